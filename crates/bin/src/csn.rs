@@ -1,0 +1,32 @@
+//! `csn`: picks the daemon or the terminal surfaces. No logic lives here.
+
+use countersign_cli::{Action, Doors};
+use countersign_daemon::{Start, beside};
+use std::{path::PathBuf, process::ExitCode};
+
+fn main() -> ExitCode {
+    let doors = Doors { start_house: &start_house };
+    match countersign_cli::main(&doors) {
+        Action::Exit(code) => code,
+        Action::Serve { detached } => serve(if detached { Start::Detached } else { Start::Foreground }),
+    }
+}
+
+fn serve(start: Start) -> ExitCode {
+    let served = me().and_then(|csn| countersign_daemon::main(start, beside(&csn)));
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("csn: {e:#}");
+            ExitCode::from(125)
+        }
+    }
+}
+
+fn start_house(env: &[(String, String)]) -> std::io::Result<String> {
+    countersign_shim::start_house(&me().map_err(std::io::Error::other)?, env)
+}
+
+fn me() -> anyhow::Result<PathBuf> {
+    Ok(std::env::current_exe()?)
+}

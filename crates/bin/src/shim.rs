@@ -1,0 +1,17 @@
+//! `csn-shim`: the supervisor of one task. Started by the daemon; not for people.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        None => countersign_shim::main(),
+        Some("--version") => {
+            println!("csn-shim {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Some(_) => {
+            eprintln!("csn-shim is started by the countersign daemon; use csn");
+            ExitCode::from(2)
+        }
+    }
+}

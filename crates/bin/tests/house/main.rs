@@ -1,0 +1,9 @@
+//! End to end: the real programs in a temp home. Tests wait for frames and events, never for time to pass.
+#![allow(clippy::unwrap_used)]
+
+mod walk;
+
+/// The program under test.
+const CSN: &str = env!("CARGO_BIN_EXE_csn");
+/// Named so that it is built.
+const _SHIM: &str = env!("CARGO_BIN_EXE_csn-shim");

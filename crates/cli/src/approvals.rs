@@ -1,0 +1,69 @@
+//! `approvals list|show|answer`.
+
+use crate::{Doors, args::ApprovalsCommand, house::reach, lists::brief, prompt};
+use anyhow::anyhow;
+use countersign_model::{Approval, ApprovalId, ApprovalState, Choice, Shown};
+use countersign_store::clock;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+pub(crate) fn approvals(doors: &Doors<'_>, command: Option<ApprovalsCommand>) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let mut out = io::stdout().lock();
+    match command.unwrap_or(ApprovalsCommand::List { all: false, json: false }) {
+        ApprovalsCommand::List { all, json } => {
+            let approvals = client.approvals(all)?;
+            for approval in &approvals {
+                match json {
+                    true => writeln!(out, "{}", serde_json::to_string(approval)?)?,
+                    false => line(&mut out, approval)?,
+                }
+            }
+            if approvals.is_empty() && !json {
+                crate::say("csn: nothing waits for an answer");
+            }
+        }
+        ApprovalsCommand::Show { approval, json } => {
+            let approval = client.approval(id(&approval)?)?;
+            match json {
+                true => writeln!(out, "{}", serde_json::to_string(&approval)?)?,
+                false => {
+                    write!(out, "{}", prompt::card(&approval))?;
+                    writeln!(out, "{}", state(&approval))?;
+                }
+            }
+        }
+        ApprovalsCommand::Answer { approval, choice, words } => {
+            let choice: Choice = choice.parse().map_err(|e: String| anyhow!(e))?;
+            let answered = client.answer(id(&approval)?, choice, words.as_deref())?;
+            writeln!(out, "{}: {}", answered.task_id, prompt::resolution(choice))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn id(text: &str) -> anyhow::Result<ApprovalId> {
+    text.parse().map_err(|e| anyhow!("{e}; `csn approvals list` shows what waits"))
+}
+
+fn line(out: &mut impl io::Write, approval: &Approval) -> io::Result<()> {
+    let age = brief(clock::now().since(approval.asked_at));
+    let what = Shown::bounded(approval.display.as_str(), 60).to_string();
+    writeln!(
+        out,
+        "{}  {age:>6}  {}  {what}  in {}",
+        approval.id,
+        state(approval),
+        Shown::bounded(approval.cwd.as_str(), 60)
+    )
+}
+
+fn state(approval: &Approval) -> String {
+    match &approval.state {
+        ApprovalState::Waiting => "waiting".to_owned(),
+        ApprovalState::Answered { choice, at, .. } => format!("answered {choice} at {at}"),
+        ApprovalState::Withdrawn => "withdrawn".to_owned(),
+    }
+}

@@ -1,0 +1,85 @@
+//! Reaching a house, starting one if there is none, and stopping it.
+
+use crate::{Doors, say};
+use anyhow::{Context as _, bail};
+use countersign_client::{Client, ClientError};
+use countersign_store::Home;
+use std::{process::ExitCode, thread, time::Duration};
+
+/// How long another starter is waited for.
+const PATIENCE: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Variables of ours that a daemon needs; everything else that it gets is the base.
+fn base_env() -> Vec<(String, String)> {
+    let wanted = |name: &str| {
+        let base = ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "PATH"];
+        base.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_") || name.starts_with("COUNTERSIGN_")
+    };
+    let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    vars.filter(|(name, _)| wanted(name)).collect()
+}
+
+/// The house of this user. Started if none runs, but never from inside a task.
+pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
+    let home = Home::locate()?;
+    let client = Client::new(home.socket());
+    match client.lifecycle() {
+        Ok(_) => return Ok(client),
+        Err(ClientError::NoHouse { .. }) => {}
+        Err(e) => return Err(e.into()),
+    }
+    if std::env::var_os(countersign_model::MARKER).is_some() {
+        bail!("no house runs, and a task does not start one: run `csn up --detach` outside");
+    }
+    start(doors, &home)?;
+    Ok(client)
+}
+
+/// Starts a daemon and waits until it serves. Where another was quicker, that one is waited for.
+fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
+    let client = Client::new(home.socket());
+    let started = (doors.start_house)(&base_env());
+    let Err(error) = started else { return Ok(()) };
+    if home.holder().is_none() {
+        return Err(error).context("the house could not be started");
+    }
+    for _ in 0..PATIENCE {
+        if client.lifecycle().is_ok() {
+            return Ok(());
+        }
+        // Whoever holds the lock is starting; there is nothing to wait on but its socket.
+        thread::sleep(PAUSE);
+    }
+    Err(error).context("another daemon holds this house and does not answer")
+}
+
+pub(crate) fn up(doors: &Doors<'_>) -> anyhow::Result<ExitCode> {
+    let home = Home::locate()?;
+    let client = Client::new(home.socket());
+    if let Ok(life) = client.lifecycle() {
+        say(&format!("csn: already up, pid {}, serving {}", life.pid, life.home.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    start(doors, &home)?;
+    let life = client.lifecycle()?;
+    say(&format!("csn: up, pid {}, serving {}", life.pid, life.home.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn down(stop_tasks: bool) -> anyhow::Result<ExitCode> {
+    let home = Home::locate()?;
+    let client = Client::new(home.socket());
+    match client.stop(stop_tasks) {
+        Ok(()) => {}
+        Err(ClientError::NoHouse { .. }) if home.holder().is_none() => {
+            say("csn: no house runs");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(e) => return Err(e.into()),
+    }
+    home.wait_until_free()?;
+    let left = if stop_tasks { "every task was stopped" } else { "running tasks go on" };
+    say(&format!("csn: down; {left}"));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,115 @@
+//! Terminal surfaces. They translate between a person and the client; they decide and remember nothing.
+
+mod approvals;
+mod args;
+mod doctor;
+mod house;
+mod lists;
+mod logs;
+mod prompt;
+mod run;
+
+use args::{Cli, Command};
+use clap::Parser as _;
+use countersign_client::ClientError;
+use std::process::ExitCode;
+
+/// What only the program itself can do: this crate starts no processes.
+pub struct Doors<'a> {
+    /// Starts a detached daemon with these variables; what it said, once it serves.
+    pub start_house: &'a StartHouse,
+}
+
+pub type StartHouse = dyn Fn(&[(String, String)]) -> std::io::Result<String>;
+
+/// What `main` should do next.
+pub enum Action {
+    Exit(ExitCode),
+    /// Become the daemon.
+    Serve {
+        detached: bool,
+    },
+}
+
+/// The exit codes that are ours.
+pub(crate) mod exit {
+    pub(crate) const USAGE: u8 = 2;
+    /// Waiting for an approval, and told not to.
+    pub(crate) const PENDING: u8 = 75;
+    pub(crate) const OURS: u8 = 125;
+}
+
+#[must_use]
+pub fn main(doors: &Doors<'_>) -> Action {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return Action::Exit(ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 }));
+        }
+    };
+    if let Command::Up { detach: false, detached } = cli.command {
+        return Action::Serve { detached };
+    }
+    Action::Exit(match dispatch(doors, cli.command) {
+        Ok(code) => code,
+        Err(e) => fail(&e),
+    })
+}
+
+fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up { .. } => house::up(doors),
+        Command::Down { stop_tasks } => house::down(stop_tasks),
+        Command::Run(args) => run::run(doors, *args),
+        Command::Ps { all, json } => lists::ps(doors, all, json),
+        Command::Show { task, json } => lists::show(doors, &task, json),
+        Command::Logs(args) => logs::logs(doors, &args),
+        Command::Cancel { task, reason } => lists::cancel(doors, &task, reason.as_deref()),
+        Command::Signal { task, signal } => lists::signal(doors, &task, &signal),
+        Command::Wait { task } => lists::wait(doors, &task),
+        Command::Approvals { command } => approvals::approvals(doors, command),
+        Command::Doctor { json } => doctor::doctor(json),
+        Command::Completions { shell } => args::completions(shell),
+    }
+}
+
+/// Says what went wrong and what to do about it.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let refused = match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused { refusal, task }) => Some((refusal, *task)),
+        _ => None,
+    };
+    match refused {
+        Some((refusal, task)) => {
+            say(&format!("csn: {}", refusal.message));
+            if let Some(hint) = &refusal.hint {
+                say(&format!("     {hint}"));
+            }
+            if let Some(task) = task {
+                say(&format!("     task {task}"));
+            }
+            code(refusal.code.exit_code())
+        }
+        None => {
+            if let Some(e) = error.downcast_ref::<std::io::Error>()
+                && e.kind() == std::io::ErrorKind::BrokenPipe
+            {
+                // Whoever read our output has seen enough.
+                return ExitCode::SUCCESS;
+            }
+            say(&format!("csn: {error:#}"));
+            ExitCode::from(exit::OURS)
+        }
+    }
+}
+
+/// Chatter goes to stderr; a closed stderr is nobody listening, not an error.
+pub(crate) fn say(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+pub(crate) fn code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code.rem_euclid(256)).unwrap_or(exit::OURS))
+}

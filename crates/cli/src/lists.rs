@@ -1,0 +1,167 @@
+//! `ps`, `show`, `cancel`, `signal`, `wait`.
+
+use crate::{Doors, code, house::reach};
+use anyhow::anyhow;
+use countersign_client::{Client, ClientError};
+use countersign_model::{At, Ruling, Shown, SignalName, Status, TaskState};
+use countersign_store::clock;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+
+/// How long one question for the end of a task waits at the house before it is put again.
+const WAIT_MS: u64 = 60_000;
+/// Between attempts to reach a house that is restarting.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) fn ps(doors: &Doors<'_>, all: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let mut out = io::stdout().lock();
+    let now = clock::now();
+    if !json {
+        writeln!(out, "{:<19}  {:<9}  {:>6}  {:<22}  COMMAND", "TASK", "STATUS", "AGE", "OUTCOME")?;
+    }
+    let statuses: &[&str] = if all { &[""] } else { &["running", "queued"] };
+    for status in statuses {
+        let mut cursor = String::new();
+        loop {
+            let status = if status.is_empty() { String::new() } else { format!("&status={status}") };
+            let page = client.tasks(&format!("?limit=200{status}{cursor}"))?;
+            for task in &page.tasks {
+                match json {
+                    true => writeln!(out, "{}", serde_json::to_string(task)?)?,
+                    false => line(&mut out, task, now)?,
+                }
+            }
+            match page.next {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(out: &mut impl Write, task: &TaskState, now: At) -> io::Result<()> {
+    let outcome = match (&task.outcome, task.approval_id) {
+        (Some(outcome), _) => outcome.to_string(),
+        (None, Some(approval)) if task.status == Status::Queued => approval.to_string(),
+        _ => String::new(),
+    };
+    let name = task.title.as_ref().unwrap_or(&task.display);
+    let age = brief(now.since(task.asked_at));
+    let (status, outcome) = (task.status.to_string(), Shown::bounded(&outcome, 22).to_string());
+    writeln!(out, "{}  {status:<9}  {age:>6}  {outcome:<22}  {}", task.task_id, Shown::bounded(name.as_str(), 60))
+}
+
+pub(crate) fn brief(d: Duration) -> String {
+    match d.as_secs() {
+        0 => format!("{}ms", d.as_millis()),
+        s @ 1..60 => format!("{s}s"),
+        s @ 60..3600 => format!("{}m{:02}s", s / 60, s % 60),
+        s @ 3600..86400 => format!("{}h{:02}m", s / 3600, s % 3600 / 60),
+        s => format!("{}d{:02}h", s / 86400, s % 86400 / 3600),
+    }
+}
+
+pub(crate) fn show(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let state = reach(doors)?.task(task)?;
+    let mut out = io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string(&state)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut row = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
+    row("task", state.task_id.to_string())?;
+    row("command", Shown::new(state.display.as_str()).to_string())?;
+    row("directory", Shown::new(state.cwd.as_str()).to_string())?;
+    for (name, text) in [("title", &state.title), ("why", &state.rationale)] {
+        if let Some(text) = text {
+            row(name, Shown::new(text.as_str()).to_string())?;
+        }
+    }
+    row("status", state.status.to_string())?;
+    if let Some(outcome) = &state.outcome {
+        row("outcome", Shown::new(&outcome.to_string()).to_string())?;
+    }
+    if let Some(approval) = state.approval_id {
+        row("approval", approval.to_string())?;
+    }
+    match &state.ruling {
+        Some(Ruling::Granted { by, .. }) => row("allowed by", serde_json::to_string(by)?)?,
+        Some(Ruling::Denied { by, reason, words, .. }) => {
+            let words = words.as_ref().map(|w| format!(": {}", Shown::new(w.as_str()))).unwrap_or_default();
+            row("denied by", format!("{} ({reason}){words}", serde_json::to_string(by)?))?;
+        }
+        None => {}
+    }
+    let risks: Vec<String> =
+        state.risks.iter().filter_map(|r| serde_json::to_value(r).ok()?.as_str().map(str::to_owned)).collect();
+    row("risks", if risks.is_empty() { "none".to_owned() } else { risks.join(", ") })?;
+    if let Some(confinement) = state.confinement {
+        row("confinement", serde_json::to_value(confinement)?.as_str().unwrap_or_default().to_owned())?;
+    }
+    row("asked", state.asked_at.to_string())?;
+    if let Some(at) = state.ended_at {
+        row("ended", at.to_string())?;
+    }
+    if let Some(us) = state.duration_us {
+        row("took", brief(Duration::from_micros(us)))?;
+    }
+    if let Some(pid) = state.pid {
+        row("process", format!("{pid} below supervisor {}", state.shim_pid.unwrap_or(0)))?;
+    }
+    for (stream, s) in &state.streams {
+        let redacted = if s.redactions > 0 { format!(", {} redacted", s.redactions) } else { String::new() };
+        row(stream.as_str(), format!("{} bytes{redacted}", s.bytes))?;
+    }
+    if !state.kept.is_empty() {
+        row("left running", format!("{:?}", state.kept))?;
+    }
+    if !state.survivors.is_empty() {
+        row("survivors", format!("{:?}", state.survivors))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn cancel(doors: &Doors<'_>, task: &str, reason: Option<&str>) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let task = client.task(task)?;
+    client.cancel(task.task_id, reason)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn signal(doors: &Doors<'_>, task: &str, signal: &str) -> anyhow::Result<ExitCode> {
+    let signal: SignalName = signal.parse().map_err(|e: String| anyhow!(e))?;
+    let client = reach(doors)?;
+    let task = client.task(task)?;
+    client.signal(task.task_id, signal)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn wait(doors: &Doors<'_>, task: &str) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let task = client.task(task)?.task_id;
+    let ended = until_ended(doors, &client, task)?;
+    Ok(code(ended.outcome.map_or(i32::from(crate::exit::OURS), |o| o.exit_code())))
+}
+
+/// The task once it has settled, through any number of restarts of the daemon.
+pub(crate) fn until_ended(
+    doors: &Doors<'_>,
+    client: &Client,
+    task: countersign_model::TaskId,
+) -> anyhow::Result<TaskState> {
+    loop {
+        match client.wait(task, WAIT_MS) {
+            Ok(state) if state.settled() => return Ok(state),
+            Ok(_) => {}
+            Err(ClientError::NoHouse { .. }) => drop(reach(doors)?),
+            Err(ClientError::Broken(_)) => thread::sleep(PAUSE),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}

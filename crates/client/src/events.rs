@@ -1,0 +1,81 @@
+//! A task's stream over server-sent events. The cursor is the number of the last frame; with it, a reader comes back
+//! after any break and misses nothing.
+
+use crate::{Client, ClientError, Result, http::Body};
+use countersign_model::TaskId;
+use std::io::{self, BufRead as _, BufReader};
+
+/// One record of the stream, as its line.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub seq: u64,
+    pub line: String,
+}
+
+pub struct Events {
+    client: Client,
+    task: TaskId,
+    after: Option<u64>,
+    body: Option<BufReader<Body>>,
+    ended: bool,
+}
+
+impl Events {
+    pub(crate) fn new(client: Client, task: TaskId, after: Option<u64>) -> Self {
+        Self { client, task, after, body: None, ended: false }
+    }
+
+    /// The next record; none after the last. After a broken connection the next call begins a new one and goes on
+    /// behind the last record that was given out.
+    pub fn next_event(&mut self) -> Result<Option<Event>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut body = match self.body.take() {
+            Some(body) => body,
+            None => self.connect()?,
+        };
+        let event = read_event(&mut body)?;
+        match event {
+            Some(event) => {
+                self.after = Some(event.seq);
+                self.body = Some(body);
+                Ok(Some(event))
+            }
+            None => {
+                self.ended = true;
+                Ok(None)
+            }
+        }
+    }
+
+    fn connect(&self) -> Result<BufReader<Body>> {
+        let cursor = self.after.map(|seq| seq.to_string());
+        let headers: Vec<(&str, &str)> = cursor.iter().map(|seq| ("last-event-id", seq.as_str())).collect();
+        let reply = self.client.open("GET", &format!("/tasks/{}/events", self.task), &headers, None)?;
+        Ok(BufReader::with_capacity(64 * 1024, reply.body))
+    }
+}
+
+/// One event with data; none for `event: end`. Comments and retry hints pass by.
+fn read_event(body: &mut BufReader<Body>) -> Result<Option<Event>> {
+    let (mut seq, mut data, mut end) = (None, String::new(), false);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if body.read_line(&mut line)? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        match line.trim_end_matches(['\r', '\n']).split_once(':') {
+            Some(("id", value)) => seq = value.trim().parse().ok(),
+            Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
+            Some(("event", value)) => end = value.trim() == "end",
+            None if end => return Ok(None),
+            None if !data.is_empty() => {
+                let seq = seq.ok_or_else(|| ClientError::Strange("an event without an id".to_owned()))?;
+                return Ok(Some(Event { seq, line: data }));
+            }
+            _ => {}
+        }
+    }
+}

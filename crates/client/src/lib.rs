@@ -1,0 +1,186 @@
+//! The one typed way in for programs: HTTP over the house's unix socket, blocking, and streams that resume by cursor.
+
+mod events;
+mod http;
+
+pub use events::{Event, Events};
+
+use countersign_model::{
+    Approval, ApprovalId, Choice, Code, HouseState, Refusal, Request, SignalName, StreamName, TaskId, TaskState,
+};
+use http::{Body, Reply};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::{io, path::PathBuf};
+
+/// Why a call did not come back with what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens: there is no daemon for this home.
+    #[error("no countersign serves {socket}: {source}")]
+    NoHouse { socket: PathBuf, source: io::Error },
+    /// The house said no.
+    #[error("{refusal}")]
+    Refused { refusal: Refusal, task: Option<TaskId> },
+    #[error("the connection to the house broke: {0}")]
+    Broken(#[from] io::Error),
+    #[error("the house said something that this program does not understand: {0}")]
+    Strange(String),
+}
+
+pub type Result<T> = std::result::Result<T, ClientError>;
+
+/// A house, by its socket.
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// What `/lifecycle` tells.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Lifecycle {
+    pub state: HouseState,
+    pub pid: u32,
+    pub version: String,
+    pub home: PathBuf,
+}
+
+/// A page of tasks.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Page {
+    pub tasks: Vec<TaskState>,
+    pub next: Option<TaskId>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    code: Code,
+    detail: String,
+    #[serde(default)]
+    hint: Option<String>,
+    #[serde(default)]
+    task_id: Option<TaskId>,
+}
+
+impl Client {
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self { socket: socket.into() }
+    }
+
+    /// Any call; a problem becomes [`ClientError::Refused`].
+    pub fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Result<Vec<u8>> {
+        let mut reply = self.open(method, path, headers, body)?;
+        Ok(reply.body.whole()?)
+    }
+
+    fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Result<Reply> {
+        let stream = http::connect(&self.socket)
+            .map_err(|source| ClientError::NoHouse { socket: self.socket.clone(), source })?;
+        let reply = http::exchange(stream, method, path, headers, body)?;
+        if reply.status < 400 {
+            return Ok(reply);
+        }
+        Err(problem(reply.status, reply.body))
+    }
+
+    fn json<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<&Value>) -> Result<T> {
+        let bytes = self.call(method, path, &[], body)?;
+        serde_json::from_slice(&bytes).map_err(|e| ClientError::Strange(e.to_string()))
+    }
+
+    pub fn lifecycle(&self) -> Result<Lifecycle> {
+        self.json("GET", "/lifecycle", None)
+    }
+
+    /// Asks the house to stop, with or without its tasks.
+    pub fn stop(&self, tasks_too: bool) -> Result<()> {
+        let tasks = if tasks_too { "stop" } else { "keep" };
+        self.call("POST", "/lifecycle", &[], Some(&json!({"state": "halted", "tasks": tasks}))).map(drop)
+    }
+
+    /// Asks for a command. A denial is a refusal that names its task.
+    pub fn ask(&self, request: &Request) -> Result<TaskState> {
+        self.json("POST", "/tasks", Some(&json!(request)))
+    }
+
+    pub fn tasks(&self, query: &str) -> Result<Page> {
+        self.json("GET", &format!("/tasks{query}"), None)
+    }
+
+    /// A task by its id or the beginning of it.
+    pub fn task(&self, id: &str) -> Result<TaskState> {
+        self.json("GET", &format!("/tasks/{}", escaped(id)), None)
+    }
+
+    /// A task once it has settled, or as it is after `wait_ms`.
+    pub fn wait(&self, task: TaskId, wait_ms: u64) -> Result<TaskState> {
+        self.json("GET", &format!("/tasks/{task}?wait_ms={wait_ms}"), None)
+    }
+
+    pub fn cancel(&self, task: TaskId, reason: Option<&str>) -> Result<()> {
+        self.call("POST", &format!("/tasks/{task}/cancel"), &[], Some(&json!({"reason": reason}))).map(drop)
+    }
+
+    pub fn signal(&self, task: TaskId, signal: SignalName) -> Result<()> {
+        self.call("POST", &format!("/tasks/{task}/signal"), &[], Some(&json!({"signal": signal}))).map(drop)
+    }
+
+    /// Stored bytes from `offset` on, at most `max`; empty at the end.
+    pub fn output(&self, task: TaskId, stream: StreamName, offset: u64, max: u64) -> Result<Vec<u8>> {
+        let path = format!("/tasks/{task}/output?stream={stream}&offset_bytes={offset}&max_bytes={max}");
+        self.call("GET", &path, &[("accept", "application/octet-stream")], None)
+    }
+
+    /// The last `lines` lines, and where they begin.
+    pub fn tail(&self, task: TaskId, stream: StreamName, lines: u64) -> Result<u64> {
+        #[derive(Deserialize)]
+        struct Tail {
+            offset_bytes: u64,
+        }
+        let path = format!("/tasks/{task}/output?stream={stream}&tail_lines={lines}&max_bytes=0");
+        Ok(self.json::<Tail>("GET", &path, None)?.offset_bytes)
+    }
+
+    /// The stream of a task, from the frame after `after` on.
+    #[must_use]
+    pub fn events(&self, task: TaskId, after: Option<u64>) -> Events {
+        Events::new(self.clone(), task, after)
+    }
+
+    pub fn approvals(&self, all: bool) -> Result<Vec<Approval>> {
+        #[derive(Deserialize)]
+        struct List {
+            approvals: Vec<Approval>,
+        }
+        Ok(self.json::<List>("GET", &format!("/approvals?all={all}"), None)?.approvals)
+    }
+
+    pub fn approval(&self, id: ApprovalId) -> Result<Approval> {
+        self.json("GET", &format!("/approvals/{id}"), None)
+    }
+
+    pub fn answer(&self, id: ApprovalId, choice: Choice, words: Option<&str>) -> Result<Approval> {
+        self.json("POST", &format!("/approvals/{id}"), Some(&json!({"choice": choice, "words": words})))
+    }
+}
+
+fn problem(status: u16, mut body: Body) -> ClientError {
+    let bytes = body.whole().unwrap_or_default();
+    match serde_json::from_slice::<Problem>(&bytes) {
+        Ok(p) => {
+            ClientError::Refused { refusal: Refusal { code: p.code, message: p.detail, hint: p.hint }, task: p.task_id }
+        }
+        Err(_) => ClientError::Strange(format!("status {status}: {}", String::from_utf8_lossy(&bytes))),
+    }
+}
+
+/// An id as a path segment: ids need no escaping, anything else must not become another address.
+fn escaped(id: &str) -> String {
+    id.bytes()
+        .map(|b| match b.is_ascii_alphanumeric() || b == b'_' {
+            true => char::from(b).to_string(),
+            false => format!("%{b:02X}"),
+        })
+        .collect()
+}

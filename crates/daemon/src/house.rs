@@ -1,0 +1,268 @@
+//! The house from start to halt, in order.
+
+use crate::{
+    desk::Event,
+    env,
+    keeper::{Keeper, Operation},
+    office::{self, Call, Office},
+    recover,
+    spares::Spares,
+    surface,
+};
+use anyhow::Context as _;
+use countersign_model::{At, HouseKey, HouseState, IdMint, TaskId, Text};
+use countersign_store::{
+    Config, Home, clock, house_key,
+    ledger::{Ledger, Reader, Readers},
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+use tokio::{
+    net::UnixListener,
+    signal::unix::{SignalKind, signal},
+    sync::{Notify, oneshot, watch},
+};
+
+/// How a daemon was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// In somebody's terminal.
+    Foreground,
+    /// By `csn up --detach` or by a client that needed a house: says one line, then lets go of its starter.
+    Detached,
+}
+
+/// What every surface needs.
+pub(crate) struct House {
+    pub(crate) home: Home,
+    pub(crate) key: HouseKey,
+    pub(crate) config: Config,
+    pub(crate) base_env: BTreeMap<String, String>,
+    pub(crate) readers: Readers,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) calls: mpsc::Sender<Call>,
+    pub(crate) state: watch::Sender<HouseState>,
+    pub(crate) stop: Notify,
+    pub(crate) stop_tasks: std::sync::atomic::AtomicBool,
+    pub(crate) started_at: At,
+    pub(crate) projections: surface::Projections,
+    pub(crate) maps: surface::Maps,
+}
+
+/// Runs a house until it is stopped. `shim` is the supervisor program.
+pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
+    countersign_shim::not_dumpable();
+    if start == Start::Detached {
+        let _ = rustix::process::setsid();
+    }
+    let home = Home::locate()?;
+    let config = Config::load()?;
+    home.prepare()?;
+    let lock = home.lock()?;
+    // Orphans of a shim that is killed come to us, so that they can be ended.
+    countersign_shim::become_subreaper().context("cannot look after orphans")?;
+    anyhow::ensure!(
+        shim.is_file(),
+        "the supervisor {} is missing: it must lie beside csn; `cargo xtask build` puts it there",
+        shim.display()
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(32)
+        .enable_all()
+        .build()
+        .context("no threads for the daemon")?;
+    let (house, office) = open(home, config, shim, runtime.handle().clone())?;
+    let listener = {
+        let _guard = runtime.enter();
+        listen(&house.home)?
+    };
+    let launched = office.desk.launched();
+    let office = std::thread::Builder::new().name("office".into()).spawn(move || office.run())?;
+    runtime.block_on(serve(Arc::clone(&house), listener, launched, start))?;
+    drop(lock);
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let _ = office.join();
+    Ok(())
+}
+
+fn open(
+    home: Home,
+    config: Config,
+    shim: PathBuf,
+    runtime: tokio::runtime::Handle,
+) -> anyhow::Result<(Arc<House>, Office)> {
+    let key = house_key(&home).context("the house has no digest key")?;
+    let ledger = Ledger::open(&home.ledger())?;
+    let reader = ledger.reader()?;
+    let desk = office::restore(&reader)?;
+    tidy_waiting(&home, &reader);
+    let (calls, called) = mpsc::channel();
+    let keeper = Keeper::new(home.clone(), key.clone(), calls.clone(), runtime);
+    let base_env = env::base_of_house();
+    let office = Office {
+        home: home.clone(),
+        key: key.clone(),
+        base_env: base_env.clone(),
+        ledger,
+        reader,
+        desk,
+        spares: Spares::stock(shim),
+        keeper: Arc::clone(&keeper),
+        calls: called,
+        mint: IdMint::default(),
+        unwritten: Vec::new(),
+        fresh_keys: HashMap::new(),
+    };
+    let house = House {
+        readers: Readers::new(&home.ledger()),
+        home,
+        key,
+        config,
+        base_env,
+        keeper,
+        calls,
+        state: watch::Sender::new(HouseState::Boot),
+        stop: Notify::new(),
+        stop_tasks: std::sync::atomic::AtomicBool::new(false),
+        started_at: clock::now(),
+        projections: surface::Projections::default(),
+        maps: surface::Maps::default(),
+    };
+    Ok((Arc::new(house), office))
+}
+
+/// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
+fn tidy_waiting(home: &Home, reader: &Reader) {
+    let Ok(kept) = countersign_store::waiting::all(home) else { return };
+    let Ok(asked) = reader.asked(false, u32::MAX) else { return };
+    for task in kept.into_iter().filter(|task| !asked.contains(task)) {
+        let _ = countersign_store::waiting::forget(home, task);
+    }
+}
+
+fn listen(home: &Home) -> anyhow::Result<UnixListener> {
+    let name = "csn.sock";
+    // The lock is ours, so whoever bound this before is gone.
+    let _ = std::fs::remove_file(home.socket());
+    let (_dir, path) = Home::short(&home.run(), name)?;
+    let listener =
+        UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", home.socket().display()))?;
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(home.socket(), std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>, start: Start) -> anyhow::Result<()> {
+    house.enter(HouseState::Recovering, None);
+    let keeper = Arc::clone(&house.keeper);
+    tokio::task::spawn_blocking(move || recover::adopt_all(&keeper, &launched)).await?;
+    house.settled_so_far().await;
+    house.enter(HouseState::Ready, None);
+    let server = tokio::spawn(surface::serve(Arc::clone(&house), listener));
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    house.enter(HouseState::Running, None);
+    greet(&house.home, start)?;
+    let reason = tokio::select! {
+        () = house.stop.notified() => "asked to stop",
+        _ = term.recv() => "SIGTERM",
+        _ = int.recv() => "SIGINT",
+    };
+    halt(&house, reason).await;
+    server.abort();
+    let _ = std::fs::remove_file(house.home.socket());
+    Ok(())
+}
+
+/// Says that we serve. A detached daemon then lets go of whoever started it.
+fn greet(home: &Home, start: Start) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    match start {
+        Start::Foreground => {
+            writeln!(out, "countersign {} serves {}", env!("CARGO_PKG_VERSION"), home.path().display())?;
+            writeln!(out, "socket {}", home.socket().display())?;
+        }
+        Start::Detached => {
+            let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log())?;
+            let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+            writeln!(out, "ready {}", std::process::id())?;
+            out.flush()?;
+            rustix::stdio::dup2_stderr(&log)?;
+            rustix::stdio::dup2_stdout(&null)?;
+            crate::log!(
+                "countersign {} serves {}, pid {}",
+                env!("CARGO_PKG_VERSION"),
+                home.path().display(),
+                std::process::id()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The ordered stop: admission, tasks (kept unless told otherwise), the ledger.
+async fn halt(house: &Arc<House>, reason: &'static str) {
+    house.enter(HouseState::Draining, Some(Text::of(reason)));
+    if house.stop_tasks.load(std::sync::atomic::Ordering::SeqCst) {
+        stop_all_tasks(house).await;
+    }
+    house.enter(HouseState::Cleanup, None);
+    house.enter(HouseState::Halted, None);
+    let (reply, done) = oneshot::channel();
+    if house.calls.send(Call::Halt { reply }).is_ok() {
+        let _ = tokio::time::timeout(Duration::from_secs(10), done).await;
+    }
+}
+
+/// Cancels what runs and waits for it to settle, for as long as the ladder may take.
+async fn stop_all_tasks(house: &Arc<House>) {
+    let tasks = house.settled_so_far().await;
+    let mut ends = tokio::task::JoinSet::new();
+    for task in tasks {
+        let house = Arc::clone(house);
+        ends.spawn(async move {
+            let mut bell = house.keeper.bell(task);
+            let by = Text::of("shutdown");
+            let cancel = Operation::Cancel { by, reason: None, shutdown: true };
+            if let Err(e) = house.keeper.operate(task, cancel).await {
+                crate::log!("{task}: not stopped: {e}");
+                return;
+            }
+            let settled = || house.readers.with(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(true);
+            while !settled() {
+                if bell.changed().await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    let all = async { while ends.join_next().await.is_some() {} };
+    if tokio::time::timeout(Duration::from_secs(30), all).await.is_err() {
+        crate::log!("some tasks did not end in time; they are kept");
+    }
+}
+
+impl House {
+    pub(crate) fn enter(&self, state: HouseState, reason: Option<Text>) {
+        self.state.send_replace(state);
+        let _ = self.calls.send(Call::Tell(Event::House { state, reason }));
+    }
+
+    /// Waits until the office has written all that it was told; gives the tasks that are still on their way.
+    pub(crate) async fn settled_so_far(&self) -> Vec<TaskId> {
+        let (reply, done) = oneshot::channel();
+        let _ = self.calls.send(Call::Barrier { reply });
+        done.await.unwrap_or_default()
+    }
+}
+
+/// The supervisor that belongs to this program: the one beside it.
+#[must_use]
+pub fn beside(csn: &Path) -> PathBuf {
+    csn.with_file_name("csn-shim")
+}

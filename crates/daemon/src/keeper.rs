@@ -1,0 +1,225 @@
+//! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
+
+use crate::{
+    desk::Event,
+    office::Call,
+    recover::{self, Ending},
+};
+use countersign_model::{Code, Digest, HouseKey, Refusal, SignalName, TaskId, Text};
+use countersign_shim::wire::{self, FromShim, Inbox, ToShim};
+use countersign_store::Home;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use std::{
+    collections::HashMap,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
+    process::Child,
+    sync::{Arc, Mutex, mpsc as std_mpsc},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+    sync::{mpsc, oneshot, watch},
+};
+
+pub(crate) struct Keeper {
+    pub(crate) home: Home,
+    pub(crate) key: HouseKey,
+    pub(crate) calls: std_mpsc::Sender<Call>,
+    pub(crate) runtime: tokio::runtime::Handle,
+    live: Mutex<HashMap<TaskId, Arc<Live>>>,
+    /// The shims that are ours, by pid: what else is below us is a stray.
+    shims: Mutex<HashMap<u32, TaskId>>,
+}
+
+/// A task that is not settled, as far as those who wait for it are concerned.
+pub(crate) struct Live {
+    bell: watch::Sender<u64>,
+    control: Mutex<Option<mpsc::Sender<Wish>>>,
+}
+
+/// An operation and where its answer goes: the number of its frame.
+type Wish = (Operation, oneshot::Sender<Result<u64, Refusal>>);
+
+/// What can be asked of a running task.
+#[derive(Debug)]
+pub(crate) enum Operation {
+    Signal { signal: SignalName, by: Text },
+    Cancel { by: Text, reason: Option<Text>, shutdown: bool },
+}
+
+/// What a daemon must say to the shim of a task. Derived, so that the next daemon knows it too.
+pub(crate) fn secret(key: &HouseKey, task: TaskId) -> Digest {
+    key.digest("shim", &[task.to_string().as_bytes()])
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        home: Home,
+        key: HouseKey,
+        calls: std_mpsc::Sender<Call>,
+        runtime: tokio::runtime::Handle,
+    ) -> Arc<Self> {
+        Arc::new(Self { home, key, calls, runtime, live: Mutex::default(), shims: Mutex::default() })
+    }
+
+    fn live(&self, task: TaskId) -> Arc<Live> {
+        let mut live = self.live.lock().expect("nothing panics while it holds this lock");
+        let fresh = || Arc::new(Live { bell: watch::Sender::new(0), control: Mutex::default() });
+        Arc::clone(live.entry(task).or_insert_with(fresh))
+    }
+
+    /// Rings whenever there is more to read of this task. Look first, then wait: what came before is there already.
+    pub(crate) fn bell(&self, task: TaskId) -> watch::Receiver<u64> {
+        self.live(task).bell.subscribe()
+    }
+
+    pub(crate) fn ring(&self, task: TaskId, settled: bool) {
+        let mut live = self.live.lock().expect("nothing panics while it holds this lock");
+        if let Some(entry) = live.get(&task) {
+            entry.bell.send_modify(|n| *n += 1);
+        }
+        if settled {
+            live.remove(&task);
+        }
+    }
+
+    /// Drops the entry that a reader of a settled task may have made.
+    pub(crate) fn unlist(&self, task: TaskId) {
+        self.live.lock().expect("nothing panics while it holds this lock").remove(&task);
+    }
+
+    /// Asks the shim of a task; the number of the frame in which it stands.
+    pub(crate) async fn operate(&self, task: TaskId, operation: Operation) -> Result<u64, Refusal> {
+        let unreachable = || {
+            Refusal::new(Code::ShimUnreachable, "the task's supervisor cannot be reached")
+                .hint("it goes on recording; try again, or see `csn doctor`")
+        };
+        let live = self.live.lock().expect("nothing panics while it holds this lock").get(&task).cloned();
+        let sender = live.and_then(|l| l.control.lock().expect("as above").clone()).ok_or_else(unreachable)?;
+        let (reply, answer) = oneshot::channel();
+        sender.send((operation, reply)).await.map_err(|_| unreachable())?;
+        answer.await.map_err(|_| unreachable())?
+    }
+
+    /// Looks after a shim that this daemon has started.
+    pub(crate) fn keep(keeper: &Arc<Self>, task: TaskId, child: Child, channel: StdStream) {
+        let pid = child.id();
+        keeper.shims.lock().expect("nothing panics while it holds this lock").insert(pid, task);
+        keeper.attend(task, pid, Some(child), channel);
+    }
+
+    /// Looks after a shim that an earlier daemon has started.
+    pub(crate) fn adopt(keeper: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
+        keeper.attend(task, pid, None, channel);
+    }
+
+    fn attend(self: &Arc<Self>, task: TaskId, pid: u32, child: Option<Child>, channel: StdStream) {
+        let (control, operations) = mpsc::channel(16);
+        *self.live(task).control.lock().expect("nothing panics while it holds this lock") = Some(control);
+        // By descriptor: a pid that is used again is another process.
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let keeper = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let closed = keeper.converse(task, channel, operations).await;
+            gone(process, child).await;
+            keeper.shims.lock().expect("nothing panics while it holds this lock").remove(&pid);
+            if !closed {
+                keeper.settle_from_disk(task, pid).await;
+            }
+        });
+    }
+
+    /// Talks with a shim until it hangs up. Whether it said how its task ended.
+    async fn converse(&self, task: TaskId, channel: StdStream, mut operations: mpsc::Receiver<Wish>) -> bool {
+        let stream = channel.set_nonblocking(true).and_then(|()| UnixStream::from_std(channel));
+        let Ok(mut stream) = stream else { return false };
+        let mut asked: HashMap<u64, oneshot::Sender<Result<u64, Refusal>>> = HashMap::new();
+        let (mut inbox, mut buf, mut next, mut closed) = (Inbox::default(), [0; 4096], 0, false);
+        loop {
+            tokio::select! {
+                read = stream.read(&mut buf) => match read {
+                    Ok(0) | Err(_) => return closed,
+                    Ok(n) => inbox.feed(&buf[..n]),
+                },
+                Some((operation, reply)) = operations.recv() => {
+                    next += 1;
+                    asked.insert(next, reply);
+                    let message = match operation {
+                        Operation::Signal { signal, by } => ToShim::Signal { re: next, signal, by },
+                        Operation::Cancel { by, reason, shutdown } => ToShim::Cancel { re: next, by, reason, shutdown },
+                    };
+                    let sent = match wire::encode(&message) {
+                        Ok(bytes) => stream.write_all(&bytes).await,
+                        Err(e) => Err(e),
+                    };
+                    if sent.is_err() {
+                        asked.remove(&next);
+                    }
+                }
+            }
+            loop {
+                match inbox.message::<FromShim>() {
+                    Ok(None) => break,
+                    Ok(Some(FromShim::More)) => self.ring(task, false),
+                    Ok(Some(FromShim::Applied { re, seq })) => {
+                        asked.remove(&re).map(|reply| reply.send(Ok(seq)));
+                    }
+                    Ok(Some(FromShim::Refused { re, refusal })) => {
+                        asked.remove(&re).map(|reply| reply.send(Err(refusal)));
+                    }
+                    Ok(Some(FromShim::Closed(closing))) => {
+                        closed = true;
+                        self.tell(Event::Closed { task, closing });
+                    }
+                    Ok(Some(FromShim::NotStarted { error, code })) => {
+                        closed = true;
+                        self.tell(Event::NotStarted { task, error, code });
+                    }
+                    Ok(Some(FromShim::Hello { .. })) => {}
+                    Err(e) => {
+                        crate::log!("{task}: its shim spoke out of turn: {e}");
+                        return closed;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The shim is gone without a word: what is on the disk says what became of its task.
+    pub(crate) async fn settle_from_disk(self: &Arc<Self>, task: TaskId, shim: u32) {
+        let keeper = Arc::clone(self);
+        let ended = tokio::task::spawn_blocking(move || recover::ending(&keeper, task, Some(shim))).await;
+        match ended {
+            Ok(Ok(Ending::Settles(event))) => self.tell(event),
+            Ok(Ok(Ending::Lives)) => crate::log!("{task}: its journal is held although its shim has ended"),
+            Ok(Err(e)) => crate::log!("{task}: {e}"),
+            Err(e) => crate::log!("{task}: {e}"),
+        }
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        // The office outlives every conversation; when it is gone the next daemon reads the same from the disk.
+        let _ = self.calls.send(Call::Tell(event));
+    }
+
+    /// What is below this process and belongs to no shim: orphans that a dead shim left to us.
+    pub(crate) fn orphans(&self) -> Vec<u32> {
+        let shims = self.shims.lock().expect("nothing panics while it holds this lock");
+        countersign_shim::tree::orphans(std::process::id(), |pid| shims.contains_key(&pid))
+    }
+}
+
+/// Waits until a process has ended and takes it off the table if it is our child. It has hung up already, so this is
+/// a matter of moments.
+async fn gone(process: Option<OwnedFd>, child: Option<Child>) {
+    let waited = tokio::task::spawn_blocking(move || match (child, process) {
+        (Some(mut child), _) => drop(child.wait()),
+        (None, Some(process)) => drop(poll(&mut [PollFd::new(&process, PollFlags::IN)], None)),
+        (None, None) => {}
+    });
+    let _ = waited.await;
+}

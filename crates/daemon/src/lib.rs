@@ -1,0 +1,22 @@
+//! The house: desk, shim keeping, recovery, shutdown, and the HTTP surface on the unix socket.
+
+mod desk;
+mod env;
+mod facts;
+mod house;
+mod keeper;
+mod office;
+mod recover;
+mod spares;
+mod surface;
+
+pub use house::{Start, beside, main};
+
+/// A line for the operator. Never holds what a task printed or was asked.
+macro_rules! log {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), "{} {}", countersign_store::clock::now(), format_args!($($arg)*));
+    }};
+}
+pub(crate) use log;

@@ -1,0 +1,467 @@
+//! Where the desk works: one thread that takes what comes, lets the desk decide, writes it down, and only then acts.
+//!
+//! Group commit: everything that has come in by the time the thread gets to it shares one transaction and one sync.
+//! With many tasks under way it waits a moment for company; with few it does not.
+
+use crate::{
+    desk::{Desk, Event, Moment, Step, World},
+    facts::{self, Looked},
+    keeper::Keeper,
+    spares::Spares,
+};
+use countersign_model::{
+    Answer, ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, IdMint, Idempotency, Order, Record, Refusal,
+    Request, Resolved, TaskId, Text,
+};
+use countersign_redact::text_by_shape;
+use countersign_shim::Spare;
+use countersign_store::{
+    Home, clock, crash,
+    ledger::{Entry, Ledger, LedgerError, Reader},
+    random, waiting,
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+/// How long the office waits for company, for each task under way beyond the first few.
+const COMPANY_EACH: Duration = Duration::from_micros(500);
+const COMPANY_MOST: Duration = Duration::from_millis(4);
+const FEW: usize = 3;
+const BATCH: usize = 512;
+/// How long after a failed commit a settled task is written down again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long an idempotency key is remembered.
+const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
+
+/// What surfaces and keepers want from the office.
+pub(crate) enum Call {
+    Ask {
+        asking: Box<Asking>,
+        reply: Reply<Asked>,
+    },
+    Answer {
+        task: TaskId,
+        approval: ApprovalId,
+        choice: Choice,
+        words: Option<Text>,
+        by: By,
+        reply: Reply<()>,
+    },
+    Withdraw {
+        task: TaskId,
+        by: Text,
+        reply: Reply<()>,
+    },
+    /// Something happened that needs no answer.
+    Tell(Event),
+    /// Everything before this has been written; the launched tasks.
+    Barrier {
+        reply: oneshot::Sender<Vec<TaskId>>,
+    },
+    /// The last call.
+    Halt {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+
+/// A request that has been read, looked at and judged.
+pub(crate) struct Asking {
+    pub(crate) request: Request,
+    pub(crate) looked: Looked,
+    pub(crate) planned: Decision,
+    pub(crate) answer: Answer,
+    pub(crate) uncovered: Vec<Text>,
+    pub(crate) confinement: Confinement,
+    pub(crate) idempotency: Option<Idempotency>,
+}
+
+/// What became of an ask.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) task: TaskId,
+    pub(crate) denied: Option<Refusal>,
+    pub(crate) replayed: bool,
+}
+
+pub(crate) struct Office {
+    pub(crate) home: Home,
+    pub(crate) key: HouseKey,
+    pub(crate) base_env: BTreeMap<String, String>,
+    pub(crate) ledger: Ledger,
+    pub(crate) reader: Reader,
+    pub(crate) desk: Desk,
+    pub(crate) spares: Arc<Spares>,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) calls: mpsc::Receiver<Call>,
+    pub(crate) mint: IdMint,
+    /// Settlements that could not be written yet.
+    pub(crate) unwritten: Vec<Event>,
+    /// Idempotency keys of the batch that is being worked on.
+    pub(crate) fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
+}
+
+/// Work that waits for the commit.
+struct Pending {
+    step: Step,
+    looked: Option<(Looked, Request)>,
+    spare: Option<Spare>,
+    done: Done,
+}
+
+enum Done {
+    Asked(Reply<Asked>, Asked),
+    Plain(Reply<()>),
+    /// Tried again when the ledger would not take it.
+    Told(Option<Event>),
+}
+
+impl Office {
+    pub(crate) fn run(mut self) {
+        let mut halted = None;
+        while halted.is_none() {
+            let mut batch = Vec::new();
+            match self.unwritten.is_empty() {
+                true => match self.calls.recv() {
+                    Ok(call) => batch.push(call),
+                    Err(_) => return,
+                },
+                false => {
+                    batch.extend(self.calls.recv_timeout(RETRY).ok());
+                    batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Call::Tell));
+                }
+            }
+            self.wait_for_company(&mut batch);
+            halted = self.work(batch);
+        }
+        if let Err(e) = self.ledger.checkpoint() {
+            crate::log!("the ledger was not checkpointed: {e}");
+        }
+        drop(self.ledger);
+        self.spares.close();
+        if let Some(reply) = halted {
+            let _ = reply.send(());
+        }
+    }
+
+    fn wait_for_company(&self, batch: &mut Vec<Call>) {
+        let busy = self.desk.busy();
+        if busy > FEW {
+            let until = clock::steady() + (COMPANY_EACH * u32::try_from(busy).unwrap_or(8)).min(COMPANY_MOST);
+            while batch.len() < BATCH.min(busy) {
+                let left = until.saturating_duration_since(clock::steady());
+                match self.calls.recv_timeout(left) {
+                    Ok(call) => batch.push(call),
+                    Err(_) => break,
+                }
+            }
+        }
+        while batch.len() < BATCH
+            && let Ok(call) = self.calls.try_recv()
+        {
+            batch.push(call);
+        }
+    }
+
+    /// Decides about a batch, commits it, and acts on it. Gives the reply to a halt, if one was called.
+    fn work(&mut self, batch: Vec<Call>) -> Option<oneshot::Sender<()>> {
+        let (mut pending, mut barriers, mut halt) = (Vec::new(), Vec::new(), None);
+        for call in batch {
+            match call {
+                Call::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
+                Call::Answer { task, approval, choice, words, by, reply } => {
+                    pending.extend(self.answer(task, approval, choice, words, by, reply));
+                }
+                Call::Withdraw { task, by, reply } => {
+                    let step = self.step(Event::Withdrawn { task, by });
+                    pending.extend(Pending::plain(step, reply));
+                }
+                Call::Tell(event) => {
+                    let again = retold(&event);
+                    if let Ok(step) = self.step(event) {
+                        pending.push(Pending { step, looked: None, spare: None, done: Done::Told(again) });
+                    }
+                }
+                Call::Barrier { reply } => barriers.push(reply),
+                Call::Halt { reply } => halt = Some(reply),
+            }
+        }
+        let entries: Vec<Entry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
+        let written = match entries.is_empty() {
+            true => Ok(()),
+            false => self.ledger.commit(&entries),
+        };
+        self.fresh_keys.clear();
+        match written {
+            Ok(()) => pending.into_iter().for_each(|p| self.act(p)),
+            Err(e) => self.not_written(pending, &e),
+        }
+        for barrier in barriers {
+            let _ = barrier.send(self.desk.launched());
+        }
+        halt
+    }
+
+    fn step(&mut self, event: Event) -> Result<Step, Refusal> {
+        let chance = u32::from_le_bytes(random());
+        self.desk.step(Moment { at: clock::now(), chance, mint: &mut self.mint }, event)
+    }
+
+    fn ask(&mut self, asking: Asking, reply: Reply<Asked>) -> Option<Pending> {
+        if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
+            let _ = reply.send(earlier);
+            return None;
+        }
+        let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
+        let mut spare = None;
+        match &asking.answer {
+            Answer::Allow { .. } => match self.spares.take() {
+                Ok(taken) => spare = Some(taken),
+                Err(e) => {
+                    let _ = reply.send(Err(no_shim(&self.spares, &e)));
+                    return None;
+                }
+            },
+            Answer::Ask { .. } => {
+                if let Err(e) = waiting::keep(&self.home, task, &asking.request, &asking.looked.facts) {
+                    let refusal = Refusal::new(Code::LedgerUnavailable, format!("the request could not be kept: {e}"));
+                    let _ = reply.send(Err(refusal.hint("make room below the house's home; nothing was started")));
+                    return None;
+                }
+                crash::point("office.after_waiting");
+            }
+            Answer::Deny(_) => {}
+        }
+        let denied = match &asking.answer {
+            Answer::Deny(refusal) => Some(refusal.clone()),
+            _ => None,
+        };
+        let event = Event::Asked {
+            task,
+            planned: Box::new(asking.planned),
+            plan_digest: asking.looked.plan_digest,
+            answer: asking.answer,
+            uncovered: asking.uncovered,
+            confinement: asking.confinement,
+            shim: spare.as_ref().map_or(0, Spare::pid),
+        };
+        if let Some(idempotency) = asking.idempotency {
+            self.fresh_keys.insert(idempotency.key, (task, idempotency));
+        }
+        match self.step(event) {
+            Ok(step) => {
+                let asked = Asked { task, denied, replayed: false };
+                let looked = Some((asking.looked, asking.request));
+                Some(Pending { step, looked, spare, done: Done::Asked(reply, asked) })
+            }
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+                None
+            }
+        }
+    }
+
+    /// The task that came under the same idempotency key before, if it was the same request.
+    fn earlier(&self, new: Idempotency) -> Result<Option<Asked>, Refusal> {
+        let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
+        let found = match fresh {
+            Some(found) => Some(found),
+            None => self.reader.by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
+        };
+        match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY) {
+            None => Ok(None),
+            Some((task, old, _)) if old.body == new.body => Ok(Some(Asked { task, denied: None, replayed: true })),
+            Some((task, _, _)) => Err(Refusal::new(
+                Code::IdempotencyConflict,
+                format!("this Idempotency-Key came with another request before ({task})"),
+            )
+            .hint("use a new key for a new request")),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        task: TaskId,
+        approval: ApprovalId,
+        choice: Choice,
+        words: Option<Text>,
+        by: By,
+        reply: Reply<()>,
+    ) -> Option<Pending> {
+        let (mut world, mut looked, mut spare) = (World::Same, None, None);
+        if choice == Choice::Once && self.desk.launched().binary_search(&task).is_err() {
+            // The world is looked at again: what was approved must be what runs.
+            match waiting::read(&self.home, task) {
+                Ok(kept) => {
+                    let now = facts::look(&kept.request, &self.key, &self.base_env).ok();
+                    world = World::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
+                    looked = now.map(|l| (l, kept.request));
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    let refusal = Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}"));
+                    let _ = reply.send(Err(refusal));
+                    return None;
+                }
+            }
+            match self.spares.take() {
+                Ok(taken) => spare = Some(taken),
+                Err(e) => {
+                    let _ = reply.send(Err(no_shim(&self.spares, &e)));
+                    return None;
+                }
+            }
+        }
+        let shim = spare.as_ref().map_or(0, Spare::pid);
+        match self.step(Event::Answered { task, approval, choice, words, by, world, shim }) {
+            Ok(step) => Some(Pending { step, looked, spare, done: Done::Plain(reply) }),
+            Err(refusal) => {
+                if let Some(spare) = spare {
+                    self.spares.give_back(spare);
+                }
+                let _ = reply.send(Err(refusal));
+                None
+            }
+        }
+    }
+
+    /// The decisions are durable: now do what follows from them.
+    fn act(&mut self, pending: Pending) {
+        let Pending { step, looked, spare, done } = pending;
+        match (step.launch, looked, spare) {
+            (Some(launch), Some((looked, request)), Some(spare)) => {
+                crash::point("office.before_hand_over");
+                let task = launch.permit.task;
+                match self.order(launch, looked, &request).and_then(|order| {
+                    spare.hand_over(order).map_err(|e| (format!("the supervisor did not take its order: {e}"), 125))
+                }) {
+                    Ok((child, channel)) => Keeper::keep(&self.keeper, task, child, channel),
+                    Err((error, code)) => {
+                        let error = text_by_shape(&error);
+                        self.unwritten.push(Event::NotStarted { task, error, code });
+                    }
+                }
+                crash::point("office.after_hand_over");
+            }
+            (Some(launch), _, spare) => {
+                spare.into_iter().for_each(|s| self.spares.give_back(s));
+                let error = Text::of("the waiting request is gone");
+                self.unwritten.push(Event::NotStarted { task: launch.permit.task, error, code: 125 });
+            }
+            (None, _, spare) => spare.into_iter().for_each(|s| self.spares.give_back(s)),
+        }
+        if let Some(task) = step.forget
+            && let Err(e) = waiting::forget(&self.home, task)
+        {
+            crate::log!("{task}: its waiting request could not be deleted: {e}");
+        }
+        for entry in &step.decisions {
+            if let Some(task) = entry.task {
+                self.keeper.ring(task, matches!(entry.decision, Decision::Settled { .. }));
+            }
+        }
+        match done {
+            Done::Asked(reply, asked) => drop(reply.send(Ok(asked))),
+            Done::Plain(reply) => drop(reply.send(Ok(()))),
+            Done::Told(_) => {}
+        }
+    }
+
+    fn order(&self, launch: crate::desk::Launch, looked: Looked, request: &Request) -> Result<Order, (String, i32)> {
+        let task = launch.permit.task;
+        let exec = looked.exec(&self.key).map_err(|e| (e, 127))?;
+        let mut env = looked.env;
+        env.push((countersign_model::MARKER.to_owned(), task.to_string()));
+        let what = Resolved {
+            task,
+            plan_digest: looked.plan_digest,
+            exec,
+            cwd: looked.facts.cwd,
+            env,
+            exposure: looked.exposure,
+            mode: request.mode,
+            limits: request.limits,
+            leftovers: request.leftovers,
+            task_dir: self.home.task_dir(task).to_string_lossy().into_owned(),
+            run_dir: self.home.run().to_string_lossy().into_owned(),
+            first_seq: launch.first_seq,
+            prologue_head: launch.prologue_head,
+            secret: crate::keeper::secret(&self.key, task),
+            mask_key: self.key.digest("mask", &[task.to_string().as_bytes()]),
+        };
+        Order::under(launch.permit, what).map_err(|e| (e.to_string(), 125))
+    }
+
+    /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.
+    fn not_written(&mut self, pending: Vec<Pending>, error: &LedgerError) {
+        crate::log!("a commit failed, nothing of it was done: {error}");
+        for p in pending {
+            p.spare.into_iter().for_each(|s| self.spares.give_back(s));
+            match p.done {
+                Done::Asked(reply, asked) => {
+                    let _ = waiting::forget(&self.home, asked.task);
+                    let _ = reply.send(Err(ledger_refusal(error)));
+                }
+                Done::Plain(reply) => drop(reply.send(Err(ledger_refusal(error)))),
+                Done::Told(again) => self.unwritten.extend(again),
+            }
+        }
+        match restore(&self.reader) {
+            Ok(desk) => self.desk = desk,
+            Err(e) => crate::log!("the ledger cannot be read back: {e}"),
+        }
+    }
+}
+
+impl Pending {
+    fn plain(step: Result<Step, Refusal>, reply: Reply<()>) -> Option<Self> {
+        match step {
+            Ok(step) => Some(Self { step, looked: None, spare: None, done: Done::Plain(reply) }),
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+                None
+            }
+        }
+    }
+}
+
+/// The desk as the ledger has it.
+pub(crate) fn restore(reader: &Reader) -> Result<Desk, LedgerError> {
+    let mut desk = Desk::default();
+    for task in reader.open_tasks()? {
+        for (seq, line) in reader.decisions(task, 0)? {
+            let record = Record::parse(&line).map_err(|source| LedgerError::Record { n: seq as i64, source })?;
+            desk.replay(task, &line, &record);
+        }
+    }
+    Ok(desk)
+}
+
+/// An event that reports what has happened anyway must be told until it is written.
+fn retold(event: &Event) -> Option<Event> {
+    match event {
+        Event::Closed { task, closing } => Some(Event::Closed { task: *task, closing: closing.clone() }),
+        Event::NotStarted { task, error, code } => {
+            Some(Event::NotStarted { task: *task, error: error.clone(), code: *code })
+        }
+        Event::Lost { task, known, why, head, next_seq } => {
+            Some(Event::Lost { task: *task, known: known.clone(), why: why.clone(), head: *head, next_seq: *next_seq })
+        }
+        Event::Asked { .. } | Event::Answered { .. } | Event::Withdrawn { .. } | Event::House { .. } => None,
+    }
+}
+
+fn ledger_refusal(error: &LedgerError) -> Refusal {
+    Refusal::new(Code::LedgerUnavailable, format!("{error}"))
+        .hint("nothing was started; look at the disk below the house's home and ask again")
+}
+
+fn no_shim(spares: &Spares, error: &std::io::Error) -> Refusal {
+    Refusal::new(Code::Internal, format!("the supervisor {} could not be started: {error}", spares.path().display()))
+        .hint("csn-shim must lie beside csn; `cargo xtask build` puts it there")
+}

@@ -1,0 +1,98 @@
+//! `/approvals`: questions that wait for a person, and their answers.
+
+use super::{
+    Answer, Shared,
+    problem::{Problem, Query, body},
+};
+use crate::{house::House, office::Call};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, Query as AxumQuery, State},
+};
+use countersign_model::{Approval, ApprovalId, ApprovalState, By, Choice, Code, PrincipalId, Refusal, TaskId, Text};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use tokio::sync::oneshot;
+
+const PAGE: u32 = 100;
+
+pub(crate) async fn list(
+    State(house): Shared,
+    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
+) -> Answer<Json<Value>> {
+    let mut query = Query::new(query);
+    let all = query.parse::<bool>("all", "true or false")?.unwrap_or(false);
+    query.nothing_else()?;
+    let tasks = house.readers.with(|r| r.asked(all, PAGE))?;
+    let mut approvals = Vec::new();
+    for task in tasks {
+        approvals.extend(Approval::of(&house.projections.state(&house, task)?));
+    }
+    Ok(Json(json!({"approvals": approvals})))
+}
+
+pub(crate) async fn show(State(house): Shared, Path(id): Path<String>) -> Answer<Json<Approval>> {
+    let (_, task) = find(&house, &id)?;
+    Ok(Json(read(&house, task)?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    choice: Choice,
+    #[serde(default)]
+    words: Option<String>,
+}
+
+pub(crate) async fn answer(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Json<Approval>> {
+    let Given { choice, words } = body(&bytes)?;
+    if words.as_ref().is_some_and(|w| w.len() > 4096) {
+        return Err(Refusal::new(Code::TooLarge, "`words` takes at most 4096 bytes").into());
+    }
+    let (approval, task) = find(&house, &id)?;
+    let words = words.map(|w| countersign_redact::text_by_shape(&w));
+    let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    let (reply, given) = oneshot::channel();
+    let gone = || Refusal::new(Code::Draining, "the house is going down");
+    house.calls.send(Call::Answer { task, approval, choice, words, by, reply }).map_err(|_| gone())?;
+    match given.await.map_err(|_| gone())? {
+        Ok(()) => Ok(Json(read(&house, task)?)),
+        Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(&house, task, refusal)),
+        Err(refusal) => Err(Problem::from(refusal).of_task(task)),
+    }
+}
+
+/// A second answer is told of the first.
+fn already(house: &House, task: TaskId, refusal: Refusal) -> Problem {
+    let told = match read(house, task).map(|a| a.state) {
+        Ok(ApprovalState::Answered { choice, by, at }) => {
+            let who = match by {
+                By::Person { principal, surface } if principal == PrincipalId::owner() => format!("owner ({surface})"),
+                By::Person { principal, surface } => format!("{principal} ({surface})"),
+                By::Rule(rule) => rule.to_string(),
+            };
+            Refusal::new(Code::AlreadyAnswered, format!("already answered `{choice}` by {who} at {at}"))
+        }
+        Ok(ApprovalState::Withdrawn) => Refusal::new(Code::AlreadyAnswered, "the request was withdrawn"),
+        _ => refusal,
+    };
+    Problem::from(told).of_task(task)
+}
+
+fn read(house: &House, task: TaskId) -> Answer<Approval> {
+    let state = house.projections.state(house, task)?;
+    Approval::of(&state).ok_or_else(|| unknown(&task.to_string()).into())
+}
+
+fn find(house: &House, text: &str) -> Answer<(ApprovalId, TaskId)> {
+    let approval: ApprovalId = text.parse().map_err(|_| unknown(text))?;
+    let task = house.readers.with(|r| r.task_of_approval(approval))?.ok_or_else(|| unknown(text))?;
+    Ok((approval, task))
+}
+
+fn unknown(text: &str) -> Refusal {
+    let shown = countersign_model::Shown::bounded(text, 60);
+    Refusal::new(Code::NotFound, format!("there is no approval {shown}")).hint("`csn approvals list` shows what waits")
+}

@@ -1,0 +1,152 @@
+//! HTTP on the unix socket. Surfaces translate; they never decide or remember.
+
+mod approvals;
+mod events;
+mod lifecycle;
+mod output;
+mod problem;
+mod tasks;
+
+use crate::house::House;
+use axum::{
+    Router,
+    extract::{ConnectInfo, DefaultBodyLimit, Request, State, connect_info::Connected},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+    serve::IncomingStream,
+};
+use countersign_model::{Code, Refusal, TaskId, TaskState};
+use countersign_store::stream::{Stream, StreamError};
+pub(crate) use output::Maps;
+use problem::Problem;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+use tokio::net::UnixListener;
+
+pub(crate) type Shared = State<Arc<House>>;
+pub(crate) type Answer<T> = Result<T, Problem>;
+
+const LARGEST_BODY: usize = 4 * 1024 * 1024;
+
+/// Who is at the other end of the socket.
+#[derive(Clone, Copy)]
+struct Peer {
+    uid: Option<u32>,
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Self { uid: stream.io().peer_cred().ok().map(|c| c.uid()) }
+    }
+}
+
+pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
+    let app = Router::new()
+        .route("/tasks", post(tasks::ask).get(tasks::list))
+        .route("/tasks/{id}", get(tasks::show))
+        .route("/tasks/{id}/events", get(events::of_task))
+        .route("/tasks/{id}/output", get(output::read))
+        .route("/tasks/{id}/cancel", post(tasks::cancel))
+        .route("/tasks/{id}/signal", post(tasks::signal))
+        .route("/approvals", get(approvals::list))
+        .route("/approvals/{id}", get(approvals::show).post(approvals::answer))
+        .route("/lifecycle", get(lifecycle::show).post(lifecycle::stop))
+        .route("/livez", get(lifecycle::alive))
+        .route("/readyz", get(lifecycle::ready))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(not_that_way)
+        .layer(middleware::from_fn(owner_only))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(house);
+    if let Err(e) = axum::serve(listener, app.into_make_service_with_connect_info::<Peer>()).await {
+        crate::log!("the socket is closed: {e}");
+    }
+}
+
+/// The socket lies in a directory of mode 0700; this is the second lock on the same door.
+async fn owner_only(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
+    match peer.uid == Some(rustix::process::geteuid().as_raw()) {
+        true => next.run(request).await,
+        false => Problem::from(Refusal::new(Code::Forbidden, "this house belongs to another user")).into_response(),
+    }
+}
+
+async fn nowhere() -> Problem {
+    Refusal::new(Code::NotFound, "there is nothing at this address").hint("see docs/api.md for the routes").into()
+}
+
+async fn not_that_way() -> Problem {
+    Refusal::new(Code::MethodNotAllowed, "this address does not take this method").hint("see docs/api.md").into()
+}
+
+/// The task that a path names: a whole id, or the beginning of exactly one.
+pub(crate) fn find_task(house: &House, text: &str) -> Answer<TaskId> {
+    let unknown =
+        || Refusal::new(Code::NotFound, format!("there is no task {}", countersign_model::Shown::bounded(text, 60)));
+    if let Ok(task) = text.parse::<TaskId>() {
+        return match house.readers.with(|r| r.exists(task))? {
+            true => Ok(task),
+            false => Err(unknown().into()),
+        };
+    }
+    let prefixed = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
+    if text.len() < 4 || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return Err(unknown().into());
+    }
+    match house.readers.with(|r| r.by_prefix(&prefixed))?.as_slice() {
+        [] => Err(unknown().into()),
+        [one] => Ok(*one),
+        _ => Err(Refusal::new(Code::AmbiguousId, format!("more than one task begins with {prefixed}"))
+            .hint("give more characters of the id")
+            .into()),
+    }
+}
+
+/// The folds of the tasks that were looked at last. Each goes on from where it was.
+#[derive(Default)]
+pub(crate) struct Projections {
+    recent: Mutex<VecDeque<(TaskId, Arc<Mutex<Folding>>)>>,
+}
+
+struct Folding {
+    stream: Stream,
+    state: Option<TaskState>,
+}
+
+const REMEMBERED: usize = 64;
+
+impl Projections {
+    /// The state of a task as its stream tells it now.
+    pub(crate) fn state(&self, house: &House, task: TaskId) -> Answer<TaskState> {
+        let folding = {
+            let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
+            match recent.iter().find(|(t, _)| *t == task) {
+                Some((_, folding)) => Arc::clone(folding),
+                None => {
+                    let stream = Stream::from(&house.home, task, 0);
+                    let folding = Arc::new(Mutex::new(Folding { stream, state: None }));
+                    recent.push_back((task, Arc::clone(&folding)));
+                    if recent.len() > REMEMBERED {
+                        recent.pop_front();
+                    }
+                    folding
+                }
+            }
+        };
+        let mut folding = folding.lock().expect("nothing panics while it holds this lock");
+        let Folding { stream, state } = &mut *folding;
+        if !state.as_ref().is_some_and(TaskState::settled) {
+            house.readers.with(|r| Ok(stream.fold_into(r, state)))??;
+        }
+        state.clone().ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no task {task}")).into())
+    }
+}
+
+impl From<StreamError> for Problem {
+    fn from(e: StreamError) -> Self {
+        Refusal::new(Code::Internal, e.to_string()).hint("see `csn doctor`").into()
+    }
+}

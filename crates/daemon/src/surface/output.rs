@@ -1,0 +1,237 @@
+//! `/tasks/{id}/output`: bytes by range and by line, from either end, while they come and after; every chunk checked.
+
+use super::{
+    Answer, Shared, find_task,
+    problem::{Problem, Query},
+};
+use crate::house::House;
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, Query as AxumQuery, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use countersign_model::{Code, Refusal, Rendered, StreamName, TaskId, TaskState};
+use countersign_store::output::{Cache, Map, ReadError};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+/// One answer holds at most this much, whatever the query says.
+const MOST: u64 = 4 * 1024 * 1024;
+const USUAL: u64 = 64 * 1024;
+const REMEMBERED: usize = 16;
+
+/// Chunk maps of the tasks that were read last. Each grows with its journal.
+#[derive(Default)]
+pub(crate) struct Maps {
+    recent: Mutex<VecDeque<(TaskId, Arc<Mutex<Reading>>)>>,
+}
+
+pub(crate) struct Reading {
+    dir: PathBuf,
+    map: Map,
+    cache: Cache,
+}
+
+impl Maps {
+    pub(crate) fn of(&self, house: &House, state: &TaskState) -> Answer<Option<Arc<Mutex<Reading>>>> {
+        let Some(first_seq) = state.first_seq else { return Ok(None) };
+        let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        if let Some((_, reading)) = recent.iter().find(|(t, _)| *t == state.task_id) {
+            return Ok(Some(Arc::clone(reading)));
+        }
+        let dir = house.home.task_dir(state.task_id);
+        let map = match Map::open(&dir, first_seq) {
+            Ok(map) => map,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")).into()),
+        };
+        let reading = Arc::new(Mutex::new(Reading { dir, map, cache: Cache::default() }));
+        recent.push_back((state.task_id, Arc::clone(&reading)));
+        if recent.len() > REMEMBERED {
+            recent.pop_front();
+        }
+        Ok(Some(reading))
+    }
+}
+
+impl Reading {
+    pub(crate) fn refresh(&mut self) -> Answer<()> {
+        self.map.refresh().map_err(|e| Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")).into())
+    }
+
+    pub(crate) fn bytes(&mut self, stream: StreamName, offset: u64, max: u64) -> Answer<Vec<u8>> {
+        let Self { dir, map, cache } = self;
+        Ok(map.read(cache, dir, stream, offset, max)?)
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(e: ReadError) -> Self {
+        match &e {
+            ReadError::Tampered { .. } => Refusal::new(Code::ArtifactTampered, e.to_string()).into(),
+            ReadError::BeyondEnd { .. } => Refusal::new(Code::RangeNotSatisfiable, e.to_string()).into(),
+            ReadError::Io(_) => Refusal::new(Code::Internal, e.to_string()).into(),
+        }
+    }
+}
+
+pub(crate) async fn read(
+    State(house): Shared,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
+) -> Answer<Response> {
+    let mut query = Query::new(query);
+    let task = find_task(&house, &id)?;
+    let stream = match query.text("stream").as_deref() {
+        None | Some("stdout") => StreamName::Stdout,
+        Some("stderr") => StreamName::Stderr,
+        Some(other) => {
+            let shown = countersign_model::Shown::bounded(other, 40);
+            return Err(Refusal::new(
+                Code::BadRequest,
+                format!("this task has stdout and stderr, no stream `{shown}`"),
+            )
+            .into());
+        }
+    };
+    let number = "a number of bytes or lines";
+    let offset = query.parse::<u64>("offset_bytes", number)?;
+    let max = query.parse::<u64>("max_bytes", number)?;
+    let line = query.parse::<u64>("line", number)?;
+    let lines = query.parse::<u64>("lines", number)?;
+    let tail = query.parse::<u64>("tail_lines", number)?;
+    query.nothing_else()?;
+    let raw = headers.get(header::ACCEPT).is_some_and(|a| a.as_bytes().starts_with(b"application/octet-stream"));
+    let range = headers.get(header::RANGE).filter(|_| raw).and_then(|r| r.to_str().ok()).map(str::to_owned);
+    let wanted = Wanted { stream, offset, max, line, lines, tail, range };
+    // Reading and checking may take a while; other requests go on.
+    tokio::task::spawn_blocking(move || answer(&house, task, &wanted, raw))
+        .await
+        .map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
+}
+
+struct Wanted {
+    stream: StreamName,
+    offset: Option<u64>,
+    max: Option<u64>,
+    line: Option<u64>,
+    lines: Option<u64>,
+    tail: Option<u64>,
+    range: Option<String>,
+}
+
+fn answer(house: &House, task: TaskId, wanted: &Wanted, raw: bool) -> Answer<Response> {
+    let state = house.projections.state(house, task)?;
+    let stream = wanted.stream;
+    let Some(reading) = house.maps.of(house, &state)? else {
+        return match wanted.offset.unwrap_or(0) {
+            0 => Ok(page(raw, Vec::new(), 0, 0, state.settled(), wanted.range.is_some())),
+            offset => Err(ReadError::BeyondEnd { offset, total: 0 }.into()),
+        };
+    };
+    let mut reading = reading.lock().expect("nothing panics while it holds this lock");
+    reading.refresh()?;
+    let total = reading.map.total(stream);
+    let (start, end) = {
+        let Reading { dir, map, cache } = &mut *reading;
+        if let Some(range) = &wanted.range {
+            match byte_range(range, total) {
+                Some(range) => range,
+                None => return Ok(not_satisfiable(total)),
+            }
+        } else if let Some(tail) = wanted.tail {
+            (map.tail(cache, dir, stream, tail)?, total)
+        } else if wanted.line.is_some() || wanted.lines.is_some() {
+            map.lines(cache, dir, stream, wanted.line.unwrap_or(1), wanted.lines.unwrap_or(1000))?
+        } else {
+            let start = wanted.offset.unwrap_or(0);
+            (start, start.saturating_add(wanted.max.unwrap_or(USUAL)).min(total.max(start)))
+        }
+    };
+    let most = wanted.max.unwrap_or(MOST).min(MOST);
+    let bytes = reading.bytes(stream, start, (end - start).min(most))?;
+    Ok(page(raw, bytes, start, total, state.settled(), wanted.range.is_some()))
+}
+
+fn page(raw: bool, bytes: Vec<u8>, start: u64, total: u64, complete: bool, ranged: bool) -> Response {
+    let next = start + bytes.len() as u64;
+    if raw {
+        let last = next.saturating_sub(1).max(start);
+        let size = if complete { total.to_string() } else { "*".to_owned() };
+        let status = if ranged && !bytes.is_empty() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+        let mut response = (status, Body::from(bytes)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if status == StatusCode::PARTIAL_CONTENT
+            && let Ok(range) = HeaderValue::from_str(&format!("bytes {start}-{last}/{size}"))
+        {
+            headers.insert(header::CONTENT_RANGE, range);
+        }
+        return response;
+    }
+    let len = bytes.len() as u64;
+    let (content, encoding) = match String::from_utf8(bytes) {
+        Ok(text) => (text, "utf-8"),
+        Err(e) => (STANDARD.encode(e.as_bytes()), "base64"),
+    };
+    Json(json!({
+        "content": content,
+        "encoding": encoding,
+        "offset_bytes": start,
+        "bytes": len,
+        "total_bytes": total,
+        "next_offset": next,
+        "truncated": next < total,
+        "complete": complete,
+    }))
+    .into_response()
+}
+
+/// `bytes=a-b`, `bytes=a-`, `bytes=-n`: start and end of one range, or none that can be served.
+fn byte_range(range: &str, total: u64) -> Option<(u64, u64)> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let (start, end) = match (first.trim(), last.trim()) {
+        ("", suffix) => (total.saturating_sub(suffix.parse().ok()?), total),
+        (first, "") => (first.parse().ok()?, total),
+        (first, last) => (first.parse().ok()?, last.parse::<u64>().ok()?.saturating_add(1).min(total)),
+    };
+    (start < end).then_some((start, end))
+}
+
+fn not_satisfiable(total: u64) -> Response {
+    let refusal = Refusal::new(Code::RangeNotSatisfiable, format!("the stream has {total} bytes"));
+    let mut response = Problem::from(refusal).into_response();
+    if let Ok(range) = HeaderValue::from_str(&format!("bytes */{total}")) {
+        response.headers_mut().insert(header::CONTENT_RANGE, range);
+    }
+    response
+}
+
+/// A stream for somebody who asked to wait: whole when short, else both ends.
+pub(crate) fn ends(house: &House, state: &TaskState, stream: StreamName) -> Answer<Value> {
+    let Some(reading) = house.maps.of(house, state)? else { return Ok(json!({"text": ""})) };
+    let mut reading = reading.lock().expect("nothing panics while it holds this lock");
+    reading.refresh()?;
+    let total = reading.map.total(stream);
+    let whole = countersign_model::INLINE_WHOLE as u64;
+    let mut bytes = reading.bytes(stream, 0, whole)?;
+    if total > whole {
+        let half = whole / 2;
+        bytes.truncate(half as usize);
+        let tail = reading.bytes(stream, total - half, half)?;
+        let head = String::from_utf8_lossy(&bytes).into_owned();
+        let omitted_at = head.len();
+        let text = head + &String::from_utf8_lossy(&tail);
+        return Ok(json!({"text": text, "omitted": total - whole, "omitted_at": omitted_at}));
+    }
+    Ok(json!(Rendered::of(&bytes, |b| STANDARD.encode(b))))
+}

@@ -1,0 +1,107 @@
+//! Every error is `application/problem+json` (RFC 9457) with a stable code and a hint; never an empty body.
+
+use axum::{
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use countersign_model::{Code, Refusal, TaskId};
+use countersign_store::ledger::LedgerError;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+#[derive(Debug)]
+pub(crate) struct Problem {
+    refusal: Refusal,
+    task: Option<TaskId>,
+}
+
+impl Problem {
+    pub(crate) fn of_task(mut self, task: TaskId) -> Self {
+        self.task = Some(task);
+        self
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, task: None }
+    }
+}
+
+impl From<LedgerError> for Problem {
+    fn from(e: LedgerError) -> Self {
+        Refusal::new(Code::LedgerUnavailable, e.to_string()).hint("see `csn doctor`").into()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Refusal { code, message, hint } = self.refusal;
+        let mut body = json!({
+            "type": format!("urn:countersign:problem:{}", code.as_str()),
+            "title": code.as_str().replace('_', " "),
+            "status": code.http_status(),
+            "detail": message,
+            "code": code,
+        });
+        if let Some(hint) = hint {
+            body["hint"] = hint.into();
+        }
+        if let Some(task) = self.task {
+            body["task_id"] = task.to_string().into();
+        }
+        let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response =
+            (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response();
+        if code == Code::Draining {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// A JSON body, or a problem that names the field at fault.
+pub(crate) fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let de = &mut serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut *de).map_err(|e| {
+        let at = e.path().to_string();
+        let at = if at == "." { "the body".to_owned() } else { format!("`{at}`") };
+        Refusal::new(Code::BadRequest, format!("{at}: {}", e.inner()))
+    })?;
+    de.end().map_err(|e| Refusal::new(Code::BadRequest, format!("the body: {e}")))?;
+    Ok(value)
+}
+
+/// The parameters of a query; each may be taken once, and what nobody takes is an error.
+pub(crate) struct Query(BTreeMap<String, String>);
+
+impl Query {
+    pub(crate) fn new(map: BTreeMap<String, String>) -> Self {
+        Self(map)
+    }
+
+    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    pub(crate) fn parse<T: std::str::FromStr>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, Problem> {
+        match self.0.remove(name) {
+            None => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                let shown = countersign_model::Shown::bounded(&text, 40);
+                Refusal::new(Code::BadRequest, format!("`{name}` is {wanted}, not `{shown}`")).into()
+            }),
+        }
+    }
+
+    pub(crate) fn nothing_else(self) -> Result<(), Problem> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(name) => {
+                let shown = countersign_model::Shown::bounded(name, 40);
+                Err(Refusal::new(Code::BadRequest, format!("unknown parameter `{shown}`")).into())
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! `/tasks`: asking, listing, looking, stopping.
+
+use super::{
+    Answer, Shared, find_task,
+    problem::{Problem, Query, body},
+};
+use crate::{
+    facts,
+    house::House,
+    keeper::Operation,
+    office::{Asking, Call},
+};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, Query as AxumQuery, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use countersign_model::{
+    Audience, Code, CredentialKind, Decision, HouseState, Idempotency, PrincipalId, Refusal, Request, SignalName,
+    Status, StreamName, TaskId, TaskState, Text,
+};
+use countersign_redact::{Known, Mask, text};
+use countersign_store::ledger::Filter;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::sync::oneshot;
+
+/// A list page, unless the asker names a size.
+const PAGE: u32 = 50;
+const LARGEST_PAGE: u32 = 500;
+/// How long an answer may be waited for.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// Display text, titles and rationales are bounded; the whole command is in the plan's digest.
+const LONGEST_TEXT: usize = 4096;
+
+pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, bytes: Bytes) -> Answer<Response> {
+    let state = *house.state.borrow();
+    if state != HouseState::Running {
+        return Err(Refusal::new(Code::Draining, "the house is not taking requests")
+            .hint("try again in a moment")
+            .into());
+    }
+    let mut request: Request = body(&bytes)?;
+    let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(LONGEST_WAIT));
+    let idempotency = idempotency(&house, &headers, &bytes)?;
+    let asking = {
+        let house = Arc::clone(&house);
+        tokio::task::spawn_blocking(move || consider(&house, request, idempotency)).await
+    };
+    let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
+    let (reply, answer) = oneshot::channel();
+    let gone = || Refusal::new(Code::Draining, "the house is going down");
+    house.calls.send(Call::Ask { asking: Box::new(asking), reply }).map_err(|_| gone())?;
+    let asked = answer.await.map_err(|_| gone())??;
+    if let Some(refusal) = asked.denied {
+        return Err(Problem::from(refusal).of_task(asked.task));
+    }
+    let finished = match wait {
+        Some(wait) => wait_for(&house, asked.task, wait).await?,
+        None => house.projections.state(&house, asked.task)?,
+    };
+    let mut answer = json!(finished);
+    if wait.is_some() && finished.settled() {
+        answer["output"] = bounded_output(&house, &finished)?;
+    }
+    let status = if finished.status == Status::Queued { StatusCode::ACCEPTED } else { StatusCode::CREATED };
+    let mut response = (status, Json(answer)).into_response();
+    if let Ok(location) = HeaderValue::from_str(&format!("/tasks/{}", asked.task)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    if asked.replayed {
+        let name = HeaderName::from_static("idempotency-replayed");
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+fn idempotency(house: &House, headers: &HeaderMap, bytes: &[u8]) -> Answer<Option<Idempotency>> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    if key.is_empty() || key.len() > 255 {
+        return Err(Refusal::new(Code::BadRequest, "`Idempotency-Key` takes 1 to 255 characters").into());
+    }
+    let owner = PrincipalId::owner().to_string();
+    Ok(Some(Idempotency {
+        key: house.key.digest("idempotency-key", &[owner.as_bytes(), b"POST /tasks", key.as_bytes()]),
+        body: house.key.digest("idempotency-body", &[bytes]),
+    }))
+}
+
+/// Reads, looks and judges: everything before the desk.
+fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency>) -> Answer<Asking> {
+    let profile = request.profile.unwrap_or(house.config.profile);
+    request.limits.grace_ms.get_or_insert(house.config.limits.grace_ms);
+    request.limits.drain_ms.get_or_insert(house.config.limits.drain_ms);
+    let looked = facts::look(&request, &house.key, &house.base_env)?;
+    let cwd = looked.facts.cwd.resolved.clone();
+    let plan = countersign_policy::read(&request, &cwd);
+    let context = countersign_policy::Context {
+        profile,
+        attended: request.attended,
+        can_confine: false,
+        background: request.background,
+    };
+    let assessment = countersign_policy::judge(&plan, &looked.facts, context);
+    let known = Known::of_env(looked.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    let mask = Mask::new(house.key.digest("mask", &[b"plan"]), known);
+    let clean = |raw: &str| text(&mask, bounded(raw));
+    let display = match (&request.args.command, &request.args.argv) {
+        (Some(text), _) => clean(text),
+        (None, argv) => clean(&argv.iter().flatten().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
+    };
+    let planned = Decision::Planned {
+        plan_digest: looked.plan_digest,
+        display: display.clone(),
+        verb: plan.occurrences.first().map(|o| clean(&o.verb)).unwrap_or_default(),
+        cwd: clean(&cwd),
+        mode: request.mode,
+        tool: request.tool,
+        title: request.title.as_deref().map(clean),
+        rationale: request.rationale.as_deref().map(clean),
+        session: request.session_id,
+        principal: PrincipalId::owner(),
+        credential: CredentialKind::Person,
+        risks: assessment.risk_set(),
+        audience: Audience::Personal,
+        profile,
+        background: request.background,
+        idempotency,
+    };
+    let confinement = assessment.confinement;
+    Ok(Asking {
+        request,
+        looked,
+        planned,
+        answer: assessment.answer,
+        uncovered: vec![display],
+        confinement,
+        idempotency,
+    })
+}
+
+fn bounded(raw: &str) -> &str {
+    &raw[..raw.floor_char_boundary(LONGEST_TEXT.min(raw.len()))]
+}
+
+/// A word as a shell would need it.
+fn quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&b);
+    match !word.is_empty() && word.bytes().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// The state of a task when it has settled or time is up.
+async fn wait_for(house: &Arc<House>, task: TaskId, wait: Duration) -> Answer<TaskState> {
+    let mut bell = house.keeper.bell(task);
+    let ended = async {
+        loop {
+            let state = house.projections.state(house, task)?;
+            if state.settled() || bell.changed().await.is_err() {
+                return Ok(state);
+            }
+        }
+    };
+    match tokio::time::timeout(wait, ended).await {
+        Ok(state) => {
+            house.keeper.unlist(task);
+            state
+        }
+        Err(_) => house.projections.state(house, task),
+    }
+}
+
+/// Both streams, whole when short, else both ends.
+fn bounded_output(house: &House, state: &TaskState) -> Answer<Value> {
+    let mut streams = serde_json::Map::new();
+    for stream in [StreamName::Stdout, StreamName::Stderr] {
+        if state.streams.contains_key(&stream) {
+            let bytes = super::output::ends(house, state, stream)?;
+            streams.insert(stream.to_string(), bytes);
+        }
+    }
+    Ok(Value::Object(streams))
+}
+
+pub(crate) async fn list(
+    State(house): Shared,
+    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
+) -> Answer<Json<Value>> {
+    let mut query = Query::new(query);
+    let status = query.text("status").map(|s| {
+        serde_json::from_value::<Status>(Value::String(s.clone())).map_err(|_| {
+            let shown = countersign_model::Shown::bounded(&s, 40);
+            Refusal::new(
+                Code::BadRequest,
+                format!("`status` is queued, running, exited, cancelled or failed, not `{shown}`"),
+            )
+        })
+    });
+    let since_ms = query.parse::<u64>("since_ms", "a time in milliseconds")?;
+    let filter = Filter {
+        status: status.transpose()?,
+        before: query.parse("cursor", "the `next` of an earlier page")?,
+        since: since_ms.map(|ms| TaskId::mint(&mut countersign_model::IdMint::default(), ms.min(1 << 49), 0)),
+        verb: query.text("verb"),
+        session: query.text("session"),
+        text: query.text("text"),
+        limit: query.parse::<u32>("limit", "a number")?.unwrap_or(PAGE).clamp(1, LARGEST_PAGE) + 1,
+    };
+    query.nothing_else()?;
+    let mut tasks = house.readers.with(|r| r.list(&filter))?;
+    let more = tasks.len() as u32 == filter.limit;
+    tasks.truncate(filter.limit as usize - 1);
+    let next = tasks.last().filter(|_| more).map(|t| t.task_id);
+    Ok(Json(json!({"tasks": tasks, "next": next})))
+}
+
+pub(crate) async fn show(
+    State(house): Shared,
+    Path(id): Path<String>,
+    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
+) -> Answer<Json<TaskState>> {
+    let mut query = Query::new(query);
+    let wait = query.parse::<u64>("wait_ms", "a time in milliseconds")?;
+    query.nothing_else()?;
+    let task = find_task(&house, &id)?;
+    let state = match wait {
+        Some(ms) => wait_for(&house, task, Duration::from_millis(ms).min(LONGEST_WAIT)).await?,
+        None => house.projections.state(&house, task)?,
+    };
+    Ok(Json(state))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cancel {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signal {
+    signal: SignalName,
+}
+
+fn applied(seq: Option<u64>) -> Response {
+    (StatusCode::ACCEPTED, Json(json!({"seq": seq}))).into_response()
+}
+
+pub(crate) async fn cancel(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Response> {
+    let Cancel { reason } = if bytes.is_empty() { Cancel { reason: None } } else { body(&bytes)? };
+    let reason = reason.map(|r| countersign_redact::text_by_shape(bounded(&r)));
+    let task = find_task(&house, &id)?;
+    let state = running(&house, task)?;
+    let by = Text::of("owner");
+    if state.status == Status::Queued {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Refusal::new(Code::Draining, "the house is going down");
+        house.calls.send(Call::Withdraw { task, by, reply }).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())??;
+        let state = house.projections.state(&house, task)?;
+        return Ok(applied(Some(state.next_seq - 1)));
+    }
+    let cancel = Operation::Cancel { by, reason, shutdown: false };
+    Ok(applied(Some(house.keeper.operate(task, cancel).await?)))
+}
+
+pub(crate) async fn signal(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Response> {
+    let Signal { signal } = body(&bytes)?;
+    let task = find_task(&house, &id)?;
+    if running(&house, task)?.status == Status::Queued {
+        return Err(Refusal::new(Code::TaskOver, "the task has not started").hint("`csn cancel` withdraws it").into());
+    }
+    let operation = Operation::Signal { signal, by: Text::of("owner") };
+    Ok(applied(Some(house.keeper.operate(task, operation).await?)))
+}
+
+fn running(house: &House, task: TaskId) -> Answer<TaskState> {
+    let state = house.projections.state(house, task)?;
+    match &state.outcome {
+        None => Ok(state),
+        Some(outcome) => {
+            Err(Problem::from(Refusal::new(Code::TaskOver, format!("the task is over: {outcome}"))).of_task(task))
+        }
+    }
+}

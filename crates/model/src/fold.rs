@@ -1,0 +1,269 @@
+//! The one fold: records in, the state of a task out. Daemon, CLI and replay all call this and nothing else.
+
+use crate::{
+    ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Frame, Mode, Outcome,
+    PrincipalId, Profile, Record, Risk, Scope, SessionId, Status, StreamName, TaskId, Text, Tool, WaitsFor, What,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything that is known of a task, as its records tell it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskState {
+    pub task_id: TaskId,
+    pub status: Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitsFor>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    pub plan_digest: Digest,
+    pub display: Text,
+    pub verb: Text,
+    pub cwd: Text,
+    pub mode: Mode,
+    pub tool: Tool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rationale: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    pub principal: PrincipalId,
+    pub credential: CredentialKind,
+    pub risks: Vec<Risk>,
+    pub audience: Audience,
+    pub profile: Profile,
+    #[serde(default)]
+    pub background: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncovered: Vec<Text>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<Choice>,
+    #[serde(default, rename = "decision", skip_serializing_if = "Option::is_none")]
+    pub ruling: Option<Ruling>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
+    pub asked_at: At,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launched_at: Option<At>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawned_at: Option<At>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<At>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shim_pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_seq: Option<u64>,
+    pub streams: BTreeMap<StreamName, StreamState>,
+    /// Descendants that outlived the main process and were kept, as asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub survivors: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rss_kb: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal_head: Option<Digest>,
+    /// The number of the next record.
+    pub next_seq: u64,
+}
+
+/// How the question "may this run?" was answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Ruling {
+    Granted {
+        by: By,
+        scope: Scope,
+        at: At,
+    },
+    Denied {
+        by: By,
+        reason: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        words: Option<Text>,
+        at: At,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StreamState {
+    pub bytes: u64,
+    pub redactions: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Digest>,
+}
+
+impl TaskState {
+    /// A task begins with `command.planned`; any other first record is not the beginning of a task.
+    pub fn begin(task_id: TaskId, record: &Record) -> Option<Self> {
+        let What::Decision(Decision::Planned {
+            plan_digest,
+            display,
+            verb,
+            cwd,
+            mode,
+            tool,
+            title,
+            rationale,
+            session,
+            principal,
+            credential,
+            risks,
+            audience,
+            profile,
+            background,
+            idempotency: _,
+        }) = &record.what
+        else {
+            return None;
+        };
+        Some(Self {
+            task_id,
+            status: Status::Queued,
+            waits_for: None,
+            approval_id: None,
+            outcome: None,
+            plan_digest: *plan_digest,
+            display: display.clone(),
+            verb: verb.clone(),
+            cwd: cwd.clone(),
+            mode: *mode,
+            tool: *tool,
+            title: title.clone(),
+            rationale: rationale.clone(),
+            session_id: *session,
+            principal: *principal,
+            credential: *credential,
+            risks: risks.clone(),
+            audience: *audience,
+            profile: *profile,
+            background: *background,
+            uncovered: Vec::new(),
+            options: Vec::new(),
+            ruling: None,
+            confinement: None,
+            asked_at: record.at,
+            launched_at: None,
+            spawned_at: None,
+            ended_at: None,
+            shim_pid: None,
+            pid: None,
+            first_seq: None,
+            streams: BTreeMap::new(),
+            kept: Vec::new(),
+            survivors: Vec::new(),
+            duration_us: None,
+            cpu_us: None,
+            max_rss_kb: None,
+            journal_head: None,
+            next_seq: record.seq + 1,
+        })
+    }
+
+    /// One more record of this task.
+    pub fn apply(&mut self, record: &Record) {
+        self.next_seq = record.seq + 1;
+        match &record.what {
+            What::Decision(decision) => self.decide(record.at, decision),
+            What::Frame(frame) => self.happen(record.at, frame),
+            What::Unknown(_) => {}
+        }
+    }
+
+    /// The whole stream at once.
+    pub fn fold<'a>(task_id: TaskId, records: impl IntoIterator<Item = &'a Record>) -> Option<Self> {
+        let mut records = records.into_iter();
+        let mut state = Self::begin(task_id, records.next()?)?;
+        records.for_each(|r| state.apply(r));
+        Some(state)
+    }
+
+    pub fn settled(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    fn decide(&mut self, at: At, decision: &Decision) {
+        match decision {
+            Decision::Planned { .. } | Decision::House { .. } | Decision::Lost { .. } | Decision::Withdrawn { .. } => {}
+            Decision::PermissionRequested { approval, uncovered, options } => {
+                self.approval_id = Some(*approval);
+                self.uncovered.clone_from(uncovered);
+                self.options.clone_from(options);
+            }
+            Decision::PermissionGranted { by, scope, confinement, .. } => {
+                self.ruling = Some(Ruling::Granted { by: by.clone(), scope: *scope, at });
+                self.confinement = Some(*confinement);
+                self.waits_for = None;
+            }
+            Decision::PermissionDenied { by, reason, hint, words } => {
+                self.ruling = Some(Ruling::Denied {
+                    by: by.clone(),
+                    reason: reason.clone(),
+                    hint: hint.clone(),
+                    words: words.clone(),
+                    at,
+                });
+            }
+            Decision::Queued { waits_for } => self.waits_for = Some(*waits_for),
+            Decision::Launched { shim_pid, first_seq } => {
+                self.status = Status::Running;
+                self.waits_for = None;
+                self.launched_at = Some(at);
+                self.shim_pid = Some(*shim_pid);
+                self.first_seq = Some(*first_seq);
+            }
+            Decision::Settled { outcome, journal_head } => {
+                self.status = outcome.status();
+                self.waits_for = None;
+                self.journal_head = *journal_head;
+                self.outcome = Some(outcome.clone());
+                self.ended_at = Some(at);
+            }
+        }
+    }
+
+    fn happen(&mut self, at: At, frame: &Frame) {
+        match frame {
+            Frame::EnvExposed { .. }
+            | Frame::Signalled { .. }
+            | Frame::CancelRequested { .. }
+            | Frame::LimitReached { .. }
+            | Frame::CleanupStarted { .. } => {}
+            Frame::Spawned { pid, .. } => {
+                self.spawned_at = Some(at);
+                self.pid = Some(*pid);
+            }
+            Frame::Output { stream, offset, len, .. } => {
+                self.streams.entry(*stream).or_default().bytes = offset + len;
+            }
+            Frame::Redacted { stream, count, .. } => self.streams.entry(*stream).or_default().redactions += count,
+            Frame::Killed { survivors, .. } | Frame::CleanupCompleted { survivors, .. } => {
+                self.survivors.clone_from(survivors);
+            }
+            Frame::Exited { duration_us, cpu_us, max_rss_kb, .. } => {
+                self.duration_us = Some(*duration_us);
+                self.cpu_us = Some(*cpu_us);
+                self.max_rss_kb = Some(*max_rss_kb);
+            }
+            Frame::Kept { processes } => self.kept.clone_from(processes),
+            Frame::Closed { streams, .. } => {
+                self.kept.clear();
+                for (stream, total) in streams {
+                    let state = self.streams.entry(*stream).or_default();
+                    (state.bytes, state.sha256) = (total.bytes, Some(total.sha256));
+                }
+            }
+        }
+    }
+}

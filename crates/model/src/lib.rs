@@ -1,0 +1,44 @@
+//! The nouns of the house, their serialised form, and the one fold from decisions and frames to state.
+//!
+//! Pure: no files, no clock, no threads. Whoever needs the time or a random number passes it in.
+
+mod approval;
+mod clean;
+mod digest;
+mod fold;
+mod id;
+mod order;
+mod outcome;
+mod plan;
+mod record;
+mod refusal;
+mod render;
+mod request;
+mod shown;
+mod time;
+mod verdict;
+pub mod view;
+
+pub use approval::{Approval, ApprovalState, Choice};
+pub use clean::{Clean, Text};
+pub use digest::{Chain, Digest, HouseKey};
+pub use fold::{Ruling, StreamState, TaskState};
+/// The variable that marks every process of a task.
+pub const MARKER: &str = "COUNTERSIGN_TASK";
+
+pub use id::{ApprovalId, IdError, IdMint, PermitId, PrincipalId, SessionId, TaskId};
+pub use order::{Closing, Exec, Exposure, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals};
+pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
+pub use plan::{Confinement, Facts, Occurrence, Opaque, PathFact, Plan, Risk, RiskNote};
+pub use record::{
+    By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, KilledWhy, Record, RecordError, Scope, StreamName,
+    WaitsFor, What,
+};
+pub use refusal::{Code, Refusal};
+pub use render::{INLINE_WHOLE, Rendered};
+pub use request::{
+    Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnSessionEnd, Profile, Request, SignalName, Tool,
+};
+pub use shown::Shown;
+pub use time::At;
+pub use verdict::{Answer, Assessment};

@@ -1,0 +1,121 @@
+//! Permit and order: nothing runs without leave for exactly that.
+
+use crate::{
+    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Mode, Outcome, PathFact, PermitId, Scope, StreamName,
+    TaskId,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Leave to run one exact request once. Issued by the desk alone (clippy refuses `issue` elsewhere).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Permit {
+    pub id: PermitId,
+    pub task: TaskId,
+    plan_digest: Digest,
+    pub by: By,
+    pub scope: Scope,
+    pub confinement: Confinement,
+    pub issued_at: At,
+}
+
+impl Permit {
+    pub fn issue(
+        id: PermitId,
+        task: TaskId,
+        plan_digest: Digest,
+        by: By,
+        scope: Scope,
+        confinement: Confinement,
+        issued_at: At,
+    ) -> Self {
+        Self { id, task, plan_digest, by, scope, confinement, issued_at }
+    }
+}
+
+/// A request with everything looked up: what the order is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resolved {
+    pub task: TaskId,
+    pub plan_digest: Digest,
+    pub exec: Exec,
+    pub cwd: PathFact,
+    pub env: Vec<(String, String)>,
+    pub exposure: Exposure,
+    pub mode: Mode,
+    pub limits: Limits,
+    pub leftovers: Leftovers,
+    /// `tasks/<shard>/<id>`, made by the shim.
+    pub task_dir: String,
+    /// Where the shim binds its control socket.
+    pub run_dir: String,
+    pub first_seq: u64,
+    pub prologue_head: Digest,
+    /// What a daemon must say to be obeyed on the control socket.
+    pub secret: Digest,
+    /// Keys the placeholders of redaction, so that the same secret looks the same within this task.
+    pub mask_key: Digest,
+}
+
+/// The program and its arguments, with the identity that the facts gave it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exec {
+    pub program: PathFact,
+    pub argv: Vec<String>,
+    pub argv_digest: Digest,
+}
+
+/// Which variables a task was given: names, never values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exposure {
+    pub class: EnvClass,
+    pub names: Vec<String>,
+    pub withheld: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the permit is for another task or another plan")]
+pub struct OrderError;
+
+/// All that a shim needs. It cannot be made without a permit for exactly this.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    permit: Permit,
+    what: Resolved,
+}
+
+impl Order {
+    pub fn under(permit: Permit, what: Resolved) -> Result<Self, OrderError> {
+        match permit.task == what.task && permit.plan_digest == what.plan_digest {
+            true => Ok(Self { permit, what }),
+            false => Err(OrderError),
+        }
+    }
+
+    pub fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    pub fn what(&self) -> &Resolved {
+        &self.what
+    }
+}
+
+/// How a journal ended: what the desk needs to settle its task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Closing {
+    pub outcome: Outcome,
+    pub head: Digest,
+    /// The number that the first decision of the epilogue gets.
+    pub next_seq: u64,
+}
+
+/// A whole stream, as `journal.closed` accounts for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamTotal {
+    pub bytes: u64,
+    pub sha256: Digest,
+}
+
+/// Totals by stream.
+pub type StreamTotals = BTreeMap<StreamName, StreamTotal>;

@@ -1,0 +1,146 @@
+//! How a task ended. A command that fails is an outcome, not an error.
+
+use crate::{SignalName, Text};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Queued,
+    Running,
+    Exited,
+    Cancelled,
+    Failed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Outcome {
+    Exited {
+        code: i32,
+    },
+    Signalled {
+        signal: i32,
+        core: bool,
+    },
+    TimedOut {
+        limit: TimedOut,
+    },
+    Limited {
+        limit: Limited,
+    },
+    Cancelled {
+        by: Text,
+        reason: Option<Text>,
+    },
+    Withdrawn {
+        by: Text,
+    },
+    Denied {
+        reason: Text,
+    },
+    /// Never started. `code` is what a shell would have said: 126, 127, else 125.
+    Failed {
+        error: Text,
+        code: i32,
+    },
+    /// We do not know how it ended, and say so.
+    Lost {
+        why: Text,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimedOut {
+    Wall,
+    Idle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limited {
+    Disk,
+}
+
+/// What the kernel said of a process's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ExitStatus {
+    Code { code: i32 },
+    Signal { signal: i32, core: bool },
+}
+
+impl From<ExitStatus> for Outcome {
+    fn from(status: ExitStatus) -> Self {
+        match status {
+            ExitStatus::Code { code } => Outcome::Exited { code },
+            ExitStatus::Signal { signal, core } => Outcome::Signalled { signal, core },
+        }
+    }
+}
+
+impl Outcome {
+    pub fn status(&self) -> Status {
+        match self {
+            Outcome::Exited { .. } | Outcome::Signalled { .. } => Status::Exited,
+            Outcome::Cancelled { .. } | Outcome::Withdrawn { .. } => Status::Cancelled,
+            Outcome::TimedOut { .. }
+            | Outcome::Limited { .. }
+            | Outcome::Denied { .. }
+            | Outcome::Failed { .. }
+            | Outcome::Lost { .. } => Status::Failed,
+        }
+    }
+
+    /// What `csn run` and `csn wait` exit with.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Outcome::Exited { code } => *code,
+            Outcome::Signalled { signal, .. } => 128 + signal,
+            Outcome::TimedOut { .. } | Outcome::Limited { .. } => 124,
+            Outcome::Cancelled { .. } | Outcome::Withdrawn { .. } => 130,
+            Outcome::Denied { .. } => 77,
+            Outcome::Failed { code, .. } => *code,
+            Outcome::Lost { .. } => 125,
+        }
+    }
+}
+
+/// In words, for a list or a closing line.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Exited { code } => write!(f, "exited {code}"),
+            Outcome::Signalled { signal, core } => {
+                match SignalName::ALL.iter().find(|s| s.number() == *signal) {
+                    Some(name) => write!(f, "killed by SIG{name}")?,
+                    None => write!(f, "killed by signal {signal}")?,
+                }
+                f.write_str(if *core { ", core dumped" } else { "" })
+            }
+            Outcome::TimedOut { limit: TimedOut::Wall } => f.write_str("timed out (wall clock)"),
+            Outcome::TimedOut { limit: TimedOut::Idle } => f.write_str("timed out (no output)"),
+            Outcome::Limited { limit: Limited::Disk } => f.write_str("stopped: the disk is full"),
+            Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
+            Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),
+            Outcome::Withdrawn { .. } => f.write_str("withdrawn before it ran"),
+            Outcome::Denied { reason } => write!(f, "denied: {reason}"),
+            Outcome::Failed { error, .. } => write!(f, "could not start: {error}"),
+            Outcome::Lost { why } => write!(f, "lost: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Status::Queued => "queued",
+            Status::Running => "running",
+            Status::Exited => "exited",
+            Status::Cancelled => "cancelled",
+            Status::Failed => "failed",
+        })
+    }
+}

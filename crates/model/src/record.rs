@@ -1,0 +1,315 @@
+//! Records: decisions of the house and frames of a task, one JSON line each, one numbering per task.
+//!
+//! A line reads `{"v":1,"seq":…,"at":"…","t_us":…,"kind":"…",…}`; decisions have no `t_us`. Lines are hashed as they
+//! stand, so writing is a plain concatenation and nothing is ever re-serialised to check it.
+
+use crate::{
+    ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, ExitStatus, Mode, Outcome, PermitId,
+    PrincipalId, Profile, Risk, SessionId, SignalName, StreamTotals, Text, Tool,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// The version in every line. A reader meets a larger one only in a log written by a newer house.
+pub const FORMAT: u32 = 1;
+
+/// One thing that the house decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub enum Decision {
+    #[serde(rename = "command.planned")]
+    Planned {
+        plan_digest: Digest,
+        display: Text,
+        verb: Text,
+        cwd: Text,
+        mode: Mode,
+        tool: Tool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rationale: Option<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<SessionId>,
+        principal: PrincipalId,
+        credential: CredentialKind,
+        risks: Vec<Risk>,
+        audience: Audience,
+        profile: Profile,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        background: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency: Option<Idempotency>,
+    },
+    #[serde(rename = "permission.requested")]
+    PermissionRequested { approval: ApprovalId, uncovered: Vec<Text>, options: Vec<Choice> },
+    #[serde(rename = "permission.granted")]
+    PermissionGranted { permit: PermitId, by: By, scope: Scope, confinement: Confinement },
+    #[serde(rename = "permission.denied")]
+    PermissionDenied {
+        by: By,
+        reason: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<Text>,
+        /// What the person who refused wants the agent to know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        words: Option<Text>,
+    },
+    #[serde(rename = "task.queued")]
+    Queued { waits_for: WaitsFor },
+    #[serde(rename = "task.withdrawn")]
+    Withdrawn { by: Text },
+    /// The last decision of the prologue: the journal goes on at `first_seq`.
+    #[serde(rename = "task.launched")]
+    Launched { shim_pid: u32, first_seq: u64 },
+    #[serde(rename = "process.lost")]
+    Lost { known: Text },
+    /// The first decision of the epilogue: the exit is visible.
+    #[serde(rename = "task.settled")]
+    Settled {
+        outcome: Outcome,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        journal_head: Option<Digest>,
+    },
+    #[serde(rename = "house.state")]
+    House {
+        state: HouseState,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Text>,
+    },
+}
+
+/// One thing that happened in a task, written by its shim.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub enum Frame {
+    #[serde(rename = "env.exposed")]
+    EnvExposed { class: EnvClass, names: Vec<Text>, withheld: Vec<Text> },
+    #[serde(rename = "process.spawned")]
+    Spawned {
+        pid: u32,
+        pgid: u32,
+        sid: u32,
+        argv_digest: Digest,
+        executable: Text,
+        dev: u64,
+        inode: u64,
+        confinement: Confinement,
+    },
+    /// Never text: the bytes are stored once, in the output file. `digest` is BLAKE3.
+    #[serde(rename = "stream.output")]
+    Output { stream: StreamName, offset: u64, len: u64, digest: Digest },
+    #[serde(rename = "stream.redacted")]
+    Redacted { stream: StreamName, offset: u64, rule: Text, count: u64 },
+    #[serde(rename = "process.signalled")]
+    Signalled { signal: SignalName, by: Text },
+    #[serde(rename = "cancel.requested")]
+    CancelRequested {
+        by: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Text>,
+    },
+    #[serde(rename = "limit.reached")]
+    LimitReached { limit: Text, value: u64, action: Text },
+    #[serde(rename = "process.killed")]
+    Killed { signal: SignalName, why: KilledWhy, survivors: Vec<u32> },
+    #[serde(rename = "process.exited")]
+    Exited {
+        #[serde(flatten)]
+        status: ExitStatus,
+        duration_us: u64,
+        cpu_us: u64,
+        max_rss_kb: u64,
+    },
+    /// The main process is gone; these descendants keep the task running, as asked.
+    #[serde(rename = "leftovers.kept")]
+    Kept { processes: Vec<u32> },
+    #[serde(rename = "pty.cleanup_started")]
+    CleanupStarted { processes: Vec<u32> },
+    #[serde(rename = "pty.cleanup_completed")]
+    CleanupCompleted { ended: u64, survivors: Vec<u32> },
+    /// The last frame of every journal.
+    #[serde(rename = "journal.closed")]
+    Closed { outcome: Outcome, frames: u64, streams: StreamTotals },
+}
+
+/// An `Idempotency-Key` and the body that came under it, both as keyed digests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idempotency {
+    pub key: Digest,
+    pub body: Digest,
+}
+
+/// Who or what an answer comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    Rule(Text),
+    Person { principal: PrincipalId, surface: Text },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    Once,
+    Policy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsFor {
+    Approval,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnvClass {
+    Base,
+    Named,
+    Inherited,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamName {
+    Stdout,
+    Stderr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KilledWhy {
+    Cancel,
+    Timeout,
+    Limit,
+    Shutdown,
+}
+
+/// The life of the house.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HouseState {
+    Boot,
+    Recovering,
+    Ready,
+    Running,
+    Draining,
+    Cleanup,
+    Halted,
+}
+
+impl StreamName {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StreamName::Stdout => "stdout",
+            StreamName::Stderr => "stderr",
+        }
+    }
+
+    /// The name of the output file in the task's directory.
+    pub fn file(self) -> &'static str {
+        match self {
+            StreamName::Stdout => "stdout.log",
+            StreamName::Stderr => "stderr.log",
+        }
+    }
+}
+
+impl std::fmt::Display for StreamName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a record says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    Decision(Decision),
+    Frame(Frame),
+    /// A kind that this version does not know. Kept, shown, not understood.
+    Unknown(String),
+}
+
+/// One line of a log, read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    pub seq: u64,
+    pub at: At,
+    pub t_us: Option<u64>,
+    pub what: What,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("not a record: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("the record has version {0}, this program reads up to {FORMAT}: it was written by a newer countersign")]
+    Newer(u32),
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    v: u32,
+    seq: u64,
+    at: At,
+    #[serde(default)]
+    t_us: Option<u64>,
+    #[serde(borrow)]
+    kind: std::borrow::Cow<'a, str>,
+}
+
+impl Record {
+    /// The line of a decision, without its newline.
+    pub fn decision_line(seq: u64, at: At, decision: &Decision) -> String {
+        line(seq, at, None, &serde_json::to_string(decision).expect("decisions have string keys"))
+    }
+
+    /// The line of a frame, without its newline.
+    pub fn frame_line(seq: u64, at: At, t_us: u64, frame: &Frame) -> String {
+        line(seq, at, Some(t_us), &serde_json::to_string(frame).expect("frames have string keys"))
+    }
+
+    pub fn parse(line: &str) -> Result<Self, RecordError> {
+        let head: Head<'_> = serde_json::from_str(line)?;
+        if head.v > FORMAT {
+            return Err(RecordError::Newer(head.v));
+        }
+        let what = match &*head.kind {
+            "command.planned"
+            | "permission.requested"
+            | "permission.granted"
+            | "permission.denied"
+            | "task.queued"
+            | "task.withdrawn"
+            | "task.launched"
+            | "process.lost"
+            | "task.settled"
+            | "house.state" => What::Decision(serde_json::from_str(line)?),
+            "env.exposed"
+            | "process.spawned"
+            | "stream.output"
+            | "stream.redacted"
+            | "process.signalled"
+            | "cancel.requested"
+            | "limit.reached"
+            | "process.killed"
+            | "process.exited"
+            | "leftovers.kept"
+            | "pty.cleanup_started"
+            | "pty.cleanup_completed"
+            | "journal.closed" => What::Frame(serde_json::from_str(line)?),
+            other => What::Unknown(other.to_owned()),
+        };
+        Ok(Self { seq: head.seq, at: head.at, t_us: head.t_us, what })
+    }
+}
+
+fn line(seq: u64, at: At, t_us: Option<u64>, body: &str) -> String {
+    let mut out = String::with_capacity(body.len() + 96);
+    let _ = write!(out, r#"{{"v":{FORMAT},"seq":{seq},"at":"{at}","#);
+    if let Some(t_us) = t_us {
+        let _ = write!(out, r#""t_us":{t_us},"#);
+    }
+    out.push_str(&body[1..]);
+    out
+}

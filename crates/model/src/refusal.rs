@@ -1,0 +1,79 @@
+//! The one way to say no across a wire: a stable code, what happened, and what to do about it.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $exit:literal;)*) => {
+        /// Why the house did not do what it was asked: closed, and each with its HTTP status and exit code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum Code {
+            $($(#[$doc])* #[serde(rename = $text)] $name),*
+        }
+
+        impl Code {
+            pub const ALL: &[Code] = &[$(Code::$name),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$name => $text),* }
+            }
+
+            pub fn http_status(self) -> u16 {
+                match self { $(Code::$name => $status),* }
+            }
+
+            pub fn exit_code(self) -> i32 {
+                match self { $(Code::$name => $exit),* }
+            }
+        }
+    };
+}
+
+codes! {
+    BadRequest = "bad_request", 400, 2;
+    /// This house cannot do that (yet, or on this machine).
+    Unsupported = "unsupported", 400, 2;
+    NotFound = "not_found", 404, 1;
+    MethodNotAllowed = "method_not_allowed", 405, 1;
+    AmbiguousId = "ambiguous_id", 409, 2;
+    AlreadyAnswered = "already_answered", 409, 1;
+    TaskOver = "task_over", 409, 1;
+    OptionNotOffered = "option_not_offered", 422, 2;
+    IdempotencyConflict = "idempotency_conflict", 422, 1;
+    TooLarge = "too_large", 413, 2;
+    RangeNotSatisfiable = "range_not_satisfiable", 416, 1;
+    /// Stopping or killing countersign itself.
+    SelfDestructive = "self_destructive", 403, 77;
+    ApprovalRequiredUnattended = "approval_required_unattended", 403, 77;
+    Locked = "locked", 403, 77;
+    DeniedByPerson = "denied_by_person", 403, 77;
+    PathsChanged = "paths_changed", 403, 77;
+    /// The peer is not the owner of this house.
+    Forbidden = "forbidden", 403, 77;
+    ProfileWider = "profile_wider_than_allowed", 403, 77;
+    Draining = "draining", 503, 125;
+    LedgerUnavailable = "ledger_unavailable", 503, 125;
+    /// The task's supervisor did not answer.
+    ShimUnreachable = "shim_unreachable", 503, 125;
+    ArtifactTampered = "artifact_tampered", 500, 125;
+    Internal = "internal", 500, 125;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    pub code: Code,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Refusal {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

@@ -1,0 +1,209 @@
+//! The request: what an agent or a person wants run, exactly as asked. It is also the body of `POST /tasks`.
+
+use crate::SessionId;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+fn yes() -> bool {
+    true
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What to run, where, with what, and who wants to know. Raw: it may hold secrets and is never logged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    pub tool: Tool,
+    pub args: Command,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rationale: Option<String>,
+    #[serde(default, rename = "execution_mode", skip_serializing_if = "is_default")]
+    pub mode: Mode,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub background: bool,
+    /// Whether somebody can be asked. `false` turns every question into a denial.
+    #[serde(default = "yes")]
+    pub attended: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// How long the answer may wait for the end of the task. Never changes what runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limits: Limits,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub leftovers: Leftovers,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_session_end: OnSessionEnd,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+}
+
+/// The arguments of the tool `shell`: one of `command` and `argv`, and the surroundings.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Command {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Variables that the asker names: passed on as they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The asker's own environment, to be inherited without what injects code or looks secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inherit: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tool {
+    Shell,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    #[default]
+    Pipes,
+    Pty,
+}
+
+/// How much the house asks, narrowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    Locked,
+    #[default]
+    Safe,
+    FullAuto,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leftovers {
+    #[default]
+    Kill,
+    Keep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnSessionEnd {
+    #[default]
+    Keep,
+    Stop,
+}
+
+/// The trust profile that a session runs under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Audience {
+    Public,
+    Team,
+    #[default]
+    Personal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CredentialKind {
+    Person,
+    Agent,
+}
+
+/// Bounds of one task. `None` is "no such limit".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
+    /// From SIGTERM to SIGKILL on the stop ladder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+    /// How long descendants may hold the output open after the main process has exited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_ms: Option<u64>,
+}
+
+impl Limits {
+    pub const GRACE_MS: u64 = 5_000;
+    pub const DRAIN_MS: u64 = 2_000;
+    /// The longest limit that can be asked for: a year.
+    pub const MAX_MS: u64 = 366 * 24 * 3_600_000;
+}
+
+macro_rules! signals {
+    ($($name:ident = $number:literal),*) => {
+        /// The signals that a task may be sent.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum SignalName { $($name),* }
+
+        impl SignalName {
+            pub const ALL: &[SignalName] = &[$(SignalName::$name),*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(SignalName::$name => stringify!($name)),* }
+            }
+
+            /// The number on Linux, the same on every architecture that we build for.
+            pub fn number(self) -> i32 {
+                match self { $(SignalName::$name => $number),* }
+            }
+        }
+    };
+}
+signals!(
+    HUP = 1,
+    INT = 2,
+    QUIT = 3,
+    KILL = 9,
+    USR1 = 10,
+    USR2 = 12,
+    TERM = 15,
+    CONT = 18,
+    STOP = 19,
+    TSTP = 20,
+    WINCH = 28
+);
+
+impl fmt::Display for SignalName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for SignalName {
+    type Err = String;
+    /// With or without `SIG`, in any case.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let upper = text.to_ascii_uppercase();
+        let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
+        Self::ALL.iter().copied().find(|s| s.name() == bare).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|s| s.name()).collect();
+            format!("unknown signal `{}`: use one of {}", crate::Shown::bounded(text, 40), names.join(" "))
+        })
+    }
+}
+
+impl Serialize for SignalName {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for SignalName {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

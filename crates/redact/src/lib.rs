@@ -1,0 +1,36 @@
+//! A byte stream in, `Clean` bytes out, the same for every chunking.
+//!
+//! Secrets are taken out once, before the first byte is stored. A [`Mask`] is what to look for; a [`Scrubber`] is one
+//! stream being looked at. The only place that mints [`Clean`].
+
+mod known;
+mod rules;
+mod scrub;
+
+pub use known::{Known, looks_secret};
+pub use scrub::{CHUNK, Chunk, Found, Mask, Scrubber};
+
+use countersign_model::{Clean, Digest, Text};
+
+/// Text, whole and at once.
+#[must_use]
+pub fn text(mask: &Mask, raw: &str) -> Text {
+    let bytes = scrub::whole(mask, raw.as_bytes());
+    let clean = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        // Only a secret that ends inside a character could cut one; its rest is not text any more.
+        Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
+    };
+    mint(clean)
+}
+
+/// Text with nothing known but the shapes of tokens: for words that come without an environment.
+#[must_use]
+pub fn text_by_shape(raw: &str) -> Text {
+    text(&Mask::new(Digest::sha256(&[b"shape"]), Known::default()), raw)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this crate is where clean text comes from")]
+fn mint<T>(inner: T) -> Clean<T> {
+    Clean::mint(inner)
+}

@@ -1,0 +1,160 @@
+//! The control sockets of a running shim: the inherited channel, and whoever comes back through the socket in `run/`.
+
+use crate::wire::{self, FromShim, Inbox, PROTOCOL, ToShim};
+use countersign_model::{Code, Digest, Refusal, TaskId};
+use countersign_store::Home;
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt},
+};
+use std::{io, path::Path};
+
+/// Where the shim of a task listens, below `run/`.
+#[must_use]
+pub fn socket_name(task: TaskId) -> String {
+    format!("{task}.sock")
+}
+
+pub struct Control {
+    listener: OwnedFd,
+    /// Keeps the short path to the directory valid until the socket is removed.
+    path: (OwnedFd, std::path::PathBuf),
+    peers: Vec<Peer>,
+    task: TaskId,
+    secret: Digest,
+}
+
+pub struct Peer {
+    fd: OwnedFd,
+    inbox: Inbox,
+    /// Has shown that it is our daemon.
+    trusted: bool,
+    gone: bool,
+    /// Bytes that the socket did not take yet.
+    outbox: Vec<u8>,
+}
+
+impl Control {
+    pub fn open(run: &Path, task: TaskId, secret: Digest, channel: OwnedFd) -> io::Result<Self> {
+        let (dir, path) = Home::short(run, &socket_name(task))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
+        rustix::net::listen(&listener, 8)?;
+        rustix::io::ioctl_fionbio(&channel, true)?;
+        let channel = Peer { fd: channel, inbox: Inbox::default(), trusted: true, gone: false, outbox: Vec::new() };
+        Ok(Self { listener, path: (dir, path), peers: vec![channel], task, secret })
+    }
+
+    /// The listener first, then every peer; `true` where there is something to send.
+    pub fn fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        let peers = self.peers.iter().map(|p| (p.fd.as_fd(), !p.outbox.is_empty()));
+        std::iter::once((self.listener.as_fd(), false)).chain(peers)
+    }
+
+    /// Lets the next one in. Another user's process is not heard at all.
+    pub fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(fd) = rustix::net::accept_with(&self.listener, flags) {
+            let same_user = sockopt::socket_peercred(&fd).is_ok_and(|c| c.uid == rustix::process::geteuid());
+            if !same_user || self.peers.len() >= 16 {
+                continue;
+            }
+            let mut peer = Peer { fd, inbox: Inbox::default(), trusted: false, gone: false, outbox: Vec::new() };
+            peer.send(&hello(Some(self.task)));
+            self.peers.push(peer);
+        }
+    }
+
+    /// What peer number `n` has to say. Peers that lie or leave are marked as gone.
+    pub fn hear(&mut self, n: usize) -> Vec<ToShim> {
+        let secret = self.secret;
+        let Some(peer) = self.peers.get_mut(n) else { return Vec::new() };
+        peer.push_out();
+        let mut heard = Vec::new();
+        let mut buf = [0; 4096];
+        loop {
+            match rustix::net::recv(&peer.fd, &mut buf, RecvFlags::empty()) {
+                Ok((0, _)) => {
+                    peer.gone = true;
+                    break;
+                }
+                Ok((got, _)) => peer.inbox.feed(&buf[..got]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(_) => {
+                    peer.gone = true;
+                    break;
+                }
+            }
+        }
+        loop {
+            match peer.inbox.message::<ToShim>() {
+                Ok(None) => break,
+                Ok(Some(ToShim::Hello { protocol: PROTOCOL, secret: said })) if said == secret => peer.trusted = true,
+                Ok(Some(operation)) if peer.trusted => heard.push(operation),
+                Ok(Some(_)) | Err(_) => {
+                    peer.gone = true;
+                    break;
+                }
+            }
+        }
+        heard
+    }
+
+    pub fn drop_gone(&mut self) {
+        self.peers.retain(|p| !p.gone);
+    }
+
+    pub fn answer(&mut self, n: usize, message: &FromShim) {
+        if let Some(peer) = self.peers.get_mut(n) {
+            peer.send(message);
+        }
+    }
+
+    /// The doorbell. Where one is still unheard, another adds nothing.
+    pub fn ring(&mut self) {
+        for peer in self.peers.iter_mut().filter(|p| p.trusted && p.outbox.is_empty()) {
+            peer.send(&FromShim::More);
+        }
+    }
+
+    /// The last word to everyone; then the socket is gone.
+    pub fn close(mut self, message: &FromShim) {
+        for peer in self.peers.iter_mut().filter(|p| p.trusted) {
+            // Blocking: a daemon that is alive reads this, one that is dead has closed.
+            let _ = rustix::io::ioctl_fionbio(&peer.fd, false);
+            peer.send(message);
+        }
+        let _ = std::fs::remove_file(&self.path.1);
+    }
+
+    pub fn refuse(&mut self, n: usize, re: u64, code: Code, message: &str) {
+        self.answer(n, &FromShim::Refused { re, refusal: Refusal::new(code, message) });
+    }
+}
+
+/// What a shim says first.
+pub fn hello(task: Option<TaskId>) -> FromShim {
+    FromShim::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned(), pid: std::process::id(), task }
+}
+
+impl Peer {
+    fn send(&mut self, message: &FromShim) {
+        if let Ok(bytes) = wire::encode(message) {
+            self.outbox.extend(bytes);
+            self.push_out();
+        }
+    }
+
+    fn push_out(&mut self) {
+        while !self.outbox.is_empty() && !self.gone {
+            match rustix::net::send(&self.fd, &self.outbox, SendFlags::NOSIGNAL) {
+                Ok(n) => drop(self.outbox.drain(..n)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(_) => self.gone = true,
+            }
+        }
+    }
+}

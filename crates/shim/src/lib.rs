@@ -1,0 +1,24 @@
+//! Runs one order: child, journal, output, control socket. The only crate that spawns.
+//!
+//! # Theory of operation
+//!
+//! The daemon starts a shim with one end of a socket pair as its standard input and nothing else. The shim says hello
+//! and waits; a daemon keeps a spare one waiting, so that its start costs a task nothing. With the order comes leave
+//! to run. The shim takes the journal's name, spawns, and from then on is a single loop around `poll`: output, the
+//! control sockets, the end of children, deadlines. When the daemon dies the loop does not notice more than a closed
+//! socket; a new daemon comes back through the control socket.
+//!
+//! What happens when is decided in [`life`], which does no I/O; [`supervise`] does what it says.
+
+pub mod control;
+mod launch;
+mod life;
+mod outlet;
+mod supervise;
+mod sys;
+pub mod tree;
+pub mod wire;
+
+pub use launch::{Spare, start_house};
+pub use supervise::main;
+pub use sys::{become_subreaper, not_dumpable};

@@ -1,0 +1,150 @@
+//! The calls that Rust's libraries do not wrap. The only unsafe code of the workspace.
+#![allow(unsafe_code)]
+
+use countersign_model::ExitStatus;
+use rustix::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::{
+    ffi::CString,
+    io,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Keeps other processes of the same user from reading our memory, and core dumps from being written.
+pub fn not_dumpable() {
+    // SAFETY: changes one attribute of this process; no pointers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+}
+
+/// Makes every orphan below us our child.
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: changes one attribute of this process; no pointers.
+    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Gives every signal its default action: ignored ones are inherited through exec, by us and by the child.
+pub(crate) fn default_signals() {
+    // As the kernel sees it: no handler, no flags, nothing masked. The C library would keep two signals to itself,
+    // and those can be ignored by whoever started us.
+    let default = [0u64; 4];
+    for signal in (1..=64).filter(|s| *s != libc::SIGKILL && *s != libc::SIGSTOP) {
+        // SAFETY: the kernel reads at most the 32 bytes that `default` has; no handler is installed.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8usize) };
+    }
+    // A reader that went away must be an error, not our end. std gives the child the default action again.
+    // SAFETY: no handler is installed, so nothing can run in signal context.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Turns SIGCHLD, and the signals that would end us, into something to poll for.
+pub(crate) fn signal_fd() -> io::Result<OwnedFd> {
+    // SAFETY: the set lives on the stack and is initialised by sigemptyset before it is read; the descriptor that
+    // comes back is new and ours.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+            libc::sigaddset(&mut set, signal);
+        }
+        if libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        match libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// The standard input that we were started with, as a descriptor of our own.
+pub(crate) fn inherited_channel() -> io::Result<OwnedFd> {
+    io::stdin().as_fd().try_clone_to_owned()
+}
+
+/// A child that has ended.
+pub(crate) struct Reaped {
+    pub pid: u32,
+    pub status: ExitStatus,
+    pub cpu_us: u64,
+    pub max_rss_kb: u64,
+}
+
+/// Takes one ended child, if there is one.
+pub(crate) fn reap() -> Option<Reaped> {
+    let mut status = 0;
+    // SAFETY: both out-pointers are to live locals; rusage is plain data for which zero is valid.
+    let (pid, usage) = unsafe {
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        (libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage), usage)
+    };
+    let pid = u32::try_from(pid).ok().filter(|pid| *pid > 0)?;
+    let status = match libc::WIFSIGNALED(status) {
+        true => ExitStatus::Signal { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) },
+        false => ExitStatus::Code { code: libc::WEXITSTATUS(status) },
+    };
+    let micros = |t: libc::timeval| (t.tv_sec as u64) * 1_000_000 + t.tv_usec as u64;
+    Some(Reaped {
+        pid,
+        status,
+        cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
+        max_rss_kb: usage.ru_maxrss as u64,
+    })
+}
+
+/// What to start. Everything that the child needs is built before the fork.
+pub(crate) struct Child<'a> {
+    pub program: &'a Path,
+    pub argv: &'a [String],
+    pub env: &'a [(String, String)],
+    pub cwd: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// Starts the child in a process group of its own. It dies with us, and holds nothing of ours.
+#[expect(clippy::disallowed_methods, reason = "the one place that spawns what an order names")]
+pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
+    let has_nul = |s: &str| CString::new(s).is_err();
+    if child.argv.iter().any(|a| has_nul(a)) || CString::new(child.program.as_os_str().as_bytes()).is_err() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a NUL byte"));
+    }
+    let cwd = child.cwd.as_raw_fd();
+    let parent = std::process::id();
+    let mut command = Command::new(child.program);
+    if let Some((name, args)) = child.argv.split_first() {
+        command.arg0(name).args(args);
+    }
+    command.env_clear().envs(child.env.iter().map(|(k, v)| (k, v)));
+    command.stdin(Stdio::null()).stdout(child.stdout).stderr(child.stderr).process_group(0);
+    // SAFETY: only system calls on values made before the fork; no allocation, no locks.
+    unsafe {
+        command.pre_exec(move || prepare_child(cwd, parent));
+    }
+    let started = command.spawn();
+    drop(child.cwd);
+    Ok(started?.id())
+}
+
+/// Between fork and exec.
+fn prepare_child(cwd: RawFd, parent: u32) -> io::Result<()> {
+    // SAFETY: plain system calls on integers.
+    unsafe {
+        if libc::fchdir(cwd) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let empty = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigprocmask(libc::SIG_SETMASK, &empty, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        // The parent may have died before the call above took effect.
+        if libc::getppid() as u32 != parent {
+            libc::_exit(125);
+        }
+        // Whatever a library may have opened without the flag: nothing beyond the three crosses the exec.
+        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
+    Ok(())
+}

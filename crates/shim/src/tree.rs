@@ -1,0 +1,142 @@
+//! The process tree below a shim: who is in it, and how to end all of it.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::{collections::BTreeSet, fs, path::Path};
+
+use countersign_model::MARKER;
+
+/// Everything below `root`, without `root` itself. Zombies do not count: they have ended.
+#[must_use]
+pub fn descendants(root: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut todo = vec![root];
+    while let Some(pid) = todo.pop() {
+        for child in children(pid) {
+            if !found.contains(&child) {
+                todo.push(child);
+                if is_alive(child) {
+                    found.push(child);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let mut out = Vec::new();
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return out };
+    for thread in threads.flatten() {
+        if let Ok(list) = fs::read_to_string(thread.path().join("children")) {
+            out.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+    out
+}
+
+/// The third field of /proc/PID/stat is the state; the second may hold anything, in parentheses.
+fn stat(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat[stat.rfind(')')? + 1..].trim_start().to_owned())
+}
+
+fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|s| !s.starts_with(['Z', 'X']))
+}
+
+/// Sends a signal by descriptor, so that a pid that was used again is not hit.
+fn send(pid: u32, signal: Signal) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    pidfd_send_signal(&fd, signal).is_ok()
+}
+
+/// Asks everything below `root` to end. Stopped processes are woken so that they can.
+pub fn terminate(root: u32) {
+    for pid in descendants(root) {
+        send(pid, Signal::TERM);
+        send(pid, Signal::CONT);
+    }
+}
+
+/// Ends everything that `who` finds, in passes: freeze all, so that nothing forks away, then kill all, until a pass
+/// finds none. `reap` takes the dead off the table. Gives how many were ended and what withstood.
+pub fn kill_all(who: impl Fn() -> Vec<u32>, mut reap: impl FnMut()) -> (u64, Vec<u32>) {
+    let mut ended = BTreeSet::new();
+    // Processes in an uninterruptible sleep do not die on a signal: give up on them after a bounded number of passes.
+    for pass in 0..200 {
+        let found = who();
+        if found.is_empty() {
+            return (ended.len() as u64, Vec::new());
+        }
+        for pid in &found {
+            send(*pid, Signal::STOP);
+        }
+        for pid in who() {
+            send(pid, Signal::KILL);
+            ended.insert(pid);
+        }
+        reap();
+        if pass > 4 {
+            // The kernel needs a moment to take the killed off the table; there is no event for strangers' children.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    let survivors = who();
+    ended.retain(|pid| !survivors.contains(pid));
+    (ended.len() as u64, survivors)
+}
+
+/// What is left of a task whose shim is gone: by marker, by session and by group. What has shed all three cannot be
+/// found this way.
+#[must_use]
+pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
+    let marker = format!("{MARKER}={task}");
+    let mut found = Vec::new();
+    let Ok(all) = fs::read_dir("/proc") else { return found };
+    for pid in all.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
+        let Some(stat) = stat(pid).filter(|s| !s.starts_with(['Z', 'X'])) else { continue };
+        let fields: Vec<u32> = stat.split(' ').skip(2).take(2).filter_map(|f| f.parse().ok()).collect();
+        let grouped = fields.iter().any(|f| groups.contains(f));
+        if grouped || carries(Path::new(&format!("/proc/{pid}/environ")), marker.as_bytes()) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+fn carries(environ: &Path, marker: &[u8]) -> bool {
+    fs::read(environ).is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == marker))
+}
+
+/// What is below `root` without the trees of those children that `known` names, dead or alive ones alike.
+#[must_use]
+pub fn orphans(root: u32, known: impl Fn(u32) -> bool) -> Vec<u32> {
+    let mut found = Vec::new();
+    for child in children(root).into_iter().filter(|pid| !known(*pid) && !is_shim(*pid)) {
+        if is_alive(child) {
+            found.push(child);
+        }
+        found.extend(descendants(child));
+    }
+    found
+}
+
+/// A spare shim waits below the daemon and belongs to no task yet.
+fn is_shim(pid: u32) -> bool {
+    // By name: the executable of a process that is not dumpable can be read by root alone.
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == "csn-shim")
+}
+
+/// Takes dead orphans off the table: those children that are neither shims nor alive.
+pub fn reap_orphans() {
+    for child in children(std::process::id()) {
+        let dead = stat(child).is_some_and(|s| s.starts_with('Z'));
+        if dead
+            && !is_shim(child)
+            && let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw)
+        {
+            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
+        }
+    }
+}

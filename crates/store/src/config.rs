@@ -1,0 +1,68 @@
+//! `config.toml`: what the operator wants. Unknown keys and bad values refuse to start, with the line at fault.
+
+use countersign_model::{Limits, Profile};
+use serde::Deserialize;
+use std::{io, path::PathBuf};
+
+/// The configuration with every default filled in.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// How much the house asks.
+    pub profile: Profile,
+    pub limits: LimitsConfig,
+}
+
+/// Bounds for requests that name none.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// From SIGTERM to SIGKILL.
+    pub grace_ms: u64,
+    /// How long descendants may hold the output open after the main process has exited.
+    pub drain_ms: u64,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self { grace_ms: Limits::GRACE_MS, drain_ms: Limits::DRAIN_MS }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { profile: Profile::Safe, limits: LimitsConfig::default() }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {path}: {source}")]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{path} is not a valid configuration; nothing was started:\n{source}")]
+    Invalid { path: PathBuf, source: Box<toml::de::Error> },
+}
+
+impl Config {
+    /// Where the configuration is looked for.
+    #[must_use]
+    pub fn path() -> Option<PathBuf> {
+        let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let base = var("XDG_CONFIG_HOME").or_else(|| var("HOME").map(|h| h.join(".config")))?;
+        Some(base.join("countersign/config.toml"))
+    }
+
+    /// The file, or the defaults when there is none.
+    pub fn load() -> Result<Self, ConfigError> {
+        let Some(path) = Self::path() else { return Ok(Self::default()) };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&text).map_err(|e| ConfigError::Invalid { path, source: Box::new(e) }),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Self::default()),
+            Err(source) => Err(ConfigError::Unreadable { path, source }),
+        }
+    }
+
+    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+}

@@ -1,0 +1,269 @@
+//! Journals: append-only, chained, one writer. The writer holds a lock on the file for as long as it lives, so that
+//! anyone can tell a living shim from a dead one without a pid.
+
+use crate::clock;
+use countersign_model::{Chain, Closing, Digest, Frame, Outcome, Record, RecordError, TaskId, What};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
+    path::Path,
+    time::Instant,
+};
+
+/// The name of a journal in its task's directory.
+pub const FILE: &str = "journal";
+/// Room that is always kept for the last frames, so that a full disk can still be told of.
+const RESERVE: u64 = 16 * 1024;
+
+/// The one writer of a journal.
+pub struct Writer {
+    file: File,
+    chain: Chain,
+    first_seq: u64,
+    next_seq: u64,
+    began: Instant,
+    lines: String,
+    written: u64,
+    reserved: u64,
+}
+
+impl Writer {
+    /// Takes the journal's name exclusively: a second launch of one order finds it taken.
+    pub fn create(dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Self> {
+        let file = take_name(dir)?;
+        let mut writer = Self {
+            file,
+            chain: Chain::of_journal(task, prologue),
+            first_seq,
+            next_seq: first_seq,
+            began: clock::steady(),
+            lines: String::new(),
+            written: 0,
+            reserved: 0,
+        };
+        writer.reserve()?;
+        Ok(writer)
+    }
+
+    /// One more frame; it reaches the file with the next [`Writer::write`].
+    pub fn push(&mut self, frame: &Frame) -> u64 {
+        let seq = self.next_seq;
+        let t_us = u64::try_from(clock::steady().duration_since(self.began).as_micros()).unwrap_or(u64::MAX);
+        let line = Record::frame_line(seq, clock::now(), t_us, frame);
+        self.chain.push(&line);
+        self.lines.push_str(&line);
+        self.lines.push('\n');
+        self.next_seq += 1;
+        seq
+    }
+
+    /// Puts what was pushed into the file.
+    pub fn write(&mut self) -> io::Result<()> {
+        if self.lines.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all(self.lines.as_bytes())?;
+        self.written += self.lines.len() as u64;
+        self.lines.clear();
+        self.reserve()
+    }
+
+    /// The last frame; the room that was kept is given back.
+    pub fn close(mut self, outcome: Outcome, streams: countersign_model::StreamTotals) -> io::Result<Closing> {
+        let frames = self.next_seq - self.first_seq + 1;
+        self.push(&Frame::Closed { outcome: outcome.clone(), frames, streams });
+        self.file.write_all(self.lines.as_bytes())?;
+        let len = self.written + self.lines.len() as u64;
+        // Giving room back is a courtesy: the journal is complete without it.
+        let _ = self.file.set_len(len);
+        Ok(Closing { outcome, head: self.chain.head(), next_seq: self.next_seq })
+    }
+
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Time since the journal began, which is when the child was spawned.
+    pub fn elapsed(&self) -> std::time::Duration {
+        clock::steady().duration_since(self.began)
+    }
+
+    fn reserve(&mut self) -> io::Result<()> {
+        if self.written + RESERVE <= self.reserved {
+            return Ok(());
+        }
+        let (from, len) = (self.reserved, self.written + 2 * RESERVE - self.reserved);
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, len) {
+            Ok(()) => {
+                self.reserved = from + len;
+                Ok(())
+            }
+            // A file system without reservations: nothing can be promised, and nothing is lost by trying.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                self.reserved = u64::MAX - RESERVE;
+                Ok(())
+            }
+            Err(e) if self.reserved == 0 => Err(e.into()),
+            // The disk filled up after launch; what was reserved before is still ours.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Creates the journal's file if nobody has, and holds its lock. After a crash the new daemon does this first, so
+/// that a late shim finds the name taken and stops.
+pub fn take_name(dir: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = File::from(rustix::fs::open(dir.join(FILE), flags, Mode::RUSR | Mode::WUSR)?);
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// Waits until the writer of this journal is gone. At once, if it is.
+pub fn wait_for_writer(dir: &Path) -> io::Result<()> {
+    let file = File::open(dir.join(FILE))?;
+    loop {
+        match flock(&file, FlockOperation::LockShared) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// Whether a writer is alive.
+pub fn is_written(dir: &Path) -> io::Result<bool> {
+    let file = File::open(dir.join(FILE))?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// What a journal amounts to when its writer is gone.
+#[derive(Debug)]
+pub struct Remains {
+    /// Set when the journal was closed properly.
+    pub closing: Option<Closing>,
+    pub head: Digest,
+    pub next_seq: u64,
+    /// Bytes of a torn last line that were cut off.
+    pub torn: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("cannot read the journal: {0}")]
+    Io(#[from] io::Error),
+    #[error("line {line} of the journal: {source}")]
+    Record { line: u64, source: RecordError },
+    #[error("line {line} of the journal has number {found} where {expected} was due")]
+    Order { line: u64, found: u64, expected: u64 },
+}
+
+/// Reads a journal whose writer is gone, cuts a torn last line off, and says how it ended.
+pub fn recover(dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> Result<Remains, JournalError> {
+    let file = rustix::fs::open(dir.join(FILE), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+    let file = File::from(file.map_err(io::Error::from)?);
+    let mut chain = Chain::of_journal(task, prologue);
+    let (mut next_seq, mut whole, mut closing, mut line) = (first_seq, 0, None, String::new());
+    let mut reader = BufReader::with_capacity(256 * 1024, &file);
+    let mut number = 0;
+    loop {
+        line.clear();
+        // A torn line may end inside a character: read bytes, then look.
+        let mut bytes = std::mem::take(&mut line).into_bytes();
+        let n = reader.read_until(b'\n', &mut bytes)?;
+        let text = bytes.strip_suffix(b"\n").and_then(|b| std::str::from_utf8(b).ok());
+        let Some(text) = text else { break };
+        number += 1;
+        let record = Record::parse(text).map_err(|source| JournalError::Record { line: number, source })?;
+        if record.seq != next_seq {
+            return Err(JournalError::Order { line: number, found: record.seq, expected: next_seq });
+        }
+        chain.push(text);
+        next_seq += 1;
+        whole += n as u64;
+        if let What::Frame(Frame::Closed { outcome, .. }) = record.what {
+            closing = Some(Closing { outcome, head: chain.head(), next_seq });
+        }
+        line = String::from_utf8(bytes).unwrap_or_default();
+    }
+    let torn = file.metadata()?.len().saturating_sub(whole);
+    // Also gives back the room that its writer had reserved.
+    file.set_len(whole)?;
+    Ok(Remains { closing, head: chain.head(), next_seq, torn })
+}
+
+/// Reads a journal from a number on, while it grows.
+pub struct Reader {
+    file: File,
+    /// Where the next unread line begins.
+    at: u64,
+    next_seq: u64,
+    buf: Vec<u8>,
+}
+
+impl Reader {
+    pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
+        Ok(Self { file: File::open(dir.join(FILE))?, at: 0, next_seq: first_seq, buf: Vec::new() })
+    }
+
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Skips to `seq`, or as far as the journal goes. Lines are numbered without gaps, so counting is enough.
+    pub fn skip_to(&mut self, seq: u64) -> io::Result<()> {
+        let mut buf = vec![0; 64 * 1024];
+        while self.next_seq < seq {
+            self.file.seek(SeekFrom::Start(self.at))?;
+            let n = self.file.read(&mut buf)?;
+            if n == 0 {
+                return Ok(());
+            }
+            let before = self.next_seq;
+            for end in memchr::memchr_iter(b'\n', &buf[..n]) {
+                self.next_seq += 1;
+                if self.next_seq == seq {
+                    self.at += end as u64 + 1;
+                    return Ok(());
+                }
+            }
+            match memchr::memrchr(b'\n', &buf[..n]) {
+                Some(last) => self.at += last as u64 + 1,
+                None if self.next_seq == before && n == buf.len() => buf.resize(buf.len() * 2, 0),
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The complete lines that are there, up to about `max` bytes, each with its number. Empty when there are none yet.
+    pub fn lines(&mut self, max: usize) -> io::Result<Vec<(u64, String)>> {
+        self.file.seek(SeekFrom::Start(self.at))?;
+        self.buf.clear();
+        let mut want = max as u64;
+        loop {
+            (&self.file).take(want).read_to_end(&mut self.buf)?;
+            match memchr::memrchr(b'\n', &self.buf) {
+                Some(last) => {
+                    let whole = &self.buf[..=last];
+                    self.at += whole.len() as u64;
+                    let lines = whole.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+                    let first = self.next_seq;
+                    let lines: Vec<_> =
+                        lines.zip(first..).map(|(l, seq)| (seq, String::from_utf8_lossy(l).into_owned())).collect();
+                    self.next_seq += lines.len() as u64;
+                    return Ok(lines);
+                }
+                // A line longer than `max`: read on until it ends.
+                None if self.buf.len() as u64 >= want => want = self.buf.len() as u64 * 2,
+                None => return Ok(Vec::new()),
+            }
+            self.file.seek(SeekFrom::Start(self.at))?;
+            self.buf.clear();
+        }
+    }
+}

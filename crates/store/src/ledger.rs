@@ -1,0 +1,415 @@
+//! The ledger: every decision of the house, in order, in SQLite. One writer; readers have their own connections.
+//!
+//! `decisions` is the truth and is chained: `h(n) = sha256(h(n-1) ‖ task ‖ ' ' ‖ line)`. The table `tasks` is an index
+//! over it and can be rebuilt at any time.
+
+use countersign_model::{ApprovalId, Chain, Decision, Digest, Idempotency, Record, Status, TaskId, TaskState, What};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+/// Each entry takes the schema one version further; the first makes it.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE decisions (
+        n    INTEGER PRIMARY KEY,
+        task TEXT,
+        seq  INTEGER,
+        line TEXT NOT NULL,
+        head BLOB NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX decisions_of_task ON decisions (task, seq) WHERE task IS NOT NULL;
+    CREATE TABLE tasks (
+        id       TEXT PRIMARY KEY,
+        status   TEXT NOT NULL,
+        settled  INTEGER NOT NULL DEFAULT 0,
+        approval TEXT,
+        idem     TEXT,
+        first    INTEGER NOT NULL,
+        last     INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX tasks_open ON tasks (id) WHERE settled = 0;
+    CREATE UNIQUE INDEX tasks_approval ON tasks (approval) WHERE approval IS NOT NULL;
+    CREATE INDEX tasks_idem ON tasks (idem) WHERE idem IS NOT NULL;
+"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    #[error(
+        "the ledger has version {found}, this program knows {known}: it was written by a newer countersign; nothing was changed"
+    )]
+    Newer { found: i64, known: usize },
+    #[error(
+        "the ledger {path} cannot be read: {source}; nothing was changed. Restore it from a backup, or move it away to begin anew"
+    )]
+    Damaged { path: PathBuf, source: rusqlite::Error },
+    #[error("the ledger: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("decision {n} of the ledger does not read: {source}")]
+    Record { n: i64, source: countersign_model::RecordError },
+}
+
+type Result<T> = std::result::Result<T, LedgerError>;
+
+/// A decision on its way into the ledger.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// None for a decision about the house itself.
+    pub task: Option<TaskId>,
+    pub seq: u64,
+    pub line: String,
+    pub decision: Decision,
+}
+
+/// The one writer.
+pub struct Ledger {
+    conn: Connection,
+    chain: Chain,
+    next: i64,
+    path: PathBuf,
+}
+
+impl Ledger {
+    /// Opens the ledger, brings an older one up to date (keeping a copy), and refuses a newer one.
+    pub fn open(path: &Path) -> Result<Self> {
+        let damaged = |source| LedgerError::Damaged { path: path.to_owned(), source };
+        let mut conn = Connection::open(path).map_err(damaged)?;
+        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        migrate(&mut conn, path).map_err(|e| match e {
+            LedgerError::Sqlite(source) => damaged(source),
+            other => other,
+        })?;
+        conn.execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;
+             PRAGMA cache_size = -4096; PRAGMA journal_size_limit = 8388608;",
+        )
+        .map_err(damaged)?;
+        let last: Option<(i64, [u8; 32])> = conn
+            .query_row("SELECT n, head FROM decisions ORDER BY n DESC LIMIT 1", [], |r| Ok((r.get(0)?, r.get(1)?)))
+            .optional()
+            .map_err(damaged)?;
+        let (next, chain) = match last {
+            Some((n, head)) => (n + 1, Chain::resumed(Digest::from_bytes(head))),
+            None => (1, Chain::of_ledger()),
+        };
+        Ok(Self { conn, chain, next, path: path.to_owned() })
+    }
+
+    /// Writes all entries in one transaction and waits until they are on the disk. All or none.
+    pub fn commit(&mut self, entries: &[Entry]) -> Result<()> {
+        let (mut chain, mut next) = (self.chain, self.next);
+        let tx = self.conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        {
+            let mut insert =
+                tx.prepare_cached("INSERT INTO decisions (n, task, seq, line, head) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+            for entry in entries {
+                let task = entry.task.map(|t| t.to_string());
+                chain.push(&chained(task.as_deref(), &entry.line));
+                let seq = entry.task.map(|_| entry.seq as i64);
+                insert.execute(params![next, task, seq, entry.line, chain.head().as_bytes()])?;
+                index(&tx, next, task.as_deref(), &entry.decision)?;
+                next += 1;
+            }
+        }
+        crate::crash::point("ledger.before_commit");
+        tx.commit()?;
+        crate::crash::point("ledger.after_commit");
+        (self.chain, self.next) = (chain, next);
+        Ok(())
+    }
+
+    /// Makes the index anew from the decisions.
+    pub fn rebuild_index(&mut self) -> Result<()> {
+        let tx = self.conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        tx.execute("DELETE FROM tasks", [])?;
+        {
+            let mut all = tx.prepare("SELECT n, task, line FROM decisions WHERE task IS NOT NULL ORDER BY n")?;
+            let mut rows = all.query([])?;
+            while let Some(row) = rows.next()? {
+                let (n, task, line): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+                if let What::Decision(decision) = record.what {
+                    index(&tx, n, Some(&task), &decision)?;
+                }
+            }
+        }
+        tx.commit()?;
+        Ok(())
+    }
+
+    pub fn reader(&self) -> Result<Reader> {
+        Reader::open(&self.path)
+    }
+
+    /// Moves what is in the write-ahead log into the database, for a clean stop.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.conn.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);")?;
+        Ok(())
+    }
+}
+
+fn chained(task: Option<&str>, line: &str) -> String {
+    [task.unwrap_or("-"), " ", line].concat()
+}
+
+fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> rusqlite::Result<()> {
+    let Some(task) = task else { return Ok(()) };
+    match decision {
+        Decision::Planned { idempotency, .. } => {
+            let idem = idempotency.map(|i| i.key.to_string());
+            tx.prepare_cached("INSERT INTO tasks (id, status, idem, first) VALUES (?1, 'queued', ?2, ?3)")?
+                .execute(params![task, idem, n])?;
+        }
+        Decision::PermissionRequested { approval, .. } => {
+            tx.prepare_cached("UPDATE tasks SET approval = ?2 WHERE id = ?1")?
+                .execute(params![task, approval.to_string()])?;
+        }
+        Decision::Launched { .. } => {
+            tx.prepare_cached("UPDATE tasks SET status = 'running' WHERE id = ?1")?.execute(params![task])?;
+        }
+        Decision::Settled { outcome, .. } => {
+            tx.prepare_cached("UPDATE tasks SET status = ?2, settled = 1, last = ?3 WHERE id = ?1")?
+                .execute(params![task, outcome.status().to_string(), n])?;
+        }
+        Decision::PermissionGranted { .. }
+        | Decision::PermissionDenied { .. }
+        | Decision::Queued { .. }
+        | Decision::Withdrawn { .. }
+        | Decision::Lost { .. }
+        | Decision::House { .. } => {}
+    }
+    Ok(())
+}
+
+fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
+    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
+    let known = "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'";
+    let versioned = tx.query_row(known, [], |r| r.get::<_, i64>(0))? > 0;
+    let found = match versioned {
+        true => tx.query_row("SELECT max(version) FROM schema_version", [], |r| r.get::<_, i64>(0))?,
+        false => 0,
+    };
+    let done = usize::try_from(found).unwrap_or(usize::MAX);
+    if done > MIGRATIONS.len() {
+        return Err(LedgerError::Newer { found, known: MIGRATIONS.len() });
+    }
+    if done == MIGRATIONS.len() {
+        return Ok(());
+    }
+    if done > 0 {
+        let copy = path.with_extension(format!("v{found}.db"));
+        std::fs::copy(path, &copy).map_err(|e| {
+            rusqlite::Error::ToSqlConversionFailure(format!("no copy could be kept at {}: {e}", copy.display()).into())
+        })?;
+    }
+    tx.execute_batch("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL, at TEXT NOT NULL) STRICT;")?;
+    for (n, step) in MIGRATIONS.iter().enumerate().skip(done) {
+        tx.execute_batch(step)?;
+        tx.execute(
+            "INSERT INTO schema_version (version, at) VALUES (?1, ?2)",
+            params![n as i64 + 1, crate::clock::now().to_string()],
+        )?;
+    }
+    tx.commit()?;
+    Ok(())
+}
+
+/// Which tasks a list should show.
+#[derive(Debug, Default, Clone)]
+pub struct Filter {
+    pub status: Option<Status>,
+    /// Only tasks whose id sorts before this one: the cursor of a page.
+    pub before: Option<TaskId>,
+    /// Only tasks asked at or after this id's moment.
+    pub since: Option<TaskId>,
+    pub verb: Option<String>,
+    pub session: Option<String>,
+    /// A part of the display text or the title.
+    pub text: Option<String>,
+    pub limit: u32,
+}
+
+/// A read-only view that sees what has been committed.
+pub struct Reader {
+    conn: Connection,
+}
+
+impl Reader {
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(path, flags)?;
+        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        conn.execute_batch("PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY;")?;
+        Ok(Self { conn })
+    }
+
+    /// The lines of a task's decisions from number `from` on, with their numbers.
+    pub fn decisions(&self, task: TaskId, from: u64) -> Result<Vec<(u64, String)>> {
+        let mut query =
+            self.conn.prepare_cached("SELECT seq, line FROM decisions WHERE task = ?1 AND seq >= ?2 ORDER BY seq")?;
+        let rows =
+            query.query_map(params![task.to_string(), from as i64], |r| Ok((r.get::<_, i64>(0)? as u64, r.get(1)?)))?;
+        Ok(rows.collect::<std::result::Result<_, _>>()?)
+    }
+
+    pub fn exists(&self, task: TaskId) -> Result<bool> {
+        let mut query = self.conn.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?;
+        Ok(query.exists(params![task.to_string()])?)
+    }
+
+    /// Ids that begin with `prefix`, at most two: enough to tell one from many.
+    pub fn by_prefix(&self, prefix: &str) -> Result<Vec<TaskId>> {
+        let mut query = self
+            .conn
+            .prepare_cached("SELECT id FROM tasks WHERE id >= ?1 AND id < ?1 || 'zzzzzzzz~' ORDER BY id LIMIT 3")?;
+        let rows = query.query_map(params![prefix], |r| r.get::<_, String>(0))?;
+        let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(ids.iter().filter(|id| id.starts_with(prefix)).filter_map(|id| id.parse().ok()).collect())
+    }
+
+    /// The tasks that are not settled, oldest first.
+    pub fn open_tasks(&self) -> Result<Vec<TaskId>> {
+        let mut query = self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 ORDER BY id")?;
+        let rows = query.query_map([], |r| r.get::<_, String>(0))?;
+        let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    }
+
+    pub fn task_of_approval(&self, approval: ApprovalId) -> Result<Option<TaskId>> {
+        let mut query = self.conn.prepare_cached("SELECT id FROM tasks WHERE approval = ?1")?;
+        let id = query.query_row(params![approval.to_string()], |r| r.get::<_, String>(0)).optional()?;
+        Ok(id.and_then(|id| id.parse().ok()))
+    }
+
+    /// Tasks that asked a person, newest first; only those still waiting unless `all`.
+    pub fn asked(&self, all: bool, limit: u32) -> Result<Vec<TaskId>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT id FROM tasks WHERE approval IS NOT NULL AND (?1 OR status = 'queued') ORDER BY id DESC LIMIT ?2",
+        )?;
+        let rows = query.query_map(params![all, limit], |r| r.get::<_, String>(0))?;
+        let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    }
+
+    /// The newest task that was asked under this idempotency key, and the body it came with.
+    pub fn by_idempotency(&self, key: Digest) -> Result<Option<(TaskId, Idempotency, countersign_model::At)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT t.id, d.line FROM tasks t JOIN decisions d ON d.n = t.first WHERE t.idem = ?1 ORDER BY t.id DESC LIMIT 1",
+        )?;
+        let row = query
+            .query_row(params![key.to_string()], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))
+            .optional()?;
+        Ok(row.and_then(|(id, line)| {
+            let record = Record::parse(&line).ok()?;
+            match record.what {
+                What::Decision(Decision::Planned { idempotency: Some(i), .. }) => {
+                    Some((id.parse().ok()?, i, record.at))
+                }
+                _ => None,
+            }
+        }))
+    }
+
+    /// A page of tasks, newest first, as far as the ledger knows them: without what only the journal tells.
+    pub fn list(&self, filter: &Filter) -> Result<Vec<TaskState>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT t.id, t.status, t.approval, a.line, z.line FROM tasks t
+             JOIN decisions a ON a.n = t.first LEFT JOIN decisions z ON z.n = t.last
+             WHERE (?1 IS NULL OR t.status = ?1) AND (?2 IS NULL OR t.id < ?2) AND (?3 IS NULL OR t.id >= ?3)
+               AND (?4 IS NULL OR json_extract(a.line, '$.verb') = ?4)
+               AND (?5 IS NULL OR json_extract(a.line, '$.session') = ?5)
+               AND (?6 IS NULL OR instr(lower(coalesce(json_extract(a.line, '$.title'), '') || ' '
+                    || json_extract(a.line, '$.display')), lower(?6)) > 0)
+             ORDER BY t.id DESC LIMIT ?7",
+        )?;
+        let mut rows = query.query(params![
+            filter.status.map(|s| s.to_string()),
+            filter.before.map(|t| t.to_string()),
+            filter.since.map(|t| t.to_string()),
+            filter.verb,
+            filter.session,
+            filter.text,
+            filter.limit,
+        ])?;
+        let mut tasks = Vec::new();
+        while let Some(row) = rows.next()? {
+            let line = |i| -> Result<Option<Record>> {
+                let line: Option<String> = row.get(i)?;
+                line.map(|l| Record::parse(&l)).transpose().map_err(|source| LedgerError::Record { n: 0, source })
+            };
+            let (id, status): (String, String) = (row.get(0)?, row.get(1)?);
+            let approval: Option<String> = row.get(2)?;
+            let (Ok(id), Some(planned)) = (id.parse(), line(3)?) else { continue };
+            let Some(mut state) = TaskState::begin(id, &planned) else { continue };
+            if status == "running" {
+                state.status = Status::Running;
+            }
+            state.approval_id = approval.and_then(|a| a.parse().ok());
+            if let Some(settled) = line(4)? {
+                state.apply(&settled);
+            }
+            tasks.push(state);
+        }
+        Ok(tasks)
+    }
+
+    /// The number of decisions, and the head of the chain over them as stored.
+    pub fn head(&self) -> Result<(i64, Option<Digest>)> {
+        let mut query = self.conn.prepare_cached("SELECT n, head FROM decisions ORDER BY n DESC LIMIT 1")?;
+        let row = query.query_row([], |r| Ok((r.get(0)?, r.get::<_, [u8; 32]>(1)?))).optional()?;
+        Ok(row.map_or((0, None), |(n, head)| (n, Some(Digest::from_bytes(head)))))
+    }
+
+    /// SQLite's own check of the file, and ours of the chain: what is wrong, if anything.
+    pub fn check(&self) -> Result<Option<String>> {
+        let sqlite: String = self.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
+        if sqlite != "ok" {
+            return Ok(Some(format!("SQLite: {sqlite}")));
+        }
+        let mut chain = Chain::of_ledger();
+        let mut all = self.conn.prepare("SELECT n, task, line, head FROM decisions ORDER BY n")?;
+        let mut rows = all.query([])?;
+        let mut expected = 1;
+        while let Some(row) = rows.next()? {
+            let (n, task, line): (i64, Option<String>, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            chain.push(&chained(task.as_deref(), &line));
+            if n != expected {
+                return Ok(Some(format!("decision {expected} is missing")));
+            }
+            if chain.head().as_bytes() != &row.get::<_, [u8; 32]>(3)? {
+                return Ok(Some(format!("the chain breaks at decision {n}")));
+            }
+            expected += 1;
+        }
+        Ok(None)
+    }
+}
+
+/// Read connections, made when needed and kept.
+pub struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Reader>>,
+}
+
+impl Readers {
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()) }
+    }
+
+    pub fn with<T>(&self, f: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
+        let idle = self.idle.lock().map(|mut idle| idle.pop()).unwrap_or_default();
+        let reader = match idle {
+            Some(reader) => reader,
+            None => Reader::open(&self.path)?,
+        };
+        let result = f(&reader);
+        if let Ok(mut idle) = self.idle.lock()
+            && idle.len() < 4
+        {
+            idle.push(reader);
+        }
+        result
+    }
+}

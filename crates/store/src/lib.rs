@@ -1,0 +1,25 @@
+//! Everything on disk: home, ledger, journals, output files, keys, waiting requests.
+//!
+//! Bytes and order, not meaning: what a record says is the model's affair, what to do about it the desk's.
+
+pub mod clock;
+pub mod crash;
+mod fsx;
+mod home;
+pub mod journal;
+mod keys;
+pub mod output;
+pub mod waiting;
+
+#[cfg(feature = "ledger")]
+mod config;
+#[cfg(feature = "ledger")]
+pub mod ledger;
+#[cfg(feature = "ledger")]
+pub mod stream;
+
+#[cfg(feature = "ledger")]
+pub use config::{Config, ConfigError};
+pub use fsx::random;
+pub use home::{Home, HomeError, Lock};
+pub use keys::house_key;

@@ -1,0 +1,265 @@
+//! Output files: bytes once, readable by range while they grow, every chunk checked against its digest.
+
+use countersign_model::{Clean, Digest, Frame, Record, StreamName, What};
+use rustix::fs::{Mode, OFlags};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Write as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::Path,
+    sync::Arc,
+};
+
+/// Appends clean bytes to the file of one stream; the file appears with its first byte.
+pub struct Appender {
+    file: Option<File>,
+    offset: u64,
+}
+
+impl Appender {
+    #[must_use]
+    pub fn new() -> Self {
+        Self { file: None, offset: 0 }
+    }
+
+    /// Writes all of `bytes[*done..]`, moving `done` along, so that a full disk can be tried again where it stopped.
+    pub fn append<T: AsRef<[u8]>>(
+        &mut self,
+        dir: &Path,
+        stream: StreamName,
+        bytes: &Clean<T>,
+        done: &mut usize,
+    ) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+                let fd = rustix::fs::open(dir.join(stream.file()), flags, Mode::RUSR | Mode::WUSR)?;
+                self.file.insert(File::from(fd))
+            }
+        };
+        let bytes = bytes.as_ref();
+        while *done < bytes.len() {
+            match file.write(&bytes[*done..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => *done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Where the next byte goes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+impl Default for Appender {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The digest of one chunk.
+#[must_use]
+pub fn chunk_digest(bytes: &[u8]) -> Digest {
+    Digest::from_bytes(*blake3::hash(bytes).as_bytes())
+}
+
+/// Where the chunks of a task's streams lie, read from its journal as it grows.
+pub struct Map {
+    journal: super::journal::Reader,
+    chunks: HashMap<StreamName, Vec<ChunkAt>>,
+}
+
+#[derive(Clone, Copy)]
+struct ChunkAt {
+    offset: u64,
+    len: u64,
+    digest: Digest,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("cannot read the output: {0}")]
+    Io(#[from] io::Error),
+    #[error("{stream} was changed after it was recorded: bytes {offset} to {end} do not match their digest")]
+    Tampered { stream: StreamName, offset: u64, end: u64 },
+    #[error("offset {offset} is beyond the end: the stream has {total} bytes")]
+    BeyondEnd { offset: u64, total: u64 },
+}
+
+impl Map {
+    pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
+        Ok(Self { journal: super::journal::Reader::open(dir, first_seq)?, chunks: HashMap::new() })
+    }
+
+    /// Takes in what the journal has gained.
+    pub fn refresh(&mut self) -> io::Result<()> {
+        loop {
+            let lines = self.journal.lines(256 * 1024)?;
+            if lines.is_empty() {
+                return Ok(());
+            }
+            for (_, line) in lines {
+                // Only output frames matter here, and most lines of a long journal are that.
+                if !line.contains(r#""kind":"stream.output""#) {
+                    continue;
+                }
+                if let Ok(Record { what: What::Frame(Frame::Output { stream, offset, len, digest }), .. }) =
+                    Record::parse(&line)
+                {
+                    self.chunks.entry(stream).or_default().push(ChunkAt { offset, len, digest });
+                }
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn total(&self, stream: StreamName) -> u64 {
+        self.chunks.get(&stream).and_then(|c| c.last()).map_or(0, |c| c.offset + c.len)
+    }
+
+    /// The verified bytes from `offset` on, at most `max`.
+    pub fn read(
+        &self,
+        cache: &mut Cache,
+        dir: &Path,
+        stream: StreamName,
+        offset: u64,
+        max: u64,
+    ) -> Result<Vec<u8>, ReadError> {
+        let total = self.total(stream);
+        if offset > total {
+            return Err(ReadError::BeyondEnd { offset, total });
+        }
+        let end = offset.saturating_add(max).min(total);
+        let mut out = Vec::with_capacity((end - offset) as usize);
+        if end == offset {
+            return Ok(out);
+        }
+        let file = File::open(dir.join(stream.file()))?;
+        let chunks = self.chunks.get(&stream).map(Vec::as_slice).unwrap_or_default();
+        let first = chunks.partition_point(|c| c.offset + c.len <= offset);
+        for chunk in chunks[first..].iter().take_while(|c| c.offset < end) {
+            let bytes = cache.verified(&file, stream, chunk)?;
+            let from = offset.saturating_sub(chunk.offset).min(chunk.len) as usize;
+            let to = (end - chunk.offset).min(chunk.len) as usize;
+            out.extend_from_slice(&bytes[from..to]);
+        }
+        Ok(out)
+    }
+
+    /// The byte range of lines `line` to `line + lines` (1-based) as far as they exist.
+    pub fn lines(
+        &self,
+        cache: &mut Cache,
+        dir: &Path,
+        stream: StreamName,
+        line: u64,
+        lines: u64,
+    ) -> Result<(u64, u64), ReadError> {
+        let (mut number, mut start, mut offset) = (1, (line <= 1).then_some(0), 0);
+        let last = line.max(1).saturating_add(lines);
+        if lines == 0 {
+            return Ok((0, 0));
+        }
+        let total = self.total(stream);
+        while offset < total {
+            let bytes = self.read(cache, dir, stream, offset, WINDOW)?;
+            for end in memchr::memchr_iter(b'\n', &bytes) {
+                number += 1;
+                let here = offset + end as u64 + 1;
+                if number == line {
+                    start = Some(here);
+                }
+                if number == last {
+                    return Ok((start.unwrap_or(here), here));
+                }
+            }
+            offset += bytes.len() as u64;
+        }
+        Ok((start.unwrap_or(total), total))
+    }
+
+    /// Where the last `lines` lines begin.
+    pub fn tail(&self, cache: &mut Cache, dir: &Path, stream: StreamName, lines: u64) -> Result<u64, ReadError> {
+        let total = self.total(stream);
+        let mut end = total;
+        let mut left = lines;
+        while end > 0 && left > 0 {
+            let start = end.saturating_sub(WINDOW);
+            let bytes = self.read(cache, dir, stream, start, end - start)?;
+            for newline in memchr::memrchr_iter(b'\n', &bytes) {
+                let after = start + newline as u64 + 1;
+                if after == total {
+                    continue;
+                }
+                left -= 1;
+                if left == 0 {
+                    return Ok(after);
+                }
+            }
+            end = start;
+        }
+        Ok(if lines == 0 { total } else { 0 })
+    }
+}
+
+const WINDOW: u64 = 256 * 1024;
+const CACHED: usize = 4;
+
+/// A few chunks that have been read and checked. A file that changed since is read and checked again.
+#[derive(Default)]
+pub struct Cache {
+    chunks: Vec<(Key, Arc<Vec<u8>>)>,
+}
+
+#[derive(PartialEq, Clone, Copy)]
+struct Key {
+    dev: u64,
+    inode: u64,
+    mtime: (i64, i64),
+    size: u64,
+    stream: StreamName,
+    offset: u64,
+}
+
+impl Cache {
+    fn verified(&mut self, file: &File, stream: StreamName, chunk: &ChunkAt) -> Result<Arc<Vec<u8>>, ReadError> {
+        let meta = file.metadata()?;
+        let key = Key {
+            dev: meta.dev(),
+            inode: meta.ino(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            size: meta.size(),
+            stream,
+            offset: chunk.offset,
+        };
+        if let Some((_, bytes)) = self.chunks.iter().find(|(k, _)| *k == key) {
+            return Ok(Arc::clone(bytes));
+        }
+        let mut bytes = match self.chunks.len() < CACHED {
+            true => Vec::new(),
+            // The oldest buffer serves again unless a reader still holds it.
+            false => Arc::try_unwrap(self.chunks.remove(0).1).unwrap_or_default(),
+        };
+        bytes.resize(chunk.len as usize, 0);
+        let tampered = ReadError::Tampered { stream, offset: chunk.offset, end: chunk.offset + chunk.len };
+        match file.read_exact_at(&mut bytes, chunk.offset) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(tampered),
+            done => done?,
+        }
+        if chunk_digest(&bytes) != chunk.digest {
+            return Err(tampered);
+        }
+        let bytes = Arc::new(bytes);
+        self.chunks.push((key, Arc::clone(&bytes)));
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,128 @@
+//! The stream: what a reader sees of a task. Prologue and epilogue from the ledger, the journal between them, one
+//! numbering. This is the one place that puts the three together.
+
+use crate::{
+    Home, journal,
+    ledger::{LedgerError, Reader},
+};
+use countersign_model::{Chain, Digest, Record, TaskId, TaskState};
+use std::{io, path::PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("cannot read the journal: {0}")]
+    Journal(#[from] io::Error),
+    #[error("record {seq} does not read: {source}")]
+    Record { seq: u64, source: countersign_model::RecordError },
+}
+
+/// A reader of one task's stream. Its cursor is all that it has to keep.
+pub struct Stream {
+    task: TaskId,
+    dir: PathBuf,
+    next_seq: u64,
+    journal: Option<journal::Reader>,
+}
+
+impl Stream {
+    /// From number `next_seq` on.
+    #[must_use]
+    pub fn from(home: &Home, task: TaskId, next_seq: u64) -> Self {
+        Self { task, dir: home.task_dir(task), next_seq, journal: None }
+    }
+
+    #[must_use]
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// The next lines that are there, up to about `max` bytes of journal. Empty when there are none yet.
+    pub fn next(&mut self, ledger: &Reader, max: usize) -> Result<Vec<(u64, String)>, StreamError> {
+        // Inside the journal its own lines come first; asking the ledger each time would cost more than reading.
+        if let Some(lines) = self.journal_lines(max)? {
+            return Ok(lines);
+        }
+        let mut lines = ledger.decisions(self.task, self.next_seq)?;
+        let contiguous = lines.iter().zip(self.next_seq..).take_while(|((seq, _), due)| seq == due).count();
+        lines.truncate(contiguous);
+        if lines.is_empty() && self.journal.is_none() && self.open_journal(ledger)? {
+            return Ok(self.journal_lines(max)?.unwrap_or_default());
+        }
+        self.next_seq += lines.len() as u64;
+        Ok(lines)
+    }
+
+    /// Everything that is there now, parsed and folded.
+    pub fn state(home: &Home, task: TaskId, ledger: &Reader) -> Result<Option<TaskState>, StreamError> {
+        let mut stream = Self::from(home, task, 0);
+        let mut state = None;
+        stream.fold_into(ledger, &mut state)?;
+        Ok(state)
+    }
+
+    /// Folds what has come since the last call.
+    pub fn fold_into(&mut self, ledger: &Reader, state: &mut Option<TaskState>) -> Result<(), StreamError> {
+        loop {
+            let lines = self.next(ledger, 256 * 1024)?;
+            if lines.is_empty() {
+                return Ok(());
+            }
+            for (seq, line) in lines {
+                let record = Record::parse(&line).map_err(|source| StreamError::Record { seq, source })?;
+                match state {
+                    Some(state) => state.apply(&record),
+                    None => *state = TaskState::begin(self.task, &record),
+                }
+            }
+        }
+    }
+
+    fn journal_lines(&mut self, max: usize) -> Result<Option<Vec<(u64, String)>>, StreamError> {
+        let Some(journal) = &mut self.journal else { return Ok(None) };
+        let lines = journal.lines(max)?;
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        self.next_seq = journal.next_seq();
+        Ok(Some(lines))
+    }
+
+    fn open_journal(&mut self, ledger: &Reader) -> Result<bool, StreamError> {
+        let (first_seq, _) = prologue(ledger, self.task)?;
+        if self.next_seq < first_seq {
+            return Ok(false);
+        }
+        let mut journal = match journal::Reader::open(&self.dir, first_seq) {
+            Ok(journal) => journal,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(e.into()),
+        };
+        journal.skip_to(self.next_seq)?;
+        if journal.next_seq() != self.next_seq {
+            return Ok(false);
+        }
+        self.journal = Some(journal);
+        Ok(true)
+    }
+}
+
+/// Where a task's journal begins, and the head of the decisions before it.
+pub fn prologue(ledger: &Reader, task: TaskId) -> Result<(u64, Digest), LedgerError> {
+    let mut chain = Chain::of_prologue(task);
+    let lines = ledger.decisions(task, 0)?;
+    let contiguous = lines.iter().zip(0..).take_while(|((seq, _), due)| seq == due);
+    let mut first_seq = 0;
+    for ((seq, line), _) in contiguous {
+        chain.push(line);
+        first_seq = seq + 1;
+        if matches!(
+            Record::parse(line),
+            Ok(Record { what: countersign_model::What::Decision(countersign_model::Decision::Launched { .. }), .. })
+        ) {
+            break;
+        }
+    }
+    Ok((first_seq, chain.head()))
+}

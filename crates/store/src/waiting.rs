@@ -1,0 +1,45 @@
+//! Raw requests that wait for a person: kept outside the logs, mode 0600, deleted at launch, denial or withdrawal.
+
+use crate::{Home, fsx};
+use countersign_model::{Facts, Request, TaskId};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// What must be remembered to run a request that was asked about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    pub v: u32,
+    pub request: Request,
+    /// The world as it was when the question was put.
+    pub facts: Facts,
+}
+
+/// Written and synced before the ask is acknowledged.
+pub fn keep(home: &Home, task: TaskId, request: &Request, facts: &Facts) -> io::Result<()> {
+    let waiting = Waiting { v: 1, request: request.clone(), facts: facts.clone() };
+    let bytes = serde_json::to_vec(&waiting).map_err(io::Error::other)?;
+    fsx::write_durably(&home.waiting(), &task.to_string(), &bytes)
+}
+
+pub fn read(home: &Home, task: TaskId) -> io::Result<Waiting> {
+    let bytes = std::fs::read(home.waiting().join(task.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(io::Error::other)
+}
+
+pub fn forget(home: &Home, task: TaskId) -> io::Result<()> {
+    match std::fs::remove_file(home.waiting().join(task.to_string())) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Every task that has a raw request waiting.
+pub fn all(home: &Home) -> io::Result<Vec<TaskId>> {
+    let mut tasks = Vec::new();
+    for entry in std::fs::read_dir(home.waiting())? {
+        if let Some(task) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            tasks.push(task);
+        }
+    }
+    Ok(tasks)
+}

@@ -1,0 +1,294 @@
+//! A whole house in a temp dir for tests: the real programs, the real socket, nothing shared with the user's own.
+
+use countersign_client::{Client, ClientError, Events};
+use countersign_model::{Frame, Outcome, Record, Refusal, Request, StreamName, TaskId, TaskState, What};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::Mutex,
+};
+use tempfile::TempDir;
+
+/// One house. Dropped, it stops its tasks and its daemon.
+pub struct House {
+    dir: TempDir,
+    csn: PathBuf,
+    daemon: Mutex<Option<Child>>,
+    env: Vec<(String, String)>,
+    home: PathBuf,
+}
+
+impl House {
+    /// A house that has not been started.
+    #[must_use]
+    pub fn new(csn: &str) -> Self {
+        let dir = TempDir::with_prefix("csn").expect("a temp dir");
+        let home = dir.path().join("home");
+        Self { dir, csn: csn.into(), daemon: Mutex::default(), env: Vec::new(), home }
+    }
+
+    /// A house that serves.
+    #[must_use]
+    pub fn up(csn: &str) -> Self {
+        let house = Self::new(csn);
+        house.start();
+        house
+    }
+
+    /// The home lies here instead.
+    #[must_use]
+    pub fn with_home(mut self, home: PathBuf) -> Self {
+        self.home = home;
+        self
+    }
+
+    /// A variable for the daemon.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// `config.toml` of this house.
+    pub fn configure(&self, toml: &str) {
+        let dir = self.dir.path().join("config/countersign");
+        std::fs::create_dir_all(&dir).expect("a config dir");
+        std::fs::write(dir.join("config.toml"), toml).expect("a config");
+    }
+
+    /// A directory for tasks to work in.
+    #[must_use]
+    pub fn work(&self) -> PathBuf {
+        let work = self.dir.path().join("work");
+        std::fs::create_dir_all(&work).expect("a work dir");
+        work
+    }
+
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    #[must_use]
+    pub fn task_dir(&self, task: TaskId) -> PathBuf {
+        self.home.join("tasks").join(task.shard()).join(task.to_string())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "tests drive the real program")]
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.csn);
+        command.env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("COUNTERSIGN_HOME", &self.home).env("HOME", self.dir.path());
+        command.env("XDG_CONFIG_HOME", self.dir.path().join("config"));
+        command.current_dir(self.work());
+        command
+    }
+
+    /// Starts the daemon and waits until it serves; the error is what it said instead.
+    pub fn try_start(&self) -> Result<u32, String> {
+        self.try_start_with(&[])
+    }
+
+    pub fn try_start_with(&self, env: &[(&str, &str)]) -> Result<u32, String> {
+        let mut command = self.command();
+        command.envs(self.env.iter().map(|(k, v)| (k, v))).envs(env.iter().copied());
+        command.args(["up", "--detached"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("csn starts");
+        let mut line = String::new();
+        let _ = BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line);
+        if let Some(pid) = line.strip_prefix("ready ").and_then(|pid| pid.trim().parse().ok()) {
+            *self.daemon.lock().expect("unpoisoned") = Some(child);
+            return Ok(pid);
+        }
+        let mut why = String::new();
+        let _ = child.stderr.take().expect("piped").read_to_string(&mut why);
+        let _ = child.wait();
+        Err(why)
+    }
+
+    pub fn start(&self) -> u32 {
+        self.try_start().expect("the house starts")
+    }
+
+    /// `kill -9` of the daemon, and nothing else.
+    pub fn kill_daemon(&self) {
+        if let Some(mut child) = self.daemon.lock().expect("unpoisoned").take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Waits for a daemon that ends by itself.
+    pub fn daemon_ends(&self) {
+        if let Some(mut child) = self.daemon.lock().expect("unpoisoned").take() {
+            let _ = child.wait();
+        }
+    }
+
+    #[must_use]
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.lock().expect("unpoisoned").as_ref().expect("a daemon runs").id()
+    }
+
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.home.join("run/csn.sock"))
+    }
+
+    /// `csn …` to its end.
+    pub fn csn(&self, args: &[&str]) -> Output {
+        self.csn_with(args, &[])
+    }
+
+    pub fn csn_with(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
+        self.command().args(args).envs(env.iter().copied()).stdin(Stdio::null()).output().expect("csn runs")
+    }
+
+    /// `csn …`, left running.
+    pub fn csn_spawn(&self, args: &[&str]) -> Child {
+        let mut command = self.command();
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("csn runs")
+    }
+
+    /// A request under `full_auto`, changed by `with`.
+    #[must_use]
+    pub fn request(&self, text: &str, with: Value) -> Request {
+        let mut request = json!({
+            "tool": "shell", "args": {"command": text, "cwd": self.work()}, "profile": "full_auto",
+        });
+        merge(&mut request, with);
+        serde_json::from_value(request).expect("a request")
+    }
+
+    /// Asks for shell text that runs at once.
+    pub fn ask(&self, text: &str) -> TaskId {
+        self.ask_with(text, json!({})).task_id
+    }
+
+    pub fn ask_with(&self, text: &str, with: Value) -> TaskState {
+        self.client().ask(&self.request(text, with)).expect("the house takes it")
+    }
+
+    /// Asks for something that the house refuses.
+    pub fn refused(&self, text: &str, with: Value) -> (Refusal, Option<TaskId>) {
+        match self.client().ask(&self.request(text, with)) {
+            Err(ClientError::Refused { refusal, task }) => (refusal, task),
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    /// The task once it has settled.
+    pub fn settled(&self, task: TaskId) -> TaskState {
+        loop {
+            let state = self.client().wait(task, 60_000).expect("the house answers");
+            if state.settled() {
+                return state;
+            }
+        }
+    }
+
+    pub fn outcome(&self, task: TaskId) -> Outcome {
+        self.settled(task).outcome.expect("settled tasks have one")
+    }
+
+    /// Every record of a settled task.
+    pub fn records(&self, task: TaskId) -> Vec<Record> {
+        let mut events = self.client().events(task, None);
+        let mut records = Vec::new();
+        while let Some(event) = events.next_event().expect("the stream reads") {
+            records.push(Record::parse(&event.line).expect("records read"));
+        }
+        records
+    }
+
+    /// Waits for the first frame that `wanted` accepts.
+    pub fn frame(&self, task: TaskId, wanted: impl Fn(&Frame) -> bool) -> Frame {
+        let mut events = self.client().events(task, None);
+        frame(&mut events, wanted)
+    }
+
+    /// Waits until the task has written `text` to stdout, in one chunk.
+    pub fn says(&self, task: TaskId, text: &str) {
+        let mut events = self.client().events(task, None);
+        while let Some(event) = events.next_event().expect("the stream reads") {
+            let value: Value = serde_json::from_str(&event.line).expect("lines are JSON");
+            if value["text"].as_str().is_some_and(|t| t.contains(text)) {
+                return;
+            }
+        }
+        panic!("{task} ended without saying {text}");
+    }
+
+    /// All stored bytes of a stream, through the API.
+    pub fn output(&self, task: TaskId, stream: StreamName) -> Vec<u8> {
+        let (client, mut all) = (self.client(), Vec::new());
+        loop {
+            let piece = client.output(task, stream, all.len() as u64, 4 << 20).expect("output reads");
+            if piece.is_empty() {
+                return all;
+            }
+            all.extend(piece);
+        }
+    }
+
+    pub fn stdout(&self, task: TaskId) -> String {
+        String::from_utf8(self.output(task, StreamName::Stdout)).expect("text")
+    }
+}
+
+pub fn frame(events: &mut Events, wanted: impl Fn(&Frame) -> bool) -> Frame {
+    while let Some(event) = events.next_event().expect("the stream reads") {
+        if let Ok(Record { what: What::Frame(frame), .. }) = Record::parse(&event.line)
+            && wanted(&frame)
+        {
+            return frame;
+        }
+    }
+    panic!("the task ended without such a frame");
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let running = self.daemon.lock().is_ok_and(|d| d.is_some());
+        if running || self.client().lifecycle().is_ok() {
+            let _ = self.csn(&["down", "--stop-tasks"]);
+        }
+        self.kill_daemon();
+    }
+}
+
+/// The state letter of a process, if it is there.
+#[must_use]
+pub fn process_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].trim_start().chars().next()
+}
+
+/// Living processes whose command line holds `mark`.
+#[must_use]
+pub fn processes_with(mark: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let cmdline = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&cmdline).replace('\0', " ");
+        words.contains(mark) && process_state(*pid).is_some_and(|s| s != 'Z')
+    })
+    .filter(|pid| *pid != std::process::id())
+    .collect()
+}

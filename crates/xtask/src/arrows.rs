@@ -1,0 +1,86 @@
+//! The arrows between the rooms, checked: a boundary that no tool checks will not hold.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What each room may depend on, of ours.
+const MAY: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("policy", &["model"]),
+    ("redact", &["model"]),
+    ("store", &["model"]),
+    ("shim", &["model", "redact", "store"]),
+    ("daemon", &["model", "policy", "redact", "store", "shim"]),
+    ("client", &["model"]),
+    ("cli", &["model", "client", "policy", "redact", "store"]),
+    ("bin", &["cli", "daemon", "shim"]),
+    ("testkit", &["client", "model"]),
+    ("xtask", &[]),
+];
+
+/// What a room must never reach, directly or through others.
+const NEVER: &[(&str, &[&str])] = &[
+    ("model", &["tokio", "rustix", "libc", "rusqlite"]),
+    ("policy", &["tokio", "rustix", "libc", "rusqlite"]),
+    ("redact", &["tokio", "rustix", "rusqlite"]),
+    ("store", &["tokio"]),
+    ("shim", &["tokio", "rusqlite", "axum"]),
+    ("client", &["rusqlite"]),
+    ("cli", &["tokio", "axum", "countersign-shim", "countersign-daemon"]),
+];
+
+fn metadata() -> Value {
+    let args = ["metadata", "--format-version", "1", "--offline", "--no-deps"];
+    let out = crate::cargo().args(args).output().expect("cargo runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("cargo metadata is JSON")
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+fn room(package: &str) -> Option<&str> {
+    package.strip_prefix("countersign-")
+}
+
+#[test]
+fn rooms_depend_on_what_they_may() {
+    let metadata = metadata();
+    let mut seen = BTreeSet::new();
+    for package in list(&metadata, "packages") {
+        let Some(name) = package["name"].as_str().and_then(room) else { continue };
+        seen.insert(name.to_owned());
+        let may = MAY.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no row in MAY")).1;
+        for dependency in list(package, "dependencies") {
+            let on = dependency["name"].as_str().and_then(room);
+            let shipped = dependency["kind"].is_null();
+            if let Some(on) = on.filter(|_| shipped) {
+                assert!(may.contains(&on), "{name} must not depend on {on}");
+                assert_ne!(on, "testkit", "{name} ships the testkit");
+            }
+        }
+    }
+    assert_eq!(seen, MAY.iter().map(|(n, _)| (*n).to_owned()).collect(), "rooms and rows");
+}
+
+/// Features are unified over a whole build; here each room is asked about by itself, as it is linked.
+#[test]
+fn rooms_never_reach_what_they_must_not() {
+    for (name, never) in NEVER {
+        let package = format!("countersign-{name}");
+        let args =
+            ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--package", &package];
+        let out = crate::cargo().args(args).output().expect("cargo runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let tree = String::from_utf8_lossy(&out.stdout);
+        let mut reached: BTreeMap<&str, ()> = BTreeMap::new();
+        for line in tree.lines().skip(1) {
+            reached.insert(line.split(' ').next().unwrap_or_default(), ());
+        }
+        assert!(*name == "model" || reached.contains_key("countersign-model"), "the tree of {name} was read");
+        for bad in *never {
+            assert!(!reached.contains_key(bad), "{name} reaches {bad}");
+        }
+    }
+}

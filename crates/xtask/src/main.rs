@@ -1,0 +1,67 @@
+//! The project's own tasks: `cargo xtask build|test|bench|soak`.
+
+#[cfg(test)]
+mod arrows;
+mod build;
+mod test;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+const USAGE: &str = "\
+cargo xtask build    csn and a static csn-shim, in target/csn
+cargo xtask test     everything that must pass: formatting, lints, documentation, tests
+cargo xtask bench    figures beside their limits (see docs/performance.md)
+cargo xtask soak     the slow proofs: 1,000 trees, 200 random crashes, 1 GB of output
+";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let done = match args.next().as_deref() {
+        Some("build") => build::build(),
+        Some("test") => test::test(),
+        Some("soak") => test::soak(),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, String>;
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("xtask lies two levels below the root").to_owned()
+}
+
+#[expect(clippy::disallowed_methods, reason = "xtask drives other programs; it is not part of the product")]
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+fn cargo() -> Command {
+    command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+}
+
+/// Runs a command to its end; its failure is ours.
+fn run(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}").replace('"', "");
+    eprintln!("xtask: {shown}");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{shown}: {status}")),
+        Err(e) => Err(format!("{shown}: {e}")),
+    }
+}

@@ -1,0 +1,37 @@
+//! `test`: everything that must pass, in the order in which it is cheapest to find out. `soak`: the slow proofs.
+
+use crate::{Result, cargo, command, run};
+
+pub(crate) fn test() -> Result<()> {
+    run(cargo().args(["fmt", "--all", "--check"]))?;
+    let features = ["--workspace", "--all-targets", "--features", "countersign-bin/crash-points"];
+    run(cargo().args(["clippy", "--quiet"]).args(features).args(["--", "-D", "warnings"]))?;
+    run(cargo()
+        .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
+        .env("RUSTDOCFLAGS", "-D warnings"))?;
+    if has("cargo-deny") {
+        run(cargo().args(["deny", "check"]))?;
+    }
+    tests(&[])?;
+    run(cargo().args(["test", "--quiet", "--workspace", "--doc"]))
+}
+
+/// The slow proofs are ignored tests: they run here and nowhere else.
+pub(crate) fn soak() -> Result<()> {
+    tests(&["--ignored"])
+}
+
+fn tests(extra: &[&str]) -> Result<()> {
+    let features = ["--workspace", "--features", "countersign-bin/crash-points"];
+    let ignored = extra.contains(&"--ignored");
+    if has("cargo-nextest") {
+        let only = if ignored { ["--run-ignored", "only"].as_slice() } else { &[] };
+        run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(features).args(only))
+    } else {
+        run(cargo().args(["test", "--no-fail-fast", "--lib", "--bins", "--tests"]).args(features).arg("--").args(extra))
+    }
+}
+
+fn has(program: &str) -> bool {
+    command(program).arg("--version").output().is_ok_and(|o| o.status.success())
+}
