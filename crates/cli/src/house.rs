@@ -26,7 +26,8 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
     let client = Client::new(home.socket());
     match client.lifecycle() {
         Ok(_) => return Ok(client),
-        Err(ClientError::NoHouse { .. }) => {}
+        // A daemon that is just dying may still have taken the call.
+        Err(ClientError::NoHouse { .. } | ClientError::Broken(_)) => {}
         Err(e) => return Err(e.into()),
     }
     if std::env::var_os(countersign_model::MARKER).is_some() {

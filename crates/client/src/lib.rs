@@ -17,18 +17,25 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody listens: there is no daemon for this home.
-    #[error("no countersign serves {socket}: {source}")]
-    NoHouse { socket: PathBuf, source: io::Error },
+    #[error("no countersign serves {socket}: {error}")]
+    NoHouse { socket: PathBuf, error: io::Error },
     /// The house said no.
     #[error("{refusal}")]
     Refused { refusal: Refusal, task: Option<TaskId> },
     #[error("the connection to the house broke: {0}")]
-    Broken(#[from] io::Error),
+    Broken(io::Error),
     #[error("the house said something that this program does not understand: {0}")]
     Strange(String),
 }
 
 pub type Result<T> = std::result::Result<T, ClientError>;
+
+// Not a source: the message says it already.
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        ClientError::Broken(error)
+    }
+}
 
 /// A house, by its socket.
 #[derive(Debug, Clone)]
@@ -75,8 +82,8 @@ impl Client {
     }
 
     fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Result<Reply> {
-        let stream = http::connect(&self.socket)
-            .map_err(|source| ClientError::NoHouse { socket: self.socket.clone(), source })?;
+        let stream =
+            http::connect(&self.socket).map_err(|error| ClientError::NoHouse { socket: self.socket.clone(), error })?;
         let reply = http::exchange(stream, method, path, headers, body)?;
         if reply.status < 400 {
             return Ok(reply);

@@ -116,7 +116,8 @@ struct Pending {
 
 enum Done {
     Asked(Reply<Asked>, Asked),
-    Plain(Reply<()>),
+    /// With what the desk refused, if it did: also told after the commit, when what it collided with can be read.
+    Plain(Reply<()>, Result<(), Refusal>),
     /// Tried again when the ledger would not take it.
     Told(Option<Event>),
 }
@@ -178,8 +179,11 @@ impl Office {
                     pending.extend(self.answer(task, approval, choice, words, by, reply));
                 }
                 Call::Withdraw { task, by, reply } => {
-                    let step = self.step(Event::Withdrawn { task, by });
-                    pending.extend(Pending::plain(step, reply));
+                    let (step, told) = match self.step(Event::Withdrawn { task, by }) {
+                        Ok(step) => (step, Ok(())),
+                        Err(refusal) => (Step::default(), Err(refusal)),
+                    };
+                    pending.push(Pending { step, looked: None, spare: None, done: Done::Plain(reply, told) });
                 }
                 Call::Tell(event) => {
                     let again = retold(&event);
@@ -319,13 +323,9 @@ impl Office {
         }
         let shim = spare.as_ref().map_or(0, Spare::pid);
         match self.step(Event::Answered { task, approval, choice, words, by, world, shim }) {
-            Ok(step) => Some(Pending { step, looked, spare, done: Done::Plain(reply) }),
+            Ok(step) => Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) }),
             Err(refusal) => {
-                if let Some(spare) = spare {
-                    self.spares.give_back(spare);
-                }
-                let _ = reply.send(Err(refusal));
-                None
+                Some(Pending { step: Step::default(), looked: None, spare, done: Done::Plain(reply, Err(refusal)) })
             }
         }
     }
@@ -367,7 +367,7 @@ impl Office {
         }
         match done {
             Done::Asked(reply, asked) => drop(reply.send(Ok(asked))),
-            Done::Plain(reply) => drop(reply.send(Ok(()))),
+            Done::Plain(reply, told) => drop(reply.send(told)),
             Done::Told(_) => {}
         }
     }
@@ -407,25 +407,13 @@ impl Office {
                     let _ = waiting::forget(&self.home, asked.task);
                     let _ = reply.send(Err(ledger_refusal(error)));
                 }
-                Done::Plain(reply) => drop(reply.send(Err(ledger_refusal(error)))),
+                Done::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
                 Done::Told(again) => self.unwritten.extend(again),
             }
         }
         match restore(&self.reader) {
             Ok(desk) => self.desk = desk,
             Err(e) => crate::log!("the ledger cannot be read back: {e}"),
-        }
-    }
-}
-
-impl Pending {
-    fn plain(step: Result<Step, Refusal>, reply: Reply<()>) -> Option<Self> {
-        match step {
-            Ok(step) => Some(Self { step, looked: None, spare: None, done: Done::Plain(reply) }),
-            Err(refusal) => {
-                let _ = reply.send(Err(refusal));
-                None
-            }
         }
     }
 }

@@ -23,8 +23,8 @@ impl Spare {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(shim);
         command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
-        if let Some(point) = std::env::var_os("COUNTERSIGN_CRASH_AT").filter(|_| cfg!(feature = "crash-points")) {
-            command.env("COUNTERSIGN_CRASH_AT", point);
+        if let Some(file) = std::env::var_os("COUNTERSIGN_CRASH_FILE").filter(|_| cfg!(feature = "crash-points")) {
+            command.env("COUNTERSIGN_CRASH_FILE", file);
         }
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Self { child, channel: ours })

@@ -47,7 +47,7 @@ pub(crate) enum Effect {
     Terminate,
     /// Freeze and kill all, in passes. Then the task is over.
     Kill(Option<KilledWhy>),
-    /// The main process is gone; see who is left and put them on record.
+    /// The main process is gone; see who is left and put them on record, if that has changed.
     Keep,
     /// Nothing is left to wait for.
     Finish,
@@ -138,6 +138,7 @@ impl Life {
                 self.alone = left == 0;
                 match self.phase {
                     Phase::Keeping if self.alone && !self.output_open => self.finish(),
+                    Phase::Keeping if !self.alone => vec![Effect::Keep],
                     Phase::Stopping { .. } if self.alone && self.exit.is_some() => self.over(None),
                     _ => Vec::new(),
                 }
@@ -277,7 +278,7 @@ mod tests {
     fn kept_leftovers_keep_the_task_running_until_they_are_gone_or_cancelled() {
         let mut one = life(Leftovers::Keep);
         assert_eq!(one.step(at(1), Event::MainExited(ZERO)), [Effect::Keep]);
-        assert_eq!(one.step(at(2), Event::TreeShrank { left: 1 }), []);
+        assert_eq!(one.step(at(2), Event::TreeShrank { left: 1 }), [Effect::Keep]);
         assert_eq!(one.step(at(2), Event::OutputClosed), []);
         assert_eq!(one.step(at(3), Event::TreeShrank { left: 0 }), [Effect::Finish]);
         assert_eq!(one.outcome(), Outcome::Exited { code: 0 });

@@ -91,6 +91,7 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         main: None,
         main_usage: None,
         disk_full_since: None,
+        kept: Vec::new(),
         rung: 0,
     };
     let outcome = match shim.spawn() {
@@ -136,6 +137,8 @@ struct Shim<'a> {
     main: Option<u32>,
     main_usage: Option<sys::Reaped>,
     disk_full_since: Option<Instant>,
+    /// The leftovers that were put on record last.
+    kept: Vec<u32>,
     /// The number up to which readers have been told.
     rung: u64,
 }
@@ -449,9 +452,11 @@ impl Shim<'_> {
                 Effect::Kill(why) => self.kill(why),
                 Effect::Keep => {
                     let processes = tree::descendants(std::process::id());
-                    match processes.is_empty() {
-                        false => drop(self.journal.push(&Frame::Kept { processes })),
-                        true => self.step(now, Event::TreeShrank { left: 0 }),
+                    if processes.is_empty() {
+                        self.step(now, Event::TreeShrank { left: 0 });
+                    } else if processes != self.kept {
+                        self.kept.clone_from(&processes);
+                        self.journal.push(&Frame::Kept { processes });
                     }
                 }
                 Effect::Finish => {}

@@ -37,10 +37,10 @@ impl Default for Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read {path}: {source}")]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error("{path} is not a valid configuration; nothing was started:\n{source}")]
-    Invalid { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("cannot read {path}: {error}")]
+    Unreadable { path: PathBuf, error: io::Error },
+    #[error("{path} is not a valid configuration; nothing was started:\n{error}")]
+    Invalid { path: PathBuf, error: Box<toml::de::Error> },
 }
 
 impl Config {
@@ -56,9 +56,9 @@ impl Config {
     pub fn load() -> Result<Self, ConfigError> {
         let Some(path) = Self::path() else { return Ok(Self::default()) };
         match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&text).map_err(|e| ConfigError::Invalid { path, source: Box::new(e) }),
+            Ok(text) => Self::parse(&text).map_err(|e| ConfigError::Invalid { path, error: Box::new(e) }),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Self::default()),
-            Err(source) => Err(ConfigError::Unreadable { path, source }),
+            Err(error) => Err(ConfigError::Unreadable { path, error }),
         }
     }
 

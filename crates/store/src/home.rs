@@ -24,8 +24,8 @@ pub struct Home {
 pub enum HomeError {
     #[error("no place for the house: neither COUNTERSIGN_HOME, XDG_STATE_HOME nor HOME is set to an absolute path")]
     Nowhere,
-    #[error("cannot use {path} as the house's home: {source}; set COUNTERSIGN_HOME to a directory that you can write")]
-    Unusable { path: PathBuf, source: io::Error },
+    #[error("cannot use {path} as the house's home: {error}; set COUNTERSIGN_HOME to a directory that you can write")]
+    Unusable { path: PathBuf, error: io::Error },
     #[error("{path} belongs to uid {owner}, not to you: set COUNTERSIGN_HOME to a directory of your own")]
     NotYours { path: PathBuf, owner: u32 },
     #[error("another countersign holds this house: pid {holder} ({path}); stop it with `csn down`")]
@@ -56,7 +56,7 @@ impl Home {
 
     /// Makes what is missing and checks what is there: the home is its owner's alone.
     pub fn prepare(&self) -> Result<(), HomeError> {
-        let unusable = |source| HomeError::Unusable { path: self.path.clone(), source };
+        let unusable = |error| HomeError::Unusable { path: self.path.clone(), error };
         for dir in [self.path(), &self.tasks(), &self.waiting(), &self.run(), &self.keys()] {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
             made.map_err(unusable)?;
@@ -74,7 +74,7 @@ impl Home {
 
     /// Becomes the daemon of this home, or says who is.
     pub fn lock(&self) -> Result<Lock, HomeError> {
-        let unusable = |source| HomeError::Unusable { path: self.path.clone(), source };
+        let unusable = |error| HomeError::Unusable { path: self.path.clone(), error };
         let path = self.path.join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| unusable(e.into()))?;

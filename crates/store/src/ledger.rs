@@ -41,13 +41,19 @@ pub enum LedgerError {
     )]
     Newer { found: i64, known: usize },
     #[error(
-        "the ledger {path} cannot be read: {source}; nothing was changed. Restore it from a backup, or move it away to begin anew"
+        "the ledger {path} cannot be read: {error}; nothing was changed. Restore it from a backup, or move it away to begin anew"
     )]
-    Damaged { path: PathBuf, source: rusqlite::Error },
+    Damaged { path: PathBuf, error: rusqlite::Error },
     #[error("the ledger: {0}")]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(rusqlite::Error),
     #[error("decision {n} of the ledger does not read: {source}")]
     Record { n: i64, source: countersign_model::RecordError },
+}
+
+impl From<rusqlite::Error> for LedgerError {
+    fn from(error: rusqlite::Error) -> Self {
+        LedgerError::Sqlite(error)
+    }
 }
 
 type Result<T> = std::result::Result<T, LedgerError>;
@@ -73,7 +79,7 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the ledger, brings an older one up to date (keeping a copy), and refuses a newer one.
     pub fn open(path: &Path) -> Result<Self> {
-        let damaged = |source| LedgerError::Damaged { path: path.to_owned(), source };
+        let damaged = |error| LedgerError::Damaged { path: path.to_owned(), error };
         let mut conn = Connection::open(path).map_err(damaged)?;
         conn.busy_timeout(std::time::Duration::from_secs(5))?;
         migrate(&mut conn, path).map_err(|e| match e {

@@ -1,6 +1,12 @@
 //! End to end: the real programs in a temp home. Tests wait for frames and events, never for time to pass.
 #![allow(clippy::unwrap_used)]
 
+mod approvals;
+mod crash;
+mod disk;
+mod input;
+mod stream;
+mod tree;
 mod walk;
 
 /// The program under test.

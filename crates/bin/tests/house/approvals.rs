@@ -1,0 +1,161 @@
+//! Questions and answers: durable, answered once, from anywhere.
+
+use crate::{CSN, tree::kill};
+use countersign_client::ClientError;
+use countersign_model::{ApprovalId, Choice, Code, Decision, Outcome, Status, TaskId, What};
+use countersign_testkit::House;
+use serde_json::json;
+use std::io::{BufRead as _, BufReader, Read as _};
+
+/// Asks for something that `safe` asks a person about.
+fn ask(house: &House, text: &str) -> (TaskId, ApprovalId) {
+    let state = house.ask_with(text, json!({"profile": "safe"}));
+    assert_eq!(state.status, Status::Queued);
+    (state.task_id, state.approval_id.unwrap())
+}
+
+fn refusal<T: std::fmt::Debug>(result: countersign_client::Result<T>) -> countersign_model::Refusal {
+    match result {
+        Err(ClientError::Refused { refusal, .. }) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn an_answer_after_a_crash_runs_the_request_once() {
+    let house = House::up(CSN);
+    let (task, approval) = ask(&house, "echo ran >> ran; echo \"$SECRET_PASSWORD\"");
+    house.kill_daemon();
+    house.start();
+    let waiting = house.client().approvals(false).unwrap();
+    assert_eq!(waiting.iter().map(|a| a.id).collect::<Vec<_>>(), [approval]);
+    let out = house.csn(&["approvals", "answer", &approval.to_string(), "once"]);
+    assert_eq!(String::from_utf8(out.stdout).unwrap(), format!("{task}: Approved (no save)\n"));
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
+    assert_eq!(std::fs::read_to_string(house.work().join("ran")).unwrap(), "ran\n");
+    assert_eq!(std::fs::read_dir(house.home().join("waiting")).unwrap().count(), 0, "the raw request is gone");
+    assert!(house.client().approvals(false).unwrap().is_empty());
+}
+
+#[test]
+fn of_two_answers_one_wins_and_the_other_is_told() {
+    let house = House::up(CSN);
+    for _ in 0..10 {
+        let (task, approval) = ask(&house, "echo x >> twice");
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let client = || house.client();
+            let threads: Vec<_> = [Choice::Once, Choice::Deny]
+                .into_iter()
+                .map(|choice| {
+                    let client = client();
+                    scope.spawn(move || client.answer(approval, choice, None))
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let lost = answers.into_iter().filter(Result::is_err).map(refusal).collect::<Vec<_>>();
+        assert_eq!(lost.len(), 1);
+        assert_eq!(lost[0].code, Code::AlreadyAnswered);
+        assert!(
+            lost[0].message.contains("already answered") && lost[0].message.contains("owner"),
+            "{}",
+            lost[0].message
+        );
+        house.settled(task);
+    }
+}
+
+#[test]
+fn f151_a_task_cancelled_while_it_waits_never_starts() {
+    let house = House::up(CSN);
+    let (task, approval) = ask(&house, "echo x > started");
+    house.client().cancel(task, None).unwrap();
+    assert!(matches!(house.outcome(task), Outcome::Withdrawn { .. }));
+    assert_eq!(refusal(house.client().answer(approval, Choice::Once, None)).code, Code::AlreadyAnswered);
+    assert!(!house.work().join("started").exists() && !house.task_dir(task).exists());
+    assert_eq!(refusal(house.client().cancel(task, None)).code, Code::TaskOver);
+}
+
+#[test]
+fn a_denial_carries_the_persons_words() {
+    let house = House::up(CSN);
+    let (task, approval) = ask(&house, "make");
+    house.client().answer(approval, Choice::Deny, Some("use the other target")).unwrap();
+    assert!(matches!(house.outcome(task), Outcome::Denied { .. }));
+    let words = house.records(task).into_iter().find_map(|r| match r.what {
+        What::Decision(Decision::PermissionDenied { words, .. }) => words,
+        _ => None,
+    });
+    assert_eq!(words.unwrap().as_str(), "use the other target");
+}
+
+#[test]
+fn answers_that_were_not_offered_and_ids_that_are_not_there_are_refused() {
+    let house = House::up(CSN);
+    let (_, approval) = ask(&house, "make");
+    let post = |path: &str, body: serde_json::Value| refusal(house.client().call("POST", path, &[], Some(&body)));
+    let anywhere = post(&format!("/approvals/{approval}"), json!({"choice": "anywhere"}));
+    assert_eq!(anywhere.code, Code::BadRequest);
+    assert!(anywhere.message.contains("`choice`"), "{}", anywhere.message);
+    assert_eq!(post("/approvals/ap_0000000000000000", json!({"choice": "once"})).code, Code::NotFound);
+    assert_eq!(post("/approvals/../../etc", json!({"choice": "once"})).code, Code::NotFound);
+    assert_eq!(house.client().approvals(false).unwrap().len(), 1, "it still waits");
+}
+
+#[test]
+fn what_changed_between_question_and_answer_does_not_run() {
+    let house = House::up(CSN);
+    let work = house.work();
+    let inner = work.join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let state = house.ask_with("echo x > ../ran", json!({"profile": "safe", "args": {"cwd": inner}}));
+    std::fs::rename(&inner, work.join("moved")).unwrap();
+    std::os::unix::fs::symlink("/tmp", &inner).unwrap();
+    house.client().answer(state.approval_id.unwrap(), Choice::Once, None).unwrap();
+    let outcome = house.outcome(state.task_id);
+    assert!(matches!(&outcome, Outcome::Denied { reason } if reason.as_str() == "paths_changed"), "{outcome:?}");
+    assert!(!work.join("ran").exists());
+}
+
+#[test]
+fn csn_run_without_a_terminal_says_what_it_waits_for() {
+    let house = House::up(CSN);
+    let mut run = house.csn_spawn(&["run", "echo approved"]);
+    let mut err = BufReader::new(run.stderr.take().unwrap());
+    let mut line = String::new();
+    err.read_line(&mut line).unwrap();
+    let approval = line.split_whitespace().find(|w| w.starts_with("ap_")).unwrap().trim_end_matches(':').to_owned();
+    assert_eq!(line, format!("csn: waiting for approval {approval}: csn approvals answer {approval} once\n"));
+    house.client().answer(approval.parse().unwrap(), Choice::Once, None).unwrap();
+    let mut out = String::new();
+    run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!((out.as_str(), run.wait().unwrap().code()), ("approved\n", Some(0)));
+    let out = house.csn(&["run", "--no-wait", "echo never"]);
+    assert_eq!(out.status.code(), Some(75));
+    let out = house.csn(&["run", "--unattended", "echo never"]);
+    assert_eq!(out.status.code(), Some(77));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("nobody is there to ask"));
+    let out = house.csn(&["run", "--profile", "locked", "echo never"]);
+    assert_eq!(out.status.code(), Some(77));
+}
+
+#[test]
+fn csn_run_outlives_the_daemon_it_asked() {
+    let house = House::up(CSN);
+    let mut run = house.csn_spawn(&[
+        "run",
+        "--profile",
+        "full_auto",
+        "echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 6",
+    ]);
+    let mut out = BufReader::new(run.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "one\n");
+    kill(house.daemon_pid());
+    house.daemon_ends();
+    std::fs::write(house.work().join("go"), "").unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!((rest.as_str(), run.wait().unwrap().code()), ("two\n", Some(6)));
+}

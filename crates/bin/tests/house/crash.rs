@@ -1,0 +1,217 @@
+//! Death at every point between ask and settle: never two runs of one order, never a task without a state,
+//! acknowledged decisions never lost.
+
+use crate::{CSN, tree::kill};
+use countersign_client::ClientError;
+use countersign_model::{Choice, Outcome, StreamName, TaskId, TaskState};
+use countersign_testkit::House;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+/// Each run of a task leaves its id behind.
+const RUN: &str = "echo $COUNTERSIGN_TASK >> runs; echo out";
+
+/// Everything that must hold after any crash and a restart.
+fn check(house: &House, acknowledged: &[TaskId]) {
+    let page = house.client().tasks("?limit=500").unwrap();
+    let known: Vec<TaskId> = page.tasks.iter().map(|t| t.task_id).collect();
+    for task in acknowledged {
+        assert!(known.contains(task), "{task} was acknowledged and is gone");
+    }
+    let runs = std::fs::read_to_string(house.work().join("runs")).unwrap_or_default();
+    for task in &known {
+        let state = house.client().task(&task.to_string()).unwrap();
+        let ran = runs.lines().filter(|id| *id == task.to_string()).count();
+        assert!(ran <= 1, "{task} ran {ran} times");
+        let waits = state.approval_id.is_some() && state.ruling.is_none();
+        if waits {
+            assert_eq!(ran, 0, "{task} ran without leave");
+            continue;
+        }
+        let settled = house.settled(*task);
+        match settled.outcome.unwrap() {
+            Outcome::Exited { code: 0 } => assert_eq!((ran, house.stdout(*task).as_str()), (1, "out\n")),
+            Outcome::Failed { .. } => assert_eq!(ran, 0, "{task} ran and says that it did not"),
+            Outcome::Lost { .. } => {}
+            other => panic!("{task}: {other:?}"),
+        }
+        let records = house.records(*task);
+        assert!(records.iter().zip(0..).all(|(r, n)| r.seq == n), "{task}: a gap in the numbering");
+    }
+    let out = house.csn(&["doctor", "--json"]);
+    let doctor: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(doctor["ok"], true, "{doctor}");
+}
+
+fn armed() -> (House, std::path::PathBuf) {
+    let house = House::new(CSN);
+    let file = house.work().join("crash-at");
+    let house = house.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
+    house.start();
+    (house, file)
+}
+
+/// Asks while a crash is due; the task if that was acknowledged.
+fn risky_ask(house: &House, profile: &str) -> Option<TaskState> {
+    match house.client().ask(&house.request(RUN, json!({"profile": profile}))) {
+        Ok(state) => Some(state),
+        Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => None,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_daemon_may_die_at_every_named_point() {
+    for point in [
+        "ledger.before_commit",
+        "ledger.after_commit",
+        "office.before_hand_over",
+        "office.after_hand_over",
+        "office.after_waiting",
+    ] {
+        for profile in ["full_auto", "safe"] {
+            if (point.contains("hand_over") && profile == "safe")
+                || (point == "office.after_waiting" && profile != "safe")
+            {
+                continue;
+            }
+            let (house, file) = armed();
+            std::fs::write(&file, point).unwrap();
+            let acknowledged = risky_ask(&house, profile).map(|s| s.task_id);
+            house.daemon_ends();
+            std::fs::remove_file(&file).unwrap();
+            house.start();
+            check(&house, &acknowledged.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn the_daemon_may_die_at_every_point_of_an_answer() {
+    for point in ["ledger.before_commit", "ledger.after_commit", "office.before_hand_over", "office.after_hand_over"] {
+        let (house, file) = armed();
+        let asked = risky_ask(&house, "safe").unwrap();
+        std::fs::write(&file, point).unwrap();
+        let answered = house.client().answer(asked.approval_id.unwrap(), Choice::Once, None);
+        house.daemon_ends();
+        std::fs::remove_file(&file).unwrap();
+        house.start();
+        check(&house, &[asked.task_id]);
+        if answered.is_ok() {
+            let state = house.client().task(&asked.task_id.to_string()).unwrap();
+            assert!(state.ruling.is_some(), "an acknowledged answer was lost at {point}");
+        }
+    }
+}
+
+#[test]
+fn the_daemon_may_die_while_it_settles() {
+    for point in ["ledger.before_commit", "ledger.after_commit"] {
+        let (house, file) = armed();
+        let task = house.ask("echo $COUNTERSIGN_TASK >> runs; until [ -e go ]; do sleep 0.01; done; echo out");
+        house.frame(task, |f| matches!(f, countersign_model::Frame::Spawned { .. }));
+        std::fs::write(&file, point).unwrap();
+        std::fs::write(house.work().join("go"), "").unwrap();
+        house.daemon_ends();
+        std::fs::remove_file(&file).unwrap();
+        house.start();
+        check(&house, &[task]);
+        assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
+    }
+}
+
+#[test]
+fn a_shim_may_die_at_every_named_point() {
+    for point in
+        ["shim.before_journal", "shim.after_journal", "shim.after_spawn", "shim.before_close", "shim.after_close"]
+    {
+        let (house, file) = armed();
+        std::fs::write(&file, point).unwrap();
+        let task = house.ask(RUN);
+        let outcome = house.outcome(task);
+        std::fs::remove_file(&file).unwrap();
+        check(&house, &[task]);
+        match point {
+            "shim.before_journal" => assert!(matches!(outcome, Outcome::Failed { .. }), "{point}: {outcome:?}"),
+            "shim.after_close" => assert_eq!(outcome, Outcome::Exited { code: 0 }),
+            _ => assert!(matches!(outcome, Outcome::Lost { .. }), "{point}: {outcome:?}"),
+        }
+        let next = house.ask("true");
+        assert_eq!(house.outcome(next), Outcome::Exited { code: 0 });
+    }
+}
+
+#[test]
+fn f153_twenty_printing_tasks_survive_the_daemon() {
+    let house = House::up(CSN);
+    let text = "for i in $(seq 1 400); do echo \"line $i of $N\"; [ $i = 100 ] && until [ -e go ]; do sleep 0.01; done; done; exit $N";
+    let expected = |n: usize| (1..=400).map(|i| format!("line {i} of {n}\n")).collect::<String>();
+    let tasks: Vec<TaskId> =
+        (0..20).map(|n| house.ask_with(text, json!({"args": {"env": {"N": n.to_string()}}})).task_id).collect();
+    for task in &tasks {
+        house.frame(*task, |f| matches!(f, countersign_model::Frame::Output { .. }));
+    }
+    kill(house.daemon_pid());
+    house.daemon_ends();
+    std::fs::write(house.work().join("go"), "").unwrap();
+    house.start();
+    for (n, task) in tasks.iter().enumerate() {
+        let state = house.settled(*task);
+        assert_eq!(state.outcome, Some(Outcome::Exited { code: n as i32 }));
+        let digest: [u8; 32] = Sha256::digest(expected(n).as_bytes()).into();
+        assert_eq!(state.streams[&StreamName::Stdout].sha256.unwrap().as_bytes(), &digest);
+        assert_eq!(house.stdout(*task), expected(n));
+        let records = house.records(*task);
+        assert!(records.iter().zip(0..).all(|(r, n)| r.seq == n));
+    }
+}
+
+/// Kills the daemon, then a shim, at moments that nobody chose.
+fn random_crashes(rounds: u32) {
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut state = seed | 1;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let house = House::new(CSN);
+    house.start();
+    let mut acknowledged = Vec::new();
+    for round in 0..rounds {
+        let delay = std::time::Duration::from_micros(random(6000));
+        if round % 2 == 0 {
+            let asks = std::thread::scope(|scope| {
+                let asking = scope.spawn(|| risky_ask(&house, "full_auto"));
+                // The moment is the point of this test, not a stand-in for an event.
+                std::thread::sleep(delay);
+                house.kill_daemon();
+                asking.join().unwrap()
+            });
+            acknowledged.extend(asks.map(|s| s.task_id));
+            house.start();
+        } else {
+            let asked = risky_ask(&house, "full_auto").unwrap();
+            acknowledged.push(asked.task_id);
+            std::thread::sleep(delay);
+            if let Some(pid) = asked.shim_pid.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+    assert!(acknowledged.len() as u32 >= rounds / 2, "most asks were acknowledged");
+    check(&house, &acknowledged);
+}
+
+#[test]
+fn random_crashes_lose_nothing() {
+    random_crashes(30);
+}
+
+#[test]
+#[ignore = "slow: cargo xtask soak"]
+fn two_hundred_random_crashes_lose_nothing() {
+    random_crashes(200);
+}

@@ -1,0 +1,89 @@
+//! A full disk: stop reading, then the ladder, stated; never wedged. Needs root to mount a small file system.
+
+use crate::CSN;
+use countersign_model::{Frame, Limited, Outcome};
+use countersign_testkit::House;
+use serde_json::json;
+use std::path::Path;
+
+/// A file system of `size` at `at`, gone when dropped.
+struct Small<'a>(&'a Path);
+
+impl<'a> Small<'a> {
+    fn mount(at: &'a Path, size: &str) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let mounted = command("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).status();
+        mounted.is_ok_and(|s| s.success()).then_some(Self(at))
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = command("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "mounting is the machine's affair")]
+fn command(program: &str) -> std::process::Command {
+    std::process::Command::new(program)
+}
+
+#[test]
+fn f168_a_full_disk_ends_the_task_and_says_so() {
+    let dir = std::env::temp_dir().join(format!("csn-small-{}", std::process::id()));
+    let Some(_small) = Small::mount(&dir, "6m") else {
+        assert_ne!(rustix::process::geteuid().as_raw(), 0, "root can mount");
+        eprintln!("skipped: mounting a small file system needs root");
+        return;
+    };
+    let house = House::new(CSN).with_home(dir.join("home"));
+    house.start();
+    let task =
+        house.ask_with("echo begin; yes | head -c 50000000; echo end", json!({"limits": {"grace_ms": 200}})).task_id;
+    let state = house.settled(task);
+    assert_eq!(state.outcome, Some(Outcome::Limited { limit: Limited::Disk }));
+    let reached = house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
+    assert!(matches!(reached, Frame::LimitReached { limit, .. } if limit.as_str() == "disk"));
+    house.frame(task, |f| matches!(f, Frame::Closed { .. }));
+    assert!(house.stdout(task).starts_with("begin\ny\n"), "what was recorded is there");
+    // Room again: the house goes on.
+    std::fs::remove_file(house.task_dir(task).join("stdout.log")).unwrap();
+    let next = house.ask("echo again");
+    assert_eq!(house.outcome(next), Outcome::Exited { code: 0 });
+    drop(house);
+}
+
+#[test]
+fn a_disk_without_room_for_the_ledger_refuses_and_loses_nothing() {
+    let dir = std::env::temp_dir().join(format!("csn-full-{}", std::process::id()));
+    let Some(_small) = Small::mount(&dir, "3m") else {
+        assert_ne!(rustix::process::geteuid().as_raw(), 0, "root can mount");
+        eprintln!("skipped: mounting a small file system needs root");
+        return;
+    };
+    let house = House::new(CSN).with_home(dir.join("home"));
+    house.start();
+    let before = house.ask("echo before");
+    house.settled(before);
+    let filler = dir.join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
+    let mut refused = None;
+    for _ in 0..200 {
+        match house.client().ask(&house.request("echo full", json!({}))) {
+            Ok(state) => drop(house.settled(state.task_id)),
+            Err(countersign_client::ClientError::Refused { refusal, .. }) => {
+                refused = Some(refusal);
+                break;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let refused = refused.expect("a full disk is refused in the end");
+    assert_eq!(refused.code.as_str(), "ledger_unavailable", "{refused:?}");
+    drop(file);
+    std::fs::remove_file(&filler).unwrap();
+    let after = house.ask("echo after");
+    assert_eq!(house.outcome(after), Outcome::Exited { code: 0 });
+    assert_eq!(house.stdout(before), "before\n");
+}

@@ -1,0 +1,209 @@
+//! Bad input and bad surroundings: a clear error that says what to do, and nothing lost.
+
+use crate::CSN;
+use countersign_client::ClientError;
+use countersign_model::{Code, Outcome, Refusal};
+use countersign_testkit::House;
+use serde_json::{Value, json};
+
+fn post(house: &House, body: &Value) -> Refusal {
+    match house.client().call("POST", "/tasks", &[], Some(body)) {
+        Err(ClientError::Refused { refusal, .. }) => refusal,
+        other => panic!("{body}: {other:?}"),
+    }
+}
+
+#[test]
+fn bodies_that_are_not_requests_name_the_field() {
+    let house = House::up(CSN);
+    let shell = |args: Value| json!({"tool": "shell", "args": args});
+    let cwd = "/tmp";
+    for (body, word) in [
+        (json!([]), "body"),
+        (json!({"tool": "rocket", "args": {}}), "`tool`"),
+        (json!({"tool": "shell"}), "args"),
+        (shell(json!({"cwd": cwd})), "command"),
+        (shell(json!({"command": "x", "argv": ["x"], "cwd": cwd})), "not both"),
+        (shell(json!({"argv": [], "cwd": cwd})), "name of a program"),
+        (shell(json!({"command": "x"})), "`args.cwd`"),
+        (shell(json!({"command": "x", "cwd": "relative"})), "absolute"),
+        (shell(json!({"command": "x\u{0}y", "cwd": cwd})), "NUL"),
+        (shell(json!({"argv": ["a", "b\u{0}"], "cwd": cwd})), "NUL"),
+        (shell(json!({"command": "x", "cwd": cwd, "env": {"A=B": "1"}})), "environment variable"),
+        (shell(json!({"command": 7, "cwd": cwd})), "`args.command`"),
+        (json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "wall": 1}), "wall"),
+        (json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "limits": {"wall_ms": -1}}), "`limits.wall_ms`"),
+        (
+            json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "limits": {"wall_ms": u64::MAX}}),
+            "longer than a year",
+        ),
+        (json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "execution_mode": "pty"}), "pty"),
+    ] {
+        let refusal = post(&house, &body);
+        assert!(refusal.message.contains(word), "{body}: {}", refusal.message);
+        assert_eq!(refusal.code.http_status(), 400, "{body}");
+    }
+    let long = "x".repeat(128 * 1024);
+    let refusal = post(&house, &shell(json!({"command": long, "cwd": cwd})));
+    assert_eq!(refusal.code, Code::TooLarge);
+    assert!(refusal.hint.unwrap().contains("script"));
+    let missing = post(&house, &shell(json!({"command": "x", "cwd": "/no/such/place"})));
+    assert!(missing.message.contains("/no/such/place"));
+    assert!(house.client().tasks("").unwrap().tasks.is_empty(), "nothing of this became a task");
+}
+
+#[test]
+fn addresses_that_lead_nowhere_say_so() {
+    let house = House::up(CSN);
+    let code = |method: &str, path: &str| match house.client().call(method, path, &[], None) {
+        Err(ClientError::Refused { refusal, .. }) => refusal.code,
+        other => panic!("{path}: {other:?}"),
+    };
+    assert_eq!(code("GET", "/nowhere"), Code::NotFound);
+    assert_eq!(code("DELETE", "/tasks"), Code::MethodNotAllowed);
+    assert_eq!(code("GET", "/tasks/tk_0000000000000000"), Code::NotFound);
+    assert_eq!(code("GET", "/tasks/..%2f..%2fetc"), Code::NotFound);
+    assert_eq!(code("GET", "/tasks/tk_0000000000000000/events"), Code::NotFound);
+    assert_eq!(code("GET", "/tasks?limit=many"), Code::BadRequest);
+    assert_eq!(code("GET", "/tasks?status=sleepy"), Code::BadRequest);
+    let task = house.ask("true");
+    house.settled(task);
+    assert_eq!(code("GET", &format!("/tasks/{task}/events?after=x")), Code::BadRequest);
+    assert_eq!(code("GET", &format!("/tasks/{task}/events?view=cubist")), Code::BadRequest);
+}
+
+#[test]
+fn programs_that_cannot_start_are_outcomes() {
+    let house = House::up(CSN);
+    let argv = |words: Value| {
+        let task = house.ask_with("", json!({"args": {"command": null, "argv": words}})).task_id;
+        house.outcome(task)
+    };
+    assert!(matches!(argv(json!(["no-such-program"])), Outcome::Failed { code: 127, .. }));
+    let script = house.work().join("script");
+    std::fs::write(&script, "no header\n").unwrap();
+    assert!(matches!(argv(json!(["./script"])), Outcome::Failed { code: 126, .. }));
+    let huge = vec!["x".repeat(100_000); 40];
+    let outcome = argv(json!([vec!["true".to_owned()], huge].concat()));
+    assert!(
+        matches!(&outcome, Outcome::Failed { code: 126, error } if error.as_str().contains("use a file")),
+        "{outcome:?}"
+    );
+    let newline = house.ask_with("printf '%s' \"$A\"", json!({"args": {"env": {"A": "one\ntwo"}}})).task_id;
+    house.settled(newline);
+    assert_eq!(house.stdout(newline), "one\ntwo");
+}
+
+#[test]
+fn a_directory_that_vanished_is_an_outcome_of_its_own() {
+    let house = House::up(CSN);
+    let gone = house.work().join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let state = house.ask_with("true", json!({"profile": "safe", "args": {"cwd": gone}}));
+    std::fs::remove_dir(&gone).unwrap();
+    house.client().answer(state.approval_id.unwrap(), countersign_model::Choice::Once, None).unwrap();
+    assert!(matches!(house.outcome(state.task_id), Outcome::Denied { .. }));
+}
+
+#[test]
+fn an_idempotency_key_asks_once() {
+    let house = House::up(CSN);
+    let ask = |key: &str, text: &str| {
+        let body = json!(house.request(text, json!({})));
+        house.client().call("POST", "/tasks", &[("idempotency-key", key)], Some(&body))
+    };
+    let id = |bytes: Vec<u8>| serde_json::from_slice::<Value>(&bytes).unwrap()["task_id"].as_str().unwrap().to_owned();
+    let first = id(ask("k1", "echo x >> once").unwrap());
+    assert_eq!(id(ask("k1", "echo x >> once").unwrap()), first);
+    assert!(
+        matches!(ask("k1", "echo y"), Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::IdempotencyConflict)
+    );
+    assert_ne!(id(ask("k2", "echo x >> once").unwrap()), first);
+    house.kill_daemon();
+    house.start();
+    assert_eq!(id(ask("k1", "echo x >> once").unwrap()), first);
+}
+
+#[test]
+fn a_second_daemon_says_who_holds_the_house() {
+    let house = House::up(CSN);
+    let out = house.csn(&["up"]);
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(err.contains(&format!("pid {}", house.daemon_pid())) && err.contains("csn down"), "{err}");
+    let out = house.csn(&["up", "--detach"]);
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("already up"));
+}
+
+#[test]
+fn homes_that_cannot_be_used_are_explained() {
+    let house = House::new(CSN);
+    let file = house.work().join("a-file");
+    std::fs::write(&file, "").unwrap();
+    let below_a_file = file.join("home");
+    let out = house.csn_with(&["up"], &[("COUNTERSIGN_HOME", below_a_file.to_str().unwrap())]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("set COUNTERSIGN_HOME"), "{:?}", out);
+    let out = house.csn_with(&["run", "true"], &[("COUNTERSIGN_HOME", "/proc/nope")]);
+    assert_eq!(out.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("COUNTERSIGN_HOME"));
+    let out = house.csn_with(&["run", "true"], &[("COUNTERSIGN_HOME", ""), ("HOME", "")]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("neither COUNTERSIGN_HOME"), "{:?}", out);
+    let bare = house.work().join("bare");
+    let out = house.csn_with(
+        &["run", "--profile", "full_auto", "echo ok"],
+        &[("HOME", ""), ("XDG_CONFIG_HOME", ""), ("COUNTERSIGN_HOME", bare.to_str().unwrap())],
+    );
+    assert_eq!(out.stdout, b"ok\n", "HOME is not needed: {}", String::from_utf8_lossy(&out.stderr));
+    house.csn_with(&["down"], &[("COUNTERSIGN_HOME", bare.to_str().unwrap())]);
+}
+
+#[test]
+fn a_home_beyond_the_length_of_a_socket_address_works() {
+    let long =
+        std::env::temp_dir().join(format!("csn-{}", std::process::id())).join("x".repeat(90)).join("y".repeat(90));
+    let house = House::new(CSN).with_home(long.clone());
+    house.start();
+    let task = house.ask("echo far");
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
+    let task = house.ask("echo up; sleep 1000");
+    house.says(task, "up");
+    house.kill_daemon();
+    house.start();
+    house.client().cancel(task, None).unwrap();
+    assert!(matches!(house.outcome(task), Outcome::Cancelled { .. }));
+    drop(house);
+    std::fs::remove_dir_all(long.ancestors().nth(2).unwrap()).unwrap();
+}
+
+#[test]
+fn a_bad_configuration_refuses_to_start_with_the_line_at_fault() {
+    let house = House::new(CSN);
+    house.configure("profile = \"safe\"\n\n[limits]\ngrace = 3\n");
+    let err = house.try_start().unwrap_err();
+    assert!(err.contains("line 4") && err.contains("grace"), "{err}");
+    house.configure("profile = \"full_auto\"\n");
+    house.start();
+    let out = house.csn(&["run", "echo as configured"]);
+    assert_eq!(out.stdout, b"as configured\n");
+}
+
+#[test]
+fn a_newer_ledger_is_left_alone() {
+    let house = House::up(CSN);
+    house.csn(&["down"]);
+    house.daemon_ends();
+    let path = house.home().join("ledger.db");
+    set_version(&path, 99);
+    let before = std::fs::read(&path).unwrap();
+    let err = house.try_start().unwrap_err();
+    assert!(err.contains("version 99") && err.contains("newer"), "{err}");
+    assert_eq!(std::fs::read(&path).unwrap(), before, "nothing was changed");
+    std::fs::write(&path, b"this is not a database, not at all, no no no").unwrap();
+    let err = house.try_start().unwrap_err();
+    assert!(err.contains("nothing was changed"), "{err}");
+}
+
+fn set_version(path: &std::path::Path, version: i64) {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    conn.execute("INSERT INTO schema_version (version, at) VALUES (?1, 'later')", [version]).unwrap();
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+}

@@ -1,0 +1,168 @@
+//! Reading: streams by cursor, output by range, both while they grow.
+
+use crate::CSN;
+use countersign_client::ClientError;
+use countersign_model::{Code, Frame, Outcome, StreamName};
+use countersign_testkit::{House, frame};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+fn get(house: &House, path: &str) -> Result<Value, countersign_model::Refusal> {
+    match house.client().call("GET", path, &[], None) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap()),
+        Err(ClientError::Refused { refusal, .. }) => Err(refusal),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn f157_a_reader_that_drops_resumes_with_every_frame_once() {
+    let house = House::up(CSN);
+    let task = house.ask("for i in $(seq 1 60); do echo $i; sleep 0.025; done");
+    let (mut seen, mut last) = (Vec::new(), None);
+    loop {
+        // A fresh connection for every few frames, resumed by number.
+        let mut events = house.client().events(task, last);
+        let mut ended = false;
+        for _ in 0..7 {
+            match events.next_event().unwrap() {
+                Some(event) => {
+                    last = Some(event.seq);
+                    seen.push(event.seq);
+                }
+                None => ended = true,
+            }
+        }
+        if ended {
+            break;
+        }
+    }
+    assert_eq!(seen, (0..seen.len() as u64).collect::<Vec<_>>());
+    assert!(seen.len() > 20);
+}
+
+#[test]
+fn f158_two_readers_have_their_own_cursors() {
+    let house = House::up(CSN);
+    let task = house.ask("echo one; until [ -e go ]; do sleep 0.02; done; echo two");
+    let mut early = house.client().events(task, None);
+    frame(&mut early, |f| matches!(f, Frame::Output { offset: 0, .. }));
+    std::fs::write(house.work().join("go"), "").unwrap();
+    house.settled(task);
+    let mut late = house.client().events(task, None);
+    for events in [&mut early, &mut late] {
+        frame(events, |f| matches!(f, Frame::Output { offset: 4, .. }));
+    }
+}
+
+#[test]
+fn f154_fifty_megabytes_are_whole_and_readable_by_range() {
+    let house = House::up(CSN);
+    let task = house.ask("seq 1 6500000");
+    let state = house.settled(task);
+    assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }));
+    let expected: String = (1..=6_500_000).map(|n| format!("{n}\n")).collect();
+    assert!(expected.len() > 50_000_000);
+    assert_eq!(state.streams[&StreamName::Stdout].bytes, expected.len() as u64);
+    let digest: [u8; 32] = Sha256::digest(expected.as_bytes()).into();
+    assert_eq!(state.streams[&StreamName::Stdout].sha256.unwrap().as_bytes(), &digest);
+    let offset = 12_345_678;
+    let range = house.client().output(task, StreamName::Stdout, offset, 300_000).unwrap();
+    assert_eq!(range, &expected.as_bytes()[offset as usize..offset as usize + 300_000]);
+    let path = format!("/tasks/{task}/output");
+    let tail = get(&house, &format!("{path}?tail_lines=3")).unwrap();
+    assert_eq!(tail["content"], "6499998\n6499999\n6500000\n");
+    let lines = get(&house, &format!("{path}?line=1000000&lines=2")).unwrap();
+    assert_eq!(lines["content"], "1000000\n1000001\n");
+    assert_eq!((lines["complete"].as_bool(), lines["truncated"].as_bool()), (Some(true), Some(true)));
+    let shown = house.frame(task, |f| matches!(f, Frame::Output { len, .. } if *len > 100_000));
+    assert!(matches!(shown, Frame::Output { len, .. } if len <= 256 * 1024 + 4096), "{shown:?}");
+    assert!(peak_kb(house.daemon_pid()) < 64 * 1024, "memory stays flat");
+}
+
+fn peak_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn f166_ranges_that_make_no_sense_get_an_answer_that_does() {
+    let house = House::up(CSN);
+    let task = house.ask("printf 0123456789");
+    house.settled(task);
+    let path = format!("/tasks/{task}/output");
+    let code = |query: &str| get(&house, &format!("{path}?{query}")).unwrap_err();
+    assert_eq!(code("offset_bytes=11").code, Code::RangeNotSatisfiable);
+    assert_eq!(code("offset_bytes=18446744073709551615").code, Code::RangeNotSatisfiable);
+    assert!(code("offset_bytes=-1").message.contains("`offset_bytes`"));
+    assert!(code("max_bytes=99999999999999999999999").message.contains("`max_bytes`"));
+    assert!(code("stream=pty").message.contains("stdout and stderr"));
+    assert!(code("colour=red").message.contains("`colour`"));
+    let huge = get(&house, &format!("{path}?max_bytes=18446744073709551615")).unwrap();
+    assert_eq!((huge["content"].as_str(), huge["next_offset"].as_u64()), (Some("0123456789"), Some(10)));
+    let end = get(&house, &format!("{path}?offset_bytes=10")).unwrap();
+    assert_eq!((end["bytes"].as_u64(), end["truncated"].as_bool()), (Some(0), Some(false)));
+    let range = |range: &str| {
+        house.client().call("GET", &path, &[("accept", "application/octet-stream"), ("range", range)], None)
+    };
+    assert_eq!(range("bytes=2-4").unwrap(), b"234");
+    assert_eq!(range("bytes=-3").unwrap(), b"789");
+    assert_eq!(range("bytes=8-").unwrap(), b"89");
+    assert!(
+        matches!(range("bytes=10-"), Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::RangeNotSatisfiable)
+    );
+    assert_eq!(get(&house, &format!("{path}?line=9&lines=3")).unwrap()["bytes"], 0);
+}
+
+#[test]
+fn output_that_was_changed_is_not_served() {
+    let house = House::up(CSN);
+    let task = house.ask("seq 1 100000");
+    house.settled(task);
+    assert!(house.client().output(task, StreamName::Stdout, 0, 10).is_ok());
+    let file = house.task_dir(task).join("stdout.log");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[300_000] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let at = |offset| house.client().output(task, StreamName::Stdout, offset, 10);
+    assert!(matches!(at(300_000), Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::ArtifactTampered));
+    assert!(at(0).is_ok(), "other chunks are whole");
+}
+
+#[test]
+fn f156_binary_output_is_base64_and_characters_are_whole() {
+    let house = House::up(CSN);
+    let task = house.ask("printf '\\xff\\xfe\\x00'");
+    house.settled(task);
+    let shown = get(&house, &format!("/tasks/{task}/output")).unwrap();
+    assert_eq!((shown["encoding"].as_str(), shown["content"].as_str()), (Some("base64"), Some("//4A")));
+    let task = house.ask("printf '\\xf0\\x9f'; sleep 0.005; printf '\\xa6\\x80 crab\\n'");
+    house.settled(task);
+    house.says(task, "🦀 crab");
+}
+
+#[test]
+#[ignore = "slow: cargo xtask soak"]
+fn a_gigabyte_is_whole_and_memory_stays_flat() {
+    let house = House::up(CSN);
+    let task = house.ask("yes 0123456789abcdef | head -c 1073741824");
+    let state = house.settled(task);
+    let stdout = state.streams[&StreamName::Stdout];
+    assert_eq!(stdout.bytes, 1 << 30);
+    let mut sha = Sha256::new();
+    let line = b"0123456789abcdef\n".repeat(4096);
+    let mut left = 1usize << 30;
+    while left > 0 {
+        let n = left.min(line.len());
+        sha.update(&line[..n]);
+        left -= n;
+    }
+    let digest: [u8; 32] = sha.finalize().into();
+    assert_eq!(stdout.sha256.unwrap().as_bytes(), &digest);
+    assert_eq!(house.output(task, StreamName::Stdout).len(), 1 << 30);
+    let peak = peak_kb(house.daemon_pid());
+    assert!(peak < 32 * 1024, "the daemon's peak was {peak} KiB");
+    let shim = state.max_rss_kb;
+    assert!(shim.is_some());
+}
