@@ -4,7 +4,7 @@
 
 use countersign_model::{
     Answer, ApprovalId, At, By, Chain, Choice, Closing, Code, Confinement, Decision, Digest, Facts, HouseState, IdMint,
-    Outcome, Permit, PermitId, Record, Refusal, Scope, TaskId, Text, WaitsFor, What,
+    Outcome, Permit, PermitId, Record, Refusal, Scope, TaskId, TaskState, Text, WaitsFor, What,
 };
 use countersign_store::ledger::Entry;
 use std::collections::BTreeMap;
@@ -115,6 +115,15 @@ pub(crate) struct Step {
     pub(crate) launch: Option<Launch>,
     /// The raw request is not needed any more.
     pub(crate) forget: Option<TaskId>,
+}
+
+impl Step {
+    /// The state of a task whose life began in this step.
+    pub(crate) fn state(&self, task: TaskId) -> Option<TaskState> {
+        let record = |e: &Entry| Record { seq: e.seq, at: e.at, t_us: None, what: What::Decision(e.decision.clone()) };
+        let records: Vec<Record> = self.decisions.iter().filter(|e| e.task == Some(task)).map(record).collect();
+        TaskState::fold(task, &records)
+    }
 }
 
 /// Leave to start a shim's work.
@@ -240,7 +249,7 @@ impl Desk {
             Event::House { state, reason } => {
                 let decision = Decision::House { state, reason };
                 let line = Record::decision_line(0, now.at, &decision);
-                step.decisions.push(Entry { task: None, seq: 0, line, decision });
+                step.decisions.push(Entry { task: None, seq: 0, at: now.at, line, decision });
             }
         }
         Ok(step)
@@ -262,7 +271,7 @@ impl Desk {
         let seq = self.open.get(&task).map_or(0, |o| o.next_seq);
         let line = Record::decision_line(seq, at, &decision);
         self.note(task, &line, &decision);
-        step.decisions.push(Entry { task: Some(task), seq, line, decision });
+        step.decisions.push(Entry { task: Some(task), seq, at, line, decision });
     }
 
     #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]

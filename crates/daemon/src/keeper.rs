@@ -15,7 +15,6 @@ use rustix::{
 use std::{
     collections::HashMap,
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
-    process::Child,
     sync::{Arc, Mutex, mpsc as std_mpsc},
 };
 use tokio::{
@@ -30,8 +29,6 @@ pub(crate) struct Keeper {
     pub(crate) calls: std_mpsc::Sender<Call>,
     pub(crate) runtime: tokio::runtime::Handle,
     live: Mutex<HashMap<TaskId, Arc<Live>>>,
-    /// The shims that are ours, by pid: what else is below us is a stray.
-    shims: Mutex<HashMap<u32, TaskId>>,
 }
 
 /// A task that is not settled, as far as those who wait for it are concerned.
@@ -62,7 +59,7 @@ impl Keeper {
         calls: std_mpsc::Sender<Call>,
         runtime: tokio::runtime::Handle,
     ) -> Arc<Self> {
-        Arc::new(Self { home, key, calls, runtime, live: Mutex::default(), shims: Mutex::default() })
+        Arc::new(Self { home, key, calls, runtime, live: Mutex::default() })
     }
 
     fn live(&self, task: TaskId) -> Arc<Live> {
@@ -74,6 +71,12 @@ impl Keeper {
     /// Rings whenever there is more to read of this task. Look first, then wait: what came before is there already.
     pub(crate) fn bell(&self, task: TaskId) -> watch::Receiver<u64> {
         self.live(task).bell.subscribe()
+    }
+
+    /// How often the bell of an unsettled task has rung: as long as this stays the same, so does the task.
+    pub(crate) fn rings(&self, task: TaskId) -> Option<u64> {
+        let live = self.live.lock().expect("nothing panics while it holds this lock");
+        live.get(&task).map(|l| *l.bell.borrow())
     }
 
     pub(crate) fn ring(&self, task: TaskId, settled: bool) {
@@ -104,19 +107,8 @@ impl Keeper {
         answer.await.map_err(|_| unreachable())?
     }
 
-    /// Looks after a shim that this daemon has started.
-    pub(crate) fn keep(keeper: &Arc<Self>, task: TaskId, child: Child, channel: StdStream) {
-        let pid = child.id();
-        keeper.shims.lock().expect("nothing panics while it holds this lock").insert(pid, task);
-        keeper.attend(task, pid, Some(child), channel);
-    }
-
-    /// Looks after a shim that an earlier daemon has started.
-    pub(crate) fn adopt(keeper: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
-        keeper.attend(task, pid, None, channel);
-    }
-
-    fn attend(self: &Arc<Self>, task: TaskId, pid: u32, child: Option<Child>, channel: StdStream) {
+    /// Looks after a shim: one of this daemon's, or one that an earlier daemon left.
+    pub(crate) fn keep(self: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
         let (control, operations) = mpsc::channel(16);
         *self.live(task).control.lock().expect("nothing panics while it holds this lock") = Some(control);
         // By descriptor: a pid that is used again is another process.
@@ -125,9 +117,8 @@ impl Keeper {
         let keeper = Arc::clone(self);
         self.runtime.spawn(async move {
             let closed = keeper.converse(task, channel, operations).await;
-            gone(process, child).await;
-            keeper.shims.lock().expect("nothing panics while it holds this lock").remove(&pid);
             if !closed {
+                gone(process).await;
                 keeper.settle_from_disk(task, pid).await;
             }
         });
@@ -205,21 +196,14 @@ impl Keeper {
         // The office outlives every conversation; when it is gone the next daemon reads the same from the disk.
         let _ = self.calls.send(Call::Tell(event));
     }
-
-    /// What is below this process and belongs to no shim: orphans that a dead shim left to us.
-    pub(crate) fn orphans(&self) -> Vec<u32> {
-        let shims = self.shims.lock().expect("nothing panics while it holds this lock");
-        countersign_shim::tree::orphans(std::process::id(), |pid| shims.contains_key(&pid))
-    }
 }
 
-/// Waits until a process has ended and takes it off the table if it is our child. It has hung up already, so this is
-/// a matter of moments.
-async fn gone(process: Option<OwnedFd>, child: Option<Child>) {
-    let waited = tokio::task::spawn_blocking(move || match (child, process) {
-        (Some(mut child), _) => drop(child.wait()),
-        (None, Some(process)) => drop(poll(&mut [PollFd::new(&process, PollFlags::IN)], None)),
-        (None, None) => {}
+/// Waits until a process has ended. It has hung up already, so this is a matter of moments.
+async fn gone(process: Option<OwnedFd>) {
+    let waited = tokio::task::spawn_blocking(move || {
+        if let Some(process) = process {
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], None);
+        }
     });
     let _ = waited.await;
 }

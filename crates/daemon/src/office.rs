@@ -11,7 +11,7 @@ use crate::{
 };
 use countersign_model::{
     Answer, ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, IdMint, Idempotency, Order, Record, Refusal,
-    Request, Resolved, TaskId, Text,
+    Request, Resolved, TaskId, TaskState, Text,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -86,7 +86,8 @@ pub(crate) struct Asking {
 pub(crate) struct Asked {
     pub(crate) task: TaskId,
     pub(crate) denied: Option<Refusal>,
-    pub(crate) replayed: bool,
+    /// As it was when it was asked; none for one that had been asked before.
+    pub(crate) state: Option<Box<TaskState>>,
 }
 
 pub(crate) struct Office {
@@ -259,7 +260,7 @@ impl Office {
         }
         match self.step(event) {
             Ok(step) => {
-                let asked = Asked { task, denied, replayed: false };
+                let asked = Asked { task, denied, state: step.state(task).map(Box::new) };
                 let looked = Some((asking.looked, asking.request));
                 Some(Pending { step, looked, spare, done: Done::Asked(reply, asked) })
             }
@@ -279,7 +280,7 @@ impl Office {
         };
         match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY) {
             None => Ok(None),
-            Some((task, old, _)) if old.body == new.body => Ok(Some(Asked { task, denied: None, replayed: true })),
+            Some((task, old, _)) if old.body == new.body => Ok(Some(Asked { task, denied: None, state: None })),
             Some((task, _, _)) => Err(Refusal::new(
                 Code::IdempotencyConflict,
                 format!("this Idempotency-Key came with another request before ({task})"),
@@ -336,11 +337,11 @@ impl Office {
         match (step.launch, looked, spare) {
             (Some(launch), Some((looked, request)), Some(spare)) => {
                 crash::point("office.before_hand_over");
-                let task = launch.permit.task;
+                let (task, pid) = (launch.permit.task, spare.pid());
                 match self.order(launch, looked, &request).and_then(|order| {
                     spare.hand_over(order).map_err(|e| (format!("the supervisor did not take its order: {e}"), 125))
                 }) {
-                    Ok((child, channel)) => Keeper::keep(&self.keeper, task, child, channel),
+                    Ok(channel) => self.keeper.keep(task, pid, channel),
                     Err((error, code)) => {
                         let error = text_by_shape(&error);
                         self.unwritten.push(Event::NotStarted { task, error, code });

@@ -48,7 +48,7 @@ pub(crate) fn adopt_all(keeper: &Arc<Keeper>, tasks: &[TaskId]) {
 
 fn adopt(keeper: &Arc<Keeper>, task: TaskId) -> Result<(), RecoverError> {
     if let Ok((pid, channel)) = reach(keeper, task) {
-        Keeper::adopt(keeper, task, pid, channel);
+        keeper.keep(task, pid, channel);
         return Ok(());
     }
     match ending(keeper, task, None)? {
@@ -140,7 +140,7 @@ fn end_strays(keeper: &Keeper, task: TaskId, shim: Option<u32>, first_seq: u64) 
     let found = || {
         let mut found = tree::strays(&id, &groups);
         if shim.is_some() {
-            found.extend(keeper.orphans());
+            found.extend(tree::orphans());
         }
         found.sort_unstable();
         found.dedup();

@@ -1,6 +1,6 @@
-//! Spare shims: started before they are needed, so that no task waits for a process to start.
+//! Spare shims: forked before they are needed, so that no task waits for a process.
 
-use countersign_shim::Spare;
+use countersign_shim::{Nursery, Spare};
 use std::{
     collections::VecDeque,
     io,
@@ -13,6 +13,7 @@ const KEPT: usize = 3;
 
 pub(crate) struct Spares {
     shim: PathBuf,
+    nursery: Mutex<Nursery>,
     shelf: Mutex<Shelf>,
     taken: Condvar,
 }
@@ -25,7 +26,12 @@ struct Shelf {
 
 impl Spares {
     pub(crate) fn stock(shim: PathBuf) -> Arc<Self> {
-        let spares = Arc::new(Self { shim, shelf: Mutex::default(), taken: Condvar::new() });
+        let spares = Arc::new(Self {
+            nursery: Mutex::new(Nursery::new(shim.clone())),
+            shim,
+            shelf: Mutex::default(),
+            taken: Condvar::new(),
+        });
         let filler = Arc::clone(&spares);
         std::thread::Builder::new().name("spares".into()).spawn(move || filler.fill()).map(drop).unwrap_or_else(|e| {
             crate::log!("no thread to keep spare shims: {e}; each task starts its own");
@@ -43,7 +49,7 @@ impl Spares {
         self.taken.notify_one();
         match spare {
             Some(spare) => Ok(spare),
-            None => Spare::start(&self.shim),
+            None => self.fresh(),
         }
     }
 
@@ -55,12 +61,18 @@ impl Spares {
     }
 
     pub(crate) fn close(&self) {
-        let spares = self.shelf.lock().map(|mut shelf| {
+        if let Ok(mut shelf) = self.shelf.lock() {
             shelf.closed = true;
-            std::mem::take(&mut shelf.spares)
-        });
+            shelf.spares.clear();
+        }
         self.taken.notify_one();
-        spares.unwrap_or_default().into_iter().for_each(Spare::dismiss);
+        if let Ok(mut nursery) = self.nursery.lock() {
+            nursery.dismiss();
+        }
+    }
+
+    fn fresh(&self) -> io::Result<Spare> {
+        self.nursery.lock().expect("nothing panics while it holds this lock").shim()
     }
 
     fn fill(&self) {
@@ -71,13 +83,13 @@ impl Spares {
             }
             if shelf.spares.len() < KEPT {
                 drop(shelf);
-                let started = Spare::start(&self.shim);
+                let started = self.fresh();
                 shelf = match self.shelf.lock() {
                     Ok(shelf) => shelf,
                     Err(_) => return,
                 };
                 match started {
-                    Ok(spare) if shelf.closed => return spare.dismiss(),
+                    Ok(_) if shelf.closed => return,
                     Ok(spare) => {
                         shelf.spares.push_back(spare);
                         continue;

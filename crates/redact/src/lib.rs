@@ -12,9 +12,15 @@ pub use scrub::{CHUNK, Chunk, Found, Mask, Scrubber};
 
 use countersign_model::{Clean, Digest, Text};
 
+/// Up to this length a plain search is cheaper than compiling one.
+const SHORT: usize = 512;
+
 /// Text, whole and at once.
 #[must_use]
 pub fn text(mask: &Mask, raw: &str) -> Text {
+    if raw.len() <= SHORT && !mask.suspects(raw.as_bytes()) {
+        return mint(raw.to_owned());
+    }
     let bytes = scrub::whole(mask, raw.as_bytes());
     let clean = match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -28,6 +34,11 @@ pub fn text(mask: &Mask, raw: &str) -> Text {
 #[must_use]
 pub fn text_by_shape(raw: &str) -> Text {
     text(&Mask::new(Digest::sha256(&[b"shape"]), Known::default()), raw)
+}
+
+/// Does what can be done before the first text comes.
+pub fn warm_up() {
+    let _ = scrub::rules_searcher().find("warm");
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where clean text comes from")]

@@ -12,9 +12,9 @@
 //! together with what was let go.
 
 use crate::{Known, rules::RULES};
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use countersign_model::{Clean, Digest};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The largest chunk that is given out at once.
 pub const CHUNK: usize = 256 * 1024;
@@ -23,12 +23,25 @@ const SHARD: usize = 48;
 /// A partial known value of this length is held through a flush.
 const PARTIAL: usize = 4;
 
-/// What to look for, compiled. Shared by the streams of a task.
+/// What to look for. Shared by the streams of a task; compiled when the first of them has something to look at.
 pub struct Mask {
-    shards: Vec<(usize, AhoCorasick)>,
+    shards: OnceLock<Vec<AhoCorasick>>,
     values: Vec<Vec<u8>>,
     context: usize,
     key: [u8; 32],
+}
+
+/// An automaton that is cheap to make: the SIMD search in front of it does the work.
+fn compile<P: AsRef<[u8]>>(patterns: &[P]) -> AhoCorasick {
+    let mut builder = AhoCorasick::builder();
+    let builder = builder.match_kind(MatchKind::LeftmostFirst).kind(Some(AhoCorasickKind::NoncontiguousNFA));
+    builder.build(patterns).expect("a few dozen short patterns are within every limit of the automaton")
+}
+
+/// The rules are the same for everyone: compiled once in a process and inherited by its forks.
+pub(crate) fn rules_searcher() -> &'static AhoCorasick {
+    static RULES_SEARCHER: OnceLock<AhoCorasick> = OnceLock::new();
+    RULES_SEARCHER.get_or_init(|| compile(&RULES.iter().map(|r| r.prefix).collect::<Vec<_>>()))
 }
 
 enum Pattern {
@@ -48,23 +61,30 @@ impl Mask {
         // Longest first: with leftmost-first search a value then wins over its own prefix.
         let mut values: Vec<Vec<u8>> = known.forms.into_iter().collect();
         values.sort_by_key(|v| std::cmp::Reverse(v.len()));
-        let patterns: Vec<&[u8]> =
-            values.iter().map(Vec::as_slice).chain(RULES.iter().map(|r| r.prefix.as_bytes())).collect();
-        let shards = patterns
-            .chunks(SHARD)
-            .enumerate()
-            .filter_map(|(n, shard)| {
-                let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(shard).ok()?;
-                Some((n * SHARD, finder))
-            })
-            .collect();
         let context = RULES.iter().map(|r| r.prefix.len()).max().unwrap_or(0).max(PARTIAL) + 1;
-        Self { shards, values, context, key: *key.as_bytes() }
+        Self { shards: OnceLock::new(), values, context, key: *key.as_bytes() }
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &[u8]> {
+        self.values.iter().map(Vec::as_slice).chain(RULES.iter().map(|r| r.prefix.as_bytes()))
+    }
+
+    /// The searchers and where their patterns begin: those for the values of this task, and the one for the rules.
+    fn shards(&self) -> impl Iterator<Item = (usize, &AhoCorasick)> {
+        let values = self.shards.get_or_init(|| self.values.chunks(SHARD).map(compile).collect());
+        let rules = rules_searcher();
+        values.iter().enumerate().map(|(n, s)| (n * SHARD, s)).chain([(self.values.len(), rules)])
+    }
+
+    /// Whether a short text holds anything that would need a closer look. Compiles nothing.
+    pub(crate) fn suspects(&self, text: &[u8]) -> bool {
+        let found = |p: &[u8]| p.len() <= text.len() && text.windows(p.len()).any(|w| w == p);
+        self.patterns().any(found)
     }
 
     /// The leftmost hit at or after `from`; values before rules where both start together.
     fn find(&self, buf: &[u8], from: usize) -> Option<Hit> {
-        let hits = self.shards.iter().filter_map(|(base, finder)| {
+        let hits = self.shards().filter_map(|(base, finder)| {
             finder.find(&buf[from..]).map(|m| (from + m.start(), base + m.pattern().as_usize(), from + m.end()))
         });
         let (start, pattern, end) = hits.min()?;
@@ -326,7 +346,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
 /// Everything at once.
 pub(crate) fn whole(mask: &Mask, raw: &[u8]) -> Vec<u8> {
     let mut scrubber = Scrubber::new(Arc::new(Mask {
-        shards: mask.shards.clone(),
+        shards: OnceLock::new(),
         values: mask.values.clone(),
         context: mask.context,
         key: mask.key,

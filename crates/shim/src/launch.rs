@@ -3,40 +3,97 @@
 
 use crate::wire::{self, FromShim, PROTOCOL, ToShim};
 use countersign_model::Order;
+use rustix::{
+    fd::AsFd as _,
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+};
 use std::{
-    io::{self, Read as _},
+    io::{self, IoSlice, Read as _},
+    mem::MaybeUninit,
     os::unix::net::UnixStream,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
+/// The process that shims are forked from. One per daemon; started again when it is gone.
+pub struct Nursery {
+    shim: PathBuf,
+    process: Option<(Child, UnixStream)>,
+}
+
+impl Nursery {
+    #[must_use]
+    pub fn new(shim: PathBuf) -> Self {
+        Self { shim, process: None }
+    }
+
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.shim
+    }
+
+    /// A new shim, from a nursery that was started for it if need be.
+    pub fn shim(&mut self) -> io::Result<Spare> {
+        if let Some((_, nursery)) = &mut self.process
+            && let Ok(spare) = bear(nursery)
+        {
+            return Ok(spare);
+        }
+        self.dismiss();
+        let (_, nursery) = self.process.insert(start(&self.shim)?);
+        bear(nursery)
+    }
+
+    /// Ends the nursery; the shims that came from it go on.
+    pub fn dismiss(&mut self) {
+        if let Some((mut child, nursery)) = self.process.take() {
+            drop(nursery);
+            let _ = child.wait();
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that starts csn-shim")]
+fn start(shim: &Path) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(shim);
+    command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+    if let Some(file) = std::env::var_os("COUNTERSIGN_CRASH_FILE").filter(|_| cfg!(feature = "crash-points")) {
+        command.env("COUNTERSIGN_CRASH_FILE", file);
+    }
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    Ok((child, ours))
+}
+
+fn bear(nursery: &mut UnixStream) -> io::Result<Spare> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = [theirs.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(&*nursery, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let mut pid = [0; 4];
+    nursery.read_exact(&mut pid)?;
+    match u32::from_le_bytes(pid) {
+        0 => Err(io::Error::other("no more processes")),
+        pid => Ok(Spare { pid, channel: ours }),
+    }
+}
+
 /// A shim that runs and waits for its order. Dropped without one, it ends by itself.
 pub struct Spare {
-    child: Child,
+    pid: u32,
     channel: UnixStream,
 }
 
 impl Spare {
-    /// Starts a shim. It has said nothing yet.
-    #[expect(clippy::disallowed_methods, reason = "the one place that starts a shim")]
-    pub fn start(shim: &Path) -> io::Result<Self> {
-        let (ours, theirs) = UnixStream::pair()?;
-        let mut command = Command::new(shim);
-        command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
-        if let Some(file) = std::env::var_os("COUNTERSIGN_CRASH_FILE").filter(|_| cfg!(feature = "crash-points")) {
-            command.env("COUNTERSIGN_CRASH_FILE", file);
-        }
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Self { child, channel: ours })
-    }
-
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
-    /// Hears the shim's hello, hands the order over, and gives the channel and the process to keep.
-    pub fn hand_over(mut self, order: Order) -> io::Result<(Child, UnixStream)> {
+    /// Hears the shim's hello, hands the order over, and gives the channel to keep.
+    pub fn hand_over(mut self, order: Order) -> io::Result<UnixStream> {
         match wire::receive(&mut self.channel)? {
             FromShim::Hello { protocol: PROTOCOL, version, .. } if version == env!("CARGO_PKG_VERSION") => {}
             _ => {
@@ -46,13 +103,7 @@ impl Spare {
             }
         }
         wire::send(&mut self.channel, &ToShim::Order(Box::new(order)))?;
-        Ok((self.child, self.channel))
-    }
-
-    /// Ends a shim that is not needed and takes it off the table.
-    pub fn dismiss(mut self) {
-        drop(self.channel);
-        let _ = self.child.wait();
+        Ok(self.channel)
     }
 }
 

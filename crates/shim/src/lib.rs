@@ -2,9 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! The daemon starts a shim with one end of a socket pair as its standard input and nothing else. The shim says hello
-//! and waits; a daemon keeps a spare one waiting, so that its start costs a task nothing. With the order comes leave
-//! to run. The shim takes the journal's name, spawns, and from then on is a single loop around `poll`: output, the
+//! The daemon starts one `csn-shim` with an end of a socket pair as its standard input and nothing else: the nursery,
+//! which forks a shim for every channel that it is sent. The shim says hello and waits; a daemon keeps a few waiting,
+//! so that their start costs a task nothing. With the order comes leave to run. The shim takes the journal's name, spawns, and from then on is a single loop around `poll`: output, the
 //! control sockets, the end of children, deadlines. When the daemon dies the loop does not notice more than a closed
 //! socket; a new daemon comes back through the control socket.
 //!
@@ -13,12 +13,13 @@
 pub mod control;
 mod launch;
 mod life;
+mod nursery;
 mod outlet;
 mod supervise;
 mod sys;
 pub mod tree;
 pub mod wire;
 
-pub use launch::{Spare, start_house};
-pub use supervise::main;
+pub use launch::{Nursery, Spare, start_house};
+pub use nursery::main;
 pub use sys::{become_subreaper, not_dumpable};

@@ -30,16 +30,15 @@ use std::{
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a full disk is tried again: nobody tells us when there is room.
 const DISK_RETRY: Duration = Duration::from_millis(250);
+/// The bell waits this long for more to ring for: most commands are over by then, and ring once.
+const RING_AFTER: Duration = Duration::from_millis(2);
 const PIPE_SIZE: usize = 1024 * 1024;
 
-/// The whole program.
-#[must_use]
-pub fn main() -> ExitCode {
-    sys::not_dumpable();
+/// One shim, from its hello to its end.
+pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
     sys::default_signals();
-    let _ = std::env::set_current_dir("/");
     let _ = rustix::process::setsid();
-    match wait_for_order() {
+    match wait_for_order(channel) {
         Ok(Some((order, channel))) => run(&order, channel),
         Ok(None) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
@@ -47,8 +46,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Says hello and waits. A daemon that goes away without an order needs us no more.
-fn wait_for_order() -> io::Result<Option<(Order, OwnedFd)>> {
-    let channel = sys::inherited_channel()?;
+fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd)>> {
     let mut stream = std::os::unix::net::UnixStream::from(channel);
     wire::send(&mut stream, &control::hello(None))?;
     match wire::receive(&mut stream) {
@@ -93,6 +91,7 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         disk_full_since: None,
         kept: Vec::new(),
         rung: 0,
+        ring_at: None,
     };
     let outcome = match shim.spawn() {
         Ok(()) => shim.supervise(),
@@ -139,8 +138,9 @@ struct Shim<'a> {
     disk_full_since: Option<Instant>,
     /// The leftovers that were put on record last.
     kept: Vec<u32>,
-    /// The number up to which readers have been told.
+    /// The number up to which readers have been told, and when they are told of the rest.
     rung: u64,
+    ring_at: Option<Instant>,
 }
 
 impl Shim<'_> {
@@ -243,8 +243,14 @@ impl Shim<'_> {
     /// What is pushed becomes visible, then the bell rings.
     fn publish(&mut self) -> io::Result<()> {
         self.journal.write()?;
-        if self.journal.next_seq() != self.rung {
+        if self.journal.next_seq() == self.rung {
+            self.ring_at = None;
+            return Ok(());
+        }
+        let now = clock::steady();
+        if now >= *self.ring_at.get_or_insert(now + RING_AFTER) {
             self.rung = self.journal.next_seq();
+            self.ring_at = None;
             self.control.ring();
         }
         Ok(())
@@ -283,7 +289,8 @@ impl Shim<'_> {
         let cuts = self.outlets.iter().filter(|o| !o.is_stuck()).filter_map(Outlet::deadline);
         let cuts = cuts.map(|at| at.saturating_duration_since(now));
         let disk = self.disk_full_since.map(|_| DISK_RETRY);
-        life.into_iter().chain(cuts).chain(disk).min()
+        let ring = self.ring_at.map(|at| at.saturating_duration_since(now));
+        life.into_iter().chain(cuts).chain(disk).chain(ring).min()
     }
 
     fn take(&mut self, ready: &Ready) {
@@ -414,6 +421,9 @@ impl Shim<'_> {
         let mut info = [0; 512];
         while rustix::io::read(&self.signals, &mut info).is_ok_and(|n| n > 0) {}
         self.reap();
+        if self.life.is_over() {
+            return;
+        }
         let left = tree::descendants(std::process::id()).len();
         let now = self.journal.elapsed();
         self.step(now, Event::TreeShrank { left });

@@ -65,6 +65,23 @@ pub(crate) fn inherited_channel() -> io::Result<OwnedFd> {
     io::stdin().as_fd().try_clone_to_owned()
 }
 
+/// Forks; none in the child. The caller has one thread, so the child may go on as if nothing had happened.
+pub(crate) fn fork() -> io::Result<Option<u32>> {
+    debug_assert!(std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1));
+    // SAFETY: with a single thread no lock can be held by somebody who does not exist in the child.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid as u32)),
+    }
+}
+
+/// Lets the kernel take ended children off the table.
+pub(crate) fn ignore_children() {
+    // SAFETY: no handler is installed, so nothing can run in signal context.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
 /// A child that has ended.
 pub(crate) struct Reaped {
     pub pid: u32,

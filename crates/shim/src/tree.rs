@@ -109,11 +109,11 @@ fn carries(environ: &Path, marker: &[u8]) -> bool {
     fs::read(environ).is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == marker))
 }
 
-/// What is below `root` without the trees of those children that `known` names, dead or alive ones alike.
+/// What has come to this process because its shim died: everything below us but the nursery and its shims.
 #[must_use]
-pub fn orphans(root: u32, known: impl Fn(u32) -> bool) -> Vec<u32> {
+pub fn orphans() -> Vec<u32> {
     let mut found = Vec::new();
-    for child in children(root).into_iter().filter(|pid| !known(*pid) && !is_shim(*pid)) {
+    for child in children(std::process::id()).into_iter().filter(|pid| !is_shim(*pid)) {
         if is_alive(child) {
             found.push(child);
         }
@@ -122,7 +122,6 @@ pub fn orphans(root: u32, known: impl Fn(u32) -> bool) -> Vec<u32> {
     found
 }
 
-/// A spare shim waits below the daemon and belongs to no task yet.
 fn is_shim(pid: u32) -> bool {
     // By name: the executable of a process that is not dumpable can be read by root alone.
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == "csn-shim")

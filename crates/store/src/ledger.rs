@@ -3,7 +3,9 @@
 //! `decisions` is the truth and is chained: `h(n) = sha256(h(n-1) ‖ task ‖ ' ' ‖ line)`. The table `tasks` is an index
 //! over it and can be rebuilt at any time.
 
-use countersign_model::{ApprovalId, Chain, Decision, Digest, Idempotency, Record, Status, TaskId, TaskState, What};
+use countersign_model::{
+    ApprovalId, At, Chain, Decision, Digest, Idempotency, Record, Status, TaskId, TaskState, What,
+};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use std::{
     path::{Path, PathBuf},
@@ -64,6 +66,7 @@ pub struct Entry {
     /// None for a decision about the house itself.
     pub task: Option<TaskId>,
     pub seq: u64,
+    pub at: At,
     pub line: String,
     pub decision: Decision,
 }
@@ -299,7 +302,7 @@ impl Reader {
     }
 
     /// The newest task that was asked under this idempotency key, and the body it came with.
-    pub fn by_idempotency(&self, key: Digest) -> Result<Option<(TaskId, Idempotency, countersign_model::At)>> {
+    pub fn by_idempotency(&self, key: Digest) -> Result<Option<(TaskId, Idempotency, At)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT t.id, d.line FROM tasks t JOIN decisions d ON d.n = t.first WHERE t.idem = ?1 ORDER BY t.id DESC LIMIT 1",
         )?;

@@ -1,4 +1,4 @@
-//! `build`: what a user runs. The shim is linked statically: it starts faster and needs nothing of the machine.
+//! `build`: what a user runs. Linked statically: it starts faster and needs nothing of the machine.
 
 use crate::{Result, cargo, root, run};
 use std::path::PathBuf;
@@ -10,26 +10,13 @@ pub(crate) fn out() -> PathBuf {
 
 pub(crate) fn build() -> Result<()> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    run(cargo().args(["build", "--quiet", "--release", "--package", "countersign-bin", "--bin", "csn"]))?;
-    // With an explicit target the flag reaches the program and not the build scripts.
+    // With an explicit target the flag reaches the programs and not the build scripts.
     run(cargo()
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--package",
-            "countersign-bin",
-            "--bin",
-            "csn-shim",
-            "--target",
-            &target,
-        ])
+        .args(["build", "--quiet", "--release", "--package", "countersign-bin", "--bins", "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     std::fs::create_dir_all(out()).map_err(|e| e.to_string())?;
-    let target_dir = root().join("target");
-    for (from, name) in
-        [(target_dir.join("release/csn"), "csn"), (target_dir.join(&target).join("release/csn-shim"), "csn-shim")]
-    {
+    for name in ["csn", "csn-shim"] {
+        let from = root().join("target").join(&target).join("release").join(name);
         let to = out().join(name);
         // A running program cannot be written over, but its name can be given to another file.
         let fresh = out().join(format!(".{name}.new"));

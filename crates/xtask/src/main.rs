@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod arrows;
+mod bench;
 mod build;
 mod test;
 
@@ -23,6 +24,10 @@ fn main() -> ExitCode {
         Some("build") => build::build(),
         Some("test") => test::test(),
         Some("soak") => test::soak(),
+        Some("proxy") => match (args.next(), args.next()) {
+            (Some(address), Some(socket)) => bench::proxy::proxy(&address, socket.into()),
+            _ => Err("cargo xtask proxy 127.0.0.1:PORT SOCKET".to_owned()),
+        },
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -87,6 +87,9 @@ pub(crate) fn find_task(house: &House, text: &str) -> Answer<TaskId> {
     let unknown =
         || Refusal::new(Code::NotFound, format!("there is no task {}", countersign_model::Shown::bounded(text, 60)));
     if let Ok(task) = text.parse::<TaskId>() {
+        if house.projections.knows(task) {
+            return Ok(task);
+        }
         return match house.readers.with(|r| r.exists(task))? {
             true => Ok(task),
             false => Err(unknown().into()),
@@ -114,11 +117,17 @@ pub(crate) struct Projections {
 struct Folding {
     stream: Stream,
     state: Option<TaskState>,
+    /// What the bell said when the state was read last.
+    rings: Option<u64>,
 }
 
 const REMEMBERED: usize = 64;
 
 impl Projections {
+    fn knows(&self, task: TaskId) -> bool {
+        self.recent.lock().expect("nothing panics while it holds this lock").iter().any(|(t, _)| *t == task)
+    }
+
     /// The state of a task as its stream tells it now.
     pub(crate) fn state(&self, house: &House, task: TaskId) -> Answer<TaskState> {
         let folding = {
@@ -127,7 +136,7 @@ impl Projections {
                 Some((_, folding)) => Arc::clone(folding),
                 None => {
                     let stream = Stream::from(&house.home, task, 0);
-                    let folding = Arc::new(Mutex::new(Folding { stream, state: None }));
+                    let folding = Arc::new(Mutex::new(Folding { stream, state: None, rings: None }));
                     recent.push_back((task, Arc::clone(&folding)));
                     if recent.len() > REMEMBERED {
                         recent.pop_front();
@@ -137,8 +146,11 @@ impl Projections {
             }
         };
         let mut folding = folding.lock().expect("nothing panics while it holds this lock");
-        let Folding { stream, state } = &mut *folding;
-        if !state.as_ref().is_some_and(TaskState::settled) {
+        let Folding { stream, state, rings } = &mut *folding;
+        let now = house.keeper.rings(task);
+        let current = state.as_ref().is_some_and(TaskState::settled) || (now.is_some() && *rings == now);
+        if !current {
+            *rings = now;
             house.readers.with(|r| Ok(stream.fold_into(r, state)))??;
         }
         state.clone().ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no task {task}")).into())

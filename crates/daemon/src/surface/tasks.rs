@@ -58,9 +58,11 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, bytes: Bytes) 
     if let Some(refusal) = asked.denied {
         return Err(Problem::from(refusal).of_task(asked.task));
     }
-    let finished = match wait {
-        Some(wait) => wait_for(&house, asked.task, wait).await?,
-        None => house.projections.state(&house, asked.task)?,
+    let replayed = asked.state.is_none();
+    let finished = match (wait, asked.state) {
+        (Some(wait), _) => wait_for(&house, asked.task, wait).await?,
+        (None, Some(state)) => *state,
+        (None, None) => house.projections.state(&house, asked.task)?,
     };
     let mut answer = json!(finished);
     if wait.is_some() && finished.settled() {
@@ -71,7 +73,7 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, bytes: Bytes) 
     if let Ok(location) = HeaderValue::from_str(&format!("/tasks/{}", asked.task)) {
         response.headers_mut().insert(header::LOCATION, location);
     }
-    if asked.replayed {
+    if replayed {
         let name = HeaderName::from_static("idempotency-replayed");
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }

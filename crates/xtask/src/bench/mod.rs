@@ -1,0 +1,3 @@
+//! `bench`: figures beside their limits, in the same run.
+
+pub(crate) mod proxy;

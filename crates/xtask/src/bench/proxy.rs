@@ -1,0 +1,43 @@
+//! A TCP door to a unix socket, for load clients that speak TCP only. Never part of the product.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    thread,
+};
+
+/// Serves until the process ends.
+pub(crate) fn proxy(address: &str, socket: PathBuf) -> crate::Result<()> {
+    let listener = TcpListener::bind(address).map_err(|e| format!("{address}: {e}"))?;
+    for client in listener.incoming().flatten() {
+        let socket = socket.clone();
+        thread::spawn(move || {
+            let _ = client.set_nodelay(true);
+            if let Ok(house) = UnixStream::connect(&socket) {
+                join(client, house);
+            }
+        });
+    }
+    Ok(())
+}
+
+fn join(client: TcpStream, house: UnixStream) {
+    let (Ok(from_client), Ok(to_house)) = (client.try_clone(), house.try_clone()) else { return };
+    thread::spawn(move || {
+        copy(from_client, &to_house);
+        let _ = to_house.shutdown(std::net::Shutdown::Write);
+    });
+    copy(house, &client);
+    let _ = client.shutdown(std::net::Shutdown::Both);
+}
+
+fn copy(mut from: impl Read, mut to: impl Write) {
+    let mut buf = vec![0; 256 * 1024];
+    while let Ok(n @ 1..) = from.read(&mut buf) {
+        if to.write_all(&buf[..n]).is_err() {
+            return;
+        }
+    }
+}
