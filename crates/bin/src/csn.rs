@@ -1,7 +1,7 @@
 //! `csn`: picks the daemon or the terminal surfaces. No logic lives here.
 
 use countersign_cli::{Action, Doors};
-use countersign_daemon::{Start, beside};
+use countersign_daemon::{HomeError, Start, beside};
 use std::{path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
@@ -18,7 +18,8 @@ fn serve(start: Start) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("csn: {e:#}");
-            ExitCode::from(125)
+            let held = matches!(e.downcast_ref(), Some(HomeError::Held { .. }));
+            ExitCode::from(if held { countersign_shim::HELD } else { 125 })
         }
     }
 }

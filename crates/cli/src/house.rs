@@ -37,22 +37,26 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-/// Starts a daemon and waits until it serves. Where another was quicker, that one is waited for.
+/// Starts a daemon and waits until it serves. Where another holds the house, that one is starting or just dying:
+/// either it serves in a moment, or the house is free in a moment.
 fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
     let client = Client::new(home.socket());
-    let started = (doors.start_house)(&base_env());
-    let Err(error) = started else { return Ok(()) };
-    if home.holder().is_none() {
-        return Err(error).context("the house could not be started");
-    }
+    let mut last = None;
     for _ in 0..PATIENCE {
+        match (doors.start_house)(&base_env()) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => last = Some(e),
+            Err(e) => return Err(e).context("the house could not be started"),
+        }
         if client.lifecycle().is_ok() {
             return Ok(());
         }
-        // Whoever holds the lock is starting; there is nothing to wait on but its socket.
         thread::sleep(PAUSE);
     }
-    Err(error).context("another daemon holds this house and does not answer")
+    match last {
+        Some(e) => Err(e).context("another daemon holds this house and does not answer"),
+        None => bail!("the house could not be started"),
+    }
 }
 
 pub(crate) fn up(doors: &Doors<'_>) -> anyhow::Result<ExitCode> {

@@ -10,6 +10,7 @@ mod recover;
 mod spares;
 mod surface;
 
+pub use countersign_store::HomeError;
 pub use house::{Start, beside, main};
 
 /// A line for the operator. Never holds what a task printed or was asked.

@@ -18,7 +18,11 @@ use countersign_store::{
     stream,
 };
 use rustix::net::sockopt;
-use std::{io, os::unix::net::UnixStream, sync::Arc};
+use std::{io, os::unix::net::UnixStream, sync::Arc, time::Duration};
+
+/// How often, and how long after one another, a shim that lives is tried.
+const PATIENCE: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecoverError {
@@ -26,6 +30,8 @@ pub(crate) enum RecoverError {
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error("the ledger does not say that it was launched")]
+    NotLaunched,
     #[error("cannot look at its directory: {0}")]
     Io(#[from] io::Error),
 }
@@ -47,34 +53,43 @@ pub(crate) fn adopt_all(keeper: &Arc<Keeper>, tasks: &[TaskId]) {
 }
 
 fn adopt(keeper: &Arc<Keeper>, task: TaskId) -> Result<(), RecoverError> {
-    if let Ok((pid, channel)) = reach(keeper, task) {
-        keeper.keep(task, pid, channel);
-        return Ok(());
-    }
-    match ending(keeper, task, None)? {
-        Ending::Settles(event) => keeper.tell(event),
-        Ending::Lives => {
-            // Alive but not to be reached: it goes on recording, and its end is seen when it lets its journal go.
-            crate::log!("{task}: its shim lives but does not answer; waiting for its end");
-            let keeper = Arc::clone(keeper);
-            std::thread::spawn(move || {
-                let waited = journal::wait_for_writer(&keeper.home.task_dir(task));
-                match waited.map_err(RecoverError::from).and_then(|()| ending(&keeper, task, None)) {
-                    Ok(Ending::Settles(event)) => keeper.tell(event),
-                    Ok(Ending::Lives) => crate::log!("{task}: another writer has its journal"),
-                    Err(e) => crate::log!("{task}: {e}"),
-                }
-            });
+    for _ in 0..PATIENCE {
+        if let Ok((pid, channel)) = reach(keeper, task) {
+            keeper.keep(task, pid, channel);
+            return Ok(());
+        }
+        match ending(keeper, task, None)? {
+            Ending::Settles(event) => {
+                keeper.tell(event);
+                return Ok(());
+            }
+            // It opens its door when it notices that the last daemon is gone, which may be only now.
+            Ending::Lives => std::thread::sleep(PAUSE),
         }
     }
+    wait_for_end(keeper, task);
     Ok(())
+}
+
+/// Alive but not to be reached: it goes on recording, and its end is seen when it lets its journal go.
+fn wait_for_end(keeper: &Arc<Keeper>, task: TaskId) {
+    crate::log!("{task}: its shim lives but does not answer; waiting for its end");
+    let keeper = Arc::clone(keeper);
+    std::thread::spawn(move || {
+        let waited = journal::wait_for_writer(&keeper.home.task_dir(task));
+        match waited.map_err(RecoverError::from).and_then(|()| ending(&keeper, task, None)) {
+            Ok(Ending::Settles(event)) => keeper.tell(event),
+            Ok(Ending::Lives) => crate::log!("{task}: another writer has its journal"),
+            Err(e) => crate::log!("{task}: {e}"),
+        }
+    });
 }
 
 /// Comes back to a shim through its control socket.
 fn reach(keeper: &Keeper, task: TaskId) -> io::Result<(u32, UnixStream)> {
     let (_dir, path) = Home::short(&keeper.home.run(), &socket_name(task))?;
     let mut channel = UnixStream::connect(path)?;
-    channel.set_read_timeout(Some(std::time::Duration::from_secs(2)))?;
+    channel.set_read_timeout(Some(Duration::from_secs(2)))?;
     match wire::receive(&mut channel)? {
         FromShim::Hello { protocol: PROTOCOL, task: Some(said), .. } if said == task => {}
         _ => return Err(io::Error::other("not the shim of this task")),
@@ -102,7 +117,7 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
         return Ok(Ending::Lives);
     }
     let reader = Reader::open(&keeper.home.ledger())?;
-    let (first_seq, prologue_head) = stream::prologue(&reader, task)?;
+    let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
     let remains = journal::recover(&dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(keeper.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {

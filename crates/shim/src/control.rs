@@ -1,4 +1,5 @@
-//! The control sockets of a running shim: the inherited channel, and whoever comes back through the socket in `run/`.
+//! The control sockets of a running shim: the inherited channel, and, once nobody is at its other end any more, a
+//! socket in `run/` through which the next daemon comes back.
 
 use crate::wire::{self, FromShim, Inbox, PROTOCOL, ToShim};
 use countersign_model::{Code, Digest, Refusal, TaskId};
@@ -7,7 +8,10 @@ use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt},
 };
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Where the shim of a task listens, below `run/`.
 #[must_use]
@@ -16,12 +20,18 @@ pub fn socket_name(task: TaskId) -> String {
 }
 
 pub struct Control {
-    listener: OwnedFd,
-    /// Keeps the short path to the directory valid until the socket is removed.
-    path: (OwnedFd, std::path::PathBuf),
+    run: PathBuf,
+    door: Option<Door>,
     peers: Vec<Peer>,
     task: TaskId,
     secret: Digest,
+}
+
+struct Door {
+    listener: OwnedFd,
+    /// Keeps the short path to the directory valid until the socket is removed.
+    _dir: OwnedFd,
+    path: PathBuf,
 }
 
 pub struct Peer {
@@ -36,26 +46,31 @@ pub struct Peer {
 
 impl Control {
     pub fn open(run: &Path, task: TaskId, secret: Digest, channel: OwnedFd) -> io::Result<Self> {
-        let (dir, path) = Home::short(run, &socket_name(task))?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
-        rustix::net::listen(&listener, 8)?;
         rustix::io::ioctl_fionbio(&channel, true)?;
         let channel = Peer { fd: channel, inbox: Inbox::default(), trusted: true, gone: false, outbox: Vec::new() };
-        Ok(Self { listener, path: (dir, path), peers: vec![channel], task, secret })
+        Ok(Self { run: run.to_owned(), door: None, peers: vec![channel], task, secret })
     }
 
-    /// The listener first, then every peer; `true` where there is something to send.
+    /// Opens the door for the next daemon when the last one has gone.
+    pub fn mind_the_door(&mut self) {
+        self.peers.retain(|p| !p.gone);
+        if self.door.is_none() && !self.peers.iter().any(|p| p.trusted) {
+            // Where it cannot be opened now, the next round tries again; the record does not wait for it.
+            self.door = Door::open(&self.run, self.task).ok();
+        }
+    }
+
+    /// Every peer, then the door if it is open; `true` where there is something to send.
     pub fn fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let peers = self.peers.iter().map(|p| (p.fd.as_fd(), !p.outbox.is_empty()));
-        std::iter::once((self.listener.as_fd(), false)).chain(peers)
+        peers.chain(self.door.iter().map(|d| (d.listener.as_fd(), false)))
     }
 
     /// Lets the next one in. Another user's process is not heard at all.
     pub fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(fd) = rustix::net::accept_with(&self.listener, flags) {
+        let Some(door) = &self.door else { return };
+        while let Ok(fd) = rustix::net::accept_with(&door.listener, flags) {
             let same_user = sockopt::socket_peercred(&fd).is_ok_and(|c| c.uid == rustix::process::geteuid());
             if !same_user || self.peers.len() >= 16 {
                 continue;
@@ -64,6 +79,10 @@ impl Control {
             peer.send(&hello(Some(self.task)));
             self.peers.push(peer);
         }
+    }
+
+    pub fn is_peer(&self, n: usize) -> bool {
+        n < self.peers.len()
     }
 
     /// What peer number `n` has to say. Peers that lie or leave are marked as gone.
@@ -102,10 +121,6 @@ impl Control {
         heard
     }
 
-    pub fn drop_gone(&mut self) {
-        self.peers.retain(|p| !p.gone);
-    }
-
     pub fn answer(&mut self, n: usize, message: &FromShim) {
         if let Some(peer) = self.peers.get_mut(n) {
             peer.send(message);
@@ -126,11 +141,24 @@ impl Control {
             let _ = rustix::io::ioctl_fionbio(&peer.fd, false);
             peer.send(message);
         }
-        let _ = std::fs::remove_file(&self.path.1);
+        if let Some(door) = &self.door {
+            let _ = std::fs::remove_file(&door.path);
+        }
     }
 
     pub fn refuse(&mut self, n: usize, re: u64, code: Code, message: &str) {
         self.answer(n, &FromShim::Refused { re, refusal: Refusal::new(code, message) });
+    }
+}
+
+impl Door {
+    fn open(run: &Path, task: TaskId) -> io::Result<Self> {
+        let (dir, path) = Home::short(run, &socket_name(task))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
+        rustix::net::listen(&listener, 8)?;
+        Ok(Self { listener, _dir: dir, path })
     }
 }
 

@@ -107,8 +107,11 @@ impl Spare {
     }
 }
 
+/// What a daemon exits with when another holds the house.
+pub const HELD: u8 = 75;
+
 /// Starts `csn up` as a process of its own, with nothing of ours but the named variables, and waits until it says
-/// that it serves. Gives what it said.
+/// that it serves. Gives what it said; where another daemon holds the house the error is `ResourceBusy`.
 #[expect(clippy::disallowed_methods, reason = "the one place that starts a house")]
 pub fn start_house(csn: &Path, env: &[(String, String)]) -> io::Result<String> {
     let mut child = Command::new(csn)
@@ -131,7 +134,8 @@ pub fn start_house(csn: &Path, env: &[(String, String)]) -> io::Result<String> {
     if let Some(mut err) = child.stderr.take() {
         let _ = err.read_to_string(&mut why);
     }
-    let _ = child.wait();
+    let busy = child.wait().is_ok_and(|status| status.code() == Some(i32::from(HELD)));
+    let kind = if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
     let why = why.trim().trim_start_matches("csn: ");
-    Err(io::Error::other(if why.is_empty() { "the daemon ended without a word".to_owned() } else { why.to_owned() }))
+    Err(io::Error::new(kind, if why.is_empty() { "the daemon ended without a word" } else { why }))
 }

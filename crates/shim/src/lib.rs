@@ -20,6 +20,6 @@ mod sys;
 pub mod tree;
 pub mod wire;
 
-pub use launch::{Nursery, Spare, start_house};
+pub use launch::{HELD, Nursery, Spare, start_house};
 pub use nursery::main;
 pub use sys::{become_subreaper, not_dumpable};

@@ -111,8 +111,7 @@ fn bounds(what: &Resolved) -> Bounds {
     }
 }
 
-/// Everything that must stand before a process is started. The socket comes before the journal: who finds the
-/// journal and its writer alive can reach the writer.
+/// Everything that must stand before a process is started.
 fn open(what: &Resolved, channel: OwnedFd) -> io::Result<(Control, Writer, OwnedFd)> {
     let signals = sys::signal_fd()?;
     sys::become_subreaper()?;
@@ -298,16 +297,16 @@ impl Shim<'_> {
             self.read(*n);
         }
         for (n, _) in ready.control.iter().enumerate().filter(|(_, ready)| **ready) {
-            match n.checked_sub(1) {
-                None => self.control.accept(),
-                Some(peer) => {
-                    for operation in self.control.hear(peer) {
-                        self.operate(peer, operation);
+            match self.control.is_peer(n) {
+                false => self.control.accept(),
+                true => {
+                    for operation in self.control.hear(n) {
+                        self.operate(n, operation);
                     }
                 }
             }
         }
-        self.control.drop_gone();
+        self.control.mind_the_door();
         if ready.signals {
             self.children_ended();
         }

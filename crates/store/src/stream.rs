@@ -5,7 +5,7 @@ use crate::{
     Home, journal,
     ledger::{LedgerError, Reader},
 };
-use countersign_model::{Chain, Digest, Record, TaskId, TaskState};
+use countersign_model::{Chain, Decision, Digest, Record, TaskId, TaskState, What};
 use std::{io, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +90,7 @@ impl Stream {
     }
 
     fn open_journal(&mut self, ledger: &Reader) -> Result<bool, StreamError> {
-        let (first_seq, _) = prologue(ledger, self.task)?;
+        let Some((first_seq, _)) = prologue(ledger, self.task)? else { return Ok(false) };
         if self.next_seq < first_seq {
             return Ok(false);
         }
@@ -108,21 +108,18 @@ impl Stream {
     }
 }
 
-/// Where a task's journal begins, and the head of the decisions before it.
-pub fn prologue(ledger: &Reader, task: TaskId) -> Result<(u64, Digest), LedgerError> {
+/// Where a task's journal begins, and the head of the decisions before it. None before its launch is decided: only
+/// then is it known where.
+pub fn prologue(ledger: &Reader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
     let mut chain = Chain::of_prologue(task);
-    let lines = ledger.decisions(task, 0)?;
-    let contiguous = lines.iter().zip(0..).take_while(|((seq, _), due)| seq == due);
-    let mut first_seq = 0;
-    for ((seq, line), _) in contiguous {
-        chain.push(line);
-        first_seq = seq + 1;
-        if matches!(
-            Record::parse(line),
-            Ok(Record { what: countersign_model::What::Decision(countersign_model::Decision::Launched { .. }), .. })
-        ) {
-            break;
+    for (seq, line) in ledger.decisions(task, 0)? {
+        chain.push(&line);
+        let launched = r#""kind":"task.launched""#;
+        if line.contains(launched)
+            && let Ok(Record { what: What::Decision(Decision::Launched { .. }), .. }) = Record::parse(&line)
+        {
+            return Ok(Some((seq + 1, chain.head())));
         }
     }
-    Ok((first_seq, chain.head()))
+    Ok(None)
 }

@@ -10,6 +10,7 @@ mod tasks;
 use crate::house::House;
 use axum::{
     Router,
+    body::Bytes,
     extract::{ConnectInfo, DefaultBodyLimit, Request, State, connect_info::Connected},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
@@ -119,6 +120,8 @@ struct Folding {
     state: Option<TaskState>,
     /// What the bell said when the state was read last.
     rings: Option<u64>,
+    /// The state as JSON, for those who ask again and again.
+    json: Option<Bytes>,
 }
 
 const REMEMBERED: usize = 64;
@@ -130,31 +133,55 @@ impl Projections {
 
     /// The state of a task as its stream tells it now.
     pub(crate) fn state(&self, house: &House, task: TaskId) -> Answer<TaskState> {
-        let folding = {
-            let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
-            match recent.iter().find(|(t, _)| *t == task) {
-                Some((_, folding)) => Arc::clone(folding),
-                None => {
-                    let stream = Stream::from(&house.home, task, 0);
-                    let folding = Arc::new(Mutex::new(Folding { stream, state: None, rings: None }));
-                    recent.push_back((task, Arc::clone(&folding)));
-                    if recent.len() > REMEMBERED {
-                        recent.pop_front();
-                    }
-                    folding
-                }
-            }
-        };
-        let mut folding = folding.lock().expect("nothing panics while it holds this lock");
-        let Folding { stream, state, rings } = &mut *folding;
-        let now = house.keeper.rings(task);
-        let current = state.as_ref().is_some_and(TaskState::settled) || (now.is_some() && *rings == now);
-        if !current {
-            *rings = now;
-            house.readers.with(|r| Ok(stream.fold_into(r, state)))??;
-        }
-        state.clone().ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no task {task}")).into())
+        let folding = self.current(house, task)?;
+        let folding = folding.lock().expect("nothing panics while it holds this lock");
+        folding.state.clone().ok_or_else(|| unknown(task))
     }
+
+    /// The same as JSON.
+    pub(crate) fn json(&self, house: &House, task: TaskId) -> Answer<Bytes> {
+        let folding = self.current(house, task)?;
+        let mut folding = folding.lock().expect("nothing panics while it holds this lock");
+        let Folding { state, json, .. } = &mut *folding;
+        let state = state.as_ref().ok_or_else(|| unknown(task))?;
+        let fresh = || serde_json::to_vec(state).map(Bytes::from).unwrap_or_default();
+        Ok(json.get_or_insert_with(fresh).clone())
+    }
+
+    /// The fold of a task, brought up to now.
+    fn current(&self, house: &House, task: TaskId) -> Answer<Arc<Mutex<Folding>>> {
+        let shared = self.folding(house, task);
+        {
+            let mut folding = shared.lock().expect("nothing panics while it holds this lock");
+            let Folding { stream, state, rings, json } = &mut *folding;
+            let now = house.keeper.rings(task);
+            let current = state.as_ref().is_some_and(TaskState::settled) || (now.is_some() && *rings == now);
+            if !current {
+                *rings = now;
+                *json = None;
+                house.readers.with(|r| Ok(stream.fold_into(r, state)))??;
+            }
+        }
+        Ok(shared)
+    }
+
+    fn folding(&self, house: &House, task: TaskId) -> Arc<Mutex<Folding>> {
+        let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        if let Some((_, folding)) = recent.iter().find(|(t, _)| *t == task) {
+            return Arc::clone(folding);
+        }
+        let stream = Stream::from(&house.home, task, 0);
+        let folding = Arc::new(Mutex::new(Folding { stream, state: None, rings: None, json: None }));
+        recent.push_back((task, Arc::clone(&folding)));
+        if recent.len() > REMEMBERED {
+            recent.pop_front();
+        }
+        folding
+    }
+}
+
+fn unknown(task: TaskId) -> Problem {
+    Refusal::new(Code::NotFound, format!("there is no task {task}")).into()
 }
 
 impl From<StreamError> for Problem {

@@ -163,8 +163,12 @@ async fn wait_for(house: &Arc<House>, task: TaskId, wait: Duration) -> Answer<Ta
     let ended = async {
         loop {
             let state = house.projections.state(house, task)?;
-            if state.settled() || bell.changed().await.is_err() {
+            if state.settled() {
                 return Ok(state);
+            }
+            if bell.changed().await.is_err() {
+                // The entry went with its settlement: what that wrote is there now.
+                bell = house.keeper.bell(task);
             }
         }
     };
@@ -225,16 +229,16 @@ pub(crate) async fn show(
     State(house): Shared,
     Path(id): Path<String>,
     AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
-) -> Answer<Json<TaskState>> {
+) -> Answer<Response> {
     let mut query = Query::new(query);
     let wait = query.parse::<u64>("wait_ms", "a time in milliseconds")?;
     query.nothing_else()?;
     let task = find_task(&house, &id)?;
-    let state = match wait {
-        Some(ms) => wait_for(&house, task, Duration::from_millis(ms).min(LONGEST_WAIT)).await?,
-        None => house.projections.state(&house, task)?,
-    };
-    Ok(Json(state))
+    if let Some(ms) = wait {
+        wait_for(&house, task, Duration::from_millis(ms).min(LONGEST_WAIT)).await?;
+    }
+    let json = house.projections.json(&house, task)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
 #[derive(Deserialize)]
