@@ -15,6 +15,7 @@ const USAGE: &str = "\
 cargo xtask build    csn and a static csn-shim, in target/csn
 cargo xtask test     everything that must pass: formatting, lints, documentation, tests
 cargo xtask bench    figures beside their limits (see docs/performance.md)
+cargo xtask proxy    a TCP door to a house's socket, for load clients: 127.0.0.1:PORT SOCKET
 cargo xtask soak     the slow proofs: 1,000 trees, 200 random crashes, 1 GB of output
 ";
 
@@ -24,6 +25,12 @@ fn main() -> ExitCode {
         Some("build") => build::build(),
         Some("test") => test::test(),
         Some("soak") => test::soak(),
+        Some("bench") => bench::bench(),
+        Some("bench-now") => bench::bench_now(args.next().as_deref()),
+        Some("floor") => match (args.next(), args.next(), args.next()) {
+            (Some(socket), Some(dir), Some(kind)) => bench::floor(&socket, &dir, kind == "sync"),
+            _ => Err("cargo xtask floor SOCKET DIR sync|nosync".to_owned()),
+        },
         Some("proxy") => match (args.next(), args.next()) {
             (Some(address), Some(socket)) => bench::proxy::proxy(&address, socket.into()),
             _ => Err("cargo xtask proxy 127.0.0.1:PORT SOCKET".to_owned()),

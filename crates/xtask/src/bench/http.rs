@@ -1,0 +1,72 @@
+//! As much HTTP as the load client and the floor need, over a unix socket.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+};
+
+pub(crate) struct Conn {
+    stream: BufReader<UnixStream>,
+}
+
+impl Conn {
+    pub(crate) fn open(socket: &Path) -> io::Result<Self> {
+        Ok(Self { stream: BufReader::with_capacity(256 * 1024, UnixStream::connect(socket)?) })
+    }
+
+    fn send(&mut self, method: &str, path: &str, extra: &str, body: &str) -> io::Result<()> {
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: bench\r\n{extra}content-length: {}\r\n\r\n{body}", body.len());
+        self.stream.get_mut().write_all(head.as_bytes())
+    }
+
+    /// Status, and the length of the body unless it comes in chunks.
+    fn head(&mut self) -> io::Result<(u16, Option<usize>)> {
+        let (mut line, mut status, mut length) = (String::new(), 0, None);
+        loop {
+            line.clear();
+            if self.stream.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match line.trim_end() {
+                "" => return Ok((status, length)),
+                text if text.starts_with("HTTP/") => {
+                    status = text.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+                }
+                text => {
+                    let (name, value) = text.split_once(':').unwrap_or((text, ""));
+                    if name.eq_ignore_ascii_case("content-length") {
+                        length = value.trim().parse().ok();
+                    }
+                }
+            }
+        }
+    }
+
+    /// One request and its whole answer, on a connection that stays open.
+    pub(crate) fn call(&mut self, method: &str, path: &str, extra: &str, body: &str) -> io::Result<(u16, Vec<u8>)> {
+        self.send(method, path, extra, body)?;
+        let (status, length) = self.head()?;
+        let mut answer = vec![0; length.unwrap_or(0)];
+        self.stream.read_exact(&mut answer)?;
+        Ok((status, answer))
+    }
+
+    /// Follows server-sent events until one holds `until`.
+    pub(crate) fn events(&mut self, path: &str, until: &str) -> io::Result<u64> {
+        self.send("GET", path, "", "")?;
+        self.head()?;
+        let (mut line, mut seen) = (String::new(), 0);
+        loop {
+            line.clear();
+            if self.stream.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            seen += u64::from(line.starts_with("data:"));
+            if line.contains(until) {
+                return Ok(seen);
+            }
+        }
+    }
+}

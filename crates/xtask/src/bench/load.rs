@@ -1,0 +1,125 @@
+//! The load client: the same calls to whatever listens on a socket, timed.
+
+use super::http::Conn;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A server under load: the house or the floor.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub(crate) socket: PathBuf,
+}
+
+const SETTLED: &str = r#""kind":"task.settled""#;
+
+impl Subject {
+    pub(crate) fn at(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    pub(crate) fn conn(&self) -> Conn {
+        Conn::open(&self.socket).expect("the subject listens")
+    }
+
+    /// Asks for a command; its id.
+    pub(crate) fn ask(&self, conn: &mut Conn, command: &str) -> String {
+        let body = format!(r#"{{"tool":"shell","args":{{"command":"{command}","cwd":"/tmp"}},"profile":"full_auto"}}"#);
+        let (status, answer) =
+            conn.call("POST", "/tasks", "content-type: application/json\r\n", &body).expect("an answer");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(status < 300, "{status} {answer}");
+        let id = answer.split(r#""task_id":""#).nth(1).and_then(|rest| rest.split('"').next());
+        id.expect("an answer names its task").to_owned()
+    }
+
+    pub(crate) fn ends(&self, id: &str) {
+        self.conn().events(&format!("/tasks/{id}/events"), SETTLED).expect("the stream ends");
+    }
+
+    /// Ask to "exit visible over SSE", one after another, in microseconds.
+    pub(crate) fn latency(&self, n: usize) -> Vec<f64> {
+        let mut conn = self.conn();
+        let one = |_| {
+            let mut events = self.conn();
+            let began = now();
+            let id = self.ask(&mut conn, "true");
+            events.events(&format!("/tasks/{id}/events"), SETTLED).expect("the stream ends");
+            began.elapsed().as_secs_f64() * 1e6
+        };
+        (0..n).map(one).collect()
+    }
+
+    /// Tasks per second with `clients` that each ask, poll until the end, and ask again.
+    pub(crate) fn throughput(&self, clients: usize, n: usize) -> f64 {
+        let next = AtomicUsize::new(0);
+        let began = now();
+        thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    let mut conn = self.conn();
+                    while next.fetch_add(1, Ordering::Relaxed) < n {
+                        let id = self.ask(&mut conn, "true");
+                        while !self.is_over(&mut conn, &id) {
+                            thread::sleep(Duration::from_micros(200));
+                        }
+                    }
+                });
+            }
+        });
+        n as f64 / began.elapsed().as_secs_f64()
+    }
+
+    fn is_over(&self, conn: &mut Conn, id: &str) -> bool {
+        let (_, answer) = conn.call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
+        !answer.windows(18).any(|w| w == br#""status":"running""#)
+    }
+
+    /// One command to its end; its id and the seconds that it took.
+    pub(crate) fn big(&self, command: &str) -> (String, f64) {
+        let began = now();
+        let id = self.ask(&mut self.conn(), command);
+        self.ends(&id);
+        (id, began.elapsed().as_secs_f64())
+    }
+
+    /// Range reads of `size` over the first `total` bytes: microseconds each.
+    pub(crate) fn ranges(&self, id: &str, total: u64, size: u64) -> Vec<f64> {
+        let mut conn = self.conn();
+        let accept = "accept: application/octet-stream\r\n";
+        let one = |offset: u64| {
+            let path = format!("/tasks/{id}/output?stream=stdout&offset_bytes={offset}&max_bytes={size}");
+            let began = now();
+            let (status, bytes) = conn.call("GET", &path, accept, "").expect("an answer");
+            assert!(status < 300 && bytes.len() as u64 == size, "{status}: {} bytes", bytes.len());
+            began.elapsed().as_secs_f64() * 1e6
+        };
+        (0..total / size).map(|n| n * size).map(one).collect()
+    }
+
+    /// List pages: microseconds each.
+    pub(crate) fn lists(&self, n: usize) -> Vec<f64> {
+        let mut conn = self.conn();
+        let one = |_| {
+            let began = now();
+            let (status, _) = conn.call("GET", "/tasks", "", "").expect("an answer");
+            assert!(status < 300);
+            began.elapsed().as_secs_f64() * 1e6
+        };
+        (0..n).map(one).collect()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+pub(crate) fn percentile(values: &[f64], p: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(((sorted.len().max(1) - 1) as f64 * p) as usize).copied().unwrap_or(f64::NAN)
+}
