@@ -52,6 +52,7 @@ pub(crate) struct House {
     pub(crate) started_at: At,
     pub(crate) projections: surface::Projections,
     pub(crate) maps: surface::Maps,
+    pub(crate) pieces: surface::Pieces,
 }
 
 /// Runs a house until it is stopped. `shim` is the supervisor program.
@@ -133,6 +134,7 @@ fn open(
         started_at: clock::now(),
         projections: surface::Projections::default(),
         maps: surface::Maps::default(),
+        pieces: surface::Pieces::default(),
     };
     Ok((Arc::new(house), office))
 }

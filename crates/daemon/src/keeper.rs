@@ -37,6 +37,9 @@ pub(crate) struct Live {
     control: Mutex<Option<mpsc::Sender<Wish>>>,
 }
 
+/// What the bell of a task says when it has rung for the last time.
+pub(crate) const SETTLED: u64 = u64::MAX;
+
 /// An operation and where its answer goes: the number of its frame.
 type Wish = (Operation, oneshot::Sender<Result<u64, Refusal>>);
 
@@ -79,10 +82,16 @@ impl Keeper {
         live.get(&task).map(|l| *l.bell.borrow())
     }
 
+    /// How many wait for the bell of this task.
+    pub(crate) fn listeners(&self, task: TaskId) -> usize {
+        let live = self.live.lock().expect("nothing panics while it holds this lock");
+        live.get(&task).map_or(0, |l| l.bell.receiver_count())
+    }
+
     pub(crate) fn ring(&self, task: TaskId, settled: bool) {
         let mut live = self.live.lock().expect("nothing panics while it holds this lock");
         if let Some(entry) = live.get(&task) {
-            entry.bell.send_modify(|n| *n += 1);
+            entry.bell.send_modify(|n| *n = if settled { SETTLED } else { *n + 1 });
         }
         if settled {
             live.remove(&task);

@@ -8,7 +8,7 @@ mod rules;
 mod scrub;
 
 pub use known::{Known, looks_secret};
-pub use scrub::{CHUNK, Chunk, Found, Mask, Scrubber};
+pub use scrub::{CHUNK, Chunk, Found, Mask, Scrubber, warm_up};
 
 use countersign_model::{Clean, Digest, Text};
 
@@ -34,11 +34,6 @@ pub fn text(mask: &Mask, raw: &str) -> Text {
 #[must_use]
 pub fn text_by_shape(raw: &str) -> Text {
     text(&Mask::new(Digest::sha256(&[b"shape"]), Known::default()), raw)
-}
-
-/// Does what can be done before the first text comes.
-pub fn warm_up() {
-    let _ = scrub::rules_searcher().find("warm");
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where clean text comes from")]

@@ -12,7 +12,7 @@
 //! together with what was let go.
 
 use crate::{Known, rules::RULES};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, Match, MatchKind, packed};
 use countersign_model::{Clean, Digest};
 use std::sync::{Arc, OnceLock};
 
@@ -25,23 +25,48 @@ const PARTIAL: usize = 4;
 
 /// What to look for. Shared by the streams of a task; compiled when the first of them has something to look at.
 pub struct Mask {
-    shards: OnceLock<Vec<AhoCorasick>>,
+    shards: OnceLock<Vec<Searcher>>,
     values: Vec<Vec<u8>>,
     context: usize,
     key: [u8; 32],
 }
 
-/// An automaton that is cheap to make: the SIMD search in front of it does the work.
-fn compile<P: AsRef<[u8]>>(patterns: &[P]) -> AhoCorasick {
-    let mut builder = AhoCorasick::builder();
-    let builder = builder.match_kind(MatchKind::LeftmostFirst).kind(Some(AhoCorasickKind::NoncontiguousNFA));
-    builder.build(patterns).expect("a few dozen short patterns are within every limit of the automaton")
+/// A search for a few dozen patterns: with SIMD where the processor has it, which is also the cheapest to make.
+enum Searcher {
+    Packed(packed::Searcher),
+    Automaton(AhoCorasick),
+}
+
+impl Searcher {
+    fn new<P: AsRef<[u8]>>(patterns: &[P]) -> Self {
+        let mut builder = packed::Config::new().match_kind(packed::MatchKind::LeftmostFirst).builder();
+        match builder.extend(patterns).build() {
+            Some(searcher) => Searcher::Packed(searcher),
+            None => {
+                let mut builder = AhoCorasick::builder();
+                let built = builder.match_kind(MatchKind::LeftmostFirst).build(patterns);
+                Searcher::Automaton(built.expect("a few dozen short patterns are within every limit of the automaton"))
+            }
+        }
+    }
+
+    fn find(&self, text: &[u8]) -> Option<Match> {
+        match self {
+            Searcher::Packed(searcher) => searcher.find(text),
+            Searcher::Automaton(searcher) => searcher.find(text),
+        }
+    }
 }
 
 /// The rules are the same for everyone: compiled once in a process and inherited by its forks.
-pub(crate) fn rules_searcher() -> &'static AhoCorasick {
-    static RULES_SEARCHER: OnceLock<AhoCorasick> = OnceLock::new();
-    RULES_SEARCHER.get_or_init(|| compile(&RULES.iter().map(|r| r.prefix).collect::<Vec<_>>()))
+fn rules_searcher() -> &'static Searcher {
+    static RULES_SEARCHER: OnceLock<Searcher> = OnceLock::new();
+    RULES_SEARCHER.get_or_init(|| Searcher::new(&RULES.iter().map(|r| r.prefix).collect::<Vec<_>>()))
+}
+
+/// Does what can be done before the first text comes.
+pub fn warm_up() {
+    let _ = rules_searcher().find(b"warm");
 }
 
 enum Pattern {
@@ -70,8 +95,8 @@ impl Mask {
     }
 
     /// The searchers and where their patterns begin: those for the values of this task, and the one for the rules.
-    fn shards(&self) -> impl Iterator<Item = (usize, &AhoCorasick)> {
-        let values = self.shards.get_or_init(|| self.values.chunks(SHARD).map(compile).collect());
+    fn shards(&self) -> impl Iterator<Item = (usize, &Searcher)> {
+        let values = self.shards.get_or_init(|| self.values.chunks(SHARD).map(Searcher::new).collect());
         let rules = rules_searcher();
         values.iter().enumerate().map(|(n, s)| (n * SHARD, s)).chain([(self.values.len(), rules)])
     }

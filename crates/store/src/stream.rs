@@ -38,6 +38,15 @@ impl Stream {
         self.next_seq
     }
 
+    /// Goes on from `seq`, which is not before where it stands.
+    pub fn skip_to(&mut self, seq: u64) -> io::Result<()> {
+        self.next_seq = seq;
+        match &mut self.journal {
+            Some(journal) => journal.skip_to(seq),
+            None => Ok(()),
+        }
+    }
+
     /// The next lines that are there, up to about `max` bytes of journal. Empty when there are none yet.
     pub fn next(&mut self, ledger: &Reader, max: usize) -> Result<Vec<(u64, String)>, StreamError> {
         // Inside the journal its own lines come first; asking the ledger each time would cost more than reading.

@@ -1,13 +1,14 @@
 //! `/tasks/{id}/events`: the stream as server-sent events, history first, then as it happens.
 //!
 //! Every reader has its own cursor and reads the files; the bell says only that there is more. One that is slow is
-//! slow by itself: its socket fills, its reading stops, nobody else notices.
+//! slow by itself: its socket fills, its reading stops, nobody else notices. Readers that stand at the same place
+//! share what is rendered there, so that two hundred cost little more than one.
 
 use super::{
     Answer, Shared, find_task,
     problem::{Problem, Query},
 };
-use crate::house::House;
+use crate::{house::House, keeper::SETTLED};
 use axum::{
     body::{Body, Bytes},
     extract::{Path, Query as AxumQuery, State},
@@ -21,20 +22,27 @@ use countersign_model::{
 };
 use countersign_store::stream::Stream;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     convert::Infallible,
     fmt::Write as _,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// A comment this often keeps connections from being taken for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How much journal is read at a time.
-const PIECE: usize = 64 * 1024;
+/// How much journal is read at a time, and how much is sent.
+const LINES: usize = 8 * 1024;
+const PIECE: usize = 16 * 1024;
+/// Up to this many readers are woken for everything; beyond, each makes all of them wait a little longer.
+const FEW: usize = 8;
+const PAUSE_EACH: Duration = Duration::from_micros(500);
+const PAUSE_MOST: Duration = Duration::from_millis(100);
+/// How many pieces are remembered for readers that come to the same place.
+const SHARED: usize = 64;
 
 pub(crate) async fn of_task(
     State(house): Shared,
@@ -55,19 +63,49 @@ pub(crate) async fn of_task(
     };
     let task = find_task(&house, &id)?;
     let from = last.or(after).map_or(0, |seq| seq.saturating_add(1));
-    let (send, receive) = mpsc::channel(4);
-    let reader = Reader { stream: Stream::from(&house.home, task, from), house, task, view, state: None };
+    let (send, receive) = mpsc::channel(1);
+    let stream = Stream::from(&house.home, task, from);
+    let reader = Reader { stream, next_seq: from, read: VecDeque::new(), house, task, view, state: None };
     tokio::spawn(reader.run(send));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    Ok((headers, Body::from_stream(Pieces(receive))).into_response())
+    Ok((headers, Body::from_stream(Sent(receive))).into_response())
 }
 
-struct Pieces(mpsc::Receiver<Bytes>);
+struct Sent(mpsc::Receiver<Bytes>);
 
-impl futures_core::Stream for Pieces {
+impl futures_core::Stream for Sent {
     type Item = Result<Bytes, Infallible>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(cx).map(|piece| piece.map(Ok))
+    }
+}
+
+/// Some events in a row, ready to be sent.
+#[derive(Clone)]
+struct Piece {
+    bytes: Bytes,
+    next_seq: u64,
+    ended: bool,
+}
+
+/// The pieces that were rendered last, by task and first number.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    recent: Mutex<VecDeque<((TaskId, u64), Piece)>>,
+}
+
+impl Pieces {
+    fn get(&self, at: (TaskId, u64)) -> Option<Piece> {
+        let recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        recent.iter().rev().find(|(key, _)| *key == at).map(|(_, piece)| piece.clone())
+    }
+
+    fn put(&self, at: (TaskId, u64), piece: Piece) {
+        let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        recent.push_back((at, piece));
+        if recent.len() > SHARED {
+            recent.pop_front();
+        }
     }
 }
 
@@ -75,6 +113,9 @@ struct Reader {
     house: Arc<House>,
     task: TaskId,
     stream: Stream,
+    /// The number of the next event to be sent, and lines that were read and not sent yet.
+    next_seq: u64,
+    read: VecDeque<(u64, String)>,
     view: View,
     /// Only the `tool_task` view needs to know what came before.
     state: Option<TaskState>,
@@ -88,18 +129,18 @@ impl Reader {
         }
         loop {
             bell.mark_unchanged();
-            let (piece, ended) = match self.piece() {
+            let piece = match self.piece() {
                 Ok(piece) => piece,
                 Err(problem) => {
                     crate::log!("{}: its events cannot be read: {problem:?}", self.task);
                     return;
                 }
             };
-            let nothing = piece.is_empty();
-            if !nothing && send.send(piece.into()).await.is_err() {
+            let nothing = piece.bytes.is_empty();
+            if !nothing && send.send(piece.bytes).await.is_err() {
                 return;
             }
-            if ended {
+            if piece.ended {
                 self.house.keeper.unlist(self.task);
                 return;
             }
@@ -108,6 +149,8 @@ impl Reader {
                     rung = bell.changed() => if rung.is_err() {
                         // The entry went with its settlement: what that wrote is there now.
                         bell = self.house.keeper.bell(self.task);
+                    } else {
+                        self.let_the_task_work(&mut bell).await;
                     },
                     () = tokio::time::sleep(HEARTBEAT) => {
                         if send.send(Bytes::from_static(b": \n\n")).await.is_err() {
@@ -120,12 +163,47 @@ impl Reader {
         }
     }
 
-    /// The events that are there now, and whether the last of them was among them.
-    fn piece(&mut self) -> Answer<(String, bool)> {
-        let lines = self.house.readers.with(|r| Ok(self.stream.next(r, PIECE)))??;
-        let mut out = String::new();
-        let mut ended = false;
-        for (seq, line) in lines {
+    /// Where many read along, they are not all woken for every line: the task needs the processor too. The end of a
+    /// task is told at once.
+    async fn let_the_task_work(&self, bell: &mut watch::Receiver<u64>) {
+        let listeners = self.house.keeper.listeners(self.task);
+        if listeners > FEW {
+            let pause = (PAUSE_EACH * u32::try_from(listeners).unwrap_or(u32::MAX)).min(PAUSE_MOST);
+            let _ = tokio::time::timeout(pause, bell.wait_for(|rings| *rings == SETTLED)).await;
+        }
+    }
+
+    /// The next events that are there, if any: from those who were here before, else from the disk.
+    fn piece(&mut self) -> Answer<Piece> {
+        let at = (self.task, self.next_seq);
+        // The `tool_task` view depends on what its reader has seen; the others only on where they are.
+        let shared = self.view == View::Native;
+        if shared && let Some(piece) = self.house.pieces.get(at) {
+            self.next_seq = piece.next_seq;
+            self.read.clear();
+            return Ok(piece);
+        }
+        let piece = self.render()?;
+        self.next_seq = piece.next_seq;
+        if shared && !piece.bytes.is_empty() {
+            self.house.pieces.put(at, piece.clone());
+        }
+        Ok(piece)
+    }
+
+    fn render(&mut self) -> Answer<Piece> {
+        if self.read.is_empty() {
+            if self.stream.next_seq() < self.next_seq {
+                let skipped = self.stream.skip_to(self.next_seq);
+                skipped.map_err(|e| Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")))?;
+            }
+            self.read = self.house.readers.with(|r| Ok(self.stream.next(r, LINES)))??.into();
+        }
+        let (mut out, mut ended, mut next_seq) = (String::new(), false, self.next_seq);
+        while out.len() < PIECE
+            && let Some((seq, line)) = self.read.pop_front()
+        {
+            next_seq = seq + 1;
             let output = line.contains(r#""kind":"stream.output""#);
             let settled = line.contains(r#""kind":"task.settled""#);
             let record = match output || settled || self.view == View::ToolTask {
@@ -149,7 +227,7 @@ impl Reader {
         if ended {
             out.push_str("event: end\ndata: {}\n\n");
         }
-        Ok((out, ended))
+        Ok(Piece { bytes: out.into(), next_seq, ended })
     }
 
     fn rendered(&self, record: &Record) -> Answer<Option<Rendered>> {

@@ -19,6 +19,7 @@ use axum::{
 };
 use countersign_model::{Code, Refusal, TaskId, TaskState};
 use countersign_store::stream::{Stream, StreamError};
+pub(crate) use events::Pieces;
 pub(crate) use output::Maps;
 use problem::Problem;
 use std::{

@@ -112,7 +112,10 @@ pub(crate) async fn read(
     let raw = headers.get(header::ACCEPT).is_some_and(|a| a.as_bytes().starts_with(b"application/octet-stream"));
     let range = headers.get(header::RANGE).filter(|_| raw).and_then(|r| r.to_str().ok()).map(str::to_owned);
     let wanted = Wanted { stream, offset, max, line, lines, tail, range };
-    // Reading and checking may take a while; other requests go on.
+    // A chunk or two is quicker read than handed to another thread; more may take a while, and others go on.
+    if wanted.is_small() {
+        return answer(&house, task, &wanted, raw);
+    }
     tokio::task::spawn_blocking(move || answer(&house, task, &wanted, raw))
         .await
         .map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
@@ -126,6 +129,13 @@ struct Wanted {
     lines: Option<u64>,
     tail: Option<u64>,
     range: Option<String>,
+}
+
+impl Wanted {
+    fn is_small(&self) -> bool {
+        let by_line = self.line.is_some() || self.lines.is_some() || self.tail.is_some();
+        !by_line && self.range.is_none() && self.max.is_none_or(|max| max <= USUAL)
+    }
 }
 
 fn answer(house: &House, task: TaskId, wanted: &Wanted, raw: bool) -> Answer<Response> {

@@ -1,0 +1,101 @@
+//! Restart and listing with many finished tasks: time to serving, and a page of the list.
+//!
+//! The tasks are written into the ledger as the desk would have written them; what is measured is the real daemon.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use countersign_model::{
+    At, Audience, By, Confinement, CredentialKind, Decision, Digest, IdMint, Mode, Outcome, PermitId, PrincipalId,
+    Profile, Record, Scope, TaskId, Text, Tool,
+};
+use countersign_store::{
+    Home,
+    ledger::{Entry, Ledger},
+};
+use countersign_testkit::House;
+use std::time::Instant;
+
+const CSN: &str = env!("CARGO_BIN_EXE_csn");
+
+fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
+    let digest = Digest::sha256(&[task.tail().as_bytes()]);
+    let planned = Decision::Planned {
+        plan_digest: digest,
+        display: Text::of("cargo test --workspace --all-features"),
+        verb: Text::of("bash"),
+        cwd: Text::of("/home/someone/project"),
+        mode: Mode::Pipes,
+        tool: Tool::Shell,
+        title: None,
+        rationale: None,
+        session: None,
+        principal: PrincipalId::owner(),
+        credential: CredentialKind::Person,
+        risks: vec![countersign_model::Risk::Opaque],
+        audience: Audience::Personal,
+        profile: Profile::FullAuto,
+        background: false,
+        idempotency: None,
+    };
+    let by = By::Rule(Text::of("profile.full_auto"));
+    let granted = Decision::PermissionGranted { permit, by, scope: Scope::Policy, confinement: Confinement::None };
+    let launched = Decision::Launched { shim_pid: 4242, first_seq: 3 };
+    let settled = Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest) };
+    let entry = |(seq, decision): (u64, Decision)| {
+        let line = Record::decision_line(seq, at, &decision);
+        Entry { task: Some(task), seq, at, line, decision }
+    };
+    [(0, planned), (1, granted), (2, launched), (8, settled)].into_iter().map(entry).collect()
+}
+
+fn fill(home: &Home, from: u64, to: u64) {
+    let mut ledger = Ledger::open(&home.ledger()).unwrap();
+    let mut mint = IdMint::default();
+    for start in (from..to).step_by(1000) {
+        let mut batch = Vec::new();
+        for n in start..(start + 1000).min(to) {
+            let ms = 1_700_000_000_000 + n * 10;
+            let task = TaskId::mint(&mut mint, ms, 7);
+            let permit = PermitId::mint(&mut mint, ms, 9);
+            batch.extend(decisions(task, permit, At::from_micros(ms as i64 * 1000)));
+        }
+        ledger.commit(&batch).unwrap();
+    }
+    ledger.checkpoint().unwrap();
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    println!("| finished tasks | restart to serving, p50 | list page of 50, p50 |\n|---|---|---|");
+    let house = House::new(CSN);
+    let home = Home::at(house.home());
+    home.prepare().unwrap();
+    let mut filled = 0;
+    for total in [1_000, 100_000] {
+        fill(&home, filled, total);
+        filled = total;
+        let restart = (0..9)
+            .map(|_| {
+                let began = Instant::now();
+                house.start();
+                let ms = began.elapsed().as_secs_f64() * 1e3;
+                house.kill_daemon();
+                ms
+            })
+            .collect();
+        house.start();
+        let client = house.client();
+        let list = (0..200)
+            .map(|_| {
+                let began = Instant::now();
+                client.call("GET", "/tasks", &[], None).unwrap();
+                began.elapsed().as_secs_f64() * 1e3
+            })
+            .collect();
+        house.kill_daemon();
+        println!("| {total} | {:.1} ms | {:.2} ms |", median(restart), median(list));
+    }
+}
