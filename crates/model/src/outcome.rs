@@ -126,7 +126,7 @@ impl fmt::Display for Outcome {
             Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
             Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),
             Outcome::Withdrawn { .. } => f.write_str("withdrawn before it ran"),
-            Outcome::Denied { reason } => write!(f, "denied: {reason}"),
+            Outcome::Denied { reason } => write!(f, "denied: {}", reason.as_str().replace('_', " ")),
             Outcome::Failed { error, .. } => write!(f, "could not start: {error}"),
             Outcome::Lost { why } => write!(f, "lost: {why}"),
         }

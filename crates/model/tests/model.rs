@@ -1,0 +1,232 @@
+//! The serialised form, as data: every kind of record has a sample that is kept for ever.
+#![allow(clippy::unwrap_used)]
+
+use countersign_model::*;
+use std::collections::BTreeMap;
+
+fn id<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+    text.parse().unwrap()
+}
+
+fn at() -> At {
+    At::from_micros(1_794_798_000_123_456)
+}
+
+fn digest(text: &str) -> Digest {
+    Digest::sha256(&[text.as_bytes()])
+}
+
+fn task() -> TaskId {
+    id("tk_01m7h4jys3gnc16h")
+}
+
+/// One of every decision, in an order in which a task could have taken them.
+fn decisions() -> Vec<Decision> {
+    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    vec![
+        Decision::Planned {
+            plan_digest: digest("plan"),
+            display: Text::of("make \"all\" \u{1f980}"),
+            verb: Text::of("bash"),
+            cwd: Text::of("/p"),
+            mode: Mode::Pipes,
+            tool: Tool::Shell,
+            title: Some(Text::of("build")),
+            rationale: Some(Text::of("because")),
+            session: Some(id("se_01m7h4jys3gnc16h")),
+            principal: PrincipalId::owner(),
+            credential: CredentialKind::Person,
+            risks: vec![Risk::Opaque, Risk::OfSelf],
+            audience: Audience::Personal,
+            profile: Profile::Safe,
+            background: true,
+            idempotency: Some(Idempotency { key: digest("key"), body: digest("body") }),
+        },
+        Decision::PermissionRequested {
+            approval: id("ap_01m7h4jys3gnc16j"),
+            uncovered: vec![Text::of("make")],
+            options: vec![Choice::Once, Choice::Deny],
+        },
+        Decision::Queued { waits_for: WaitsFor::Approval },
+        Decision::PermissionGranted {
+            permit: id("pm_01m7h4jys3gnc16k"),
+            by: person.clone(),
+            scope: Scope::Once,
+            confinement: Confinement::None,
+        },
+        Decision::PermissionDenied {
+            by: person,
+            reason: Text::of("denied_by_person"),
+            hint: Some(Text::of("a hint")),
+            words: Some(Text::of("no")),
+        },
+        Decision::Withdrawn { by: Text::of("owner") },
+        Decision::Launched { shim_pid: 42, first_seq: 7 },
+        Decision::Lost { known: Text::of("little") },
+        Decision::Settled { outcome: Outcome::Lost { why: Text::of("gone") }, journal_head: Some(digest("head")) },
+        Decision::House { state: HouseState::Draining, reason: Some(Text::of("SIGTERM")) },
+    ]
+}
+
+fn frames() -> Vec<Frame> {
+    let total = StreamTotal { bytes: 6, sha256: digest("stdout") };
+    vec![
+        Frame::EnvExposed { class: EnvClass::Named, names: vec![Text::of("PATH")], withheld: vec![Text::of("TOKEN")] },
+        Frame::Spawned {
+            pid: 43,
+            pgid: 43,
+            sid: 42,
+            argv_digest: digest("argv"),
+            executable: Text::of("/usr/bin/bash"),
+            dev: 1,
+            inode: 2,
+            confinement: Confinement::None,
+        },
+        Frame::Output { stream: StreamName::Stdout, offset: 0, len: 6, digest: digest("chunk") },
+        Frame::Redacted { stream: StreamName::Stderr, offset: 3, rule: Text::of("github-token"), count: 2 },
+        Frame::Signalled { signal: SignalName::USR1, by: Text::of("owner") },
+        Frame::CancelRequested { by: Text::of("owner"), reason: Some(Text::of("enough")) },
+        Frame::LimitReached { limit: Text::of("wall"), value: 1000, action: Text::of("stopped") },
+        Frame::Killed { signal: SignalName::KILL, why: KilledWhy::Timeout, survivors: vec![9] },
+        Frame::Exited { status: ExitStatus::Code { code: 3 }, duration_us: 1, cpu_us: 2, max_rss_kb: 3 },
+        Frame::Exited {
+            status: ExitStatus::Signal { signal: 11, core: true },
+            duration_us: 1,
+            cpu_us: 2,
+            max_rss_kb: 3,
+        },
+        Frame::Kept { processes: vec![44] },
+        Frame::CleanupStarted { processes: vec![44, 45] },
+        Frame::CleanupCompleted { ended: 2, survivors: vec![] },
+        Frame::Closed {
+            outcome: Outcome::Exited { code: 3 },
+            frames: 13,
+            streams: BTreeMap::from([(StreamName::Stdout, total)]),
+        },
+    ]
+}
+
+fn records() -> Vec<(String, Record)> {
+    let decided = decisions().into_iter().zip(0..).map(|(d, seq)| {
+        (Record::decision_line(seq, at(), &d), Record { seq, at: at(), t_us: None, what: What::Decision(d) })
+    });
+    let happened = frames().into_iter().zip(100..).map(|(f, seq)| {
+        let record = Record { seq, at: at(), t_us: Some(seq * 10), what: What::Frame(f.clone()) };
+        (Record::frame_line(seq, at(), seq * 10, &f), record)
+    });
+    decided.chain(happened).collect()
+}
+
+const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
+
+/// What is written today is what was written first, byte for byte: lines are hashed as they stand.
+#[test]
+fn records_are_written_as_they_always_were() {
+    let written: Vec<String> = records().into_iter().map(|(line, _)| line).collect();
+    assert_eq!(written, GOLDEN.lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn records_of_every_version_read() {
+    for (line, (_, record)) in GOLDEN.lines().zip(records()) {
+        assert_eq!(Record::parse(line).unwrap(), record);
+    }
+}
+
+#[test]
+fn what_is_newer_or_unknown_is_told_apart_from_what_is_broken() {
+    let newer = GOLDEN.lines().next().unwrap().replace("\"v\":1", "\"v\":2");
+    assert!(matches!(Record::parse(&newer), Err(RecordError::Newer(2))));
+    let unknown = r#"{"v":1,"seq":9,"at":"2026-11-16T02:57:08.903195Z","kind":"receipt.sealed","id":"x"}"#;
+    assert_eq!(Record::parse(unknown).unwrap().what, What::Unknown("receipt.sealed".to_owned()));
+    for broken in ["", "{", "[]", r#"{"v":1}"#, r#"{"v":1,"seq":0,"at":"yesterday","kind":"task.queued"}"#] {
+        assert!(matches!(Record::parse(broken), Err(RecordError::Malformed(_))), "{broken}");
+    }
+}
+
+#[test]
+fn every_prefix_of_a_stream_folds() {
+    let records: Vec<Record> = records().into_iter().map(|(_, r)| r).collect();
+    for end in 1..=records.len() {
+        let state = TaskState::fold(task(), &records[..end]).unwrap();
+        let json = serde_json::to_string(&state).unwrap();
+        assert_eq!(serde_json::from_str::<TaskState>(&json).unwrap(), state);
+    }
+    assert!(TaskState::fold(task(), &records[1..]).is_none(), "a task begins with its plan");
+}
+
+#[test]
+fn outcomes_have_the_status_and_exit_code_of_the_contract() {
+    let t = Text::of;
+    for (outcome, status, code) in [
+        (Outcome::Exited { code: 7 }, Status::Exited, 7),
+        (Outcome::Signalled { signal: 9, core: false }, Status::Exited, 137),
+        (Outcome::TimedOut { limit: TimedOut::Wall }, Status::Failed, 124),
+        (Outcome::Limited { limit: Limited::Disk }, Status::Failed, 124),
+        (Outcome::Cancelled { by: t("x"), reason: None }, Status::Cancelled, 130),
+        (Outcome::Withdrawn { by: t("x") }, Status::Cancelled, 130),
+        (Outcome::Denied { reason: t("x") }, Status::Failed, 77),
+        (Outcome::Failed { error: t("x"), code: 127 }, Status::Failed, 127),
+        (Outcome::Lost { why: t("x") }, Status::Failed, 125),
+    ] {
+        assert_eq!((outcome.status(), outcome.exit_code()), (status, code), "{outcome:?}");
+    }
+}
+
+#[test]
+fn refusals_have_codes_of_their_own() {
+    let names: std::collections::BTreeSet<_> = Code::ALL.iter().map(|c| c.as_str()).collect();
+    assert_eq!(names.len(), Code::ALL.len());
+    assert!(Code::ALL.iter().all(|c| (400..600).contains(&c.http_status()) && c.exit_code() != 0));
+}
+
+#[test]
+fn an_order_needs_a_permit_for_exactly_that() {
+    #[expect(clippy::disallowed_methods, reason = "a test of the permit itself")]
+    let permit = |task, digest| {
+        let (id, by) = (id("pm_01m7h4jys3gnc16k"), By::Rule(Text::of("t")));
+        Permit::issue(id, task, digest, by, Scope::Once, Confinement::None, at())
+    };
+    let path = PathFact { path: "/p".into(), resolved: "/p".into(), dev: 1, inode: 1 };
+    let what = Resolved {
+        task: task(),
+        plan_digest: digest("plan"),
+        exec: Exec { program: path.clone(), argv: vec![], argv_digest: digest("argv") },
+        cwd: path,
+        env: vec![],
+        exposure: Exposure { class: EnvClass::Base, names: vec![], withheld: vec![] },
+        mode: Mode::Pipes,
+        limits: Limits::default(),
+        leftovers: Leftovers::Kill,
+        task_dir: "/t".into(),
+        run_dir: "/r".into(),
+        first_seq: 3,
+        prologue_head: digest("head"),
+        secret: digest("secret"),
+        mask_key: digest("mask"),
+    };
+    assert!(Order::under(permit(task(), digest("plan")), what.clone()).is_ok());
+    assert!(Order::under(permit(task(), digest("another")), what.clone()).is_err());
+    assert!(Order::under(permit(id("tk_01m7h4jys3gnc16z"), digest("plan")), what).is_err());
+}
+
+#[test]
+fn a_plan_digest_changes_with_everything_that_matters() {
+    let key = HouseKey::new([1; 32]);
+    let request = |args: serde_json::Value| -> Request {
+        serde_json::from_value(serde_json::json!({"tool": "shell", "args": args})).unwrap()
+    };
+    let digests: Vec<Digest> = [
+        serde_json::json!({"command": "a b"}),
+        serde_json::json!({"argv": ["a b"]}),
+        serde_json::json!({"argv": ["a", "b"]}),
+        serde_json::json!({"command": "a b", "env": {"A": "1"}}),
+        serde_json::json!({"command": "a b", "inherit": {"A": "1"}}),
+    ]
+    .into_iter()
+    .map(|args| Plan::digest(&key, &request(args), "/p"))
+    .chain([Plan::digest(&key, &request(serde_json::json!({"command": "a b"})), "/q")])
+    .collect();
+    let distinct: std::collections::HashSet<_> = digests.iter().collect();
+    assert_eq!(distinct.len(), digests.len());
+}
