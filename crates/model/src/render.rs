@@ -4,7 +4,6 @@ use serde::Serialize;
 
 /// Up to this many bytes the text of a frame is whole.
 pub const INLINE_WHOLE: usize = 8 * 1024;
-const END: usize = 2 * 1024;
 
 /// The readable part of one chunk of output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,33 +20,47 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// `encode` is base64: the caller brings it, so that this crate needs no codec.
-    pub fn of(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
-        match std::str::from_utf8(chunk) {
-            Ok(text) if chunk.len() <= INLINE_WHOLE => {
-                Self { text: text.to_owned(), encoding: None, omitted: None, omitted_at: None }
-            }
-            Ok(text) => {
-                let head = &text[..text.floor_char_boundary(END)];
-                let tail = &text[text.ceil_char_boundary(text.len() - END)..];
-                Self {
-                    omitted: Some((chunk.len() - head.len() - tail.len()) as u64),
-                    omitted_at: Some(head.len()),
-                    text: [head, tail].concat(),
-                    encoding: None,
+    /// How many bytes of each end of a long chunk are shown.
+    pub const END: usize = 2 * 1024;
+
+    /// A chunk of at most [`INLINE_WHOLE`] bytes. `encode` is base64: the caller brings it, so that this crate needs
+    /// no codec.
+    pub fn whole(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
+        let (text, encoding) = match std::str::from_utf8(chunk) {
+            Ok(text) => (text.to_owned(), None),
+            Err(_) => (encode(chunk), Some("base64")),
+        };
+        Self { text, encoding, omitted: None, omitted_at: None }
+    }
+
+    /// A longer chunk of `len` bytes, by its first and last [`Rendered::END`] bytes.
+    pub fn ends(head: &[u8], tail: &[u8], len: u64, encode: impl Fn(&[u8]) -> String) -> Self {
+        // Each end may cut a character in two; the halves belong to what is left out.
+        let text_of = |bytes: &[u8]| -> Option<String> {
+            let lead = bytes.iter().take(3).take_while(|b| (0x80..0xc0).contains(*b)).count();
+            match std::str::from_utf8(&bytes[lead..]) {
+                Ok(text) => Some(text.to_owned()),
+                Err(e) if e.error_len().is_none() => {
+                    String::from_utf8(bytes[lead..lead + e.valid_up_to()].to_vec()).ok()
                 }
+                Err(_) => None,
             }
-            Err(_) if chunk.len() <= INLINE_WHOLE => {
-                Self { text: encode(chunk), encoding: Some("base64"), omitted: None, omitted_at: None }
-            }
-            Err(_) => {
+        };
+        match (text_of(head), text_of(tail)) {
+            (Some(head), Some(tail)) => Self {
+                omitted: Some(len - head.len() as u64 - tail.len() as u64),
+                omitted_at: Some(head.len()),
+                text: head + &tail,
+                encoding: None,
+            },
+            _ => {
                 // A multiple of three, so that the two ends are base64 together as well as apart.
-                let end = END - END % 3;
-                let head = encode(&chunk[..end]);
+                let (head, tail) = (&head[..head.len() - head.len() % 3], &tail[tail.len() % 3..]);
+                let encoded = encode(head);
                 Self {
-                    omitted: Some((chunk.len() - 2 * end) as u64),
-                    omitted_at: Some(head.len()),
-                    text: head + &encode(&chunk[chunk.len() - end..]),
+                    omitted: Some(len - head.len() as u64 - tail.len() as u64),
+                    omitted_at: Some(encoded.len()),
+                    text: encoded + &encode(tail),
                     encoding: Some("base64"),
                 }
             }
@@ -69,26 +82,32 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
+    fn ends(chunk: &[u8]) -> Rendered {
+        Rendered::ends(&chunk[..Rendered::END], &chunk[chunk.len() - Rendered::END..], chunk.len() as u64, hex)
+    }
+
     #[test]
     fn short_text_is_whole_and_long_text_keeps_both_ends() {
-        assert_eq!(Rendered::of("häh".as_bytes(), hex).text, "häh");
-        let long = "ä".repeat(10_000);
-        let r = Rendered::of(long.as_bytes(), hex);
-        assert_eq!(r.text.len() as u64 + r.omitted.unwrap(), 20_000);
-        assert!(r.text.chars().all(|c| c == 'ä'));
+        assert_eq!(Rendered::whole("häh".as_bytes(), hex).text, "häh");
+        for pad in ["", "a", "aa"] {
+            let long = format!("{pad}{}", "€".repeat(10_000));
+            let r = ends(long.as_bytes());
+            assert_eq!(r.text.len() as u64 + r.omitted.unwrap(), long.len() as u64);
+            assert!(r.text.starts_with(pad) && r.text.trim_start_matches('a').chars().all(|c| c == '€'));
+        }
     }
 
     #[test]
     fn bytes_that_are_not_text_are_encoded() {
-        let r = Rendered::of(&[0xff, 0xfe], hex);
+        let r = Rendered::whole(&[0xff, 0xfe], hex);
         assert_eq!((r.text.as_str(), r.encoding), ("fffe", Some("base64")));
-        let r = Rendered::of(&[0xff; 9000], hex);
+        let r = ends(&[0xff; 9000]);
         assert_eq!(r.text.len() as u64 / 2 + r.omitted.unwrap(), 9000);
     }
 
     #[test]
     fn rendered_text_joins_the_line() {
-        let line = Rendered::of(b"x\n", hex).beside(r#"{"v":1,"kind":"stream.output"}"#);
+        let line = Rendered::whole(b"x\n", hex).beside(r#"{"v":1,"kind":"stream.output"}"#);
         assert_eq!(line, r#"{"v":1,"kind":"stream.output","text":"x\n"}"#);
     }
 }

@@ -71,6 +71,15 @@ pub fn chunk_digest(bytes: &[u8]) -> Digest {
     Digest::from_bytes(*blake3::hash(bytes).as_bytes())
 }
 
+/// The first and last `each` bytes of a stretch of output, as they are: for showing what has just been written.
+pub fn ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let file = File::open(dir.join(stream.file()))?;
+    let (mut head, mut tail) = (vec![0; each], vec![0; each]);
+    file.read_exact_at(&mut head, offset)?;
+    file.read_exact_at(&mut tail, offset + len - each as u64)?;
+    Ok((head, tail))
+}
+
 /// Where the chunks of a task's streams lie, read from its journal as it grows.
 pub struct Map {
     journal: super::journal::Reader,

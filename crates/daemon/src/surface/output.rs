@@ -238,10 +238,7 @@ pub(crate) fn ends(house: &House, state: &TaskState, stream: StreamName) -> Answ
         let half = whole / 2;
         bytes.truncate(half as usize);
         let tail = reading.bytes(stream, total - half, half)?;
-        let head = String::from_utf8_lossy(&bytes).into_owned();
-        let omitted_at = head.len();
-        let text = head + &String::from_utf8_lossy(&tail);
-        return Ok(json!({"text": text, "omitted": total - whole, "omitted_at": omitted_at}));
+        return Ok(json!(Rendered::ends(&bytes, &tail, total, |b| STANDARD.encode(b))));
     }
-    Ok(json!(Rendered::of(&bytes, |b| STANDARD.encode(b))))
+    Ok(json!(Rendered::whole(&bytes, |b| STANDARD.encode(b))))
 }
