@@ -8,7 +8,7 @@
 //! control sockets, the end of children, deadlines. When the daemon dies the loop does not notice more than a closed
 //! socket; a new daemon comes back through the control socket.
 //!
-//! What happens when is decided in [`life`], which does no I/O; [`supervise`] does what it says.
+//! What happens when is decided in `life`, which does no I/O; `supervise` does what it says.
 
 pub mod control;
 mod launch;
