@@ -3,7 +3,10 @@
 
 use crate::{Client, ClientError, Result, http::Body};
 use countersign_model::TaskId;
-use std::io::{self, BufRead as _, BufReader};
+use std::{
+    io::{self, BufRead as _, BufReader},
+    time::Duration,
+};
 
 /// One record of the stream, as its line.
 #[derive(Debug, Clone)]
@@ -18,11 +21,17 @@ pub struct Events {
     after: Option<u64>,
     body: Option<BufReader<Body>>,
     ended: bool,
+    /// Connections in a row that brought nothing.
+    barren: u32,
 }
+
+/// A house that breaks off without a word is asked again, but not at once and not ever faster.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST: u32 = 100;
 
 impl Events {
     pub(crate) fn new(client: Client, task: TaskId, after: Option<u64>) -> Self {
-        Self { client, task, after, body: None, ended: false }
+        Self { client, task, after, body: None, ended: false, barren: 0 }
     }
 
     /// The next record; none after the last. After a broken connection the next call begins a new one and goes on
@@ -33,12 +42,17 @@ impl Events {
         }
         let mut body = match self.body.take() {
             Some(body) => body,
-            None => self.connect()?,
+            None => {
+                std::thread::sleep(PAUSE * self.barren);
+                self.barren = (self.barren + 1).min(LONGEST);
+                self.connect()?
+            }
         };
         let event = read_event(&mut body)?;
         match event {
             Some(event) => {
                 self.after = Some(event.seq);
+                self.barren = 0;
                 self.body = Some(body);
                 Ok(Some(event))
             }

@@ -37,6 +37,9 @@ impl From<io::Error> for ClientError {
     }
 }
 
+/// How long a house may take to say how it is.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// A house, by its socket.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -96,8 +99,14 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|e| ClientError::Strange(e.to_string()))
     }
 
+    /// Whether a house serves; one that does not answer within seconds does not.
     pub fn lifecycle(&self) -> Result<Lifecycle> {
-        self.json("GET", "/lifecycle", None)
+        let no_house = |error| ClientError::NoHouse { socket: self.socket.clone(), error };
+        let stream = http::connect(&self.socket).map_err(no_house)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut reply = http::exchange(stream, "GET", "/lifecycle", &[], None)?;
+        let body = reply.body.whole()?;
+        serde_json::from_slice(&body).map_err(|e| ClientError::Strange(e.to_string()))
     }
 
     /// Asks the house to stop, with or without its tasks.

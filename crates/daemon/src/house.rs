@@ -86,9 +86,10 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     let launched = office.desk.launched();
     let office = std::thread::Builder::new().name("office".into()).spawn(move || office.run())?;
     runtime.block_on(serve(Arc::clone(&house), listener, launched, start))?;
-    drop(lock);
     runtime.shutdown_timeout(Duration::from_millis(100));
     let _ = office.join();
+    // Last: as long as the office may write, no other daemon may.
+    drop(lock);
     Ok(())
 }
 
@@ -109,7 +110,6 @@ fn open(
     let office = Office {
         home: home.clone(),
         key: key.clone(),
-        base_env: base_env.clone(),
         ledger,
         reader,
         desk,
@@ -141,6 +141,7 @@ fn open(
 
 /// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
 fn tidy_waiting(home: &Home, reader: &Reader) {
+    let _ = countersign_store::waiting::sweep(home);
     let Ok(kept) = countersign_store::waiting::all(home) else { return };
     let Ok(asked) = reader.asked(false, u32::MAX) else { return };
     for task in kept.into_iter().filter(|task| !asked.contains(task)) {

@@ -1,10 +1,6 @@
 //! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
 
-use crate::{
-    desk::Event,
-    office::Call,
-    recover::{self, Ending},
-};
+use crate::{desk::Event, office::Call, recover};
 use countersign_model::{Code, Digest, HouseKey, Refusal, SignalName, TaskId, Text};
 use countersign_shim::wire::{self, FromShim, Inbox, ToShim};
 use countersign_store::Home;
@@ -15,7 +11,11 @@ use rustix::{
 use std::{
     collections::HashMap,
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
-    sync::{Arc, Mutex, mpsc as std_mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc as std_mpsc,
+    },
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -35,6 +35,12 @@ pub(crate) struct Keeper {
 pub(crate) struct Live {
     bell: watch::Sender<u64>,
     control: Mutex<Option<mpsc::Sender<Wish>>>,
+}
+
+/// No two rings are the same, of whatever bell: an entry that is made anew does not look like the one before it.
+fn next_ring() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What the bell of a task says when it has rung for the last time.
@@ -67,7 +73,7 @@ impl Keeper {
 
     fn live(&self, task: TaskId) -> Arc<Live> {
         let mut live = self.live.lock().expect("nothing panics while it holds this lock");
-        let fresh = || Arc::new(Live { bell: watch::Sender::new(0), control: Mutex::default() });
+        let fresh = || Arc::new(Live { bell: watch::Sender::new(next_ring()), control: Mutex::default() });
         Arc::clone(live.entry(task).or_insert_with(fresh))
     }
 
@@ -76,7 +82,7 @@ impl Keeper {
         self.live(task).bell.subscribe()
     }
 
-    /// How often the bell of an unsettled task has rung: as long as this stays the same, so does the task.
+    /// The last ring of an unsettled task's bell: as long as this stays the same, so does the task.
     pub(crate) fn rings(&self, task: TaskId) -> Option<u64> {
         let live = self.live.lock().expect("nothing panics while it holds this lock");
         live.get(&task).map(|l| *l.bell.borrow())
@@ -91,7 +97,7 @@ impl Keeper {
     pub(crate) fn ring(&self, task: TaskId, settled: bool) {
         let mut live = self.live.lock().expect("nothing panics while it holds this lock");
         if let Some(entry) = live.get(&task) {
-            entry.bell.send_modify(|n| *n = if settled { SETTLED } else { *n + 1 });
+            entry.bell.send_replace(if settled { SETTLED } else { next_ring() });
         }
         if settled {
             live.remove(&task);
@@ -100,7 +106,11 @@ impl Keeper {
 
     /// Drops the entry that a reader of a settled task may have made.
     pub(crate) fn unlist(&self, task: TaskId) {
-        self.live.lock().expect("nothing panics while it holds this lock").remove(&task);
+        let mut live = self.live.lock().expect("nothing panics while it holds this lock");
+        let kept = live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()));
+        if !kept {
+            live.remove(&task);
+        }
     }
 
     /// Asks the shim of a task; the number of the frame in which it stands.
@@ -128,7 +138,7 @@ impl Keeper {
             let closed = keeper.converse(task, channel, operations).await;
             if !closed {
                 gone(process).await;
-                keeper.settle_from_disk(task, pid).await;
+                recover::settle_from_disk(&keeper, task, Some(pid));
             }
         });
     }
@@ -186,18 +196,6 @@ impl Keeper {
                     }
                 }
             }
-        }
-    }
-
-    /// The shim is gone without a word: what is on the disk says what became of its task.
-    pub(crate) async fn settle_from_disk(self: &Arc<Self>, task: TaskId, shim: u32) {
-        let keeper = Arc::clone(self);
-        let ended = tokio::task::spawn_blocking(move || recover::ending(&keeper, task, Some(shim))).await;
-        match ended {
-            Ok(Ok(Ending::Settles(event))) => self.tell(event),
-            Ok(Ok(Ending::Lives)) => crate::log!("{task}: its journal is held although its shim has ended"),
-            Ok(Err(e)) => crate::log!("{task}: {e}"),
-            Err(e) => crate::log!("{task}: {e}"),
         }
     }
 

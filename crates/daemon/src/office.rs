@@ -5,7 +5,7 @@
 
 use crate::{
     desk::{Desk, Event, Moment, Step, World},
-    facts::{self, Looked},
+    facts::Looked,
     keeper::Keeper,
     spares::Spares,
 };
@@ -21,7 +21,7 @@ use countersign_store::{
     random, waiting,
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -44,11 +44,7 @@ pub(crate) enum Call {
         reply: Reply<Asked>,
     },
     Answer {
-        task: TaskId,
-        approval: ApprovalId,
-        choice: Choice,
-        words: Option<Text>,
-        by: By,
+        answering: Box<Answering>,
         reply: Reply<()>,
     },
     Withdraw {
@@ -81,6 +77,17 @@ pub(crate) struct Asking {
     pub(crate) idempotency: Option<Idempotency>,
 }
 
+/// An answer to a question, and the world looked at again: what was approved must be what runs.
+pub(crate) struct Answering {
+    pub(crate) task: TaskId,
+    pub(crate) approval: ApprovalId,
+    pub(crate) choice: Choice,
+    pub(crate) words: Option<Text>,
+    pub(crate) by: By,
+    pub(crate) world: World,
+    pub(crate) looked: Option<(Looked, Request)>,
+}
+
 /// What became of an ask.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
@@ -93,7 +100,6 @@ pub(crate) struct Asked {
 pub(crate) struct Office {
     pub(crate) home: Home,
     pub(crate) key: HouseKey,
-    pub(crate) base_env: BTreeMap<String, String>,
     pub(crate) ledger: Ledger,
     pub(crate) reader: Reader,
     pub(crate) desk: Desk,
@@ -117,6 +123,7 @@ struct Pending {
 
 enum Done {
     Asked(Reply<Asked>, Asked),
+    Replayed(Reply<Asked>, Result<Asked, Refusal>),
     /// With what the desk refused, if it did: also told after the commit, when what it collided with can be read.
     Plain(Reply<()>, Result<(), Refusal>),
     /// Tried again when the ledger would not take it.
@@ -176,9 +183,7 @@ impl Office {
         for call in batch {
             match call {
                 Call::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
-                Call::Answer { task, approval, choice, words, by, reply } => {
-                    pending.extend(self.answer(task, approval, choice, words, by, reply));
-                }
+                Call::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
                 Call::Withdraw { task, by, reply } => {
                     let (step, told) = match self.step(Event::Withdrawn { task, by }) {
                         Ok(step) => (step, Ok(())),
@@ -219,8 +224,9 @@ impl Office {
 
     fn ask(&mut self, asking: Asking, reply: Reply<Asked>) -> Option<Pending> {
         if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
-            let _ = reply.send(earlier);
-            return None;
+            // Told with the rest: what it repeats may be in this very batch.
+            let done = Done::Replayed(reply, earlier);
+            return Some(Pending { step: Step::default(), looked: None, spare: None, done });
         }
         let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
         let mut spare = None;
@@ -289,31 +295,10 @@ impl Office {
         }
     }
 
-    fn answer(
-        &mut self,
-        task: TaskId,
-        approval: ApprovalId,
-        choice: Choice,
-        words: Option<Text>,
-        by: By,
-        reply: Reply<()>,
-    ) -> Option<Pending> {
-        let (mut world, mut looked, mut spare) = (World::Same, None, None);
-        if choice == Choice::Once && self.desk.launched().binary_search(&task).is_err() {
-            // The world is looked at again: what was approved must be what runs.
-            match waiting::read(&self.home, task) {
-                Ok(kept) => {
-                    let now = facts::look(&kept.request, &self.key, &self.base_env).ok();
-                    world = World::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
-                    looked = now.map(|l| (l, kept.request));
-                }
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(e) => {
-                    let refusal = Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}"));
-                    let _ = reply.send(Err(refusal));
-                    return None;
-                }
-            }
+    fn answer(&mut self, answering: Answering, reply: Reply<()>) -> Option<Pending> {
+        let Answering { task, approval, choice, words, by, world, looked } = answering;
+        let mut spare = None;
+        if choice == Choice::Once {
             match self.spares.take() {
                 Ok(taken) => spare = Some(taken),
                 Err(e) => {
@@ -344,7 +329,7 @@ impl Office {
                     Ok(channel) => self.keeper.keep(task, pid, channel),
                     Err((error, code)) => {
                         let error = text_by_shape(&error);
-                        self.unwritten.push(Event::NotStarted { task, error, code });
+                        self.keeper.tell(Event::NotStarted { task, error, code });
                     }
                 }
                 crash::point("office.after_hand_over");
@@ -352,7 +337,7 @@ impl Office {
             (Some(launch), _, spare) => {
                 spare.into_iter().for_each(|s| self.spares.give_back(s));
                 let error = Text::of("the waiting request is gone");
-                self.unwritten.push(Event::NotStarted { task: launch.permit.task, error, code: 125 });
+                self.keeper.tell(Event::NotStarted { task: launch.permit.task, error, code: 125 });
             }
             (None, _, spare) => spare.into_iter().for_each(|s| self.spares.give_back(s)),
         }
@@ -368,6 +353,7 @@ impl Office {
         }
         match done {
             Done::Asked(reply, asked) => drop(reply.send(Ok(asked))),
+            Done::Replayed(reply, earlier) => drop(reply.send(earlier)),
             Done::Plain(reply, told) => drop(reply.send(told)),
             Done::Told(_) => {}
         }
@@ -408,6 +394,7 @@ impl Office {
                     let _ = waiting::forget(&self.home, asked.task);
                     let _ = reply.send(Err(ledger_refusal(error)));
                 }
+                Done::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
                 Done::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
                 Done::Told(again) => self.unwritten.extend(again),
             }

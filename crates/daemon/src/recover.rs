@@ -12,27 +12,35 @@ use countersign_shim::{
     wire::{self, FromShim, PROTOCOL, ToShim},
 };
 use countersign_store::{
-    Home,
-    journal::{self, JournalError},
+    Home, clock, journal,
     ledger::{LedgerError, Reader},
     stream,
 };
-use rustix::net::sockopt;
-use std::{io, os::unix::net::UnixStream, sync::Arc, time::Duration};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::{
+    io,
+    os::unix::net::UnixStream,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
-/// How often, and how long after one another, a shim that lives is tried.
-const PATIENCE: u32 = 100;
+/// How often a shim that lives is tried in quick succession, and how long after one another; then every second.
+const QUICK: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// How long a shim may take to say hello.
+const ANSWER: Duration = Duration::from_millis(500);
+/// After this the house serves, whoever has not been found yet.
+const SERVE_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecoverError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    #[error(transparent)]
-    Journal(#[from] JournalError),
     #[error("the ledger does not say that it was launched")]
     NotLaunched,
-    #[error("cannot look at its directory: {0}")]
+    #[error("its journal cannot be worked on: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -43,58 +51,81 @@ pub(crate) enum Ending {
     Lives,
 }
 
-/// Finds the shims of launched tasks again; what has ended meanwhile is told to the office.
+/// Finds the shims of launched tasks again, all at once; what has ended meanwhile is told to the office. Waits for
+/// those that answer quickly, not for those that do not.
 pub(crate) fn adopt_all(keeper: &Arc<Keeper>, tasks: &[TaskId]) {
-    for task in tasks {
-        if let Err(e) = adopt(keeper, *task) {
-            crate::log!("{task}: {e}");
+    let (done, all) = mpsc::channel();
+    for task in tasks.iter().copied() {
+        let (keeper, done) = (Arc::clone(keeper), done.clone());
+        let adopting = thread::Builder::new().name("adopt".into()).spawn(move || {
+            settle_or_keep(&keeper, task, None);
+            let _ = done.send(());
+        });
+        if let Err(e) = adopting {
+            crate::log!("{task}: no thread to look after it: {e}; restart the house");
         }
     }
+    drop(done);
+    let until = clock::steady() + SERVE_AFTER;
+    while all.recv_timeout(until.saturating_duration_since(clock::steady())).is_ok() {}
 }
 
-fn adopt(keeper: &Arc<Keeper>, task: TaskId) -> Result<(), RecoverError> {
-    for _ in 0..PATIENCE {
-        if let Ok((pid, channel)) = reach(keeper, task) {
-            keeper.keep(task, pid, channel);
-            return Ok(());
-        }
-        match ending(keeper, task, None)? {
-            Ending::Settles(event) => {
-                keeper.tell(event);
-                return Ok(());
-            }
-            // It opens its door when it notices that the last daemon is gone, which may be only now.
-            Ending::Lives => std::thread::sleep(PAUSE),
-        }
-    }
-    wait_for_end(keeper, task);
-    Ok(())
-}
-
-/// Alive but not to be reached: it goes on recording, and its end is seen when it lets its journal go.
-fn wait_for_end(keeper: &Arc<Keeper>, task: TaskId) {
-    crate::log!("{task}: its shim lives but does not answer; waiting for its end");
+/// The shim is gone without a word: what is on the disk says what became of its task.
+pub(crate) fn settle_from_disk(keeper: &Arc<Keeper>, task: TaskId, shim: Option<u32>) {
     let keeper = Arc::clone(keeper);
-    std::thread::spawn(move || {
-        let waited = journal::wait_for_writer(&keeper.home.task_dir(task));
-        match waited.map_err(RecoverError::from).and_then(|()| ending(&keeper, task, None)) {
-            Ok(Ending::Settles(event)) => keeper.tell(event),
-            Ok(Ending::Lives) => crate::log!("{task}: another writer has its journal"),
-            Err(e) => crate::log!("{task}: {e}"),
+    let settling = thread::Builder::new().name("settle".into()).spawn(move || settle_or_keep(&keeper, task, shim));
+    if let Err(e) = settling {
+        crate::log!("{task}: no thread to settle it: {e}; restart the house");
+    }
+}
+
+/// Keeps at it until the task has a keeper or an end. Nothing tells us when a stopped shim goes on or a full disk has
+/// room again, so this asks, first often, then every second.
+fn settle_or_keep(keeper: &Arc<Keeper>, task: TaskId, shim: Option<u32>) {
+    let mut last = String::new();
+    for attempt in 0u32.. {
+        let found = match shim {
+            Some(_) => None,
+            None => reach(keeper, task).ok(),
+        };
+        if let Some((pid, channel)) = found {
+            return keeper.keep(task, pid, channel);
         }
-    });
+        match ending(keeper, task, shim) {
+            Ok(Ending::Settles(event)) => return keeper.tell(event),
+            // It opens its door when it notices that the last daemon is gone, which may be only now.
+            Ok(Ending::Lives) if attempt < QUICK => thread::sleep(PAUSE),
+            outcome => {
+                let says = match outcome {
+                    Err(e) => e.to_string(),
+                    Ok(_) => "its shim lives but does not answer".to_owned(),
+                };
+                if says != last {
+                    crate::log!("{task}: {says}; trying again");
+                }
+                last = says;
+                thread::sleep(LONG_PAUSE);
+            }
+        }
+    }
 }
 
 /// Comes back to a shim through its control socket.
 fn reach(keeper: &Keeper, task: TaskId) -> io::Result<(u32, UnixStream)> {
     let (_dir, path) = Home::short(&keeper.home.run(), &socket_name(task))?;
-    let mut channel = UnixStream::connect(path)?;
-    channel.set_read_timeout(Some(Duration::from_secs(2)))?;
+    // Without waiting: a stopped shim takes nobody in, and a full queue would hold us for ever.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(&path)?)?;
+    let mut channel = UnixStream::from(socket);
+    channel.set_nonblocking(false)?;
+    channel.set_read_timeout(Some(ANSWER))?;
     match wire::receive(&mut channel)? {
         FromShim::Hello { protocol: PROTOCOL, task: Some(said), .. } if said == task => {}
         _ => return Err(io::Error::other("not the shim of this task")),
     }
     wire::send(&mut channel, &ToShim::Hello { protocol: PROTOCOL, secret: secret(&keeper.key, task) })?;
+    channel.set_read_timeout(None)?;
     let peer = sockopt::socket_peercred(&channel)?;
     Ok((peer.pid.as_raw_nonzero().get().unsigned_abs(), channel))
 }
@@ -113,12 +144,11 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e.into()),
     }
-    if shim.is_none() && journal::is_written(&dir)? {
-        return Ok(Ending::Lives);
-    }
+    // The lock is held until we are done: nobody can begin to write what we are about to close.
+    let Some(file) = journal::take_over(&dir)? else { return Ok(Ending::Lives) };
     let reader = Reader::open(&keeper.home.ledger())?;
     let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
-    let remains = journal::recover(&dir, task, prologue_head, first_seq)?;
+    let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(keeper.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
         return Ok(Ending::Settles(Event::Closed { task, closing }));
@@ -132,8 +162,10 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
     if shim.is_none() {
         known += "; a process that left its group and cleared its environment would not have been found";
     }
-    if remains.torn > 0 {
-        known += &format!("; {} bytes of a torn last line were cut off", remains.torn);
+    match remains.damage {
+        Some(damage) => known += &format!("; {damage}: {} bytes were moved to journal.damaged", remains.torn),
+        None if remains.torn > 0 => known += &format!("; {} bytes of a torn last line were cut off", remains.torn),
+        None => {}
     }
     Ok(Ending::Settles(Event::Lost {
         task,

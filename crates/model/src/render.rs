@@ -17,6 +17,9 @@ pub struct Rendered {
     pub omitted: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub omitted_at: Option<usize>,
+    /// Why there is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
 }
 
 impl Rendered {
@@ -30,7 +33,12 @@ impl Rendered {
             Ok(text) => (text.to_owned(), None),
             Err(_) => (encode(chunk), Some("base64")),
         };
-        Self { text, encoding, omitted: None, omitted_at: None }
+        Self { text, encoding, omitted: None, omitted_at: None, unreadable: None }
+    }
+
+    /// A chunk whose bytes cannot be had.
+    pub fn unreadable(why: String) -> Self {
+        Self { text: String::new(), encoding: None, omitted: None, omitted_at: None, unreadable: Some(why) }
     }
 
     /// A longer chunk of `len` bytes, by its first and last [`Rendered::END`] bytes.
@@ -52,6 +60,7 @@ impl Rendered {
                 omitted_at: Some(head.len()),
                 text: head + &tail,
                 encoding: None,
+                unreadable: None,
             },
             _ => {
                 // A multiple of three, so that the two ends are base64 together as well as apart.
@@ -62,6 +71,7 @@ impl Rendered {
                     omitted_at: Some(encoded.len()),
                     text: encoded + &encode(tail),
                     encoding: Some("base64"),
+                    unreadable: None,
                 }
             }
         }

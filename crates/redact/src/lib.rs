@@ -10,7 +10,7 @@ mod scrub;
 pub use known::{Known, looks_secret};
 pub use scrub::{CHUNK, Chunk, Found, Mask, Scrubber, warm_up};
 
-use countersign_model::{Clean, Digest, Text};
+use countersign_model::{Clean, Text};
 
 /// Up to this length a plain search is cheaper than compiling one.
 const SHORT: usize = 512;
@@ -30,10 +30,22 @@ pub fn text(mask: &Mask, raw: &str) -> Text {
     mint(clean)
 }
 
+/// Text, cleaned whole and then cut to `max` bytes, with a word about what is not shown: a cut before could leave half
+/// a secret that no rule knows.
+#[must_use]
+pub fn text_bounded(mask: &Mask, raw: &str, max: usize) -> Text {
+    let clean = text(mask, raw).into_inner();
+    if clean.len() <= max {
+        return mint(clean);
+    }
+    let kept = clean.floor_char_boundary(max);
+    mint(format!("{}… ({} bytes not shown)", &clean[..kept], clean.len() - kept))
+}
+
 /// Text with nothing known but the shapes of tokens: for words that come without an environment.
 #[must_use]
 pub fn text_by_shape(raw: &str) -> Text {
-    text(&Mask::new(Digest::sha256(&[b"shape"]), Known::default()), raw)
+    text(&Mask::of_shapes(), raw)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where clean text comes from")]

@@ -90,6 +90,12 @@ impl Mask {
         Self { shards: OnceLock::new(), values, context, key: *key.as_bytes() }
     }
 
+    /// Nothing known but the shapes of tokens.
+    #[must_use]
+    pub fn of_shapes() -> Self {
+        Self::new(Digest::sha256(&[b"shape"]), Known::default())
+    }
+
     fn patterns(&self) -> impl Iterator<Item = &[u8]> {
         self.values.iter().map(Vec::as_slice).chain(RULES.iter().map(|r| r.prefix.as_bytes()))
     }

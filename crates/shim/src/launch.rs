@@ -13,7 +13,11 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
+
+/// How long a nursery or a shim that has been stopped may hold up the house.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The process that shims are forked from. One per daemon; started again when it is gone.
 pub struct Nursery {
@@ -48,6 +52,8 @@ impl Nursery {
     pub fn dismiss(&mut self) {
         if let Some((mut child, nursery)) = self.process.take() {
             drop(nursery);
+            // It ends by itself when nobody is there, unless it was stopped.
+            let _ = child.kill();
             let _ = child.wait();
         }
     }
@@ -62,6 +68,7 @@ fn start(shim: &Path) -> io::Result<(Child, UnixStream)> {
         command.env("COUNTERSIGN_CRASH_FILE", file);
     }
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    ours.set_read_timeout(Some(PATIENCE))?;
     Ok((child, ours))
 }
 
@@ -76,7 +83,11 @@ fn bear(nursery: &mut UnixStream) -> io::Result<Spare> {
     nursery.read_exact(&mut pid)?;
     match u32::from_le_bytes(pid) {
         0 => Err(io::Error::other("no more processes")),
-        pid => Ok(Spare { pid, channel: ours }),
+        pid => {
+            ours.set_read_timeout(Some(PATIENCE))?;
+            ours.set_write_timeout(Some(PATIENCE))?;
+            Ok(Spare { pid, channel: ours })
+        }
     }
 }
 
@@ -103,6 +114,8 @@ impl Spare {
             }
         }
         wire::send(&mut self.channel, &ToShim::Order(Box::new(order)))?;
+        self.channel.set_read_timeout(None)?;
+        self.channel.set_write_timeout(None)?;
         Ok(self.channel)
     }
 }

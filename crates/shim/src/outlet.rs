@@ -19,6 +19,8 @@ use std::{
 
 /// A chunk is cut this long after its first byte.
 const CUT_AFTER: Duration = Duration::from_millis(20);
+/// More reads than a full pipe takes, however small they come out.
+const DRAIN_READS: usize = 512;
 /// Beyond this a stream gets a thread for its digest.
 const LARGE: u64 = 1024 * 1024;
 
@@ -33,6 +35,8 @@ pub(crate) struct Outlet {
     /// Clean bytes that the disk would not take, and how many it took.
     stuck: Option<(Clean<Chunk>, usize)>,
     found: Vec<Found>,
+    /// The disk did not take it: nothing more is read, cut or written.
+    dead: bool,
 }
 
 /// What a read brought.
@@ -55,6 +59,7 @@ impl Outlet {
             last_byte: None,
             stuck: None,
             found: Vec::new(),
+            dead: false,
         }
     }
 
@@ -98,7 +103,11 @@ impl Outlet {
 
     /// Takes what is in the pipe without waiting, then closes it.
     pub(crate) fn drain(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
-        while self.wants().is_some() && self.read()? == Got::Bytes {
+        // Bounded: somebody outside may hold the pipe and write on.
+        for _ in 0..DRAIN_READS {
+            if self.wants().is_none() || self.read()? != Got::Bytes {
+                break;
+            }
             self.cut_full(journal, dir)?;
         }
         self.pipe = None;
@@ -147,6 +156,9 @@ impl Outlet {
 
     /// One chunk, if there is one: to the file, then its frame.
     fn cut(&mut self, journal: &mut Writer, dir: &Path, all: bool) -> io::Result<bool> {
+        if self.dead {
+            return Ok(false);
+        }
         let (chunk, mut done) = match self.stuck.take() {
             Some(stuck) => stuck,
             None => match self.scrubber.cut(all) {
@@ -188,6 +200,7 @@ impl Outlet {
     pub(crate) fn abandon(&mut self, dir: &Path) {
         self.stuck = None;
         self.pipe = None;
+        self.dead = true;
         if let Ok(file) = std::fs::OpenOptions::new().write(true).open(dir.join(self.name.file())) {
             let _ = file.set_len(self.appender.offset());
         }
@@ -209,8 +222,9 @@ impl Sha {
     fn update(&mut self, chunk: Clean<Chunk>, total: u64, scrubber: &mut Scrubber) {
         if let Sha::Here(sha) = self
             && total > LARGE
+            && let Ok(beside) = Self::beside(sha.clone())
         {
-            *self = Self::beside(sha.clone());
+            *self = beside;
         }
         match self {
             Sha::Here(sha) => {
@@ -227,7 +241,8 @@ impl Sha {
         }
     }
 
-    fn beside(mut sha: Sha256) -> Self {
+    /// Where no thread can be had (the task may have used them all up), hashing goes on here.
+    fn beside(mut sha: Sha256) -> io::Result<Self> {
         let (to, chunks) = mpsc::sync_channel::<Clean<Chunk>>(2);
         let (done, back) = mpsc::sync_channel(4);
         let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(move || {
@@ -237,10 +252,7 @@ impl Sha {
             }
             sha
         });
-        match thread {
-            Ok(thread) => Sha::Beside { to, back, thread },
-            Err(e) => unreachable!("a thread of 64 KiB could not be had: {e}"),
-        }
+        Ok(Sha::Beside { to, back, thread: thread? })
     }
 
     fn finish(self) -> countersign_model::Digest {

@@ -33,6 +33,8 @@ const DISK_RETRY: Duration = Duration::from_millis(250);
 /// The bell waits this long for more to ring for: most commands are over by then, and ring once.
 const RING_AFTER: Duration = Duration::from_millis(2);
 const PIPE_SIZE: usize = 1024 * 1024;
+/// More reads than a full pipe takes.
+const PIPE_READS: usize = 16;
 
 /// One shim, from its hello to its end.
 pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
@@ -89,6 +91,7 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         main: None,
         main_usage: None,
         disk_full_since: None,
+        out_of_room: false,
         kept: Vec::new(),
         rung: 0,
         ring_at: None,
@@ -135,6 +138,8 @@ struct Shim<'a> {
     main: Option<u32>,
     main_usage: Option<sys::Reaped>,
     disk_full_since: Option<Instant>,
+    /// The record could not be written; that has been dealt with.
+    out_of_room: bool,
     /// The leftovers that were put on record last.
     kept: Vec<u32>,
     /// The number up to which readers have been told, and when they are told of the rest.
@@ -357,7 +362,8 @@ impl Shim<'_> {
     }
 
     fn no_room(&mut self, error: &io::Error) {
-        if self.life.is_over() {
+        self.ring_at = None;
+        if self.life.is_over() || std::mem::replace(&mut self.out_of_room, true) {
             return;
         }
         let patience = u64::try_from(DISK_PATIENCE.as_millis()).unwrap_or(u64::MAX);
@@ -434,9 +440,13 @@ impl Shim<'_> {
                 let status = reaped.status;
                 self.main_usage = Some(reaped);
                 let now = self.journal.elapsed();
-                // What it wrote before it ended is still in the pipe; usually that, and its end, is all there is.
+                // What it wrote before it ended is still in the pipe; usually that, and its end, is all there is. A
+                // child that goes on writing is the business of the loop, which has deadlines.
                 for n in 0..self.outlets.len() {
-                    while self.outlets[n].wants().is_some() && matches!(self.outlets[n].read(), Ok(Got::Bytes)) {
+                    for _ in 0..PIPE_READS {
+                        if self.outlets[n].wants().is_none() || !matches!(self.outlets[n].read(), Ok(Got::Bytes)) {
+                            break;
+                        }
                         let cut = self.outlets[n].cut_full(&mut self.journal, &self.dir);
                         self.told(cut);
                     }

@@ -36,8 +36,10 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// The third field of /proc/PID/stat is the state; the second may hold anything, in parentheses.
 fn stat(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(stat[stat.rfind(')')? + 1..].trim_start().to_owned())
+    // A program may call itself anything, also what is not UTF-8.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    Some(String::from_utf8_lossy(&stat[end + 1..]).trim_start().to_owned())
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -124,7 +126,7 @@ pub fn orphans() -> Vec<u32> {
 
 fn is_shim(pid: u32) -> bool {
     // By name: the executable of a process that is not dumpable can be read by root alone.
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == "csn-shim")
+    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"csn-shim\n")
 }
 
 /// Takes dead orphans off the table: those children that are neither shims nor alive.

@@ -18,9 +18,15 @@ pub(crate) fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<
         Mode::RUSR | Mode::WUSR,
     )?;
     let mut file = File::from(fd);
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::renameat(&dir_fd, temp.as_str(), &dir_fd, name)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| Ok(fs::renameat(&dir_fd, temp.as_str(), &dir_fd, name)?));
+    if written.is_err() {
+        // What it holds may be secret.
+        let _ = fs::unlinkat(&dir_fd, temp.as_str(), fs::AtFlags::empty());
+    }
+    written?;
     dir_fd.sync_all()
 }
 

@@ -2,11 +2,12 @@
 //! anyone can tell a living shim from a dead one without a pid.
 
 use crate::clock;
-use countersign_model::{Chain, Closing, Digest, Frame, Outcome, Record, RecordError, TaskId, What};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
+use countersign_model::{Chain, Closing, Digest, Frame, Outcome, Record, TaskId, What};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
+    os::fd::AsRawFd as _,
     path::Path,
     time::Instant,
 };
@@ -23,7 +24,7 @@ pub struct Writer {
     first_seq: u64,
     next_seq: u64,
     began: Instant,
-    lines: String,
+    lines: Vec<u8>,
     written: u64,
     reserved: u64,
 }
@@ -38,7 +39,7 @@ impl Writer {
             first_seq,
             next_seq: first_seq,
             began: clock::steady(),
-            lines: String::new(),
+            lines: Vec::new(),
             written: 0,
             reserved: 0,
         };
@@ -52,8 +53,8 @@ impl Writer {
         let t_us = u64::try_from(clock::steady().duration_since(self.began).as_micros()).unwrap_or(u64::MAX);
         let line = Record::frame_line(seq, clock::now(), t_us, frame);
         self.chain.push(&line);
-        self.lines.push_str(&line);
-        self.lines.push('\n');
+        self.lines.extend_from_slice(line.as_bytes());
+        self.lines.push(b'\n');
         self.next_seq += 1;
         seq
     }
@@ -63,18 +64,32 @@ impl Writer {
         if self.lines.is_empty() {
             return Ok(());
         }
-        self.file.write_all(self.lines.as_bytes())?;
-        self.written += self.lines.len() as u64;
-        self.lines.clear();
+        self.put()?;
         self.reserve()
+    }
+
+    /// Writes what is there; what has been written is gone from `lines` even if the rest fails.
+    fn put(&mut self) -> io::Result<()> {
+        while !self.lines.is_empty() {
+            match self.file.write(&self.lines) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    self.lines.drain(..n);
+                    self.written += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     /// The last frame; the room that was kept is given back.
     pub fn close(mut self, outcome: Outcome, streams: countersign_model::StreamTotals) -> io::Result<Closing> {
         let frames = self.next_seq - self.first_seq + 1;
         self.push(&Frame::Closed { outcome: outcome.clone(), frames, streams });
-        self.file.write_all(self.lines.as_bytes())?;
-        let len = self.written + self.lines.len() as u64;
+        self.put()?;
+        let len = self.written;
         // Giving room back is a courtesy: the journal is complete without it.
         let _ = self.file.set_len(len);
         Ok(Closing { outcome, head: self.chain.head(), next_seq: self.next_seq })
@@ -112,31 +127,42 @@ impl Writer {
 }
 
 /// Creates the journal's file if nobody has, and holds its lock. After a crash the new daemon does this first, so
-/// that a late shim finds the name taken and stops.
+/// that a late shim finds the name taken and stops. The name appears with its lock already held: whoever sees a
+/// journal can tell whether it has a writer.
 pub fn take_name(dir: &Path) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = File::from(rustix::fs::open(dir.join(FILE), flags, Mode::RUSR | Mode::WUSR)?);
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(file)
-}
-
-/// Waits until the writer of this journal is gone. At once, if it is.
-pub fn wait_for_writer(dir: &Path) -> io::Result<()> {
-    let file = File::open(dir.join(FILE))?;
-    loop {
-        match flock(&file, FlockOperation::LockShared) {
-            Err(rustix::io::Errno::INTR) => {}
-            done => return Ok(done?),
+    let unnamed = OFlags::RDWR | OFlags::APPEND | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match rustix::fs::open(dir, unnamed, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => {
+            let file = File::from(file);
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::linkat(CWD, itself, CWD, dir.join(FILE), AtFlags::SYMLINK_FOLLOW)?;
+            Ok(file)
         }
+        // A file system without unnamed files.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => take_by_link(dir),
+        Err(e) => Err(e.into()),
     }
 }
 
-/// Whether a writer is alive.
-pub fn is_written(dir: &Path) -> io::Result<bool> {
-    let file = File::open(dir.join(FILE))?;
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+fn take_by_link(dir: &Path) -> io::Result<File> {
+    let fresh = dir.join(format!(".{FILE}.{}", std::process::id()));
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = File::from(rustix::fs::open(&fresh, flags, Mode::RUSR | Mode::WUSR)?);
+    let taken =
+        flock(&file, FlockOperation::NonBlockingLockExclusive).and_then(|()| rustix::fs::link(&fresh, dir.join(FILE)));
+    let _ = std::fs::remove_file(&fresh);
+    taken?;
+    Ok(file)
+}
+
+/// The journal, locked, if nobody writes it; none while its writer lives.
+pub fn take_over(dir: &Path) -> io::Result<Option<File>> {
+    let file = rustix::fs::open(dir.join(FILE), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let file = File::from(file);
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }
@@ -150,50 +176,49 @@ pub struct Remains {
     pub next_seq: u64,
     /// Bytes of a torn last line that were cut off.
     pub torn: u64,
+    /// What does not read, when more than the last line does not. It was moved to `journal.damaged`.
+    pub damage: Option<String>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    #[error("cannot read the journal: {0}")]
-    Io(#[from] io::Error),
-    #[error("line {line} of the journal: {source}")]
-    Record { line: u64, source: RecordError },
-    #[error("line {line} of the journal has number {found} where {expected} was due")]
-    Order { line: u64, found: u64, expected: u64 },
-}
-
-/// Reads a journal whose writer is gone, cuts a torn last line off, and says how it ended.
-pub fn recover(dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> Result<Remains, JournalError> {
-    let file = rustix::fs::open(dir.join(FILE), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
-    let file = File::from(file.map_err(io::Error::from)?);
+/// Reads a journal that was taken over, cuts off what does not read, and says how it ended.
+pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Remains> {
     let mut chain = Chain::of_journal(task, prologue);
-    let (mut next_seq, mut whole, mut closing, mut line) = (first_seq, 0, None, String::new());
-    let mut reader = BufReader::with_capacity(256 * 1024, &file);
-    let mut number = 0;
+    let (mut next_seq, mut whole, mut closing, mut damage) = (first_seq, 0, None, None);
+    let mut reader = BufReader::with_capacity(256 * 1024, file);
+    let mut bytes = Vec::new();
     loop {
-        line.clear();
-        // A torn line may end inside a character: read bytes, then look.
-        let mut bytes = std::mem::take(&mut line).into_bytes();
-        let n = reader.read_until(b'\n', &mut bytes)?;
-        let text = bytes.strip_suffix(b"\n").and_then(|b| std::str::from_utf8(b).ok());
-        let Some(text) = text else { break };
-        number += 1;
-        let record = Record::parse(text).map_err(|source| JournalError::Record { line: number, source })?;
-        if record.seq != next_seq {
-            return Err(JournalError::Order { line: number, found: record.seq, expected: next_seq });
-        }
+        bytes.clear();
+        reader.read_until(b'\n', &mut bytes)?;
+        // A torn line has no end, or ends inside a character.
+        let Some(line) = bytes.strip_suffix(b"\n") else { break };
+        let record = std::str::from_utf8(line).ok().and_then(|text| Some((text, Record::parse(text).ok()?)));
+        let (text, record) = match record {
+            Some((text, record)) if record.seq == next_seq => (text, record),
+            _ => {
+                damage = Some(format!(
+                    "line {} of the journal does not read as record {next_seq}",
+                    next_seq - first_seq + 1
+                ));
+                break;
+            }
+        };
         chain.push(text);
         next_seq += 1;
-        whole += n as u64;
+        whole += bytes.len() as u64;
         if let What::Frame(Frame::Closed { outcome, .. }) = record.what {
             closing = Some(Closing { outcome, head: chain.head(), next_seq });
         }
-        line = String::from_utf8(bytes).unwrap_or_default();
     }
     let torn = file.metadata()?.len().saturating_sub(whole);
+    if damage.is_some() {
+        let mut rest = File::create(dir.join("journal.damaged"))?;
+        let mut from = file;
+        from.seek(SeekFrom::Start(whole))?;
+        io::copy(&mut from, &mut rest)?;
+    }
     // Also gives back the room that its writer had reserved.
     file.set_len(whole)?;
-    Ok(Remains { closing, head: chain.head(), next_seq, torn })
+    Ok(Remains { closing, head: chain.head(), next_seq, torn, damage })
 }
 
 /// Reads a journal from a number on, while it grows.

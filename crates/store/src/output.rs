@@ -80,6 +80,26 @@ pub fn ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) 
     Ok((head, tail))
 }
 
+/// One chunk, read and checked against what its frame says.
+pub fn chunk(dir: &Path, stream: StreamName, offset: u64, len: u64, digest: Digest) -> Result<Vec<u8>, ReadError> {
+    let file = File::open(dir.join(stream.file()))?;
+    read_chunk(&file, stream, &ChunkAt { offset, len, digest }, Vec::new())
+}
+
+/// `bytes` is a buffer to use again.
+fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, mut bytes: Vec<u8>) -> Result<Vec<u8>, ReadError> {
+    let tampered = ReadError::Tampered { stream, offset: chunk.offset, end: chunk.offset + chunk.len };
+    if file.metadata()?.len() < chunk.offset + chunk.len {
+        return Err(tampered);
+    }
+    bytes.resize(chunk.len as usize, 0);
+    file.read_exact_at(&mut bytes, chunk.offset)?;
+    match chunk_digest(&bytes) == chunk.digest {
+        true => Ok(bytes),
+        false => Err(tampered),
+    }
+}
+
 /// Where the chunks of a task's streams lie, read from its journal as it grows.
 pub struct Map {
     journal: super::journal::Reader,
@@ -253,21 +273,12 @@ impl Cache {
         if let Some((_, bytes)) = self.chunks.iter().find(|(k, _)| *k == key) {
             return Ok(Arc::clone(bytes));
         }
-        let mut bytes = match self.chunks.len() < CACHED {
+        let spare = match self.chunks.len() < CACHED {
             true => Vec::new(),
             // The oldest buffer serves again unless a reader still holds it.
             false => Arc::try_unwrap(self.chunks.remove(0).1).unwrap_or_default(),
         };
-        bytes.resize(chunk.len as usize, 0);
-        let tampered = ReadError::Tampered { stream, offset: chunk.offset, end: chunk.offset + chunk.len };
-        match file.read_exact_at(&mut bytes, chunk.offset) {
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(tampered),
-            done => done?,
-        }
-        if chunk_digest(&bytes) != chunk.digest {
-            return Err(tampered);
-        }
-        let bytes = Arc::new(bytes);
+        let bytes = Arc::new(read_chunk(file, stream, chunk, spare)?);
         self.chunks.push((key, Arc::clone(&bytes)));
         Ok(bytes)
     }

@@ -55,11 +55,21 @@ impl Stream {
         }
         let mut lines = ledger.decisions(self.task, self.next_seq)?;
         let contiguous = lines.iter().zip(self.next_seq..).take_while(|((seq, _), due)| seq == due).count();
-        lines.truncate(contiguous);
-        if lines.is_empty() && self.journal.is_none() && self.open_journal(ledger)? {
-            return Ok(self.journal_lines(max)?.unwrap_or_default());
+        if contiguous == 0 {
+            if self.journal.is_none() {
+                self.open_journal(ledger)?;
+            }
+            // An epilogue beyond a gap is decided after its journal was written: what should lie between is there
+            // now, or it is gone. Then the numbering has a hole, and the end of the task is told all the same.
+            if let Some(lines) = self.journal_lines(max)? {
+                return Ok(lines);
+            }
+        } else {
+            lines.truncate(contiguous);
         }
-        self.next_seq += lines.len() as u64;
+        if let Some((last, _)) = lines.last() {
+            self.next_seq = last + 1;
+        }
         Ok(lines)
     }
 
@@ -98,22 +108,21 @@ impl Stream {
         Ok(Some(lines))
     }
 
-    fn open_journal(&mut self, ledger: &Reader) -> Result<bool, StreamError> {
-        let Some((first_seq, _)) = prologue(ledger, self.task)? else { return Ok(false) };
+    fn open_journal(&mut self, ledger: &Reader) -> Result<(), StreamError> {
+        let Some((first_seq, _)) = prologue(ledger, self.task)? else { return Ok(()) };
         if self.next_seq < first_seq {
-            return Ok(false);
+            return Ok(());
         }
         let mut journal = match journal::Reader::open(&self.dir, first_seq) {
             Ok(journal) => journal,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(e.into()),
         };
         journal.skip_to(self.next_seq)?;
-        if journal.next_seq() != self.next_seq {
-            return Ok(false);
+        if journal.next_seq() == self.next_seq {
+            self.journal = Some(journal);
         }
-        self.journal = Some(journal);
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -33,6 +33,17 @@ pub fn forget(home: &Home, task: TaskId) -> io::Result<()> {
     }
 }
 
+/// Deletes what a crash left half written.
+pub fn sweep(home: &Home) -> io::Result<()> {
+    for entry in std::fs::read_dir(home.waiting())? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().ends_with(b".new") {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Every task that has a raw request waiting.
 pub fn all(home: &Home) -> io::Result<Vec<TaskId>> {
     let mut tasks = Vec::new();

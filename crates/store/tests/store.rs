@@ -78,7 +78,10 @@ fn every_prefix_of_a_journal_is_a_journal() {
     let dir = tempfile::tempdir().unwrap();
     let closing = write_journal(dir.path(), 5);
     let whole = std::fs::read(dir.path().join(journal::FILE)).unwrap();
-    let recover = || journal::recover(dir.path(), task(1), digest("head"), 3).unwrap();
+    let recover = || {
+        let file = journal::take_over(dir.path()).unwrap().unwrap();
+        journal::recover(&file, dir.path(), task(1), digest("head"), 3).unwrap()
+    };
     assert_eq!(recover().closing, Some(closing));
     for cut in 0..whole.len() {
         std::fs::write(dir.path().join(journal::FILE), &whole[..cut]).unwrap();
@@ -101,10 +104,38 @@ fn a_journal_is_created_once_and_held_while_it_is_written() {
     let writer = Writer::create(dir.path(), task(1), digest("head"), 0).unwrap();
     assert!(Writer::create(dir.path(), task(1), digest("head"), 0).is_err());
     assert!(journal::take_name(dir.path()).is_err());
-    assert!(journal::is_written(dir.path()).unwrap());
+    assert!(journal::take_over(dir.path()).unwrap().is_none());
     drop(writer);
-    assert!(!journal::is_written(dir.path()).unwrap());
-    journal::wait_for_writer(dir.path()).unwrap();
+    assert!(journal::take_over(dir.path()).unwrap().is_some());
+}
+
+#[test]
+fn a_journal_that_does_not_read_is_cut_and_what_was_cut_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path(), 5);
+    let path = dir.path().join(journal::FILE);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::write(&path, format!("{}\n{}\nnot a record\n{}\n", lines[0], lines[1], lines[3])).unwrap();
+    let file = journal::take_over(dir.path()).unwrap().unwrap();
+    let remains = journal::recover(&file, dir.path(), task(1), digest("head"), 3).unwrap();
+    assert_eq!((remains.next_seq, remains.closing), (5, None));
+    assert_eq!(remains.damage.unwrap(), "line 3 of the journal does not read as record 5");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n{}\n", lines[0], lines[1]));
+    let kept = std::fs::read_to_string(dir.path().join("journal.damaged")).unwrap();
+    assert_eq!(kept, format!("not a record\n{}\n", lines[3]));
+}
+
+/// A task whose journal is gone still has its end.
+#[test]
+fn a_stream_without_its_journal_tells_how_the_task_ended() {
+    let (_dir, home, mut ledger) = house();
+    ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
+    ledger.commit(&entries(task(1), 9, vec![settled(3)])).unwrap();
+    let reader = ledger_reader(&home);
+    let state = Stream::state(&home, task(1), &reader).unwrap().unwrap();
+    assert_eq!(state.outcome, Some(Outcome::Exited { code: 3 }));
+    assert_eq!(state.next_seq, 10);
 }
 
 #[test]

@@ -4,16 +4,24 @@ use super::{
     Answer, Shared,
     problem::{Problem, Query, body},
 };
-use crate::{house::House, office::Call};
+use crate::{
+    desk::World,
+    facts::{self, Looked},
+    house::House,
+    office::{Answering, Call},
+};
 use axum::{
     Json,
     body::Bytes,
     extract::{Path, Query as AxumQuery, State},
 };
-use countersign_model::{Approval, ApprovalId, ApprovalState, By, Choice, Code, PrincipalId, Refusal, TaskId, Text};
+use countersign_model::{
+    Approval, ApprovalId, ApprovalState, By, Choice, Code, PrincipalId, Refusal, Request, TaskId, Text,
+};
+use countersign_store::waiting;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::oneshot;
 
 const PAGE: u32 = 100;
@@ -54,14 +62,35 @@ pub(crate) async fn answer(State(house): Shared, Path(id): Path<String>, bytes: 
     let (approval, task) = find(&house, &id)?;
     let words = words.map(|w| countersign_redact::text_by_shape(&w));
     let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    let (world, looked) = match choice {
+        Choice::Once => {
+            let house = Arc::clone(&house);
+            let look = tokio::task::spawn_blocking(move || look_again(&house, task)).await;
+            look.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??
+        }
+        Choice::Deny => (World::Same, None),
+    };
     let (reply, given) = oneshot::channel();
     let gone = || Refusal::new(Code::Draining, "the house is going down");
-    house.calls.send(Call::Answer { task, approval, choice, words, by, reply }).map_err(|_| gone())?;
+    let answering = Box::new(Answering { task, approval, choice, words, by, world, looked });
+    house.calls.send(Call::Answer { answering, reply }).map_err(|_| gone())?;
     match given.await.map_err(|_| gone())? {
         Ok(()) => Ok(Json(read(&house, task)?)),
         Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(&house, task, refusal)),
         Err(refusal) => Err(Problem::from(refusal).of_task(task)),
     }
+}
+
+/// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
+fn look_again(house: &House, task: TaskId) -> Answer<(World, Option<(Looked, Request)>)> {
+    let kept = match waiting::read(&house.home, task) {
+        Ok(kept) => kept,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((World::Same, None)),
+        Err(e) => return Err(Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}")).into()),
+    };
+    let now = facts::look(&kept.request, &house.key, &house.base_env).ok();
+    let world = World::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
+    Ok((world, now.map(|l| (l, kept.request))))
 }
 
 /// A second answer is told of the first.

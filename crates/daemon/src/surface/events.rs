@@ -5,7 +5,7 @@
 //! share what is rendered there, so that two hundred cost little more than one.
 
 use super::{
-    Answer, Shared, find_task,
+    Answer, Projections, Shared, find_task,
     problem::{Problem, Query},
 };
 use crate::{house::House, keeper::SETTLED};
@@ -20,7 +20,10 @@ use countersign_model::{
     Code, Decision, Frame, INLINE_WHOLE, Record, Refusal, Rendered, TaskId, TaskState, What,
     view::{self, View},
 };
-use countersign_store::{output, stream::Stream};
+use countersign_store::{
+    output::{self, ReadError},
+    stream::Stream,
+};
 use std::{
     collections::{BTreeMap, VecDeque},
     convert::Infallible,
@@ -62,6 +65,7 @@ pub(crate) async fn of_task(
         })?),
     };
     let task = find_task(&house, &id)?;
+    Projections::warm(&house, task).await?;
     let from = last.or(after).map_or(0, |seq| seq.saturating_add(1));
     let (send, receive) = mpsc::channel(1);
     let stream = Stream::from(&house.home, task, from);
@@ -180,7 +184,9 @@ impl Reader {
         let shared = self.view == View::Native;
         if shared && let Some(piece) = self.house.pieces.get(at) {
             self.next_seq = piece.next_seq;
-            self.read.clear();
+            while self.read.front().is_some_and(|(seq, _)| *seq < piece.next_seq) {
+                self.read.pop_front();
+            }
             return Ok(piece);
         }
         let piece = self.render()?;
@@ -210,7 +216,7 @@ impl Reader {
                 true => Record::parse(&line).ok(),
                 false => None,
             };
-            let rendered = record.as_ref().map(|r| self.rendered(r)).transpose()?.flatten();
+            let rendered = record.as_ref().and_then(|r| self.rendered(r));
             match self.view {
                 View::Native => {
                     let line = rendered.map_or_else(|| line.clone(), |r| r.beside(&line));
@@ -224,33 +230,36 @@ impl Reader {
             }
             ended |= matches!(record, Some(Record { what: What::Decision(Decision::Settled { .. }), .. }));
         }
+        if out.is_empty() && !ended {
+            // A cursor behind the last record: there is nothing to wait for.
+            let state = self.house.projections.state(&self.house, self.task)?;
+            ended = state.settled() && next_seq >= state.next_seq;
+        }
         if ended {
             out.push_str("event: end\ndata: {}\n\n");
         }
         Ok(Piece { bytes: out.into(), next_seq, ended })
     }
 
-    fn rendered(&self, record: &Record) -> Answer<Option<Rendered>> {
-        let What::Frame(Frame::Output { stream, offset, len, .. }) = &record.what else { return Ok(None) };
+    /// The readable part of an output frame. Bytes that are gone or were changed do not end the stream: the frame is
+    /// shown with the reason in their place.
+    fn rendered(&self, record: &Record) -> Option<Rendered> {
+        let What::Frame(Frame::Output { stream, offset, len, digest }) = &record.what else { return None };
         let encode = |b: &[u8]| STANDARD.encode(b);
-        let state = self.house.projections.state(&self.house, self.task)?;
+        let dir = self.house.home.task_dir(self.task);
         let long = *len > INLINE_WHOLE as u64;
-        if long && !state.settled() {
+        let read = if long && self.house.keeper.rings(self.task).is_some() {
             // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.
-            let dir = self.house.home.task_dir(self.task);
-            let ends = output::ends(&dir, *stream, *offset, *len, Rendered::END);
-            let (head, tail) =
-                ends.map_err(|e| Refusal::new(Code::Internal, format!("the output cannot be read: {e}")))?;
-            return Ok(Some(Rendered::ends(&head, &tail, *len, encode)));
-        }
-        let Some(reading) = self.house.maps.of(&self.house, &state)? else { return Ok(None) };
-        let mut reading = reading.lock().expect("nothing panics while it holds this lock");
-        reading.refresh()?;
-        let bytes = reading.bytes(*stream, *offset, *len)?;
-        Ok(Some(match long {
-            true => Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], *len, encode),
-            false => Rendered::whole(&bytes, encode),
-        }))
+            output::ends(&dir, *stream, *offset, *len, Rendered::END)
+                .map(|(head, tail)| Rendered::ends(&head, &tail, *len, encode))
+                .map_err(ReadError::from)
+        } else {
+            output::chunk(&dir, *stream, *offset, *len, *digest).map(|bytes| match long {
+                true => Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], *len, encode),
+                false => Rendered::whole(&bytes, encode),
+            })
+        };
+        Some(read.unwrap_or_else(|e| Rendered::unreadable(e.to_string())))
     }
 
     fn tool_task(

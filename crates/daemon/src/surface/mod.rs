@@ -132,6 +132,17 @@ impl Projections {
         self.recent.lock().expect("nothing panics while it holds this lock").iter().any(|(t, _)| *t == task)
     }
 
+    /// Folds a task whose beginning lies far back on a thread where that may take its time. What is folded already is
+    /// brought up to now in a moment.
+    pub(crate) async fn warm(house: &Arc<House>, task: TaskId) -> Answer<()> {
+        if house.projections.knows(task) {
+            return Ok(());
+        }
+        let house = Arc::clone(house);
+        let folded = tokio::task::spawn_blocking(move || house.projections.state(&house, task).map(drop)).await;
+        folded.map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
+    }
+
     /// The state of a task as its stream tells it now.
     pub(crate) fn state(&self, house: &House, task: TaskId) -> Answer<TaskState> {
         let folding = self.current(house, task)?;
@@ -168,8 +179,11 @@ impl Projections {
 
     fn folding(&self, house: &House, task: TaskId) -> Arc<Mutex<Folding>> {
         let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
-        if let Some((_, folding)) = recent.iter().find(|(t, _)| *t == task) {
-            return Arc::clone(folding);
+        if let Some(at) = recent.iter().position(|(t, _)| *t == task) {
+            let folding = Arc::clone(&recent[at].1);
+            let entry = recent.remove(at);
+            recent.extend(entry);
+            return folding;
         }
         let stream = Stream::from(&house.home, task, 0);
         let folding = Arc::new(Mutex::new(Folding { stream, state: None, rings: None, json: None }));

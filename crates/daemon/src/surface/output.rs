@@ -1,13 +1,13 @@
 //! `/tasks/{id}/output`: bytes by range and by line, from either end, while they come and after; every chunk checked.
 
 use super::{
-    Answer, Shared, find_task,
+    Answer, Projections, Shared, find_task,
     problem::{Problem, Query},
 };
 use crate::house::House;
 use axum::{
     Json,
-    body::Body,
+    body::{Body, Bytes},
     extract::{Path, Query as AxumQuery, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
@@ -19,8 +19,11 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
+    pin::Pin,
     sync::{Arc, Mutex},
+    task::{Context, Poll},
 };
+use tokio::sync::mpsc;
 
 /// One answer holds at most this much, whatever the query says.
 const MOST: u64 = 4 * 1024 * 1024;
@@ -43,8 +46,11 @@ impl Maps {
     pub(crate) fn of(&self, house: &House, state: &TaskState) -> Answer<Option<Arc<Mutex<Reading>>>> {
         let Some(first_seq) = state.first_seq else { return Ok(None) };
         let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
-        if let Some((_, reading)) = recent.iter().find(|(t, _)| *t == state.task_id) {
-            return Ok(Some(Arc::clone(reading)));
+        if let Some(at) = recent.iter().position(|(t, _)| *t == state.task_id) {
+            let reading = Arc::clone(&recent[at].1);
+            let entry = recent.remove(at);
+            recent.extend(entry);
+            return Ok(Some(reading));
         }
         let dir = house.home.task_dir(state.task_id);
         let map = match Map::open(&dir, first_seq) {
@@ -58,6 +64,15 @@ impl Maps {
             recent.pop_front();
         }
         Ok(Some(reading))
+    }
+}
+
+impl Maps {
+    /// Whether the task's output can be read without waiting for somebody else who reads much of it, and without
+    /// going through its journal first.
+    fn is_free(&self, task: TaskId) -> bool {
+        let recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        recent.iter().any(|(t, reading)| *t == task && reading.try_lock().is_ok())
     }
 }
 
@@ -90,6 +105,7 @@ pub(crate) async fn read(
 ) -> Answer<Response> {
     let mut query = Query::new(query);
     let task = find_task(&house, &id)?;
+    Projections::warm(&house, task).await?;
     let stream = match query.text("stream").as_deref() {
         None | Some("stdout") => StreamName::Stdout,
         Some("stderr") => StreamName::Stderr,
@@ -112,8 +128,11 @@ pub(crate) async fn read(
     let raw = headers.get(header::ACCEPT).is_some_and(|a| a.as_bytes().starts_with(b"application/octet-stream"));
     let range = headers.get(header::RANGE).filter(|_| raw).and_then(|r| r.to_str().ok()).map(str::to_owned);
     let wanted = Wanted { stream, offset, max, line, lines, tail, range };
+    if raw && wanted.is_everything() {
+        return everything(house, task, stream).await;
+    }
     // A chunk or two is quicker read than handed to another thread; more may take a while, and others go on.
-    if wanted.is_small() {
+    if wanted.is_small() && house.maps.is_free(task) {
         return answer(&house, task, &wanted, raw);
     }
     tokio::task::spawn_blocking(move || answer(&house, task, &wanted, raw))
@@ -131,7 +150,52 @@ struct Wanted {
     range: Option<String>,
 }
 
+/// The whole stream as it is now, piece by piece: whoever names no range gets all of it.
+async fn everything(house: Arc<House>, task: TaskId, stream: StreamName) -> Answer<Response> {
+    let state = house.projections.state(&house, task)?;
+    let total = state.streams.get(&stream).map_or(0, |s| s.bytes);
+    let (send, receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
+    tokio::task::spawn_blocking(move || {
+        let mut offset = 0;
+        while offset < total {
+            let read = || -> Answer<Vec<u8>> {
+                let Some(reading) = house.maps.of(&house, &state)? else { return Ok(Vec::new()) };
+                let mut reading = reading.lock().expect("nothing panics while it holds this lock");
+                reading.refresh()?;
+                reading.bytes(stream, offset, MOST.min(total - offset))
+            };
+            // Bytes that do not match their digest end the answer short of its length: that is an error to any client.
+            let bytes = read().map_err(|problem| std::io::Error::other(format!("{problem:?}")));
+            let (failed, n) = (bytes.is_err(), bytes.as_ref().map_or(0, Vec::len));
+            if send.blocking_send(bytes.map(Bytes::from)).is_err() || failed || n == 0 {
+                return;
+            }
+            offset += n as u64;
+        }
+    });
+    let mut response = Body::from_stream(Pieces(receive)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(total));
+    Ok(response)
+}
+
+struct Pieces(mpsc::Receiver<Result<Bytes, std::io::Error>>);
+
+impl futures_core::Stream for Pieces {
+    type Item = Result<Bytes, std::io::Error>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx)
+    }
+}
+
 impl Wanted {
+    fn is_everything(&self) -> bool {
+        let by_line = self.line.is_some() || self.lines.is_some() || self.tail.is_some();
+        !by_line && self.range.is_none() && self.offset.is_none() && self.max.is_none()
+    }
+
     fn is_small(&self) -> bool {
         let by_line = self.line.is_some() || self.lines.is_some() || self.tail.is_some();
         !by_line && self.range.is_none() && self.max.is_none_or(|max| max <= USUAL)

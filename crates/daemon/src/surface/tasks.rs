@@ -1,7 +1,7 @@
 //! `/tasks`: asking, listing, looking, stopping.
 
 use super::{
-    Answer, Shared, find_task,
+    Answer, Projections, Shared, find_task,
     problem::{Problem, Query, body},
 };
 use crate::{
@@ -18,10 +18,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Audience, Code, CredentialKind, Decision, HouseState, Idempotency, PrincipalId, Refusal, Request, SignalName,
-    Status, StreamName, TaskId, TaskState, Text,
+    Audience, Code, CredentialKind, Decision, HouseState, Idempotency, Outcome, PrincipalId, Refusal, Request,
+    SignalName, Status, StreamName, TaskId, TaskState, Text,
 };
-use countersign_redact::{Known, Mask, text};
+use countersign_redact::{Known, Mask, text, text_bounded};
 use countersign_store::ledger::Filter;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ const PAGE: u32 = 50;
 const LARGEST_PAGE: u32 = 500;
 /// How long an answer may be waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// Display text, titles and rationales are bounded; the whole command is in the plan's digest.
+/// Titles, rationales and reasons are bounded; commands are not.
 const LONGEST_TEXT: usize = 4096;
 
 pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, bytes: Bytes) -> Answer<Response> {
@@ -64,6 +64,9 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, bytes: Bytes) 
         (None, Some(state)) => *state,
         (None, None) => house.projections.state(&house, asked.task)?,
     };
+    if let (true, Some(Outcome::Denied { reason })) = (replayed, &finished.outcome) {
+        return Err(denied_before(reason).of_task(asked.task));
+    }
     let mut answer = json!(finished);
     if wait.is_some() && finished.settled() {
         answer["output"] = bounded_output(&house, &finished)?;
@@ -78,6 +81,13 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, bytes: Bytes) 
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }
     Ok(response)
+}
+
+/// The answer to a request that was denied when it first came.
+fn denied_before(reason: &Text) -> Problem {
+    let code = Code::ALL.iter().copied().find(|c| c.as_str() == reason.as_str()).unwrap_or(Code::Forbidden);
+    Refusal::new(code, format!("denied before, under the same Idempotency-Key: {}", reason.as_str().replace('_', " ")))
+        .into()
 }
 
 fn idempotency(house: &House, headers: &HeaderMap, bytes: &[u8]) -> Answer<Option<Idempotency>> {
@@ -109,10 +119,12 @@ fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency
     let assessment = countersign_policy::judge(&plan, &looked.facts, context);
     let known = Known::of_env(looked.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     let mask = Mask::new(house.key.digest("mask", &[b"plan"]), known);
-    let clean = |raw: &str| text(&mask, bounded(raw));
+    let clean = |raw: &str| text_bounded(&mask, raw, LONGEST_TEXT);
+    // Whole, however long: what a person approves is all there is.
+    let whole = |raw: &str| text(&mask, raw);
     let display = match (&request.args.command, &request.args.argv) {
-        (Some(text), _) => clean(text),
-        (None, argv) => clean(&argv.iter().flatten().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
+        (Some(text), _) => whole(text),
+        (None, argv) => whole(&argv.iter().flatten().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
     };
     let planned = Decision::Planned {
         plan_digest: looked.plan_digest,
@@ -144,10 +156,6 @@ fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency
     })
 }
 
-fn bounded(raw: &str) -> &str {
-    &raw[..raw.floor_char_boundary(LONGEST_TEXT.min(raw.len()))]
-}
-
 /// A word as a shell would need it.
 fn quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&b);
@@ -173,10 +181,11 @@ async fn wait_for(house: &Arc<House>, task: TaskId, wait: Duration) -> Answer<Ta
         }
     };
     match tokio::time::timeout(wait, ended).await {
-        Ok(state) => {
+        Ok(Ok(state)) => {
             house.keeper.unlist(task);
-            state
+            Ok(state)
         }
+        Ok(Err(problem)) => Err(problem),
         Err(_) => house.projections.state(house, task),
     }
 }
@@ -234,6 +243,7 @@ pub(crate) async fn show(
     let wait = query.parse::<u64>("wait_ms", "a time in milliseconds")?;
     query.nothing_else()?;
     let task = find_task(&house, &id)?;
+    Projections::warm(&house, task).await?;
     if let Some(ms) = wait {
         wait_for(&house, task, Duration::from_millis(ms).min(LONGEST_WAIT)).await?;
     }
@@ -260,8 +270,9 @@ fn applied(seq: Option<u64>) -> Response {
 
 pub(crate) async fn cancel(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Response> {
     let Cancel { reason } = if bytes.is_empty() { Cancel { reason: None } } else { body(&bytes)? };
-    let reason = reason.map(|r| countersign_redact::text_by_shape(bounded(&r)));
+    let reason = reason.map(|r| text_bounded(&Mask::of_shapes(), &r, LONGEST_TEXT));
     let task = find_task(&house, &id)?;
+    Projections::warm(&house, task).await?;
     let state = running(&house, task)?;
     let by = Text::of("owner");
     if state.status == Status::Queued {
@@ -279,6 +290,7 @@ pub(crate) async fn cancel(State(house): Shared, Path(id): Path<String>, bytes: 
 pub(crate) async fn signal(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Response> {
     let Signal { signal } = body(&bytes)?;
     let task = find_task(&house, &id)?;
+    Projections::warm(&house, task).await?;
     if running(&house, task)?.status == Status::Queued {
         return Err(Refusal::new(Code::TaskOver, "the task has not started").hint("`csn cancel` withdraws it").into());
     }
