@@ -166,6 +166,51 @@ fn f153_twenty_printing_tasks_survive_the_daemon() {
     }
 }
 
+#[test]
+fn a_damaged_journal_settles_as_lost_and_says_so() {
+    let house = House::up(CSN);
+    let task = house.ask("echo out; sleep 1000");
+    house.says(task, "out");
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    house.kill_daemon();
+    kill(shim);
+    let journal = house.task_dir(task).join("journal");
+    let mut text = std::fs::read_to_string(&journal).unwrap();
+    text.push_str("garbage\nmore garbage\n");
+    std::fs::write(&journal, text).unwrap();
+    house.start();
+    assert!(matches!(house.outcome(task), Outcome::Lost { .. }));
+    let known = house.records(task).into_iter().find_map(|r| match r.what {
+        countersign_model::What::Decision(countersign_model::Decision::Lost { known }) => Some(known),
+        _ => None,
+    });
+    assert!(known.unwrap().as_str().contains("journal.damaged"));
+    assert_eq!(house.stdout(task), "out\n");
+}
+
+#[test]
+fn a_stopped_shim_does_not_stop_the_house_and_is_found_when_it_goes_on() {
+    let house = House::up(CSN);
+    let task = house.ask("echo out; sleep 1000");
+    house.says(task, "out");
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let send = |signal| {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(shim).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    send(rustix::process::Signal::STOP);
+    house.kill_daemon();
+    house.start();
+    let other = house.ask("true");
+    assert_eq!(house.outcome(other), Outcome::Exited { code: 0 });
+    send(rustix::process::Signal::CONT);
+    // It is tried every second; cancelling works as soon as it has been found.
+    while house.client().cancel(task, None).is_err() {
+        std::thread::yield_now();
+    }
+    assert!(matches!(house.outcome(task), Outcome::Cancelled { .. }));
+}
+
 /// Kills the daemon, then a shim, at moments that nobody chose.
 fn random_crashes(rounds: u32) {
     let seed = u64::from(std::process::id());

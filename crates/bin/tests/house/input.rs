@@ -119,6 +119,9 @@ fn an_idempotency_key_asks_once() {
         matches!(ask("k1", "echo y"), Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::IdempotencyConflict)
     );
     assert_ne!(id(ask("k2", "echo x >> once").unwrap()), first);
+    let denied =
+        |result| matches!(result, Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::SelfDestructive);
+    assert!(denied(ask("k3", "csn down")) && denied(ask("k3", "csn down")), "a denial is repeated too");
     house.kill_daemon();
     house.start();
     assert_eq!(id(ask("k1", "echo x >> once").unwrap()), first);

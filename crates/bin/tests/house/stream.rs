@@ -143,6 +143,63 @@ fn f156_binary_output_is_base64_and_characters_are_whole() {
 }
 
 #[test]
+fn many_readers_of_a_fast_task_each_see_every_frame_once() {
+    let house = House::up(CSN);
+    let task = house.ask("for i in 1 2 3 4 5 6; do seq 1 400000; sleep 0.03; echo pause; sleep 0.03; done");
+    let seen: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let read = || {
+            let (mut events, mut seqs) = (house.client().events(task, None), Vec::new());
+            while let Some(event) = events.next_event().unwrap() {
+                seqs.push(event.seq);
+            }
+            seqs
+        };
+        let readers: Vec<_> = (0..16).map(|_| scope.spawn(read)).collect();
+        readers.into_iter().map(|r| r.join().unwrap()).collect()
+    });
+    assert!(seen[0].len() > 60, "{} frames", seen[0].len());
+    for seqs in &seen {
+        assert_eq!(*seqs, (0..seen[0].len() as u64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_cursor_behind_the_last_record_is_told_that_there_is_no_more() {
+    let house = House::up(CSN);
+    let task = house.ask("true");
+    let last = house.settled(task).next_seq - 1;
+    for after in [last, last + 1000] {
+        assert!(house.client().events(task, Some(after)).next_event().unwrap().is_none());
+    }
+}
+
+#[test]
+fn raw_output_without_a_range_is_all_of_it() {
+    let house = House::up(CSN);
+    let task = house.ask("seq 1 200000");
+    house.settled(task);
+    let path = format!("/tasks/{task}/output");
+    let raw = house.client().call("GET", &path, &[("accept", "application/octet-stream")], None).unwrap();
+    assert_eq!(raw, (1..=200_000).map(|n| format!("{n}\n")).collect::<String>().into_bytes());
+}
+
+#[test]
+fn output_that_is_gone_does_not_end_the_stream() {
+    let house = House::up(CSN);
+    let task = house.ask("echo one; echo two >&2");
+    house.settled(task);
+    std::fs::remove_file(house.task_dir(task).join("stdout.log")).unwrap();
+    let mut events = house.client().events(task, None);
+    let mut lines = Vec::new();
+    while let Some(event) = events.next_event().unwrap() {
+        lines.push(event.line);
+    }
+    let output: Vec<_> = lines.iter().filter(|l| l.contains("stream.output")).collect();
+    assert!(output.iter().any(|l| l.contains("unreadable")) && output.iter().any(|l| l.contains("two")), "{output:?}");
+    assert!(lines.last().unwrap().contains("task.settled"));
+}
+
+#[test]
 #[ignore = "slow: cargo xtask soak"]
 fn a_gigabyte_is_whole_and_memory_stays_flat() {
     let house = House::up(CSN);

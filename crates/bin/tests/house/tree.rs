@@ -137,6 +137,29 @@ pub(crate) fn kill(pid: u32) {
 }
 
 #[test]
+fn a_leftover_that_never_stops_writing_does_not_keep_its_task() {
+    let house = House::up(CSN);
+    let mark = mark();
+    let task = house.ask_with(&format!("yes {mark} & exit 0"), json!({"limits": {"drain_ms": 100}})).task_id;
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
+    assert_eq!(processes_with(&mark), Vec::<u32>::new());
+}
+
+#[test]
+fn a_process_may_call_itself_anything_and_is_found() {
+    let house = House::up(CSN);
+    let mark = mark();
+    let text = format!(
+        "bash -c 'printf \"\\xff\\xfe\" > /proc/$$/comm; trap \"\" TERM; echo named; while :; do read -t 9 <> <(:); done' {mark} & wait"
+    );
+    let task = house.ask_with(&text, json!({"limits": {"grace_ms": 50}})).task_id;
+    house.says(task, "named");
+    house.client().cancel(task, None).unwrap();
+    assert!(matches!(house.outcome(task), Outcome::Cancelled { .. }));
+    assert_eq!(processes_with(&mark), Vec::<u32>::new());
+}
+
+#[test]
 fn stopping_the_house_keeps_tasks_or_stops_them() {
     let house = House::up(CSN);
     let mark = mark();

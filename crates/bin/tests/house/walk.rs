@@ -137,6 +137,23 @@ fn secrets_are_taken_out_before_anything_is_stored() {
     assert_eq!(redacted, 3);
 }
 
+#[test]
+fn a_long_command_is_on_record_whole_and_no_cut_leaves_half_a_secret() {
+    let house = House::up(CSN);
+    let token = format!("ghp_{}", "Qx7v".repeat(9));
+    for at in [4070, 4080, 4095] {
+        let text = format!("true {} {token} ; echo the end", "a".repeat(at));
+        let title = format!("{}{token}", "b ".repeat(at / 2));
+        let task = house.ask_with(&text, json!({"title": title})).task_id;
+        let state = house.settled(task);
+        assert!(state.display.as_str().ends_with("; echo the end"), "what is approved is all there is");
+        for shown in [state.display.as_str(), state.title.as_ref().unwrap().as_str()] {
+            assert!(!shown.contains("Qx7v"), "{}", &shown[4000..]);
+        }
+        assert!(state.title.unwrap().as_str().len() < 4200);
+    }
+}
+
 fn base64(text: &str) -> Vec<u8> {
     // As the encoder of coreutils would print it.
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
