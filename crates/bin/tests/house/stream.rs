@@ -158,8 +158,17 @@ fn many_readers_of_a_fast_task_each_see_every_frame_once() {
         readers.into_iter().map(|r| r.join().unwrap()).collect()
     });
     assert!(seen[0].len() > 60, "{} frames", seen[0].len());
+    let all = seen[0].len() as u64;
     for seqs in &seen {
-        assert_eq!(*seqs, (0..seen[0].len() as u64).collect::<Vec<_>>());
+        assert_eq!(*seqs, (0..all).collect::<Vec<_>>());
+    }
+    // Readers that begin elsewhere meet pieces that others have rendered, in the middle of their own lines.
+    for after in (0..40).rev() {
+        let (mut events, mut seqs) = (house.client().events(task, Some(after)), Vec::new());
+        while let Some(event) = events.next_event().unwrap() {
+            seqs.push(event.seq);
+        }
+        assert_eq!(seqs, (after + 1..all).collect::<Vec<_>>(), "after {after}");
     }
 }
 
