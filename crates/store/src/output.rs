@@ -83,19 +83,20 @@ pub fn ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) 
 /// One chunk, read and checked against what its frame says.
 pub fn chunk(dir: &Path, stream: StreamName, offset: u64, len: u64, digest: Digest) -> Result<Vec<u8>, ReadError> {
     let file = File::open(dir.join(stream.file()))?;
-    read_chunk(&file, stream, &ChunkAt { offset, len, digest }, Vec::new())
+    let mut bytes = vec![0; len as usize];
+    read_chunk(&file, stream, &ChunkAt { offset, len, digest }, &mut bytes)?;
+    Ok(bytes)
 }
 
-/// `bytes` is a buffer to use again.
-fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, mut bytes: Vec<u8>) -> Result<Vec<u8>, ReadError> {
+/// Fills `bytes`, which is as long as the chunk.
+fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, bytes: &mut [u8]) -> Result<(), ReadError> {
     let tampered = ReadError::Tampered { stream, offset: chunk.offset, end: chunk.offset + chunk.len };
-    if file.metadata()?.len() < chunk.offset + chunk.len {
-        return Err(tampered);
+    match file.read_exact_at(bytes, chunk.offset) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(tampered),
+        done => done?,
     }
-    bytes.resize(chunk.len as usize, 0);
-    file.read_exact_at(&mut bytes, chunk.offset)?;
-    match chunk_digest(&bytes) == chunk.digest {
-        true => Ok(bytes),
+    match chunk_digest(bytes) == chunk.digest {
+        true => Ok(()),
         false => Err(tampered),
     }
 }
@@ -176,6 +177,13 @@ impl Map {
         let chunks = self.chunks.get(&stream).map(Vec::as_slice).unwrap_or_default();
         let first = chunks.partition_point(|c| c.offset + c.len <= offset);
         for chunk in chunks[first..].iter().take_while(|c| c.offset < end) {
+            if offset <= chunk.offset && chunk.offset + chunk.len <= end {
+                // All of it is wanted: straight to where it goes.
+                let at = out.len();
+                out.resize(at + chunk.len as usize, 0);
+                read_chunk(&file, stream, chunk, &mut out[at..])?;
+                continue;
+            }
             let bytes = cache.verified(&file, stream, chunk)?;
             let from = offset.saturating_sub(chunk.offset).min(chunk.len) as usize;
             let to = (end - chunk.offset).min(chunk.len) as usize;
@@ -273,12 +281,14 @@ impl Cache {
         if let Some((_, bytes)) = self.chunks.iter().find(|(k, _)| *k == key) {
             return Ok(Arc::clone(bytes));
         }
-        let spare = match self.chunks.len() < CACHED {
+        let mut bytes = match self.chunks.len() < CACHED {
             true => Vec::new(),
             // The oldest buffer serves again unless a reader still holds it.
             false => Arc::try_unwrap(self.chunks.remove(0).1).unwrap_or_default(),
         };
-        let bytes = Arc::new(read_chunk(file, stream, chunk, spare)?);
+        bytes.resize(chunk.len as usize, 0);
+        read_chunk(file, stream, chunk, &mut bytes)?;
+        let bytes = Arc::new(bytes);
         self.chunks.push((key, Arc::clone(&bytes)));
         Ok(bytes)
     }

@@ -54,6 +54,28 @@ fn f168_a_full_disk_ends_the_task_and_says_so() {
 }
 
 #[test]
+fn a_home_that_cannot_be_written_is_explained() {
+    let dir = std::env::temp_dir().join(format!("csn-readonly-{}", std::process::id()));
+    let Some(_small) = Small::mount(&dir, "6m") else {
+        assert_ne!(rustix::process::geteuid().as_raw(), 0, "root can mount");
+        eprintln!("skipped: mounting a small file system needs root");
+        return;
+    };
+    let house = House::new(CSN).with_home(dir.join("home"));
+    house.start();
+    let before = house.ask("echo before");
+    house.settled(before);
+    house.kill_daemon();
+    let remount = |how: &str| command("mount").args(["-o", &format!("remount,{how}")]).arg(&dir).status().unwrap();
+    assert!(remount("ro").success());
+    let error = house.try_start().unwrap_err();
+    assert!(error.contains("Read-only") && error.contains("COUNTERSIGN_HOME"), "{error}");
+    assert!(remount("rw").success());
+    house.start();
+    assert_eq!(house.stdout(before), "before\n");
+}
+
+#[test]
 fn a_disk_without_room_for_the_ledger_refuses_and_loses_nothing() {
     let dir = std::env::temp_dir().join(format!("csn-full-{}", std::process::id()));
     let Some(_small) = Small::mount(&dir, "3m") else {

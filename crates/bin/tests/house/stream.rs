@@ -42,6 +42,40 @@ fn f157_a_reader_that_drops_resumes_with_every_frame_once() {
 }
 
 #[test]
+fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
+    let house = House::up(CSN);
+    let task = house.ask("for i in 1 2 3 4; do seq 1 500000; sleep 0.03; done");
+    let mut slow = house.client().events(task, None);
+    assert_eq!(slow.next_event().unwrap().unwrap().seq, 0);
+    // Everything happens while the slow one does not read: more than its socket holds.
+    let all = house.settled(task).next_seq;
+    let mut seqs = vec![0];
+    while let Some(event) = slow.next_event().unwrap() {
+        seqs.push(event.seq);
+    }
+    assert_eq!(seqs, (0..all).collect::<Vec<_>>());
+}
+
+#[test]
+fn f169_interrupted_calls_are_taken_up_again() {
+    let house = House::up(CSN);
+    let task = house.ask("for i in $(seq 1 40); do seq 1 20000; sleep 0.005; done");
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = rustix::process::Pid::from_raw(i32::try_from(shim).unwrap()).unwrap();
+    let mut stopped = 0;
+    while !house.client().task(&task.to_string()).unwrap().settled() {
+        // Stopping and going on interrupts whatever call the shim is in.
+        for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
+            stopped += u32::from(rustix::process::kill_process(shim, signal).is_ok());
+        }
+    }
+    assert!(stopped > 10);
+    let one: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
+    assert_eq!(house.stdout(task), one.repeat(40));
+}
+
+#[test]
 fn f158_two_readers_have_their_own_cursors() {
     let house = House::up(CSN);
     let task = house.ask("echo one; until [ -e go ]; do sleep 0.02; done; echo two");
