@@ -30,7 +30,7 @@ pub(crate) fn approvals(doors: &Doors<'_>, command: Option<ApprovalsCommand>) ->
             match json {
                 true => writeln!(out, "{}", serde_json::to_string(&approval)?)?,
                 false => {
-                    write!(out, "{}", prompt::card(&approval))?;
+                    write!(out, "{}", prompt::card(&approval, usize::MAX))?;
                     writeln!(out, "{}", state(&approval))?;
                 }
             }

@@ -3,6 +3,7 @@
 use crate::{Doors, say};
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
+use countersign_model::is_base_variable;
 use countersign_store::Home;
 use std::{process::ExitCode, thread, time::Duration};
 
@@ -12,10 +13,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Variables of ours that a daemon needs; everything else that it gets is the base.
 fn base_env() -> Vec<(String, String)> {
-    let wanted = |name: &str| {
-        let base = ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "PATH"];
-        base.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_") || name.starts_with("COUNTERSIGN_")
-    };
+    let wanted = |name: &str| (is_base_variable(name) && name != "TERM") || name.starts_with("COUNTERSIGN_");
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     vars.filter(|(name, _)| wanted(name)).collect()
 }

@@ -14,8 +14,9 @@ use std::{
     thread::JoinHandle,
 };
 
-/// The question in words. Nothing of the asker stands between the command and the choices.
-pub(crate) fn card(approval: &Approval) -> String {
+/// The question in words, with at most `most` characters of the command. Nothing of the asker stands between the
+/// command and the choices.
+pub(crate) fn card(approval: &Approval, most: usize) -> String {
     let mut out = String::new();
     let risks: Vec<String> =
         approval.risks.iter().filter_map(|r| Some(serde_json::to_value(r).ok()?.as_str()?.replace('_', " "))).collect();
@@ -26,7 +27,7 @@ pub(crate) fn card(approval: &Approval) -> String {
         let _ = writeln!(out, "  why, in the asker's words: \"{}\"", Shown::bounded(why.as_str(), 500));
     }
     let _ = writeln!(out, "  risks: {}", if risks.is_empty() { "none".to_owned() } else { risks.join(", ") });
-    let command = Shown::new(approval.display.as_str());
+    let command = Shown::bounded(approval.display.as_str(), most);
     let _ = writeln!(out, "Approve `{command}` in {}?", Shown::bounded(approval.cwd.as_str(), 300));
     out
 }
@@ -37,6 +38,9 @@ pub(crate) fn resolution(choice: Choice) -> &'static str {
         Choice::Deny => "Denied",
     }
 }
+
+/// As much of a command as is asked about on a screen; the choices must stay in sight.
+const SCREEN: usize = 1000;
 
 /// A question on the terminal, answered there or taken away when it was answered elsewhere.
 pub(crate) struct Asking {
@@ -51,7 +55,11 @@ impl Asking {
         if tcgetpgrp(&tty).ok()? != rustix::process::getpgrp() {
             return None;
         }
-        let card = card(&client.approval(approval).ok()?);
+        let asked = client.approval(approval).ok()?;
+        let mut card = card(&asked, SCREEN);
+        if asked.display.as_str().chars().count() > SCREEN {
+            let _ = writeln!(card, "  the whole command: csn approvals show {approval}");
+        }
         let (gone, taken_away) = rustix::pipe::pipe().ok()?;
         // What was typed before the question is not an answer to it.
         tcflush(&tty, QueueSelector::IFlush).ok()?;

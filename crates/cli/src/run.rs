@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
     Command, Decision, Frame, Leftovers, Limits, Mode, OnSessionEnd, Outcome, Profile, Record, Request, Status, TaskId,
-    TaskState, Text, Tool, What,
+    TaskState, Text, Tool, What, is_base_variable,
 };
 use signal_hook::consts::SIGINT;
 use std::{
@@ -100,13 +100,8 @@ fn environment(named: &[String]) -> anyhow::Result<(Variables, Variables)> {
         env.insert(name.to_owned(), value);
     }
     let at_terminal = io::stdin().is_terminal();
-    let base = |name: &str| {
-        ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM", "COLORTERM", "TMPDIR", "PATH"].contains(&name)
-            || name.starts_with("LC_")
-            || name.starts_with("XDG_")
-    };
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-    Ok((env, vars.filter(|(name, _)| at_terminal || base(name)).collect()))
+    Ok((env, vars.filter(|(name, _)| at_terminal || is_base_variable(name)).collect()))
 }
 
 /// `90`, `90s`, `5m`, `2h`, `500ms`.

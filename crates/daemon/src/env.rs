@@ -1,12 +1,11 @@
 //! The environment of a task: a base, what the asker named, and what may be inherited. Never the daemon's own.
 
-use countersign_model::{Code, EnvClass, Exposure, Refusal, Request};
+use countersign_model::{Code, EnvClass, Exposure, Refusal, Request, is_base_variable};
 use countersign_redact::looks_secret;
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt as _, path::Path};
 
 /// A PATH for those who bring none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-const BASE: &[&str] = &["HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM", "COLORTERM", "TMPDIR"];
 /// Variables that make a program run code that nobody asked for.
 const INJECTS: &[&str] = &[
     "BASH_ENV",
@@ -22,10 +21,6 @@ const INJECTS: &[&str] = &[
     "PERL5OPT",
     "RUBYOPT",
 ];
-
-fn is_base(name: &str) -> bool {
-    BASE.contains(&name) || name == "PATH" || name.starts_with("LC_") || name.starts_with("XDG_")
-}
 
 fn injects(name: &str) -> bool {
     let git = name.starts_with("GIT_") && !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_");
@@ -54,20 +49,20 @@ pub(crate) fn expose(
     let source = if args.inherit.is_empty() { base } else { &args.inherit };
     for (name, value) in source {
         let named = args.env.contains_key(name);
-        match (is_base(name), injects(name) || looks_secret(name)) {
+        match (is_base_variable(name), injects(name) || looks_secret(name)) {
             (true, _) => drop(env.insert(name.clone(), value.clone())),
             (false, true) if !named => withheld.push(name.clone()),
             _ => drop(env.insert(name.clone(), value.clone())),
         }
     }
     if args.inherit.is_empty() {
-        env.retain(|name, _| is_base(name));
+        env.retain(|name, _| is_base_variable(name));
         withheld.clear();
     }
     let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     env.insert("PATH".to_owned(), safe_path(path));
     env.extend(args.env.iter().filter(|(name, _)| !ours(name)).map(|(k, v)| (k.clone(), v.clone())));
-    let class = match (args.inherit.keys().any(|name| !is_base(name)), args.env.is_empty()) {
+    let class = match (args.inherit.keys().any(|name| !is_base_variable(name)), args.env.is_empty()) {
         (true, _) => EnvClass::Inherited,
         (false, false) => EnvClass::Named,
         (false, true) => EnvClass::Base,
@@ -87,7 +82,7 @@ fn safe_path(path: &str) -> String {
 /// The base variables of this process: for requests that bring no environment of their own.
 pub(crate) fn base_of_house() -> BTreeMap<String, String> {
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-    vars.filter(|(name, _)| is_base(name) && name != "PATH" && name != "TERM").collect()
+    vars.filter(|(name, _)| is_base_variable(name) && name != "PATH" && name != "TERM").collect()
 }
 
 #[cfg(test)]

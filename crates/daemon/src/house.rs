@@ -59,6 +59,7 @@ pub(crate) struct House {
 pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_shim::not_dumpable();
     if start == Start::Detached {
+        countersign_shim::close_inherited();
         let _ = rustix::process::setsid();
     }
     let home = Home::locate()?;

@@ -38,6 +38,7 @@ pub use refusal::{Code, Refusal};
 pub use render::{INLINE_WHOLE, Rendered};
 pub use request::{
     Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnSessionEnd, Profile, Request, SignalName, Tool,
+    is_base_variable,
 };
 pub use shown::Shown;
 pub use time::At;

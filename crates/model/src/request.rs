@@ -142,6 +142,12 @@ impl Limits {
     pub const MAX_MS: u64 = 366 * 24 * 3_600_000;
 }
 
+/// Whether a variable belongs to the base that every task gets. (PATH does too; whose PATH it is, the house decides.)
+pub fn is_base_variable(name: &str) -> bool {
+    const BASE: &[&str] = &["HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM", "COLORTERM", "TMPDIR", "PATH"];
+    BASE.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_")
+}
+
 macro_rules! signals {
     ($($name:ident = $number:literal),*) => {
         /// The signals that a task may be sent.

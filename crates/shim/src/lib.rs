@@ -22,4 +22,4 @@ pub mod wire;
 
 pub use launch::{HELD, Nursery, Spare, start_house};
 pub use nursery::main;
-pub use sys::{become_subreaper, not_dumpable};
+pub use sys::{become_subreaper, close_inherited, not_dumpable};

@@ -17,6 +17,13 @@ pub fn not_dumpable() {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
+/// Closes what we were started with beyond the standard three. A daemon that is started from a script must not keep the
+/// script's pipes open for as long as it lives. To be called first, before anything else is open.
+pub fn close_inherited() {
+    // SAFETY: at the start of the program nothing of ours has a descriptor beyond 2.
+    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+}
+
 /// Makes every orphan below us our child.
 pub fn become_subreaper() -> io::Result<()> {
     // SAFETY: changes one attribute of this process; no pointers.

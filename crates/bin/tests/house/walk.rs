@@ -61,6 +61,22 @@ fn csn_run_starts_a_house_when_there_is_none() {
     assert!(String::from_utf8_lossy(&inside.stderr).contains("a task does not start one"));
 }
 
+/// `out=$(csn run … 3>&1)` must end although the daemon that it started goes on.
+#[test]
+fn a_house_keeps_nothing_open_of_whoever_started_it() {
+    use std::io::Read as _;
+    let house = House::new(CSN);
+    let (mut read, write) = std::io::pipe().unwrap();
+    // Inherited by what is started now, as a shell's descriptors are.
+    rustix::io::fcntl_setfd(&write, rustix::io::FdFlags::empty()).unwrap();
+    let out = house.csn(&["run", "--profile", "full_auto", "echo started"]);
+    assert_eq!(out.stdout, b"started\n");
+    drop(write);
+    let mut rest = Vec::new();
+    read.read_to_end(&mut rest).unwrap();
+    assert!(house.client().lifecycle().is_ok(), "the house goes on");
+}
+
 #[test]
 fn background_tasks_are_waited_for_by_id() {
     let house = House::up(CSN);
