@@ -12,8 +12,8 @@ pub(crate) fn test() -> Result<()> {
     if has("cargo-deny") {
         run(cargo().args(["deny", "check"]))?;
     }
-    tests(&[])?;
-    run(cargo().args(["test", "--quiet", "--workspace", "--doc"]))
+    run(cargo().args(["test", "--quiet", "--workspace", "--doc"]))?;
+    tests(&[])
 }
 
 /// The slow proofs are ignored tests: they run here and nowhere else.
