@@ -1,8 +1,13 @@
 //! `approvals list|show|answer`.
 
-use crate::{Doors, args::ApprovalsCommand, house::reach, lists::brief, prompt};
-use anyhow::anyhow;
-use countersign_model::{Approval, ApprovalId, ApprovalState, Choice, Shown};
+use crate::{
+    Doors, Usage,
+    args::ApprovalsCommand,
+    house::reach,
+    lists::{brief, cut},
+    prompt,
+};
+use countersign_model::{Approval, ApprovalState, Choice};
 use countersign_store::clock;
 use std::{
     io::{self, Write as _},
@@ -26,7 +31,7 @@ pub(crate) fn approvals(doors: &Doors<'_>, command: Option<ApprovalsCommand>) ->
             }
         }
         ApprovalsCommand::Show { approval, json } => {
-            let approval = client.approval(id(&approval)?)?;
+            let approval = client.approval(&approval)?;
             match json {
                 true => writeln!(out, "{}", serde_json::to_string(&approval)?)?,
                 false => {
@@ -36,28 +41,19 @@ pub(crate) fn approvals(doors: &Doors<'_>, command: Option<ApprovalsCommand>) ->
             }
         }
         ApprovalsCommand::Answer { approval, choice, words } => {
-            let choice: Choice = choice.parse().map_err(|e: String| anyhow!(e))?;
-            let answered = client.answer(id(&approval)?, choice, words.as_deref())?;
+            let choice: Choice = choice.parse().map_err(Usage)?;
+            let approval = client.approval(&approval)?.id;
+            let answered = client.answer(approval, choice, words.as_deref())?;
             writeln!(out, "{}: {}", answered.task_id, prompt::resolution(choice))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn id(text: &str) -> anyhow::Result<ApprovalId> {
-    text.parse().map_err(|e| anyhow!("{e}; `csn approvals list` shows what waits"))
-}
-
 fn line(out: &mut impl io::Write, approval: &Approval) -> io::Result<()> {
     let age = brief(clock::now().since(approval.asked_at));
-    let what = Shown::bounded(approval.display.as_str(), 60).to_string();
-    writeln!(
-        out,
-        "{}  {age:>6}  {}  {what}  in {}",
-        approval.id,
-        state(approval),
-        Shown::bounded(approval.cwd.as_str(), 60)
-    )
+    let what = cut(approval.display.as_str(), 60);
+    writeln!(out, "{}  {age:>6}  {}  {what}  in {}", approval.id, state(approval), cut(approval.cwd.as_str(), 60))
 }
 
 fn state(approval: &Approval) -> String {

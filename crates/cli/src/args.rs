@@ -32,6 +32,9 @@ pub(crate) enum Command {
         stop_tasks: bool,
     },
     /// Run a command as a task and pass on its output and exit code
+    ///
+    /// Its standard input is empty.
+    #[command(override_usage = "csn run [OPTIONS] 'shell text'\n       csn run [OPTIONS] -- PROGRAM [ARGUMENT]...")]
     Run(Box<RunArgs>),
     /// List tasks that wait or run
     Ps {
@@ -64,7 +67,12 @@ pub(crate) enum Command {
         signal: String,
     },
     /// Wait for a task and exit with its code
-    Wait { task: String },
+    Wait {
+        task: String,
+        /// The task as it ended, as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Questions that wait for a person
     Approvals {
         #[command(subcommand)]
@@ -81,9 +89,9 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Shell text, run by bash
+    /// Shell text, run by bash; one word for the shell that you type it into, so quote it
     #[arg(required_unless_present = "argv")]
-    pub(crate) text: Option<String>,
+    pub(crate) text: Vec<String>,
     /// A program and its arguments, run without a shell
     #[arg(last = true, conflicts_with = "text")]
     pub(crate) argv: Vec<String>,
@@ -134,9 +142,12 @@ pub(crate) struct LogsArgs {
     /// One stream only
     #[arg(long, value_enum)]
     pub(crate) stream: Option<StreamArg>,
-    /// Only the last lines (of stdout, unless --stream says otherwise)
+    /// Only the last lines of each stream
     #[arg(long, value_name = "N")]
     pub(crate) lines: Option<u64>,
+    /// The output frames as JSON lines instead of bytes
+    #[arg(long, conflicts_with = "lines")]
+    pub(crate) json: bool,
 }
 
 #[derive(Subcommand)]

@@ -82,7 +82,7 @@ pub(crate) fn down(stop_tasks: bool) -> anyhow::Result<ExitCode> {
         Err(e) => return Err(e.into()),
     }
     home.wait_until_free()?;
-    let left = if stop_tasks { "every task was stopped" } else { "running tasks go on" };
-    say(&format!("csn: down; {left}"));
+    let left = if stop_tasks { "running tasks were stopped" } else { "running tasks go on" };
+    say(&format!("csn: down; {left}, questions go on waiting"));
     Ok(ExitCode::SUCCESS)
 }

@@ -37,6 +37,8 @@ pub(crate) mod exit {
     /// Waiting for an approval, and told not to.
     pub(crate) const PENDING: u8 = 75;
     pub(crate) const OURS: u8 = 125;
+    /// Nobody reads our output any more, as a shell would say it.
+    pub(crate) const PIPE: u8 = 141;
 }
 
 #[must_use]
@@ -67,15 +69,42 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Logs(args) => logs::logs(doors, &args),
         Command::Cancel { task, reason } => lists::cancel(doors, &task, reason.as_deref()),
         Command::Signal { task, signal } => lists::signal(doors, &task, &signal),
-        Command::Wait { task } => lists::wait(doors, &task),
+        Command::Wait { task, json } => lists::wait(doors, &task, json),
         Command::Approvals { command } => approvals::approvals(doors, command),
         Command::Doctor { json } => doctor::doctor(json),
         Command::Completions { shell } => args::completions(shell),
     }
 }
 
+/// Something was typed that cannot be meant.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The same for programs: whoever asked for JSON gets the reason as JSON too.
+fn tell_in_json(error: &anyhow::Error) {
+    use std::io::Write as _;
+    let told = match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Refused { refusal, task }) => {
+            serde_json::json!({"v": 1, "error": refusal, "task_id": task})
+        }
+        _ => serde_json::json!({"v": 1, "error": {"message": format!("{error:#}")}}),
+    };
+    let _ = writeln!(std::io::stdout(), "{told}");
+}
+
 /// Says what went wrong and what to do about it.
 fn fail(error: &anyhow::Error) -> ExitCode {
+    if std::env::args_os().skip(1).take_while(|a| a != "--").any(|a| a == "--json") {
+        tell_in_json(error);
+    }
     let refused = match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused { refusal, task }) => Some((refusal, *task)),
         _ => None,
@@ -99,7 +128,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             say(&format!("csn: {error:#}"));
-            ExitCode::from(exit::OURS)
+            ExitCode::from(if error.is::<Usage>() { exit::USAGE } else { exit::OURS })
         }
     }
 }

@@ -1,7 +1,6 @@
 //! `ps`, `show`, `cancel`, `signal`, `wait`.
 
-use crate::{Doors, code, house::reach};
-use anyhow::anyhow;
+use crate::{Doors, Usage, code, house::reach};
 use countersign_client::{Client, ClientError};
 use countersign_model::{At, Ruling, Shown, SignalName, Status, TaskState};
 use countersign_store::clock;
@@ -53,8 +52,17 @@ fn line(out: &mut impl Write, task: &TaskState, now: At) -> io::Result<()> {
     };
     let name = task.title.as_ref().unwrap_or(&task.display);
     let age = brief(now.since(task.asked_at));
-    let (status, outcome) = (task.status.to_string(), Shown::bounded(&outcome, 22).to_string());
-    writeln!(out, "{}  {status:<9}  {age:>6}  {outcome:<22}  {}", task.task_id, Shown::bounded(name.as_str(), 60))
+    let (status, outcome) = (task.status.to_string(), cut(&outcome, 22));
+    writeln!(out, "{}  {status:<9}  {age:>6}  {outcome:<22}  {}", task.task_id, cut(name.as_str(), 60))
+}
+
+/// Untrusted text for a column of `width` characters.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    let shown = Shown::bounded(text, width + 1).to_string();
+    match shown.chars().count() > width {
+        true => shown.chars().take(width - 1).chain(['…']).collect(),
+        false => shown,
+    }
 }
 
 pub(crate) fn brief(d: Duration) -> String {
@@ -91,10 +99,10 @@ pub(crate) fn show(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<
         row("approval", approval.to_string())?;
     }
     match &state.ruling {
-        Some(Ruling::Granted { by, .. }) => row("allowed by", serde_json::to_string(by)?)?,
+        Some(Ruling::Granted { by, .. }) => row("allowed by", by.to_string())?,
         Some(Ruling::Denied { by, reason, words, .. }) => {
             let words = words.as_ref().map(|w| format!(": {}", Shown::new(w.as_str()))).unwrap_or_default();
-            row("denied by", format!("{} ({reason}){words}", serde_json::to_string(by)?))?;
+            row("denied by", format!("{by}: {reason}{words}"))?;
         }
         None => {}
     }
@@ -135,17 +143,20 @@ pub(crate) fn cancel(doors: &Doors<'_>, task: &str, reason: Option<&str>) -> any
 }
 
 pub(crate) fn signal(doors: &Doors<'_>, task: &str, signal: &str) -> anyhow::Result<ExitCode> {
-    let signal: SignalName = signal.parse().map_err(|e: String| anyhow!(e))?;
+    let signal: SignalName = signal.parse().map_err(Usage)?;
     let client = reach(doors)?;
     let task = client.task(task)?;
     client.signal(task.task_id, signal)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn wait(doors: &Doors<'_>, task: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn wait(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<ExitCode> {
     let client = reach(doors)?;
     let task = client.task(task)?.task_id;
     let ended = until_ended(doors, &client, task)?;
+    if json {
+        writeln!(io::stdout(), "{}", serde_json::to_string(&ended)?)?;
+    }
     Ok(code(ended.outcome.map_or(i32::from(crate::exit::OURS), |o| o.exit_code())))
 }
 

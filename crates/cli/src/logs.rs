@@ -23,13 +23,18 @@ pub(crate) fn logs(doors: &Doors<'_>, args: &LogsArgs) -> anyhow::Result<ExitCod
         StreamArg::Stdout => StreamName::Stdout,
         StreamArg::Stderr => StreamName::Stderr,
     });
-    let one = wanted.or(args.lines.map(|_| StreamName::Stdout));
+    let streams = match wanted {
+        Some(one) => vec![one],
+        None => vec![StreamName::Stdout, StreamName::Stderr],
+    };
     let mut printer = Printer::new(client.clone(), task);
-    if let Some(stream) = one {
-        let from = args.lines.map_or(Ok(0), |n| client.tail(task, stream, n))?;
-        printer.seek(stream, from);
-        let total = state.streams.get(&stream).map_or(0, |s| s.bytes);
-        printer.print(stream, total)?;
+    // The end of each stream, or one stream alone, needs no order between streams.
+    if !args.json && (args.lines.is_some() || streams.len() == 1) {
+        for stream in &streams {
+            let from = args.lines.map_or(Ok(0), |n| client.tail(task, *stream, n))?;
+            printer.seek(*stream, from);
+            printer.print(*stream, state.streams.get(stream).map_or(0, |s| s.bytes))?;
+        }
         if !args.follow || state.settled() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -47,9 +52,12 @@ pub(crate) fn logs(doors: &Doors<'_>, args: &LogsArgs) -> anyhow::Result<ExitCod
         };
         if let Ok(Record { what: What::Frame(Frame::Output { stream, offset, len, .. }), .. }) =
             Record::parse(&event.line)
-            && one.is_none_or(|wanted| wanted == stream)
+            && streams.contains(&stream)
         {
-            printer.print(stream, offset + len)?;
+            match args.json {
+                true => writeln!(io::stdout(), "{}", event.line)?,
+                false => printer.print(stream, offset + len)?,
+            }
         }
         if !args.follow && event.seq + 1 >= state.next_seq {
             break;

@@ -55,7 +55,7 @@ impl Asking {
         if tcgetpgrp(&tty).ok()? != rustix::process::getpgrp() {
             return None;
         }
-        let asked = client.approval(approval).ok()?;
+        let asked = client.approval(&approval.to_string()).ok()?;
         let mut card = card(&asked, SCREEN);
         if asked.display.as_str().chars().count() > SCREEN {
             let _ = writeln!(card, "  the whole command: csn approvals show {approval}");
@@ -70,8 +70,11 @@ impl Asking {
         Some(Self { thread, taken_away })
     }
 
-    /// The task has been decided about: the question goes.
-    pub(crate) fn end(self) {
+    /// The task has been decided about, or withdrawn: the question goes.
+    pub(crate) fn end(self, withdrawn: bool) {
+        if withdrawn {
+            let _ = rustix::io::write(&self.taken_away, b"w");
+        }
         drop(self.taken_away);
         let _ = self.thread.join();
     }
@@ -83,16 +86,17 @@ fn ask(client: &Client, approval: ApprovalId, mut tty: File, gone: &OwnedFd, car
         let mut fds = [PollFd::new(&tty, PollFlags::IN), PollFd::new(gone, PollFlags::IN)];
         poll(&mut fds, None)?;
         if !fds[1].revents().is_empty() {
-            return writeln!(tty, "\r(answered elsewhere)");
+            let withdrawn = rustix::io::read(gone, &mut [0; 1]).is_ok_and(|n| n > 0);
+            return writeln!(tty, "\r({})", if withdrawn { "withdrawn" } else { "answered elsewhere" });
         }
         let mut line = [0; 4096];
         let n = tty.read(&mut line)?;
         if n == 0 {
-            return Ok(());
+            return writeln!(tty, "\nno answer from here any more: csn approvals answer {approval} once");
         }
         let line = String::from_utf8_lossy(&line[..n]);
         let (word, words) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
-        let choice = match word {
+        let choice = match &*word.to_ascii_lowercase() {
             "o" | "once" => Choice::Once,
             "d" | "deny" => Choice::Deny,
             // Enter alone does nothing.

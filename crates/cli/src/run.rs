@@ -1,7 +1,7 @@
 //! `run`: a command as a task, its output and exit code passed on.
 
 use crate::{
-    Doors,
+    Doors, Usage,
     args::{LeftoversArg, ProfileArg, RunArgs},
     code, exit,
     house::reach,
@@ -47,11 +47,22 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
         }
         _ => None,
     };
-    let ended = follow(doors, &client, task.task_id, args.json, asking)?;
+    let ended = match follow(doors, &client, task.task_id, args.json, asking) {
+        Err(e) if is_broken_pipe(&e) => {
+            // As in a shell: what nobody reads is not written.
+            let _ = client.cancel(task.task_id, Some("its output was closed"));
+            return Ok(ExitCode::from(exit::PIPE));
+        }
+        followed => followed?,
+    };
     if !args.quiet && !args.json {
         closing(task.task_id, &ended);
     }
     Ok(code(ended.outcome.exit_code()))
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn request(args: &RunArgs) -> anyhow::Result<Request> {
@@ -61,9 +72,13 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
     let (env, inherit) = environment(&args.env)?;
     let wall_ms = args.timeout.as_deref().map(time).transpose()?;
     let argv = (!args.argv.is_empty()).then(|| args.argv.clone());
+    if args.text.len() > 1 {
+        let message = "give shell text as one word, in quotes, or a program and its arguments after --";
+        return Err(Usage(format!("{message}: csn run -- {}", args.text.join(" "))).into());
+    }
     Ok(Request {
         tool: Tool::Shell,
-        args: Command { command: args.text.clone(), argv, cwd: Some(cwd), env, inherit },
+        args: Command { command: args.text.first().cloned(), argv, cwd: Some(cwd), env, inherit },
         title: args.title.clone(),
         rationale: args.why.clone(),
         mode: Mode::Pipes,
@@ -93,9 +108,10 @@ fn environment(named: &[String]) -> anyhow::Result<(Variables, Variables)> {
     for entry in named {
         let (name, value) = match entry.split_once('=') {
             Some((name, value)) => (name, value.to_owned()),
-            None => {
-                (entry.as_str(), std::env::var(entry).with_context(|| format!("--env {entry}: no such variable here"))?)
-            }
+            None => match std::env::var(entry) {
+                Ok(value) => (entry.as_str(), value),
+                Err(_) => return Err(Usage(format!("--env {entry}: no such variable here")).into()),
+            },
         };
         env.insert(name.to_owned(), value);
     }
@@ -109,14 +125,16 @@ fn time(text: &str) -> anyhow::Result<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => bail!("--timeout {text}: use a number with ms, s, m or h"),
+        "ms" => Some(1),
+        "" | "s" => Some(1000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
     };
-    let ms = number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).filter(|ms| *ms > 0);
-    ms.with_context(|| format!("--timeout {text}: use a number with ms, s, m or h"))
+    let ms = factor.zip(number.parse::<u64>().ok()).and_then(|(factor, n)| n.checked_mul(factor));
+    ms.filter(|ms| (1..=Limits::MAX_MS).contains(ms)).ok_or_else(|| {
+        Usage(format!("--timeout {text}: use a whole number above zero with ms, s, m or h, at most a year")).into()
+    })
 }
 
 fn announce(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {
@@ -188,12 +206,17 @@ fn follow(
                 None => printer.print(stream, offset + len)?,
             },
             What::Frame(Frame::Exited { duration_us, .. }) => took = Some(Duration::from_micros(duration_us)),
-            What::Decision(Decision::PermissionGranted { .. } | Decision::Withdrawn { .. }) => {
-                asking.take().into_iter().for_each(Asking::end);
+            What::Frame(Frame::Kept { processes }) if !json => {
+                say(&format!("csn: the command has ended; waiting for what it left running: {processes:?}"));
+                say(&format!("     csn cancel {task} ends it"));
             }
+            What::Decision(Decision::PermissionGranted { .. }) => {
+                asking.take().into_iter().for_each(|a| a.end(false));
+            }
+            What::Decision(Decision::Withdrawn { .. }) => asking.take().into_iter().for_each(|a| a.end(true)),
             What::Decision(Decision::PermissionDenied { words: said, .. }) => {
                 words = said;
-                asking.take().into_iter().for_each(Asking::end);
+                asking.take().into_iter().for_each(|a| a.end(false));
             }
             What::Decision(Decision::Settled { outcome, .. }) => return Ok(Ended { outcome, took, words }),
             _ => {}

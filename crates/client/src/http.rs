@@ -56,12 +56,15 @@ pub(crate) fn exchange(
     }
     head.push_str("\r\n");
     head.push_str(body.as_deref().unwrap_or_default());
-    stream.write_all(head.as_bytes())?;
+    // A house that refuses a body before it has read it hangs up; its answer is there all the same.
+    let sent = stream.write_all(head.as_bytes());
     let mut from = BufReader::with_capacity(64 * 1024, stream);
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        if from.read_until(b'\n', &mut head)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        match from.read_until(b'\n', &mut head) {
+            Ok(0) => return Err(sent.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => {}
+            Err(e) => return Err(sent.err().unwrap_or(e)),
         }
     }
     let mut fields = [httparse::EMPTY_HEADER; 32];

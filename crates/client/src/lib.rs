@@ -172,8 +172,9 @@ impl Client {
         Ok(self.json::<List>("GET", &format!("/approvals?all={all}"), None)?.approvals)
     }
 
-    pub fn approval(&self, id: ApprovalId) -> Result<Approval> {
-        self.json("GET", &format!("/approvals/{id}"), None)
+    /// An approval by its id or the beginning of it.
+    pub fn approval(&self, id: &str) -> Result<Approval> {
+        self.json("GET", &format!("/approvals/{}", escaped(id)), None)
     }
 
     pub fn answer(&self, id: ApprovalId, choice: Choice, words: Option<&str>) -> Result<Approval> {

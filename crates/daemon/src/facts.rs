@@ -48,6 +48,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
             )
             .hint("write it to a script and run that"));
         }
+        (Some(text), None) if text.trim().is_empty() => return bad("`args.command` is empty: there is nothing to run"),
         (Some(text), None) if text.contains('\0') => return bad("`args.command` holds a NUL byte"),
         (None, Some(argv)) if argv.iter().any(|w| w.contains('\0')) => return bad("`args.argv` holds a NUL byte"),
         (None, Some(argv)) if argv.first().is_none_or(String::is_empty) => {

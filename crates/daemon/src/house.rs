@@ -192,7 +192,8 @@ fn greet(home: &Home, start: Start) -> anyhow::Result<()> {
             writeln!(out, "socket {}", home.socket().display())?;
         }
         Start::Detached => {
-            let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log())?;
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let log = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(home.log())?;
             let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
             writeln!(out, "ready {}", std::process::id())?;
             out.flush()?;

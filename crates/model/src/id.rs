@@ -13,7 +13,7 @@ const CHANCE_BITS: u32 = 5 * CHANCE as u32;
 
 /// Why a text is not an id of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {wanted} id: it looks like {wanted}_01jcx3v9q8k2m4tz")]
+#[error("`{text}` is not an id: one looks like {wanted}_01jcx3v9q8k2m4tz")]
 pub struct IdError {
     text: String,
     wanted: &'static str,

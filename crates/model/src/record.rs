@@ -148,6 +148,17 @@ pub enum By {
     Person { principal: PrincipalId, surface: Text },
 }
 
+/// In words.
+impl std::fmt::Display for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            By::Rule(rule) => write!(f, "rule {rule}"),
+            By::Person { principal, surface } if *principal == PrincipalId::owner() => write!(f, "owner ({surface})"),
+            By::Person { principal, surface } => write!(f, "{principal} ({surface})"),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {

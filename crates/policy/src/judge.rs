@@ -47,7 +47,7 @@ pub fn judge(plan: &Plan, _facts: &Facts, context: Context) -> Assessment {
             Code::ApprovalRequiredUnattended,
             "this needs a person's approval, and nobody is there to ask",
         );
-        Answer::Deny(refusal.hint("ask again attended, or run it with --profile full_auto"))
+        Answer::Deny(refusal.hint("ask where somebody can answer (without --unattended), or with --profile full_auto"))
     };
     Assessment { answer, risks, confinement: Confinement::None }
 }

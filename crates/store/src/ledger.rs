@@ -84,6 +84,8 @@ impl Ledger {
     pub fn open(path: &Path) -> Result<Self> {
         let damaged = |error| LedgerError::Damaged { path: path.to_owned(), error };
         let mut conn = Connection::open(path).map_err(damaged)?;
+        // What SQLite makes beside it gets the same mode.
+        let _ = std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600));
         conn.busy_timeout(std::time::Duration::from_secs(5))?;
         migrate(&mut conn, path).map_err(|e| match e {
             LedgerError::Sqlite(source) => damaged(source),
@@ -289,6 +291,17 @@ impl Reader {
         let mut query = self.conn.prepare_cached("SELECT id FROM tasks WHERE approval = ?1")?;
         let id = query.query_row(params![approval.to_string()], |r| r.get::<_, String>(0)).optional()?;
         Ok(id.and_then(|id| id.parse().ok()))
+    }
+
+    /// Approvals that begin with `prefix` and their tasks, at most three: enough to tell one from many.
+    pub fn approvals_by_prefix(&self, prefix: &str) -> Result<Vec<(ApprovalId, TaskId)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT approval, id FROM tasks WHERE approval IS NOT NULL AND approval >= ?1 ORDER BY approval LIMIT 3",
+        )?;
+        let rows = query.query_map(params![prefix], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))?;
+        let found = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        let found = found.iter().filter(|(approval, _)| approval.starts_with(prefix));
+        Ok(found.filter_map(|(approval, task)| Some((approval.parse().ok()?, task.parse().ok()?))).collect())
     }
 
     /// Tasks that asked a person, newest first; only those still waiting unless `all`.

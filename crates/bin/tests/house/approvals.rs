@@ -27,6 +27,7 @@ fn an_answer_after_a_crash_runs_the_request_once() {
     let (task, approval) = ask(&house, "echo ran >> ran; echo \"$SECRET_PASSWORD\"");
     house.kill_daemon();
     house.start();
+    assert_eq!(house.client().approval(&approval.to_string()[..16]).unwrap().id, approval, "a beginning is enough");
     let waiting = house.client().approvals(false).unwrap();
     assert_eq!(waiting.iter().map(|a| a.id).collect::<Vec<_>>(), [approval]);
     let out = house.csn(&["approvals", "answer", &approval.to_string(), "once"]);

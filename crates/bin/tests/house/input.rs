@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 fn post(house: &House, body: &Value) -> Refusal {
     match house.client().call("POST", "/tasks", &[], Some(body)) {
         Err(ClientError::Refused { refusal, .. }) => refusal,
-        other => panic!("{body}: {other:?}"),
+        other => panic!("{:.200}: {other:?}", body.to_string()),
     }
 }
 
@@ -65,6 +65,11 @@ fn addresses_that_lead_nowhere_say_so() {
     assert_eq!(code("GET", "/tasks/..%2f..%2fetc"), Code::NotFound);
     assert_eq!(code("GET", "/tasks/tk_0000000000000000/events"), Code::NotFound);
     assert_eq!(code("GET", "/tasks?limit=many"), Code::BadRequest);
+    assert_eq!(code("GET", "/tasks?limit=0"), Code::BadRequest);
+    assert_eq!(code("GET", "/tasks?limit=501"), Code::BadRequest);
+    assert_eq!(code("GET", "/tasks/%ff%fe"), Code::NotFound);
+    let huge = json!({"tool": "x".repeat(5 << 20)});
+    assert_eq!(post(&house, &huge).code, Code::TooLarge);
     assert_eq!(code("GET", "/tasks?status=sleepy"), Code::BadRequest);
     let task = house.ask("true");
     house.settled(task);

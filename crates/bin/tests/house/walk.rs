@@ -106,6 +106,63 @@ fn logs_print_the_stored_bytes_exactly() {
 }
 
 #[test]
+fn lines_come_from_the_end_of_each_stream() {
+    let house = House::up(CSN);
+    let task = house.ask("for i in 1 2 3; do echo o$i; echo e$i >&2; done");
+    house.settled(task);
+    let out = house.csn(&["logs", &task.to_string(), "--lines", "1"]);
+    assert_eq!((out.stdout.as_slice(), out.stderr.as_slice()), (b"o3\n".as_slice(), b"e3\n".as_slice()));
+    let out = house.csn(&["logs", &task.to_string(), "--json"]);
+    let lines: Vec<serde_json::Value> =
+        String::from_utf8(out.stdout).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(lines.iter().all(|l| l["kind"] == "stream.output") && lines.iter().any(|l| l["stream"] == "stderr"));
+}
+
+#[test]
+fn who_asks_for_json_is_refused_in_json() {
+    let house = House::up(CSN);
+    let error = |args: &[&str]| {
+        let out = house.csn(args);
+        (serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap(), out.status.code())
+    };
+    let (told, code) = error(&["run", "--json", "--profile", "full_auto", "csn down"]);
+    assert_eq!((told["error"]["code"].as_str(), code), (Some("self_destructive"), Some(77)));
+    assert!(told["task_id"].as_str().unwrap().starts_with("tk_"));
+    let (told, code) = error(&["show", "nope", "--json"]);
+    assert_eq!((told["error"]["code"].as_str(), code), (Some("not_found"), Some(1)));
+}
+
+#[test]
+fn what_cannot_be_meant_is_a_usage_error() {
+    let house = House::up(CSN);
+    for args in [
+        ["run", "--timeout", "0", "true"].as_slice(),
+        &["run", "--timeout", "1d", "true"],
+        &["run", "--env", "NO_SUCH_VARIABLE", "true"],
+        &["run", "echo", "hi"],
+        &["run", ""],
+        &["run"],
+        &["signal", "tk_x", "NOPE"],
+        &["approvals", "answer", "ap_x", "maybe"],
+    ] {
+        let out = house.csn(args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    assert!(house.client().tasks("").unwrap().tasks.is_empty());
+}
+
+#[test]
+fn closing_the_output_of_a_run_ends_its_task() {
+    let house = House::up(CSN);
+    let mut run = house.csn_spawn(&["run", "--profile", "full_auto", "yes"]);
+    let mut first = [0; 2];
+    std::io::Read::read_exact(&mut run.stdout.take().unwrap(), &mut first).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(141));
+    let task = house.client().tasks("").unwrap().tasks[0].task_id;
+    assert!(matches!(house.outcome(task), Outcome::Cancelled { .. }));
+}
+
+#[test]
 fn f160_a_child_inherits_nothing_of_the_daemon() {
     let house = House::new(CSN)
         .with_env("LD_LIBRARY_PATH", "/evil")

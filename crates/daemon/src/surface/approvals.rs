@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Shared,
-    problem::{Problem, Query, body},
+    problem::{Problem, Query, Segment, Whole, body},
 };
 use crate::{
     desk::World,
@@ -10,27 +10,19 @@ use crate::{
     house::House,
     office::{Answering, Call},
 };
-use axum::{
-    Json,
-    body::Bytes,
-    extract::{Path, Query as AxumQuery, State},
-};
+use axum::{Json, extract::State};
 use countersign_model::{
     Approval, ApprovalId, ApprovalState, By, Choice, Code, PrincipalId, Refusal, Request, TaskId, Text,
 };
 use countersign_store::waiting;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 const PAGE: u32 = 100;
 
-pub(crate) async fn list(
-    State(house): Shared,
-    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
-) -> Answer<Json<Value>> {
-    let mut query = Query::new(query);
+pub(crate) async fn list(State(house): Shared, mut query: Query) -> Answer<Json<Value>> {
     let all = query.parse::<bool>("all", "true or false")?.unwrap_or(false);
     query.nothing_else()?;
     let tasks = house.readers.with(|r| r.asked(all, PAGE))?;
@@ -41,7 +33,7 @@ pub(crate) async fn list(
     Ok(Json(json!({"approvals": approvals})))
 }
 
-pub(crate) async fn show(State(house): Shared, Path(id): Path<String>) -> Answer<Json<Approval>> {
+pub(crate) async fn show(State(house): Shared, Segment(id): Segment) -> Answer<Json<Approval>> {
     let (_, task) = find(&house, &id)?;
     Ok(Json(read(&house, task)?))
 }
@@ -54,7 +46,7 @@ struct Given {
     words: Option<String>,
 }
 
-pub(crate) async fn answer(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Json<Approval>> {
+pub(crate) async fn answer(State(house): Shared, Segment(id): Segment, Whole(bytes): Whole) -> Answer<Json<Approval>> {
     let Given { choice, words } = body(&bytes)?;
     if words.as_ref().is_some_and(|w| w.len() > 4096) {
         return Err(Refusal::new(Code::TooLarge, "`words` takes at most 4096 bytes").into());
@@ -97,12 +89,7 @@ fn look_again(house: &House, task: TaskId) -> Answer<(World, Option<(Looked, Req
 fn already(house: &House, task: TaskId, refusal: Refusal) -> Problem {
     let told = match read(house, task).map(|a| a.state) {
         Ok(ApprovalState::Answered { choice, by, at }) => {
-            let who = match by {
-                By::Person { principal, surface } if principal == PrincipalId::owner() => format!("owner ({surface})"),
-                By::Person { principal, surface } => format!("{principal} ({surface})"),
-                By::Rule(rule) => rule.to_string(),
-            };
-            Refusal::new(Code::AlreadyAnswered, format!("already answered `{choice}` by {who} at {at}"))
+            Refusal::new(Code::AlreadyAnswered, format!("already answered `{choice}` by {by} at {at}"))
         }
         Ok(ApprovalState::Withdrawn) => Refusal::new(Code::AlreadyAnswered, "the request was withdrawn"),
         _ => refusal,
@@ -115,10 +102,20 @@ fn read(house: &House, task: TaskId) -> Answer<Approval> {
     Approval::of(&state).ok_or_else(|| unknown(&task.to_string()).into())
 }
 
+/// By a whole id, or the beginning of exactly one.
 fn find(house: &House, text: &str) -> Answer<(ApprovalId, TaskId)> {
-    let approval: ApprovalId = text.parse().map_err(|_| unknown(text))?;
-    let task = house.readers.with(|r| r.task_of_approval(approval))?.ok_or_else(|| unknown(text))?;
-    Ok((approval, task))
+    if let Ok(approval) = text.parse() {
+        let task = house.readers.with(|r| r.task_of_approval(approval))?.ok_or_else(|| unknown(text))?;
+        return Ok((approval, task));
+    }
+    let prefix = if text.starts_with("ap_") { text.to_owned() } else { format!("ap_{text}") };
+    match house.readers.with(|r| r.approvals_by_prefix(&prefix))?.as_slice() {
+        [] => Err(unknown(text).into()),
+        [one] => Ok(*one),
+        _ => Err(Refusal::new(Code::AmbiguousId, format!("more than one approval begins with {prefix}"))
+            .hint("give more characters of the id")
+            .into()),
+    }
 }
 
 fn unknown(text: &str) -> Refusal {

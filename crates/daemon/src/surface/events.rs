@@ -6,12 +6,12 @@
 
 use super::{
     Answer, Projections, Shared, find_task,
-    problem::{Problem, Query},
+    problem::{Problem, Query, Segment},
 };
 use crate::{house::House, keeper::SETTLED};
 use axum::{
     body::{Body, Bytes},
-    extract::{Path, Query as AxumQuery, State},
+    extract::State,
     http::{HeaderMap, header},
     response::{IntoResponse as _, Response},
 };
@@ -25,7 +25,7 @@ use countersign_store::{
     stream::Stream,
 };
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     convert::Infallible,
     fmt::Write as _,
     pin::Pin,
@@ -49,11 +49,10 @@ const SHARED: usize = 64;
 
 pub(crate) async fn of_task(
     State(house): Shared,
-    Path(id): Path<String>,
+    Segment(id): Segment,
     headers: HeaderMap,
-    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
+    mut query: Query,
 ) -> Answer<Response> {
-    let mut query = Query::new(query);
     let after = query.parse::<u64>("after", "the number of a frame")?;
     let view = query.text("view").map_or(Ok(View::Native), |v| v.parse());
     let view = view.map_err(|e: String| Refusal::new(Code::BadRequest, e))?;

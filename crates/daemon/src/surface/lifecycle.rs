@@ -1,9 +1,11 @@
 //! `/lifecycle`, `/livez`, `/readyz`: the state of the house, and asking it to stop.
 
-use super::{Answer, Shared, problem::body};
+use super::{
+    Answer, Shared,
+    problem::{Whole, body},
+};
 use axum::{
     Json,
-    body::Bytes,
     extract::State,
     http::StatusCode,
     response::{IntoResponse as _, Response},
@@ -46,7 +48,7 @@ enum Wanted {
     Halted,
 }
 
-pub(crate) async fn stop(State(house): Shared, bytes: Bytes) -> Answer<Response> {
+pub(crate) async fn stop(State(house): Shared, Whole(bytes): Whole) -> Answer<Response> {
     let Stop { state: Wanted::Halted, tasks } = body(&bytes)?;
     house.stop_tasks.store(tasks == Tasks::Stop, Ordering::SeqCst);
     house.stop.notify_one();

@@ -97,8 +97,11 @@ pub(crate) fn find_task(house: &House, text: &str) -> Answer<TaskId> {
             false => Err(unknown().into()),
         };
     }
+    if text.starts_with("ap_") {
+        return Err(unknown().hint(format!("that is an approval: csn approvals show {text}")).into());
+    }
     let prefixed = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
-    if text.len() < 4 || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
+    if !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
         return Err(unknown().into());
     }
     match house.readers.with(|r| r.by_prefix(&prefixed))?.as_slice() {

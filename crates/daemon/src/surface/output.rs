@@ -2,13 +2,13 @@
 
 use super::{
     Answer, Projections, Shared, find_task,
-    problem::{Problem, Query},
+    problem::{Problem, Query, Segment},
 };
 use crate::house::House;
 use axum::{
     Json,
     body::{Body, Bytes},
-    extract::{Path, Query as AxumQuery, State},
+    extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
@@ -17,7 +17,7 @@ use countersign_model::{Code, Refusal, Rendered, StreamName, TaskId, TaskState};
 use countersign_store::output::{Cache, Map, ReadError};
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex},
@@ -99,11 +99,10 @@ impl From<ReadError> for Problem {
 
 pub(crate) async fn read(
     State(house): Shared,
-    Path(id): Path<String>,
+    Segment(id): Segment,
     headers: HeaderMap,
-    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
+    mut query: Query,
 ) -> Answer<Response> {
-    let mut query = Query::new(query);
     let task = find_task(&house, &id)?;
     Projections::warm(&house, task).await?;
     let stream = match query.text("stream").as_deref() {

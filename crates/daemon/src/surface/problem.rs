@@ -1,7 +1,9 @@
 //! Every error is `application/problem+json` (RFC 9457) with a stable code and a hint; never an empty body.
 
 use axum::{
-    http::{StatusCode, header},
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Request},
+    http::{StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use countersign_model::{Code, Refusal, TaskId};
@@ -76,11 +78,37 @@ pub(crate) fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 /// The parameters of a query; each may be taken once, and what nobody takes is an error.
 pub(crate) struct Query(BTreeMap<String, String>);
 
-impl Query {
-    pub(crate) fn new(map: BTreeMap<String, String>) -> Self {
-        Self(map)
+impl<S: Send + Sync> FromRequestParts<S> for Query {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = axum::extract::Query::from_request_parts(parts, state).await;
+        query.map(|q| Self(q.0)).map_err(|e| Refusal::new(Code::BadRequest, format!("the query: {e}")).into())
     }
+}
 
+/// A whole body, no longer than bodies may be.
+pub(crate) struct Whole(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Whole {
+    type Rejection = Problem;
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let too_large = |e| Refusal::new(Code::TooLarge, format!("the body: {e}")).hint("bodies have at most 4 MiB");
+        Ok(Self(Bytes::from_request(request, state).await.map_err(too_large)?))
+    }
+}
+
+/// The variable part of a path.
+pub(crate) struct Segment(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = axum::extract::Path::from_request_parts(parts, state).await;
+        path.map(|p| Self(p.0)).map_err(|_| Refusal::new(Code::NotFound, "there is nothing at this address").into())
+    }
+}
+
+impl Query {
     pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         self.0.remove(name)
     }

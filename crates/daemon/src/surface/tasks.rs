@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Projections, Shared, find_task,
-    problem::{Problem, Query, body},
+    problem::{Problem, Query, Segment, Whole, body},
 };
 use crate::{
     facts,
@@ -12,8 +12,7 @@ use crate::{
 };
 use axum::{
     Json,
-    body::Bytes,
-    extract::{Path, Query as AxumQuery, State},
+    extract::State,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
@@ -25,7 +24,7 @@ use countersign_redact::{Known, Mask, text, text_bounded};
 use countersign_store::ledger::Filter;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// A list page, unless the asker names a size.
@@ -36,7 +35,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Titles, rationales and reasons are bounded; commands are not.
 const LONGEST_TEXT: usize = 4096;
 
-pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, bytes: Bytes) -> Answer<Response> {
+pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, Whole(bytes): Whole) -> Answer<Response> {
     let state = *house.state.borrow();
     if state != HouseState::Running {
         return Err(Refusal::new(Code::Draining, "the house is not taking requests")
@@ -202,11 +201,7 @@ fn bounded_output(house: &House, state: &TaskState) -> Answer<Value> {
     Ok(Value::Object(streams))
 }
 
-pub(crate) async fn list(
-    State(house): Shared,
-    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
-) -> Answer<Json<Value>> {
-    let mut query = Query::new(query);
+pub(crate) async fn list(State(house): Shared, mut query: Query) -> Answer<Json<Value>> {
     let status = query.text("status").map(|s| {
         serde_json::from_value::<Status>(Value::String(s.clone())).map_err(|_| {
             let shown = countersign_model::Shown::bounded(&s, 40);
@@ -224,9 +219,12 @@ pub(crate) async fn list(
         verb: query.text("verb"),
         session: query.text("session"),
         text: query.text("text"),
-        limit: query.parse::<u32>("limit", "a number")?.unwrap_or(PAGE).clamp(1, LARGEST_PAGE) + 1,
+        limit: query.parse::<u32>("limit", "a number")?.unwrap_or(PAGE).saturating_add(1),
     };
     query.nothing_else()?;
+    if !(2..=LARGEST_PAGE + 1).contains(&filter.limit) {
+        return Err(Refusal::new(Code::BadRequest, format!("`limit` is 1 to {LARGEST_PAGE}")).into());
+    }
     let mut tasks = house.readers.with(|r| r.list(&filter))?;
     let more = tasks.len() as u32 == filter.limit;
     tasks.truncate(filter.limit as usize - 1);
@@ -234,12 +232,7 @@ pub(crate) async fn list(
     Ok(Json(json!({"tasks": tasks, "next": next})))
 }
 
-pub(crate) async fn show(
-    State(house): Shared,
-    Path(id): Path<String>,
-    AxumQuery(query): AxumQuery<BTreeMap<String, String>>,
-) -> Answer<Response> {
-    let mut query = Query::new(query);
+pub(crate) async fn show(State(house): Shared, Segment(id): Segment, mut query: Query) -> Answer<Response> {
     let wait = query.parse::<u64>("wait_ms", "a time in milliseconds")?;
     query.nothing_else()?;
     let task = find_task(&house, &id)?;
@@ -268,7 +261,7 @@ fn applied(seq: Option<u64>) -> Response {
     (StatusCode::ACCEPTED, Json(json!({"seq": seq}))).into_response()
 }
 
-pub(crate) async fn cancel(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Response> {
+pub(crate) async fn cancel(State(house): Shared, Segment(id): Segment, Whole(bytes): Whole) -> Answer<Response> {
     let Cancel { reason } = if bytes.is_empty() { Cancel { reason: None } } else { body(&bytes)? };
     let reason = reason.map(|r| text_bounded(&Mask::of_shapes(), &r, LONGEST_TEXT));
     let task = find_task(&house, &id)?;
@@ -287,7 +280,7 @@ pub(crate) async fn cancel(State(house): Shared, Path(id): Path<String>, bytes: 
     Ok(applied(Some(house.keeper.operate(task, cancel).await?)))
 }
 
-pub(crate) async fn signal(State(house): Shared, Path(id): Path<String>, bytes: Bytes) -> Answer<Response> {
+pub(crate) async fn signal(State(house): Shared, Segment(id): Segment, Whole(bytes): Whole) -> Answer<Response> {
     let Signal { signal } = body(&bytes)?;
     let task = find_task(&house, &id)?;
     Projections::warm(&house, task).await?;
