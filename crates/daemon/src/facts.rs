@@ -129,3 +129,20 @@ fn path_fact(path: &str) -> Option<PathFact> {
         inode: meta.ino(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine without bash: shell text is an outcome that says so, not a panic.
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let key = HouseKey::new([1; 32]);
+        let request = serde_json::from_value(serde_json::json!({
+            "tool": "shell", "args": {"argv": ["no-such-\u{1b}program"], "cwd": "/"},
+        }));
+        let looked = look(&request.unwrap(), &key, &BTreeMap::new()).unwrap();
+        assert_eq!(looked.facts.program, None);
+        assert_eq!(looked.exec(&key).unwrap_err(), "no-such-\\u{1b}program: no such program");
+    }
+}

@@ -380,11 +380,7 @@ impl Shim<'_> {
     }
 
     fn operate(&mut self, peer: usize, operation: ToShim) {
-        // An operation stands in the journal at the point of the output where it was applied.
-        for n in 0..self.outlets.len() {
-            let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
-            self.told(cut);
-        }
+        self.cut_here();
         match operation {
             ToShim::Signal { re, signal, by } => match self.signal(signal) {
                 Ok(()) => {
@@ -401,6 +397,14 @@ impl Shim<'_> {
                 self.applied(peer, re, seq);
             }
             ToShim::Order(_) | ToShim::Hello { .. } => {}
+        }
+    }
+
+    /// What is recorded next stands in the journal at this point of the output.
+    fn cut_here(&mut self) {
+        for n in 0..self.outlets.len() {
+            let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
+            self.told(cut);
         }
     }
 
@@ -475,6 +479,7 @@ impl Shim<'_> {
                         self.step(now, Event::TreeShrank { left: 0 });
                     } else if processes != self.kept {
                         self.kept.clone_from(&processes);
+                        self.cut_here();
                         self.journal.push(&Frame::Kept { processes });
                     }
                 }
