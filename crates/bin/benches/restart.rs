@@ -68,7 +68,33 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// What the house writes down for a task that does nothing: four decisions, chained, indexed, committed in groups.
+fn bookkeeping() {
+    let dir = House::new(CSN);
+    let home = Home::at(dir.home());
+    home.prepare().unwrap();
+    let mut ledger = Ledger::open(&home.ledger()).unwrap();
+    let mut mint = IdMint::default();
+    println!("| tasks in a commit | bookkeeping of a no-op task |\n|---|---|");
+    for group in [1u32, 8, 64] {
+        let rounds = 512 / group;
+        let began = Instant::now();
+        for round in 0..rounds {
+            let mut batch = Vec::new();
+            for n in 0..group {
+                let ms = 1_600_000_000_000 + u64::from(round * group + n);
+                let (task, permit) = (TaskId::mint(&mut mint, ms, 7), PermitId::mint(&mut mint, ms, 9));
+                batch.extend(decisions(task, permit, At::from_micros(ms as i64 * 1000)));
+            }
+            ledger.commit(&batch).unwrap();
+        }
+        let each = began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds * group);
+        println!("| {group} | {each:.0} µs |");
+    }
+}
+
 fn main() {
+    bookkeeping();
     println!("| finished tasks | restart to serving, p50 | list page of 50, p50 |\n|---|---|---|");
     let house = House::new(CSN);
     let home = Home::at(house.home());

@@ -23,6 +23,8 @@ pub struct Stream {
     task: TaskId,
     dir: PathBuf,
     next_seq: u64,
+    /// Where the journal begins, once that is known.
+    first_seq: Option<u64>,
     journal: Option<journal::Reader>,
 }
 
@@ -30,7 +32,13 @@ impl Stream {
     /// From number `next_seq` on.
     #[must_use]
     pub fn from(home: &Home, task: TaskId, next_seq: u64) -> Self {
-        Self { task, dir: home.task_dir(task), next_seq, journal: None }
+        Self { task, dir: home.task_dir(task), next_seq, first_seq: None, journal: None }
+    }
+
+    /// From where a state that is known leaves off.
+    #[must_use]
+    pub fn after(home: &Home, state: &TaskState) -> Self {
+        Self { first_seq: state.first_seq, ..Self::from(home, state.task_id, state.next_seq) }
     }
 
     #[must_use]
@@ -109,7 +117,10 @@ impl Stream {
     }
 
     fn open_journal(&mut self, ledger: &Reader) -> Result<(), StreamError> {
-        let Some((first_seq, _)) = prologue(ledger, self.task)? else { return Ok(()) };
+        if self.first_seq.is_none() {
+            self.first_seq = prologue(ledger, self.task)?.map(|(first_seq, _)| first_seq);
+        }
+        let Some(first_seq) = self.first_seq else { return Ok(()) };
         if self.next_seq < first_seq {
             return Ok(());
         }

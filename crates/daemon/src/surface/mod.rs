@@ -180,6 +180,21 @@ impl Projections {
         Ok(shared)
     }
 
+    /// A task that has just been asked for: whoever looks at it next goes on from here.
+    pub(crate) fn begin(&self, house: &House, state: &TaskState) {
+        let stream = Stream::after(&house.home, state);
+        let folding = Folding { stream, state: Some(state.clone()), rings: None, json: None };
+        self.remember(state.task_id, Arc::new(Mutex::new(folding)));
+    }
+
+    fn remember(&self, task: TaskId, folding: Arc<Mutex<Folding>>) {
+        let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        recent.push_back((task, folding));
+        if recent.len() > REMEMBERED {
+            recent.pop_front();
+        }
+    }
+
     fn folding(&self, house: &House, task: TaskId) -> Arc<Mutex<Folding>> {
         let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
         if let Some(at) = recent.iter().position(|(t, _)| *t == task) {
@@ -188,12 +203,10 @@ impl Projections {
             recent.extend(entry);
             return folding;
         }
+        drop(recent);
         let stream = Stream::from(&house.home, task, 0);
         let folding = Arc::new(Mutex::new(Folding { stream, state: None, rings: None, json: None }));
-        recent.push_back((task, Arc::clone(&folding)));
-        if recent.len() > REMEMBERED {
-            recent.pop_front();
-        }
+        self.remember(task, Arc::clone(&folding));
         folding
     }
 }

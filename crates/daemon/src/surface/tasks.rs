@@ -58,6 +58,9 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, Whole(bytes): 
         return Err(Problem::from(refusal).of_task(asked.task));
     }
     let replayed = asked.state.is_none();
+    if let Some(state) = &asked.state {
+        house.projections.begin(&house, state);
+    }
     let finished = match (wait, asked.state) {
         (Some(wait), _) => wait_for(&house, asked.task, wait).await?,
         (None, Some(state)) => *state,
