@@ -231,8 +231,7 @@ impl Reader {
         }
         if out.is_empty() && !ended {
             // A cursor behind the last record: there is nothing to wait for.
-            let state = self.house.projections.state(&self.house, self.task)?;
-            ended = state.settled() && next_seq >= state.next_seq;
+            ended = self.house.projections.ended_before(&self.house, self.task, next_seq)?;
         }
         if ended {
             out.push_str("event: end\ndata: {}\n\n");

@@ -153,6 +153,13 @@ impl Projections {
         folding.state.clone().ok_or_else(|| unknown(task))
     }
 
+    /// Whether a task has settled and has no record numbered `seq` or later.
+    pub(crate) fn ended_before(&self, house: &House, task: TaskId, seq: u64) -> Answer<bool> {
+        let folding = self.current(house, task)?;
+        let folding = folding.lock().expect("nothing panics while it holds this lock");
+        Ok(folding.state.as_ref().is_some_and(|s| s.settled() && seq >= s.next_seq))
+    }
+
     /// The same as JSON.
     pub(crate) fn json(&self, house: &House, task: TaskId) -> Answer<Bytes> {
         let folding = self.current(house, task)?;

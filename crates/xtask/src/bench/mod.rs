@@ -258,6 +258,7 @@ fn small(stand: &mut Stand) {
     let (_, state) = conn.call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
     let state = String::from_utf8_lossy(&state).into_owned();
     let shim = state.split(r#""shim_pid":"#).nth(1).and_then(|s| s.split([',', '}']).next()?.parse().ok()).unwrap_or(0);
+    // Idle is what it is when nothing has happened for a while.
     std::thread::sleep(Duration::from_millis(200));
     let private = kib(shim, "smaps_rollup", "Private_Clean:") + kib(shim, "smaps_rollup", "Private_Dirty:");
     row("idle shim, private memory", format!("{:.2} MB", private as f64 / 1e3), String::new(), String::new());
