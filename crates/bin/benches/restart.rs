@@ -34,6 +34,8 @@ fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
         audience: Audience::Personal,
         profile: Profile::FullAuto,
         background: false,
+        limits: Box::default(),
+        workspace: None,
         idempotency: None,
     };
     let by = By::Rule(Text::of("profile.full_auto"));

@@ -5,7 +5,7 @@ use countersign_daemon::{HomeError, Start, beside};
 use std::{path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    let doors = Doors { start_house: &start_house };
+    let doors = Doors { start_house: &start_house, probe_shim: &probe_shim };
     match countersign_cli::main(&doors) {
         Action::Exit(code) => code,
         Action::Serve { detached } => serve(if detached { Start::Detached } else { Start::Foreground }),
@@ -26,6 +26,10 @@ fn serve(start: Start) -> ExitCode {
 
 fn start_house(env: &[(String, String)]) -> std::io::Result<String> {
     countersign_shim::start_house(&me().map_err(std::io::Error::other)?, env)
+}
+
+fn probe_shim() -> std::io::Result<String> {
+    countersign_shim::probe(&beside(&me().map_err(std::io::Error::other)?))
 }
 
 fn me() -> anyhow::Result<PathBuf> {

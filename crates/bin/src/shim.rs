@@ -9,6 +9,10 @@ fn main() -> ExitCode {
             println!("csn-shim {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
+        Some("--probe") => {
+            println!("{}", countersign_shim::features());
+            ExitCode::SUCCESS
+        }
         Some(_) => {
             eprintln!("csn-shim is started by the countersign daemon; use csn");
             ExitCode::from(2)

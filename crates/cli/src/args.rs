@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use countersign_model::StreamName;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -33,7 +34,8 @@ pub(crate) enum Command {
     },
     /// Run a command as a task and pass on its output and exit code
     ///
-    /// Its standard input is empty.
+    /// Its standard input is empty unless --stdin or --pty is given. Ctrl-C interrupts it, twice cancels it; Ctrl-\
+    /// Ctrl-D leaves it to run by itself.
     #[command(override_usage = "csn run [OPTIONS] 'shell text'\n       csn run [OPTIONS] -- PROGRAM [ARGUMENT]...")]
     Run(Box<RunArgs>),
     /// List tasks that wait or run
@@ -50,9 +52,33 @@ pub(crate) enum Command {
         task: String,
         #[arg(long)]
         json: bool,
+        /// Its records as JSON lines, in this vocabulary
+        #[arg(long, value_enum, conflicts_with = "json")]
+        view: Option<ViewArg>,
+        /// What its terminal shows
+        #[arg(long, conflicts_with = "view")]
+        screen: bool,
     },
     /// Print what a task has written, byte for byte
     Logs(LogsArgs),
+    /// Put a task on this terminal; Ctrl-\ Ctrl-D leaves it to itself again
+    Attach {
+        task: String,
+        /// Look on, type nothing
+        #[arg(long)]
+        read_only: bool,
+        /// The keys that let go
+        #[arg(long, value_name = "KEYS", default_value = crate::attach::DETACH_KEYS)]
+        detach_keys: String,
+    },
+    /// Type into a task
+    Send(SendArgs),
+    /// Set the size of a task's terminal
+    Resize { task: String, rows: u16, cols: u16 },
+    /// Find something in what a task has written; exit 1 when it is not there
+    Search(SearchArgs),
+    /// Play a task's recording; nothing is started
+    Replay(ReplayArgs),
     /// Stop a task, or withdraw one that waits
     Cancel {
         task: String,
@@ -78,8 +104,25 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<ApprovalsCommand>,
     },
-    /// Check the house: daemon, home, ledger, supervisor, disk
+    /// Check the house: daemon, home, ledger, supervisor, kernel, disk, clock
     Doctor {
+        #[arg(long)]
+        json: bool,
+        /// Make the ledger's index anew and clear away what is left over
+        #[arg(long)]
+        fix: bool,
+    },
+    /// Remove what old tasks have written; decisions and digests stay
+    Gc {
+        /// Only what settled longer ago than this
+        #[arg(long, value_name = "DAYS")]
+        older_than: Option<u64>,
+        /// The newest so much is kept: 500M, 10G
+        #[arg(long, value_name = "BYTES")]
+        keep: Option<String>,
+        /// Say what would go
+        #[arg(long)]
+        dry_run: bool,
         #[arg(long)]
         json: bool,
     },
@@ -95,9 +138,18 @@ pub(crate) struct RunArgs {
     /// A program and its arguments, run without a shell
     #[arg(last = true, conflicts_with = "text")]
     pub(crate) argv: Vec<String>,
+    /// Give it a terminal, and this one to you
+    #[arg(long)]
+    pub(crate) pty: bool,
+    /// Pass standard input on
+    #[arg(long, conflicts_with = "background")]
+    pub(crate) stdin: bool,
     /// Return at once; the task goes on
     #[arg(long)]
     pub(crate) background: bool,
+    /// Output as it is, with every escape, also on a terminal
+    #[arg(long)]
+    pub(crate) raw: bool,
     /// Frames as JSON lines instead of output; with --background one object
     #[arg(long)]
     pub(crate) json: bool,
@@ -110,6 +162,18 @@ pub(crate) struct RunArgs {
     /// Stop it after this long: 90, 90s, 5m, 2h
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
+    /// Stop it after this long without output
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle_timeout: Option<String>,
+    /// How much of each stream is kept from its beginning: 500M, 1G
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) output_limit: Option<String>,
+    /// What becomes of it when it writes more
+    #[arg(long, value_enum, default_value_t = OnOutputLimitArg::Tail)]
+    pub(crate) on_output_limit: OnOutputLimitArg,
+    /// Publish what it wrote below DIR, in .runs, when it has ended
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<std::path::PathBuf>,
     /// What becomes of processes that outlive the command
     #[arg(long, value_enum, default_value_t = LeftoversArg::Kill)]
     pub(crate) leftovers: LeftoversArg,
@@ -142,12 +206,82 @@ pub(crate) struct LogsArgs {
     /// One stream only
     #[arg(long, value_enum)]
     pub(crate) stream: Option<StreamArg>,
+    /// Only the last lines of each stream, or those FROM:TO
+    #[arg(long, value_name = "N|FROM:TO")]
+    pub(crate) lines: Option<String>,
     /// Only the last lines of each stream
-    #[arg(long, value_name = "N")]
-    pub(crate) lines: Option<u64>,
+    #[arg(long, value_name = "N", conflicts_with = "lines")]
+    pub(crate) tail: Option<u64>,
+    /// Only what was written since: 90s, 5m, 2h ago, or a time
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["lines", "tail"])]
+    pub(crate) since: Option<String>,
     /// The output frames as JSON lines instead of bytes
-    #[arg(long, conflicts_with = "lines")]
+    #[arg(long, conflicts_with_all = ["lines", "tail"])]
     pub(crate) json: bool,
+    /// With every escape, also on a terminal
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SendArgs {
+    pub(crate) task: String,
+    /// Text, as it is; `-` for standard input
+    pub(crate) text: Option<String>,
+    /// Keys by name, one after another: ctrl-c,enter,up
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) keys: Vec<String>,
+    /// The text as a paste
+    #[arg(long, requires = "text")]
+    pub(crate) paste: bool,
+    /// Enter, after the text
+    #[arg(long)]
+    pub(crate) enter: bool,
+    /// The end of input, after everything
+    #[arg(long)]
+    pub(crate) eof: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SearchArgs {
+    pub(crate) task: String,
+    pub(crate) pattern: String,
+    /// The pattern is a regular expression
+    #[arg(short = 'e', long)]
+    pub(crate) regex: bool,
+    #[arg(short, long)]
+    pub(crate) ignore_case: bool,
+    /// Lines around each match
+    #[arg(short = 'C', long, value_name = "LINES", default_value_t = 0)]
+    pub(crate) context: u32,
+    /// No more than so many
+    #[arg(short, long, value_name = "N")]
+    pub(crate) max: Option<u64>,
+    #[arg(long, value_enum)]
+    pub(crate) stream: Option<StreamArg>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct ReplayArgs {
+    pub(crate) task: String,
+    /// Twice as fast: 2
+    #[arg(long)]
+    pub(crate) speed: Option<f64>,
+    /// All at once
+    #[arg(long, conflicts_with = "speed")]
+    pub(crate) instant: bool,
+    /// No pause longer than so many seconds
+    #[arg(long, value_name = "SECONDS", conflicts_with = "instant")]
+    pub(crate) max_pause: Option<f64>,
+    /// Write an asciicast instead; `-` for standard output
+    #[arg(long, num_args = 2, value_names = ["v2|v3", "FILE"])]
+    pub(crate) cast: Vec<String>,
+    /// Print the text without the escapes that drew it
+    #[arg(long, conflicts_with_all = ["cast", "speed", "instant"])]
+    pub(crate) text: bool,
 }
 
 #[derive(Subcommand)]
@@ -194,6 +328,31 @@ pub(crate) enum ProfileArg {
 pub(crate) enum StreamArg {
     Stdout,
     Stderr,
+    Pty,
+}
+
+impl StreamArg {
+    pub(crate) fn name(self) -> StreamName {
+        match self {
+            StreamArg::Stdout => StreamName::Stdout,
+            StreamArg::Stderr => StreamName::Stderr,
+            StreamArg::Pty => StreamName::Pty,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum ViewArg {
+    Native,
+    Terminal,
+    ToolTask,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum OnOutputLimitArg {
+    Tail,
+    Kill,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

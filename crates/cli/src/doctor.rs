@@ -1,5 +1,6 @@
 //! `doctor`: what holds and what does not. Exit 1 when something that matters does not.
 
+use crate::{Doors, house::reach};
 use countersign_client::Client;
 use countersign_store::{Config, Home, ledger::Reader};
 use serde_json::{Value, json};
@@ -14,8 +15,12 @@ struct Check {
     says: String,
 }
 
-pub(crate) fn doctor(as_json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Result<ExitCode> {
     let home = Home::locate()?;
+    let fixed = match fix {
+        true => fixes(doors, &home)?,
+        false => Vec::new(),
+    };
     let life = Client::new(home.socket()).lifecycle();
     let mut checks = Vec::new();
     let mut check = |name, result: Result<String, String>| {
@@ -44,7 +49,10 @@ pub(crate) fn doctor(as_json: bool) -> anyhow::Result<ExitCode> {
             _ => Ok(env!("CARGO_PKG_VERSION").to_owned()),
         },
     );
-    check("supervisor", supervisor());
+    let probed = (doors.probe_shim)().map_err(|e| e.to_string());
+    let probed = probed.and_then(|text| serde_json::from_str::<Value>(&text).map_err(|e| e.to_string()));
+    check("supervisor", supervisor(probed.as_ref()));
+    check("kernel", kernel(probed.as_ref()));
     check(
         "home",
         match std::fs::metadata(home.path()) {
@@ -71,6 +79,7 @@ pub(crate) fn doctor(as_json: bool) -> anyhow::Result<ExitCode> {
         },
     );
     check("disk", disk(&home));
+    check("clock", clock(&home));
     check(
         "shell",
         match ["/bin/bash", "/usr/bin/bash"].iter().find(|p| std::path::Path::new(p).exists()) {
@@ -84,8 +93,14 @@ pub(crate) fn doctor(as_json: bool) -> anyhow::Result<ExitCode> {
     if as_json {
         let daemon = life.ok().map(|l| json!({"pid": l.pid, "version": l.version, "state": l.state}));
         let checks: Vec<Value> = checks.iter().map(|c| json!({"name": c.name, "ok": c.ok, "says": c.says})).collect();
-        writeln!(out, "{}", json!({"v": 1, "ok": well, "daemon": daemon, "home": home.path(), "checks": checks}))?;
+        let told = json!({
+            "v": 1, "ok": well, "daemon": daemon, "home": home.path(), "checks": checks, "fixed": fixed,
+        });
+        writeln!(out, "{told}")?;
     } else {
+        for line in &fixed {
+            writeln!(out, "done  {line}")?;
+        }
         for c in &checks {
             writeln!(out, "{}  {:<12} {}", if c.ok { "ok  " } else { "FAIL" }, c.name, c.says)?;
         }
@@ -97,7 +112,58 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn supervisor() -> Result<String, String> {
+/// What can be put right without losing anything.
+fn fixes(doors: &Doors<'_>, home: &Home) -> anyhow::Result<Vec<String>> {
+    let mut done = Vec::new();
+    // The house does it: only it may write the ledger.
+    let client = reach(doors)?;
+    client.rebuild()?;
+    done.push("the ledger's index was made anew from its decisions".to_owned());
+    let running = client.tasks("?status=running&limit=500")?.tasks;
+    let ours: Vec<String> = running.iter().map(|t| format!("{}.sock", t.task_id)).collect();
+    for entry in std::fs::read_dir(home.run())?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("tk_") && name.ends_with(".sock") && !ours.contains(&name) {
+            std::fs::remove_file(entry.path())?;
+            done.push(format!("{name}, the socket of a task that is over, was removed"));
+        }
+    }
+    Ok(done)
+}
+
+/// The wall clock stamps the record: one that went back would make it look out of order.
+fn clock(home: &Home) -> Result<String, String> {
+    let now = countersign_store::clock::now();
+    let last = match home.ledger().exists() {
+        true => Reader::open(&home.ledger()).and_then(|r| r.last_at()).map_err(|e| e.to_string())?,
+        false => None,
+    };
+    match last {
+        Some(last) if last > now => {
+            Err(format!("it is {now}, but the last decision was taken at {last}: the clock went back"))
+        }
+        _ => Ok(now.to_string()),
+    }
+}
+
+/// What the kernel offers a task.
+fn kernel(probed: Result<&Value, &String>) -> Result<String, String> {
+    let probed = probed.map_err(Clone::clone)?;
+    let features = probed["features"].as_object().cloned().unwrap_or_default();
+    let missing = |wanted: &[&str]| {
+        wanted.iter().filter(|f| features.get(**f) != Some(&json!(true))).map(|f| (*f).to_owned()).collect::<Vec<_>>()
+    };
+    let needed = missing(&["pidfd", "pty", "children_list", "subreaper"]);
+    let release = text(&probed["kernel"]);
+    if !needed.is_empty() {
+        return Err(format!("{release} lacks {}", needed.join(", ")));
+    }
+    let absent = missing(&["unnamed_files", "cgroup2", "landlock"]);
+    let absent = if absent.is_empty() { String::new() } else { format!("; without {}", absent.join(", ")) };
+    Ok(format!("{release}{absent}"))
+}
+
+fn supervisor(probed: Result<&Value, &String>) -> Result<String, String> {
     let csn = std::env::current_exe().map_err(|e| e.to_string())?;
     let shim = csn.with_file_name("csn-shim");
     let bytes =
@@ -105,7 +171,15 @@ fn supervisor() -> Result<String, String> {
     // A dynamic program names its loader in the first page.
     let dynamic = bytes.iter().take(4096).collect::<Vec<_>>().windows(8).any(|w| w.iter().copied().eq(b"ld-linux"));
     let kind = if dynamic { "dynamic (works; a static one starts faster)" } else { "static" };
-    Ok(format!("{}, {kind}", shim.display()))
+    let version = text(&probed.map_err(|e| format!("{}: {e}", shim.display()))?["version"]);
+    match version == env!("CARGO_PKG_VERSION") {
+        true => Ok(format!("{}, {version}, {kind}", shim.display())),
+        false => Err(format!(
+            "{} is {version}, csn is {}: install both from one build",
+            shim.display(),
+            env!("CARGO_PKG_VERSION")
+        )),
+    }
 }
 
 fn disk(home: &Home) -> Result<String, String> {

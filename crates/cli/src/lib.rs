@@ -2,12 +2,18 @@
 
 mod approvals;
 mod args;
+mod attach;
 mod doctor;
+mod escapes;
+mod gc;
 mod house;
 mod lists;
 mod logs;
 mod prompt;
+mod replay;
 mod run;
+mod search;
+mod send;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -18,9 +24,12 @@ use std::process::ExitCode;
 pub struct Doors<'a> {
     /// Starts a detached daemon with these variables; what it said, once it serves.
     pub start_house: &'a StartHouse,
+    /// What `csn-shim --probe` says, as JSON.
+    pub probe_shim: &'a ProbeShim,
 }
 
 pub type StartHouse = dyn Fn(&[(String, String)]) -> std::io::Result<String>;
+pub type ProbeShim = dyn Fn() -> std::io::Result<String>;
 
 /// What `main` should do next.
 pub enum Action {
@@ -65,13 +74,23 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Down { stop_tasks } => house::down(stop_tasks),
         Command::Run(args) => run::run(doors, *args),
         Command::Ps { all, json } => lists::ps(doors, all, json),
-        Command::Show { task, json } => lists::show(doors, &task, json),
+        Command::Show { task, view: Some(view), .. } => lists::view(doors, &task, view),
+        Command::Show { task, screen: true, json, .. } => lists::screen(doors, &task, json),
+        Command::Show { task, json, .. } => lists::show(doors, &task, json),
         Command::Logs(args) => logs::logs(doors, &args),
+        Command::Attach { task, read_only, detach_keys } => {
+            attach::attach(doors, &attach::Args { task: &task, read_only, detach_keys: &detach_keys })
+        }
+        Command::Send(args) => send::send(doors, &args),
+        Command::Resize { task, rows, cols } => lists::resize(doors, &task, rows, cols),
+        Command::Search(args) => search::search(doors, &args),
+        Command::Replay(args) => replay::replay(doors, &args),
         Command::Cancel { task, reason } => lists::cancel(doors, &task, reason.as_deref()),
         Command::Signal { task, signal } => lists::signal(doors, &task, &signal),
         Command::Wait { task, json } => lists::wait(doors, &task, json),
         Command::Approvals { command } => approvals::approvals(doors, command),
-        Command::Doctor { json } => doctor::doctor(json),
+        Command::Doctor { json, fix } => doctor::doctor(doors, json, fix),
+        Command::Gc { older_than, keep, dry_run, json } => gc::gc(doors, older_than, keep.as_deref(), dry_run, json),
         Command::Completions { shell } => args::completions(shell),
     }
 }

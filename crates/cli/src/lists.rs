@@ -1,8 +1,8 @@
 //! `ps`, `show`, `cancel`, `signal`, `wait`.
 
-use crate::{Doors, Usage, code, house::reach};
+use crate::{Doors, Usage, args::ViewArg, code, house::reach};
 use countersign_client::{Client, ClientError};
-use countersign_model::{At, Ruling, Shown, SignalName, Status, TaskState};
+use countersign_model::{At, Ruling, Shown, SignalName, Status, TaskState, WaitsFor};
 use countersign_store::clock;
 use std::{
     io::{self, Write},
@@ -47,6 +47,10 @@ pub(crate) fn ps(doors: &Doors<'_>, all: bool, json: bool) -> anyhow::Result<Exi
 fn line(out: &mut impl Write, task: &TaskState, now: At) -> io::Result<()> {
     let outcome = match (&task.outcome, task.approval_id) {
         (Some(outcome), _) => outcome.to_string(),
+        (None, _) if task.waits_for == Some(WaitsFor::Slot) => match task.position {
+            Some(position) => format!("{position}. in line"),
+            None => "in line".to_owned(),
+        },
         (None, Some(approval)) if task.status == Status::Queued => approval.to_string(),
         _ => String::new(),
     };
@@ -91,7 +95,8 @@ pub(crate) fn show(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<
             row(name, Shown::new(text.as_str()).to_string())?;
         }
     }
-    row("status", state.status.to_string())?;
+    let place = state.position.map(|n| format!(", {n}. in line for a slot")).unwrap_or_default();
+    row("status", format!("{}{place}", state.status))?;
     if let Some(outcome) = &state.outcome {
         row("outcome", Shown::new(&outcome.to_string()).to_string())?;
     }
@@ -124,7 +129,18 @@ pub(crate) fn show(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<
     }
     for (stream, s) in &state.streams {
         let redacted = if s.redactions > 0 { format!(", {} redacted", s.redactions) } else { String::new() };
-        row(stream.as_str(), format!("{} bytes{redacted}", s.bytes))?;
+        let dropped = if s.dropped > 0 { format!(", {} of them not kept", s.dropped) } else { String::new() };
+        row(stream.as_str(), format!("{} bytes{redacted}{dropped}", s.bytes))?;
+    }
+    if let Some(terminal) = state.terminal {
+        let hidden = if terminal.echo || state.settled() { "" } else { ", waits for a line that it does not show" };
+        row("terminal", format!("{} rows, {} columns{hidden}", terminal.rows, terminal.cols))?;
+    }
+    if let Some(directory) = &state.current_directory {
+        row("now in", Shown::new(directory.as_str()).to_string())?;
+    }
+    if let Some(at) = state.expired_at {
+        row("removed", format!("{at}: its output is not kept any more, its digests are"))?;
     }
     if !state.kept.is_empty() {
         row("left running", format!("{:?}", state.kept))?;
@@ -132,6 +148,51 @@ pub(crate) fn show(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<
     if !state.survivors.is_empty() {
         row("survivors", format!("{:?}", state.survivors))?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The records of a task in one of the vocabularies.
+pub(crate) fn view(doors: &Doors<'_>, task: &str, view: ViewArg) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let state = client.task(task)?;
+    let name = match view {
+        ViewArg::Native => "native",
+        ViewArg::Terminal => "terminal",
+        ViewArg::ToolTask => "tool_task",
+    };
+    let mut out = io::stdout().lock();
+    let mut events = client.view(state.task_id, name);
+    while let Some(event) = events.next_event()? {
+        writeln!(out, "{}", event.line)?;
+        // Of a task that goes on, as far as it has come; one record may be told in several events.
+        if !state.settled() && event.seq + 1 >= state.next_seq {
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the terminal of a task shows.
+pub(crate) fn screen(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let task = client.task(task)?.task_id;
+    let screen = client.screen(task)?;
+    let mut out = io::stdout().lock();
+    match json {
+        true => writeln!(out, "{screen}")?,
+        false => {
+            for line in screen["text"].as_str().unwrap_or_default().lines() {
+                writeln!(out, "{}", Shown::new(line))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn resize(doors: &Doors<'_>, task: &str, rows: u16, cols: u16) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let task = client.task(task)?;
+    client.resize(task.task_id, rows, cols)?;
     Ok(ExitCode::SUCCESS)
 }
 

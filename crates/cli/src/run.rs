@@ -2,21 +2,22 @@
 
 use crate::{
     Doors, Usage,
-    args::{LeftoversArg, ProfileArg, RunArgs},
-    code, exit,
+    args::{LeftoversArg, OnOutputLimitArg, ProfileArg, RunArgs},
+    attach::{self, End, Session},
+    code, exit, gc,
     house::reach,
     lists::brief,
     logs::Printer,
     prompt::Asking,
-    say,
+    say, send,
 };
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Command, Decision, Frame, Leftovers, Limits, Mode, OnSessionEnd, Outcome, Profile, Record, Request, Status, TaskId,
-    TaskState, Text, Tool, What, is_base_variable,
+    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Profile, Record, Request,
+    SignalName, Status, TaskId, TaskState, Text, Tool, WaitsFor, What, is_base_variable,
 };
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGQUIT};
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
@@ -37,8 +38,9 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::from(exit::PENDING));
     }
     interrupts(&client, task.task_id)?;
+    in_line(&client, &task);
     let asking = match (task.status, task.approval_id) {
-        (Status::Queued, Some(approval)) => {
+        (Status::Queued, Some(approval)) if task.waits_for == Some(WaitsFor::Approval) => {
             let asking = Asking::begin(&client, approval);
             if asking.is_none() {
                 say(&format!("csn: waiting for approval {approval}: csn approvals answer {approval} once"));
@@ -47,7 +49,18 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
         }
         _ => None,
     };
-    let ended = match follow(doors, &client, task.task_id, args.json, asking) {
+    if args.pty && !args.json {
+        return on_terminal(doors, client, &args, &task, asking);
+    }
+    if args.stdin {
+        let (client, task) = (client.clone(), task.task_id);
+        std::thread::spawn(move || {
+            if let Err(e) = send_when_running(&client, task) {
+                say(&format!("csn: standard input was not passed on: {e:#}"));
+            }
+        });
+    }
+    let ended = match follow(doors, &client, task.task_id, &args, asking) {
         Err(e) if is_broken_pipe(&e) => {
             // As in a shell: what nobody reads is not written.
             let _ = client.cancel(task.task_id, Some("its output was closed"));
@@ -61,6 +74,75 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
     Ok(code(ended.outcome.exit_code()))
 }
 
+/// With a terminal: attached from the first byte on.
+fn on_terminal(
+    doors: &Doors<'_>,
+    client: Client,
+    args: &RunArgs,
+    task: &TaskState,
+    asking: Option<Asking>,
+) -> anyhow::Result<ExitCode> {
+    let detach = attach::detach_keys(attach::DETACH_KEYS)?;
+    let mut session = Session::new(doors, client, task, false, detach).asking(asking);
+    if args.stdin {
+        session = session.with_stdin();
+    }
+    match session.run(Some(task.next_seq - 1))? {
+        End::Detached => Ok(ExitCode::SUCCESS),
+        End::Signalled => Ok(ExitCode::from(exit::OURS)),
+        End::Ended(ended) => {
+            if !args.quiet {
+                closing(task.task_id, &ended);
+            }
+            Ok(code(ended.outcome.exit_code()))
+        }
+    }
+}
+
+/// Passes standard input on, once there is somebody to take it.
+fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
+    let mut events = client.events(task, None);
+    while let Some(event) = events.next_event()? {
+        match Record::parse(&event.line).map(|r| r.what) {
+            Ok(What::Frame(Frame::Spawned { .. })) => {
+                return match send::from_stdin(client, task, true) {
+                    // It ended, or closed its input: what it does not read it does not need.
+                    Err(e) if e.downcast_ref::<ClientError>().is_some_and(is_over) => Ok(()),
+                    sent => sent,
+                };
+            }
+            Ok(What::Decision(Decision::Settled { .. })) => return Ok(()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_over(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused { refusal, .. } if refusal.code == countersign_model::Code::TaskOver)
+}
+
+/// Says where in line a task stands, whenever that changes, until it goes.
+fn in_line(client: &Client, task: &TaskState) {
+    if task.waits_for != Some(WaitsFor::Slot) {
+        return;
+    }
+    let (client, mut task, mut last) = (client.clone(), task.clone(), None);
+    std::thread::spawn(move || {
+        while task.waits_for == Some(WaitsFor::Slot) {
+            if task.position != last {
+                last = task.position;
+                say(&format!("csn: waiting for a slot, {}. in line", last.unwrap_or(1)));
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            match client.task(&task.task_id.to_string()) {
+                Ok(now) => task = now,
+                Err(_) => return,
+            }
+        }
+    });
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -70,7 +152,15 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
     let cwd = args.cwd.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir));
     let cwd = cwd.into_os_string().into_string().ok().context("the directory's name is not UTF-8")?;
     let (env, inherit) = environment(&args.env)?;
-    let wall_ms = args.timeout.as_deref().map(time).transpose()?;
+    let wall_ms = args.timeout.as_deref().map(|t| timeout("--timeout", t)).transpose()?;
+    let idle_ms = args.idle_timeout.as_deref().map(|t| timeout("--idle-timeout", t)).transpose()?;
+    let output_bytes = args.output_limit.as_deref().map(|b| gc::bytes("--output-limit", b)).transpose()?;
+    let absolute = |dir: &std::path::PathBuf| here.join(dir).into_os_string().into_string().ok();
+    let workspace = match &args.workspace {
+        Some(dir) => Some(absolute(dir).context("the workspace's name is not UTF-8")?),
+        None => None,
+    };
+    let size = attach::size().filter(|_| args.pty);
     let argv = (!args.argv.is_empty()).then(|| args.argv.clone());
     if args.text.len() > 1 {
         let message = "give shell text as one word, in quotes, or a program and its arguments after --";
@@ -78,10 +168,19 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
     }
     Ok(Request {
         tool: Tool::Shell,
-        args: Command { command: args.text.first().cloned(), argv, cwd: Some(cwd), env, inherit },
+        args: Command {
+            command: args.text.first().cloned(),
+            argv,
+            cwd: Some(cwd),
+            env,
+            inherit,
+            stdin: args.stdin && !args.pty,
+            rows: size.map(|(rows, _)| rows),
+            cols: size.map(|(_, cols)| cols),
+        },
         title: args.title.clone(),
         rationale: args.why.clone(),
-        mode: Mode::Pipes,
+        mode: if args.pty { Mode::Pty } else { Mode::Pipes },
         background: args.background,
         attended: !args.unattended,
         profile: args.profile.map(|p| match p {
@@ -90,12 +189,17 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
             ProfileArg::FullAuto => Profile::FullAuto,
         }),
         wait_ms: None,
-        limits: Limits { wall_ms, ..Limits::default() },
+        limits: Limits { wall_ms, idle_ms, output_bytes, ..Limits::default() },
         leftovers: match args.leftovers {
             LeftoversArg::Kill => Leftovers::Kill,
             LeftoversArg::Keep => Leftovers::Keep,
         },
+        on_output_limit: match args.on_output_limit {
+            OnOutputLimitArg::Tail => OnOutputLimit::Tail,
+            OnOutputLimitArg::Kill => OnOutputLimit::Kill,
+        },
         on_session_end: OnSessionEnd::Keep,
+        workspace,
         session_id: None,
     })
 }
@@ -121,7 +225,7 @@ fn environment(named: &[String]) -> anyhow::Result<(Variables, Variables)> {
 }
 
 /// `90`, `90s`, `5m`, `2h`, `500ms`.
-fn time(text: &str) -> anyhow::Result<u64> {
+pub(crate) fn time(text: &str) -> Result<u64, Usage> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
@@ -132,9 +236,12 @@ fn time(text: &str) -> anyhow::Result<u64> {
         _ => None,
     };
     let ms = factor.zip(number.parse::<u64>().ok()).and_then(|(factor, n)| n.checked_mul(factor));
-    ms.filter(|ms| (1..=Limits::MAX_MS).contains(ms)).ok_or_else(|| {
-        Usage(format!("--timeout {text}: use a whole number above zero with ms, s, m or h, at most a year")).into()
-    })
+    ms.filter(|ms| (1..=Limits::MAX_MS).contains(ms))
+        .ok_or_else(|| Usage(format!("{text}: use a whole number above zero with ms, s, m or h, at most a year")))
+}
+
+fn timeout(flag: &str, text: &str) -> anyhow::Result<u64> {
+    time(text).map_err(|Usage(e)| Usage(format!("{flag} {e}")).into())
 }
 
 fn announce(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {
@@ -143,22 +250,31 @@ fn announce(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {
         return Ok(());
     }
     writeln!(io::stdout(), "{}", task.task_id)?;
-    if let (Status::Queued, Some(approval)) = (task.status, task.approval_id) {
+    if let Some(position) = task.position {
+        say(&format!("csn: waiting for a slot, {position}. in line"));
+    } else if let (Status::Queued, Some(approval)) = (task.status, task.approval_id) {
         say(&format!("csn: waiting for approval {approval}: csn approvals answer {approval} once"));
     }
     Ok(())
 }
 
-/// Ctrl-C interrupts the task; twice cancels it.
-fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT])?;
+/// Ctrl-C interrupts the task; twice cancels it. Ctrl-\ Ctrl-D leaves it to run by itself; Ctrl-\ alone is SIGQUIT.
+pub(crate) fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGQUIT])?;
     let client = client.clone();
     std::thread::spawn(move || {
-        for (n, _) in signals.forever().enumerate() {
-            let sent = match n {
-                0 => client
-                    .signal(task, countersign_model::SignalName::INT)
-                    .or_else(|_| client.cancel(task, Some("interrupted"))),
+        let mut interrupted = 0;
+        for signal in signals.forever() {
+            if signal == SIGQUIT && let_go() {
+                say(&format!("\ncsn: detached; the task goes on: csn attach {task}"));
+                std::process::exit(0);
+            }
+            let sent = match (signal, interrupted) {
+                (SIGQUIT, _) => client.signal(task, SignalName::QUIT),
+                (_, 0) => {
+                    interrupted += 1;
+                    client.signal(task, SignalName::INT).or_else(|_| client.cancel(task, Some("interrupted")))
+                }
                 _ => client.cancel(task, Some("interrupted twice")),
             };
             if let Err(e) = sent {
@@ -169,10 +285,19 @@ fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Ended {
-    outcome: Outcome,
-    took: Option<Duration>,
-    words: Option<Text>,
+/// Whether Ctrl-D follows in a moment. On a terminal that reads lines it is the end of input.
+fn let_go() -> bool {
+    let Ok(mut tty) = std::fs::OpenOptions::new().read(true).open("/dev/tty") else { return false };
+    let moment = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+    let mut fds = [rustix::event::PollFd::new(&tty, rustix::event::PollFlags::IN)];
+    let came = rustix::event::poll(&mut fds, Some(&moment)).is_ok_and(|n| n > 0);
+    came && io::Read::read(&mut tty, &mut [0; 64]).is_ok_and(|n| n == 0)
+}
+
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Option<Duration>,
+    pub(crate) words: Option<Text>,
 }
 
 /// Passes the stream on until the task has settled, through any number of restarts of the daemon.
@@ -180,11 +305,12 @@ fn follow(
     doors: &Doors<'_>,
     client: &Client,
     task: TaskId,
-    json: bool,
+    args: &RunArgs,
     mut asking: Option<Asking>,
 ) -> anyhow::Result<Ended> {
+    let json = args.json;
     let mut events = client.events(task, None);
-    let mut printer = Printer::new(client.clone(), task);
+    let mut printer = Printer::new(client.clone(), task, args.raw);
     let (mut took, mut words) = (None, None);
     loop {
         let event = match events.next_event() {
@@ -218,7 +344,10 @@ fn follow(
                 words = said;
                 asking.take().into_iter().for_each(|a| a.end(false));
             }
-            What::Decision(Decision::Settled { outcome, .. }) => return Ok(Ended { outcome, took, words }),
+            What::Decision(Decision::Settled { outcome, .. }) => {
+                printer.finish()?;
+                return Ok(Ended { outcome, took, words });
+            }
             _ => {}
         }
     }
@@ -235,7 +364,7 @@ fn whole_text(line: &str, len: u64) -> Option<String> {
     carried.text.filter(|t| carried.encoding.is_none() && t.len() as u64 == len)
 }
 
-fn closing(task: TaskId, ended: &Ended) {
+pub(crate) fn closing(task: TaskId, ended: &Ended) {
     let took = ended.took.map(|t| format!(", {}", brief(t))).unwrap_or_default();
     let outcome = ended.outcome.to_string();
     say(&format!("csn: {task} {}{took}", countersign_model::Shown::new(&outcome)));

@@ -23,6 +23,7 @@ pub struct Events {
     ended: bool,
     /// Connections in a row that brought nothing.
     barren: u32,
+    view: Option<String>,
 }
 
 /// A house that breaks off without a word is asked again, but not at once and not ever faster.
@@ -31,7 +32,12 @@ const LONGEST: u32 = 100;
 
 impl Events {
     pub(crate) fn new(client: Client, task: TaskId, after: Option<u64>) -> Self {
-        Self { client, task, after, body: None, ended: false, barren: 0 }
+        Self { client, task, after, body: None, ended: false, barren: 0, view: None }
+    }
+
+    pub(crate) fn in_view(mut self, view: &str) -> Self {
+        self.view = Some(view.to_owned());
+        self
     }
 
     /// The next record; none after the last. After a broken connection the next call begins a new one and goes on
@@ -66,14 +72,15 @@ impl Events {
     fn connect(&self) -> Result<BufReader<Body>> {
         let cursor = self.after.map(|seq| seq.to_string());
         let headers: Vec<(&str, &str)> = cursor.iter().map(|seq| ("last-event-id", seq.as_str())).collect();
-        let reply = self.client.open("GET", &format!("/tasks/{}/events", self.task), &headers, None)?;
+        let view = self.view.as_ref().map(|v| format!("?view={}", crate::escaped(v))).unwrap_or_default();
+        let reply = self.client.open("GET", &format!("/tasks/{}/events{view}", self.task), &headers, None)?;
         Ok(BufReader::with_capacity(64 * 1024, reply.body))
     }
 }
 
 /// One event with data; none for `event: end`. Comments and retry hints pass by.
 fn read_event(body: &mut BufReader<Body>) -> Result<Option<Event>> {
-    let (mut seq, mut data, mut end) = (None, String::new(), false);
+    let (mut seq, mut data, mut end, mut gap) = (None, String::new(), false, false);
     let mut line = String::new();
     loop {
         line.clear();
@@ -83,8 +90,16 @@ fn read_event(body: &mut BufReader<Body>) -> Result<Option<Event>> {
         match line.trim_end_matches(['\r', '\n']).split_once(':') {
             Some(("id", value)) => seq = value.trim().parse().ok(),
             Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
-            Some(("event", value)) => end = value.trim() == "end",
+            Some(("event", value)) => {
+                end = value.trim() == "end";
+                gap = value.trim() == "gap";
+            }
             None if end => return Ok(None),
+            // What is missing is missing; the stream goes on behind it.
+            None if gap => {
+                gap = false;
+                data.clear();
+            }
             None if !data.is_empty() => {
                 let seq = seq.ok_or_else(|| ClientError::Strange("an event without an id".to_owned()))?;
                 return Ok(Some(Event { seq, line: data }));

@@ -1,8 +1,10 @@
 //! The one typed way in for programs: HTTP over the house's unix socket, blocking, and streams that resume by cursor.
 
+mod attach;
 mod events;
 mod http;
 
+pub use attach::{AttachOptions, Attached, Attachment};
 pub use events::{Event, Events};
 
 use countersign_model::{
@@ -60,6 +62,29 @@ pub struct Lifecycle {
 pub struct Page {
     pub tasks: Vec<TaskState>,
     pub next: Option<TaskId>,
+}
+
+#[derive(Deserialize)]
+struct Applied {
+    seq: u64,
+}
+
+/// A page of matches, and where the next one begins.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Found {
+    pub matches: Vec<FoundMatch>,
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct FoundMatch {
+    pub stream: StreamName,
+    pub offset_bytes: u64,
+    pub bytes: u64,
+    pub line: Option<u64>,
+    pub excerpt: Value,
+    pub before: Vec<Value>,
+    pub after: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -158,6 +183,54 @@ impl Client {
         Ok(self.json::<Tail>("GET", &path, None)?.offset_bytes)
     }
 
+    /// Types into a task; the number of the frame in which it stands. `body` is that of `POST /tasks/{id}/stdin`.
+    pub fn stdin(&self, task: TaskId, body: &Value) -> Result<u64> {
+        Ok(self.json::<Applied>("POST", &format!("/tasks/{task}/stdin"), Some(body))?.seq)
+    }
+
+    pub fn resize(&self, task: TaskId, rows: u16, cols: u16) -> Result<u64> {
+        let body = json!({"rows": rows, "cols": cols});
+        Ok(self.json::<Applied>("POST", &format!("/tasks/{task}/resize"), Some(&body))?.seq)
+    }
+
+    /// A page of what was found.
+    pub fn search(&self, task: TaskId, query: &[(&str, String)]) -> Result<Found> {
+        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+        self.json("GET", &format!("/tasks/{task}/search?{}", query.join("&")), None)
+    }
+
+    /// The recording as asciicast, as it comes.
+    pub fn cast(&self, task: TaskId, version: &str) -> Result<impl io::Read + use<>> {
+        Ok(self.open("GET", &format!("/tasks/{task}/cast?version={}", escaped(version)), &[], None)?.body)
+    }
+
+    /// What a terminal shows, as JSON.
+    pub fn screen(&self, task: TaskId) -> Result<Value> {
+        self.json("GET", &format!("/tasks/{task}/screen"), None)
+    }
+
+    /// Tidies up; what was removed, as JSON.
+    pub fn gc(&self, body: &Value) -> Result<Value> {
+        self.json("POST", "/gc", Some(body))
+    }
+
+    /// Has the index of the ledger made anew.
+    pub fn rebuild(&self) -> Result<()> {
+        self.call("POST", "/ledger", &[], Some(&json!({"index": "rebuild"}))).map(drop)
+    }
+
+    /// The lines `line` to `line + lines` of a stream: where they begin and how long they are.
+    pub fn lines(&self, task: TaskId, stream: StreamName, line: u64, lines: u64) -> Result<Vec<u8>> {
+        let path = format!("/tasks/{task}/output?stream={stream}&line={line}&lines={lines}");
+        self.call("GET", &path, &[("accept", "application/octet-stream")], None)
+    }
+
+    /// The stream of a task in another vocabulary.
+    #[must_use]
+    pub fn view(&self, task: TaskId, view: &str) -> Events {
+        Events::new(self.clone(), task, None).in_view(view)
+    }
+
     /// The stream of a task, from the frame after `after` on.
     #[must_use]
     pub fn events(&self, task: TaskId, after: Option<u64>) -> Events {
@@ -183,12 +256,15 @@ impl Client {
 }
 
 fn problem(status: u16, mut body: Body) -> ClientError {
-    let bytes = body.whole().unwrap_or_default();
-    match serde_json::from_slice::<Problem>(&bytes) {
+    problem_of(status, &body.whole().unwrap_or_default())
+}
+
+fn problem_of(status: u16, bytes: &[u8]) -> ClientError {
+    match serde_json::from_slice::<Problem>(bytes) {
         Ok(p) => {
             ClientError::Refused { refusal: Refusal { code: p.code, message: p.detail, hint: p.hint }, task: p.task_id }
         }
-        Err(_) => ClientError::Strange(format!("status {status}: {}", String::from_utf8_lossy(&bytes))),
+        Err(_) => ClientError::Strange(format!("status {status}: {}", String::from_utf8_lossy(bytes))),
     }
 }
 

@@ -4,7 +4,8 @@
 
 use countersign_model::{
     Answer, ApprovalId, At, By, Chain, Choice, Closing, Code, Confinement, Decision, Digest, Facts, HouseState, IdMint,
-    Outcome, Permit, PermitId, Record, Refusal, Scope, TaskId, TaskState, Text, WaitsFor, What,
+    Outcome, Permit, PermitId, PrincipalId, Record, Refusal, Scope, SessionId, StreamTotals, TaskId, TaskState, Text,
+    WaitsFor, What,
 };
 use countersign_store::ledger::Entry;
 use std::collections::BTreeMap;
@@ -12,7 +13,29 @@ use std::collections::BTreeMap;
 /// The state of the desk: a fold over the ledger.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Desk {
+    caps: Caps,
     open: BTreeMap<TaskId, Open>,
+}
+
+/// How many tasks run at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Caps {
+    pub(crate) session: u64,
+    pub(crate) principal: u64,
+    pub(crate) house: u64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self { session: 16, principal: 64, house: 256 }
+    }
+}
+
+/// Whose tasks are counted together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Whose {
+    pub(crate) session: Option<SessionId>,
+    pub(crate) principal: PrincipalId,
 }
 
 /// A task that is not settled.
@@ -21,14 +44,33 @@ struct Open {
     next_seq: u64,
     chain: Chain,
     plan_digest: Digest,
+    whose: Whose,
     stage: Stage,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
     Planned,
-    Waiting { approval: ApprovalId, options: Vec<Choice> },
+    Waiting {
+        approval: ApprovalId,
+        options: Vec<Choice>,
+    },
+    Permitted(Granted),
+    /// Permitted, and in line for a slot since then.
+    InLine {
+        since: At,
+        granted: Granted,
+    },
     Launched,
+}
+
+/// What `permission.granted` said: all that a permit is made of.
+#[derive(Debug, Clone, PartialEq)]
+struct Granted {
+    permit: PermitId,
+    by: By,
+    scope: Scope,
+    confinement: Confinement,
 }
 
 /// What a moment brings with it: the desk reads no clock and draws no numbers.
@@ -44,11 +86,11 @@ pub(crate) enum Event {
     Asked {
         task: TaskId,
         planned: Box<Decision>,
-        plan_digest: Digest,
         answer: Answer,
         uncovered: Vec<Text>,
         confinement: Confinement,
-        shim: u32,
+        /// The shim that would run it; without one it waits for a slot.
+        shim: Option<u32>,
     },
     Answered {
         task: TaskId,
@@ -57,6 +99,13 @@ pub(crate) enum Event {
         words: Option<Text>,
         by: By,
         world: World,
+        shim: Option<u32>,
+    },
+    /// There is room for a task that was in line. The world was looked at again, and judged again.
+    Slot {
+        task: TaskId,
+        world: World,
+        denied: Option<Refusal>,
         shim: u32,
     },
     Withdrawn {
@@ -81,6 +130,14 @@ pub(crate) enum Event {
         why: Text,
         head: Digest,
         next_seq: u64,
+    },
+    /// The directory of a settled task goes.
+    Expired {
+        task: TaskId,
+        seq: u64,
+        why: Text,
+        bytes: u64,
+        streams: StreamTotals,
     },
     House {
         state: HouseState,
@@ -135,6 +192,65 @@ pub(crate) struct Launch {
 }
 
 impl Desk {
+    pub(crate) fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    pub(crate) fn new(caps: Caps) -> Self {
+        Self { caps, open: BTreeMap::new() }
+    }
+
+    /// The tasks that wait for a slot, first come first.
+    pub(crate) fn line(&self) -> Vec<TaskId> {
+        let since = |o: &Open| match &o.stage {
+            Stage::InLine { since, .. } => Some(*since),
+            _ => None,
+        };
+        let mut line: Vec<(At, TaskId)> = self.open.iter().filter_map(|(t, o)| Some((since(o)?, *t))).collect();
+        line.sort_unstable();
+        line.into_iter().map(|(_, task)| task).collect()
+    }
+
+    /// Those of them that may go now. Whoever is held up by the tasks of their own session or principal holds up
+    /// nobody else.
+    pub(crate) fn ready(&self) -> Vec<TaskId> {
+        let mut running = self.running();
+        let mut ready = Vec::new();
+        for task in self.line() {
+            if running.len() as u64 >= self.caps.house {
+                break;
+            }
+            let Some(open) = self.open.get(&task) else { continue };
+            if self.fits(&running, open.whose) {
+                running.push(open.whose);
+                ready.push(task);
+            }
+        }
+        ready
+    }
+
+    /// Whether a task of these could run at once. While somebody in line is about to go, nobody overtakes.
+    pub(crate) fn has_room(&self, whose: Whose) -> bool {
+        self.fits(&self.running(), whose) && self.ready().is_empty()
+    }
+
+    fn running(&self) -> Vec<Whose> {
+        self.open.values().filter(|o| o.stage == Stage::Launched).map(|o| o.whose).collect()
+    }
+
+    fn fits(&self, running: &[Whose], whose: Whose) -> bool {
+        let count = |same: &dyn Fn(&Whose) -> bool| running.iter().filter(|w| same(w)).count() as u64;
+        let session = whose.session.map_or(0, |session| count(&|w| w.session == Some(session)));
+        session < self.caps.session
+            && count(&|w| w.principal == whose.principal) < self.caps.principal
+            && (running.len() as u64) < self.caps.house
+    }
+
+    /// Whose task this is, while it is open.
+    pub(crate) fn whose(&self, task: TaskId) -> Option<Whose> {
+        self.open.get(&task).map(|o| o.whose)
+    }
+
     /// How many tasks are on their way.
     pub(crate) fn busy(&self) -> usize {
         self.open.values().filter(|o| o.stage == Stage::Launched).count()
@@ -147,14 +263,15 @@ impl Desk {
     /// One decision that is already in the ledger: the other half of the fold.
     pub(crate) fn replay(&mut self, task: TaskId, line: &str, record: &Record) {
         let What::Decision(decision) = &record.what else { return };
-        self.note(task, line, decision);
+        self.note(task, record.at, line, decision);
     }
 
     /// The one place where a decision changes the desk.
-    fn note(&mut self, task: TaskId, line: &str, decision: &Decision) {
-        if let Decision::Planned { plan_digest, .. } = decision {
-            let chain = Chain::of_prologue(task);
-            self.open.insert(task, Open { next_seq: 0, chain, plan_digest: *plan_digest, stage: Stage::Planned });
+    fn note(&mut self, task: TaskId, at: At, line: &str, decision: &Decision) {
+        if let Decision::Planned { plan_digest, session, principal, .. } = decision {
+            let whose = Whose { session: *session, principal: *principal };
+            let (chain, plan_digest) = (Chain::of_prologue(task), *plan_digest);
+            self.open.insert(task, Open { next_seq: 0, chain, plan_digest, whose, stage: Stage::Planned });
         }
         let Some(open) = self.open.get_mut(&task) else { return };
         open.next_seq += 1;
@@ -162,6 +279,15 @@ impl Desk {
         match decision {
             Decision::PermissionRequested { approval, options, .. } => {
                 open.stage = Stage::Waiting { approval: *approval, options: options.clone() };
+            }
+            Decision::PermissionGranted { permit, by, scope, confinement } => {
+                let (permit, by) = (*permit, by.clone());
+                open.stage = Stage::Permitted(Granted { permit, by, scope: *scope, confinement: *confinement });
+            }
+            Decision::Queued { waits_for: WaitsFor::Slot, .. } => {
+                if let Stage::Permitted(granted) = std::mem::replace(&mut open.stage, Stage::Planned) {
+                    open.stage = Stage::InLine { since: at, granted };
+                }
             }
             Decision::Launched { .. } => open.stage = Stage::Launched,
             Decision::Settled { .. } => drop(self.open.remove(&task)),
@@ -172,12 +298,12 @@ impl Desk {
     pub(crate) fn step(&mut self, now: Moment<'_>, event: Event) -> Result<Step, Refusal> {
         let mut step = Step::default();
         match event {
-            Event::Asked { task, planned, plan_digest, answer, uncovered, confinement, shim } => {
+            Event::Asked { task, planned, answer, uncovered, confinement, shim } => {
                 self.decide(&mut step, now.at, task, *planned);
                 match answer {
                     Answer::Allow { rule } => {
                         let by = By::Rule(Text::of(rule));
-                        let leave = Leave { task, plan_digest, by, scope: Scope::Policy, confinement, shim };
+                        let leave = Leave { task, by, scope: Scope::Policy, confinement, shim };
                         self.permit(&mut step, now, leave);
                     }
                     Answer::Ask { .. } => {
@@ -189,7 +315,8 @@ impl Desk {
                             task,
                             Decision::PermissionRequested { approval, uncovered, options },
                         );
-                        self.decide(&mut step, now.at, task, Decision::Queued { waits_for: WaitsFor::Approval });
+                        let queued = Decision::Queued { waits_for: WaitsFor::Approval, position: None };
+                        self.decide(&mut step, now.at, task, queued);
                     }
                     Answer::Deny(refusal) => {
                         self.deny(&mut step, now.at, task, By::Rule(Text::of(refusal.code.as_str())), &refusal, None)
@@ -204,29 +331,41 @@ impl Desk {
                     return Err(Refusal::new(Code::OptionNotOffered, format!("`{choice}` was not offered"))
                         .hint("look at the options with `csn approvals show`"));
                 }
-                let plan_digest = open.plan_digest;
-                step.forget = Some(task);
                 match (choice, world) {
                     (Choice::Deny, _) => {
+                        step.forget = Some(task);
                         let refusal = Refusal::new(Code::DeniedByPerson, "denied by user");
                         self.deny(&mut step, now.at, task, by, &refusal, words);
                     }
                     (Choice::Once, World::Changed(what)) => {
-                        let refusal = Refusal::new(Code::PathsChanged, what)
-                            .hint("ask again: what was approved is not what is there now");
-                        self.deny(&mut step, now.at, task, By::Rule(Text::of("paths_changed")), &refusal, None);
+                        step.forget = Some(task);
+                        self.paths_changed(&mut step, now.at, task, what);
                     }
                     (Choice::Once, World::Same) => {
-                        let leave =
-                            Leave { task, plan_digest, by, scope: Scope::Once, confinement: Confinement::None, shim };
+                        step.forget = shim.map(|_| task);
+                        let leave = Leave { task, by, scope: Scope::Once, confinement: Confinement::None, shim };
                         self.permit(&mut step, now, leave);
                     }
                 }
             }
+            Event::Slot { task, world, denied, shim } => {
+                if !matches!(self.open.get(&task).map(|o| &o.stage), Some(Stage::InLine { .. })) {
+                    return Err(over());
+                }
+                step.forget = Some(task);
+                match (denied, world) {
+                    (Some(refusal), _) => {
+                        let by = By::Rule(Text::of(refusal.code.as_str()));
+                        self.deny(&mut step, now.at, task, by, &refusal, None);
+                    }
+                    (None, World::Changed(what)) => self.paths_changed(&mut step, now.at, task, what),
+                    (None, World::Same) => self.launch(&mut step, now.at, task, shim),
+                }
+            }
             Event::Withdrawn { task, by } => {
                 match self.open.get(&task).map(|o| &o.stage) {
-                    Some(Stage::Waiting { .. } | Stage::Planned) => {}
-                    Some(Stage::Launched) => return Err(Refusal::new(Code::Internal, "the task has been launched")),
+                    Some(Stage::Waiting { .. } | Stage::Planned | Stage::Permitted(_) | Stage::InLine { .. }) => {}
+                    Some(Stage::Launched) => return Err(Refusal::new(Code::TaskStarted, "the task has been launched")),
                     None => return Err(over()),
                 }
                 step.forget = Some(task);
@@ -245,6 +384,11 @@ impl Desk {
                 self.launched_only(task)?.next_seq = next_seq;
                 self.decide(&mut step, now.at, task, Decision::Lost { known });
                 self.settle(&mut step, now.at, task, Outcome::Lost { why }, Some(head));
+            }
+            Event::Expired { task, seq, why, bytes, streams } => {
+                let decision = Decision::Expired { why, bytes, streams };
+                let line = Record::decision_line(seq, now.at, &decision);
+                step.decisions.push(Entry { task: Some(task), seq, at: now.at, line, decision });
             }
             Event::House { state, reason } => {
                 let decision = Decision::House { state, reason };
@@ -270,20 +414,40 @@ impl Desk {
     fn decide(&mut self, step: &mut Step, at: At, task: TaskId, decision: Decision) {
         let seq = self.open.get(&task).map_or(0, |o| o.next_seq);
         let line = Record::decision_line(seq, at, &decision);
-        self.note(task, &line, &decision);
+        self.note(task, at, &line, &decision);
         step.decisions.push(Entry { task: Some(task), seq, at, line, decision });
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
+    /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
     fn permit(&mut self, step: &mut Step, now: Moment<'_>, leave: Leave) {
-        let Leave { task, plan_digest, by, scope, confinement, shim } = leave;
-        let id = PermitId::mint(now.mint, now.at.millis(), now.chance);
-        let permit = Permit::issue(id, task, plan_digest, by.clone(), scope, confinement, now.at);
-        self.decide(step, now.at, task, Decision::PermissionGranted { permit: id, by, scope, confinement });
-        let first_seq = self.open.get(&task).map_or(0, |o| o.next_seq) + 1;
-        self.decide(step, now.at, task, Decision::Launched { shim_pid: shim, first_seq });
+        let Leave { task, by, scope, confinement, shim } = leave;
+        let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
+        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement });
+        match shim {
+            Some(shim) => self.launch(step, now.at, task, shim),
+            None => {
+                let position = Some(self.line().len() as u64 + 1);
+                self.decide(step, now.at, task, Decision::Queued { waits_for: WaitsFor::Slot, position });
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
+    fn launch(&mut self, step: &mut Step, at: At, task: TaskId, shim: u32) {
+        let Some(Open { next_seq, plan_digest, stage, .. }) = self.open.get(&task).cloned() else { return };
+        let (Stage::Permitted(granted) | Stage::InLine { granted, .. }) = stage else { return };
+        let Granted { permit, by, scope, confinement } = granted;
+        let permit = Permit::issue(permit, task, plan_digest, by, scope, confinement, at);
+        let first_seq = next_seq + 1;
+        self.decide(step, at, task, Decision::Launched { shim_pid: shim, first_seq });
         let prologue_head = self.open.get(&task).map_or(plan_digest, |o| o.chain.head());
         step.launch = Some(Launch { permit, first_seq, prologue_head });
+    }
+
+    fn paths_changed(&mut self, step: &mut Step, at: At, task: TaskId, what: &'static str) {
+        let refusal =
+            Refusal::new(Code::PathsChanged, what).hint("ask again: what was approved is not what is there now");
+        self.deny(step, at, task, By::Rule(Text::of("paths_changed")), &refusal, None);
     }
 
     fn deny(&mut self, step: &mut Step, at: At, task: TaskId, by: By, refusal: &Refusal, words: Option<Text>) {
@@ -301,11 +465,10 @@ impl Desk {
 
 struct Leave {
     task: TaskId,
-    plan_digest: Digest,
     by: By,
     scope: Scope,
     confinement: Confinement,
-    shim: u32,
+    shim: Option<u32>,
 }
 
 fn over() -> Refusal {
@@ -315,7 +478,7 @@ fn over() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersign_model::{Audience, CredentialKind, Mode, PrincipalId, Profile, Tool};
+    use countersign_model::{Audience, CredentialKind, Mode, Profile, Tool};
 
     struct Office {
         desk: Desk,
@@ -332,7 +495,7 @@ mod tests {
             let at = At::from_micros(1_700_000_000_000_000 + self.written.len() as i64);
             let step = self.desk.step(Moment { at, chance: 7, mint: &mut self.mint }, event)?;
             self.written.extend(step.decisions.iter().cloned());
-            let mut again = Desk::default();
+            let mut again = Desk::new(self.desk.caps);
             for entry in self.written.iter().filter(|e| e.task.is_some()) {
                 let record = Record::parse(&entry.line).unwrap();
                 again.replay(entry.task.unwrap(), &entry.line, &record);
@@ -343,6 +506,10 @@ mod tests {
         }
 
         fn ask(&mut self, answer: Answer) -> (TaskId, Step) {
+            self.ask_in(None, answer)
+        }
+
+        fn ask_in(&mut self, session: Option<SessionId>, answer: Answer) -> (TaskId, Step) {
             let task = TaskId::mint(&mut self.mint, 1, 1);
             let digest = Digest::sha256(&[b"plan"]);
             let planned = Decision::Planned {
@@ -354,24 +521,25 @@ mod tests {
                 tool: Tool::Shell,
                 title: None,
                 rationale: None,
-                session: None,
+                session,
                 principal: PrincipalId::owner(),
                 credential: CredentialKind::Person,
                 risks: vec![],
                 audience: Audience::Personal,
                 profile: Profile::Safe,
                 background: false,
+                limits: Box::default(),
+                workspace: None,
                 idempotency: None,
             };
             let uncovered = vec![Text::of("make")];
             let event = Event::Asked {
                 task,
                 planned: Box::new(planned),
-                plan_digest: digest,
                 answer,
                 uncovered,
                 confinement: Confinement::None,
-                shim: 42,
+                shim: self.desk.has_room(Whose { session, principal: PrincipalId::owner() }).then_some(42),
             };
             let step = self.step(event).unwrap();
             (task, step)
@@ -381,10 +549,10 @@ mod tests {
             let Some(Open { stage: Stage::Waiting { approval, .. }, .. }) = self.desk.open.get(&task).cloned() else {
                 let approval = ApprovalId::mint(&mut self.mint, 1, 1);
                 let by = By::Rule(Text::of("t"));
-                return self.step(Event::Answered { task, approval, choice, words: None, by, world, shim: 1 });
+                return self.step(Event::Answered { task, approval, choice, words: None, by, world, shim: Some(1) });
             };
             let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
-            self.step(Event::Answered { task, approval, choice, words: None, by, world, shim: 1 })
+            self.step(Event::Answered { task, approval, choice, words: None, by, world, shim: Some(1) })
         }
     }
 
@@ -443,5 +611,100 @@ mod tests {
         let step = office.step(Event::Closed { task, closing: closing.clone() }).unwrap();
         assert_eq!(step.decisions[0].seq, 9);
         assert_eq!(office.step(Event::Closed { task, closing }).unwrap_err().code, Code::TaskOver);
+    }
+    const YES: Answer = Answer::Allow { rule: "profile.full_auto" };
+
+    fn small(session: u64, principal: u64, house: u64) -> Office {
+        Office { desk: Desk::new(Caps { session, principal, house }), ..Office::new() }
+    }
+
+    fn end(office: &mut Office, task: TaskId) {
+        let closing = Closing { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
+        office.step(Event::Closed { task, closing }).unwrap();
+    }
+
+    fn slot(office: &mut Office, task: TaskId) -> Step {
+        office.step(Event::Slot { task, world: World::Same, denied: None, shim: 7 }).unwrap()
+    }
+
+    #[test]
+    fn f170_the_line_is_first_come_first_served() {
+        let mut office = small(16, 64, 2);
+        let (a, _) = office.ask(YES);
+        office.ask(YES);
+        let (c, step) = office.ask(YES);
+        assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.queued"]);
+        assert_eq!(step.state(c).unwrap().position, Some(1));
+        let (d, step) = office.ask(YES);
+        assert_eq!(step.state(d).unwrap().position, Some(2));
+        assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![c, d]));
+        end(&mut office, a);
+        assert_eq!(office.desk.ready(), [c]);
+        let (e, step) = office.ask(YES);
+        assert!(step.launch.is_none(), "nobody overtakes somebody who is about to go");
+        assert_eq!(kinds(&slot(&mut office, c)), ["task.launched"]);
+        assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![d, e]));
+    }
+
+    #[test]
+    fn a_full_session_holds_up_nobody_else() {
+        let mut office = small(1, 3, 4);
+        let session = |n: u32| Some(SessionId::mint(&mut IdMint::default(), 1, n));
+        let (a, _) = office.ask_in(session(1), YES);
+        let (b, _) = office.ask_in(session(1), YES);
+        let (c, step) = office.ask_in(session(2), YES);
+        assert!(step.launch.is_some(), "another session has room");
+        let (d, _) = office.ask(YES);
+        let (e, _) = office.ask(YES);
+        assert_eq!(office.desk.line(), [b, e]);
+        end(&mut office, c);
+        assert_eq!(office.desk.ready(), [e], "the first in line is held up by its own session");
+        end(&mut office, a);
+        end(&mut office, d);
+        assert_eq!(office.desk.ready(), [b, e]);
+    }
+
+    #[test]
+    fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
+        let mut office = small(16, 64, 1);
+        let (a, _) = office.ask(YES);
+        let (b, _) = office.ask(YES);
+        let (c, _) = office.ask(YES);
+        let (d, _) = office.ask(YES);
+        let step = office.step(Event::Withdrawn { task: b, by: Text::of("t") }).unwrap();
+        assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
+        end(&mut office, a);
+        let gone = Event::Slot { task: c, world: World::Changed("x"), denied: None, shim: 7 };
+        assert_eq!(kinds(&office.step(gone).unwrap()), ["permission.denied", "task.settled"]);
+        let revoked = Refusal::new(Code::Locked, "not any more");
+        let denied = Event::Slot { task: d, world: World::Same, denied: Some(revoked), shim: 7 };
+        let step = office.step(denied).unwrap();
+        assert!(step.launch.is_none() && step.forget == Some(d));
+        assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
+    }
+
+    #[test]
+    fn what_a_person_approved_waits_in_line_too() {
+        let mut office = small(16, 64, 1);
+        let (a, _) = office.ask(YES);
+        let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+        let Some(Open { stage: Stage::Waiting { approval, .. }, .. }) = office.desk.open.get(&b).cloned() else {
+            panic!("it waits for a person");
+        };
+        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+        let answered = Event::Answered {
+            task: b,
+            approval,
+            choice: Choice::Once,
+            words: None,
+            by,
+            world: World::Same,
+            shim: None,
+        };
+        let step = office.step(answered).unwrap();
+        assert_eq!((kinds(&step), step.forget), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
+        end(&mut office, a);
+        let step = slot(&mut office, b);
+        assert_eq!(step.launch.unwrap().permit.scope, Scope::Once);
     }
 }

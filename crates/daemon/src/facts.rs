@@ -1,15 +1,24 @@
 //! Looking: what the world says about the paths and programs of a request, and the request resolved against it.
 
-use crate::env;
-use countersign_model::{Code, Digest, Exec, Exposure, Facts, HouseKey, PathFact, Plan, Refusal, Request, Shown};
+use crate::{desk::World, env};
+use countersign_model::{
+    Assessment, Code, CredentialKind, Digest, Exec, Exposure, Facts, HouseKey, Limits, Mode, PathFact, Plan, Profile,
+    Refusal, Request, Shown, TaskId,
+};
+use countersign_store::{Config, Home, waiting};
 use std::{
     collections::BTreeMap,
+    io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::Path,
 };
 
 /// Shell text longer than this does not fit into one argument of the kernel.
 const LONGEST_TEXT: usize = 128 * 1024 - 1;
+/// The size of a terminal for those who name none.
+pub(crate) const ROWS: u16 = 24;
+pub(crate) const COLS: u16 = 80;
+const LARGEST_TERMINAL: u16 = 1000;
 const BASH: &[&str] = &["/bin/bash", "/usr/bin/bash"];
 
 /// A request with its surroundings looked up, before anyone has decided about it.
@@ -63,20 +72,102 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
         }
         _ => {}
     }
-    if request.mode == countersign_model::Mode::Pty {
-        return Err(
-            Refusal::new(Code::Unsupported, "`execution_mode: pty` is not available in this version").hint("use pipes")
-        );
+    match (request.mode, args.stdin, args.rows, args.cols) {
+        (Mode::Pipes, _, None, None) => {}
+        (Mode::Pipes, ..) => return bad("`args.rows` and `args.cols` need `execution_mode: pty`"),
+        (Mode::Pty, true, ..) => return bad("`args.stdin` is for pipes: a terminal always takes input"),
+        (Mode::Pty, false, rows, cols) => {
+            terminal_size(rows.unwrap_or(ROWS), cols.unwrap_or(COLS))?;
+        }
+    }
+    if let Some(workspace) = &request.workspace
+        && (workspace.contains('\0') || !Path::new(workspace).is_absolute())
+    {
+        return bad("`workspace` must be an absolute path");
     }
     let l = &request.limits;
     for (name, value) in
         [("wall_ms", l.wall_ms), ("idle_ms", l.idle_ms), ("grace_ms", l.grace_ms), ("drain_ms", l.drain_ms)]
     {
-        if value.is_some_and(|v| v > countersign_model::Limits::MAX_MS) {
+        if value.is_some_and(|v| v > Limits::MAX_MS) {
             return bad(&format!("`limits.{name}` is longer than a year"));
         }
     }
+    if l.frames.is_some_and(|f| f < FEWEST_FRAMES) {
+        return bad(&format!("`limits.frames` is at least {FEWEST_FRAMES}"));
+    }
     Ok(())
+}
+
+/// A journal needs a few frames to begin and to end.
+const FEWEST_FRAMES: u64 = 16;
+
+/// A size that a terminal can have.
+pub(crate) fn terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
+    match (1..=LARGEST_TERMINAL).contains(&rows) && (1..=LARGEST_TERMINAL).contains(&cols) {
+        true => Ok(()),
+        false => Err(Refusal::new(Code::BadRequest, format!("`rows` and `cols` are 1 to {LARGEST_TERMINAL}"))),
+    }
+}
+
+/// Fills in the bounds that a request does not name, and refuses those beyond what the operator allows.
+pub(crate) fn bound(request: &mut Request, config: &Config, credential: CredentialKind) -> Result<(), Refusal> {
+    let (l, most) = (&mut request.limits, &config.limits);
+    // An agent that waits for a command must not wait for ever; a person sees that it hangs.
+    if credential == CredentialKind::Agent && !request.background {
+        l.wall_ms.get_or_insert(most.wall_ms.map_or(most.agent_wall_ms, |wall| wall.min(most.agent_wall_ms)));
+    }
+    l.grace_ms.get_or_insert(most.grace_ms);
+    l.drain_ms.get_or_insert(most.drain_ms);
+    if l.wall_ms.is_none() {
+        l.wall_ms = most.wall_ms;
+    }
+    l.output_bytes.get_or_insert(most.output_bytes);
+    l.frames.get_or_insert(most.frames);
+    for (name, value, most) in [
+        ("wall_ms", l.wall_ms, most.wall_ms),
+        ("output_bytes", l.output_bytes, Some(most.output_bytes)),
+        ("frames", l.frames, Some(most.frames)),
+    ] {
+        if let (Some(value), Some(most)) = (value, most)
+            && value > most
+        {
+            let message = format!("`limits.{name}` is {value}, the most that this house allows is {most}");
+            return Err(Refusal::new(Code::BadRequest, message).hint(format!("config.toml: [limits] {name} = …")));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a request and judges it as it stands in the world.
+pub(crate) fn assess(request: &Request, looked: &Looked, house: Profile) -> (Plan, Assessment) {
+    let plan = countersign_policy::read(request, &looked.facts.cwd.resolved);
+    let context = countersign_policy::Context {
+        profile: request.profile.unwrap_or(house),
+        attended: request.attended,
+        can_confine: false,
+        background: request.background,
+        interactive: request.mode == Mode::Pty,
+    };
+    let assessment = countersign_policy::judge(&plan, &looked.facts, context);
+    (plan, assessment)
+}
+
+/// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
+pub(crate) fn look_again(
+    home: &Home,
+    key: &HouseKey,
+    base: &BTreeMap<String, String>,
+    task: TaskId,
+) -> Result<(World, Option<(Looked, Request)>), Refusal> {
+    let kept = match waiting::read(home, task) {
+        Ok(kept) => kept,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((World::Same, None)),
+        Err(e) => return Err(Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}"))),
+    };
+    let now = look(&kept.request, key, base).ok();
+    let world = World::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
+    Ok((world, now.map(|l| (l, kept.request))))
 }
 
 /// Looks everything up. A missing program is a fact; a missing directory is an error.
@@ -88,8 +179,12 @@ pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, St
         Refusal::new(Code::BadRequest, format!("there is no directory {}", Shown::bounded(cwd, 300)))
             .hint("give another with --cwd, or make it first")
     })?;
-    let (mut env, exposure) = env::expose(request, base)?;
+    let (mut env, mut exposure) = env::expose(request, base)?;
     env.insert("PWD".to_owned(), cwd.to_owned());
+    if request.mode == Mode::Pty {
+        env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
+    }
+    exposure.names = env.keys().cloned().collect();
     let (program, argv) = match (&request.args.argv, &request.args.command) {
         (Some(argv), _) => {
             let path = env.get("PATH").map(String::as_str).unwrap_or_default();

@@ -1,16 +1,17 @@
 //! The house from start to halt, in order.
 
 use crate::{
-    desk::Event,
+    desk::{Caps, Event},
     env,
-    keeper::{Keeper, Operation},
+    keeper::Keeper,
     office::{self, Call, Office},
-    recover,
+    publish, recover, retention,
     spares::Spares,
     surface,
 };
 use anyhow::Context as _;
 use countersign_model::{At, HouseKey, HouseState, IdMint, TaskId, Text};
+use countersign_shim::wire::ToShim;
 use countersign_store::{
     Config, Home, clock, house_key,
     ledger::{Ledger, Reader, Readers},
@@ -46,6 +47,8 @@ pub(crate) struct House {
     pub(crate) readers: Readers,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) calls: mpsc::Sender<Call>,
+    /// The tasks that wait for a slot, first come first.
+    pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
     pub(crate) state: watch::Sender<HouseState>,
     pub(crate) stop: Notify,
     pub(crate) stop_tasks: std::sync::atomic::AtomicBool,
@@ -103,7 +106,14 @@ fn open(
     let key = house_key(&home).context("the house has no digest key")?;
     let ledger = Ledger::open(&home.ledger())?;
     let reader = ledger.reader()?;
-    let desk = office::restore(&reader)?;
+    let caps = Caps {
+        session: config.limits.running_per_session,
+        principal: config.limits.running_per_principal,
+        house: config.limits.running,
+    };
+    let desk = office::restore(&reader, caps)?;
+    let (line, in_line) = watch::channel(Arc::new(desk.line()));
+    let settled = publish::publisher(&home)?;
     tidy_waiting(&home, &reader);
     let (calls, called) = mpsc::channel();
     let keeper = Keeper::new(home.clone(), key.clone(), calls.clone(), runtime);
@@ -118,6 +128,11 @@ fn open(
         keeper: Arc::clone(&keeper),
         calls: called,
         mint: IdMint::default(),
+        base_env: base_env.clone(),
+        profile: config.profile,
+        line,
+        serving: false,
+        settled,
         unwritten: Vec::new(),
         fresh_keys: HashMap::new(),
     };
@@ -129,6 +144,7 @@ fn open(
         base_env,
         keeper,
         calls,
+        line: in_line,
         state: watch::Sender::new(HouseState::Boot),
         stop: Notify::new(),
         stop_tasks: std::sync::atomic::AtomicBool::new(false),
@@ -144,7 +160,7 @@ fn open(
 fn tidy_waiting(home: &Home, reader: &Reader) {
     let _ = countersign_store::waiting::sweep(home);
     let Ok(kept) = countersign_store::waiting::all(home) else { return };
-    let Ok(asked) = reader.asked(false, u32::MAX) else { return };
+    let Ok(asked) = reader.waiting_tasks() else { return };
     for task in kept.into_iter().filter(|task| !asked.contains(task)) {
         let _ = countersign_store::waiting::forget(home, task);
     }
@@ -171,6 +187,7 @@ async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>,
     let server = tokio::spawn(surface::serve(Arc::clone(&house), listener));
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     house.enter(HouseState::Running, None);
+    tokio::spawn(retention::tick(Arc::clone(&house)));
     greet(&house.home, start)?;
     let reason = tokio::select! {
         () = house.stop.notified() => "asked to stop",
@@ -233,7 +250,7 @@ async fn stop_all_tasks(house: &Arc<House>) {
         ends.spawn(async move {
             let mut bell = house.keeper.bell(task);
             let by = Text::of("shutdown");
-            let cancel = Operation::Cancel { by, reason: None, shutdown: true };
+            let cancel = move |re| ToShim::Cancel { re, by, reason: None, shutdown: true };
             if let Err(e) = house.keeper.operate(task, cancel).await {
                 crate::log!("{task}: not stopped: {e}");
                 return;
@@ -256,6 +273,13 @@ impl House {
     pub(crate) fn enter(&self, state: HouseState, reason: Option<Text>) {
         self.state.send_replace(state);
         let _ = self.calls.send(Call::Tell(Event::House { state, reason }));
+    }
+
+    /// Nothing of this task is remembered: what it left on the disk goes.
+    pub(crate) fn forget(&self, task: TaskId) {
+        self.projections.forget(task);
+        self.maps.forget(task);
+        self.pieces.forget(task);
     }
 
     /// Waits until the office has written all that it was told; gives the tasks that are still on their way.

@@ -1,8 +1,11 @@
 //! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
 
 use crate::{desk::Event, office::Call, recover};
-use countersign_model::{Code, Digest, HouseKey, Refusal, SignalName, TaskId, Text};
-use countersign_shim::wire::{self, FromShim, Inbox, ToShim};
+use countersign_model::{Code, Digest, HouseKey, Refusal, TaskId};
+use countersign_shim::{
+    Shown,
+    wire::{self, FromShim, Inbox, ToShim},
+};
 use countersign_store::Home;
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -46,14 +49,23 @@ fn next_ring() -> u64 {
 /// What the bell of a task says when it has rung for the last time.
 pub(crate) const SETTLED: u64 = u64::MAX;
 
-/// An operation and where its answer goes: the number of its frame.
-type Wish = (Operation, oneshot::Sender<Result<u64, Refusal>>);
+/// What a shim is asked, given the number that its answer will bear, and where that goes.
+type Wish = (Box<dyn FnOnce(u64) -> ToShim + Send>, oneshot::Sender<Result<Said, Refusal>>);
 
-/// What can be asked of a running task.
+/// What a shim says when it has done what it was asked.
 #[derive(Debug)]
-pub(crate) enum Operation {
-    Signal { signal: SignalName, by: Text },
-    Cancel { by: Text, reason: Option<Text>, shutdown: bool },
+pub(crate) enum Said {
+    /// The number of the frame in which it stands.
+    Applied(u64),
+    Screen(Box<ScreenNow>),
+}
+
+/// A screen, and where in the stream it was drawn.
+#[derive(Debug)]
+pub(crate) struct ScreenNow {
+    pub(crate) screen: Shown,
+    pub(crate) offset: u64,
+    pub(crate) next_seq: u64,
 }
 
 /// What a daemon must say to the shim of a task. Derived, so that the next daemon knows it too.
@@ -114,16 +126,37 @@ impl Keeper {
     }
 
     /// Asks the shim of a task; the number of the frame in which it stands.
-    pub(crate) async fn operate(&self, task: TaskId, operation: Operation) -> Result<u64, Refusal> {
-        let unreachable = || {
-            Refusal::new(Code::ShimUnreachable, "the task's supervisor cannot be reached")
-                .hint("it goes on recording; try again, or see `csn doctor`")
-        };
+    pub(crate) async fn operate(
+        &self,
+        task: TaskId,
+        wish: impl FnOnce(u64) -> ToShim + Send + 'static,
+    ) -> Result<u64, Refusal> {
+        match self.wish(task, wish).await?.await.map_err(|_| unreachable())?? {
+            Said::Applied(seq) => Ok(seq),
+            Said::Screen(_) => Err(unreachable()),
+        }
+    }
+
+    /// What the terminal of a running task shows.
+    pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenNow>, Refusal> {
+        match self.wish(task, |re| ToShim::Screen { re }).await?.await.map_err(|_| unreachable())?? {
+            Said::Screen(screen) => Ok(screen),
+            Said::Applied(_) => Err(unreachable()),
+        }
+    }
+
+    /// Sends a wish. Wishes of one sender reach the shim in the order in which they were sent; the answer is waited
+    /// for apart.
+    pub(crate) async fn wish(
+        &self,
+        task: TaskId,
+        wish: impl FnOnce(u64) -> ToShim + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<Said, Refusal>>, Refusal> {
         let live = self.live.lock().expect("nothing panics while it holds this lock").get(&task).cloned();
         let sender = live.and_then(|l| l.control.lock().expect("as above").clone()).ok_or_else(unreachable)?;
         let (reply, answer) = oneshot::channel();
-        sender.send((operation, reply)).await.map_err(|_| unreachable())?;
-        answer.await.map_err(|_| unreachable())?
+        sender.send((Box::new(wish), reply)).await.map_err(|_| unreachable())?;
+        Ok(answer)
     }
 
     /// Looks after a shim: one of this daemon's, or one that an earlier daemon left.
@@ -147,7 +180,7 @@ impl Keeper {
     async fn converse(&self, task: TaskId, channel: StdStream, mut operations: mpsc::Receiver<Wish>) -> bool {
         let stream = channel.set_nonblocking(true).and_then(|()| UnixStream::from_std(channel));
         let Ok(mut stream) = stream else { return false };
-        let mut asked: HashMap<u64, oneshot::Sender<Result<u64, Refusal>>> = HashMap::new();
+        let mut asked: HashMap<u64, oneshot::Sender<Result<Said, Refusal>>> = HashMap::new();
         let (mut inbox, mut buf, mut next, mut closed) = (Inbox::default(), [0; 4096], 0, false);
         loop {
             tokio::select! {
@@ -155,14 +188,10 @@ impl Keeper {
                     Ok(0) | Err(_) => return closed,
                     Ok(n) => inbox.feed(&buf[..n]),
                 },
-                Some((operation, reply)) = operations.recv() => {
+                Some((wish, reply)) = operations.recv() => {
                     next += 1;
                     asked.insert(next, reply);
-                    let message = match operation {
-                        Operation::Signal { signal, by } => ToShim::Signal { re: next, signal, by },
-                        Operation::Cancel { by, reason, shutdown } => ToShim::Cancel { re: next, by, reason, shutdown },
-                    };
-                    let sent = match wire::encode(&message) {
+                    let sent = match wire::encode(&wish(next)) {
                         Ok(bytes) => stream.write_all(&bytes).await,
                         Err(e) => Err(e),
                     };
@@ -176,7 +205,11 @@ impl Keeper {
                     Ok(None) => break,
                     Ok(Some(FromShim::More)) => self.ring(task, false),
                     Ok(Some(FromShim::Applied { re, seq })) => {
-                        asked.remove(&re).map(|reply| reply.send(Ok(seq)));
+                        asked.remove(&re).map(|reply| reply.send(Ok(Said::Applied(seq))));
+                    }
+                    Ok(Some(FromShim::Screen { re, screen, offset, next_seq })) => {
+                        let now = Box::new(ScreenNow { screen: *screen, offset, next_seq });
+                        asked.remove(&re).map(|reply| reply.send(Ok(Said::Screen(now))));
                     }
                     Ok(Some(FromShim::Refused { re, refusal })) => {
                         asked.remove(&re).map(|reply| reply.send(Err(refusal)));
@@ -203,6 +236,11 @@ impl Keeper {
         // The office outlives every conversation; when it is gone the next daemon reads the same from the disk.
         let _ = self.calls.send(Call::Tell(event));
     }
+}
+
+fn unreachable() -> Refusal {
+    Refusal::new(Code::ShimUnreachable, "the task's supervisor cannot be reached")
+        .hint("it goes on recording; try again, or see `csn doctor`")
 }
 
 /// Waits until a process has ended. It has hung up already, so this is a matter of moments.

@@ -6,7 +6,10 @@ mod facts;
 mod house;
 mod keeper;
 mod office;
+mod publish;
 mod recover;
+mod retention;
+mod search;
 mod spares;
 mod surface;
 

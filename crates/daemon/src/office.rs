@@ -4,14 +4,14 @@
 //! With many tasks under way it waits a moment for company; with few it does not.
 
 use crate::{
-    desk::{Desk, Event, Moment, Step, World},
-    facts::Looked,
+    desk::{Caps, Desk, Event, Moment, Step, Whose, World},
+    facts::{self, Looked},
     keeper::Keeper,
     spares::Spares,
 };
 use countersign_model::{
-    Answer, ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, IdMint, Idempotency, Order, Record, Refusal,
-    Request, Resolved, TaskId, TaskState, Text,
+    Answer, ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Order,
+    PrincipalId, Profile, Record, Refusal, Request, Resolved, TaskId, TaskState, Text,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -21,11 +21,11 @@ use countersign_store::{
     random, waiting,
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, mpsc},
     time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// How long the office waits for company, for each task under way beyond the first few.
 const COMPANY_EACH: Duration = Duration::from_micros(500);
@@ -54,6 +54,15 @@ pub(crate) enum Call {
     },
     /// Something happened that needs no answer.
     Tell(Event),
+    /// A decision about a settled task; answered once it is durable.
+    Expire {
+        event: Event,
+        reply: Reply<()>,
+    },
+    /// The index over the decisions is made anew.
+    Rebuild {
+        reply: Reply<()>,
+    },
     /// Everything before this has been written; the launched tasks.
     Barrier {
         reply: oneshot::Sender<Vec<TaskId>>,
@@ -107,6 +116,14 @@ pub(crate) struct Office {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) mint: IdMint,
+    pub(crate) base_env: BTreeMap<String, String>,
+    pub(crate) profile: Profile,
+    /// The line, for surfaces to say where in it a task stands.
+    pub(crate) line: watch::Sender<Arc<Vec<TaskId>>>,
+    /// Whether tasks that were in line may go.
+    pub(crate) serving: bool,
+    /// Tasks that have settled and may have something to publish.
+    pub(crate) settled: mpsc::Sender<TaskId>,
     /// Settlements that could not be written yet.
     pub(crate) unwritten: Vec<Event>,
     /// Idempotency keys of the batch that is being worked on.
@@ -191,7 +208,20 @@ impl Office {
                     };
                     pending.push(Pending { step, looked: None, spare: None, done: Done::Plain(reply, told) });
                 }
+                Call::Expire { event, reply } => {
+                    let (step, told) = match self.step(event) {
+                        Ok(step) => (step, Ok(())),
+                        Err(refusal) => (Step::default(), Err(refusal)),
+                    };
+                    pending.push(Pending { step, looked: None, spare: None, done: Done::Plain(reply, told) });
+                }
+                Call::Rebuild { reply } => {
+                    let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
+                }
                 Call::Tell(event) => {
+                    if let Event::House { state, .. } = &event {
+                        self.serving = *state == HouseState::Running;
+                    }
                     let again = retold(&event);
                     if let Ok(step) = self.step(event) {
                         pending.push(Pending { step, looked: None, spare: None, done: Done::Told(again) });
@@ -201,6 +231,7 @@ impl Office {
                 Call::Halt { reply } => halt = Some(reply),
             }
         }
+        self.fill_slots(&mut pending);
         let entries: Vec<Entry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
         let written = match entries.is_empty() {
             true => Ok(()),
@@ -211,6 +242,14 @@ impl Office {
             Ok(()) => pending.into_iter().for_each(|p| self.act(p)),
             Err(e) => self.not_written(pending, &e),
         }
+        let line = self.desk.line();
+        self.line.send_if_modified(|old| {
+            let moved = **old != line;
+            if moved {
+                *old = Arc::new(line);
+            }
+            moved
+        });
         for barrier in barriers {
             let _ = barrier.send(self.desk.launched());
         }
@@ -230,15 +269,17 @@ impl Office {
         }
         let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
         let mut spare = None;
+        let whose = Whose { session: asking.request.session_id, principal: PrincipalId::owner() };
+        let at_once = matches!(asking.answer, Answer::Allow { .. }) && self.desk.has_room(whose);
         match &asking.answer {
-            Answer::Allow { .. } => match self.spares.take() {
+            Answer::Allow { .. } if at_once => match self.spares.take() {
                 Ok(taken) => spare = Some(taken),
                 Err(e) => {
                     let _ = reply.send(Err(no_shim(&self.spares, &e)));
                     return None;
                 }
             },
-            Answer::Ask { .. } => {
+            Answer::Allow { .. } | Answer::Ask { .. } => {
                 if let Err(e) = waiting::keep(&self.home, task, &asking.request, &asking.looked.facts) {
                     let refusal = Refusal::new(Code::LedgerUnavailable, format!("the request could not be kept: {e}"));
                     let _ = reply.send(Err(refusal.hint("make room below the house's home; nothing was started")));
@@ -255,11 +296,10 @@ impl Office {
         let event = Event::Asked {
             task,
             planned: Box::new(asking.planned),
-            plan_digest: asking.looked.plan_digest,
             answer: asking.answer,
             uncovered: asking.uncovered,
             confinement: asking.confinement,
-            shim: spare.as_ref().map_or(0, Spare::pid),
+            shim: spare.as_ref().map(Spare::pid),
         };
         if let Some(idempotency) = asking.idempotency {
             self.fresh_keys.insert(idempotency.key, (task, idempotency));
@@ -298,7 +338,7 @@ impl Office {
     fn answer(&mut self, answering: Answering, reply: Reply<()>) -> Option<Pending> {
         let Answering { task, approval, choice, words, by, world, looked } = answering;
         let mut spare = None;
-        if choice == Choice::Once {
+        if choice == Choice::Once && self.desk.whose(task).is_some_and(|whose| self.desk.has_room(whose)) {
             match self.spares.take() {
                 Ok(taken) => spare = Some(taken),
                 Err(e) => {
@@ -307,12 +347,47 @@ impl Office {
                 }
             }
         }
-        let shim = spare.as_ref().map_or(0, Spare::pid);
+        let shim = spare.as_ref().map(Spare::pid);
         match self.step(Event::Answered { task, approval, choice, words, by, world, shim }) {
             Ok(step) => Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) }),
             Err(refusal) => {
                 Some(Pending { step: Step::default(), looked: None, spare, done: Done::Plain(reply, Err(refusal)) })
             }
+        }
+    }
+
+    /// Lets go whoever in line has room now. Facts are looked at and judged again: what runs is what was permitted.
+    fn fill_slots(&mut self, pending: &mut Vec<Pending>) {
+        if !self.serving {
+            return;
+        }
+        for task in self.desk.ready() {
+            let spare = match self.spares.take() {
+                Ok(spare) => spare,
+                Err(e) => return crate::log!("{}", no_shim(&self.spares, &e)),
+            };
+            let (world, looked) = match facts::look_again(&self.home, &self.key, &self.base_env, task) {
+                Ok(found) => found,
+                Err(refusal) => {
+                    self.spares.give_back(spare);
+                    crate::log!("{task}: {refusal}");
+                    continue;
+                }
+            };
+            let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(looked, request));
+            match self.step(Event::Slot { task, world, denied, shim: spare.pid() }) {
+                Ok(step) => pending.push(Pending { step, looked, spare: Some(spare), done: Done::Told(None) }),
+                Err(_) => self.spares.give_back(spare),
+            }
+        }
+    }
+
+    /// Whether what was permitted before would be denied now.
+    fn denied_now(&self, looked: &Looked, request: &Request) -> Option<Refusal> {
+        let (_, assessment) = facts::assess(request, looked, self.profile);
+        match assessment.answer {
+            Answer::Deny(refusal) => Some(refusal),
+            Answer::Allow { .. } | Answer::Ask { .. } => None,
         }
     }
 
@@ -348,7 +423,11 @@ impl Office {
         }
         for entry in &step.decisions {
             if let Some(task) = entry.task {
-                self.keeper.ring(task, matches!(entry.decision, Decision::Settled { .. }));
+                let settled = matches!(entry.decision, Decision::Settled { .. });
+                self.keeper.ring(task, settled);
+                if settled {
+                    let _ = self.settled.send(task);
+                }
             }
         }
         match done {
@@ -374,6 +453,10 @@ impl Office {
             mode: request.mode,
             limits: request.limits,
             leftovers: request.leftovers,
+            on_output_limit: request.on_output_limit,
+            stdin: request.args.stdin,
+            rows: request.args.rows.unwrap_or(facts::ROWS),
+            cols: request.args.cols.unwrap_or(facts::COLS),
             task_dir: self.home.task_dir(task).to_string_lossy().into_owned(),
             run_dir: self.home.run().to_string_lossy().into_owned(),
             first_seq: launch.first_seq,
@@ -399,7 +482,7 @@ impl Office {
                 Done::Told(again) => self.unwritten.extend(again),
             }
         }
-        match restore(&self.reader) {
+        match restore(&self.reader, self.desk.caps()) {
             Ok(desk) => self.desk = desk,
             Err(e) => crate::log!("the ledger cannot be read back: {e}"),
         }
@@ -407,8 +490,8 @@ impl Office {
 }
 
 /// The desk as the ledger has it.
-pub(crate) fn restore(reader: &Reader) -> Result<Desk, LedgerError> {
-    let mut desk = Desk::default();
+pub(crate) fn restore(reader: &Reader, caps: Caps) -> Result<Desk, LedgerError> {
+    let mut desk = Desk::new(caps);
     for task in reader.open_tasks()? {
         for (seq, line) in reader.decisions(task, 0)? {
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n: seq as i64, source })?;
@@ -428,7 +511,12 @@ fn retold(event: &Event) -> Option<Event> {
         Event::Lost { task, known, why, head, next_seq } => {
             Some(Event::Lost { task: *task, known: known.clone(), why: why.clone(), head: *head, next_seq: *next_seq })
         }
-        Event::Asked { .. } | Event::Answered { .. } | Event::Withdrawn { .. } | Event::House { .. } => None,
+        Event::Asked { .. }
+        | Event::Answered { .. }
+        | Event::Slot { .. }
+        | Event::Withdrawn { .. }
+        | Event::Expired { .. }
+        | Event::House { .. } => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one fold: records in, the state of a task out. Daemon, CLI and replay all call this and nothing else.
 
 use crate::{
-    ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Frame, Mode, Outcome,
+    ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Frame, Limits, Mode, Outcome,
     PrincipalId, Profile, Record, Risk, Scope, SessionId, Status, StreamName, TaskId, Text, Tool, WaitsFor, What,
 };
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,9 @@ pub struct TaskState {
     pub status: Status,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
+    /// The place in the queue for a slot, from 1. The house fills in where the task stands now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,6 +40,10 @@ pub struct TaskState {
     pub profile: Profile,
     #[serde(default)]
     pub background: bool,
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    pub limits: Limits,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Text>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncovered: Vec<Text>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,6 +66,16 @@ pub struct TaskState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_seq: Option<u64>,
     pub streams: BTreeMap<StreamName, StreamState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
+    /// Where the program in the foreground is, when it has moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_directory: Option<Text>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
+    /// Bytes that went into the task's standard input.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stdin_bytes: u64,
     /// Descendants that outlived the main process and were kept, as asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<u32>,
@@ -72,6 +89,9 @@ pub struct TaskState {
     pub max_rss_kb: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal_head: Option<Digest>,
+    /// When its directory was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired_at: Option<At>,
     /// The number of the next record.
     pub next_seq: u64,
 }
@@ -96,9 +116,35 @@ pub enum Ruling {
     },
 }
 
+/// The terminal of a task in mode `pty`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminal {
+    pub rows: u16,
+    pub cols: u16,
+    /// `false` while lines are read without being shown, as for a password.
+    pub echo: bool,
+}
+
+/// Bytes that are kept beside the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    pub artifact: Text,
+    pub what: Text,
+    pub bytes: u64,
+    pub sha256: Digest,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StreamState {
+    /// The end of the stream: what was kept and what was dropped.
     pub bytes: u64,
+    /// What the output limit dropped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
     pub redactions: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Digest>,
@@ -123,6 +169,8 @@ impl TaskState {
             audience,
             profile,
             background,
+            limits,
+            workspace,
             idempotency: _,
         }) = &record.what
         else {
@@ -132,6 +180,7 @@ impl TaskState {
             task_id,
             status: Status::Queued,
             waits_for: None,
+            position: None,
             approval_id: None,
             outcome: None,
             plan_digest: *plan_digest,
@@ -149,6 +198,8 @@ impl TaskState {
             audience: *audience,
             profile: *profile,
             background: *background,
+            limits: **limits,
+            workspace: workspace.clone(),
             uncovered: Vec::new(),
             options: Vec::new(),
             ruling: None,
@@ -161,12 +212,17 @@ impl TaskState {
             pid: None,
             first_seq: None,
             streams: BTreeMap::new(),
+            terminal: None,
+            current_directory: None,
+            artifacts: Vec::new(),
+            stdin_bytes: 0,
             kept: Vec::new(),
             survivors: Vec::new(),
             duration_us: None,
             cpu_us: None,
             max_rss_kb: None,
             journal_head: None,
+            expired_at: None,
             next_seq: record.seq + 1,
         })
     }
@@ -193,6 +249,15 @@ impl TaskState {
         self.outcome.is_some()
     }
 
+    /// How many bytes of a stream were dropped before the one at `offset`: so much earlier it lies in the file.
+    pub fn dropped_before(&self, stream: StreamName, offset: u64) -> u64 {
+        // What is kept from the beginning is exactly as long as the limit when anything was dropped.
+        match self.limits.output_bytes {
+            Some(limit) if offset >= limit => self.streams.get(&stream).map_or(0, |s| s.dropped),
+            _ => 0,
+        }
+    }
+
     fn decide(&mut self, at: At, decision: &Decision) {
         match decision {
             Decision::Planned { .. } | Decision::House { .. } | Decision::Lost { .. } | Decision::Withdrawn { .. } => {}
@@ -215,10 +280,14 @@ impl TaskState {
                     at,
                 });
             }
-            Decision::Queued { waits_for } => self.waits_for = Some(*waits_for),
+            Decision::Queued { waits_for, position } => {
+                self.waits_for = Some(*waits_for);
+                self.position = *position;
+            }
             Decision::Launched { shim_pid, first_seq } => {
                 self.status = Status::Running;
                 self.waits_for = None;
+                self.position = None;
                 self.launched_at = Some(at);
                 self.shim_pid = Some(*shim_pid);
                 self.first_seq = Some(*first_seq);
@@ -226,9 +295,14 @@ impl TaskState {
             Decision::Settled { outcome, journal_head } => {
                 self.status = outcome.status();
                 self.waits_for = None;
+                self.position = None;
                 self.journal_head = *journal_head;
                 self.outcome = Some(outcome.clone());
                 self.ended_at = Some(at);
+            }
+            Decision::Expired { streams, .. } => {
+                self.expired_at = Some(at);
+                self.totals(streams);
             }
         }
     }
@@ -247,6 +321,23 @@ impl TaskState {
             Frame::Output { stream, offset, len, .. } => {
                 self.streams.entry(*stream).or_default().bytes = offset + len;
             }
+            Frame::Gap { stream, offset, bytes } => {
+                let state = self.streams.entry(*stream).or_default();
+                (state.bytes, state.dropped) = (offset + bytes, *bytes);
+            }
+            Frame::StdinWritten { bytes, .. } => self.stdin_bytes += bytes,
+            Frame::Resized { rows, cols, .. } => {
+                let echo = self.terminal.is_none_or(|t| t.echo);
+                self.terminal = Some(Terminal { rows: *rows, cols: *cols, echo });
+            }
+            Frame::Echo { on } => self.terminal.iter_mut().for_each(|t| t.echo = *on),
+            Frame::CwdChanged { path } => self.current_directory = Some(path.clone()),
+            Frame::ArtifactStored { artifact, what, bytes, sha256 } => self.artifacts.push(Artifact {
+                artifact: artifact.clone(),
+                what: what.clone(),
+                bytes: *bytes,
+                sha256: *sha256,
+            }),
             Frame::Redacted { stream, count, .. } => self.streams.entry(*stream).or_default().redactions += count,
             Frame::Killed { survivors, .. } | Frame::CleanupCompleted { survivors, .. } => {
                 self.survivors.clone_from(survivors);
@@ -259,11 +350,17 @@ impl TaskState {
             Frame::Kept { processes } => self.kept.clone_from(processes),
             Frame::Closed { streams, .. } => {
                 self.kept.clear();
-                for (stream, total) in streams {
-                    let state = self.streams.entry(*stream).or_default();
-                    (state.bytes, state.sha256) = (total.bytes, Some(total.sha256));
-                }
+                self.totals(streams);
             }
+        }
+    }
+
+    fn totals(&mut self, streams: &crate::StreamTotals) {
+        for (stream, total) in streams {
+            let state = self.streams.entry(*stream).or_default();
+            state.bytes = total.bytes + total.dropped;
+            state.dropped = total.dropped;
+            state.sha256 = Some(total.sha256);
         }
     }
 }

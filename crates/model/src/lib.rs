@@ -3,10 +3,12 @@
 //! Pure: no files, no clock, no threads. Whoever needs the time or a random number passes it in.
 
 mod approval;
+pub mod cast;
 mod clean;
 mod digest;
 mod fold;
 mod id;
+mod keys;
 mod order;
 mod outcome;
 mod plan;
@@ -22,23 +24,24 @@ pub mod view;
 pub use approval::{Approval, ApprovalState, Choice};
 pub use clean::{Clean, Text};
 pub use digest::{Chain, Digest, HouseKey};
-pub use fold::{Ruling, StreamState, TaskState};
+pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
 /// The variable that marks every process of a task.
 pub const MARKER: &str = "COUNTERSIGN_TASK";
 
 pub use id::{ApprovalId, IdError, IdMint, PermitId, PrincipalId, SessionId, TaskId};
+pub use keys::{Key, KeyMode};
 pub use order::{Closing, Exec, Exposure, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals};
 pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
 pub use plan::{Confinement, Facts, Occurrence, Opaque, PathFact, Plan, Risk, RiskNote};
 pub use record::{
-    By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, KilledWhy, Record, RecordError, Scope, StreamName,
-    WaitsFor, What,
+    By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record, RecordError, Scope,
+    StreamName, WaitsFor, What,
 };
 pub use refusal::{Code, Refusal};
 pub use render::{INLINE_WHOLE, Rendered};
 pub use request::{
-    Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnSessionEnd, Profile, Request, SignalName, Tool,
-    is_base_variable,
+    Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Profile, Request,
+    SignalName, Tool, is_base_variable,
 };
 pub use shown::Shown;
 pub use time::At;

@@ -1,8 +1,8 @@
 //! Permit and order: nothing runs without leave for exactly that.
 
 use crate::{
-    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Mode, Outcome, PathFact, PermitId, Scope, StreamName,
-    TaskId,
+    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Mode, OnOutputLimit, Outcome, PathFact, PermitId, Scope,
+    StreamName, TaskId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,6 +45,11 @@ pub struct Resolved {
     pub mode: Mode,
     pub limits: Limits,
     pub leftovers: Leftovers,
+    pub on_output_limit: OnOutputLimit,
+    /// Whether standard input is a pipe (in mode `pipes`; a terminal always takes input).
+    pub stdin: bool,
+    pub rows: u16,
+    pub cols: u16,
     /// `tasks/<shard>/<id>`, made by the shim.
     pub task_dir: String,
     /// Where the shim binds its control socket.
@@ -113,8 +118,16 @@ pub struct Closing {
 /// A whole stream, as `journal.closed` accounts for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamTotal {
+    /// The bytes that were kept: those of the file.
     pub bytes: u64,
+    /// The bytes that the output limit dropped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
     pub sha256: Digest,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Totals by stream.

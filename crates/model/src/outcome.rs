@@ -61,6 +61,8 @@ pub enum TimedOut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limited {
+    Output,
+    Frames,
     Disk,
 }
 
@@ -122,6 +124,8 @@ impl fmt::Display for Outcome {
             }
             Outcome::TimedOut { limit: TimedOut::Wall } => f.write_str("timed out (wall clock)"),
             Outcome::TimedOut { limit: TimedOut::Idle } => f.write_str("timed out (no output)"),
+            Outcome::Limited { limit: Limited::Output } => f.write_str("stopped: the output limit was reached"),
+            Outcome::Limited { limit: Limited::Frames } => f.write_str("stopped: the frame limit was reached"),
             Outcome::Limited { limit: Limited::Disk } => f.write_str("stopped: the disk is full"),
             Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
             Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),

@@ -89,8 +89,15 @@ impl Plan {
             parts.push(b"env");
             parts.extend(map.iter().flat_map(|(k, v)| [k.as_bytes(), v.as_bytes()]));
         }
-        let rest =
-            format!("{:?} {:?} {:?} {:?}", request.mode, request.leftovers, request.limits, request.on_session_end);
+        let rest = format!(
+            "{:?} {:?} {:?} {:?} {:?} {}",
+            request.mode,
+            request.leftovers,
+            request.limits,
+            request.on_output_limit,
+            request.on_session_end,
+            args.stdin
+        );
         parts.push(rest.as_bytes());
         key.digest("plan", &parts)
     }

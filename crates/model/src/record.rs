@@ -4,7 +4,7 @@
 //! stand, so writing is a plain concatenation and nothing is ever re-serialised to check it.
 
 use crate::{
-    ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, ExitStatus, Mode, Outcome, PermitId,
+    ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, ExitStatus, Limits, Mode, Outcome, PermitId,
     PrincipalId, Profile, Risk, SessionId, SignalName, StreamTotals, Text, Tool,
 };
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,14 @@ pub enum Decision {
         profile: Profile,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         background: bool,
+        /// The bounds that apply, defaults filled in.
+        #[serde(default, skip_serializing_if = "Limits::is_none")]
+        limits: Box<Limits>,
+        /// Where the streams are published when the task has settled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        idempotency: Option<Idempotency>,
+        workspace: Option<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency: Option<Box<Idempotency>>,
     },
     #[serde(rename = "permission.requested")]
     PermissionRequested { approval: ApprovalId, uncovered: Vec<Text>, options: Vec<Choice> },
@@ -56,7 +62,12 @@ pub enum Decision {
         words: Option<Text>,
     },
     #[serde(rename = "task.queued")]
-    Queued { waits_for: WaitsFor },
+    Queued {
+        waits_for: WaitsFor,
+        /// The place in the queue for a slot, from 1, when it was taken.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<u64>,
+    },
     #[serde(rename = "task.withdrawn")]
     Withdrawn { by: Text },
     /// The last decision of the prologue: the journal goes on at `first_seq`.
@@ -71,6 +82,9 @@ pub enum Decision {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         journal_head: Option<Digest>,
     },
+    /// The task's directory is removed; what identifies its bytes stays.
+    #[serde(rename = "retention.expired")]
+    Expired { why: Text, bytes: u64, streams: StreamTotals },
     #[serde(rename = "house.state")]
     House {
         state: HouseState,
@@ -101,6 +115,24 @@ pub enum Frame {
     Output { stream: StreamName, offset: u64, len: u64, digest: Digest },
     #[serde(rename = "stream.redacted")]
     Redacted { stream: StreamName, offset: u64, rule: Text, count: u64 },
+    /// Bytes from `offset` on that the output limit dropped.
+    #[serde(rename = "stream.gap")]
+    Gap { stream: StreamName, offset: u64, bytes: u64 },
+    /// How much went in, never what. What was echoed is in the output, redacted there.
+    #[serde(rename = "stdin.written")]
+    StdinWritten { bytes: u64, input: InputKind, by: Text },
+    #[serde(rename = "pty.resized")]
+    Resized {
+        rows: u16,
+        cols: u16,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Text>,
+    },
+    /// The terminal reads lines without showing them, as for a password; or shows them again.
+    #[serde(rename = "pty.echo")]
+    Echo { on: bool },
+    #[serde(rename = "cwd.changed")]
+    CwdChanged { path: Text },
     #[serde(rename = "process.signalled")]
     Signalled { signal: SignalName, by: Text },
     #[serde(rename = "cancel.requested")]
@@ -124,6 +156,9 @@ pub enum Frame {
     /// The main process is gone; these descendants keep the task running, as asked.
     #[serde(rename = "leftovers.kept")]
     Kept { processes: Vec<u32> },
+    /// Bytes too large for a frame, in a file beside the journal.
+    #[serde(rename = "artifact.stored")]
+    ArtifactStored { artifact: Text, what: Text, bytes: u64, sha256: Digest },
     #[serde(rename = "pty.cleanup_started")]
     CleanupStarted { processes: Vec<u32> },
     #[serde(rename = "pty.cleanup_completed")]
@@ -170,6 +205,8 @@ pub enum Scope {
 #[serde(rename_all = "snake_case")]
 pub enum WaitsFor {
     Approval,
+    /// A place among the tasks that may run at once.
+    Slot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +222,17 @@ pub enum EnvClass {
 pub enum StreamName {
     Stdout,
     Stderr,
+    Pty,
+}
+
+/// How input came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputKind {
+    Text,
+    Keys,
+    Paste,
+    Eof,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,6 +262,15 @@ impl StreamName {
         match self {
             StreamName::Stdout => "stdout",
             StreamName::Stderr => "stderr",
+            StreamName::Pty => "pty",
+        }
+    }
+
+    /// The streams of a task, in the order in which they are shown.
+    pub fn of(mode: Mode) -> &'static [StreamName] {
+        match mode {
+            Mode::Pipes => &[StreamName::Stdout, StreamName::Stderr],
+            Mode::Pty => &[StreamName::Pty],
         }
     }
 
@@ -222,6 +279,7 @@ impl StreamName {
         match self {
             StreamName::Stdout => "stdout.log",
             StreamName::Stderr => "stderr.log",
+            StreamName::Pty => "pty.log",
         }
     }
 }
@@ -295,11 +353,18 @@ impl Record {
             | "task.launched"
             | "process.lost"
             | "task.settled"
+            | "retention.expired"
             | "house.state" => What::Decision(serde_json::from_str(line)?),
             "env.exposed"
             | "process.spawned"
             | "stream.output"
             | "stream.redacted"
+            | "stream.gap"
+            | "stdin.written"
+            | "pty.resized"
+            | "pty.echo"
+            | "cwd.changed"
+            | "artifact.stored"
             | "process.signalled"
             | "cancel.requested"
             | "limit.reached"

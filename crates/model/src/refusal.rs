@@ -37,6 +37,13 @@ codes! {
     AmbiguousId = "ambiguous_id", 409, 2;
     AlreadyAnswered = "already_answered", 409, 1;
     TaskOver = "task_over", 409, 1;
+    TaskStarted = "task_started", 409, 1;
+    /// The task has no terminal, or no open standard input.
+    WrongMode = "wrong_mode", 409, 2;
+    /// The program does not read what it was sent.
+    InputFull = "input_full", 409, 1;
+    /// Removed under retention.
+    Expired = "expired", 410, 1;
     OptionNotOffered = "option_not_offered", 422, 2;
     IdempotencyConflict = "idempotency_conflict", 422, 1;
     TooLarge = "too_large", 413, 2;

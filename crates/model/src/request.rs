@@ -39,7 +39,12 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "is_default")]
     pub leftovers: Leftovers,
     #[serde(default, skip_serializing_if = "is_default")]
+    pub on_output_limit: OnOutputLimit,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub on_session_end: OnSessionEnd,
+    /// The directory below which the streams are published, in `.runs`, once the task has settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
 }
@@ -60,6 +65,14 @@ pub struct Command {
     /// The asker's own environment, to be inherited without what injects code or looks secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inherit: BTreeMap<String, String>,
+    /// Whether input will be sent. Without it, standard input is empty; a terminal always takes input.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stdin: bool,
+    /// The size of the terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cols: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +115,16 @@ pub enum OnSessionEnd {
     Stop,
 }
 
+/// What happens to a task that writes more than is kept of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOutputLimit {
+    /// It goes on; the beginning and the last part are kept.
+    #[default]
+    Tail,
+    Kill,
+}
+
 /// The trust profile that a session runs under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -133,6 +156,12 @@ pub struct Limits {
     /// How long descendants may hold the output open after the main process has exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_ms: Option<u64>,
+    /// How much of each stream is kept from its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
+    /// How many frames the journal may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u64>,
 }
 
 impl Limits {
@@ -140,6 +169,12 @@ impl Limits {
     pub const DRAIN_MS: u64 = 2_000;
     /// The longest limit that can be asked for: a year.
     pub const MAX_MS: u64 = 366 * 24 * 3_600_000;
+    pub const OUTPUT_BYTES: u64 = 1024 * 1024 * 1024;
+    pub const FRAMES: u64 = 1_000_000;
+
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Whether a variable belongs to the base that every task gets. (PATH does too; whose PATH it is, the house decides.)

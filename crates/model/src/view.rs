@@ -1,6 +1,6 @@
 //! Two older vocabularies, as pure functions of the stream: `terminal` and `tool_task`.
 
-use crate::{Decision, Frame, Mode, Outcome, Record, Rendered, Scope, TaskId, TaskState, What};
+use crate::{Decision, Frame, Mode, Outcome, Record, Rendered, Scope, StreamName, TaskId, TaskState, What};
 use serde_json::{Value, json};
 use std::str::FromStr;
 
@@ -82,6 +82,7 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Valu
         | Decision::PermissionDenied { .. }
         | Decision::Withdrawn { .. }
         | Decision::Lost { .. }
+        | Decision::Expired { .. }
         | Decision::House { .. } => Vec::new(),
     }
 }
@@ -112,20 +113,34 @@ fn settled(task: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<Value> {
     }
 }
 
+/// That vocabulary has two streams; what a terminal shows is its standard output.
+fn older_name(stream: StreamName) -> StreamName {
+    match stream {
+        StreamName::Pty => StreamName::Stdout,
+        other => other,
+    }
+}
+
 fn of_frame(frame: &Frame, rendered: Option<&Rendered>) -> Vec<Value> {
     match frame {
         Frame::Output { stream, .. } => {
             let chunk = rendered.map(|r| r.text.as_str()).unwrap_or_default();
             vec![
                 json!({"type": "tool_task_output_delta", "stream": stream, "chunk": chunk}),
-                json!({"type": format!("tool_{stream}"), "chunk": chunk}),
+                json!({"type": format!("tool_{}", older_name(*stream)), "chunk": chunk}),
             ]
         }
         Frame::CancelRequested { reason, .. } => vec![json!({"type": "tool_task_cancel_requested", "reason": reason})],
+        Frame::StdinWritten { bytes, .. } => vec![json!({"type": "tool_task_stdin_written", "bytes": bytes})],
+        Frame::Resized { rows, cols, .. } => vec![json!({"type": "tool_task_resized", "rows": rows, "cols": cols})],
         Frame::Signalled { signal, .. } => vec![json!({"type": "tool_task_signalled", "signal": signal})],
         Frame::EnvExposed { .. }
         | Frame::Spawned { .. }
         | Frame::Redacted { .. }
+        | Frame::Gap { .. }
+        | Frame::Echo { .. }
+        | Frame::CwdChanged { .. }
+        | Frame::ArtifactStored { .. }
         | Frame::LimitReached { .. }
         | Frame::Killed { .. }
         | Frame::Exited { .. }

@@ -40,14 +40,16 @@ fn decisions() -> Vec<Decision> {
             audience: Audience::Personal,
             profile: Profile::Safe,
             background: true,
-            idempotency: Some(Idempotency { key: digest("key"), body: digest("body") }),
+            limits: Box::default(),
+            workspace: None,
+            idempotency: Some(Box::new(Idempotency { key: digest("key"), body: digest("body") })),
         },
         Decision::PermissionRequested {
             approval: id("ap_01m7h4jys3gnc16j"),
             uncovered: vec![Text::of("make")],
             options: vec![Choice::Once, Choice::Deny],
         },
-        Decision::Queued { waits_for: WaitsFor::Approval },
+        Decision::Queued { waits_for: WaitsFor::Approval, position: None },
         Decision::PermissionGranted {
             permit: id("pm_01m7h4jys3gnc16k"),
             by: person.clone(),
@@ -69,7 +71,7 @@ fn decisions() -> Vec<Decision> {
 }
 
 fn frames() -> Vec<Frame> {
-    let total = StreamTotal { bytes: 6, sha256: digest("stdout") };
+    let total = StreamTotal { bytes: 6, dropped: 0, sha256: digest("stdout") };
     vec![
         Frame::EnvExposed { class: EnvClass::Named, names: vec![Text::of("PATH")], withheld: vec![Text::of("TOKEN")] },
         Frame::Spawned {
@@ -106,15 +108,84 @@ fn frames() -> Vec<Frame> {
     ]
 }
 
+/// What came with terminals, the line for slots and retention.
+fn later_decisions() -> Vec<Decision> {
+    let Some(Decision::Planned {
+        plan_digest, display, verb, cwd, tool, principal, credential, audience, profile, ..
+    }) = decisions().into_iter().next()
+    else {
+        panic!("the first decision is a plan");
+    };
+    let total = StreamTotal { bytes: 6, dropped: 0, sha256: digest("pty") };
+    vec![
+        Decision::Planned {
+            plan_digest,
+            display,
+            verb,
+            cwd,
+            mode: Mode::Pty,
+            tool,
+            title: None,
+            rationale: None,
+            session: None,
+            principal,
+            credential,
+            risks: vec![Risk::Interactive],
+            audience,
+            profile,
+            background: false,
+            limits: Box::new(Limits { wall_ms: Some(1), output_bytes: Some(2), frames: Some(3), ..Limits::default() }),
+            workspace: Some(Text::of("/w")),
+            idempotency: None,
+        },
+        Decision::Queued { waits_for: WaitsFor::Slot, position: Some(3) },
+        Decision::Expired {
+            why: Text::of("older than the house keeps"),
+            bytes: 9,
+            streams: BTreeMap::from([(StreamName::Pty, total)]),
+        },
+    ]
+}
+
+fn later_frames() -> Vec<Frame> {
+    let total = StreamTotal { bytes: 6, dropped: 100, sha256: digest("pty") };
+    vec![
+        Frame::Resized { rows: 24, cols: 80, by: None },
+        Frame::Resized { rows: 30, cols: 90, by: Some(Text::of("owner")) },
+        Frame::StdinWritten { bytes: 3, input: InputKind::Text, by: Text::of("owner") },
+        Frame::StdinWritten { bytes: 1, input: InputKind::Keys, by: Text::of("owner") },
+        Frame::StdinWritten { bytes: 9, input: InputKind::Paste, by: Text::of("owner") },
+        Frame::StdinWritten { bytes: 0, input: InputKind::Eof, by: Text::of("owner") },
+        Frame::Echo { on: false },
+        Frame::CwdChanged { path: Text::of("/p/sub") },
+        Frame::Output { stream: StreamName::Pty, offset: 0, len: 4, digest: digest("chunk") },
+        Frame::Gap { stream: StreamName::Pty, offset: 4, bytes: 100 },
+        Frame::ArtifactStored {
+            artifact: Text::of("screen.json"),
+            what: Text::of("the terminal's last screen"),
+            bytes: 5,
+            sha256: digest("screen"),
+        },
+        Frame::Closed {
+            outcome: Outcome::Limited { limit: Limited::Output },
+            frames: 13,
+            streams: BTreeMap::from([(StreamName::Pty, total)]),
+        },
+    ]
+}
+
 fn records() -> Vec<(String, Record)> {
-    let decided = decisions().into_iter().zip(0..).map(|(d, seq)| {
+    let decided = |(d, seq): (Decision, u64)| {
         (Record::decision_line(seq, at(), &d), Record { seq, at: at(), t_us: None, what: What::Decision(d) })
-    });
-    let happened = frames().into_iter().zip(100..).map(|(f, seq)| {
+    };
+    let happened = |(f, seq): (Frame, u64)| {
         let record = Record { seq, at: at(), t_us: Some(seq * 10), what: What::Frame(f.clone()) };
         (Record::frame_line(seq, at(), seq * 10, &f), record)
-    });
-    decided.chain(happened).collect()
+    };
+    // New kinds come last: lines that were once written stay as they are.
+    let first = decisions().into_iter().zip(0..).map(decided).chain(frames().into_iter().zip(100..).map(happened));
+    let later = later_decisions().into_iter().zip(200..).map(decided);
+    first.chain(later).chain(later_frames().into_iter().zip(300..).map(happened)).collect()
 }
 
 const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
@@ -198,6 +269,10 @@ fn an_order_needs_a_permit_for_exactly_that() {
         mode: Mode::Pipes,
         limits: Limits::default(),
         leftovers: Leftovers::Kill,
+        on_output_limit: OnOutputLimit::Tail,
+        stdin: false,
+        rows: 24,
+        cols: 80,
         task_dir: "/t".into(),
         run_dir: "/r".into(),
         first_seq: 3,

@@ -14,6 +14,8 @@ pub struct Context {
     /// Whether the kernel can hold a read-only task to what it may do. Where it cannot, such tasks ask.
     pub can_confine: bool,
     pub background: bool,
+    /// Whether it gets a terminal, and so somebody to answer its questions.
+    pub interactive: bool,
 }
 
 /// Programs that only read, as long as every word is literal.
@@ -34,7 +36,7 @@ pub fn judge(plan: &Plan, _facts: &Facts, context: Context) -> Assessment {
         Answer::Deny(refusal)
     } else if context.profile == Profile::FullAuto && !privileged {
         Answer::Allow { rule: "profile.full_auto" }
-    } else if read_only && context.can_confine {
+    } else if read_only && context.can_confine && !context.interactive && !context.background {
         Answer::Allow { rule: "read_only" }
     } else if context.profile == Profile::Locked {
         let locked =
@@ -72,6 +74,9 @@ fn risks(plan: &Plan, context: Context) -> Vec<RiskNote> {
         }
         if stops_the_house(occurrence).is_some() {
             note(Risk::OfSelf, "stops or kills countersign");
+        }
+        if context.interactive {
+            note(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
         }
         if context.background {
             note(Risk::Background, "goes on when nobody waits for it");
@@ -123,7 +128,7 @@ mod tests {
     }
 
     fn context(profile: Profile) -> Context {
-        Context { profile, attended: true, can_confine: false, background: false }
+        Context { profile, attended: true, can_confine: false, background: false, interactive: false }
     }
 
     fn check(text: &str, profile: Profile, expect: &str) {

@@ -19,7 +19,7 @@ fn answer(entry: &Value, profile: Profile, attended: bool) -> (Answer, Vec<Risk>
     let cwd = entry["cwd"].as_str().unwrap();
     let fact = PathFact { path: cwd.to_owned(), resolved: cwd.to_owned(), dev: 1, inode: 1 };
     let facts = Facts { cwd: fact, program: None };
-    let context = Context { profile, attended, can_confine: false, background: false };
+    let context = Context { profile, attended, can_confine: false, background: false, interactive: false };
     let assessment = judge(&read(&request, cwd), &facts, context);
     let risks = assessment.risk_set();
     (assessment.answer, risks)

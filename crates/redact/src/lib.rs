@@ -6,9 +6,11 @@
 mod known;
 mod rules;
 mod scrub;
+mod tail;
 
 pub use known::{Known, looks_secret};
 pub use scrub::{CHUNK, Chunk, Found, Mask, Scrubber, warm_up};
+pub use tail::{TAIL, Tail};
 
 use countersign_model::{Clean, Text};
 

@@ -90,6 +90,14 @@ impl Mask {
         Self { shards: OnceLock::new(), values, context, key: *key.as_bytes() }
     }
 
+    /// The same mask with one more known value, in all its forms.
+    #[must_use]
+    pub fn with(&self, value: &str) -> Self {
+        let mut known = Known { forms: self.values.iter().cloned().collect() };
+        known.add(value);
+        Self::new(Digest::from_bytes(self.key), known)
+    }
+
     /// Nothing known but the shapes of tokens.
     #[must_use]
     pub fn of_shapes() -> Self {
@@ -209,6 +217,11 @@ impl Scrubber {
         }
     }
 
+    /// From here on another mask applies: one that knows more.
+    pub fn learn(&mut self, mask: Arc<Mask>) {
+        self.mask = mask;
+    }
+
     /// Room for the next bytes; tell [`Scrubber::fed`] how many were put there. Never empty.
     pub fn room(&mut self) -> &mut [u8] {
         let used = self.len - self.taken;
@@ -243,6 +256,12 @@ impl Scrubber {
     #[must_use]
     pub fn ready(&self) -> usize {
         self.clean - self.taken
+    }
+
+    /// How many clean bytes have been given out.
+    #[must_use]
+    pub fn given(&self) -> u64 {
+        self.offset
     }
 
     /// Replacements since the last call.

@@ -25,6 +25,7 @@ pub struct Control {
     peers: Vec<Peer>,
     task: TaskId,
     secret: Digest,
+    next_id: u64,
 }
 
 struct Door {
@@ -35,6 +36,8 @@ struct Door {
 }
 
 pub struct Peer {
+    /// Stays the same while others come and go.
+    id: u64,
     fd: OwnedFd,
     inbox: Inbox,
     /// Has shown that it is our daemon.
@@ -47,8 +50,8 @@ pub struct Peer {
 impl Control {
     pub fn open(run: &Path, task: TaskId, secret: Digest, channel: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&channel, true)?;
-        let channel = Peer { fd: channel, inbox: Inbox::default(), trusted: true, gone: false, outbox: Vec::new() };
-        Ok(Self { run: run.to_owned(), door: None, peers: vec![channel], task, secret })
+        let channel = Peer::new(0, channel, true);
+        Ok(Self { run: run.to_owned(), door: None, peers: vec![channel], task, secret, next_id: 1 })
     }
 
     /// Opens the door for the next daemon when the last one has gone.
@@ -75,14 +78,16 @@ impl Control {
             if !same_user || self.peers.len() >= 16 {
                 continue;
             }
-            let mut peer = Peer { fd, inbox: Inbox::default(), trusted: false, gone: false, outbox: Vec::new() };
+            let mut peer = Peer::new(self.next_id, fd, false);
+            self.next_id += 1;
             peer.send(&hello(Some(self.task)));
             self.peers.push(peer);
         }
     }
 
-    pub fn is_peer(&self, n: usize) -> bool {
-        n < self.peers.len()
+    /// Which peer stands at place `n`; none for the door.
+    pub fn peer(&self, n: usize) -> Option<u64> {
+        self.peers.get(n).map(|p| p.id)
     }
 
     /// What peer number `n` has to say. Peers that lie or leave are marked as gone.
@@ -121,8 +126,9 @@ impl Control {
         heard
     }
 
-    pub fn answer(&mut self, n: usize, message: &FromShim) {
-        if let Some(peer) = self.peers.get_mut(n) {
+    /// Tells a peer, if it is still there.
+    pub fn answer(&mut self, id: u64, message: &FromShim) {
+        if let Some(peer) = self.peers.iter_mut().find(|p| p.id == id) {
             peer.send(message);
         }
     }
@@ -146,8 +152,8 @@ impl Control {
         }
     }
 
-    pub fn refuse(&mut self, n: usize, re: u64, code: Code, message: &str) {
-        self.answer(n, &FromShim::Refused { re, refusal: Refusal::new(code, message) });
+    pub fn refuse(&mut self, id: u64, re: u64, code: Code, message: &str) {
+        self.answer(id, &FromShim::Refused { re, refusal: Refusal::new(code, message) });
     }
 }
 
@@ -168,6 +174,10 @@ pub fn hello(task: Option<TaskId>) -> FromShim {
 }
 
 impl Peer {
+    fn new(id: u64, fd: OwnedFd, trusted: bool) -> Self {
+        Self { id, fd, inbox: Inbox::default(), trusted, gone: false, outbox: Vec::new() }
+    }
+
     fn send(&mut self, message: &FromShim) {
         if let Ok(bytes) = wire::encode(message) {
             self.outbox.extend(bytes);

@@ -120,6 +120,16 @@ impl Spare {
     }
 }
 
+/// What `csn-shim --probe` says.
+#[expect(clippy::disallowed_methods, reason = "the one place that starts csn-shim")]
+pub fn probe(shim: &Path) -> io::Result<String> {
+    let output = Command::new(shim).arg("--probe").env_clear().stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => String::from_utf8(output.stdout).map_err(io::Error::other),
+        false => Err(io::Error::other("csn-shim does not know --probe: it is of another version than csn")),
+    }
+}
+
 /// What a daemon exits with when another holds the house.
 pub const HELD: u8 = 75;
 

@@ -11,15 +11,23 @@
 //! What happens when is decided in `life`, which does no I/O; `supervise` does what it says.
 
 pub mod control;
+mod inlet;
 mod launch;
 mod life;
 mod nursery;
+mod operate;
 mod outlet;
+mod probe;
+mod start;
 mod supervise;
 mod sys;
+mod terminal;
 pub mod tree;
 pub mod wire;
 
-pub use launch::{HELD, Nursery, Spare, start_house};
+pub use launch::{HELD, Nursery, Spare, probe, start_house};
 pub use nursery::main;
+pub use probe::features;
+pub use supervise::SCREEN;
 pub use sys::{become_subreaper, close_inherited, not_dumpable};
+pub use terminal::Shown;

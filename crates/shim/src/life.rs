@@ -36,6 +36,8 @@ pub(crate) enum Stop {
     },
     Wall,
     Idle,
+    Output,
+    Frames,
     Disk,
 }
 
@@ -205,7 +207,7 @@ impl Life {
             Stop::Cancel { .. } => KilledWhy::Cancel,
             Stop::Shutdown { .. } => KilledWhy::Shutdown,
             Stop::Wall | Stop::Idle => KilledWhy::Timeout,
-            Stop::Disk => KilledWhy::Limit,
+            Stop::Output | Stop::Frames | Stop::Disk => KilledWhy::Limit,
         })
     }
 
@@ -228,6 +230,8 @@ impl Life {
             }
             (Some(Stop::Wall), _) => Outcome::TimedOut { limit: TimedOut::Wall },
             (Some(Stop::Idle), _) => Outcome::TimedOut { limit: TimedOut::Idle },
+            (Some(Stop::Output), _) => Outcome::Limited { limit: Limited::Output },
+            (Some(Stop::Frames), _) => Outcome::Limited { limit: Limited::Frames },
             (Some(Stop::Disk), _) => Outcome::Limited { limit: Limited::Disk },
             (None, Some(exit)) => exit.into(),
             (None, None) => Outcome::Lost { why: Text::of("the main process did not end") },

@@ -1,7 +1,11 @@
-//! One output stream on its way from the child's pipe to the disk: read, clean, cut, write, digest.
+//! One output stream on its way from the child to the disk: read, clean, cut, write, digest.
+//!
+//! Beyond its limit a stream is cleaned and shown as before, but only its last bytes are kept, in memory; they follow
+//! when it ends.
 
+use crate::terminal::Screen;
 use countersign_model::{Clean, Frame, StreamName, StreamTotal};
-use countersign_redact::{CHUNK, Chunk, Found, Mask, Scrubber};
+use countersign_redact::{CHUNK, Chunk, Found, Mask, Scrubber, Tail};
 use countersign_store::{
     clock,
     journal::Writer,
@@ -19,6 +23,8 @@ use std::{
 
 /// A chunk is cut this long after its first byte.
 const CUT_AFTER: Duration = Duration::from_millis(20);
+/// Nobody tells us when a terminal that was closed by all is opened again: this often it is looked at.
+const HUNG: Duration = Duration::from_millis(20);
 /// More reads than a full pipe takes, however small they come out.
 const DRAIN_READS: usize = 512;
 /// Beyond this a stream gets a thread for its digest.
@@ -35,6 +41,18 @@ pub(crate) struct Outlet {
     /// Clean bytes that the disk would not take, and how many it took.
     stuck: Option<(Clean<Chunk>, usize)>,
     found: Vec<Found>,
+    /// How much is kept from the beginning, and what is kept of the end once that is reached.
+    limit: u64,
+    tail: Option<Tail>,
+    dropped: u64,
+    /// Replacements behind the limit, by rule.
+    behind: Vec<(Found, u64)>,
+    /// What a terminal shows after all that was cut.
+    pub(crate) screen: Option<Screen>,
+    /// Nobody has the terminal open; it is looked at again then.
+    hung_until: Option<Instant>,
+    /// The main process has ended, and with it the session that could open the terminal again.
+    last_chance: bool,
     /// The disk did not take it: nothing more is read, cut or written.
     dead: bool,
 }
@@ -44,12 +62,20 @@ pub(crate) struct Outlet {
 pub(crate) enum Got {
     Bytes,
     Nothing,
+    /// The terminal is closed; whoever it belongs to may open it again.
+    Hung,
     End,
 }
 
 impl Outlet {
-    pub(crate) fn new(name: StreamName, pipe: OwnedFd, mask: Arc<Mask>) -> Self {
+    pub(crate) fn new(name: StreamName, pipe: OwnedFd, mask: Arc<Mask>, limit: u64, screen: Option<Screen>) -> Self {
         Self {
+            limit,
+            tail: None,
+            dropped: 0,
+            behind: Vec::new(),
+            screen,
+            hung_until: None,
             name,
             pipe: Some(pipe),
             scrubber: Scrubber::new(mask),
@@ -59,13 +85,36 @@ impl Outlet {
             last_byte: None,
             stuck: None,
             found: Vec::new(),
+            last_chance: false,
             dead: false,
         }
     }
 
     /// The pipe, while it is open and we want more of it: a full disk stops the reading, and so the child.
     pub(crate) fn wants(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().filter(|_| self.stuck.is_none()).map(|p| p.as_fd())
+        let hung = self.hung_until.is_some_and(|until| clock::steady() < until);
+        self.pipe.as_ref().filter(|_| self.stuck.is_none() && !hung).map(|p| p.as_fd())
+    }
+
+    /// Whether the beginning is full, so that only the end is kept from here on.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        self.tail.is_some()
+    }
+
+    /// The end of the stream as far as it has been cut.
+    pub(crate) fn end(&self) -> u64 {
+        self.scrubber.given()
+    }
+
+    /// From here on a mask applies that knows more.
+    pub(crate) fn learn(&mut self, mask: &Arc<Mask>) {
+        self.scrubber.learn(Arc::clone(mask));
+    }
+
+    /// The terminal has nobody left who could open it again: its end is the end.
+    pub(crate) fn hang_up(&mut self) {
+        self.hung_until = None;
+        self.last_chance = true;
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -74,6 +123,11 @@ impl Outlet {
 
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.is_some()
+    }
+
+    /// Nothing waits to be cut.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.first_byte.is_none()
     }
 
     pub(crate) fn name(&self) -> StreamName {
@@ -97,6 +151,16 @@ impl Outlet {
                 Ok(Got::Bytes)
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Got::Nothing),
+            // All that a terminal says when nobody holds its other end.
+            Err(rustix::io::Errno::IO) if self.name == StreamName::Pty && self.last_chance => {
+                self.pipe = None;
+                self.scrubber.finish();
+                Ok(Got::End)
+            }
+            Err(rustix::io::Errno::IO) if self.name == StreamName::Pty => {
+                self.hung_until = Some(clock::steady() + HUNG);
+                Ok(Got::Hung)
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -112,7 +176,8 @@ impl Outlet {
         }
         self.pipe = None;
         self.scrubber.finish();
-        self.cut_all(journal, dir)
+        self.cut_all(journal, dir)?;
+        self.put_tail(journal, dir)
     }
 
     /// Cuts whole chunks only.
@@ -133,15 +198,27 @@ impl Outlet {
         Ok(())
     }
 
-    /// When [`Outlet::cut_due`] has something to do.
+    /// Cuts what is there although it is young, and lets go of what is held: somebody is typing and looks at it.
+    pub(crate) fn cut_now(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+        self.scrubber.flush();
+        while self.cut(journal, dir, false)? {}
+        // A character that is not whole yet waits as usual.
+        if self.scrubber.ready() == 0 {
+            self.first_byte = None;
+        }
+        Ok(())
+    }
+
+    /// When [`Outlet::cut_due`] has something to do, or a closed terminal is looked at again.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.first_byte.map(|first| first + CUT_AFTER)
+        let cut = self.first_byte.map(|first| first + CUT_AFTER);
+        cut.into_iter().chain(self.hung_until.filter(|_| self.pipe.is_some())).min()
     }
 
     /// Cuts what has waited long enough. When nothing has come for as long, held bytes are let go as well.
     pub(crate) fn cut_due(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
         let now = clock::steady();
-        if self.deadline().is_none_or(|due| now < due) || self.is_stuck() {
+        if self.first_byte.is_none_or(|first| now < first + CUT_AFTER) || self.is_stuck() {
             return Ok(());
         }
         let quiet = self.last_byte.is_some_and(|last| now >= last + CUT_AFTER);
@@ -168,16 +245,56 @@ impl Outlet {
         };
         self.found.append(&mut self.scrubber.found());
         let offset = self.appender.offset();
-        if let Err(e) = self.appender.append(dir, self.name, &chunk, &mut done) {
+        let len = chunk.as_ref().len();
+        let room = usize::try_from(self.limit.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let kept = if self.tail.is_some() { 0 } else { len.min(room) };
+        if kept > 0
+            && let Err(e) = self.appender.append(dir, self.name, &chunk, &mut done, kept)
+        {
             self.stuck = Some((chunk, done));
             return Err(e);
         }
-        let bytes = chunk.as_ref();
-        let len = bytes.len() as u64;
-        journal.push(&Frame::Output { stream: self.name, offset, len, digest: chunk_digest(bytes) });
-        self.note_redactions(journal, offset + len);
-        self.sha.update(chunk, offset + len, &mut self.scrubber);
+        if let Some(screen) = &mut self.screen {
+            screen.feed(chunk.as_ref());
+        }
+        if kept > 0 {
+            let digest = chunk_digest(&chunk.as_ref()[..kept]);
+            journal.push(&Frame::Output { stream: self.name, offset, len: kept as u64, digest });
+        }
+        if kept < len {
+            self.tail.get_or_insert_default().push(&chunk, kept);
+        }
+        self.note_redactions(journal, self.scrubber.given());
+        match kept == len {
+            true => self.sha.update(chunk, offset + len as u64, &mut self.scrubber),
+            false => {
+                self.sha.settle().update(&chunk.as_ref()[..kept]);
+                self.scrubber.recycle(chunk.into_inner());
+            }
+        }
         Ok(true)
+    }
+
+    /// What was kept of the end, with the count of what lies before it and was not.
+    fn put_tail(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+        let Some(tail) = self.tail.take() else { return Ok(()) };
+        let (dropped, pieces) = tail.finish();
+        if dropped > 0 {
+            journal.push(&Frame::Gap { stream: self.name, offset: self.appender.offset(), bytes: dropped });
+            self.dropped = dropped;
+        }
+        for piece in pieces {
+            let (offset, len) = (self.appender.offset() + dropped, piece.as_ref().len());
+            self.appender.append(dir, self.name, &piece, &mut 0, len)?;
+            let digest = chunk_digest(piece.as_ref());
+            journal.push(&Frame::Output { stream: self.name, offset, len: len as u64, digest });
+            self.sha.settle().update(piece.as_ref());
+        }
+        for (Found { rule, offset }, count) in std::mem::take(&mut self.behind) {
+            let rule = countersign_model::Text::of(rule);
+            journal.push(&Frame::Redacted { stream: self.name, offset, rule, count });
+        }
+        Ok(())
     }
 
     /// Replacements in what has been written, one frame for each rule and chunk.
@@ -189,6 +306,16 @@ impl Outlet {
                 Some((_, count)) => *count += 1,
                 None => counted.push((found, 1)),
             }
+        }
+        if self.tail.is_some() {
+            // One frame for each rule, at the end: a flood must not fill the journal.
+            for (found, count) in counted {
+                match self.behind.iter_mut().find(|(first, _)| first.rule == found.rule) {
+                    Some((_, total)) => *total += count,
+                    None => self.behind.push((found, count)),
+                }
+            }
+            return;
         }
         for (Found { rule, offset }, count) in counted {
             let rule = countersign_model::Text::of(rule);
@@ -207,7 +334,7 @@ impl Outlet {
     }
 
     pub(crate) fn total(self) -> StreamTotal {
-        StreamTotal { bytes: self.appender.offset(), sha256: self.sha.finish() }
+        StreamTotal { bytes: self.appender.offset(), dropped: self.dropped, sha256: self.sha.finish() }
     }
 }
 
@@ -255,14 +382,22 @@ impl Sha {
         Ok(Sha::Beside { to, back, thread: thread? })
     }
 
-    fn finish(self) -> countersign_model::Digest {
-        let sha = match self {
+    /// Back here, with all that was sent beside.
+    fn settle(&mut self) -> &mut Sha256 {
+        if let Sha::Beside { .. } = self {
+            let Sha::Beside { to, thread, .. } = std::mem::replace(self, Sha::Here(Sha256::new())) else {
+                unreachable!("it was one a moment ago")
+            };
+            drop(to);
+            *self = Sha::Here(thread.join().expect("hashing does not panic"));
+        }
+        match self {
             Sha::Here(sha) => sha,
-            Sha::Beside { to, thread, .. } => {
-                drop(to);
-                thread.join().expect("hashing does not panic")
-            }
-        };
-        countersign_model::Digest::from_bytes(sha.finalize().into())
+            Sha::Beside { .. } => unreachable!("it has just been settled"),
+        }
+    }
+
+    fn finish(mut self) -> countersign_model::Digest {
+        countersign_model::Digest::from_bytes(std::mem::take(self.settle()).finalize().into())
     }
 }

@@ -2,19 +2,26 @@
 
 use crate::{
     control::{self, Control},
+    inlet::{Asker, Inlet},
     life::{Bounds, Effect, Event, Life, Stop},
+    operate::Applied,
     outlet::{Got, Outlet},
-    sys, tree,
+    sys,
+    terminal::Terminal,
+    tree,
     wire::{self, FromShim, ToShim},
 };
-use countersign_model::{Code, Frame, KilledWhy, Limits, Order, Outcome, Resolved, SignalName, StreamName, Text};
+use countersign_model::{
+    Frame, KilledWhy, Limits, OnOutputLimit, Order, Outcome, Resolved, SignalName, StreamName, Text,
+};
 use countersign_redact::{Known, Mask, text};
-use countersign_store::{clock, crash, journal::Writer};
+use countersign_store::{
+    clock, crash,
+    journal::{self, Writer},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
-    fs::{Mode, OFlags},
-    pipe::{PipeFlags, pipe_with},
 };
 use std::{
     fs::DirBuilder,
@@ -32,9 +39,15 @@ const DISK_PATIENCE: Duration = Duration::from_secs(10);
 const DISK_RETRY: Duration = Duration::from_millis(250);
 /// The bell waits this long for more to ring for: most commands are over by then, and ring once.
 const RING_AFTER: Duration = Duration::from_millis(2);
-const PIPE_SIZE: usize = 1024 * 1024;
+/// Output that is not kept leaves no frame; those who watch the screen are told this often.
+const UNRECORDED_AFTER: Duration = Duration::from_millis(100);
 /// More reads than a full pipe takes.
 const PIPE_READS: usize = 16;
+/// A terminal gives a page at a time: about a chunk of them are read before anything else is looked at.
+const TERMINAL_READS: usize = 64;
+
+/// The artifact with the last screen, in the task's directory.
+pub const SCREEN: &str = "screen.json";
 
 /// One shim, from its hello to its end.
 pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
@@ -95,6 +108,18 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         kept: Vec::new(),
         rung: 0,
         ring_at: None,
+        inlet: None,
+        terminal: None,
+        operations: Applied::default(),
+        also_asked: Vec::new(),
+        hidden: Vec::new(),
+        echo: true,
+        directory: what.cwd.resolved.clone(),
+        attentive_until: None,
+        over_limit: false,
+        too_many_frames: false,
+        unrecorded: false,
+        terminal_spoke: false,
     };
     let outcome = match shim.spawn() {
         Ok(()) => shim.supervise(),
@@ -125,17 +150,37 @@ fn open(what: &Resolved, channel: OwnedFd) -> io::Result<(Control, Writer, Owned
     Ok((control, journal, signals))
 }
 
-struct Shim<'a> {
-    what: &'a Resolved,
-    confinement: countersign_model::Confinement,
-    dir: PathBuf,
-    mask: Arc<Mask>,
-    control: Control,
-    journal: Writer,
+pub(crate) struct Shim<'a> {
+    pub(crate) what: &'a Resolved,
+    pub(crate) confinement: countersign_model::Confinement,
+    pub(crate) dir: PathBuf,
+    pub(crate) mask: Arc<Mask>,
+    pub(crate) control: Control,
+    pub(crate) journal: Writer,
     signals: OwnedFd,
-    outlets: Vec<Outlet>,
+    pub(crate) outlets: Vec<Outlet>,
+    pub(crate) inlet: Option<Inlet>,
+    pub(crate) terminal: Option<Terminal>,
+    pub(crate) operations: Applied,
+    /// Those who asked for an operation again before it was done.
+    pub(crate) also_asked: Vec<Asker>,
+    /// The line that is being typed unseen.
+    pub(crate) hidden: Vec<u8>,
+    /// Whether the terminal showed what is typed when we last looked.
+    echo: bool,
+    /// Where the program in the foreground was when we last looked.
+    directory: String,
+    /// Until then somebody most likely waits for an echo.
+    pub(crate) attentive_until: Option<Instant>,
+    /// The output limit has been put on record.
+    over_limit: bool,
+    too_many_frames: bool,
+    /// The screen has changed and no frame says so.
+    unrecorded: bool,
+    /// There was output since the terminal was last looked at.
+    terminal_spoke: bool,
     life: Life,
-    main: Option<u32>,
+    pub(crate) main: Option<u32>,
     main_usage: Option<sys::Reaped>,
     disk_full_since: Option<Instant>,
     /// The record could not be written; that has been dealt with.
@@ -148,86 +193,6 @@ struct Shim<'a> {
 }
 
 impl Shim<'_> {
-    fn spawn(&mut self) -> Result<(), Outcome> {
-        let texts = |names: &[String]| names.iter().map(|n| text(&self.mask, n)).collect();
-        let exposure = &self.what.exposure;
-        self.journal.push(&Frame::EnvExposed {
-            class: exposure.class,
-            names: texts(&exposure.names),
-            withheld: texts(&exposure.withheld),
-        });
-        let failed = |mask: &Mask, error: String, code| Outcome::Failed { error: text(mask, &error), code };
-        let cwd = self.open_cwd().map_err(|e| failed(&self.mask, e, 125))?;
-        self.check_program().map_err(|e| failed(&self.mask, e, 126))?;
-        let pipes = || -> io::Result<_> {
-            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-            // A large pipe means fewer wake-ups; an unprivileged user may have used up the allowance.
-            let _ = rustix::pipe::fcntl_setpipe_size(&read, PIPE_SIZE);
-            rustix::io::ioctl_fionbio(&read, true)?;
-            Ok((read, write))
-        };
-        let internal = |e: io::Error| failed(&self.mask, format!("no pipes could be made: {e}"), 125);
-        let (stdout, child_stdout) = pipes().map_err(internal)?;
-        let (stderr, child_stderr) = pipes().map_err(internal)?;
-        let exec = &self.what.exec;
-        let started = sys::spawn(sys::Child {
-            program: Path::new(&exec.program.path),
-            argv: &exec.argv,
-            env: &self.what.env,
-            cwd,
-            stdout: child_stdout,
-            stderr: child_stderr,
-        });
-        let pid = started.map_err(|e| {
-            let code = if e.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-            let hint = match e.raw_os_error() {
-                Some(libc::E2BIG) => " (arguments and environment are larger than the kernel takes: use a file)",
-                Some(libc::ENOEXEC) => " (not a program and no `#!` line)",
-                _ => "",
-            };
-            failed(&self.mask, format!("{}: {e}{hint}", exec.program.path), code)
-        })?;
-        crash::point("shim.after_spawn");
-        self.main = Some(pid);
-        self.journal.push(&Frame::Spawned {
-            pid,
-            pgid: pid,
-            sid: std::process::id(),
-            argv_digest: exec.argv_digest,
-            executable: text(&self.mask, &exec.program.resolved),
-            dev: exec.program.dev,
-            inode: exec.program.inode,
-            confinement: self.confinement,
-        });
-        self.outlets = vec![
-            Outlet::new(StreamName::Stdout, stdout, Arc::clone(&self.mask)),
-            Outlet::new(StreamName::Stderr, stderr, Arc::clone(&self.mask)),
-        ];
-        Ok(())
-    }
-
-    /// The working directory, by descriptor, if it is still the one that was decided about.
-    fn open_cwd(&self) -> Result<OwnedFd, String> {
-        let fact = &self.what.cwd;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(&fact.path, flags, Mode::empty());
-        let fd = fd.map_err(|e| format!("the working directory {} cannot be entered: {e}", fact.path))?;
-        let stat = rustix::fs::fstat(&fd).map_err(|e| format!("{}: {e}", fact.path))?;
-        match (stat.st_dev, stat.st_ino) == (fact.dev, fact.inode) {
-            true => Ok(fd),
-            false => Err(format!("paths changed: {} is not the directory that was decided about", fact.path)),
-        }
-    }
-
-    fn check_program(&self) -> Result<(), String> {
-        let fact = &self.what.exec.program;
-        match rustix::fs::stat(&fact.path) {
-            Ok(stat) if (stat.st_dev, stat.st_ino) == (fact.dev, fact.inode) => Ok(()),
-            Ok(_) => Err(format!("paths changed: {} is not the program that was decided about", fact.path)),
-            Err(e) => Err(format!("{}: {e}", fact.path)),
-        }
-    }
-
     fn supervise(&mut self) -> Outcome {
         loop {
             if let Err(e) = self.publish() {
@@ -241,18 +206,66 @@ impl Shim<'_> {
             let now = self.journal.elapsed();
             self.step(now, Event::Tick);
             self.cut_due();
+            self.look_at_terminal();
+            self.mind_limits();
+        }
+    }
+
+    /// What is neither output nor time: how much has come.
+    fn mind_limits(&mut self) {
+        let now = self.journal.elapsed();
+        if !self.over_limit && self.outlets.iter().any(Outlet::is_over_limit) {
+            self.over_limit = true;
+            let kill = self.what.on_output_limit == OnOutputLimit::Kill;
+            let action = if kill { "stopped" } else { "goes on; from here only the last mebibyte is kept" };
+            let value = self.what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
+            self.journal.push(&Frame::LimitReached { limit: Text::of("output"), value, action: Text::of(action) });
+            if kill {
+                self.step(now, Event::Stop(Stop::Output));
+            }
+        }
+        let frames = self.what.limits.frames.unwrap_or(Limits::FRAMES);
+        if !self.too_many_frames && self.journal.next_seq() - self.what.first_seq >= frames {
+            self.too_many_frames = true;
+            let (limit, action) = (Text::of("frames"), Text::of("stopped"));
+            self.journal.push(&Frame::LimitReached { limit, value: frames, action });
+            self.step(now, Event::Stop(Stop::Frames));
+        }
+    }
+
+    /// Whether the terminal hides what is typed, and where its program is.
+    fn look_at_terminal(&mut self) {
+        let Some(terminal) = self.terminal.as_ref().filter(|_| self.terminal_spoke) else { return };
+        let quiet = self.outlets.iter().all(Outlet::is_quiet);
+        // Some programs write their prompt first and hide the answer then: looked at again when it is quiet.
+        self.terminal_spoke = !quiet;
+        let echo = terminal.echoes();
+        let announced = self.outlets.iter_mut().filter_map(|o| o.screen.as_mut()).find_map(|s| s.announced());
+        let found = || terminal.directory()?.into_os_string().into_string().ok();
+        let directory = announced.or_else(|| found().filter(|_| quiet));
+        if echo != self.echo {
+            self.echo = echo;
+            self.cut_here();
+            self.journal.push(&Frame::Echo { on: echo });
+        }
+        if let Some(directory) = directory.filter(|d| *d != self.directory) {
+            self.cut_here();
+            self.journal.push(&Frame::CwdChanged { path: text(&self.mask, &directory) });
+            self.directory = directory;
         }
     }
 
     /// What is pushed becomes visible, then the bell rings.
     fn publish(&mut self) -> io::Result<()> {
         self.journal.write()?;
-        if self.journal.next_seq() == self.rung {
+        if self.journal.next_seq() == self.rung && !self.unrecorded {
             self.ring_at = None;
             return Ok(());
         }
         let now = clock::steady();
-        if now >= *self.ring_at.get_or_insert(now + RING_AFTER) {
+        let pause = if self.unrecorded { UNRECORDED_AFTER } else { RING_AFTER };
+        if now >= *self.ring_at.get_or_insert(now + pause) {
+            self.unrecorded = false;
             self.rung = self.journal.next_seq();
             self.ring_at = None;
             self.control.ring();
@@ -270,6 +283,8 @@ impl Shim<'_> {
                 fds.push(PollFd::from_borrowed_fd(pipe, PollFlags::IN));
             }
         }
+        let first_inlet = fds.len();
+        fds.extend(self.inlet.iter().filter_map(Inlet::wants).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         let first_control = fds.len();
         for (fd, sends) in self.control.fds() {
             let flags = if sends { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -282,6 +297,7 @@ impl Shim<'_> {
         Ready {
             signals: ready(&fds[0]),
             outlets: outlets.into_iter().zip(&fds[1..]).filter(|(_, fd)| ready(fd)).map(|(n, _)| n).collect(),
+            inlet: fds[first_inlet..first_control].iter().any(ready),
             control: fds[first_control..].iter().map(ready).collect(),
         }
     }
@@ -301,12 +317,15 @@ impl Shim<'_> {
         for n in &ready.outlets {
             self.read(*n);
         }
+        if ready.inlet {
+            self.write_input();
+        }
         for (n, _) in ready.control.iter().enumerate().filter(|(_, ready)| **ready) {
-            match self.control.is_peer(n) {
-                false => self.control.accept(),
-                true => {
+            match self.control.peer(n) {
+                None => self.control.accept(),
+                Some(peer) => {
                     for operation in self.control.hear(n) {
-                        self.operate(n, operation);
+                        self.operate(peer, operation);
                     }
                 }
             }
@@ -322,19 +341,40 @@ impl Shim<'_> {
     }
 
     fn read(&mut self, n: usize) {
-        match self.outlets[n].read() {
-            Ok(Got::Bytes) => {
-                let now = self.journal.elapsed();
-                self.step(now, Event::Output);
-                let cut = self.outlets[n].cut_full(&mut self.journal, &self.dir);
-                self.told(cut);
+        let terminal = self.outlets[n].name() == StreamName::Pty;
+        let mut spoke = false;
+        for _ in 0..if terminal { TERMINAL_READS } else { 1 } {
+            match self.outlets[n].read() {
+                Ok(Got::Bytes) => {
+                    spoke = true;
+                    let cut = self.outlets[n].cut_full(&mut self.journal, &self.dir);
+                    self.told(cut);
+                    if self.outlets[n].wants().is_none() {
+                        break;
+                    }
+                }
+                Ok(Got::End) => {
+                    let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
+                    self.told(cut);
+                    break;
+                }
+                Ok(Got::Nothing | Got::Hung) => break,
+                Err(_) => {
+                    self.outlets[n].abandon(&self.dir);
+                    break;
+                }
             }
-            Ok(Got::End) => {
-                let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
+        }
+        if spoke {
+            let now = self.journal.elapsed();
+            self.step(now, Event::Output);
+            self.terminal_spoke |= terminal;
+            self.unrecorded |= terminal && self.outlets[n].is_over_limit();
+            if terminal && self.attentive_until.is_some_and(|until| clock::steady() < until) {
+                let cut = self.outlets[n].cut_now(&mut self.journal, &self.dir);
                 self.told(cut);
+                self.ring_at = Some(clock::steady());
             }
-            Ok(Got::Nothing) => {}
-            Err(_) => self.outlets[n].abandon(&self.dir),
         }
     }
 
@@ -352,7 +392,7 @@ impl Shim<'_> {
     }
 
     /// Whether the disk took it. When it does not, we stop reading, wait, and in the end stop the task.
-    fn told(&mut self, cut: io::Result<()>) {
+    pub(crate) fn told(&mut self, cut: io::Result<()>) {
         if let Err(e) = cut {
             let since = *self.disk_full_since.get_or_insert_with(clock::steady);
             if clock::steady().duration_since(since) >= DISK_PATIENCE {
@@ -361,7 +401,7 @@ impl Shim<'_> {
         }
     }
 
-    fn no_room(&mut self, error: &io::Error) {
+    pub(crate) fn no_room(&mut self, error: &io::Error) {
         self.ring_at = None;
         if self.life.is_over() || std::mem::replace(&mut self.out_of_room, true) {
             return;
@@ -377,52 +417,6 @@ impl Shim<'_> {
         }
         let now = self.journal.elapsed();
         self.step(now, Event::Stop(Stop::Disk));
-    }
-
-    fn operate(&mut self, peer: usize, operation: ToShim) {
-        self.cut_here();
-        match operation {
-            ToShim::Signal { re, signal, by } => match self.signal(signal) {
-                Ok(()) => {
-                    let seq = self.journal.push(&Frame::Signalled { signal, by });
-                    self.applied(peer, re, seq);
-                }
-                Err(_) => self.control.refuse(peer, re, Code::TaskOver, "the process has ended"),
-            },
-            ToShim::Cancel { re, by, reason, shutdown } => {
-                let seq = self.journal.push(&Frame::CancelRequested { by: by.clone(), reason: reason.clone() });
-                let stop = if shutdown { Stop::Shutdown { by } } else { Stop::Cancel { by, reason } };
-                let now = self.journal.elapsed();
-                self.step(now, Event::Stop(stop));
-                self.applied(peer, re, seq);
-            }
-            ToShim::Order(_) | ToShim::Hello { .. } => {}
-        }
-    }
-
-    /// What is recorded next stands in the journal at this point of the output.
-    fn cut_here(&mut self) {
-        for n in 0..self.outlets.len() {
-            let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
-            self.told(cut);
-        }
-    }
-
-    fn applied(&mut self, peer: usize, re: u64, seq: u64) {
-        if let Err(e) = self.journal.write() {
-            self.no_room(&e);
-        }
-        self.control.answer(peer, &FromShim::Applied { re, seq });
-    }
-
-    /// To the task's process group, which outlives its leader.
-    fn signal(&self, signal: SignalName) -> rustix::io::Result<()> {
-        let group = self.main.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
-        let signal = rustix::process::Signal::from_named_raw(signal.number());
-        match (group, signal) {
-            (Some(group), Some(signal)) => rustix::process::kill_process_group(group, signal),
-            _ => Err(rustix::io::Errno::SRCH),
-        }
     }
 
     fn children_ended(&mut self) {
@@ -444,6 +438,8 @@ impl Shim<'_> {
                 let status = reaped.status;
                 self.main_usage = Some(reaped);
                 let now = self.journal.elapsed();
+                // A terminal hangs up with the session that it belonged to.
+                self.outlets.iter_mut().for_each(Outlet::hang_up);
                 // What it wrote before it ended is still in the pipe; usually that, and its end, is all there is. A
                 // child that goes on writing is the business of the loop, which has deadlines.
                 for n in 0..self.outlets.len() {
@@ -463,7 +459,7 @@ impl Shim<'_> {
         }
     }
 
-    fn step(&mut self, now: Duration, event: Event) {
+    pub(crate) fn step(&mut self, now: Duration, event: Event) {
         for effect in self.life.step(now, event) {
             match effect {
                 Effect::Limit { name, value } => {
@@ -515,9 +511,23 @@ impl Shim<'_> {
         self.journal.push(&Frame::CleanupCompleted { ended, survivors });
     }
 
+    /// What the terminal showed last, for those who come when it is over. It can be made again from the recording, so
+    /// a disk that does not take it costs nothing.
+    fn keep_screen(&mut self) {
+        let Some(screen) = self.outlets.iter().find_map(|o| o.screen.as_ref()) else { return };
+        let shown = screen.show(&self.mask);
+        let Ok(bytes) = serde_json::to_vec(&shown) else { return };
+        if journal::put_beside(&self.dir, SCREEN, &bytes).is_ok() {
+            let sha256 = countersign_model::Digest::sha256(&[&bytes]);
+            let (artifact, what) = (Text::of(SCREEN), Text::of("the terminal's last screen"));
+            self.journal.push(&Frame::ArtifactStored { artifact, what, bytes: bytes.len() as u64, sha256 });
+        }
+    }
+
     /// The last bytes, the exit, the end of the journal; then the daemon is told.
     fn close(mut self, outcome: Outcome) -> ExitCode {
         let mut outcome = outcome;
+        self.close_input();
         for outlet in &mut self.outlets {
             if outlet.is_stuck() || outlet.drain(&mut self.journal, &self.dir).is_err() {
                 outlet.abandon(&self.dir);
@@ -537,6 +547,7 @@ impl Shim<'_> {
                 max_rss_kb: usage.max_rss_kb,
             });
         }
+        self.keep_screen();
         crash::point("shim.before_close");
         let streams = self.outlets.into_iter().map(|o| (o.name(), o.total())).filter(|(_, t)| t.bytes > 0).collect();
         match self.journal.close(outcome, streams) {
@@ -554,5 +565,6 @@ impl Shim<'_> {
 struct Ready {
     signals: bool,
     outlets: Vec<usize>,
+    inlet: bool,
     control: Vec<bool>,
 }

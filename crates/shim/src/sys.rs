@@ -125,11 +125,23 @@ pub(crate) struct Child<'a> {
     pub argv: &'a [String],
     pub env: &'a [(String, String)],
     pub cwd: OwnedFd,
-    pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    pub stdio: ChildStdio,
 }
 
-/// Starts the child in a process group of its own. It dies with us, and holds nothing of ours.
+/// What the child has as its first three descriptors.
+pub(crate) enum ChildStdio {
+    Pipes {
+        /// None is an empty standard input.
+        stdin: Option<OwnedFd>,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    },
+    /// A terminal, which becomes the controlling one of a session of its own.
+    Terminal(OwnedFd),
+}
+
+/// Starts the child in a process group (with a terminal: a session) of its own. It dies with us, and holds nothing of
+/// ours.
 #[expect(clippy::disallowed_methods, reason = "the one place that spawns what an order names")]
 pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
     let has_nul = |s: &str| CString::new(s).is_err();
@@ -143,10 +155,19 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
         command.arg0(name).args(args);
     }
     command.env_clear().envs(child.env.iter().map(|(k, v)| (k, v)));
-    command.stdin(Stdio::null()).stdout(child.stdout).stderr(child.stderr).process_group(0);
+    let terminal = matches!(child.stdio, ChildStdio::Terminal(_));
+    match child.stdio {
+        ChildStdio::Pipes { stdin, stdout, stderr } => {
+            command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr).process_group(0);
+        }
+        ChildStdio::Terminal(slave) => {
+            let (out, err) = (slave.try_clone()?, slave.try_clone()?);
+            command.stdin(slave).stdout(out).stderr(err);
+        }
+    }
     // SAFETY: only system calls on values made before the fork; no allocation, no locks.
     unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent));
+        command.pre_exec(move || prepare_child(cwd, parent, terminal));
     }
     let started = command.spawn();
     drop(child.cwd);
@@ -154,9 +175,13 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
 }
 
 /// Between fork and exec.
-fn prepare_child(cwd: RawFd, parent: u32) -> io::Result<()> {
+fn prepare_child(cwd: RawFd, parent: u32, terminal: bool) -> io::Result<()> {
     // SAFETY: plain system calls on integers.
     unsafe {
+        // Standard input is the terminal by now.
+        if terminal && (libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY as _, 0) == -1) {
+            return Err(io::Error::last_os_error());
+        }
         if libc::fchdir(cwd) != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -1,11 +1,12 @@
 //! What a daemon and a shim say to each other: a length, then JSON. Control and the doorbell; never output.
 
-use countersign_model::{Closing, Digest, Order, Refusal, SignalName, TaskId, Text};
+use crate::terminal::Shown;
+use countersign_model::{Closing, Digest, Idempotency, Key, Order, Refusal, SignalName, TaskId, Text};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 
 /// The version that each side says first.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// An order carries a command and an environment; nothing larger than this is one.
 pub const LARGEST: usize = 16 * 1024 * 1024;
 
@@ -23,6 +24,24 @@ pub enum ToShim {
         re: u64,
         signal: SignalName,
         by: Text,
+        key: Option<Idempotency>,
+    },
+    Input {
+        re: u64,
+        input: Input,
+        by: Text,
+        key: Option<Idempotency>,
+    },
+    Resize {
+        re: u64,
+        rows: u16,
+        cols: u16,
+        by: Text,
+        key: Option<Idempotency>,
+    },
+    /// What does the terminal show?
+    Screen {
+        re: u64,
     },
     Cancel {
         re: u64,
@@ -30,6 +49,24 @@ pub enum ToShim {
         reason: Option<Text>,
         shutdown: bool,
     },
+}
+
+/// What to type.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    Text {
+        text: String,
+        eof: bool,
+    },
+    /// What is not text.
+    Bytes {
+        bytes: Vec<u8>,
+        eof: bool,
+    },
+    Keys(Vec<Key>),
+    /// Text that was not typed: marked as such where the program asked for that.
+    Paste(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,6 +84,13 @@ pub enum FromShim {
     Applied {
         re: u64,
         seq: u64,
+    },
+    /// The screen, up to byte `offset` of the terminal's stream and frame `next_seq`.
+    Screen {
+        re: u64,
+        screen: Box<Shown>,
+        offset: u64,
+        next_seq: u64,
     },
     Refused {
         re: u64,

@@ -29,7 +29,7 @@ fn main() {
     let chunk: Vec<u8> = (0..CHUNK).map(|n| (n * 31 % 251) as u8).collect();
     for _ in 0..CHUNKS {
         let offset = appender.offset();
-        appender.append(dir.path(), StreamName::Stdout, &Clean::mint(&chunk), &mut 0).unwrap();
+        appender.append(dir.path(), StreamName::Stdout, &Clean::mint(&chunk), &mut 0, chunk.len()).unwrap();
         let digest = chunk_digest(&chunk);
         writer.push(&Frame::Output { stream: StreamName::Stdout, offset, len: CHUNK as u64, digest });
     }

@@ -11,6 +11,7 @@ pub struct Config {
     /// How much the house asks.
     pub profile: Profile,
     pub limits: LimitsConfig,
+    pub retention: RetentionConfig,
 }
 
 /// Bounds for requests that name none.
@@ -21,17 +22,53 @@ pub struct LimitsConfig {
     pub grace_ms: u64,
     /// How long descendants may hold the output open after the main process has exited.
     pub drain_ms: u64,
+    /// The wall clock of an agent's foreground task that names none.
+    pub agent_wall_ms: u64,
+    /// The most that a request may ask for, and what it gets when it names nothing.
+    pub output_bytes: u64,
+    pub frames: u64,
+    /// The longest wall clock that a request may ask for; none is any.
+    pub wall_ms: Option<u64>,
+    /// How many tasks run at once; the rest wait in line.
+    pub running_per_session: u64,
+    pub running_per_principal: u64,
+    pub running: u64,
+}
+
+/// When the directories of finished tasks are removed. What was decided about them stays.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionConfig {
+    pub days: u64,
+    /// Output and journals together; the oldest go first.
+    pub bytes: u64,
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        Self { days: 14, bytes: 10 * 1024 * 1024 * 1024 }
+    }
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
-        Self { grace_ms: Limits::GRACE_MS, drain_ms: Limits::DRAIN_MS }
+        Self {
+            grace_ms: Limits::GRACE_MS,
+            drain_ms: Limits::DRAIN_MS,
+            agent_wall_ms: 600_000,
+            output_bytes: Limits::OUTPUT_BYTES,
+            frames: Limits::FRAMES,
+            wall_ms: None,
+            running_per_session: 16,
+            running_per_principal: 64,
+            running: 256,
+        }
     }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { profile: Profile::Safe, limits: LimitsConfig::default() }
+        Self { profile: Profile::Safe, limits: LimitsConfig::default(), retention: RetentionConfig::default() }
     }
 }
 

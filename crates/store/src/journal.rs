@@ -126,6 +126,18 @@ impl Writer {
     }
 }
 
+/// Puts a small file beside the journal, whole or not at all.
+pub fn put_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let fresh = dir.join(format!(".{name}"));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut file = File::from(rustix::fs::open(&fresh, flags, Mode::RUSR | Mode::WUSR)?);
+    let put = file.write_all(bytes).and_then(|()| std::fs::rename(&fresh, dir.join(name)));
+    if put.is_err() {
+        let _ = std::fs::remove_file(&fresh);
+    }
+    put
+}
+
 /// Creates the journal's file if nobody has, and holds its lock. After a crash the new daemon does this first, so
 /// that a late shim finds the name taken and stops. The name appears with its lock already held: whoever sees a
 /// journal can tell whether it has a writer.

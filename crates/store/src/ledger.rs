@@ -168,7 +168,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
     let Some(task) = task else { return Ok(()) };
     match decision {
         Decision::Planned { idempotency, .. } => {
-            let idem = idempotency.map(|i| i.key.to_string());
+            let idem = idempotency.as_ref().map(|i| i.key.to_string());
             tx.prepare_cached("INSERT INTO tasks (id, status, idem, first) VALUES (?1, 'queued', ?2, ?3)")?
                 .execute(params![task, idem, n])?;
         }
@@ -188,6 +188,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
         | Decision::Queued { .. }
         | Decision::Withdrawn { .. }
         | Decision::Lost { .. }
+        | Decision::Expired { .. }
         | Decision::House { .. } => {}
     }
     Ok(())
@@ -287,6 +288,37 @@ impl Reader {
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
 
+    /// The tasks that have neither been launched nor settled: each has its raw request waiting.
+    pub fn waiting_tasks(&self) -> Result<Vec<TaskId>> {
+        let mut query =
+            self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 AND status = 'queued' ORDER BY id")?;
+        let rows = query.query_map([], |r| r.get::<_, String>(0))?;
+        let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    }
+
+    /// When a task settled, and the number that its next decision gets; none while it has not.
+    pub fn settled(&self, task: TaskId) -> Result<Option<(At, u64)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT z.line, (SELECT max(seq) FROM decisions WHERE task = ?1) FROM tasks t
+             JOIN decisions z ON z.n = t.last WHERE t.id = ?1 AND t.settled = 1",
+        )?;
+        let row = query
+            .query_row(params![task.to_string()], |r| Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?)))
+            .optional()?;
+        let Some((line, last)) = row else { return Ok(None) };
+        let record = Record::parse(&line).map_err(|source| LedgerError::Record { n: 0, source })?;
+        Ok(Some((record.at, last as u64 + 1)))
+    }
+
+    /// Whether what the task left on the disk has been given up.
+    pub fn expired(&self, task: TaskId) -> Result<bool> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT 1 FROM decisions WHERE task = ?1 AND line LIKE '%\"kind\":\"retention.expired\"%'",
+        )?;
+        Ok(query.exists(params![task.to_string()])?)
+    }
+
     pub fn task_of_approval(&self, approval: ApprovalId) -> Result<Option<TaskId>> {
         let mut query = self.conn.prepare_cached("SELECT id FROM tasks WHERE approval = ?1")?;
         let id = query.query_row(params![approval.to_string()], |r| r.get::<_, String>(0)).optional()?;
@@ -307,7 +339,9 @@ impl Reader {
     /// Tasks that asked a person, newest first; only those still waiting unless `all`.
     pub fn asked(&self, all: bool, limit: u32) -> Result<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached(
-            "SELECT id FROM tasks WHERE approval IS NOT NULL AND (?1 OR status = 'queued') ORDER BY id DESC LIMIT ?2",
+            "SELECT t.id FROM tasks t WHERE t.approval IS NOT NULL AND (?1 OR (t.status = 'queued' AND NOT EXISTS (
+                SELECT 1 FROM decisions d WHERE d.task = t.id AND d.line LIKE '%\"kind\":\"permission.granted\"%')))
+             ORDER BY t.id DESC LIMIT ?2",
         )?;
         let rows = query.query_map(params![all, limit], |r| r.get::<_, String>(0))?;
         let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -326,7 +360,7 @@ impl Reader {
             let record = Record::parse(&line).ok()?;
             match record.what {
                 What::Decision(Decision::Planned { idempotency: Some(i), .. }) => {
-                    Some((id.parse().ok()?, i, record.at))
+                    Some((id.parse().ok()?, *i, record.at))
                 }
                 _ => None,
             }
@@ -381,6 +415,14 @@ impl Reader {
         let mut query = self.conn.prepare_cached("SELECT n, head FROM decisions ORDER BY n DESC LIMIT 1")?;
         let row = query.query_row([], |r| Ok((r.get(0)?, r.get::<_, [u8; 32]>(1)?))).optional()?;
         Ok(row.map_or((0, None), |(n, head)| (n, Some(Digest::from_bytes(head)))))
+    }
+
+    /// When the last decision was taken.
+    pub fn last_at(&self) -> Result<Option<At>> {
+        let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions ORDER BY n DESC LIMIT 1")?;
+        let row = query.query_row([], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
+        let Some((n, line)) = row else { return Ok(None) };
+        Ok(Some(Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?.at))
     }
 
     /// SQLite's own check of the file, and ours of the chain: what is wrong, if anything.

@@ -19,7 +19,7 @@ pub mod ledger;
 pub mod stream;
 
 #[cfg(feature = "ledger")]
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, RetentionConfig};
 pub use fsx::random;
 pub use home::{Home, HomeError, Lock};
 pub use keys::house_key;

@@ -23,13 +23,14 @@ impl Appender {
         Self { file: None, offset: 0 }
     }
 
-    /// Writes all of `bytes[*done..]`, moving `done` along, so that a full disk can be tried again where it stopped.
+    /// Writes `bytes[*done..upto]`, moving `done` along, so that a full disk can be tried again where it stopped.
     pub fn append<T: AsRef<[u8]>>(
         &mut self,
         dir: &Path,
         stream: StreamName,
         bytes: &Clean<T>,
         done: &mut usize,
+        upto: usize,
     ) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -39,7 +40,7 @@ impl Appender {
                 self.file.insert(File::from(fd))
             }
         };
-        let bytes = bytes.as_ref();
+        let bytes = &bytes.as_ref()[..upto];
         while *done < bytes.len() {
             match file.write(&bytes[*done..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -71,7 +72,7 @@ pub fn chunk_digest(bytes: &[u8]) -> Digest {
     Digest::from_bytes(*blake3::hash(bytes).as_bytes())
 }
 
-/// The first and last `each` bytes of a stretch of output, as they are: for showing what has just been written.
+/// The first and last `each` bytes of a stretch of an output file, as they are: for showing what has just been written.
 pub fn ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let file = File::open(dir.join(stream.file()))?;
     let (mut head, mut tail) = (vec![0; each], vec![0; each]);
@@ -81,17 +82,26 @@ pub fn ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) 
 }
 
 /// One chunk, read and checked against what its frame says.
-pub fn chunk(dir: &Path, stream: StreamName, offset: u64, len: u64, digest: Digest) -> Result<Vec<u8>, ReadError> {
+/// `dropped` is what the stream lacks before it.
+pub fn chunk(
+    dir: &Path,
+    stream: StreamName,
+    offset: u64,
+    len: u64,
+    digest: Digest,
+    dropped: u64,
+) -> Result<Vec<u8>, ReadError> {
+    let at = offset - dropped;
     let file = File::open(dir.join(stream.file()))?;
     let mut bytes = vec![0; len as usize];
-    read_chunk(&file, stream, &ChunkAt { offset, len, digest }, &mut bytes)?;
+    read_chunk(&file, stream, &ChunkAt { offset, at, len, digest }, &mut bytes)?;
     Ok(bytes)
 }
 
 /// Fills `bytes`, which is as long as the chunk.
 fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, bytes: &mut [u8]) -> Result<(), ReadError> {
     let tampered = ReadError::Tampered { stream, offset: chunk.offset, end: chunk.offset + chunk.len };
-    match file.read_exact_at(bytes, chunk.offset) {
+    match file.read_exact_at(bytes, chunk.at) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(tampered),
         done => done?,
     }
@@ -104,12 +114,34 @@ fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, bytes: &mut [u8]
 /// Where the chunks of a task's streams lie, read from its journal as it grows.
 pub struct Map {
     journal: super::journal::Reader,
-    chunks: HashMap<StreamName, Vec<ChunkAt>>,
+    streams: HashMap<StreamName, Lies>,
+}
+
+#[derive(Default)]
+struct Lies {
+    chunks: Vec<ChunkAt>,
+    gap: Option<Gap>,
+}
+
+/// Bytes of a stream that were dropped. In the file, what comes after them follows what came before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Gap {
+    #[must_use]
+    pub fn end(self) -> u64 {
+        self.offset + self.bytes
+    }
 }
 
 #[derive(Clone, Copy)]
 struct ChunkAt {
     offset: u64,
+    /// Where it lies in the file.
+    at: u64,
     len: u64,
     digest: Digest,
 }
@@ -122,11 +154,13 @@ pub enum ReadError {
     Tampered { stream: StreamName, offset: u64, end: u64 },
     #[error("offset {offset} is beyond the end: the stream has {total} bytes")]
     BeyondEnd { offset: u64, total: u64 },
+    #[error("the output limit dropped the bytes from {} to {}; offset {offset} is among them", gap.offset, gap.end())]
+    InGap { offset: u64, gap: Gap },
 }
 
 impl Map {
     pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
-        Ok(Self { journal: super::journal::Reader::open(dir, first_seq)?, chunks: HashMap::new() })
+        Ok(Self { journal: super::journal::Reader::open(dir, first_seq)?, streams: HashMap::new() })
     }
 
     /// Takes in what the journal has gained.
@@ -137,14 +171,20 @@ impl Map {
                 return Ok(());
             }
             for (_, line) in lines {
-                // Only output frames matter here, and most lines of a long journal are that.
-                if !line.contains(r#""kind":"stream.output""#) {
+                // Only these two kinds matter here, and most lines of a long journal are the first.
+                if !line.contains(r#""kind":"stream.output""#) && !line.contains(r#""kind":"stream.gap""#) {
                     continue;
                 }
-                if let Ok(Record { what: What::Frame(Frame::Output { stream, offset, len, digest }), .. }) =
-                    Record::parse(&line)
-                {
-                    self.chunks.entry(stream).or_default().push(ChunkAt { offset, len, digest });
+                match Record::parse(&line).map(|r| r.what) {
+                    Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
+                        let lies = self.streams.entry(stream).or_default();
+                        let at = offset - lies.gap.filter(|g| offset >= g.end()).map_or(0, |g| g.bytes);
+                        lies.chunks.push(ChunkAt { offset, at, len, digest });
+                    }
+                    Ok(What::Frame(Frame::Gap { stream, offset, bytes })) => {
+                        self.streams.entry(stream).or_default().gap = Some(Gap { offset, bytes });
+                    }
+                    _ => {}
                 }
             }
         }
@@ -152,10 +192,15 @@ impl Map {
 
     #[must_use]
     pub fn total(&self, stream: StreamName) -> u64 {
-        self.chunks.get(&stream).and_then(|c| c.last()).map_or(0, |c| c.offset + c.len)
+        self.streams.get(&stream).and_then(|l| l.chunks.last()).map_or(0, |c| c.offset + c.len)
     }
 
-    /// The verified bytes from `offset` on, at most `max`.
+    #[must_use]
+    pub fn gap(&self, stream: StreamName) -> Option<Gap> {
+        self.streams.get(&stream)?.gap
+    }
+
+    /// The verified bytes from `offset` on, at most `max`; none across a gap.
     pub fn read(
         &self,
         cache: &mut Cache,
@@ -168,13 +213,21 @@ impl Map {
         if offset > total {
             return Err(ReadError::BeyondEnd { offset, total });
         }
-        let end = offset.saturating_add(max).min(total);
+        let mut end = offset.saturating_add(max).min(total);
+        if let Some(gap) = self.gap(stream) {
+            if (gap.offset..gap.end()).contains(&offset) && max > 0 {
+                return Err(ReadError::InGap { offset, gap });
+            }
+            if offset < gap.offset {
+                end = end.min(gap.offset);
+            }
+        }
         let mut out = Vec::with_capacity((end - offset) as usize);
         if end == offset {
             return Ok(out);
         }
         let file = File::open(dir.join(stream.file()))?;
-        let chunks = self.chunks.get(&stream).map(Vec::as_slice).unwrap_or_default();
+        let chunks = self.streams.get(&stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
         let first = chunks.partition_point(|c| c.offset + c.len <= offset);
         for chunk in chunks[first..].iter().take_while(|c| c.offset < end) {
             if offset <= chunk.offset && chunk.offset + chunk.len <= end {
@@ -206,7 +259,8 @@ impl Map {
         if lines == 0 {
             return Ok((0, 0));
         }
-        let total = self.total(stream);
+        // Behind a gap nobody knows the number of a line: lines are counted up to it.
+        let total = self.gap(stream).map_or_else(|| self.total(stream), |gap| gap.offset);
         while offset < total {
             let bytes = self.read(cache, dir, stream, offset, WINDOW)?;
             for end in memchr::memchr_iter(b'\n', &bytes) {
@@ -227,10 +281,12 @@ impl Map {
     /// Where the last `lines` lines begin.
     pub fn tail(&self, cache: &mut Cache, dir: &Path, stream: StreamName, lines: u64) -> Result<u64, ReadError> {
         let total = self.total(stream);
+        // Not across a gap: the tail is what was kept of the end.
+        let first = self.gap(stream).filter(|gap| gap.end() < total).map_or(0, Gap::end);
         let mut end = total;
         let mut left = lines;
-        while end > 0 && left > 0 {
-            let start = end.saturating_sub(WINDOW);
+        while end > first && left > 0 {
+            let start = end.saturating_sub(WINDOW).max(first);
             let bytes = self.read(cache, dir, stream, start, end - start)?;
             for newline in memchr::memrchr_iter(b'\n', &bytes) {
                 let after = start + newline as u64 + 1;
@@ -244,7 +300,7 @@ impl Map {
             }
             end = start;
         }
-        Ok(if lines == 0 { total } else { 0 })
+        Ok(if lines == 0 { total } else { first })
     }
 }
 

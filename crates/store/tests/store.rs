@@ -39,6 +39,8 @@ fn planned(display: &'static str) -> Decision {
         audience: Audience::Personal,
         profile: Profile::Safe,
         background: false,
+        limits: Box::default(),
+        workspace: None,
         idempotency: None,
     }
 }
@@ -185,7 +187,7 @@ fn the_index_can_be_rebuilt_from_the_decisions() {
     let (_dir, home, mut ledger) = house();
     let approval = countersign_model::ApprovalId::mint(&mut IdMint::default(), 1, 1);
     let asked = Decision::PermissionRequested { approval, uncovered: vec![], options: vec![Choice::Once] };
-    let queued = Decision::Queued { waits_for: WaitsFor::Approval };
+    let queued = Decision::Queued { waits_for: WaitsFor::Approval, position: None };
     ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
     ledger.commit(&entries(task(2), 0, vec![planned("two"), asked, queued])).unwrap();
     ledger.commit(&entries(task(1), 7, vec![settled(3)])).unwrap();
@@ -253,7 +255,13 @@ fn a_stream_waits_for_the_launch_before_it_reads_the_journal() {
     write_journal(&dir, 2);
     assert!(stream.next(&reader, 1000).unwrap().is_empty());
     assert_eq!(prologue(&reader, task(1)).unwrap(), None);
-    ledger.commit(&entries(task(1), 1, vec![Decision::Queued { waits_for: WaitsFor::Approval }, launched(3)])).unwrap();
+    ledger
+        .commit(&entries(
+            task(1),
+            1,
+            vec![Decision::Queued { waits_for: WaitsFor::Approval, position: None }, launched(3)],
+        ))
+        .unwrap();
     ledger.commit(&entries(task(1), 6, vec![settled(0)])).unwrap();
     let mut seqs = Vec::new();
     loop {
@@ -279,7 +287,7 @@ fn ranges_by_byte_and_by_line_from_either_end() {
     let text: String = (1..=500).map(|n| format!("line {n}\n")).collect::<String>() + "no newline";
     for chunk in text.as_bytes().chunks(77) {
         let offset = appender.offset();
-        appender.append(dir.path(), StreamName::Stdout, &clean(chunk), &mut 0).unwrap();
+        appender.append(dir.path(), StreamName::Stdout, &clean(chunk), &mut 0, chunk.len()).unwrap();
         let (len, digest) = (chunk.len() as u64, chunk_digest(chunk));
         writer.push(&Frame::Output { stream: StreamName::Stdout, offset, len, digest });
     }

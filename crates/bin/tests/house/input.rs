@@ -37,7 +37,21 @@ fn bodies_that_are_not_requests_name_the_field() {
             json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "limits": {"wall_ms": u64::MAX}}),
             "longer than a year",
         ),
-        (json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "execution_mode": "pty"}), "pty"),
+        (json!({"tool": "shell", "args": {"command": "x", "cwd": cwd, "rows": 24}}), "pty"),
+        (
+            json!({"tool": "shell", "args": {"command": "x", "cwd": cwd, "rows": 1001}, "execution_mode": "pty"}),
+            "1 to 1000",
+        ),
+        (
+            json!({"tool": "shell", "args": {"command": "x", "cwd": cwd, "stdin": true}, "execution_mode": "pty"}),
+            "`args.stdin`",
+        ),
+        (json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "limits": {"frames": 1}}), "`limits.frames`"),
+        (
+            json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "limits": {"output_bytes": u64::MAX}}),
+            "`limits.output_bytes`",
+        ),
+        (json!({"tool": "shell", "args": {"command": "x", "cwd": cwd}, "workspace": "w"}), "`workspace`"),
     ] {
         let refusal = post(&house, &body);
         assert!(refusal.message.contains(word), "{body}: {}", refusal.message);

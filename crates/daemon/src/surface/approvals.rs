@@ -6,15 +6,12 @@ use super::{
 };
 use crate::{
     desk::World,
-    facts::{self, Looked},
+    facts,
     house::House,
     office::{Answering, Call},
 };
 use axum::{Json, extract::State};
-use countersign_model::{
-    Approval, ApprovalId, ApprovalState, By, Choice, Code, PrincipalId, Refusal, Request, TaskId, Text,
-};
-use countersign_store::waiting;
+use countersign_model::{Approval, ApprovalId, ApprovalState, By, Choice, Code, PrincipalId, Refusal, TaskId, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -57,7 +54,9 @@ pub(crate) async fn answer(State(house): Shared, Segment(id): Segment, Whole(byt
     let (world, looked) = match choice {
         Choice::Once => {
             let house = Arc::clone(&house);
-            let look = tokio::task::spawn_blocking(move || look_again(&house, task)).await;
+            let look =
+                tokio::task::spawn_blocking(move || facts::look_again(&house.home, &house.key, &house.base_env, task));
+            let look = look.await;
             look.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??
         }
         Choice::Deny => (World::Same, None),
@@ -71,18 +70,6 @@ pub(crate) async fn answer(State(house): Shared, Segment(id): Segment, Whole(byt
         Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(&house, task, refusal)),
         Err(refusal) => Err(Problem::from(refusal).of_task(task)),
     }
-}
-
-/// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
-fn look_again(house: &House, task: TaskId) -> Answer<(World, Option<(Looked, Request)>)> {
-    let kept = match waiting::read(&house.home, task) {
-        Ok(kept) => kept,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((World::Same, None)),
-        Err(e) => return Err(Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}")).into()),
-    };
-    let now = facts::look(&kept.request, &house.key, &house.base_env).ok();
-    let world = World::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
-    Ok((world, now.map(|l| (l, kept.request))))
 }
 
 /// A second answer is told of the first.

@@ -56,6 +56,10 @@ pub(crate) async fn of_task(
     let after = query.parse::<u64>("after", "the number of a frame")?;
     let view = query.text("view").map_or(Ok(View::Native), |v| v.parse());
     let view = view.map_err(|e: String| Refusal::new(Code::BadRequest, e))?;
+    let speed = query.parse::<f64>("speed", "a number above zero")?;
+    if speed.is_some_and(|s| !s.is_finite() || s <= 0.0) {
+        return Err(Refusal::new(Code::BadRequest, "`speed` is a number above zero").into());
+    }
     query.nothing_else()?;
     let last = match headers.get("last-event-id") {
         None => None,
@@ -68,7 +72,9 @@ pub(crate) async fn of_task(
     let from = last.or(after).map_or(0, |seq| seq.saturating_add(1));
     let (send, receive) = mpsc::channel(1);
     let stream = Stream::from(&house.home, task, from);
-    let reader = Reader { stream, next_seq: from, read: VecDeque::new(), house, task, view, state: None };
+    let limit = house.projections.state(&house, task)?.limits.output_bytes;
+    let pace = speed.map(|speed| Pace { speed, last_us: None });
+    let reader = Reader { stream, next_seq: from, read: VecDeque::new(), house, task, view, state: None, limit, pace };
     tokio::spawn(reader.run(send));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(Sent(receive))).into_response())
@@ -103,6 +109,11 @@ impl Pieces {
         recent.iter().rev().find(|(key, _)| *key == at).map(|(_, piece)| piece.clone())
     }
 
+    pub(crate) fn forget(&self, task: TaskId) {
+        let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        recent.retain(|((t, _), _)| *t != task);
+    }
+
     fn put(&self, at: (TaskId, u64), piece: Piece) {
         let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
         recent.push_back((at, piece));
@@ -122,6 +133,25 @@ struct Reader {
     view: View,
     /// Only the `tool_task` view needs to know what came before.
     state: Option<TaskState>,
+    /// Where the beginning of a stream that is kept ends.
+    limit: Option<u64>,
+    /// A recording that is played back at a speed.
+    pace: Option<Pace>,
+}
+
+struct Pace {
+    speed: f64,
+    last_us: Option<u64>,
+}
+
+impl Pace {
+    /// How long after the record before this one comes.
+    fn before(&mut self, line: &str) -> Duration {
+        let Some(t_us) = Record::parse(line).ok().and_then(|r| r.t_us) else { return Duration::ZERO };
+        let since = t_us.saturating_sub(self.last_us.unwrap_or(t_us));
+        self.last_us = Some(t_us);
+        Duration::from_secs_f64((since as f64 / 1e6 / self.speed).min(86_400.0))
+    }
 }
 
 impl Reader {
@@ -132,6 +162,9 @@ impl Reader {
         }
         loop {
             bell.mark_unchanged();
+            if !self.keep_pace(&send).await {
+                return;
+            }
             let piece = match self.piece() {
                 Ok(piece) => piece,
                 Err(problem) => {
@@ -166,6 +199,21 @@ impl Reader {
         }
     }
 
+    /// Waits for the moment of the next record, when it is played back at a speed. Whether anyone still listens.
+    async fn keep_pace(&mut self, send: &mpsc::Sender<Bytes>) -> bool {
+        if self.pace.is_none() {
+            return true;
+        }
+        if self.fill().is_err() {
+            return true;
+        }
+        let (Some(pace), Some((_, line))) = (&mut self.pace, self.read.front()) else { return true };
+        tokio::select! {
+            () = tokio::time::sleep(pace.before(line)) => true,
+            () = send.closed() => false,
+        }
+    }
+
     /// Where many read along, they are not all woken for every line: the task needs the processor too. The end of a
     /// task is told at once.
     async fn let_the_task_work(&self, bell: &mut watch::Receiver<u64>) {
@@ -180,7 +228,7 @@ impl Reader {
     fn piece(&mut self) -> Answer<Piece> {
         let at = (self.task, self.next_seq);
         // The `tool_task` view depends on what its reader has seen; the others only on where they are.
-        let shared = self.view == View::Native;
+        let shared = self.view == View::Native && self.pace.is_none();
         if shared && let Some(piece) = self.house.pieces.get(at) {
             self.next_seq = piece.next_seq;
             while self.read.front().is_some_and(|(seq, _)| *seq < piece.next_seq) {
@@ -196,7 +244,8 @@ impl Reader {
         Ok(piece)
     }
 
-    fn render(&mut self) -> Answer<Piece> {
+    /// Reads on where nothing is left that was read before.
+    fn fill(&mut self) -> Answer<()> {
         if self.read.is_empty() {
             if self.stream.next_seq() < self.next_seq {
                 let skipped = self.stream.skip_to(self.next_seq);
@@ -204,10 +253,21 @@ impl Reader {
             }
             self.read = self.house.readers.with(|r| Ok(self.stream.next(r, LINES)))??.into();
         }
+        Ok(())
+    }
+
+    fn render(&mut self) -> Answer<Piece> {
+        self.fill()?;
+        let most = if self.pace.is_some() { 1 } else { PIECE };
         let (mut out, mut ended, mut next_seq) = (String::new(), false, self.next_seq);
-        while out.len() < PIECE
+        while out.len() < most
             && let Some((seq, line)) = self.read.pop_front()
         {
+            if seq > next_seq {
+                // What lies between was removed, or does not read.
+                let _ =
+                    write!(out, "event: gap\nid: {}\ndata: {{\"from\":{next_seq},\"to\":{}}}\n\n", seq - 1, seq - 1);
+            }
             next_seq = seq + 1;
             let output = line.contains(r#""kind":"stream.output""#);
             let settled = line.contains(r#""kind":"task.settled""#);
@@ -245,14 +305,18 @@ impl Reader {
         let What::Frame(Frame::Output { stream, offset, len, digest }) = &record.what else { return None };
         let encode = |b: &[u8]| STANDARD.encode(b);
         let dir = self.house.home.task_dir(self.task);
+        let dropped = match self.limit.is_some_and(|limit| *offset >= limit) {
+            true => self.house.projections.state(&self.house, self.task).ok()?.dropped_before(*stream, *offset),
+            false => 0,
+        };
         let long = *len > INLINE_WHOLE as u64;
         let read = if long && self.house.keeper.rings(self.task).is_some() {
             // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.
-            output::ends(&dir, *stream, *offset, *len, Rendered::END)
+            output::ends(&dir, *stream, *offset - dropped, *len, Rendered::END)
                 .map(|(head, tail)| Rendered::ends(&head, &tail, *len, encode))
                 .map_err(ReadError::from)
         } else {
-            output::chunk(&dir, *stream, *offset, *len, *digest).map(|bytes| match long {
+            output::chunk(&dir, *stream, *offset, *len, *digest, dropped).map(|bytes| match long {
                 true => Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], *len, encode),
                 false => Rendered::whole(&bytes, encode),
             })

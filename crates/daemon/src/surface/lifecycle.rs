@@ -4,16 +4,18 @@ use super::{
     Answer, Shared,
     problem::{Whole, body},
 };
+use crate::{office::Call, retention};
 use axum::{
     Json,
     extract::State,
     http::StatusCode,
     response::{IntoResponse as _, Response},
 };
-use countersign_model::HouseState;
+use countersign_model::{Code, HouseState, Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
+use tokio::sync::oneshot;
 
 pub(crate) async fn show(State(house): Shared) -> Json<Value> {
     let state = *house.state.borrow();
@@ -53,6 +55,48 @@ pub(crate) async fn stop(State(house): Shared, Whole(bytes): Whole) -> Answer<Re
     house.stop_tasks.store(tasks == Tasks::Stop, Ordering::SeqCst);
     house.stop.notify_one();
     Ok((StatusCode::ACCEPTED, Json(json!({"state": HouseState::Draining, "pid": std::process::id()}))).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Gc {
+    #[serde(default)]
+    older_than_days: Option<u64>,
+    #[serde(default)]
+    keep_bytes: Option<u64>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Tidies up now, by the house's rule or by a stricter one.
+pub(crate) async fn gc(State(house): Shared, Whole(bytes): Whole) -> Answer<Response> {
+    let asked: Gc = body(if bytes.is_empty() { b"{}" } else { &bytes })?;
+    let mut rule = house.config.retention.clone();
+    rule.days = asked.older_than_days.unwrap_or(rule.days);
+    rule.bytes = asked.keep_bytes.unwrap_or(rule.bytes);
+    Ok(Json(retention::tidy(&house, rule, asked.dry_run).await?).into_response())
+}
+
+/// Makes the index over the decisions anew.
+pub(crate) async fn rebuild(State(house): Shared, Whole(bytes): Whole) -> Answer<Response> {
+    let Rebuild { index: Anew::Rebuild } = body(&bytes)?;
+    let (reply, done) = oneshot::channel();
+    let gone = || Refusal::new(Code::Draining, "the house is going down");
+    house.calls.send(Call::Rebuild { reply }).map_err(|_| gone())?;
+    done.await.map_err(|_| gone())??;
+    Ok(Json(json!({"index": "rebuilt"})).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rebuild {
+    index: Anew,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Anew {
+    Rebuild,
 }
 
 pub(crate) async fn alive() -> &'static str {

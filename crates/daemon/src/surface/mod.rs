@@ -1,10 +1,15 @@
 //! HTTP on the unix socket. Surfaces translate; they never decide or remember.
 
 mod approvals;
+mod attach;
+mod control;
 mod events;
 mod lifecycle;
 mod output;
 mod problem;
+mod replay;
+mod screen;
+mod search;
 mod tasks;
 
 use crate::house::House;
@@ -17,7 +22,7 @@ use axum::{
     routing::{get, post},
     serve::IncomingStream,
 };
-use countersign_model::{Code, Refusal, TaskId, TaskState};
+use countersign_model::{Code, Refusal, Status, TaskId, TaskState, WaitsFor};
 use countersign_store::stream::{Stream, StreamError};
 pub(crate) use events::Pieces;
 pub(crate) use output::Maps;
@@ -51,11 +56,19 @@ pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
         .route("/tasks/{id}", get(tasks::show))
         .route("/tasks/{id}/events", get(events::of_task))
         .route("/tasks/{id}/output", get(output::read))
-        .route("/tasks/{id}/cancel", post(tasks::cancel))
-        .route("/tasks/{id}/signal", post(tasks::signal))
+        .route("/tasks/{id}/search", get(search::search))
+        .route("/tasks/{id}/screen", get(screen::show))
+        .route("/tasks/{id}/cast", get(replay::cast))
+        .route("/tasks/{id}/attach", get(attach::attach))
+        .route("/tasks/{id}/cancel", post(control::cancel))
+        .route("/tasks/{id}/signal", post(control::signal))
+        .route("/tasks/{id}/stdin", post(control::stdin))
+        .route("/tasks/{id}/resize", post(control::resize))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", get(approvals::show).post(approvals::answer))
         .route("/lifecycle", get(lifecycle::show).post(lifecycle::stop))
+        .route("/gc", post(lifecycle::gc))
+        .route("/ledger", post(lifecycle::rebuild))
         .route("/livez", get(lifecycle::alive))
         .route("/readyz", get(lifecycle::ready))
         .fallback(nowhere)
@@ -135,6 +148,10 @@ impl Projections {
         self.recent.lock().expect("nothing panics while it holds this lock").iter().any(|(t, _)| *t == task)
     }
 
+    pub(crate) fn forget(&self, task: TaskId) {
+        self.recent.lock().expect("nothing panics while it holds this lock").retain(|(t, _)| *t != task);
+    }
+
     /// Folds a task whose beginning lies far back on a thread where that may take its time. What is folded already is
     /// brought up to now in a moment.
     pub(crate) async fn warm(house: &Arc<House>, task: TaskId) -> Answer<()> {
@@ -150,7 +167,10 @@ impl Projections {
     pub(crate) fn state(&self, house: &House, task: TaskId) -> Answer<TaskState> {
         let folding = self.current(house, task)?;
         let folding = folding.lock().expect("nothing panics while it holds this lock");
-        folding.state.clone().ok_or_else(|| unknown(task))
+        let mut state = folding.state.clone().ok_or_else(|| unknown(task))?;
+        drop(folding);
+        place_in_line(house, &mut state);
+        Ok(state)
     }
 
     /// Whether a task has settled and has no record numbered `seq` or later.
@@ -166,6 +186,12 @@ impl Projections {
         let mut folding = folding.lock().expect("nothing panics while it holds this lock");
         let Folding { state, json, .. } = &mut *folding;
         let state = state.as_ref().ok_or_else(|| unknown(task))?;
+        if state.waits_for == Some(WaitsFor::Slot) {
+            // Where it stands changes without a word from it.
+            let mut state = state.clone();
+            place_in_line(house, &mut state);
+            return Ok(serde_json::to_vec(&state).map(Bytes::from).unwrap_or_default());
+        }
         let fresh = || serde_json::to_vec(state).map(Bytes::from).unwrap_or_default();
         Ok(json.get_or_insert_with(fresh).clone())
     }
@@ -215,6 +241,16 @@ impl Projections {
         let folding = Arc::new(Mutex::new(Folding { stream, state: None, rings: None, json: None }));
         self.remember(task, Arc::clone(&folding));
         folding
+    }
+}
+
+/// Where a task that waits for a slot stands now.
+pub(crate) fn place_in_line(house: &House, state: &mut TaskState) {
+    if state.status == Status::Queued {
+        let at = house.line.borrow().iter().position(|t| *t == state.task_id);
+        if let Some(at) = at {
+            (state.waits_for, state.position) = (Some(WaitsFor::Slot), Some(at as u64 + 1));
+        }
     }
 }
 

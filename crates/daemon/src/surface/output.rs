@@ -13,8 +13,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use countersign_model::{Code, Refusal, Rendered, StreamName, TaskId, TaskState};
-use countersign_store::output::{Cache, Map, ReadError};
+use countersign_model::{Code, Mode, Refusal, Rendered, StreamName, TaskId, TaskState};
+use countersign_store::output::{Cache, Gap, Map, ReadError};
 use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
@@ -44,6 +44,13 @@ pub(crate) struct Reading {
 
 impl Maps {
     pub(crate) fn of(&self, house: &House, state: &TaskState) -> Answer<Option<Arc<Mutex<Reading>>>> {
+        if let Some(at) = state.expired_at {
+            return Err(Problem::from(
+                Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"))
+                    .hint("its decisions and digests stay: csn show"),
+            )
+            .of_task(state.task_id));
+        }
         let Some(first_seq) = state.first_seq else { return Ok(None) };
         let mut recent = self.recent.lock().expect("nothing panics while it holds this lock");
         if let Some(at) = recent.iter().position(|(t, _)| *t == state.task_id) {
@@ -68,6 +75,10 @@ impl Maps {
 }
 
 impl Maps {
+    pub(crate) fn forget(&self, task: TaskId) {
+        self.recent.lock().expect("nothing panics while it holds this lock").retain(|(t, _)| *t != task);
+    }
+
     /// Whether the task's output can be read without waiting for somebody else who reads much of it, and without
     /// going through its journal first.
     fn is_free(&self, task: TaskId) -> bool {
@@ -81,6 +92,19 @@ impl Reading {
         self.map.refresh().map_err(|e| Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")).into())
     }
 
+    pub(crate) fn total(&self, stream: StreamName) -> u64 {
+        self.map.total(stream)
+    }
+
+    pub(crate) fn gap(&self, stream: StreamName) -> Option<Gap> {
+        self.map.gap(stream)
+    }
+
+    pub(crate) fn tail(&mut self, stream: StreamName, lines: u64) -> Answer<u64> {
+        let Self { dir, map, cache } = self;
+        Ok(map.tail(cache, dir, stream, lines)?)
+    }
+
     pub(crate) fn bytes(&mut self, stream: StreamName, offset: u64, max: u64) -> Answer<Vec<u8>> {
         let Self { dir, map, cache } = self;
         Ok(map.read(cache, dir, stream, offset, max)?)
@@ -91,7 +115,9 @@ impl From<ReadError> for Problem {
     fn from(e: ReadError) -> Self {
         match &e {
             ReadError::Tampered { .. } => Refusal::new(Code::ArtifactTampered, e.to_string()).into(),
-            ReadError::BeyondEnd { .. } => Refusal::new(Code::RangeNotSatisfiable, e.to_string()).into(),
+            ReadError::BeyondEnd { .. } | ReadError::InGap { .. } => {
+                Refusal::new(Code::RangeNotSatisfiable, e.to_string()).into()
+            }
             ReadError::Io(_) => Refusal::new(Code::Internal, e.to_string()).into(),
         }
     }
@@ -105,17 +131,10 @@ pub(crate) async fn read(
 ) -> Answer<Response> {
     let task = find_task(&house, &id)?;
     Projections::warm(&house, task).await?;
-    let stream = match query.text("stream").as_deref() {
-        None | Some("stdout") => StreamName::Stdout,
-        Some("stderr") => StreamName::Stderr,
-        Some(other) => {
-            let shown = countersign_model::Shown::bounded(other, 40);
-            return Err(Refusal::new(
-                Code::BadRequest,
-                format!("this task has stdout and stderr, no stream `{shown}`"),
-            )
-            .into());
-        }
+    let mode = house.projections.state(&house, task)?.mode;
+    let stream = match query.text("stream") {
+        None => StreamName::of(mode)[0],
+        Some(name) => stream_of(mode, &name)?,
     };
     let number = "a number of bytes or lines";
     let offset = query.parse::<u64>("offset_bytes", number)?;
@@ -139,6 +158,16 @@ pub(crate) async fn read(
         .map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
 }
 
+/// The stream that a query names, if tasks of this mode have it.
+pub(crate) fn stream_of(mode: Mode, name: &str) -> Result<StreamName, Refusal> {
+    let streams = StreamName::of(mode);
+    streams.iter().copied().find(|s| s.as_str() == name).ok_or_else(|| {
+        let names: Vec<&str> = streams.iter().map(|s| s.as_str()).collect();
+        let shown = countersign_model::Shown::bounded(name, 40);
+        Refusal::new(Code::BadRequest, format!("this task has {}, no stream `{shown}`", names.join(" and ")))
+    })
+}
+
 struct Wanted {
     stream: StreamName,
     offset: Option<u64>,
@@ -152,15 +181,20 @@ struct Wanted {
 /// The whole stream as it is now, piece by piece: whoever names no range gets all of it.
 async fn everything(house: Arc<House>, task: TaskId, stream: StreamName) -> Answer<Response> {
     let state = house.projections.state(&house, task)?;
-    let total = state.streams.get(&stream).map_or(0, |s| s.bytes);
+    let (total, dropped) = state.streams.get(&stream).map_or((0, 0), |s| (s.bytes, s.dropped));
+    house.maps.of(&house, &state)?;
     let (send, receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
     tokio::task::spawn_blocking(move || {
         let mut offset = 0;
         while offset < total {
-            let read = || -> Answer<Vec<u8>> {
+            let mut read = || -> Answer<Vec<u8>> {
                 let Some(reading) = house.maps.of(&house, &state)? else { return Ok(Vec::new()) };
                 let mut reading = reading.lock().expect("nothing panics while it holds this lock");
                 reading.refresh()?;
+                // Everything is everything that was kept.
+                if let Some(gap) = reading.map.gap(stream).filter(|gap| gap.offset == offset) {
+                    offset = gap.end();
+                }
                 reading.bytes(stream, offset, MOST.min(total - offset))
             };
             // Bytes that do not match their digest end the answer short of its length: that is an error to any client.
@@ -176,11 +210,11 @@ async fn everything(house: Arc<House>, task: TaskId, stream: StreamName) -> Answ
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(total));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(total - dropped));
     Ok(response)
 }
 
-struct Pieces(mpsc::Receiver<Result<Bytes, std::io::Error>>);
+pub(crate) struct Pieces(pub(crate) mpsc::Receiver<Result<Bytes, std::io::Error>>);
 
 impl futures_core::Stream for Pieces {
     type Item = Result<Bytes, std::io::Error>;
@@ -206,7 +240,10 @@ fn answer(house: &House, task: TaskId, wanted: &Wanted, raw: bool) -> Answer<Res
     let stream = wanted.stream;
     let Some(reading) = house.maps.of(house, &state)? else {
         return match wanted.offset.unwrap_or(0) {
-            0 => Ok(page(raw, Vec::new(), 0, 0, state.settled(), wanted.range.is_some())),
+            0 => {
+                let (complete, ranged) = (state.settled(), wanted.range.is_some());
+                Ok(page(raw, Page { bytes: Vec::new(), start: 0, total: 0, complete, ranged, gap: None }))
+            }
             offset => Err(ReadError::BeyondEnd { offset, total: 0 }.into()),
         };
     };
@@ -231,11 +268,22 @@ fn answer(house: &House, task: TaskId, wanted: &Wanted, raw: bool) -> Answer<Res
     };
     let most = wanted.max.unwrap_or(MOST).min(MOST);
     let bytes = reading.bytes(stream, start, (end - start).min(most))?;
-    Ok(page(raw, bytes, start, total, state.settled(), wanted.range.is_some()))
+    let gap = reading.map.gap(stream);
+    Ok(page(raw, Page { bytes, start, total, complete: state.settled(), ranged: wanted.range.is_some(), gap }))
 }
 
-fn page(raw: bool, bytes: Vec<u8>, start: u64, total: u64, complete: bool, ranged: bool) -> Response {
-    let next = start + bytes.len() as u64;
+struct Page {
+    bytes: Vec<u8>,
+    start: u64,
+    total: u64,
+    complete: bool,
+    ranged: bool,
+    gap: Option<Gap>,
+}
+
+fn page(raw: bool, page: Page) -> Response {
+    let Page { bytes, start, total, complete, ranged, gap } = page;
+    let mut next = start + bytes.len() as u64;
     if raw {
         let last = next.saturating_sub(1).max(start);
         let size = if complete { total.to_string() } else { "*".to_owned() };
@@ -251,12 +299,16 @@ fn page(raw: bool, bytes: Vec<u8>, start: u64, total: u64, complete: bool, range
         }
         return response;
     }
+    // Whoever goes on from here goes on behind what was dropped.
+    if let Some(gap) = gap.filter(|gap| gap.offset == next && !bytes.is_empty()) {
+        next = gap.end();
+    }
     let len = bytes.len() as u64;
     let (content, encoding) = match String::from_utf8(bytes) {
         Ok(text) => (text, "utf-8"),
         Err(e) => (STANDARD.encode(e.as_bytes()), "base64"),
     };
-    Json(json!({
+    let mut answer = json!({
         "content": content,
         "encoding": encoding,
         "offset_bytes": start,
@@ -265,8 +317,11 @@ fn page(raw: bool, bytes: Vec<u8>, start: u64, total: u64, complete: bool, range
         "next_offset": next,
         "truncated": next < total,
         "complete": complete,
-    }))
-    .into_response()
+    });
+    if let Some(gap) = gap {
+        answer["gap"] = json!({"offset_bytes": gap.offset, "bytes": gap.bytes});
+    }
+    Json(answer).into_response()
 }
 
 /// `bytes=a-b`, `bytes=a-`, `bytes=-n`: start and end of one range, or none that can be served.
@@ -298,7 +353,8 @@ pub(crate) fn ends(house: &House, state: &TaskState, stream: StreamName) -> Answ
     let whole = countersign_model::INLINE_WHOLE as u64;
     let mut bytes = reading.bytes(stream, 0, whole)?;
     if total > whole {
-        let half = whole / 2;
+        let kept = reading.map.gap(stream).map_or(total, |gap| gap.offset.max(total - gap.end()));
+        let half = (whole / 2).min(kept);
         bytes.truncate(half as usize);
         let tail = reading.bytes(stream, total - half, half)?;
         return Ok(json!(Rendered::ends(&bytes, &tail, total, |b| STANDARD.encode(b))));

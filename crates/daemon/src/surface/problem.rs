@@ -19,6 +19,14 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
+    pub(crate) fn into_refusal(self) -> Refusal {
+        self.refusal
+    }
+
+    pub(crate) fn code(&self) -> Code {
+        self.refusal.code
+    }
+
     pub(crate) fn of_task(mut self, task: TaskId) -> Self {
         self.task = Some(task);
         self

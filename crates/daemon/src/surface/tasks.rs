@@ -7,7 +7,6 @@ use super::{
 use crate::{
     facts,
     house::House,
-    keeper::Operation,
     office::{Asking, Call},
 };
 use axum::{
@@ -17,12 +16,11 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Audience, Code, CredentialKind, Decision, HouseState, Idempotency, Outcome, PrincipalId, Refusal, Request,
-    SignalName, Status, StreamName, TaskId, TaskState, Text,
+    Audience, Code, CredentialKind, Decision, HouseState, Idempotency, Outcome, PrincipalId, Refusal, Request, Status,
+    StreamName, TaskId, TaskState, Text,
 };
 use countersign_redact::{Known, Mask, text, text_bounded};
 use countersign_store::ledger::Filter;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
@@ -33,7 +31,7 @@ const LARGEST_PAGE: u32 = 500;
 /// How long an answer may be waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Titles, rationales and reasons are bounded; commands are not.
-const LONGEST_TEXT: usize = 4096;
+pub(crate) const LONGEST_TEXT: usize = 4096;
 
 pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, Whole(bytes): Whole) -> Answer<Response> {
     let state = *house.state.borrow();
@@ -44,7 +42,7 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, Whole(bytes): 
     }
     let mut request: Request = body(&bytes)?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(LONGEST_WAIT));
-    let idempotency = idempotency(&house, &headers, &bytes)?;
+    let idempotency = idempotency(&house, &headers, "POST /tasks", &bytes)?;
     let asking = {
         let house = Arc::clone(&house);
         tokio::task::spawn_blocking(move || consider(&house, request, idempotency)).await
@@ -92,14 +90,19 @@ fn denied_before(reason: &Text) -> Problem {
         .into()
 }
 
-fn idempotency(house: &House, headers: &HeaderMap, bytes: &[u8]) -> Answer<Option<Idempotency>> {
+pub(crate) fn idempotency(
+    house: &House,
+    headers: &HeaderMap,
+    route: &str,
+    bytes: &[u8],
+) -> Answer<Option<Idempotency>> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     if key.is_empty() || key.len() > 255 {
         return Err(Refusal::new(Code::BadRequest, "`Idempotency-Key` takes 1 to 255 characters").into());
     }
     let owner = PrincipalId::owner().to_string();
     Ok(Some(Idempotency {
-        key: house.key.digest("idempotency-key", &[owner.as_bytes(), b"POST /tasks", key.as_bytes()]),
+        key: house.key.digest("idempotency-key", &[owner.as_bytes(), route.as_bytes(), key.as_bytes()]),
         body: house.key.digest("idempotency-body", &[bytes]),
     }))
 }
@@ -107,18 +110,12 @@ fn idempotency(house: &House, headers: &HeaderMap, bytes: &[u8]) -> Answer<Optio
 /// Reads, looks and judges: everything before the desk.
 fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency>) -> Answer<Asking> {
     let profile = request.profile.unwrap_or(house.config.profile);
-    request.limits.grace_ms.get_or_insert(house.config.limits.grace_ms);
-    request.limits.drain_ms.get_or_insert(house.config.limits.drain_ms);
+    let credential = CredentialKind::Person;
+    facts::bound(&mut request, &house.config, credential)?;
     let looked = facts::look(&request, &house.key, &house.base_env)?;
+    let workspace = request.workspace.as_deref().map(crate::publish::workspace).transpose()?;
     let cwd = looked.facts.cwd.resolved.clone();
-    let plan = countersign_policy::read(&request, &cwd);
-    let context = countersign_policy::Context {
-        profile,
-        attended: request.attended,
-        can_confine: false,
-        background: request.background,
-    };
-    let assessment = countersign_policy::judge(&plan, &looked.facts, context);
+    let (plan, assessment) = facts::assess(&request, &looked, house.config.profile);
     let known = Known::of_env(looked.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     let mask = Mask::new(house.key.digest("mask", &[b"plan"]), known);
     let clean = |raw: &str| text_bounded(&mask, raw, LONGEST_TEXT);
@@ -139,12 +136,14 @@ fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency
         rationale: request.rationale.as_deref().map(clean),
         session: request.session_id,
         principal: PrincipalId::owner(),
-        credential: CredentialKind::Person,
+        credential,
         risks: assessment.risk_set(),
         audience: Audience::Personal,
         profile,
         background: request.background,
-        idempotency,
+        limits: Box::new(request.limits),
+        workspace: workspace.as_deref().map(clean),
+        idempotency: idempotency.map(Box::new),
     };
     let confinement = assessment.confinement;
     Ok(Asking {
@@ -195,7 +194,7 @@ async fn wait_for(house: &Arc<House>, task: TaskId, wait: Duration) -> Answer<Ta
 /// Both streams, whole when short, else both ends.
 fn bounded_output(house: &House, state: &TaskState) -> Answer<Value> {
     let mut streams = serde_json::Map::new();
-    for stream in [StreamName::Stdout, StreamName::Stderr] {
+    for &stream in StreamName::of(state.mode) {
         if state.streams.contains_key(&stream) {
             let bytes = super::output::ends(house, state, stream)?;
             streams.insert(stream.to_string(), bytes);
@@ -231,6 +230,7 @@ pub(crate) async fn list(State(house): Shared, mut query: Query) -> Answer<Json<
     let mut tasks = house.readers.with(|r| r.list(&filter))?;
     let more = tasks.len() as u32 == filter.limit;
     tasks.truncate(filter.limit as usize - 1);
+    tasks.iter_mut().for_each(|task| super::place_in_line(&house, task));
     let next = tasks.last().filter(|_| more).map(|t| t.task_id);
     Ok(Json(json!({"tasks": tasks, "next": next})))
 }
@@ -245,61 +245,4 @@ pub(crate) async fn show(State(house): Shared, Segment(id): Segment, mut query: 
     }
     let json = house.projections.json(&house, task)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cancel {
-    #[serde(default)]
-    reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Signal {
-    signal: SignalName,
-}
-
-fn applied(seq: Option<u64>) -> Response {
-    (StatusCode::ACCEPTED, Json(json!({"seq": seq}))).into_response()
-}
-
-pub(crate) async fn cancel(State(house): Shared, Segment(id): Segment, Whole(bytes): Whole) -> Answer<Response> {
-    let Cancel { reason } = if bytes.is_empty() { Cancel { reason: None } } else { body(&bytes)? };
-    let reason = reason.map(|r| text_bounded(&Mask::of_shapes(), &r, LONGEST_TEXT));
-    let task = find_task(&house, &id)?;
-    Projections::warm(&house, task).await?;
-    let state = running(&house, task)?;
-    let by = Text::of("owner");
-    if state.status == Status::Queued {
-        let (reply, answer) = oneshot::channel();
-        let gone = || Refusal::new(Code::Draining, "the house is going down");
-        house.calls.send(Call::Withdraw { task, by, reply }).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())??;
-        let state = house.projections.state(&house, task)?;
-        return Ok(applied(Some(state.next_seq - 1)));
-    }
-    let cancel = Operation::Cancel { by, reason, shutdown: false };
-    Ok(applied(Some(house.keeper.operate(task, cancel).await?)))
-}
-
-pub(crate) async fn signal(State(house): Shared, Segment(id): Segment, Whole(bytes): Whole) -> Answer<Response> {
-    let Signal { signal } = body(&bytes)?;
-    let task = find_task(&house, &id)?;
-    Projections::warm(&house, task).await?;
-    if running(&house, task)?.status == Status::Queued {
-        return Err(Refusal::new(Code::TaskOver, "the task has not started").hint("`csn cancel` withdraws it").into());
-    }
-    let operation = Operation::Signal { signal, by: Text::of("owner") };
-    Ok(applied(Some(house.keeper.operate(task, operation).await?)))
-}
-
-fn running(house: &House, task: TaskId) -> Answer<TaskState> {
-    let state = house.projections.state(house, task)?;
-    match &state.outcome {
-        None => Ok(state),
-        Some(outcome) => {
-            Err(Problem::from(Refusal::new(Code::TaskOver, format!("the task is over: {outcome}"))).of_task(task))
-        }
-    }
 }

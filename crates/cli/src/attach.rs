@@ -1,0 +1,501 @@
+//! `attach`, and the terminal side of `run --pty`: a task on this terminal, until it ends or is let go of.
+//!
+//! One loop waits for the keyboard, for the house and for signals. When the house goes away it is reached again and the
+//! screen drawn anew; what was typed and not answered is sent again under the same numbers, so it arrives once.
+
+use crate::{
+    Doors, Usage, code,
+    escapes::{Filter, Rule},
+    exit,
+    house::reach,
+    logs,
+    prompt::Asking,
+    run::{self, Ended},
+    say,
+};
+use anyhow::Context as _;
+use countersign_client::{AttachOptions, Attached, Attachment, Client, ClientError};
+use countersign_model::{
+    Code, Decision, Frame, Key, KeyMode, Mode, Record, Refusal, Status, StreamName, TaskId, TaskState, What,
+};
+use countersign_store::clock;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr},
+};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGTERM, SIGWINCH};
+use std::{
+    collections::VecDeque,
+    io::{self, IsTerminal as _, Read as _, Write as _},
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+/// Ctrl-\ then Ctrl-D, as for `run`.
+pub(crate) const DETACH_KEYS: &str = "ctrl-\\,ctrl-d";
+/// How long the beginning of the detach keys waits for its rest.
+const HOLD: Duration = Duration::from_millis(500);
+/// So much that was typed may wait for a house that is away.
+const MOST_UNANSWERED: usize = 4096;
+
+pub(crate) struct Args<'a> {
+    pub(crate) task: &'a str,
+    pub(crate) read_only: bool,
+    pub(crate) detach_keys: &'a str,
+}
+
+pub(crate) fn attach(doors: &Doors<'_>, args: &Args<'_>) -> anyhow::Result<ExitCode> {
+    let detach = detach_keys(args.detach_keys)?;
+    let client = reach(doors)?;
+    let state = client.task(args.task)?;
+    if state.mode == Mode::Pipes && !state.settled() && !args.read_only {
+        run::interrupts(&client, state.task_id)?;
+    }
+    let mut session = Session::new(doors, client, &state, args.read_only, detach);
+    match session.run(None)? {
+        End::Detached => Ok(ExitCode::SUCCESS),
+        End::Ended(ended) => {
+            run::closing(state.task_id, &ended);
+            Ok(code(ended.outcome.exit_code()))
+        }
+        End::Signalled => Ok(ExitCode::from(exit::OURS)),
+    }
+}
+
+/// The bytes of the keys that let go.
+pub(crate) fn detach_keys(text: &str) -> anyhow::Result<Vec<u8>> {
+    let key = |name: &str| name.trim().parse::<Key>().map(|k| k.bytes(KeyMode::default()));
+    let keys: Result<Vec<_>, String> = text.split(',').map(key).collect();
+    Ok(keys.map_err(|e| Usage(format!("--detach-keys: {e}")))?.concat())
+}
+
+/// How an attachment ended.
+pub(crate) enum End {
+    Ended(Ended),
+    Detached,
+    /// We were told to go.
+    Signalled,
+}
+
+/// What was sent and not answered.
+enum Sent {
+    Typed(Vec<u8>),
+    Size(u16, u16),
+}
+
+pub(crate) struct Session<'a> {
+    doors: &'a Doors<'a>,
+    client: Client,
+    task: TaskId,
+    mode: Mode,
+    read_only: bool,
+    detach: Vec<u8>,
+    /// Bytes of the detach keys that have been typed so far, and since when.
+    held: Vec<u8>,
+    held_since: Option<Instant>,
+    key: String,
+    /// The number of the first unanswered message.
+    first: u64,
+    unanswered: VecDeque<(u64, Sent)>,
+    next: u64,
+    filter: Option<Filter>,
+    plain: logs::Writers,
+    raw: Option<Raw>,
+    /// The stream that the next bytes belong to.
+    stream: StreamName,
+    size: Option<(u16, u16)>,
+    took: Option<Duration>,
+    asking: Option<Asking>,
+    /// Standard input is passed on.
+    typing: bool,
+    words: Option<countersign_model::Text>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        doors: &'a Doors<'a>,
+        client: Client,
+        state: &TaskState,
+        read_only: bool,
+        detach: Vec<u8>,
+    ) -> Self {
+        let terminal = io::stdout().is_terminal();
+        let rule = if state.settled() { Rule::Recording } else { Rule::Live };
+        Self {
+            doors,
+            client,
+            task: state.task_id,
+            mode: state.mode,
+            read_only,
+            detach,
+            held: Vec::new(),
+            held_since: None,
+            key: random_key(),
+            first: 0,
+            unanswered: VecDeque::new(),
+            next: 0,
+            filter: (terminal && state.mode == Mode::Pty).then(|| Filter::new(rule)),
+            plain: logs::Writers::new(false),
+            raw: None,
+            stream: StreamName::of(state.mode)[0],
+            size: None,
+            took: None,
+            asking: None,
+            typing: !read_only && !state.settled() && io::stdin().is_terminal(),
+            words: None,
+        }
+    }
+
+    pub(crate) fn asking(mut self, asking: Option<Asking>) -> Self {
+        self.asking = asking;
+        self
+    }
+
+    /// Passes on what is not a terminal, too: `run --pty --stdin`.
+    pub(crate) fn with_stdin(mut self) -> Self {
+        self.typing = true;
+        self
+    }
+
+    /// Until the task has ended or is let go of. `after` begins with a record instead of the screen.
+    pub(crate) fn run(&mut self, after: Option<u64>) -> anyhow::Result<End> {
+        let signals = signals()?;
+        let mut after = after;
+        let ended = loop {
+            match self.connected(&signals, after) {
+                Ok(end) => break Ok(end),
+                Err(e) => match e.downcast_ref::<ClientError>() {
+                    // It is reached again, and the screen drawn anew.
+                    Some(ClientError::Broken(_) | ClientError::NoHouse { .. }) => {
+                        if let Err(e) = reach(self.doors) {
+                            break Err(e.context(format!("the task goes on: csn attach {}", self.task)));
+                        }
+                        after = None;
+                    }
+                    _ => break Err(e),
+                },
+            }
+        };
+        self.let_go(&ended);
+        ended
+    }
+
+    /// The terminal as it was.
+    fn let_go(&mut self, end: &anyhow::Result<End>) {
+        if let Some(filter) = &mut self.filter {
+            let reset = filter.finish();
+            let _ = io::stdout().write_all(&reset).and_then(|()| io::stdout().flush());
+        }
+        let _ = self.plain.finish();
+        let was_raw = self.raw.take().is_some();
+        if matches!(end, Ok(End::Detached)) {
+            let new_line = if was_raw { "\n" } else { "" };
+            say(&format!("{new_line}csn: detached; the task goes on: csn attach {}", self.task));
+        }
+    }
+
+    fn connected(&mut self, signals: &UnixStream, after: Option<u64>) -> anyhow::Result<End> {
+        let options = AttachOptions { read_only: self.read_only, after, key: Some(self.key.clone()), from: self.first };
+        let mut house = self.client.attach(self.task, &options)?;
+        for (_, sent) in &self.unanswered {
+            send(&mut house, sent)?;
+        }
+        loop {
+            while let Some(came) = house.next_message()? {
+                if let Some(end) = self.take(&mut house, came)? {
+                    return Ok(end);
+                }
+            }
+            if house.is_over() {
+                return Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into()).into());
+            }
+            if let Some(end) = self.wait(&mut house, signals)? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Waits for whatever comes first, and deals with all but what the house says.
+    fn wait(&mut self, house: &mut Attachment, signals: &UnixStream) -> anyhow::Result<Option<End>> {
+        let stdin = io::stdin();
+        let mut out = PollFlags::IN;
+        out.set(PollFlags::OUT, house.wants_to_write());
+        // Before the task runs, what is typed is an answer to a question or nothing.
+        let typing = self.typing && (self.raw.is_some() || self.mode == Mode::Pipes || !stdin.is_terminal());
+        let (typed, told, signalled) = {
+            let mut fds = vec![PollFd::new(&*house, out), PollFd::new(signals, PollFlags::IN)];
+            let room = self.unanswered.len() < MOST_UNANSWERED;
+            if typing && room && self.asking.is_none() {
+                fds.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
+            }
+            let timeout = self.held_since.map(|since| (since + HOLD).saturating_duration_since(clock::steady()));
+            let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(io::Error::from(e).into()),
+            }
+            let ready = |n: usize| fds.get(n).is_some_and(|fd| !fd.revents().is_empty());
+            (ready(2), ready(0), ready(1))
+        };
+        if told && house.wants_to_write() {
+            house.flush()?;
+        }
+        if signalled && self.signalled(house, signals)? {
+            return Ok(Some(End::Signalled));
+        }
+        if typed {
+            let mut buf = [0; 4096];
+            let n = rustix::io::read(stdin.as_fd(), &mut buf).unwrap_or(0);
+            if n == 0 {
+                return self.end_of_input(house, stdin.is_terminal());
+            }
+            if self.typed(house, &buf[..n])? {
+                return Ok(Some(End::Detached));
+            }
+        } else if self.held_since.is_some_and(|since| clock::steady() >= since + HOLD) {
+            // They were not the beginning of the detach keys after all.
+            let held = std::mem::take(&mut self.held);
+            self.held_since = None;
+            self.send(house, Sent::Typed(held))?;
+        }
+        Ok(None)
+    }
+
+    fn end_of_input(&mut self, house: &mut Attachment, terminal: bool) -> anyhow::Result<Option<End>> {
+        self.typing = false;
+        if terminal && self.raw.is_some() {
+            // The terminal is gone, and with it whoever sat there.
+            return Ok(Some(End::Detached));
+        }
+        house.wish(&json!({"stdin": {"eof": true}}))?;
+        self.next += 1;
+        Ok(None)
+    }
+
+    /// Whether we were told to go.
+    fn signalled(&mut self, house: &mut Attachment, mut signals: &UnixStream) -> anyhow::Result<bool> {
+        let mut buf = [0; 64];
+        let n = signals.read(&mut buf).unwrap_or(0);
+        if buf[..n].contains(&b'e') {
+            return Ok(true);
+        }
+        self.tell_size(house)?;
+        Ok(false)
+    }
+
+    /// Bytes from the keyboard. Whether they were the detach keys.
+    fn typed(&mut self, house: &mut Attachment, bytes: &[u8]) -> anyhow::Result<bool> {
+        let mut out = Vec::new();
+        for b in bytes {
+            self.held.push(*b);
+            if self.raw.is_some() && self.held == self.detach {
+                if !out.is_empty() {
+                    self.send(house, Sent::Typed(out))?;
+                }
+                self.held.clear();
+                return Ok(true);
+            }
+            while !self.held.is_empty() && (self.raw.is_none() || !self.detach.starts_with(&self.held)) {
+                out.push(self.held.remove(0));
+            }
+        }
+        self.held_since = (!self.held.is_empty()).then(clock::steady);
+        if !out.is_empty() {
+            self.send(house, Sent::Typed(out))?;
+        }
+        Ok(false)
+    }
+
+    fn send(&mut self, house: &mut Attachment, sent: Sent) -> anyhow::Result<()> {
+        self.unanswered.push_back((self.next, sent));
+        self.next += 1;
+        let (_, sent) = self.unanswered.back().expect("it was just put there");
+        Ok(send(house, sent)?)
+    }
+
+    fn tell_size(&mut self, house: &mut Attachment) -> anyhow::Result<()> {
+        let Some(size) = size().filter(|size| self.size != Some(*size)) else { return Ok(()) };
+        if self.mode == Mode::Pty && !self.read_only && self.raw.is_some() {
+            self.size = Some(size);
+            self.send(house, Sent::Size(size.0, size.1))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, house: &mut Attachment, came: Attached) -> anyhow::Result<Option<End>> {
+        match came {
+            Attached::Bytes(bytes) => {
+                match &mut self.filter {
+                    Some(filter) => {
+                        let mut out = io::stdout().lock();
+                        out.write_all(&filter.feed(&bytes))?;
+                        out.flush()?;
+                    }
+                    None => self.plain.write(self.stream, &bytes)?,
+                }
+                Ok(None)
+            }
+            Attached::Line(line) => self.line(house, &line),
+        }
+    }
+
+    fn line(&mut self, house: &mut Attachment, line: &str) -> anyhow::Result<Option<End>> {
+        if let Ok(record) = Record::parse(line) {
+            return self.record(house, record);
+        }
+        let value: Value = serde_json::from_str(line).context("the house sent a line that does not read")?;
+        match value["kind"].as_str() {
+            Some("attach.begin") => return self.begin(house, &value),
+            Some("attach.applied") => self.answered(value["n"].as_u64()),
+            Some("attach.refused") => {
+                let refusal: Refusal = serde_json::from_value(value["refusal"].clone())?;
+                match value["n"].as_u64() {
+                    None => return Err(ClientError::Refused { refusal, task: Some(self.task) }.into()),
+                    n => self.refused(n, &refusal),
+                }
+            }
+            Some("attach.tail") => self.stream = serde_json::from_value(value["stream"].clone())?,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn answered(&mut self, n: Option<u64>) {
+        self.unanswered.retain(|(m, _)| Some(*m) != n);
+        self.first = self.unanswered.front().map_or(self.next, |(m, _)| *m);
+    }
+
+    fn refused(&mut self, n: Option<u64>, refusal: &Refusal) {
+        self.answered(n);
+        // A task that has no input is not asked again; one that is over says so by itself.
+        if refusal.code == Code::WrongMode {
+            self.typing = false;
+        } else if !matches!(refusal.code, Code::TaskOver | Code::Forbidden) {
+            say(&format!("csn: {}\r", refusal.message));
+        }
+    }
+
+    /// The house says what there is.
+    fn begin(&mut self, house: &mut Attachment, value: &Value) -> anyhow::Result<Option<End>> {
+        let state: TaskState = serde_json::from_value(value["task"].clone())?;
+        if let (Some(_), Some(filter)) = (value.get("screen"), &mut self.filter) {
+            // What was on this terminal before stays above what comes now.
+            let rows = size().map_or(24, |(rows, _)| usize::from(rows));
+            let mut out = io::stdout().lock();
+            out.write_all(&filter.finish())?;
+            if self.raw.is_none() {
+                out.write_all("\n".repeat(rows).as_bytes())?;
+            }
+        }
+        self.size = state.terminal.map(|t| (t.rows, t.cols));
+        if state.status == Status::Running {
+            self.started(house)?;
+        }
+        if let Some(outcome) = state.outcome {
+            // The screen follows; it is the last thing that the house sends.
+            while !house.is_over() {
+                match house.next_message()? {
+                    Some(bytes @ Attached::Bytes(_)) => drop(self.take(house, bytes)?),
+                    Some(Attached::Line(line)) => {
+                        if let Some(stream) = line.contains("attach.tail").then(|| serde_json::from_str::<Value>(&line))
+                        {
+                            self.stream = serde_json::from_value(stream?["stream"].clone())?;
+                        }
+                    }
+                    None => drop(poll(&mut [PollFd::new(&*house, PollFlags::IN)], None)),
+                }
+            }
+            let took = state.duration_us.map(Duration::from_micros);
+            return Ok(Some(End::Ended(Ended { outcome, took, words: None })));
+        }
+        Ok(None)
+    }
+
+    /// The task runs: from now on the keyboard is its own.
+    fn started(&mut self, house: &mut Attachment) -> anyhow::Result<()> {
+        if self.mode == Mode::Pty && self.typing && self.raw.is_none() && io::stdin().is_terminal() {
+            self.raw = Some(Raw::begin()?);
+        }
+        self.tell_size(house)
+    }
+
+    fn record(&mut self, house: &mut Attachment, record: Record) -> anyhow::Result<Option<End>> {
+        match record.what {
+            What::Frame(Frame::Output { stream, .. }) => self.stream = stream,
+            What::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
+            What::Frame(Frame::Exited { duration_us, .. }) => self.took = Some(Duration::from_micros(duration_us)),
+            What::Decision(Decision::PermissionGranted { .. }) => self.asked(false),
+            What::Decision(Decision::Withdrawn { .. }) => self.asked(true),
+            What::Decision(Decision::PermissionDenied { words, .. }) => {
+                self.words = words;
+                self.asked(false);
+            }
+            What::Decision(Decision::Launched { .. }) => self.started(house)?,
+            What::Decision(Decision::Settled { outcome, .. }) => {
+                return Ok(Some(End::Ended(Ended { outcome, took: self.took, words: self.words.take() })));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn asked(&mut self, withdrawn: bool) {
+        self.asking.take().into_iter().for_each(|a| a.end(withdrawn));
+    }
+}
+
+fn send(house: &mut Attachment, sent: &Sent) -> Result<(), ClientError> {
+    match sent {
+        Sent::Typed(bytes) => house.type_bytes(bytes),
+        Sent::Size(rows, cols) => house.wish(&json!({"resize": {"rows": rows, "cols": cols}})),
+    }
+}
+
+/// The size of the terminal that we write to.
+pub(crate) fn size() -> Option<(u16, u16)> {
+    let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stdin())).ok()?;
+    (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row.min(1000), size.ws_col.min(1000)))
+}
+
+fn random_key() -> String {
+    let bytes: [u8; 16] = countersign_store::random();
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A byte for each signal: `w` for another size, `e` for the end.
+fn signals() -> anyhow::Result<UnixStream> {
+    let (read, mut write) = UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    let mut told = signal_hook::iterator::Signals::new([SIGWINCH, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        for signal in told.forever() {
+            if write.write_all(if signal == SIGWINCH { b"w" } else { b"e" }).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(read)
+}
+
+/// A terminal that passes every key on; as it was when dropped.
+struct Raw {
+    was: Termios,
+}
+
+impl Raw {
+    fn begin() -> anyhow::Result<Self> {
+        let was = tcgetattr(io::stdin())?;
+        let mut raw = was.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { was })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.was);
+    }
+}

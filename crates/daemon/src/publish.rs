@@ -1,0 +1,137 @@
+//! Publishing: the streams of a settled task, put where its agent works, in `.runs` below the workspace.
+//!
+//! A copy for those who look there; never read back. The workspace belongs to whoever works in it, so nothing there
+//! is followed: no link, nothing that another user owns.
+
+use countersign_model::{Code, Refusal, Shown, StreamName, TaskId, TaskState};
+use countersign_store::{Home, ledger::Reader, stream::Stream};
+use rustix::{
+    fd::OwnedFd,
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, statat},
+};
+use std::{
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    path::Path,
+    sync::mpsc,
+};
+
+/// Up to this a stream is published whole.
+const WHOLE: u64 = 8 * 1024 * 1024;
+/// Of a longer one, this much of each end.
+const END: u64 = 1024 * 1024;
+const RUNS: &str = ".runs";
+
+/// A workspace as it will be opened: by its real path, without links.
+pub(crate) fn workspace(path: &str) -> Result<String, Refusal> {
+    let bad = |why: String| {
+        Refusal::new(Code::BadRequest, format!("the workspace {}: {why}", Shown::bounded(path, 300)))
+            .hint("name a directory that is there")
+    };
+    let real = std::fs::canonicalize(path).map_err(|e| bad(e.to_string()))?;
+    match real.is_dir() {
+        true => real.into_os_string().into_string().map_err(|_| bad("its name is not UTF-8".to_owned())),
+        false => Err(bad("not a directory".to_owned())),
+    }
+}
+
+/// A thread that publishes what it is told has settled.
+pub(crate) fn publisher(home: &Home) -> io::Result<mpsc::Sender<TaskId>> {
+    let (send, settled) = mpsc::channel();
+    let home = home.clone();
+    std::thread::Builder::new().name("publish".into()).spawn(move || {
+        for task in settled {
+            if let Err(e) = publish(&home, task) {
+                crate::log!("{task}: not published to its workspace: {e}");
+            }
+        }
+    })?;
+    Ok(send)
+}
+
+fn publish(home: &Home, task: TaskId) -> io::Result<()> {
+    let reader = Reader::open(&home.ledger()).map_err(io::Error::other)?;
+    let lines = reader.decisions(task, 0).map_err(io::Error::other)?;
+    // Most tasks have no workspace: their journal need not be folded to find that out.
+    if !lines.first().is_some_and(|(_, line)| line.contains(r#""workspace":"#)) {
+        return Ok(());
+    }
+    let Some(state) = Stream::state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
+    let Some(workspace) = &state.workspace else { return Ok(()) };
+    let runs = runs(Path::new(workspace.as_str()))?;
+    for (stream, _) in state.streams.iter().filter(|(_, s)| s.bytes > 0) {
+        put(&runs, home, &state, *stream)?;
+    }
+    Ok(())
+}
+
+/// `.runs` below the workspace, made if need be; ours, and no link.
+fn runs(workspace: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let workspace = openat2(CWD, workspace, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    match mkdirat(&workspace, RUNS, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let beneath = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+    let runs = openat2(&workspace, RUNS, flags | OFlags::NOFOLLOW, Mode::empty(), beneath)
+        .map_err(|e| io::Error::new(e.kind(), format!("{RUNS} is not a directory of its own: {e}")))?;
+    let stat = rustix::fs::fstat(&runs)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(io::Error::other(format!("{RUNS} belongs to another user, or others may write there")));
+    }
+    if statat(&runs, ".gitignore", AtFlags::SYMLINK_NOFOLLOW).is_err() {
+        let mut ignore = create(&runs, ".gitignore")?;
+        ignore.write_all(b"*\n")?;
+    }
+    Ok(runs)
+}
+
+fn create(dir: &OwnedFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
+}
+
+fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName) -> io::Result<()> {
+    let task = state.task_id;
+    let mut from = File::open(home.task_dir(task).join(stream.file()))?;
+    let mut to = create(runs, &format!("{task}.{stream}.log"))?;
+    let (len, total) = (from.metadata()?.len(), state.streams.get(&stream).map_or(0, |s| s.bytes));
+    if len <= WHOLE && len == total {
+        // Where the file system can share the bytes, it does; else they are copied.
+        if rustix::fs::ioctl_ficlone(&to, &from).is_err() {
+            io::copy(&mut from, &mut to)?;
+        }
+        return Ok(());
+    }
+    let end = END.min(len / 2);
+    io::copy(&mut (&from).take(end), &mut to)?;
+    let between = total - 2 * end;
+    write!(to, "\n[{between} bytes are not shown here: csn logs {task} --stream {stream}]\n")?;
+    from.seek(SeekFrom::Start(len - end))?;
+    io::copy(&mut from.take(end), &mut to)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_ours_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (workspace, elsewhere) = (dir.path().join("w"), dir.path().join("elsewhere"));
+        std::fs::create_dir_all(&workspace).unwrap();
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        runs(&workspace).unwrap();
+        assert_eq!(std::fs::read_to_string(workspace.join(".runs/.gitignore")).unwrap(), "*\n");
+        runs(&workspace).unwrap();
+        std::fs::remove_dir_all(workspace.join(".runs")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, workspace.join(".runs")).unwrap();
+        assert!(runs(&workspace).is_err(), "a link is not followed");
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&workspace, &link).unwrap();
+        assert!(runs(&link).is_err(), "nor is one on the way there");
+    }
+}

@@ -1,0 +1,154 @@
+//! Retention: the directories of finished tasks go when they are old or too many. What was decided stays, and so do
+//! the digests of what went.
+//!
+//! Decided first, removed then: after a crash in between, the next round removes what has been decided about.
+
+use crate::{desk::Event, house::House, office::Call};
+use countersign_model::{At, Refusal, TaskId, Text};
+use countersign_store::{
+    RetentionConfig, clock,
+    stream::{Stream, StreamError},
+};
+use serde::Serialize;
+use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc, time::Duration};
+use tokio::sync::oneshot;
+
+/// How often the house tidies up, and how long after its start for the first time.
+const EVERY: Duration = Duration::from_secs(600);
+const FIRST: Duration = Duration::from_secs(20);
+
+/// What a round did, or would do.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Tidied {
+    pub(crate) removed: Vec<Removed>,
+    pub(crate) bytes: u64,
+    /// What is left of finished tasks.
+    pub(crate) kept_tasks: u64,
+    pub(crate) kept_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Removed {
+    pub(crate) task_id: TaskId,
+    pub(crate) bytes: u64,
+    pub(crate) why: Text,
+}
+
+/// Tidies up for as long as the house serves.
+pub(crate) async fn tick(house: Arc<House>) {
+    tokio::time::sleep(FIRST).await;
+    loop {
+        match tidy(&house, house.config.retention.clone(), false).await {
+            Ok(done) if done.removed.is_empty() => {}
+            Ok(done) => crate::log!("retention: {} tasks, {} bytes removed", done.removed.len(), done.bytes),
+            Err(e) => crate::log!("retention: {e}"),
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// One round.
+pub(crate) async fn tidy(house: &Arc<House>, rule: RetentionConfig, dry: bool) -> Result<Tidied, Refusal> {
+    let internal = |e: String| Refusal::new(countersign_model::Code::Internal, e);
+    let found = {
+        let house = Arc::clone(house);
+        tokio::task::spawn_blocking(move || settled_on_disk(&house)).await
+    };
+    let found = found.map_err(|e| internal(e.to_string()))?.map_err(|e| internal(e.to_string()))?;
+    let (mut done, now) = (Tidied::default(), clock::now());
+    let mut left: u64 = found.values().map(|f| f.bytes).sum();
+    let oldest = Duration::from_secs(rule.days.saturating_mul(86_400));
+    for (task, it) in &found {
+        let why = match (now.since(it.settled_at) >= oldest, left > rule.bytes) {
+            (true, _) => Text::of("older than the house keeps"),
+            (false, true) => Text::of("more than the house keeps"),
+            (false, false) => {
+                done.kept_tasks += 1;
+                continue;
+            }
+        };
+        if !dry {
+            remove(house, *task, it, why.clone()).await?;
+        }
+        left -= it.bytes;
+        done.bytes += it.bytes;
+        done.removed.push(Removed { task_id: *task, bytes: it.bytes, why });
+    }
+    done.kept_bytes = left;
+    Ok(done)
+}
+
+/// A settled task that still has its directory.
+struct OnDisk {
+    settled_at: At,
+    next_seq: u64,
+    bytes: u64,
+    /// It has been decided about; only the removal is missing.
+    decided: bool,
+}
+
+/// Oldest first: ids are in the order in which tasks were asked.
+fn settled_on_disk(house: &House) -> io::Result<BTreeMap<TaskId, OnDisk>> {
+    let mut found = BTreeMap::new();
+    for shard in entries(&house.home.tasks())? {
+        for dir in entries(&shard.path())? {
+            let Some(task) = dir.file_name().to_str().and_then(|name| name.parse::<TaskId>().ok()) else { continue };
+            let known = house.readers.with(|r| Ok((r.settled(task)?, r.expired(task)?))).map_err(io::Error::other)?;
+            if let (Some((settled_at, next_seq)), decided) = known {
+                let bytes = size(&dir.path());
+                found.insert(task, OnDisk { settled_at, next_seq, bytes, decided });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries.collect(),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+fn size(dir: &Path) -> u64 {
+    let files = entries(dir).unwrap_or_default();
+    files.iter().filter_map(|f| f.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
+}
+
+async fn remove(house: &Arc<House>, task: TaskId, it: &OnDisk, why: Text) -> Result<(), Refusal> {
+    let internal = |e: String| Refusal::new(countersign_model::Code::Internal, e);
+    if !it.decided {
+        let streams = {
+            let house = Arc::clone(house);
+            tokio::task::spawn_blocking(move || totals(&house, task)).await
+        };
+        // What cannot be read has no digests to keep; it goes all the same.
+        let streams = streams.map_err(|e| internal(e.to_string()))?.unwrap_or_default();
+        let event = Event::Expired { task, seq: it.next_seq, why, bytes: it.bytes, streams };
+        let (reply, written) = oneshot::channel();
+        let gone = || Refusal::new(countersign_model::Code::Draining, "the house is going down");
+        house.calls.send(Call::Expire { event, reply }).map_err(|_| gone())?;
+        written.await.map_err(|_| gone())??;
+    }
+    countersign_store::crash::point("retention.before_remove");
+    house.forget(task);
+    let dir = house.home.task_dir(task);
+    tokio::task::spawn_blocking(move || match fs::remove_dir_all(&dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    })
+    .await
+    .map_err(|e| internal(e.to_string()))?
+    .map_err(|e| internal(format!("{task}: its directory cannot be removed: {e}")))
+}
+
+fn totals(house: &House, task: TaskId) -> Result<countersign_model::StreamTotals, StreamError> {
+    let state = house.readers.with(|r| Ok(Stream::state(&house.home, task, r)))??;
+    let streams = state.map(|s| s.streams).unwrap_or_default();
+    let total = |s: countersign_model::StreamState| {
+        let bytes = s.bytes - s.dropped;
+        s.sha256.map(|sha256| countersign_model::StreamTotal { bytes, dropped: s.dropped, sha256 })
+    };
+    Ok(streams.into_iter().filter_map(|(name, s)| Some((name, total(s)?))).collect())
+}

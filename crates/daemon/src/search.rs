@@ -1,0 +1,314 @@
+//! Searching output: pieces in, matches out, in bounded memory. Line by line, as people read.
+
+use memchr::memmem;
+use regex::bytes::{Regex, RegexBuilder};
+use std::collections::VecDeque;
+
+/// A line longer than this is searched in parts; a match across two of them is not found.
+const LONGEST_LINE: usize = 1024 * 1024;
+/// How much of a line is shown.
+const EXCERPT: usize = 512;
+/// How much memory a pattern may take.
+const PATTERN_MEMORY: usize = 4 * 1024 * 1024;
+
+/// What to look for.
+pub(crate) enum Pattern {
+    /// Without its own copy of the needle it could not be kept.
+    Literal(Box<memmem::Finder<'static>>),
+    Regex(Box<Regex>),
+}
+
+impl Pattern {
+    pub(crate) fn new(pattern: &str, regex: bool, ignore_case: bool) -> Result<Self, String> {
+        if pattern.is_empty() {
+            return Err("the pattern is empty".to_owned());
+        }
+        if pattern.contains('\n') && !regex {
+            return Err("a pattern is looked for within lines: it cannot hold a line break".to_owned());
+        }
+        if !regex && !ignore_case {
+            return Ok(Self::Literal(Box::new(memmem::Finder::new(pattern.as_bytes()).into_owned())));
+        }
+        let source = if regex { pattern.to_owned() } else { regex::escape(pattern) };
+        let mut builder = RegexBuilder::new(&source);
+        let built = builder.case_insensitive(ignore_case).multi_line(true).size_limit(PATTERN_MEMORY).build();
+        built.map(|r| Self::Regex(Box::new(r))).map_err(|e| e.to_string())
+    }
+
+    fn find(&self, line: &[u8], from: usize) -> Option<(usize, usize)> {
+        match self {
+            Self::Literal(finder) => finder.find(&line[from..]).map(|at| (from + at, finder.needle().len())),
+            Self::Regex(regex) => regex.find_at(line, from).map(|m| (m.start(), m.len())),
+        }
+    }
+}
+
+/// One place where the pattern is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Match {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    /// From 1; none behind a gap, where nobody knows.
+    pub(crate) line: Option<u64>,
+    pub(crate) line_offset: u64,
+    pub(crate) excerpt: Vec<u8>,
+    pub(crate) before: Vec<Vec<u8>>,
+    pub(crate) after: Vec<Vec<u8>>,
+}
+
+/// Where a search goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) offset: u64,
+    /// The number of the line that begins or goes on here; 0 where it is not known.
+    pub(crate) line: u64,
+}
+
+pub(crate) struct Search<'p> {
+    pattern: &'p Pattern,
+    context: usize,
+    most: usize,
+    found: Vec<Match>,
+    /// The last lines before this one, for context.
+    recent: VecDeque<Vec<u8>>,
+    /// Matches that still want lines after them: index and how many.
+    open: VecDeque<(usize, usize)>,
+    place: Place,
+    /// The last match has been found: its line is finished, the lines after it are collected, nothing more is looked
+    /// for.
+    full: Option<Place>,
+}
+
+impl<'p> Search<'p> {
+    pub(crate) fn new(pattern: &'p Pattern, context: usize, most: usize, from: Place) -> Self {
+        Self {
+            pattern,
+            context,
+            most: most.max(1),
+            found: Vec::new(),
+            recent: VecDeque::new(),
+            open: VecDeque::new(),
+            place: from,
+            full: None,
+        }
+    }
+
+    /// Where the next byte is expected.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Nothing more is wanted.
+    pub(crate) fn is_done(&self) -> bool {
+        self.full.is_some() && self.open.is_empty()
+    }
+
+    /// The bytes before a gap have been seen: it goes on behind it, where lines have no number.
+    pub(crate) fn jump(&mut self, offset: u64) {
+        self.place = Place { offset, line: 0 };
+        self.recent.clear();
+        self.open.clear();
+    }
+
+    /// The next bytes. `last` when none follow (before a gap, or at the end as it is now). Gives how many were used:
+    /// a line that is not whole stays for the next piece.
+    pub(crate) fn feed(&mut self, bytes: &[u8], last: bool) -> usize {
+        let whole = match memchr::memrchr(b'\n', bytes) {
+            _ if last => bytes.len(),
+            Some(end) => end + 1,
+            None if bytes.len() >= LONGEST_LINE => bytes.len(),
+            None => return 0,
+        };
+        let mut at = 0;
+        while at < whole && !self.is_done() {
+            at += self.step(&bytes[at..whole]);
+        }
+        at
+    }
+
+    /// Goes on by one line, or straight to the next line of interest when there is nothing to collect.
+    fn step(&mut self, bytes: &[u8]) -> usize {
+        if self.open.is_empty() && self.full.is_none() {
+            // A match that runs over the end of its line is none; then that line has been looked at, and it goes on.
+            let skip = match self.pattern.find(bytes, 0) {
+                None => bytes.len(),
+                Some((at, _)) => memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |n| n + 1),
+            };
+            if skip > 0 {
+                self.skip(&bytes[..skip]);
+                return skip;
+            }
+        }
+        let end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |n| n + 1);
+        self.line(&bytes[..end]);
+        end
+    }
+
+    /// Lines without a match: counted, and the last of them remembered.
+    fn skip(&mut self, lines: &[u8]) {
+        if self.context > 0 {
+            let mut start = lines.len();
+            for _ in 0..=self.context {
+                start = memchr::memrchr(b'\n', &lines[..start.saturating_sub(1)]).map_or(0, |n| n + 1);
+            }
+            for line in lines[start..].split_inclusive(|b| *b == b'\n') {
+                self.remember(line);
+            }
+        }
+        self.pass(lines);
+    }
+
+    fn pass(&mut self, bytes: &[u8]) {
+        self.place.offset += bytes.len() as u64;
+        if self.place.line > 0 {
+            self.place.line += memchr::memchr_iter(b'\n', bytes).count() as u64;
+        }
+    }
+
+    fn remember(&mut self, line: &[u8]) {
+        self.recent.push_back(shortened(line, 0).to_vec());
+        if self.recent.len() > self.context {
+            self.recent.pop_front();
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let body = line.strip_suffix(b"\n").unwrap_or(line);
+        for (index, wanted) in &mut self.open {
+            self.found[*index].after.push(shortened(body, 0).to_vec());
+            *wanted -= 1;
+        }
+        self.open.retain(|(_, wanted)| *wanted > 0);
+        let mut from = 0;
+        while self.full.is_none()
+            && let Some((at, len)) = self.pattern.find(body, from)
+        {
+            self.found.push(Match {
+                offset: self.place.offset + at as u64,
+                length: len as u64,
+                line: Some(self.place.line).filter(|n| *n > 0),
+                line_offset: self.place.offset,
+                excerpt: shortened(body, at).to_vec(),
+                before: self.recent.iter().cloned().collect(),
+                after: Vec::new(),
+            });
+            if self.context > 0 {
+                self.open.push_back((self.found.len() - 1, self.context));
+            }
+            // An empty match must not be found again at the same place.
+            from = at + len.max(1);
+            if self.found.len() == self.most {
+                self.full = Some(Place { offset: self.place.offset + from as u64, line: self.place.line });
+            }
+            if from > body.len() {
+                break;
+            }
+        }
+        if self.context > 0 {
+            self.remember(line);
+        }
+        self.pass(line);
+    }
+
+    /// What was found, and where to go on if there may be more.
+    pub(crate) fn finish(self) -> (Vec<Match>, Option<Place>) {
+        (self.found, self.full)
+    }
+}
+
+/// The part of a line that is shown: around `at`, in whole characters where it is text.
+fn shortened(line: &[u8], at: usize) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    if line.len() <= EXCERPT {
+        return line;
+    }
+    let mut start = at.saturating_sub(EXCERPT / 4).min(line.len() - EXCERPT);
+    let mut end = start + EXCERPT;
+    let inside = |i: usize| line.get(i).is_some_and(|b| (0x80..0xc0).contains(b));
+    (0..3).for_each(|_| start += usize::from(inside(start)));
+    (0..3).for_each(|_| end -= usize::from(inside(end)));
+    &line[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds `text` in pieces and gives offset and line of every match, over as many searches as it takes.
+    fn all(pattern: &Pattern, text: &[u8], piece: usize, most: usize) -> Vec<(u64, Option<u64>)> {
+        let (mut found, mut from) = (Vec::new(), Place { offset: 0, line: 1 });
+        loop {
+            let mut search = Search::new(pattern, 0, most, from);
+            let mut held = Vec::new();
+            let mut at = from.offset as usize;
+            while at < text.len() && !search.is_done() {
+                let end = (at + piece).min(text.len());
+                held.extend_from_slice(&text[at..end]);
+                at = end;
+                let used = search.feed(&held, at == text.len());
+                held.drain(..used);
+            }
+            let (matches, next) = search.finish();
+            found.extend(matches.iter().map(|m| (m.offset, m.line)));
+            match next {
+                Some(next) => from = next,
+                None => return found,
+            }
+        }
+    }
+
+    #[test]
+    fn every_match_once_for_every_cut_and_every_page() {
+        let text = b"one\ntwo one one\n\nthree\nxonex\noneone".as_slice();
+        let expect = [(0, Some(1)), (8, Some(2)), (12, Some(2)), (24, Some(5)), (29, Some(6)), (32, Some(6))];
+        for regex in [false, true] {
+            let pattern = Pattern::new("one", regex, false).unwrap();
+            for piece in 1..text.len() {
+                for most in 1..8 {
+                    assert_eq!(all(&pattern, text, piece, most), expect, "{piece} {most}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn context_is_the_lines_around_it() {
+        let pattern = Pattern::new("C", false, true).unwrap();
+        let mut search = Search::new(&pattern, 2, 10, Place { offset: 0, line: 1 });
+        search.feed(b"a\nb\nc\nd\ne\nf\n", true);
+        let (found, next) = search.finish();
+        let text = |lines: &[Vec<u8>]| lines.iter().map(|l| String::from_utf8(l.clone()).unwrap()).collect::<Vec<_>>();
+        assert_eq!((found.len(), next), (1, None));
+        assert_eq!(
+            (text(&found[0].before), text(&found[0].after)),
+            (vec!["a".into(), "b".into()], vec!["d".into(), "e".into()])
+        );
+        assert_eq!((found[0].line, found[0].offset), (Some(3), 4));
+    }
+
+    #[test]
+    fn a_match_stays_within_its_line_and_empty_ones_end() {
+        let pattern = Pattern::new(r"a\s+b", true, false).unwrap();
+        assert_eq!(all(&pattern, b"a\nb\na b\n", 100, 5), [(4, Some(3))]);
+        let lines = Pattern::new("^b$", true, false).unwrap();
+        assert_eq!(all(&lines, b"ab\nb\nbc\n", 100, 5), [(3, Some(2))]);
+        let empty = Pattern::new("x*", true, false).unwrap();
+        assert_eq!(all(&empty, b"ab\n", 100, 100).len(), 3);
+        assert!(Pattern::new("(", true, false).is_err() && Pattern::new("", false, false).is_err());
+        assert!(Pattern::new(&"(a{1000}){1000}".repeat(3), true, false).is_err(), "bounded");
+    }
+
+    #[test]
+    fn a_line_without_end_is_searched_in_bounded_parts() {
+        let mut text = vec![b'x'; LONGEST_LINE + 10];
+        text.extend_from_slice(b"needle");
+        let pattern = Pattern::new("needle", false, false).unwrap();
+        let mut search = Search::new(&pattern, 1, 1, Place { offset: 0, line: 1 });
+        let used = search.feed(&text[..LONGEST_LINE], false);
+        assert_eq!(used, LONGEST_LINE);
+        search.feed(&text[used..], true);
+        let (found, _) = search.finish();
+        assert_eq!((found[0].offset, found[0].line), (LONGEST_LINE as u64 + 10, Some(1)));
+        assert!(found[0].excerpt.len() <= EXCERPT);
+    }
+}

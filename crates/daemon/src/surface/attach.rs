@@ -1,0 +1,377 @@
+//! `/tasks/{id}/attach`: a task over a WebSocket. What it shows, then what happens; input and size the other way.
+//!
+//! The house sends text for records (the line of each) and binary for bytes: those of the output record before, or what
+//! draws the screen after `attach.begin` or `attach.screen`. The other side sends binary for input as it was typed, and
+//! text for `{"stdin": …}`, `{"resize": …}` and `{"signal": …}`. Its messages are counted; each is answered by
+//! `attach.applied` or `attach.refused` with its number. Whoever names a `key` and comes back after a broken connection
+//! may send again what was not answered: it is applied once.
+//!
+//! A viewer reads the files like every other reader, with its own cursor: a slow one is slow by itself.
+
+use super::{
+    Answer, Projections, Shared, control, find_task,
+    problem::{Query, Segment, body},
+    screen::screen,
+};
+use crate::{
+    facts,
+    house::House,
+    keeper::{Said, ScreenNow},
+};
+use axum::{
+    extract::{
+        FromRequestParts as _, Request, State,
+        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade},
+    },
+    response::Response,
+};
+use countersign_model::{
+    Code, Decision, Frame, Idempotency, Mode, Record, Refusal, SignalName, StreamName, TaskId, TaskState, Text, What,
+};
+use countersign_shim::wire::ToShim;
+use countersign_store::{output, stream::Stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::oneshot, task::JoinSet};
+
+const LINES: usize = 8 * 1024;
+/// Of a task without a terminal, who comes late is shown so many lines of each stream, and no more than so many bytes.
+const TAIL_LINES: u64 = 100;
+const TAIL_BYTES: u64 = 64 * 1024;
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const LARGEST_MESSAGE: usize = 128 * 1024;
+
+pub(crate) async fn attach(
+    State(house): Shared,
+    Segment(id): Segment,
+    mut query: Query,
+    request: Request,
+) -> Answer<Response> {
+    let read_only = query.parse("read_only", "true or false")?.unwrap_or(false);
+    let after = query.parse::<u64>("after", "the number of a frame")?;
+    let key = query.text("key");
+    let count = query.parse::<u64>("from", "the number of a message")?.unwrap_or(0);
+    query.nothing_else()?;
+    if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
+        return Err(Refusal::new(Code::BadRequest, "`key` takes 1 to 255 characters").into());
+    }
+    let task = find_task(&house, &id)?;
+    Projections::warm(&house, task).await?;
+    let (mut parts, _) = request.into_parts();
+    let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(|e| {
+        Refusal::new(Code::BadRequest, format!("this address speaks WebSocket: {e}"))
+            .hint("`csn attach`, or /tasks/{id}/events for server-sent events")
+    })?;
+    let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).max_frame_size(LARGEST_MESSAGE);
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        let stream = Stream::from(&house.home, task, 0);
+        let mut viewer =
+            Viewer { house, task, socket, stream, read_only, key, count, answers: JoinSet::new(), limited: false };
+        if let Err(Gone::Problem(refusal)) = viewer.run(after).await {
+            let told = json!({"kind": "attach.refused", "refusal": refusal});
+            let _ = viewer.tell(&told).await;
+        }
+        viewer.hang_up().await;
+    }))
+}
+
+/// Why a viewer is not served any more.
+enum Gone {
+    /// It has left.
+    Left,
+    Problem(Refusal),
+}
+
+impl From<Refusal> for Gone {
+    fn from(refusal: Refusal) -> Self {
+        Gone::Problem(refusal)
+    }
+}
+
+impl From<super::Problem> for Gone {
+    fn from(problem: super::Problem) -> Self {
+        Gone::Problem(problem.into_refusal())
+    }
+}
+
+impl From<axum::Error> for Gone {
+    fn from(_: axum::Error) -> Self {
+        Gone::Left
+    }
+}
+
+struct Viewer {
+    house: Arc<House>,
+    task: TaskId,
+    socket: WebSocket,
+    stream: Stream,
+    read_only: bool,
+    key: Option<String>,
+    /// How many messages have come.
+    count: u64,
+    answers: JoinSet<(u64, Result<u64, Refusal>)>,
+    /// Output is not kept any more: the screen is all there is to see.
+    limited: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum Wish {
+    Stdin(control::Stdin),
+    Resize(control::Resize),
+    Signal(SignalName),
+}
+
+impl Viewer {
+    async fn run(&mut self, after: Option<u64>) -> Result<(), Gone> {
+        let mut bell = self.house.keeper.bell(self.task);
+        self.begin(after).await?;
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            bell.mark_unchanged();
+            if self.catch_up().await? {
+                self.house.keeper.unlist(self.task);
+                return Ok(());
+            }
+            tokio::select! {
+                rung = bell.changed() => match rung {
+                    Err(_) => bell = self.house.keeper.bell(self.task),
+                    Ok(()) if self.limited => self.redraw().await?,
+                    Ok(()) => {}
+                },
+                message = self.socket.recv() => self.hear(message).await?,
+                Some(done) = self.answers.join_next() => {
+                    if let Ok((n, result)) = done {
+                        self.answer(n, result).await?;
+                    }
+                }
+                _ = heartbeat.tick() => self.socket.send(Message::Ping(Default::default())).await?,
+            }
+        }
+    }
+
+    async fn tell(&mut self, value: &Value) -> Result<(), Gone> {
+        Ok(self.socket.send(Message::text(value.to_string())).await?)
+    }
+
+    /// What there is to see now, and from where it goes on.
+    async fn begin(&mut self, after: Option<u64>) -> Result<(), Gone> {
+        let state = self.house.projections.state(&self.house, self.task)?;
+        self.limited = is_limited(&state);
+        let begin = |state: &TaskState| json!({"kind": "attach.begin", "v": 1, "task": state});
+        if after.is_some() || state.first_seq.is_none() {
+            let from = after.map_or(0, |seq| seq.saturating_add(1));
+            self.stream = Stream::from(&self.house.home, self.task, from);
+            return self.tell(&begin(&state)).await;
+        }
+        if state.mode == Mode::Pipes {
+            self.tell(&begin(&state)).await?;
+            for stream in StreamName::of(state.mode) {
+                self.tail(&state, *stream).await?;
+            }
+            self.stream = Stream::from(&self.house.home, self.task, state.next_seq);
+            return Ok(());
+        }
+        let now = match screen(&self.house, self.task).await {
+            Ok(now) => now,
+            Err(problem) if problem.code() == Code::NotFound => {
+                // It never had a screen: what is known of it is all there is.
+                self.stream = Stream::from(&self.house.home, self.task, state.next_seq);
+                return self.tell(&begin(&state)).await;
+            }
+            Err(problem) => return Err(problem.into()),
+        };
+        let mut told = begin(&state);
+        told["screen"] = described(&now);
+        self.stream = Stream::from(&self.house.home, self.task, now.next_seq);
+        self.tell(&told).await?;
+        self.draw(*now).await
+    }
+
+    async fn draw(&mut self, now: ScreenNow) -> Result<(), Gone> {
+        Ok(self.socket.send(Message::binary(now.screen.drawn.into_inner().into_bytes())).await?)
+    }
+
+    /// The screen anew, for those who cannot follow byte by byte.
+    async fn redraw(&mut self) -> Result<(), Gone> {
+        if let Ok(now) = self.house.keeper.screen(self.task).await {
+            let told = json!({"kind": "attach.screen", "screen": described(&now)});
+            self.tell(&told).await?;
+            self.draw(*now).await?;
+        }
+        Ok(())
+    }
+
+    /// The last lines of a stream, as if they had just been written.
+    async fn tail(&mut self, state: &TaskState, stream: StreamName) -> Result<(), Gone> {
+        let (house, state) = (Arc::clone(&self.house), state.clone());
+        let read = move || -> Answer<(u64, Vec<u8>)> {
+            let Some(reading) = house.maps.of(&house, &state)? else { return Ok((0, Vec::new())) };
+            let mut reading = reading.lock().expect("nothing panics while it holds this lock");
+            reading.refresh()?;
+            let end = state.streams.get(&stream).map_or(0, |s| s.bytes);
+            let start = reading.tail(stream, TAIL_LINES)?.max(end.saturating_sub(TAIL_BYTES)).min(end);
+            Ok((start, reading.bytes(stream, start, end - start)?))
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        let (offset, bytes) = read.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
+        if !bytes.is_empty() {
+            self.tell(&json!({"kind": "attach.tail", "stream": stream, "offset": offset, "len": bytes.len()})).await?;
+            self.socket.send(Message::binary(bytes)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is there. Whether the task has settled.
+    async fn catch_up(&mut self) -> Result<bool, Gone> {
+        loop {
+            let lines = self.house.readers.with(|r| Ok(self.stream.next(r, LINES)));
+            let lines = lines.map_err(super::Problem::from)?.map_err(super::Problem::from)?;
+            if lines.is_empty() {
+                let over = self.house.projections.ended_before(&self.house, self.task, self.stream.next_seq())?;
+                return Ok(over);
+            }
+            for (_, line) in lines {
+                let record = Record::parse(&line).map(|r| r.what);
+                self.socket.send(Message::text(line)).await?;
+                match record {
+                    Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
+                        self.bytes(stream, offset, len, digest).await?;
+                    }
+                    Ok(What::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => {
+                        self.limited = true;
+                    }
+                    Ok(What::Decision(Decision::Settled { .. })) => return Ok(true),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    async fn bytes(
+        &mut self,
+        stream: StreamName,
+        offset: u64,
+        len: u64,
+        digest: countersign_model::Digest,
+    ) -> Result<(), Gone> {
+        let dropped = match self.limited {
+            true => self.house.projections.state(&self.house, self.task)?.dropped_before(stream, offset),
+            false => 0,
+        };
+        let dir = self.house.home.task_dir(self.task);
+        let bytes = output::chunk(&dir, stream, offset, len, digest, dropped).map_err(super::Problem::from)?;
+        Ok(self.socket.send(Message::binary(bytes)).await?)
+    }
+
+    async fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
+        let message = message.ok_or(Gone::Left)??;
+        let (wish, bytes) = match &message {
+            Message::Binary(bytes) => (Ok(None), bytes.as_ref()),
+            Message::Text(text) => (body::<Wish>(text.as_bytes()).map(Some), text.as_bytes()),
+            Message::Close(_) => return Err(Gone::Left),
+            Message::Ping(_) | Message::Pong(_) => return Ok(()),
+        };
+        let n = self.count;
+        self.count += 1;
+        match wish.map_err(|p| p.into_refusal()).and_then(|wish| self.wish(n, wish, bytes)) {
+            Err(refusal) => self.answer(n, Err(refusal)).await,
+            Ok(wish) => match self.house.keeper.wish(self.task, wish).await {
+                Err(refusal) => {
+                    let refusal = self.why_not(refusal)?;
+                    self.answer(n, Err(refusal)).await
+                }
+                Ok(answer) => {
+                    // Answers are waited for beside: what is typed next must not wait for them.
+                    self.answers.spawn(async move { (n, applied(answer).await) });
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// A task without a shim has not started, or is over.
+    fn why_not(&self, refusal: Refusal) -> Result<Refusal, Gone> {
+        let state = self.house.projections.state(&self.house, self.task)?;
+        Ok(match (&state.outcome, state.first_seq) {
+            (Some(outcome), _) => Refusal::new(Code::TaskOver, format!("the task is over: {outcome}")),
+            (None, None) => Refusal::new(Code::TaskOver, "the task has not started"),
+            _ => refusal,
+        })
+    }
+
+    fn wish(&self, n: u64, wish: Option<Wish>, bytes: &[u8]) -> Result<Box<dyn FnOnce(u64) -> ToShim + Send>, Refusal> {
+        if self.read_only {
+            return Err(Refusal::new(Code::Forbidden, "this viewer only looks on"));
+        }
+        let by = Text::of("owner");
+        let task = self.task.to_string();
+        let key = self.key.as_ref().map(|key| Idempotency {
+            key: self.house.key.digest("attach", &[task.as_bytes(), key.as_bytes(), &n.to_le_bytes()]),
+            body: self.house.key.digest("idempotency-body", &[bytes]),
+        });
+        Ok(match wish {
+            None if bytes.len() > control::LARGEST_INPUT => {
+                return Err(Refusal::new(Code::TooLarge, "this is more than a message takes"));
+            }
+            None => {
+                let input = control::bytes_of(bytes.to_vec(), false);
+                Box::new(move |re| ToShim::Input { re, input, by, key })
+            }
+            Some(Wish::Stdin(stdin)) => {
+                let input = stdin.input()?;
+                Box::new(move |re| ToShim::Input { re, input, by, key })
+            }
+            Some(Wish::Resize(control::Resize { rows, cols })) => {
+                facts::terminal_size(rows, cols)?;
+                Box::new(move |re| ToShim::Resize { re, rows, cols, by, key })
+            }
+            Some(Wish::Signal(signal)) => Box::new(move |re| ToShim::Signal { re, signal, by, key }),
+        })
+    }
+
+    async fn answer(&mut self, n: u64, result: Result<u64, Refusal>) -> Result<(), Gone> {
+        let told = match result {
+            Ok(seq) => json!({"kind": "attach.applied", "n": n, "seq": seq}),
+            Err(refusal) => json!({"kind": "attach.refused", "n": n, "refusal": refusal}),
+        };
+        self.tell(&told).await
+    }
+
+    async fn hang_up(mut self) {
+        while let Some(done) = self.answers.try_join_next() {
+            if let Ok((n, result)) = done
+                && self.answer(n, result).await.is_err()
+            {
+                return;
+            }
+        }
+        let normal = CloseFrame { code: 1000, reason: Default::default() };
+        let _ = self.socket.send(Message::Close(Some(normal))).await;
+        // The other side closes too; one that does not is not waited for.
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.socket.recv()).await;
+    }
+}
+
+async fn applied(answer: oneshot::Receiver<Result<Said, Refusal>>) -> Result<u64, Refusal> {
+    match answer.await {
+        Ok(Ok(Said::Applied(seq))) => Ok(seq),
+        Ok(Err(refusal)) => Err(refusal),
+        _ => Err(Refusal::new(Code::ShimUnreachable, "the task's supervisor did not say whether it was applied")),
+    }
+}
+
+fn described(now: &ScreenNow) -> Value {
+    json!({
+        "rows": now.screen.rows, "cols": now.screen.cols, "alternate_screen": now.screen.alternate,
+        "next_seq": now.next_seq, "offset_bytes": now.offset,
+    })
+}
+
+/// Whether the terminal of a running task shows more than is kept of it.
+fn is_limited(state: &TaskState) -> bool {
+    let bytes = state.streams.values().map(|s| s.bytes).max().unwrap_or(0);
+    state.limits.output_bytes.is_some_and(|limit| bytes >= limit)
+}

@@ -1,0 +1,87 @@
+//! The last bytes of a stream of which no more is kept from its beginning.
+
+use crate::{CHUNK, Chunk};
+use countersign_model::Clean;
+use std::collections::VecDeque;
+
+/// How many bytes are kept.
+pub const TAIL: usize = 1024 * 1024;
+
+/// A ring of clean bytes.
+#[derive(Debug, Default)]
+pub struct Tail {
+    ring: VecDeque<u8>,
+    dropped: u64,
+}
+
+impl Tail {
+    /// Takes in what `chunk` has from `from` on.
+    pub fn push(&mut self, chunk: &Clean<Chunk>, from: usize) {
+        let bytes = &chunk.as_ref()[from..];
+        let overflow = (self.ring.len() + bytes.len()).saturating_sub(TAIL);
+        let old = overflow.min(self.ring.len());
+        self.ring.drain(..old);
+        self.ring.extend(&bytes[overflow - old..]);
+        self.dropped += overflow as u64;
+    }
+
+    /// How many bytes were dropped before those that are left, and those, in pieces of a chunk. The first begins a
+    /// character.
+    #[must_use]
+    pub fn finish(self) -> (u64, Vec<Clean<Vec<u8>>>) {
+        let mut bytes = Vec::from(self.ring);
+        let broken = match self.dropped {
+            0 => 0,
+            _ => bytes.iter().take(3).take_while(|b| (0x80..0xc0).contains(*b)).count(),
+        };
+        bytes.drain(..broken);
+        (self.dropped + broken as u64, bytes.chunks(CHUNK).map(|piece| crate::mint(piece.to_vec())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mask, Scrubber};
+    use std::sync::Arc;
+
+    fn chunks(text: &[u8]) -> Vec<Clean<Chunk>> {
+        let mut scrubber = Scrubber::new(Arc::new(Mask::of_shapes()));
+        let mut out = Vec::new();
+        for piece in text.chunks(10_007) {
+            scrubber.room()[..piece.len()].copy_from_slice(piece);
+            scrubber.fed(piece.len());
+            out.extend(scrubber.cut(false));
+        }
+        scrubber.finish();
+        out.extend(scrubber.cut(true));
+        out
+    }
+
+    fn joined(pieces: &[Clean<Vec<u8>>]) -> Vec<u8> {
+        pieces.iter().flat_map(|p| p.as_ref().to_vec()).collect()
+    }
+
+    #[test]
+    fn the_last_bytes_stay_and_the_rest_is_counted() {
+        for len in [0, 10, TAIL, TAIL + 1, 3 * TAIL + 12_345] {
+            let text: Vec<u8> = (0..len).map(|n| b'a' + (n % 23) as u8).collect();
+            let mut tail = Tail::default();
+            chunks(&text).iter().for_each(|c| tail.push(c, 0));
+            let (dropped, kept) = tail.finish();
+            assert_eq!(dropped as usize, len.saturating_sub(TAIL));
+            assert_eq!(joined(&kept), &text[dropped as usize..]);
+        }
+    }
+
+    #[test]
+    fn a_tail_begins_with_a_whole_character() {
+        let text = "€".repeat(TAIL / 2);
+        let mut tail = Tail::default();
+        chunks(text.as_bytes()).iter().for_each(|c| tail.push(c, 0));
+        let (dropped, kept) = tail.finish();
+        let kept = joined(&kept);
+        assert_eq!(dropped as usize + kept.len(), text.len());
+        assert!(std::str::from_utf8(&kept).is_ok_and(|t| t.starts_with('€')));
+    }
+}

@@ -1,0 +1,305 @@
+//! Control of a running task: input, resize, signals, cancel. Each stands in the journal at the point of the output
+//! where it was applied, once, and is answered with the number of its frame.
+
+use crate::{
+    inlet::{Asker, Done, Full, Input},
+    life::{Event, Stop},
+    supervise::Shim,
+    wire::{self, FromShim, ToShim},
+};
+use countersign_model::{Code, Frame, Idempotency, InputKind, Mode, Refusal, SignalName, Text};
+use countersign_store::clock;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+/// So long after input the terminal is watched closely: what comes now is most likely the echo.
+const ATTENTIVE: Duration = Duration::from_millis(100);
+/// How many operations are remembered by their key.
+const REMEMBERED: usize = 4096;
+/// A line that was typed unseen and is longer than this is no password.
+const LONGEST_SECRET: usize = 1024;
+
+/// What was applied under an idempotency key: a second one is answered like the first, and not applied.
+#[derive(Default)]
+pub(crate) struct Applied {
+    recent: VecDeque<(Idempotency, Option<u64>)>,
+}
+
+enum Before {
+    New,
+    /// Still on its way, or applied as this frame.
+    Same(Option<u64>),
+    Another,
+}
+
+impl Applied {
+    fn look(&self, key: Option<Idempotency>) -> Before {
+        let Some(key) = key else { return Before::New };
+        match self.recent.iter().find(|(k, _)| k.key == key.key) {
+            None => Before::New,
+            Some((k, seq)) if k.body == key.body => Before::Same(*seq),
+            Some(_) => Before::Another,
+        }
+    }
+
+    fn forget(&mut self, key: Option<Idempotency>) {
+        self.recent.retain(|(k, _)| Some(*k) != key);
+    }
+
+    fn note(&mut self, key: Option<Idempotency>, seq: Option<u64>) {
+        let Some(key) = key else { return };
+        match self.recent.iter_mut().find(|(k, _)| k.key == key.key) {
+            Some(entry) => entry.1 = seq,
+            None => {
+                self.recent.push_back((key, seq));
+                if self.recent.len() > REMEMBERED {
+                    self.recent.pop_front();
+                }
+            }
+        }
+    }
+}
+
+impl Shim<'_> {
+    pub(crate) fn operate(&mut self, peer: u64, operation: ToShim) {
+        let asker = |re, key| Asker { peer, re, key };
+        match operation {
+            ToShim::Signal { re, signal, by, key } => self.once(asker(re, key), |shim, asker| {
+                shim.cut_here();
+                match shim.signal(signal) {
+                    Ok(()) => shim.applied(asker, &Frame::Signalled { signal, by }),
+                    Err(_) => shim.refuse(asker, Code::TaskOver, "the process has ended"),
+                }
+            }),
+            ToShim::Resize { re, rows, cols, by, key } => {
+                self.once(asker(re, key), |shim, asker| shim.resize(asker, rows, cols, by));
+            }
+            ToShim::Input { re, input, by, key } => {
+                self.once(asker(re, key), |shim, asker| shim.input(asker, input, by));
+            }
+            ToShim::Cancel { re, by, reason, shutdown } => {
+                self.cut_here();
+                let frame = Frame::CancelRequested { by: by.clone(), reason: reason.clone() };
+                let seq = self.journal.push(&frame);
+                let stop = if shutdown { Stop::Shutdown { by } } else { Stop::Cancel { by, reason } };
+                let now = self.journal.elapsed();
+                self.step(now, Event::Stop(stop));
+                self.answer(asker(re, None), seq);
+            }
+            ToShim::Screen { re } => self.show_screen(peer, re),
+            ToShim::Order(_) | ToShim::Hello { .. } => {}
+        }
+    }
+
+    /// Applies an operation, unless it came before.
+    fn once(&mut self, asker: Asker, apply: impl FnOnce(&mut Self, Asker)) {
+        match self.operations.look(asker.key) {
+            Before::New => apply(self, asker),
+            Before::Same(Some(seq)) => self.control.answer(asker.peer, &FromShim::Applied { re: asker.re, seq }),
+            // The first is still on its way: whoever asks again is told when it is done.
+            Before::Same(None) => self.also_asked.push(asker),
+            Before::Another => self.control.refuse(
+                asker.peer,
+                asker.re,
+                Code::IdempotencyConflict,
+                "this Idempotency-Key came with another operation before",
+            ),
+        }
+    }
+
+    fn applied(&mut self, asker: Asker, frame: &Frame) {
+        let seq = self.journal.push(frame);
+        self.answer(asker, seq);
+    }
+
+    /// The frame is in the file before anyone is told of it.
+    fn answer(&mut self, asker: Asker, seq: u64) {
+        if let Err(e) = self.journal.write() {
+            self.no_room(&e);
+        }
+        self.operations.note(asker.key, Some(seq));
+        self.control.answer(asker.peer, &FromShim::Applied { re: asker.re, seq });
+        for again in self.asked_again(asker) {
+            self.control.answer(again.peer, &FromShim::Applied { re: again.re, seq });
+        }
+    }
+
+    fn refuse(&mut self, asker: Asker, code: Code, message: &str) {
+        // Nothing was applied: whoever tries again is heard again.
+        self.operations.forget(asker.key);
+        self.control.refuse(asker.peer, asker.re, code, message);
+        for again in self.asked_again(asker) {
+            self.control.refuse(again.peer, again.re, code, message);
+        }
+    }
+
+    fn asked_again(&mut self, first: Asker) -> Vec<Asker> {
+        let Some(key) = first.key else { return Vec::new() };
+        self.also_asked.extract_if(.., |a| a.key == Some(key)).collect()
+    }
+
+    /// What is recorded next stands in the journal at this point of the output.
+    pub(crate) fn cut_here(&mut self) {
+        for n in 0..self.outlets.len() {
+            let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
+            self.told(cut);
+        }
+    }
+
+    /// To whoever has the terminal, else to the task's process group, which outlives its leader.
+    fn signal(&self, signal: SignalName) -> rustix::io::Result<()> {
+        let main = self.main.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
+        let group = self.terminal.as_ref().and_then(|t| t.foreground()).or(main);
+        let signal = rustix::process::Signal::from_named_raw(signal.number());
+        match (group, signal) {
+            (Some(group), Some(signal)) => rustix::process::kill_process_group(group, signal),
+            _ => Err(rustix::io::Errno::SRCH),
+        }
+    }
+
+    fn resize(&mut self, asker: Asker, rows: u16, cols: u16, by: Text) {
+        let Some(terminal) = &self.terminal else {
+            return self.refuse(asker, Code::WrongMode, "the task has no terminal: it runs over pipes");
+        };
+        if let Err(e) = terminal.resize(rows, cols) {
+            return self.refuse(asker, Code::TaskOver, &format!("the terminal takes no size: {e}"));
+        }
+        self.attentive_until = Some(clock::steady() + ATTENTIVE);
+        self.cut_here();
+        for screen in self.outlets.iter_mut().filter_map(|o| o.screen.as_mut()) {
+            screen.resize(rows, cols);
+        }
+        self.applied(asker, &Frame::Resized { rows, cols, by: Some(by) });
+    }
+
+    fn input(&mut self, asker: Asker, input: wire::Input, by: Text) {
+        if self.inlet.is_none() {
+            let message = "the task has no standard input: ask for one with `stdin: true`, or for a terminal";
+            return self.refuse(asker, Code::WrongMode, message);
+        }
+        let (bytes, kind, eof) = self.bytes_of(input);
+        let terminal = self.what.mode == Mode::Pty;
+        self.learn_what_is_hidden(&bytes);
+        let bytes = match eof && terminal {
+            // A terminal stays open; what ends its input is a character.
+            true => [bytes, vec![0x04]].concat(),
+            false => bytes,
+        };
+        let input = Input { bytes, kind, by, asker, last: eof && !terminal };
+        let pushed = self.inlet.as_mut().map_or(Err(Full::Closed), |inlet| inlet.push(input));
+        match pushed {
+            Ok(()) => {
+                self.operations.note(asker.key, None);
+                self.write_input();
+            }
+            Err(Full::Closed) => self.refuse(asker, Code::TaskOver, "the task takes no more input"),
+            Err(Full::Waiting) => {
+                self.refuse(asker, Code::InputFull, "the program does not read: a megabyte of input waits already");
+            }
+        }
+    }
+
+    /// The bytes that a terminal in its present mode would send.
+    fn bytes_of(&self, input: wire::Input) -> (Vec<u8>, InputKind, bool) {
+        let screen = self.outlets.iter().find_map(|o| o.screen.as_ref());
+        let kind = |empty: bool, eof: bool| if empty && eof { InputKind::Eof } else { InputKind::Text };
+        match input {
+            wire::Input::Text { text, eof } => {
+                let kind = kind(text.is_empty(), eof);
+                (text.into_bytes(), kind, eof)
+            }
+            wire::Input::Bytes { bytes, eof } => {
+                let kind = kind(bytes.is_empty(), eof);
+                (bytes, kind, eof)
+            }
+            wire::Input::Keys(keys) => {
+                let mode = screen.map(|s| s.keys()).unwrap_or_default();
+                (keys.into_iter().flat_map(|key| key.bytes(mode)).collect(), InputKind::Keys, false)
+            }
+            wire::Input::Paste(text) => {
+                let bytes = match screen.is_some_and(|s| s.brackets_paste()) {
+                    // What is pasted must not be able to say that the paste is over.
+                    true => format!("\x1b[200~{}\x1b[201~", text.replace("\x1b[201~", "")),
+                    false => text,
+                };
+                (bytes.into_bytes(), InputKind::Paste, false)
+            }
+        }
+    }
+
+    /// As much as the child takes now.
+    pub(crate) fn write_input(&mut self) {
+        let Some(inlet) = &mut self.inlet else { return };
+        let done = inlet.write();
+        if done.is_empty() {
+            return;
+        }
+        if self.terminal.is_some() {
+            self.attentive_until = Some(clock::steady() + ATTENTIVE);
+        }
+        self.cut_here();
+        done.into_iter().for_each(|d| self.input_done(d));
+    }
+
+    /// The task has ended: what it has not read it never will.
+    pub(crate) fn close_input(&mut self) {
+        let done = self.inlet.as_mut().map(|inlet| inlet.close()).unwrap_or_default();
+        done.into_iter().for_each(|d| self.input_done(d));
+        self.inlet = None;
+    }
+
+    fn input_done(&mut self, done: Done) {
+        let frame = Frame::StdinWritten { bytes: done.written, input: done.kind, by: done.by };
+        match done.whole {
+            true => self.applied(done.asker, &frame),
+            false => {
+                if done.written > 0 {
+                    self.journal.push(&frame);
+                }
+                let said = format!("the program closed its input after {} of these bytes", done.written);
+                self.refuse(done.asker, Code::TaskOver, &said);
+            }
+        }
+    }
+
+    /// What is typed while the terminal does not show it is a secret from then on, wherever it is printed.
+    fn learn_what_is_hidden(&mut self, bytes: &[u8]) {
+        let Some(terminal) = &self.terminal else { return };
+        if terminal.echoes() {
+            self.hidden.clear();
+            return;
+        }
+        for b in bytes {
+            match b {
+                b'\r' | b'\n' => {
+                    if let Ok(secret) = std::str::from_utf8(&self.hidden) {
+                        self.mask = Arc::new(self.mask.with(secret));
+                        self.outlets.iter_mut().for_each(|o| o.learn(&self.mask));
+                    }
+                    self.hidden.clear();
+                }
+                // Erase and kill, as the terminal would.
+                0x7f | 0x08 => drop(self.hidden.pop()),
+                0x15 => self.hidden.clear(),
+                b if self.hidden.len() < LONGEST_SECRET => self.hidden.push(*b),
+                _ => {}
+            }
+        }
+    }
+
+    fn show_screen(&mut self, peer: u64, re: u64) {
+        self.cut_here();
+        let shown = self.outlets.iter().find_map(|o| Some((o.screen.as_ref()?.show(&self.mask), o.end())));
+        let next_seq = self.journal.next_seq();
+        if let Err(e) = self.journal.write() {
+            self.no_room(&e);
+        }
+        let message = match shown {
+            Some((screen, offset)) => FromShim::Screen { re, screen: Box::new(screen), offset, next_seq },
+            None => {
+                let refusal = Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes");
+                FromShim::Refused { re, refusal }
+            }
+        };
+        self.control.answer(peer, &message);
+    }
+}

@@ -1,0 +1,34 @@
+//! What this machine can do for a task, found out by trying.
+
+use rustix::{
+    fs::{Mode, OFlags},
+    process::{PidfdFlags, getpid, pidfd_open},
+};
+use serde_json::{Value, json};
+
+/// As one JSON object: the version, and each feature with whether it is there.
+#[must_use]
+pub fn features() -> Value {
+    let system = rustix::system::uname();
+    let terminal = crate::terminal::Terminal::open(24, 80);
+    let unnamed = OFlags::RDWR | OFlags::TMPFILE;
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "kernel": system.release().to_string_lossy(),
+        "features": {
+            "pidfd": pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
+            "pty": terminal.is_ok(),
+            "children_list": std::fs::metadata("/proc/self/task").is_ok()
+                && std::fs::metadata(format!("/proc/self/task/{}/children", std::process::id())).is_ok(),
+            "subreaper": crate::sys::become_subreaper().is_ok(),
+            "unnamed_files": rustix::fs::open(std::env::temp_dir(), unnamed, Mode::RUSR).is_ok(),
+            "cgroup2": std::fs::metadata("/sys/fs/cgroup/cgroup.controllers").is_ok(),
+            "landlock": landlock(),
+        },
+    })
+}
+
+/// Whether the kernel has Landlock among its security modules.
+fn landlock() -> bool {
+    std::fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|modules| modules.contains("landlock"))
+}
