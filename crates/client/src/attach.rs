@@ -39,6 +39,8 @@ pub struct Attachment {
     /// What the socket did not take yet.
     unsent: VecDeque<Message>,
     blocked: bool,
+    /// The house has closed the conversation.
+    closed: bool,
 }
 
 impl Client {
@@ -73,7 +75,7 @@ impl Client {
             other => ClientError::Broken(io::Error::other(other.to_string())),
         })?;
         socket.get_ref().set_nonblocking(true)?;
-        Ok(Attachment { socket, unsent: VecDeque::new(), blocked: false })
+        Ok(Attachment { socket, unsent: VecDeque::new(), blocked: false, closed: false })
     }
 }
 
@@ -137,9 +139,12 @@ impl Attachment {
             match self.socket.read() {
                 Ok(Message::Text(text)) => return Ok(Some(Attached::Line(text.as_str().to_owned()))),
                 Ok(Message::Binary(bytes)) => return Ok(Some(Attached::Bytes(bytes.to_vec()))),
+                Ok(Message::Close(_)) => self.closed = true,
                 Ok(_) => {}
                 Err(e) if would_block(&e) => return Ok(None),
                 Err(tungstenite::Error::ConnectionClosed) => return Ok(None),
+                // The house has said its last word; that ours did not reach it matters to nobody.
+                Err(_) if self.closed => return Ok(None),
                 Err(e) => return Err(broken(e)),
             }
         }
@@ -148,7 +153,7 @@ impl Attachment {
     /// Whether the house has closed the conversation in order.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        !self.socket.can_read()
+        self.closed || !self.socket.can_read()
     }
 }
 

@@ -205,6 +205,8 @@ impl Keeper {
                     Ok(None) => break,
                     Ok(Some(FromShim::More)) => self.ring(task, false),
                     Ok(Some(FromShim::Applied { re, seq })) => {
+                        // Whoever is told can look at once, and see it.
+                        self.ring(task, false);
                         asked.remove(&re).map(|reply| reply.send(Ok(Said::Applied(seq))));
                     }
                     Ok(Some(FromShim::Screen { re, screen, offset, next_seq })) => {

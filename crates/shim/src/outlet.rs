@@ -111,10 +111,11 @@ impl Outlet {
         self.scrubber.learn(Arc::clone(mask));
     }
 
-    /// The terminal has nobody left who could open it again: its end is the end.
+    /// The main process has ended, and the kernel has hung up the terminal that its session had: nobody can write to it
+    /// any more, and nobody can open it again.
     pub(crate) fn hang_up(&mut self) {
         self.hung_until = None;
-        self.last_chance = true;
+        self.last_chance = self.name == StreamName::Pty;
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -150,13 +151,14 @@ impl Outlet {
                 self.first_byte.get_or_insert(now);
                 Ok(Got::Bytes)
             }
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Got::Nothing),
-            // All that a terminal says when nobody holds its other end.
-            Err(rustix::io::Errno::IO) if self.name == StreamName::Pty && self.last_chance => {
+            // All that a terminal says when nobody holds its other end. One that hung up with its session has nothing
+            // more to come, whoever holds it.
+            Err(rustix::io::Errno::IO | rustix::io::Errno::AGAIN) if self.last_chance => {
                 self.pipe = None;
                 self.scrubber.finish();
                 Ok(Got::End)
             }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Got::Nothing),
             Err(rustix::io::Errno::IO) if self.name == StreamName::Pty => {
                 self.hung_until = Some(clock::steady() + HUNG);
                 Ok(Got::Hung)

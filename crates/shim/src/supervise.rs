@@ -43,6 +43,8 @@ const RING_AFTER: Duration = Duration::from_millis(2);
 const UNRECORDED_AFTER: Duration = Duration::from_millis(100);
 /// More reads than a full pipe takes.
 const PIPE_READS: usize = 16;
+/// More than a terminal holds when it hangs up.
+const DRAIN_READS: usize = 4096;
 /// A terminal gives a page at a time: about a chunk of them are read before anything else is looked at.
 const TERMINAL_READS: usize = 64;
 
@@ -443,7 +445,8 @@ impl Shim<'_> {
                 // What it wrote before it ended is still in the pipe; usually that, and its end, is all there is. A
                 // child that goes on writing is the business of the loop, which has deadlines.
                 for n in 0..self.outlets.len() {
-                    for _ in 0..PIPE_READS {
+                    let reads = if self.terminal.is_some() { DRAIN_READS } else { PIPE_READS };
+                    for _ in 0..reads {
                         if self.outlets[n].wants().is_none() || !matches!(self.outlets[n].read(), Ok(Got::Bytes)) {
                             break;
                         }

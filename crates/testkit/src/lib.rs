@@ -4,7 +4,7 @@ use countersign_client::{Client, ClientError, Events};
 use countersign_model::{Frame, Outcome, Record, Refusal, Request, StreamName, TaskId, TaskState, What};
 use serde_json::{Value, json};
 use std::{
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::Mutex,
@@ -154,6 +154,15 @@ impl House {
         command.spawn().expect("csn runs")
     }
 
+    /// A command on a terminal of its own, outside of any task.
+    #[expect(clippy::disallowed_methods, reason = "tests drive the real program")]
+    pub fn terminal(&self, text: &str) -> Terminal {
+        let mut command = Command::new("script");
+        command.args(["-qefc", text, "/dev/null"]).env("HOME", self.dir.path()).env("TERM", "xterm-256color");
+        command.current_dir(self.work()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Terminal { child: command.spawn().expect("script runs"), seen: Vec::new() }
+    }
+
     /// A request under `full_auto`, changed by `with`.
     #[must_use]
     pub fn request(&self, text: &str, with: Value) -> Request {
@@ -237,6 +246,37 @@ impl House {
 
     pub fn stdout(&self, task: TaskId) -> String {
         String::from_utf8(self.output(task, StreamName::Stdout)).expect("text")
+    }
+}
+
+/// A program on a terminal.
+pub struct Terminal {
+    child: Child,
+    seen: Vec<u8>,
+}
+
+impl Terminal {
+    /// Waits until the terminal has shown `text`.
+    pub fn sees(&mut self, text: &str) {
+        let out = self.child.stdout.as_mut().expect("piped");
+        while !String::from_utf8_lossy(&self.seen).contains(text) {
+            let mut buf = [0; 4096];
+            let n = out.read(&mut buf).expect("the terminal reads");
+            assert!(n > 0, "ended without showing {text}: {}", String::from_utf8_lossy(&self.seen));
+            self.seen.extend_from_slice(&buf[..n]);
+        }
+    }
+
+    pub fn types(&mut self, bytes: &[u8]) {
+        let input = self.child.stdin.as_mut().expect("piped");
+        input.write_all(bytes).and_then(|()| input.flush()).expect("the terminal takes input");
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod approvals;
+mod bounds;
 mod crash;
 mod disk;
 mod input;
+mod replay;
 mod stream;
+mod terminal;
 mod tree;
 mod walk;
 

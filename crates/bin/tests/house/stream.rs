@@ -7,7 +7,7 @@ use countersign_testkit::{House, frame};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-fn get(house: &House, path: &str) -> Result<Value, countersign_model::Refusal> {
+pub(crate) fn get(house: &House, path: &str) -> Result<Value, countersign_model::Refusal> {
     match house.client().call("GET", path, &[], None) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap()),
         Err(ClientError::Refused { refusal, .. }) => Err(refusal),

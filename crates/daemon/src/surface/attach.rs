@@ -350,8 +350,10 @@ impl Viewer {
         }
         let normal = CloseFrame { code: 1000, reason: Default::default() };
         let _ = self.socket.send(Message::Close(Some(normal))).await;
-        // The other side closes too; one that does not is not waited for.
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.socket.recv()).await;
+        // The other side closes too; what it sent meanwhile is read, so that our last words are not lost. One that does
+        // not close is not waited for.
+        let closed = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+        let _ = tokio::time::timeout(Duration::from_secs(1), closed).await;
     }
 }
 

@@ -1,0 +1,443 @@
+//! Bounds: output, frames, the line for slots, retention, publishing.
+
+use crate::{CSN, stream::get};
+use countersign_client::ClientError;
+use countersign_model::{
+    Code, Decision, Frame, Limited, Outcome, Record, Status, StreamName, TaskId, TaskState, WaitsFor, What,
+};
+use countersign_testkit::House;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::os::unix::fs::PermissionsExt as _;
+
+const KEPT: u64 = 100_000;
+const TAIL: u64 = 1024 * 1024;
+
+fn numbers(n: u64) -> Vec<u8> {
+    (1..=n).flat_map(|n| format!("{n}\n").into_bytes()).collect()
+}
+
+fn limit_frames(house: &House, task: TaskId) -> Vec<Frame> {
+    let of = |r: Record| match r.what {
+        What::Frame(f @ (Frame::LimitReached { .. } | Frame::Gap { .. })) => Some(f),
+        _ => None,
+    };
+    house.records(task).into_iter().filter_map(of).collect()
+}
+
+fn api(house: &House, path: &str) -> Result<Value, Code> {
+    get(house, path).map_err(|r| r.code)
+}
+
+#[test]
+fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
+    let house = House::up(CSN);
+    for mode in ["pipes", "pty"] {
+        let stream = if mode == "pty" { StreamName::Pty } else { StreamName::Stdout };
+        let with = json!({"execution_mode": mode, "limits": {"output_bytes": KEPT}});
+        let task = house.ask_with("stty -onlcr 2>/dev/null; seq 1 500000", with).task_id;
+        let state = house.settled(task);
+        assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }), "it is not killed");
+        let all = numbers(500_000);
+        let total = all.len() as u64;
+        let dropped = total - KEPT - TAIL;
+        assert_eq!((state.streams[&stream].bytes, state.streams[&stream].dropped), (total, dropped));
+        let frames = limit_frames(&house, task);
+        assert_eq!(frames.last(), Some(&Frame::Gap { stream, offset: KEPT, bytes: dropped }), "{frames:?}");
+        assert!(matches!(&frames[0], Frame::LimitReached { limit, value: KEPT, .. } if limit.as_str() == "output"));
+        let file = std::fs::read(house.task_dir(task).join(stream.file())).unwrap();
+        let kept = [&all[..KEPT as usize], &all[(total - TAIL) as usize..]].concat();
+        assert!(file == kept, "the file holds what was kept, and nothing else");
+        let sha: [u8; 32] = Sha256::digest(&file).into();
+        assert_eq!(state.streams[&stream].sha256.unwrap().as_bytes(), &sha, "as sha256sum would say");
+
+        let read = |offset: u64, max: u64| house.client().output(task, stream, offset, max);
+        assert_eq!(read(KEPT - 10, 100).unwrap(), &all[KEPT as usize - 10..KEPT as usize], "up to the gap");
+        assert_eq!(read(total - 50, 100).unwrap(), &all[(total - 50) as usize..], "true offsets behind it");
+        let Err(ClientError::Refused { refusal, .. }) = read(KEPT + 5, 10) else { panic!("a range inside the gap") };
+        assert_eq!((refusal.code.http_status(), refusal.message.contains("dropped")), (416, true));
+        let page = get(&house, &format!("/tasks/{task}/output?stream={stream}&offset_bytes={}", KEPT - 3)).unwrap();
+        assert_eq!(page["next_offset"].as_u64(), Some(KEPT + dropped), "who goes on goes on behind it");
+        assert_eq!(page["gap"]["bytes"].as_u64(), Some(dropped));
+        let last = get(&house, &format!("/tasks/{task}/output?stream={stream}&tail_lines=1")).unwrap();
+        assert_eq!(last["content"], "500000\n");
+        let search = |pattern: &str| get(&house, &format!("/tasks/{task}/search?pattern={pattern}")).unwrap();
+        assert_eq!(
+            search("499999")["matches"][0]["line"],
+            Value::Null,
+            "nobody knows the number of a line behind a gap"
+        );
+        assert_eq!(search("499999")["matches"][0]["offset_bytes"].as_u64(), Some(total - 14));
+        assert_eq!(search("12345")["matches"][0]["line"], 12345);
+        let logs = house.csn(&["logs", &task.to_string(), "--stream", stream.as_str()]);
+        assert!(logs.stdout == kept && String::from_utf8_lossy(&logs.stderr).contains("were not kept"));
+        let whole = house.client().call(
+            "GET",
+            &format!("/tasks/{task}/output?stream={stream}"),
+            &[("accept", "application/octet-stream")],
+            None,
+        );
+        assert!(whole.unwrap() == kept, "everything is everything that was kept");
+        house.records(task);
+    }
+}
+
+#[test]
+fn what_ends_soon_after_the_limit_has_no_gap() {
+    let house = House::up(CSN);
+    let task = house.ask_with("seq 1 50000", json!({"limits": {"output_bytes": KEPT}})).task_id;
+    let state = house.settled(task);
+    assert_eq!(house.output(task, StreamName::Stdout), numbers(50_000));
+    assert_eq!(state.streams[&StreamName::Stdout].dropped, 0);
+    assert_eq!(limit_frames(&house, task).len(), 1, "the limit, and no gap");
+}
+
+#[test]
+fn a_task_may_be_stopped_at_its_limits() {
+    let house = House::up(CSN);
+    let with = json!({"limits": {"output_bytes": 5000, "grace_ms": 100}, "on_output_limit": "kill"});
+    let task = house.ask_with("yes", with).task_id;
+    assert_eq!(house.outcome(task), Outcome::Limited { limit: Limited::Output });
+    assert_eq!(house.csn(&["wait", &task.to_string()]).status.code(), Some(124));
+    let task = house.ask_with("while :; do echo x; sleep 0.021; done", json!({"limits": {"frames": 20}})).task_id;
+    assert_eq!(house.outcome(task), Outcome::Limited { limit: Limited::Frames });
+    assert!(house.settled(task).next_seq < 40);
+}
+
+#[test]
+fn the_answer_says_which_limits_apply_and_ceilings_hold() {
+    let house = House::new(CSN);
+    house.configure("[limits]\noutput_bytes = 5000\nframes = 1000\nwall_ms = 60000\n");
+    house.start();
+    let state = house.ask_with("true", json!({}));
+    assert_eq!(
+        (state.limits.output_bytes, state.limits.frames, state.limits.wall_ms),
+        (Some(5000), Some(1000), Some(60000))
+    );
+    for limits in [json!({"output_bytes": 5001}), json!({"frames": 1001}), json!({"wall_ms": 60001})] {
+        let (refusal, _) = house.refused("true", json!({"limits": limits}));
+        assert!(refusal.code == Code::BadRequest && refusal.message.contains("the most that this house allows"));
+    }
+}
+
+/// A house with room for `running` tasks at once.
+fn small(running: u64, more: &str) -> House {
+    let house = House::new(CSN);
+    house.configure(&format!("[limits]\nrunning = {running}\n{more}"));
+    house.start();
+    house
+}
+
+fn position(house: &House, task: TaskId) -> Option<u64> {
+    house.client().task(&task.to_string()).unwrap().position
+}
+
+/// Ends a task that reads a line.
+fn let_go(house: &House, task: TaskId) {
+    house.client().stdin(task, &json!({"text": "\n"})).unwrap();
+    house.settled(task);
+}
+
+fn wait_running(house: &House, task: TaskId) {
+    house.frame(task, |f| matches!(f, Frame::Spawned { .. }));
+}
+
+const READS: &str = "read x";
+
+fn reads(house: &House) -> TaskState {
+    house.ask_with(READS, json!({"args": {"stdin": true}}))
+}
+
+#[test]
+fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
+    let house = small(2, "");
+    let running: Vec<TaskId> = (0..2).map(|_| reads(&house).task_id).collect();
+    let line: Vec<TaskState> = (0..5).map(|_| reads(&house)).collect();
+    for (n, task) in (1..).zip(&line) {
+        assert_eq!((task.status, task.waits_for, task.position), (Status::Queued, Some(WaitsFor::Slot), Some(n)));
+        assert_eq!(position(&house, task.task_id), Some(n));
+    }
+    let line: Vec<TaskId> = line.iter().map(|t| t.task_id).collect();
+    let ps = String::from_utf8(house.csn(&["ps"]).stdout).unwrap();
+    assert!(ps.contains("3. in line"), "{ps}");
+    let_go(&house, running[0]);
+    wait_running(&house, line[0]);
+    assert_eq!(position(&house, line[1]), Some(1), "the others move up");
+    // F151: cancelled while it waits, it never runs.
+    house.client().cancel(line[2], None).unwrap();
+    assert!(matches!(house.outcome(line[2]), Outcome::Withdrawn { .. }));
+    assert!(!house.task_dir(line[2]).exists() && position(&house, line[3]) == Some(2));
+    // The line outlives the daemon.
+    house.kill_daemon();
+    house.start();
+    assert_eq!(
+        (position(&house, line[1]), position(&house, line[3]), position(&house, line[4])),
+        (Some(1), Some(2), Some(3))
+    );
+    for (ends, goes) in [(running[1], line[1]), (line[0], line[3]), (line[1], line[4])] {
+        let_go(&house, ends);
+        wait_running(&house, goes);
+    }
+    for task in [line[3], line[4]] {
+        let_go(&house, task);
+    }
+    assert_eq!(std::fs::read_dir(house.home().join("waiting")).unwrap().count(), 0, "no request is left behind");
+    let kinds = |task| -> Vec<String> {
+        let of = |r: Record| match r.what {
+            What::Decision(d) => serde_json::to_value(d).unwrap()["kind"].as_str().map(str::to_owned),
+            _ => None,
+        };
+        house.records(task).into_iter().filter_map(of).collect()
+    };
+    assert_eq!(
+        kinds(line[4]),
+        ["command.planned", "permission.granted", "task.queued", "task.launched", "task.settled"]
+    );
+}
+
+#[test]
+fn caps_of_sessions_and_principals_hold() {
+    let house = small(50, "running_per_session = 2\nrunning_per_principal = 5\n");
+    let in_session = |n: u32| json!({"session_id": format!("se_01m7h4jys3gnc1{n:02}"), "args": {"stdin": true}});
+    let ask = |n: u32| house.ask_with(READS, in_session(n));
+    let first: Vec<_> = (0..4).map(|_| ask(10)).collect();
+    assert_eq!(
+        first.iter().map(|t| t.status).collect::<Vec<_>>(),
+        [Status::Running, Status::Running, Status::Queued, Status::Queued]
+    );
+    let second: Vec<_> = (0..2).map(|_| ask(11)).collect();
+    assert!(second.iter().all(|t| t.status == Status::Running), "another session is not held up");
+    let free = reads(&house);
+    assert_eq!(free.status, Status::Running);
+    assert_eq!(reads(&house).status, Status::Queued, "five of one principal");
+    let_go(&house, second[0].task_id);
+    // Two of the first session run still: the first in line that may go is the one without a session.
+    let running = house.client().tasks("?status=running").unwrap().tasks;
+    assert!(running.iter().filter(|t| t.session_id == first[0].session_id).count() == 2);
+    let_go(&house, first[0].task_id);
+    wait_running(&house, first[2].task_id);
+    assert_eq!(house.client().task(&first[3].task_id.to_string()).unwrap().status, Status::Queued);
+}
+
+#[test]
+fn what_changed_while_it_stood_in_line_does_not_run() {
+    let house = small(1, "");
+    let first = reads(&house).task_id;
+    let dir = house.work().join("there");
+    std::fs::create_dir_all(&dir).unwrap();
+    let task = house.ask_with("touch ran", json!({"args": {"cwd": dir}})).task_id;
+    // Kept under another name, so that the new one cannot be given its number.
+    std::fs::rename(&dir, house.work().join("elsewhere")).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    let_go(&house, first);
+    assert!(matches!(house.outcome(task), Outcome::Denied { .. }));
+    assert!(!dir.join("ran").exists());
+}
+
+#[test]
+fn an_approved_task_waits_in_line_too_and_can_be_withdrawn_there() {
+    let house = small(1, "");
+    let first = reads(&house).task_id;
+    let asked = house.ask_with("touch ran", json!({"profile": "safe"}));
+    let approval = house.client().approval(&asked.approval_id.unwrap().to_string()).unwrap();
+    house.client().answer(approval.id, countersign_model::Choice::Once, None).unwrap();
+    let state = house.client().task(&asked.task_id.to_string()).unwrap();
+    assert_eq!((state.waits_for, state.position), (Some(WaitsFor::Slot), Some(1)));
+    assert!(house.client().approvals(false).unwrap().is_empty(), "it waits for nobody's answer any more");
+    house.kill_daemon();
+    house.start();
+    let_go(&house, first);
+    assert_eq!(house.outcome(asked.task_id), Outcome::Exited { code: 0 });
+    assert!(house.work().join("ran").exists());
+}
+
+/// 500 in line, with cancels and kills of the daemon among them: each runs once or was withdrawn, in order.
+#[test]
+fn a_long_line_loses_nobody() {
+    let house = small(4, "running_per_principal = 100\n");
+    let gate = house.work().join("gate");
+    let text = "while ! test -e gate; do sleep 0.05; done; echo $N >> ran";
+    let ask = |n: usize| house.ask_with(text, json!({"args": {"env": {"N": n.to_string()}}}));
+    let tasks: Vec<TaskState> = (0..500).map(ask).collect();
+    let ids: Vec<TaskId> = tasks.iter().map(|t| t.task_id).collect();
+    assert_eq!(tasks.iter().filter(|t| t.status == Status::Queued).count(), 496);
+    assert_eq!(tasks.last().unwrap().position, Some(496));
+    let cancelled: Vec<usize> = (10..500).step_by(7).collect();
+    for n in &cancelled {
+        house.client().cancel(ids[*n], None).unwrap();
+    }
+    house.kill_daemon();
+    house.start();
+    let left: Vec<usize> = (4..500).filter(|n| !cancelled.contains(n)).collect();
+    for (at, n) in (1u64..).zip(&left) {
+        if at % 50 == 1 {
+            assert_eq!(position(&house, ids[*n]), Some(at));
+        }
+    }
+    std::fs::write(&gate, "").unwrap();
+    for kill in 0..3 {
+        house.settled(ids[left[(kill + 1) * 60]]);
+        house.kill_daemon();
+        house.start();
+    }
+    let mut ran_expected = Vec::new();
+    for (n, id) in ids.iter().enumerate() {
+        match (cancelled.contains(&n), house.outcome(*id)) {
+            (true, Outcome::Withdrawn { .. }) => {}
+            (false, Outcome::Exited { code: 0 }) => ran_expected.push(n),
+            // The daemon was killed between the decision and the hand-over: it says so, and runs nothing twice.
+            (false, Outcome::Failed { code: 125, .. }) => {}
+            other => panic!("{n}: {other:?}"),
+        }
+    }
+    assert!(ran_expected.len() + 3 * 4 >= 500 - cancelled.len(), "at most what was on its way at a kill");
+    let ran = std::fs::read_to_string(house.work().join("ran")).unwrap();
+    let mut order: Vec<usize> = ran.lines().map(|l| l.parse().unwrap()).collect();
+    let launched: Vec<_> = (0..500).filter(|n| !cancelled.contains(n)).map(|n| launched_at(&house, ids[n])).collect();
+    assert!(launched.is_sorted(), "first come, first served");
+    order.sort_unstable();
+    assert_eq!(order, ran_expected, "each once");
+}
+
+fn launched_at(house: &House, task: TaskId) -> countersign_model::At {
+    house.client().task(&task.to_string()).unwrap().launched_at.unwrap()
+}
+
+fn gc(house: &House, body: Value) -> Value {
+    house.client().gc(&body).unwrap()
+}
+
+#[test]
+fn retention_removes_what_was_written_and_keeps_what_was_decided() {
+    let house = House::up(CSN);
+    let old = house.ask("seq 1 10000");
+    let before = house.settled(old);
+    let running = reads(&house).task_id;
+    let new = house.ask("echo new");
+    house.settled(new);
+    let dry = gc(&house, json!({"keep_bytes": 5000, "dry_run": true}));
+    assert_eq!(dry["removed"][0]["task_id"], old.to_string());
+    assert!(house.task_dir(old).exists(), "a dry run removes nothing");
+    let done = gc(&house, json!({"keep_bytes": 5000}));
+    assert_eq!((done["removed"].as_array().unwrap().len(), done["kept_tasks"].as_u64()), (1, Some(1)));
+    assert!(!house.task_dir(old).exists() && house.task_dir(new).exists() && house.task_dir(running).exists());
+    let after = house.settled(old);
+    assert!(after.expired_at.is_some() && after.outcome == before.outcome);
+    assert_eq!(after.streams[&StreamName::Stdout].sha256, before.streams[&StreamName::Stdout].sha256, "digests stay");
+    assert_eq!(after.streams[&StreamName::Stdout].bytes, before.streams[&StreamName::Stdout].bytes);
+    for path in ["output", "output?offset_bytes=5", "search?pattern=x", "cast"] {
+        assert_eq!(api(&house, &format!("/tasks/{old}/{path}")), Err(Code::Expired), "{path}");
+    }
+    let records = house.records(old);
+    let settled = |r: &Record| matches!(r.what, What::Decision(Decision::Settled { .. }));
+    assert!(records.iter().any(settled) && records[0].seq == 0);
+    let raw = house.client().call("GET", &format!("/tasks/{old}/events"), &[], None).unwrap();
+    assert!(String::from_utf8(raw).unwrap().contains("event: gap"), "what is missing is told of");
+    let view = house.csn(&["show", &old.to_string()]);
+    assert!(String::from_utf8_lossy(&view.stdout).contains("removed"));
+    house.kill_daemon();
+    house.start();
+    let again = house.settled(old);
+    assert_eq!(again, after, "the same after a restart");
+    let done = gc(&house, json!({"older_than_days": 0}));
+    assert_eq!(done["removed"].as_array().unwrap().len(), 1, "the new one; what runs is not touched");
+    let_go(&house, running);
+    assert!(house.csn(&["doctor"]).status.success());
+}
+
+#[test]
+fn a_crash_between_the_decision_and_the_removal_is_made_good() {
+    let house = House::new(CSN);
+    let point = house.work().join("crash");
+    house.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
+    let task = house.ask("echo x");
+    house.settled(task);
+    std::fs::write(&point, "retention.before_remove").unwrap();
+    assert!(house.client().gc(&json!({"older_than_days": 0})).is_err());
+    house.daemon_ends();
+    std::fs::remove_file(&point).unwrap();
+    assert!(house.task_dir(task).exists());
+    house.start();
+    assert_eq!(gc(&house, json!({"older_than_days": 0}))["removed"].as_array().unwrap().len(), 1);
+    assert!(!house.task_dir(task).exists());
+    let lines: Vec<String> = {
+        let raw = house.client().call("GET", &format!("/tasks/{task}/events"), &[], None).unwrap();
+        String::from_utf8(raw).unwrap().lines().filter(|l| l.contains("retention.expired")).map(str::to_owned).collect()
+    };
+    assert!(lines.len() <= 1, "decided once: {lines:?}");
+}
+
+#[test]
+fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
+    let house = House::up(CSN);
+    let work = house.work();
+    let with = |more: Value| {
+        let mut with = json!({"workspace": work});
+        with.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        with
+    };
+    let task = house.ask_with("echo out; echo err >&2", with(json!({}))).task_id;
+    house.settled(task);
+    let runs = work.join(".runs");
+    let published = |task: TaskId, stream: &str| runs.join(format!("{task}.{stream}.log"));
+    wait_for(|| published(task, "stderr").exists());
+    assert_eq!(std::fs::read_to_string(published(task, "stdout")).unwrap(), "out\n");
+    assert_eq!(std::fs::read_to_string(runs.join(".gitignore")).unwrap(), "*\n");
+    assert_eq!(std::fs::metadata(&runs).unwrap().permissions().mode() & 0o777, 0o700);
+
+    // A search through the workspace does not feed on what it prints.
+    std::fs::write(work.join("hay"), "needle\n".repeat(1000)).unwrap();
+    let task = house.ask_with("grep -r needle . | wc -l; grep -r needle .", with(json!({}))).task_id;
+    house.settled(task);
+    assert!(house.stdout(task).starts_with("1000\n"));
+
+    let task = house.ask_with("seq 1 2000000", with(json!({}))).task_id;
+    house.settled(task);
+    wait_for(|| published(task, "stdout").exists());
+    wait_for(|| std::fs::read_to_string(published(task, "stdout")).is_ok_and(|t| t.ends_with("2000000\n")));
+    let long = std::fs::read_to_string(published(task, "stdout")).unwrap();
+    assert!(long.starts_with("1\n2\n") && long.contains(&format!("csn logs {task} --stream stdout")));
+    assert!(long.len() < 3 << 20, "both ends, not all");
+    assert_eq!(house.output(task, StreamName::Stdout).len(), 14_888_896, "nothing of ours is lost");
+
+    // What an agent does to its workspace is its own affair: our record is elsewhere.
+    std::fs::remove_dir_all(&runs).unwrap();
+    assert_eq!(house.stdout(task).len(), 14_888_896);
+    let elsewhere = house.work().join("elsewhere");
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &runs).unwrap();
+    let task = house.ask_with("echo followed", with(json!({}))).task_id;
+    house.settled(task);
+    let log = house.home().join("run/daemon.log");
+    wait_for(|| std::fs::read_to_string(&log).is_ok_and(|l| l.contains(&format!("{task}: not published"))));
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+    let (refusal, _) = house.refused("true", json!({"workspace": work.join("nowhere")}));
+    assert_eq!(refusal.code, Code::BadRequest);
+}
+
+/// Publishing is not part of a task's stream: there is nothing to wait for but the file.
+fn wait_for(there: impl Fn() -> bool) {
+    while !there() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn f187_what_left_its_session_is_ended_at_shutdown() {
+    let house = House::up(CSN);
+    let task = house
+        .ask_with(
+            "setsid sleep 3597.187 & setsid setsid sh -c 'sleep 3597.187 & wait' & cat",
+            json!({"execution_mode": "pty"}),
+        )
+        .task_id;
+    wait_for(|| countersign_testkit::processes_with("sleep 3597.187").len() >= 2);
+    assert!(house.csn(&["down", "--stop-tasks"]).status.success());
+    assert_eq!(countersign_testkit::processes_with("sleep 3597.187"), Vec::<u32>::new());
+    house.daemon_ends();
+    house.start();
+    let ended = house.records(task).into_iter().any(|r| matches!(r.what, What::Frame(Frame::CleanupCompleted { .. })));
+    assert!(
+        matches!(house.outcome(task), Outcome::Cancelled { .. }) && (ended || house.settled(task).survivors.is_empty())
+    );
+}
