@@ -35,10 +35,49 @@ impl Pattern {
         built.map(|r| Self::Regex(Box::new(r))).map_err(|e| e.to_string())
     }
 
+    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
+        self.find(bytes, 0).is_some()
+    }
+
     fn find(&self, line: &[u8], from: usize) -> Option<(usize, usize)> {
         match self {
             Self::Literal(finder) => finder.find(&line[from..]).map(|at| (from + at, finder.needle().len())),
             Self::Regex(regex) => regex.find_at(line, from).map(|m| (m.start(), m.len())),
+        }
+    }
+}
+
+/// What a stretch of output looks like from afar.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) struct Glance {
+    pub(crate) len: u64,
+    pub(crate) lines: u64,
+    /// Behind the first and behind the last line break, if there is one.
+    pub(crate) first: Option<u64>,
+    pub(crate) last: Option<u64>,
+    /// The pattern may be in it.
+    pub(crate) promising: bool,
+}
+
+impl Glance {
+    pub(crate) fn at(pattern: &Pattern, bytes: &[u8]) -> Self {
+        Self {
+            len: bytes.len() as u64,
+            lines: memchr::memchr_iter(b'\n', bytes).count() as u64,
+            first: memchr::memchr(b'\n', bytes).map(|n| n as u64 + 1),
+            last: memchr::memrchr(b'\n', bytes).map(|n| n as u64 + 1),
+            promising: pattern.find(bytes, 0).is_some(),
+        }
+    }
+
+    /// This stretch and the one behind it as one. What lies across their border has to be looked at apart.
+    pub(crate) fn and(self, next: Self) -> Self {
+        Self {
+            len: self.len + next.len,
+            lines: self.lines + next.lines,
+            first: self.first.or(next.first.map(|n| self.len + n)),
+            last: next.last.map(|n| self.len + n).or(self.last),
+            promising: self.promising || next.promising,
         }
     }
 }
@@ -93,6 +132,10 @@ impl<'p> Search<'p> {
         }
     }
 
+    pub(crate) fn pattern(&self) -> &'p Pattern {
+        self.pattern
+    }
+
     /// Where the next byte is expected.
     pub(crate) fn place(&self) -> Place {
         self.place
@@ -101,6 +144,19 @@ impl<'p> Search<'p> {
     /// Nothing more is wanted.
     pub(crate) fn is_done(&self) -> bool {
         self.full.is_some() && self.open.is_empty()
+    }
+
+    /// Whether lines that hold no match may be passed over without being looked at one by one.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.context == 0 && self.full.is_none()
+    }
+
+    /// Lines without a match, by their length and their number.
+    pub(crate) fn pass_over(&mut self, bytes: u64, lines: u64) {
+        self.place.offset += bytes;
+        if self.place.line > 0 {
+            self.place.line += lines;
+        }
     }
 
     /// The bytes before a gap have been seen: it goes on behind it, where lines have no number.

@@ -11,6 +11,7 @@
 //! What happens when is decided in `life`, which does no I/O; `supervise` does what it says.
 
 pub mod control;
+mod feeder;
 mod inlet;
 mod launch;
 mod life;

@@ -3,7 +3,10 @@
 //! Beyond its limit a stream is cleaned and shown as before, but only its last bytes are kept, in memory; they follow
 //! when it ends.
 
-use crate::terminal::Screen;
+use crate::{
+    feeder::{Fed, Feeder},
+    terminal::Screen,
+};
 use countersign_model::{Clean, Frame, StreamName, StreamTotal};
 use countersign_redact::{CHUNK, Chunk, Found, Mask, Scrubber, Tail};
 use countersign_store::{
@@ -33,6 +36,8 @@ const LARGE: u64 = 1024 * 1024;
 pub(crate) struct Outlet {
     name: StreamName,
     pipe: Option<OwnedFd>,
+    /// Reads the pipe for us, once a terminal has much to say.
+    feeder: Option<Feeder>,
     scrubber: Scrubber,
     appender: Appender,
     sha: Sha,
@@ -78,6 +83,7 @@ impl Outlet {
             hung_until: None,
             name,
             pipe: Some(pipe),
+            feeder: None,
             scrubber: Scrubber::new(mask),
             appender: Appender::new(),
             sha: Sha::Here(Sha256::new()),
@@ -93,7 +99,11 @@ impl Outlet {
     /// The pipe, while it is open and we want more of it: a full disk stops the reading, and so the child.
     pub(crate) fn wants(&self) -> Option<BorrowedFd<'_>> {
         let hung = self.hung_until.is_some_and(|until| clock::steady() < until);
-        self.pipe.as_ref().filter(|_| self.stuck.is_none() && !hung).map(|p| p.as_fd())
+        if self.stuck.is_some() || hung {
+            return None;
+        }
+        let fed = self.feeder.as_ref().map(Feeder::fd);
+        fed.filter(|_| self.pipe.is_some()).or(self.pipe.as_ref().map(|p| p.as_fd()))
     }
 
     /// Whether the beginning is full, so that only the end is kept from here on.
@@ -116,6 +126,9 @@ impl Outlet {
     pub(crate) fn hang_up(&mut self) {
         self.hung_until = None;
         self.last_chance = self.name == StreamName::Pty;
+        if let Some(feeder) = &self.feeder {
+            feeder.last_chance();
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -138,26 +151,19 @@ impl Outlet {
     /// One read.
     pub(crate) fn read(&mut self) -> io::Result<Got> {
         let Some(pipe) = &self.pipe else { return Ok(Got::End) };
+        if let Some(feeder) = &mut self.feeder {
+            return Ok(match feeder.take(self.scrubber.room()) {
+                Fed::Bytes(n) => self.fed(n),
+                Fed::Nothing => Got::Nothing,
+                Fed::End => self.ended(),
+            });
+        }
         match rustix::io::read(pipe, self.scrubber.room()) {
-            Ok(0) => {
-                self.pipe = None;
-                self.scrubber.finish();
-                Ok(Got::End)
-            }
-            Ok(n) => {
-                self.scrubber.fed(n);
-                let now = clock::steady();
-                self.last_byte = Some(now);
-                self.first_byte.get_or_insert(now);
-                Ok(Got::Bytes)
-            }
+            Ok(0) => Ok(self.ended()),
+            Ok(n) => Ok(self.fed(n)),
             // All that a terminal says when nobody holds its other end. One that hung up with its session has nothing
             // more to come, whoever holds it.
-            Err(rustix::io::Errno::IO | rustix::io::Errno::AGAIN) if self.last_chance => {
-                self.pipe = None;
-                self.scrubber.finish();
-                Ok(Got::End)
-            }
+            Err(rustix::io::Errno::IO | rustix::io::Errno::AGAIN) if self.last_chance => Ok(self.ended()),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Got::Nothing),
             Err(rustix::io::Errno::IO) if self.name == StreamName::Pty => {
                 self.hung_until = Some(clock::steady() + HUNG);
@@ -165,6 +171,30 @@ impl Outlet {
             }
             Err(e) => Err(e.into()),
         }
+    }
+
+    fn fed(&mut self, n: usize) -> Got {
+        self.scrubber.fed(n);
+        let now = clock::steady();
+        self.last_byte = Some(now);
+        self.first_byte.get_or_insert(now);
+        // Where no thread can be had, the reading goes on here.
+        if self.feeder.is_none()
+            && self.name == StreamName::Pty
+            && !self.last_chance
+            && self.scrubber.given() > LARGE
+            && let Some(Ok(terminal)) = self.pipe.as_ref().map(OwnedFd::try_clone)
+        {
+            self.feeder = Feeder::start(terminal).ok();
+        }
+        Got::Bytes
+    }
+
+    fn ended(&mut self) -> Got {
+        self.pipe = None;
+        self.feeder = None;
+        self.scrubber.finish();
+        Got::End
     }
 
     /// Takes what is in the pipe without waiting, then closes it.
@@ -176,8 +206,7 @@ impl Outlet {
             }
             self.cut_full(journal, dir)?;
         }
-        self.pipe = None;
-        self.scrubber.finish();
+        self.ended();
         self.cut_all(journal, dir)?;
         self.put_tail(journal, dir)
     }
@@ -329,6 +358,7 @@ impl Outlet {
     pub(crate) fn abandon(&mut self, dir: &Path) {
         self.stuck = None;
         self.pipe = None;
+        self.feeder = None;
         self.dead = true;
         if let Ok(file) = std::fs::OpenOptions::new().write(true).open(dir.join(self.name.file())) {
             let _ = file.set_len(self.appender.offset());

@@ -137,6 +137,32 @@ impl Gap {
     }
 }
 
+/// One chunk: where it begins in its stream, and how to read it.
+#[derive(Clone, Copy)]
+pub struct Span {
+    stream: StreamName,
+    chunk: ChunkAt,
+}
+
+impl Span {
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.chunk.offset
+    }
+
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.chunk.offset + self.chunk.len
+    }
+
+    /// Appends the checked bytes to `bytes`.
+    pub fn read(&self, file: &File, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
+        let at = bytes.len();
+        bytes.resize(at + self.chunk.len as usize, 0);
+        read_chunk(file, self.stream, &self.chunk, &mut bytes[at..])
+    }
+}
+
 #[derive(Clone, Copy)]
 struct ChunkAt {
     offset: u64,
@@ -198,6 +224,18 @@ impl Map {
     #[must_use]
     pub fn gap(&self, stream: StreamName) -> Option<Gap> {
         self.streams.get(&stream)?.gap
+    }
+
+    /// The chunks that hold the bytes from `offset` on, at least `max` of them if there are as many; none across a gap.
+    /// What is read of them is checked; whoever takes them needs the map no more.
+    #[must_use]
+    pub fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<Span> {
+        let end = offset.saturating_add(max);
+        let Some(lies) = self.streams.get(&stream) else { return Vec::new() };
+        let first = lies.chunks.partition_point(|c| c.offset + c.len <= offset);
+        let until = lies.gap.filter(|gap| offset < gap.end()).map_or(u64::MAX, |gap| gap.offset);
+        let wanted = lies.chunks[first..].iter().take_while(|c| c.offset < end && c.offset < until);
+        wanted.map(|chunk| Span { stream, chunk: *chunk }).collect()
     }
 
     /// The verified bytes from `offset` on, at most `max`; none across a gap.

@@ -158,6 +158,39 @@ fn search_finds_by_page_and_by_line_while_a_task_runs_and_after() {
     }
 }
 
+/// Long enough to be looked at from afar: matches within chunks, across their borders and at the very end.
+#[test]
+fn search_of_much_output_finds_every_match_and_counts_every_line() {
+    let house = House::up(CSN);
+    let text = "awk 'BEGIN { for (i = 1; i <= 900000; i++) print (i % 9973 == 0 ? \"needle \" : \"straw \") i }'; printf 'last needle'";
+    let task = house.ask(text);
+    house.settled(task);
+    let mut lines = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = get(&house, &format!("/tasks/{task}/search?pattern=needle&max_results=7{after}")).unwrap();
+        for m in page["matches"].as_array().unwrap() {
+            let (line, at) = (m["line"].as_u64().unwrap(), m["offset_bytes"].as_u64().unwrap());
+            assert_eq!(house.client().output(task, StreamName::Stdout, at, 6).unwrap(), b"needle");
+            lines.push(line);
+        }
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    let expect: Vec<u64> = (1..=900_000).filter(|n| n % 9973 == 0).chain([900_001]).collect();
+    assert_eq!(lines, expect);
+    let regex = get(&house, &format!("/tasks/{task}/search?pattern=^straw%20899999$&regex=true")).unwrap();
+    assert_eq!(regex["matches"][0]["line"], 899_999);
+    let with_context = get(&house, &format!("/tasks/{task}/search?pattern=straw%20899999&context=1")).unwrap();
+    assert_eq!(with_context["matches"][0]["after"], json!(["straw 900000"]));
+    let mut bytes = std::fs::read(house.task_dir(task).join("stdout.log")).unwrap();
+    bytes[5_000_000] ^= 1;
+    std::fs::write(house.task_dir(task).join("stdout.log"), bytes).unwrap();
+    assert_eq!(get(&house, &format!("/tasks/{task}/search?pattern=absent")).unwrap_err().code, Code::ArtifactTampered);
+}
+
 #[test]
 fn logs_by_line_by_tail_and_by_time() {
     let house = House::up(CSN);

@@ -14,7 +14,7 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{Code, Mode, Refusal, Rendered, StreamName, TaskId, TaskState};
-use countersign_store::output::{Cache, Gap, Map, ReadError};
+use countersign_store::output::{Cache, Gap, Map, ReadError, Span};
 use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
@@ -94,6 +94,10 @@ impl Reading {
 
     pub(crate) fn total(&self, stream: StreamName) -> u64 {
         self.map.total(stream)
+    }
+
+    pub(crate) fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<Span> {
+        self.map.spans(stream, offset, max)
     }
 
     pub(crate) fn gap(&self, stream: StreamName) -> Option<Gap> {

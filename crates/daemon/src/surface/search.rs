@@ -7,15 +7,28 @@ use super::{
 };
 use crate::{
     house::House,
-    search::{Match, Pattern, Place, Search},
+    search::{Glance, Match, Pattern, Place, Search},
 };
 use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{Code, Refusal, StreamName, TaskState};
+use countersign_store::output::{ReadError, Span};
 use serde_json::{Value, json};
+use std::{
+    fs::File,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-/// How much is read at a time.
-const PIECE: u64 = 4 * 1024 * 1024;
+/// How much is looked at at a time.
+const AHEAD: u64 = 32 * 1024 * 1024;
+/// Fewer chunks than this are read one after another.
+const FROM_AFAR: usize = 16;
+const MOST_THREADS: usize = 4;
+/// A line across chunks that is longer than this is read like one with a match.
+const LONGEST_BORDER: usize = 1024 * 1024;
 const MATCHES: usize = 100;
 const MOST_MATCHES: usize = 1000;
 const MOST_CONTEXT: usize = 20;
@@ -90,12 +103,19 @@ fn look(
     Ok(Json(json!({"matches": matches, "next": next, "complete": state.settled()})))
 }
 
-/// Feeds a stream to the search, as far as it goes now.
+/// Feeds a stream to the search, as far as it goes now. Stretches without a match are found from afar, by all
+/// processors; what is left is read line by line.
 fn walk(house: &House, state: &TaskState, stream: StreamName, search: &mut Search<'_>) -> Answer<()> {
     let Some(reading) = house.maps.of(house, state)? else { return Ok(()) };
-    let mut reading = reading.lock().expect("nothing panics while it holds this lock");
-    reading.refresh()?;
-    let (total, gap) = (reading.total(stream), reading.gap(stream));
+    let (total, gap) = {
+        let mut reading = reading.lock().expect("nothing panics while it holds this lock");
+        reading.refresh()?;
+        (reading.total(stream), reading.gap(stream))
+    };
+    if total == 0 {
+        return Ok(());
+    }
+    let file = File::open(house.home.task_dir(state.task_id).join(stream.file())).map_err(ReadError::from)?;
     let mut held: Vec<u8> = Vec::new();
     while !search.is_done() {
         let mut at = search.place().offset + held.len() as u64;
@@ -106,18 +126,107 @@ fn walk(house: &House, state: &TaskState, stream: StreamName, search: &mut Searc
         if at >= total {
             break;
         }
-        let bytes = reading.bytes(stream, at, PIECE)?;
-        let end = at + bytes.len() as u64;
-        let last = end >= total || gap.is_some_and(|gap| gap.offset == end);
-        // Most pieces end in the middle of a line; only that line is carried over.
-        if held.is_empty() {
-            let used = search.feed(&bytes, last);
-            held = bytes[used..].to_vec();
+        let spans = reading.lock().expect("nothing panics while it holds this lock").spans(stream, at, AHEAD);
+        let Some(last) = spans.last().map(|s| s.end()) else { break };
+        let whole = spans.first().is_some_and(|s| s.offset() == at);
+        if whole && search.may_pass() && spans.len() >= FROM_AFAR {
+            held = from_afar(&file, &spans, search, held)?;
         } else {
-            held.extend_from_slice(&bytes);
-            let used = search.feed(&held, last);
-            held.drain(..used);
+            // Up to the next chunk, or all of the few that are left.
+            let near = if whole { &spans[..] } else { &spans[..1] };
+            let mut bytes = Vec::new();
+            for span in near {
+                span.read(&file, &mut bytes)?;
+            }
+            let end = near.last().map_or(last, |s| s.end());
+            held.extend_from_slice(&bytes[(at - near[0].offset()) as usize..]);
+            feed(search, &mut held, end >= total || gap.is_some_and(|gap| gap.offset == end));
         }
+    }
+    if !search.is_done() && !held.is_empty() {
+        feed(search, &mut held, true);
+    }
+    Ok(())
+}
+
+fn feed(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
+    let used = search.feed(held, last);
+    held.drain(..used);
+}
+
+/// Looks at stretches all at once, and passes over those without a match. What has one is fed. Gives what is left of a
+/// line that is not whole.
+fn from_afar(file: &File, spans: &[Span], search: &mut Search<'_>, mut held: Vec<u8>) -> Answer<Vec<u8>> {
+    let pattern = search.pattern();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let each = spans.len().div_ceil(threads * 2);
+    let stretches: Vec<&[Span]> = spans.chunks(each).collect();
+    let next = AtomicUsize::new(0);
+    let glances: Vec<Mutex<Option<Result<Glance, ReadError>>>> = stretches.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut bytes = Vec::new();
+                while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < stretches.len()) {
+                    let glance = glance(file, stretches[n], pattern, &mut bytes);
+                    *glances[n].lock().expect("nothing panics while it holds this lock") = Some(glance);
+                }
+            });
+        }
+    });
+    for (stretch, glance) in stretches.iter().zip(glances) {
+        let glance = glance.into_inner().ok().flatten().unwrap_or_else(|| Ok(Glance::default()))?;
+        if search.is_done() {
+            break;
+        }
+        let (mut bytes, start) = (Vec::new(), stretch[0].offset());
+        // The line that begins before this stretch is looked at whole.
+        if let (false, Some(first), Some(last)) = (glance.promising, glance.first, glance.last) {
+            read_range(file, stretch, start, start + first, &mut bytes)?;
+            held.extend_from_slice(&bytes);
+            feed(search, &mut held, false);
+            if held.is_empty() && search.may_pass() {
+                search.pass_over(last - first, glance.lines - 1);
+                read_range(file, stretch, start + last, start + glance.len, &mut held)?;
+                continue;
+            }
+            bytes.clear();
+            read_range(file, stretch, start + first, start + glance.len, &mut bytes)?;
+        } else {
+            read_range(file, stretch, start, start + glance.len, &mut bytes)?;
+        }
+        held.extend_from_slice(&bytes);
+        feed(search, &mut held, false);
+    }
+    Ok(held)
+}
+
+/// Chunk by chunk, so that what is looked at is still in the processor's own memory.
+fn glance(file: &File, stretch: &[Span], pattern: &Pattern, bytes: &mut Vec<u8>) -> Result<Glance, ReadError> {
+    let (mut all, mut border) = (Glance::default(), Vec::new());
+    for span in stretch {
+        bytes.clear();
+        span.read(file, bytes)?;
+        let here = Glance::at(pattern, bytes);
+        // The line across the border of two chunks belongs to neither.
+        border.extend_from_slice(&bytes[..here.first.unwrap_or(here.len) as usize]);
+        let across = all.len > 0 && pattern.is_in(&border);
+        if here.last.is_some() || border.len() > LONGEST_BORDER {
+            border.clear();
+            border.extend_from_slice(&bytes[here.last.unwrap_or(0) as usize..]);
+        }
+        all = all.and(here);
+        all.promising |= across || border.len() > LONGEST_BORDER;
+    }
+    Ok(all)
+}
+
+fn read_range(file: &File, stretch: &[Span], from: u64, to: u64, into: &mut Vec<u8>) -> Result<(), ReadError> {
+    for span in stretch.iter().filter(|s| s.end() > from && s.offset() < to) {
+        let mut bytes = Vec::new();
+        span.read(file, &mut bytes)?;
+        let (a, b) = (from.saturating_sub(span.offset()) as usize, (to.min(span.end()) - span.offset()) as usize);
+        into.extend_from_slice(&bytes[a..b]);
     }
     Ok(())
 }
