@@ -31,4 +31,4 @@ pub use nursery::main;
 pub use probe::features;
 pub use supervise::SCREEN;
 pub use sys::{become_subreaper, close_inherited, not_dumpable};
-pub use terminal::Shown;
+pub use terminal::{Screen, Shown};

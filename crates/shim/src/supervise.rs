@@ -48,6 +48,8 @@ const DRAIN_READS: usize = 4096;
 /// A terminal gives a page at a time: about a chunk of them are read before anything else is looked at.
 const TERMINAL_READS: usize = 64;
 
+/// Up to this a recording is drawn again for whoever wants to see its last screen.
+const DRAWN_ANEW: u64 = 1024 * 1024;
 /// The artifact with the last screen, in the task's directory.
 pub const SCREEN: &str = "screen.json";
 
@@ -514,10 +516,11 @@ impl Shim<'_> {
         self.journal.push(&Frame::CleanupCompleted { ended, survivors });
     }
 
-    /// What the terminal showed last, for those who come when it is over. It can be made again from the recording, so
-    /// a disk that does not take it costs nothing.
+    /// What the terminal showed last, for those who come when it is over. A short recording is as quick to draw anew; and
+    /// since a long one can be too, a disk that does not take this costs nothing.
     fn keep_screen(&mut self) {
-        let Some(screen) = self.outlets.iter().find_map(|o| o.screen.as_ref()) else { return };
+        let long = self.outlets.iter().find(|o| o.end() > DRAWN_ANEW);
+        let Some(screen) = long.and_then(|o| o.screen.as_ref()) else { return };
         let shown = screen.show(&self.mask);
         let Ok(bytes) = serde_json::to_vec(&shown) else { return };
         if journal::put_beside(&self.dir, SCREEN, &bytes).is_ok() {

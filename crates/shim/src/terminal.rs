@@ -69,7 +69,7 @@ impl Terminal {
 }
 
 /// What a terminal of this size shows. Fed with everything that was cut, so that whoever comes late sees what is there.
-pub(crate) struct Screen {
+pub struct Screen {
     parser: vt100::Parser<Heard>,
     size: (u16, u16),
 }
@@ -109,18 +109,19 @@ fn path_of_url(url: &str) -> Option<String> {
 }
 
 impl Screen {
-    pub(crate) fn new(rows: u16, cols: u16) -> Self {
+    #[must_use]
+    pub fn new(rows: u16, cols: u16) -> Self {
         Self { parser: vt100::Parser::new_with_callbacks(rows, cols, 0, Heard::default()), size: (rows, cols) }
     }
 
     /// More output. What a program prints must never end its supervisor: an emulator that trips starts afresh.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
         if catch_unwind(AssertUnwindSafe(|| self.parser.process(bytes))).is_err() {
             *self = Self::new(self.size.0, self.size.1);
         }
     }
 
-    pub(crate) fn resize(&mut self, rows: u16, cols: u16) {
+    pub fn resize(&mut self, rows: u16, cols: u16) {
         self.size = (rows, cols);
         if catch_unwind(AssertUnwindSafe(|| self.parser.screen_mut().set_size(rows, cols))).is_err() {
             *self = Self::new(rows, cols);
@@ -142,7 +143,8 @@ impl Screen {
     }
 
     /// The screen, through redaction once more: what was put together by moving the cursor is text only here.
-    pub(crate) fn show(&self, mask: &Mask) -> Shown {
+    #[must_use]
+    pub fn show(&self, mask: &Mask) -> Shown {
         let screen = self.parser.screen();
         let shown = catch_unwind(AssertUnwindSafe(|| {
             let mut drawn = Vec::new();

@@ -174,15 +174,7 @@ impl Viewer {
             self.stream = Stream::from(&self.house.home, self.task, state.next_seq);
             return Ok(());
         }
-        let now = match screen(&self.house, self.task).await {
-            Ok(now) => now,
-            Err(problem) if problem.code() == Code::NotFound => {
-                // It never had a screen: what is known of it is all there is.
-                self.stream = Stream::from(&self.house.home, self.task, state.next_seq);
-                return self.tell(&begin(&state)).await;
-            }
-            Err(problem) => return Err(problem.into()),
-        };
+        let now = screen(&self.house, self.task).await?;
         let mut told = begin(&state);
         told["screen"] = described(&now);
         self.stream = Stream::from(&self.house.home, self.task, now.next_seq);

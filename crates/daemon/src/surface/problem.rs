@@ -23,10 +23,6 @@ impl Problem {
         self.refusal
     }
 
-    pub(crate) fn code(&self) -> Code {
-        self.refusal.code
-    }
-
     pub(crate) fn of_task(mut self, task: TaskId) -> Self {
         self.task = Some(task);
         self

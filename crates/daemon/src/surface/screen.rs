@@ -11,10 +11,17 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse as _, Response},
 };
-use countersign_model::{Code, Mode, Refusal, StreamName, TaskId, TaskState};
-use countersign_shim::{SCREEN, Shown};
+use countersign_model::{Artifact, Code, Frame, Mode, Record, Refusal, StreamName, TaskId, TaskState, What};
+use countersign_redact::Mask;
+use countersign_shim::{SCREEN, Screen, Shown};
+use countersign_store::{
+    output,
+    stream::{Stream, StreamError},
+};
 use serde_json::json;
 use std::sync::Arc;
+
+const LINES: usize = 64 * 1024;
 
 pub(crate) async fn show(
     State(house): Shared,
@@ -61,27 +68,49 @@ pub(crate) async fn screen(house: &Arc<House>, task: TaskId) -> Answer<Box<Scree
     left.map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
 }
 
-/// The artifact that the shim left, checked against what its frame says.
+/// The artifact that the shim left, else the recording drawn again.
 fn left(house: &House, state: &TaskState) -> Answer<Box<ScreenNow>> {
-    let expired = || Refusal::new(Code::Expired, "what this task wrote was removed");
-    let Some(artifact) = state.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) else {
-        return match state.expired_at {
-            Some(_) => Err(expired().into()),
-            None => Err(Refusal::new(Code::NotFound, "the task left no screen")
-                .hint("its output is there: csn logs, csn replay")
-                .into()),
-        };
+    if state.expired_at.is_some() {
+        return Err(Refusal::new(Code::Expired, "what this task wrote was removed").into());
+    }
+    let screen = match state.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
+        Some(artifact) => kept(house, state, artifact)?,
+        None => drawn_again(house, state)?,
     };
-    let bytes = match std::fs::read(house.home.task_dir(state.task_id).join(SCREEN)) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(expired().into()),
-        Err(e) => return Err(Refusal::new(Code::Internal, format!("the screen cannot be read: {e}")).into()),
-    };
+    let offset = state.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
+    Ok(Box::new(ScreenNow { screen, offset, next_seq: state.next_seq }))
+}
+
+/// The artifact, checked against what its frame says.
+fn kept(house: &House, state: &TaskState, artifact: &Artifact) -> Answer<Shown> {
+    let bytes = std::fs::read(house.home.task_dir(state.task_id).join(SCREEN))
+        .map_err(|e| Refusal::new(Code::Internal, format!("the screen cannot be read: {e}")))?;
     let tampered = || Refusal::new(Code::ArtifactTampered, "the screen was changed after it was recorded");
     if countersign_model::Digest::sha256(&[&bytes]) != artifact.sha256 {
         return Err(tampered().into());
     }
-    let screen: Shown = serde_json::from_slice(&bytes).map_err(|_| tampered())?;
-    let offset = state.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
-    Ok(Box::new(ScreenNow { screen, offset, next_seq: state.next_seq }))
+    serde_json::from_slice(&bytes).map_err(|_| tampered().into())
+}
+
+/// Everything that was recorded, on a screen of our own. Starts nothing.
+fn drawn_again(house: &House, state: &TaskState) -> Answer<Shown> {
+    let (mut screen, mut stream) = (Screen::new(24, 80), Stream::from(&house.home, state.task_id, 0));
+    let dir = house.home.task_dir(state.task_id);
+    loop {
+        let lines = house.readers.with(|r| Ok(stream.next(r, LINES)))??;
+        if lines.is_empty() {
+            break;
+        }
+        for (seq, line) in lines {
+            match Record::parse(&line).map_err(|source| StreamError::Record { seq, source })?.what {
+                What::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
+                What::Frame(Frame::Output { stream, offset, len, digest }) => {
+                    let dropped = state.dropped_before(stream, offset);
+                    screen.feed(&output::chunk(&dir, stream, offset, len, digest, dropped)?);
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(screen.show(&Mask::of_shapes()))
 }
