@@ -82,6 +82,46 @@ fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
     }
 }
 
+fn peak_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Slow: `cargo xtask soak`.
+#[test]
+#[ignore = "writes ten gigabytes"]
+fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
+    let house = House::up(CSN);
+    let text = "yes 0123456789abcdef | head -c 10737418240; printf 'the end\\n'; until [ -e go ]; do sleep 0.05; done";
+    let task = house.ask(text);
+    house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    // Ten times as much as is kept goes by; what the child has written is all that tells when.
+    let pid = house.client().task(&task.to_string()).unwrap().pid.unwrap();
+    let still = || countersign_testkit::processes_with("head -c 10737418240").iter().any(|p| *p != pid);
+    wait_for(|| !still());
+    let peak = peak_kb(shim);
+    std::fs::write(house.work().join("go"), "").unwrap();
+    let state = house.settled(task);
+    let (total, kept) = (10_737_418_240 + 8, 1 << 30);
+    let stdout = state.streams[&StreamName::Stdout];
+    assert_eq!((stdout.bytes, stdout.dropped), (total, total - kept - TAIL));
+    let client = house.client();
+    let byte = |offset: u64| b"0123456789abcdef\n"[(offset % 17) as usize];
+    for offset in [0, kept - 1000, total - TAIL] {
+        let bytes = client.output(task, StreamName::Stdout, offset, 1000).unwrap();
+        assert!(bytes.iter().zip(offset..).all(|(b, at)| *b == byte(at)), "bytes from {offset} on");
+    }
+    let end = client.output(task, StreamName::Stdout, total - 8, 100).unwrap();
+    assert_eq!(end, b"the end\n");
+    let file = house.task_dir(task).join("stdout.log");
+    assert_eq!(std::fs::metadata(file).unwrap().len(), kept + TAIL);
+    assert!(peak < 32 * 1024, "the shim's peak was {peak} KiB");
+    let daemon = peak_kb(house.daemon_pid());
+    assert!(daemon < 48 * 1024, "the daemon's peak was {daemon} KiB");
+}
+
 #[test]
 fn what_ends_soon_after_the_limit_has_no_gap() {
     let house = House::up(CSN);
