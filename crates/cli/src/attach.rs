@@ -197,7 +197,14 @@ impl<'a> Session<'a> {
     }
 
     fn connected(&mut self, signals: &UnixStream, after: Option<u64>) -> anyhow::Result<End> {
-        let options = AttachOptions { read_only: self.read_only, after, key: Some(self.key.clone()), from: self.first };
+        let options = AttachOptions {
+            read_only: self.read_only,
+            // Into a file or a pipe goes everything.
+            skip: self.filter.is_some(),
+            after,
+            key: Some(self.key.clone()),
+            from: self.first,
+        };
         let mut house = self.client.attach(self.task, &options)?;
         for (_, sent) in &self.unanswered {
             send(&mut house, sent)?;

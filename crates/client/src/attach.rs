@@ -26,6 +26,8 @@ pub enum Attached {
 #[derive(Debug, Clone, Default)]
 pub struct AttachOptions {
     pub read_only: bool,
+    /// When far behind, see the screen as it is instead of all that led to it.
+    pub skip: bool,
     /// From the record after this one on, instead of the screen as it is.
     pub after: Option<u64>,
     /// Names this client across connections, so that what it sends again is applied once.
@@ -48,8 +50,10 @@ impl Client {
     pub fn attach(&self, task: TaskId, options: &AttachOptions) -> Result<Attachment> {
         let stream =
             http::connect(&self.socket).map_err(|error| ClientError::NoHouse { socket: self.socket.clone(), error })?;
-        let mut uri =
-            format!("ws://countersign/tasks/{task}/attach?read_only={}&from={}", options.read_only, options.from);
+        let mut uri = format!(
+            "ws://countersign/tasks/{task}/attach?read_only={}&from={}&skip={}",
+            options.read_only, options.from, options.skip
+        );
         if let Some(after) = options.after {
             uri += &format!("&after={after}");
         }

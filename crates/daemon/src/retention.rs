@@ -4,7 +4,7 @@
 //! Decided first, removed then: after a crash in between, the next round removes what has been decided about.
 
 use crate::{desk::Event, house::House, office::Call};
-use countersign_model::{At, Refusal, TaskId, Text};
+use countersign_model::{Code, Refusal, TaskId, Text};
 use countersign_store::{
     RetentionConfig, clock,
     stream::{Stream, StreamError},
@@ -22,7 +22,7 @@ const FIRST: Duration = Duration::from_secs(20);
 pub(crate) struct Tidied {
     pub(crate) removed: Vec<Removed>,
     pub(crate) bytes: u64,
-    /// What is left of finished tasks.
+    /// What is left, of finished and of running tasks.
     pub(crate) kept_tasks: u64,
     pub(crate) kept_bytes: u64,
 }
@@ -47,56 +47,54 @@ pub(crate) async fn tick(house: Arc<House>) {
     }
 }
 
-/// One round.
+/// One round. Oldest first: ids are in the order in which tasks were asked.
 pub(crate) async fn tidy(house: &Arc<House>, rule: RetentionConfig, dry: bool) -> Result<Tidied, Refusal> {
-    let internal = |e: String| Refusal::new(countersign_model::Code::Internal, e);
     let found = {
         let house = Arc::clone(house);
-        tokio::task::spawn_blocking(move || settled_on_disk(&house)).await
+        tokio::task::spawn_blocking(move || on_disk(&house)).await
     };
     let found = found.map_err(|e| internal(e.to_string()))?.map_err(|e| internal(e.to_string()))?;
     let (mut done, now) = (Tidied::default(), clock::now());
-    let mut left: u64 = found.values().map(|f| f.bytes).sum();
+    let mut left: u64 = found.values().sum();
     let oldest = Duration::from_secs(rule.days.saturating_mul(86_400));
-    for (task, it) in &found {
-        let why = match (now.since(it.settled_at) >= oldest, left > rule.bytes) {
-            (true, _) => Text::of("older than the house keeps"),
-            (false, true) => Text::of("more than the house keeps"),
-            (false, false) => {
+    for (task, bytes) in found {
+        let too_much = left > rule.bytes;
+        // A task cannot have settled before it was asked: of the young ones the ledger need not be asked.
+        let known = match too_much || now.since(task.asked_about()) >= oldest {
+            true => house.readers.with(|r| r.settled(task)).map_err(|e| internal(e.to_string()))?,
+            false => None,
+        };
+        let why = match known {
+            Some((at, _)) if now.since(at) >= oldest => Text::of("older than the house keeps"),
+            Some(_) if too_much => Text::of("more than the house keeps"),
+            // Young enough, or it has not settled: that is never touched.
+            _ => {
                 done.kept_tasks += 1;
                 continue;
             }
         };
-        if !dry {
-            remove(house, *task, it, why.clone()).await?;
+        if let (false, Some((_, next_seq))) = (dry, known) {
+            remove(house, task, next_seq, bytes, why.clone()).await?;
         }
-        left -= it.bytes;
-        done.bytes += it.bytes;
-        done.removed.push(Removed { task_id: *task, bytes: it.bytes, why });
+        left -= bytes;
+        done.bytes += bytes;
+        done.removed.push(Removed { task_id: task, bytes, why });
     }
     done.kept_bytes = left;
     Ok(done)
 }
 
-/// A settled task that still has its directory.
-struct OnDisk {
-    settled_at: At,
-    next_seq: u64,
-    bytes: u64,
-    /// It has been decided about; only the removal is missing.
-    decided: bool,
+fn internal(e: String) -> Refusal {
+    Refusal::new(Code::Internal, e)
 }
 
-/// Oldest first: ids are in the order in which tasks were asked.
-fn settled_on_disk(house: &House) -> io::Result<BTreeMap<TaskId, OnDisk>> {
+/// Every task that has a directory, and how much is in it.
+fn on_disk(house: &House) -> io::Result<BTreeMap<TaskId, u64>> {
     let mut found = BTreeMap::new();
     for shard in entries(&house.home.tasks())? {
         for dir in entries(&shard.path())? {
-            let Some(task) = dir.file_name().to_str().and_then(|name| name.parse::<TaskId>().ok()) else { continue };
-            let known = house.readers.with(|r| Ok((r.settled(task)?, r.expired(task)?))).map_err(io::Error::other)?;
-            if let (Some((settled_at, next_seq)), decided) = known {
-                let bytes = size(&dir.path());
-                found.insert(task, OnDisk { settled_at, next_seq, bytes, decided });
+            if let Some(task) = dir.file_name().to_str().and_then(|name| name.parse::<TaskId>().ok()) {
+                found.insert(task, size(&dir.path()));
             }
         }
     }
@@ -116,18 +114,19 @@ fn size(dir: &Path) -> u64 {
     files.iter().filter_map(|f| f.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
 }
 
-async fn remove(house: &Arc<House>, task: TaskId, it: &OnDisk, why: Text) -> Result<(), Refusal> {
-    let internal = |e: String| Refusal::new(countersign_model::Code::Internal, e);
-    if !it.decided {
+async fn remove(house: &Arc<House>, task: TaskId, seq: u64, bytes: u64, why: Text) -> Result<(), Refusal> {
+    // What has been decided about is only removed: a crash came between.
+    let decided = house.readers.with(|r| r.expired(task)).map_err(|e| internal(e.to_string()))?;
+    if !decided {
         let streams = {
             let house = Arc::clone(house);
             tokio::task::spawn_blocking(move || totals(&house, task)).await
         };
         // What cannot be read has no digests to keep; it goes all the same.
         let streams = streams.map_err(|e| internal(e.to_string()))?.unwrap_or_default();
-        let event = Event::Expired { task, seq: it.next_seq, why, bytes: it.bytes, streams };
+        let event = Event::Expired { task, seq, why, bytes, streams };
         let (reply, written) = oneshot::channel();
-        let gone = || Refusal::new(countersign_model::Code::Draining, "the house is going down");
+        let gone = || Refusal::new(Code::Draining, "the house is going down");
         house.calls.send(Call::Expire { event, reply }).map_err(|_| gone())?;
         written.await.map_err(|_| gone())??;
     }

@@ -56,6 +56,19 @@ fn f168_a_full_disk_ends_the_task_and_says_so() {
 }
 
 #[test]
+fn f168_a_terminal_on_a_full_disk_ends_too() {
+    let dir = std::env::temp_dir().join(format!("csn-small-pty-{}", std::process::id()));
+    let Some(_small) = Small::mount(&dir, "6m") else { return };
+    let house = House::new(CSN).with_home(dir.join("home"));
+    house.start();
+    let with = json!({"execution_mode": "pty", "limits": {"grace_ms": 200}});
+    let task = house.ask_with("echo begin; yes | head -c 50000000; echo end", with).task_id;
+    assert_eq!(house.outcome(task), Outcome::Limited { limit: Limited::Disk });
+    let shown = house.output(task, countersign_model::StreamName::Pty);
+    assert!(shown.starts_with(b"begin\r\ny\r\n"), "what was recorded is there");
+}
+
+#[test]
 fn a_home_that_cannot_be_written_is_explained() {
     let dir = std::env::temp_dir().join(format!("csn-readonly-{}", std::process::id()));
     let Some(_small) = Small::mount(&dir, "6m") else { return };

@@ -421,6 +421,21 @@ fn whoever_comes_late_sees_the_screen_and_several_see_the_same() {
 }
 
 #[test]
+fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
+    let house = House::up(CSN);
+    let task = pty(&house, "trap 'echo; echo stopped; exit 4' INT; yes 0123456789012345678901234567890123456789");
+    // It reads nothing while five megabytes go by; then it types, and is heard although it has not seen them.
+    let mut viewer = Viewer::new(&house, task, &AttachOptions { skip: true, after: Some(0), ..Default::default() });
+    house.frame(task, |f| matches!(f, Frame::Output { offset: 5_000_000.., .. }));
+    viewer.house.type_bytes(&[3]).unwrap();
+    viewer.sees("stopped");
+    assert!(!viewer.until(|_| false).unwrap());
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 4 });
+    assert!(viewer.kinds().contains(&"attach.screen"), "it was not shown everything");
+    assert!((viewer.bytes.len() as u64) < house.settled(task).streams[&StreamName::Pty].bytes);
+}
+
+#[test]
 fn a_viewer_comes_back_after_the_daemon_and_types_everything_once() {
     let house = House::up(CSN);
     let task = pty(

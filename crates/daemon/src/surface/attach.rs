@@ -6,7 +6,9 @@
 //! `attach.applied` or `attach.refused` with its number. Whoever names a `key` and comes back after a broken connection
 //! may send again what was not answered: it is applied once.
 //!
-//! A viewer reads the files like every other reader, with its own cursor: a slow one is slow by itself.
+//! A viewer reads the files like every other reader, with its own cursor: a slow one is slow by itself. One that allows
+//! it (`skip`) and falls far behind a terminal that floods is shown the screen as it is now, and goes on from there:
+//! what it types must not wait until it has seen everything.
 
 use super::{
     Answer, Projections, Shared, control, find_task,
@@ -32,13 +34,15 @@ use countersign_shim::wire::ToShim;
 use countersign_store::{output, stream::Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::oneshot, task::JoinSet};
 
 const LINES: usize = 8 * 1024;
 /// Of a task without a terminal, who comes late is shown so many lines of each stream, and no more than so many bytes.
 const TAIL_LINES: u64 = 100;
 const TAIL_BYTES: u64 = 64 * 1024;
+/// More than a screen can show in a moment: whoever is so far behind sees the screen instead.
+const FAR_BEHIND: u64 = 1024 * 1024;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const LARGEST_MESSAGE: usize = 128 * 1024;
 
@@ -52,6 +56,7 @@ pub(crate) async fn attach(
     let after = query.parse::<u64>("after", "the number of a frame")?;
     let key = query.text("key");
     let count = query.parse::<u64>("from", "the number of a message")?.unwrap_or(0);
+    let skip = query.parse("skip", "true or false")?.unwrap_or(false);
     query.nothing_else()?;
     if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
         return Err(Refusal::new(Code::BadRequest, "`key` takes 1 to 255 characters").into());
@@ -66,8 +71,20 @@ pub(crate) async fn attach(
     let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).max_frame_size(LARGEST_MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let stream = Stream::from(&house.home, task, 0);
-        let mut viewer =
-            Viewer { house, task, socket, stream, read_only, key, count, answers: JoinSet::new(), limited: false };
+        let mut viewer = Viewer {
+            house,
+            task,
+            socket,
+            stream,
+            read: VecDeque::new(),
+            read_only,
+            skip,
+            key,
+            count,
+            answers: JoinSet::new(),
+            limited: false,
+            over: false,
+        };
         if let Err(Gone::Problem(refusal)) = viewer.run(after).await {
             let told = json!({"kind": "attach.refused", "refusal": refusal});
             let _ = viewer.tell(&told).await;
@@ -106,13 +123,19 @@ struct Viewer {
     task: TaskId,
     socket: WebSocket,
     stream: Stream,
+    /// Lines that were read and not sent yet.
+    read: VecDeque<String>,
     read_only: bool,
+    /// May miss output that it would see late, as long as it sees the screen.
+    skip: bool,
     key: Option<String>,
     /// How many messages have come.
     count: u64,
     answers: JoinSet<(u64, Result<u64, Refusal>)>,
     /// Output is not kept any more: the screen is all there is to see.
     limited: bool,
+    /// The last record has been sent.
+    over: bool,
 }
 
 #[derive(Deserialize)]
@@ -131,25 +154,58 @@ impl Viewer {
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             bell.mark_unchanged();
-            if self.catch_up().await? {
+            self.read_on().await?;
+            if self.over {
                 self.house.keeper.unlist(self.task);
                 return Ok(());
             }
+            let waiting = self.read.is_empty();
             tokio::select! {
-                rung = bell.changed() => match rung {
-                    Err(_) => bell = self.house.keeper.bell(self.task),
-                    Ok(()) if self.limited => self.redraw().await?,
-                    Ok(()) => {}
-                },
+                // First what is typed: it must not wait for all that there is to see.
+                biased;
                 message = self.socket.recv() => self.hear(message).await?,
                 Some(done) = self.answers.join_next() => {
                     if let Ok((n, result)) = done {
                         self.answer(n, result).await?;
                     }
                 }
+                () = std::future::ready(()), if !waiting => self.send_next().await?,
+                rung = bell.changed() => match rung {
+                    Err(_) => bell = self.house.keeper.bell(self.task),
+                    Ok(()) if self.limited => self.redraw().await?,
+                    Ok(()) => {}
+                },
                 _ = heartbeat.tick() => self.socket.send(Message::Ping(Default::default())).await?,
             }
         }
+    }
+
+    /// Reads the next lines, where none are left. Far behind a terminal, its screen is shown instead.
+    async fn read_on(&mut self) -> Result<(), Gone> {
+        if !self.read.is_empty() {
+            return Ok(());
+        }
+        let from = self.stream.next_seq();
+        let lines = self.house.readers.with(|r| Ok(self.stream.next(r, LINES)));
+        let lines = lines.map_err(super::Problem::from)?.map_err(super::Problem::from)?;
+        self.read.extend(lines.into_iter().map(|(_, line)| line));
+        if self.read.is_empty() {
+            self.over = self.house.projections.ended_before(&self.house, self.task, from)?;
+        } else if self.skip && self.is_far_behind()? {
+            self.redraw().await?;
+        }
+        Ok(())
+    }
+
+    fn is_far_behind(&self) -> Result<bool, Gone> {
+        let first = self.read.iter().find_map(|line| match Record::parse(line).ok()?.what {
+            What::Frame(Frame::Output { stream: StreamName::Pty, offset, .. }) => Some(offset),
+            _ => None,
+        });
+        let Some(offset) = first else { return Ok(false) };
+        let state = self.house.projections.state(&self.house, self.task)?;
+        let end = state.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
+        Ok(!state.settled() && end.saturating_sub(offset) > FAR_BEHIND)
     }
 
     async fn tell(&mut self, value: &Value) -> Result<(), Gone> {
@@ -186,9 +242,11 @@ impl Viewer {
         Ok(self.socket.send(Message::binary(now.screen.drawn.into_inner().into_bytes())).await?)
     }
 
-    /// The screen anew, for those who cannot follow byte by byte.
+    /// The screen anew, for those who cannot follow byte by byte; it goes on from there.
     async fn redraw(&mut self) -> Result<(), Gone> {
         if let Ok(now) = self.house.keeper.screen(self.task).await {
+            self.read.clear();
+            self.stream = Stream::from(&self.house.home, self.task, now.next_seq);
             let told = json!({"kind": "attach.screen", "screen": described(&now)});
             self.tell(&told).await?;
             self.draw(*now).await?;
@@ -216,30 +274,20 @@ impl Viewer {
         Ok(())
     }
 
-    /// Sends what is there. Whether the task has settled.
-    async fn catch_up(&mut self) -> Result<bool, Gone> {
-        loop {
-            let lines = self.house.readers.with(|r| Ok(self.stream.next(r, LINES)));
-            let lines = lines.map_err(super::Problem::from)?.map_err(super::Problem::from)?;
-            if lines.is_empty() {
-                let over = self.house.projections.ended_before(&self.house, self.task, self.stream.next_seq())?;
-                return Ok(over);
+    /// Sends one record, and the bytes that belong to it.
+    async fn send_next(&mut self) -> Result<(), Gone> {
+        let Some(line) = self.read.pop_front() else { return Ok(()) };
+        let record = Record::parse(&line).map(|r| r.what);
+        self.socket.send(Message::text(line)).await?;
+        match record {
+            Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
+                self.bytes(stream, offset, len, digest).await?;
             }
-            for (_, line) in lines {
-                let record = Record::parse(&line).map(|r| r.what);
-                self.socket.send(Message::text(line)).await?;
-                match record {
-                    Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
-                        self.bytes(stream, offset, len, digest).await?;
-                    }
-                    Ok(What::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => {
-                        self.limited = true;
-                    }
-                    Ok(What::Decision(Decision::Settled { .. })) => return Ok(true),
-                    _ => {}
-                }
-            }
+            Ok(What::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => self.limited = true,
+            Ok(What::Decision(Decision::Settled { .. })) => self.over = true,
+            _ => {}
         }
+        Ok(())
     }
 
     async fn bytes(

@@ -4,6 +4,7 @@ mod floor;
 mod http;
 mod load;
 pub(crate) mod proxy;
+mod terminal;
 
 use crate::{Result, build, cargo, command, run};
 use load::{Subject, now, percentile};
@@ -131,8 +132,16 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut stand = Stand::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
     type Part = (&'static str, fn(&mut Stand));
-    let parts: [Part; 5] =
-        [("latency", latency), ("throughput", throughput), ("big", big), ("small", small), ("restart", restart)];
+    let parts: [Part; 8] = [
+        ("latency", latency),
+        ("throughput", throughput),
+        ("big", big),
+        ("terminals", terminal::terminals),
+        ("searching", terminal::searching),
+        ("late", terminal::late),
+        ("small", small),
+        ("restart", restart),
+    ];
     for (_, part) in parts.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
         part(&mut stand);
     }
