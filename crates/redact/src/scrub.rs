@@ -258,6 +258,12 @@ impl Scrubber {
         self.clean - self.taken
     }
 
+    /// How many bytes are held because what follows may decide about them.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.len - self.clean
+    }
+
     /// How many clean bytes have been given out.
     #[must_use]
     pub fn given(&self) -> u64 {

@@ -20,6 +20,7 @@ mod operate;
 mod outlet;
 mod probe;
 mod start;
+mod sticky;
 mod supervise;
 mod sys;
 mod terminal;

@@ -288,7 +288,8 @@ impl Shim<'_> {
 
     fn show_screen(&mut self, peer: u64, re: u64) {
         self.cut_here();
-        let shown = self.outlets.iter().find_map(|o| Some((o.screen.as_ref()?.show(&self.mask), o.end())));
+        let mask = &self.mask;
+        let shown = self.outlets.iter_mut().find_map(|o| Some((o.screen.as_mut()?.show(mask), o.end())));
         let next_seq = self.journal.next_seq();
         if let Err(e) = self.journal.write() {
             self.no_room(&e);

@@ -225,7 +225,9 @@ impl Outlet {
     pub(crate) fn cut_all(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
         let end = self.pipe.is_none();
         while self.cut(journal, dir, end)? {}
-        self.first_byte = None;
+        // What is still held, or the beginning of a character, is let go in its time, if nothing else comes.
+        let left = !end && self.scrubber.held() + self.scrubber.ready() > 0;
+        self.first_byte = self.last_byte.filter(|_| left);
         Ok(())
     }
 
@@ -431,5 +433,30 @@ impl Sha {
 
     fn finish(mut self) -> countersign_model::Digest {
         countersign_model::Digest::from_bytes(std::mem::take(self.settle()).finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    /// `n` may be the beginning of a token; nothing follows, and somebody looks in between.
+    #[test]
+    fn what_is_held_when_somebody_looks_is_let_go_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = "tk_01m7h4jys3gnc16h".parse().unwrap();
+        let mut journal = Writer::create(dir.path(), task, countersign_model::Digest::sha256(&[]), 0).unwrap();
+        let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+        let mask = Arc::new(Mask::of_shapes());
+        let mut outlet = Outlet::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
+        rustix::io::write(&write, b"seen").unwrap();
+        assert_eq!(outlet.read().unwrap(), Got::Bytes);
+        outlet.cut_all(&mut journal, dir.path()).unwrap();
+        assert_eq!(outlet.end(), 3, "the last letter waits");
+        let due = outlet.deadline().expect("and is looked at again");
+        std::thread::sleep(due.saturating_duration_since(clock::steady()));
+        outlet.cut_due(&mut journal, dir.path()).unwrap();
+        assert_eq!((outlet.end(), outlet.deadline()), (4, None));
     }
 }

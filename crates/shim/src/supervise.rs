@@ -519,8 +519,8 @@ impl Shim<'_> {
     /// What the terminal showed last, for those who come when it is over. A short recording is as quick to draw anew; and
     /// since a long one can be too, a disk that does not take this costs nothing.
     fn keep_screen(&mut self) {
-        let long = self.outlets.iter().find(|o| o.end() > DRAWN_ANEW);
-        let Some(screen) = long.and_then(|o| o.screen.as_ref()) else { return };
+        let long = self.outlets.iter_mut().find(|o| o.end() > DRAWN_ANEW);
+        let Some(screen) = long.and_then(|o| o.screen.as_mut()) else { return };
         let shown = screen.show(&self.mask);
         let Ok(bytes) = serde_json::to_vec(&shown) else { return };
         if journal::put_beside(&self.dir, SCREEN, &bytes).is_ok() {

@@ -1,5 +1,6 @@
 //! The terminal of a task: its two ends, and the screen as a person would see it.
 
+use crate::sticky::{Piece, Sticky};
 use countersign_model::{KeyMode, Text};
 use countersign_redact::Mask;
 use rustix::{
@@ -72,6 +73,9 @@ impl Terminal {
 pub struct Screen {
     parser: vt100::Parser<Heard>,
     size: (u16, u16),
+    sticky: Sticky,
+    /// Where the cursor was saved: on the usual screen, and on the alternate one.
+    saved: [Option<(u16, u16)>; 2],
 }
 
 /// What a program says beside what it draws.
@@ -111,18 +115,30 @@ fn path_of_url(url: &str) -> Option<String> {
 impl Screen {
     #[must_use]
     pub fn new(rows: u16, cols: u16) -> Self {
-        Self { parser: vt100::Parser::new_with_callbacks(rows, cols, 0, Heard::default()), size: (rows, cols) }
+        let parser = vt100::Parser::new_with_callbacks(rows, cols, 0, Heard::default());
+        Self { parser, size: (rows, cols), sticky: Sticky::new(), saved: [None; 2] }
     }
 
     /// More output. What a program prints must never end its supervisor: an emulator that trips starts afresh.
     pub fn feed(&mut self, bytes: &[u8]) {
-        if catch_unwind(AssertUnwindSafe(|| self.parser.process(bytes))).is_err() {
+        let Self { parser, sticky, saved, .. } = self;
+        let fed = catch_unwind(AssertUnwindSafe(|| {
+            sticky.watch(bytes, |piece| match piece {
+                Piece::Bytes(bytes) => parser.process(bytes),
+                Piece::Save => {
+                    let screen = parser.screen();
+                    saved[usize::from(screen.alternate_screen())] = Some(screen.cursor_position());
+                }
+            });
+        }));
+        if fed.is_err() {
             *self = Self::new(self.size.0, self.size.1);
         }
     }
 
     pub fn resize(&mut self, rows: u16, cols: u16) {
         self.size = (rows, cols);
+        self.sticky.resized();
         if catch_unwind(AssertUnwindSafe(|| self.parser.screen_mut().set_size(rows, cols))).is_err() {
             *self = Self::new(rows, cols);
         }
@@ -142,19 +158,33 @@ impl Screen {
         self.parser.screen().bracketed_paste()
     }
 
+    /// What draws this on an empty terminal of the same size, and brings that into the same state.
+    fn drawn(&mut self) -> Vec<u8> {
+        let alternate = self.parser.screen().alternate_screen();
+        let mut out = Vec::new();
+        if alternate {
+            // What lies below comes back when the program leaves. The emulator shows it when asked in its own language.
+            if self.sticky.is_between() {
+                self.parser.process(b"\x1b[?47l");
+                out.extend(self.parser.screen().contents_formatted());
+                self.parser.process(b"\x1b[?47h");
+            }
+            out.extend_from_slice(b"\x1b[?1049h");
+        }
+        let screen = self.parser.screen();
+        out.extend(screen.state_formatted());
+        let saved = self.saved[usize::from(alternate)];
+        out.extend(self.sticky.drawn(saved, screen.cursor_position(), &screen.cursor_state_formatted()));
+        out.extend(screen.attributes_formatted());
+        out
+    }
+
     /// The screen, through redaction once more: what was put together by moving the cursor is text only here.
     #[must_use]
-    pub fn show(&self, mask: &Mask) -> Shown {
-        let screen = self.parser.screen();
-        let shown = catch_unwind(AssertUnwindSafe(|| {
-            let mut drawn = Vec::new();
-            if screen.alternate_screen() {
-                drawn.extend_from_slice(b"\x1b[?1049h");
-            }
-            drawn.extend(screen.state_formatted());
-            (drawn, screen.contents())
-        }));
+    pub fn show(&mut self, mask: &Mask) -> Shown {
+        let shown = catch_unwind(AssertUnwindSafe(|| (self.drawn(), self.parser.screen().contents())));
         let (drawn, text) = shown.unwrap_or_default();
+        let screen = self.parser.screen();
         let (row, col) = screen.cursor_position();
         Shown {
             rows: self.size.0,
@@ -186,6 +216,7 @@ mod tests {
     #[test]
     fn a_screen_that_is_drawn_again_is_the_same() {
         let mut screen = Screen::new(5, 20);
+        screen.feed(b"below\x1b[2;4r");
         screen.feed("\x1b[?1049h\x1b[2J\x1b[3;4H\x1b[1;31mrot \u{4f60}\u{597d}\x1b[0m\x1b[?2004h\x1b[?1h".as_bytes());
         let shown = screen.show(&Mask::of_shapes());
         assert!(shown.alternate && screen.brackets_paste() && screen.keys().application_cursor);

@@ -4,6 +4,7 @@
 mod arrows;
 mod bench;
 mod build;
+mod outside;
 mod test;
 
 use std::{
@@ -17,6 +18,7 @@ cargo xtask test     everything that must pass: formatting, lints, documentation
 cargo xtask bench    figures beside their limits (see docs/performance.md)
 cargo xtask proxy    a TCP door to a house's socket, for load clients: 127.0.0.1:PORT SOCKET
 cargo xtask soak     the slow proofs: 1,000 trees, 200 random crashes, 1 GB of output
+cargo xtask outside  proofs with other people's tools: the same program in tmux, by itself and through csn; [CHECK]
 ";
 
 fn main() -> ExitCode {
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         Some("build") => build::build(),
         Some("test") => test::test(),
         Some("soak") => test::soak(),
+        Some("outside") => outside::outside(args.next().as_deref()),
         Some("bench") => bench::bench(),
         Some("bench-now") => bench::bench_now(args.next().as_deref()),
         Some("floor") => match (args.next(), args.next(), args.next()) {
