@@ -11,7 +11,7 @@ use crate::{
     logs,
     prompt::Asking,
     run::{self, Ended},
-    say,
+    say, send,
 };
 use anyhow::Context as _;
 use countersign_client::{AttachOptions, Attached, Attachment, Client, ClientError};
@@ -83,6 +83,7 @@ pub(crate) enum End {
 enum Sent {
     Typed(Vec<u8>),
     Size(u16, u16),
+    End,
 }
 
 pub(crate) struct Session<'a> {
@@ -96,10 +97,13 @@ pub(crate) struct Session<'a> {
     held: Vec<u8>,
     held_since: Option<Instant>,
     key: String,
-    /// The number of the first unanswered message.
-    first: u64,
-    unanswered: VecDeque<(u64, Sent)>,
+    /// What was sent, from the first that was not answered on. The house counts without gaps, so what was answered
+    /// behind it stays, and is sent again with the rest; it is applied once.
+    unanswered: VecDeque<(Sent, bool)>,
     next: u64,
+    /// The last record that has been seen, with its bytes; and the one whose bytes come next.
+    last_seq: Option<u64>,
+    of_bytes: Option<u64>,
     filter: Option<Filter>,
     plain: logs::Writers,
     raw: Option<Raw>,
@@ -122,7 +126,9 @@ impl<'a> Session<'a> {
         detach: Vec<u8>,
     ) -> Self {
         let terminal = io::stdout().is_terminal();
-        let rule = if state.settled() { Rule::Recording } else { Rule::Live };
+        let typing = !read_only && !state.settled() && io::stdin().is_terminal();
+        // Where nothing is passed on, nobody takes the terminal's answers: they would be typed into a shell.
+        let rule = if typing { Rule::Live } else { Rule::Recording };
         Self {
             doors,
             client,
@@ -132,10 +138,11 @@ impl<'a> Session<'a> {
             detach,
             held: Vec::new(),
             held_since: None,
-            key: random_key(),
-            first: 0,
+            key: send::random_key(),
             unanswered: VecDeque::new(),
             next: 0,
+            last_seq: None,
+            of_bytes: None,
             filter: (terminal && state.mode == Mode::Pty).then(|| Filter::new(rule)),
             plain: logs::Writers::new(false),
             raw: None,
@@ -143,7 +150,7 @@ impl<'a> Session<'a> {
             size: None,
             took: None,
             asking: None,
-            typing: !read_only && !state.settled() && io::stdin().is_terminal(),
+            typing,
             words: None,
         }
     }
@@ -172,7 +179,9 @@ impl<'a> Session<'a> {
                         if let Err(e) = reach(self.doors) {
                             break Err(e.context(format!("the task goes on: csn attach {}", self.task)));
                         }
-                        after = None;
+                        // Into a file goes everything once; a terminal is drawn anew.
+                        after =
+                            self.last_seq.filter(|_| self.filter.is_none()).or(after.filter(|_| self.filter.is_none()));
                     }
                     _ => break Err(e),
                 },
@@ -203,11 +212,11 @@ impl<'a> Session<'a> {
             skip: self.filter.is_some(),
             after,
             key: Some(self.key.clone()),
-            from: self.first,
+            from: self.next - self.unanswered.len() as u64,
         };
         let mut house = self.client.attach(self.task, &options)?;
-        for (_, sent) in &self.unanswered {
-            send(&mut house, sent)?;
+        for (sent, _) in &self.unanswered {
+            pass(&mut house, sent)?;
         }
         loop {
             while let Some(came) = house.next_message()? {
@@ -276,8 +285,7 @@ impl<'a> Session<'a> {
             // The terminal is gone, and with it whoever sat there.
             return Ok(Some(End::Detached));
         }
-        house.wish(&json!({"stdin": {"eof": true}}))?;
-        self.next += 1;
+        self.send(house, Sent::End)?;
         Ok(None)
     }
 
@@ -316,10 +324,10 @@ impl<'a> Session<'a> {
     }
 
     fn send(&mut self, house: &mut Attachment, sent: Sent) -> anyhow::Result<()> {
-        self.unanswered.push_back((self.next, sent));
+        self.unanswered.push_back((sent, false));
         self.next += 1;
-        let (_, sent) = self.unanswered.back().expect("it was just put there");
-        Ok(send(house, sent)?)
+        let (sent, _) = self.unanswered.back().expect("it was just put there");
+        Ok(pass(house, sent)?)
     }
 
     fn tell_size(&mut self, house: &mut Attachment) -> anyhow::Result<()> {
@@ -334,6 +342,7 @@ impl<'a> Session<'a> {
     fn take(&mut self, house: &mut Attachment, came: Attached) -> anyhow::Result<Option<End>> {
         match came {
             Attached::Bytes(bytes) => {
+                self.last_seq = self.of_bytes.take().or(self.last_seq);
                 match &mut self.filter {
                     Some(filter) => {
                         let mut out = io::stdout().lock();
@@ -370,8 +379,14 @@ impl<'a> Session<'a> {
     }
 
     fn answered(&mut self, n: Option<u64>) {
-        self.unanswered.retain(|(m, _)| Some(*m) != n);
-        self.first = self.unanswered.front().map_or(self.next, |(m, _)| *m);
+        let first = self.next - self.unanswered.len() as u64;
+        let at = n.and_then(|n| usize::try_from(n.checked_sub(first)?).ok());
+        if let Some((_, answered)) = at.and_then(|at| self.unanswered.get_mut(at)) {
+            *answered = true;
+        }
+        while self.unanswered.front().is_some_and(|(_, answered)| *answered) {
+            self.unanswered.pop_front();
+        }
     }
 
     fn refused(&mut self, n: Option<u64>, refusal: &Refusal) {
@@ -430,6 +445,11 @@ impl<'a> Session<'a> {
 
     fn record(&mut self, house: &mut Attachment, record: Record) -> anyhow::Result<Option<End>> {
         match record.what {
+            // Seen once its bytes have come.
+            What::Frame(Frame::Output { .. }) => self.of_bytes = Some(record.seq),
+            _ => self.last_seq = Some(record.seq),
+        }
+        match record.what {
             What::Frame(Frame::Output { stream, .. }) => self.stream = stream,
             What::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
             What::Frame(Frame::Exited { duration_us, .. }) => self.took = Some(Duration::from_micros(duration_us)),
@@ -453,9 +473,10 @@ impl<'a> Session<'a> {
     }
 }
 
-fn send(house: &mut Attachment, sent: &Sent) -> Result<(), ClientError> {
+fn pass(house: &mut Attachment, sent: &Sent) -> Result<(), ClientError> {
     match sent {
         Sent::Typed(bytes) => house.type_bytes(bytes),
+        Sent::End => house.wish(&json!({"stdin": {"eof": true}})),
         Sent::Size(rows, cols) => house.wish(&json!({"resize": {"rows": rows, "cols": cols}})),
     }
 }
@@ -464,11 +485,6 @@ fn send(house: &mut Attachment, sent: &Sent) -> Result<(), ClientError> {
 pub(crate) fn size() -> Option<(u16, u16)> {
     let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stdin())).ok()?;
     (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row.min(1000), size.ws_col.min(1000)))
-}
-
-fn random_key() -> String {
-    let bytes: [u8; 16] = countersign_store::random();
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// A byte for each signal: `w` for another size, `e` for the end.
@@ -503,6 +519,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.was);
+        // What the terminal answered and nobody took would be typed into a shell.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.was);
     }
 }

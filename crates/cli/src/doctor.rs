@@ -119,8 +119,15 @@ fn fixes(doors: &Doors<'_>, home: &Home) -> anyhow::Result<Vec<String>> {
     let client = reach(doors)?;
     client.rebuild()?;
     done.push("the ledger's index was made anew from its decisions".to_owned());
-    let running = client.tasks("?status=running&limit=500")?.tasks;
-    let ours: Vec<String> = running.iter().map(|t| format!("{}.sock", t.task_id)).collect();
+    let (mut ours, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = client.tasks(&format!("?status=running&limit=500{cursor}"))?;
+        ours.extend(page.tasks.iter().map(|t| format!("{}.sock", t.task_id)));
+        match page.next {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
     for entry in std::fs::read_dir(home.run())?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with("tk_") && name.ends_with(".sock") && !ours.contains(&name) {

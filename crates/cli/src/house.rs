@@ -83,6 +83,6 @@ pub(crate) fn down(stop_tasks: bool) -> anyhow::Result<ExitCode> {
     }
     home.wait_until_free()?;
     let left = if stop_tasks { "running tasks were stopped" } else { "running tasks go on" };
-    say(&format!("csn: down; {left}, questions go on waiting"));
+    say(&format!("csn: down; {left}; questions and tasks in line go on waiting"));
     Ok(ExitCode::SUCCESS)
 }

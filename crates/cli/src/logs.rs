@@ -32,7 +32,9 @@ pub(crate) fn logs(doors: &Doors<'_>, args: &LogsArgs) -> anyhow::Result<ExitCod
     let mut printer = Printer::new(client.clone(), task, args.raw);
     if let Some(Lines::Range { first, count }) = lines {
         for stream in &streams {
-            printer.write(*stream, &client.lines(task, *stream, first, count)?)?;
+            let (from, to) = client.lines(task, *stream, first, count)?;
+            printer.seek(*stream, from);
+            printer.print(*stream, to)?;
         }
         printer.finish()?;
         return Ok(ExitCode::SUCCESS);
@@ -165,10 +167,6 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(client: Client, task: TaskId, raw: bool) -> Self {
         Self { client, task, printed: [0; 3], writers: Writers::new(raw), skipping: false }
-    }
-
-    fn write(&mut self, stream: StreamName, bytes: &[u8]) -> io::Result<()> {
-        self.writers.write(stream, bytes)
     }
 
     pub(crate) fn finish(&mut self) -> io::Result<()> {

@@ -1,13 +1,18 @@
 //! `send`: text or keys into a task.
 
 use crate::{Doors, Usage, args::SendArgs, house::reach};
-use countersign_client::Client;
-use countersign_model::{Key, TaskId};
-use serde_json::json;
+use countersign_client::{Client, ClientError};
+use countersign_model::{Code, Key, TaskId};
+use serde_json::{Value, json};
 use std::{
     io::{self, Read as _},
     process::ExitCode,
+    thread,
+    time::Duration,
 };
+
+/// Between attempts to reach a house that is restarting.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What one call takes.
 const PIECE: usize = 60 * 1024;
@@ -43,18 +48,36 @@ pub(crate) fn send(doors: &Doors<'_>, args: &SendArgs) -> anyhow::Result<ExitCod
 pub(crate) fn from_stdin(client: &Client, task: TaskId, eof: bool) -> anyhow::Result<()> {
     let mut buf = vec![0; PIECE];
     let mut stdin = io::stdin();
-    loop {
+    let key = random_key();
+    for n in 0.. {
         match stdin.read(&mut buf) {
             Ok(0) => break,
-            Ok(n) => drop(client.stdin(task, &json!({"chunk_b64": base64(&buf[..n])}))?),
+            Ok(len) => once(client, task, &json!({"chunk_b64": base64(&buf[..len])}), &format!("{key}-{n}"))?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e.into()),
         }
     }
     if eof {
-        client.stdin(task, &json!({"eof": true}))?;
+        once(client, task, &json!({"eof": true}), &format!("{key}-eof"))?;
     }
     Ok(())
+}
+
+/// Through any number of restarts of the daemon: what was not answered is sent again, and applied once.
+fn once(client: &Client, task: TaskId, body: &Value, key: &str) -> Result<(), ClientError> {
+    loop {
+        match client.stdin_once(task, body, key) {
+            Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => thread::sleep(PAUSE),
+            Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::ShimUnreachable => thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
+
+/// A name that nobody else has.
+pub(crate) fn random_key() -> String {
+    let bytes: [u8; 16] = countersign_store::random();
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn base64(bytes: &[u8]) -> String {

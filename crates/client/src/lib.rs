@@ -219,10 +219,21 @@ impl Client {
         self.call("POST", "/ledger", &[], Some(&json!({"index": "rebuild"}))).map(drop)
     }
 
-    /// The lines `line` to `line + lines` of a stream: where they begin and how long they are.
-    pub fn lines(&self, task: TaskId, stream: StreamName, line: u64, lines: u64) -> Result<Vec<u8>> {
-        let path = format!("/tasks/{task}/output?stream={stream}&line={line}&lines={lines}");
-        self.call("GET", &path, &[("accept", "application/octet-stream")], None)
+    /// The same under a key: sent again, it is applied once.
+    pub fn stdin_once(&self, task: TaskId, body: &Value, key: &str) -> Result<()> {
+        self.call("POST", &format!("/tasks/{task}/stdin"), &[("idempotency-key", key)], Some(body)).map(drop)
+    }
+
+    /// Where the lines `line` to `line + lines` of a stream begin and end.
+    pub fn lines(&self, task: TaskId, stream: StreamName, line: u64, lines: u64) -> Result<(u64, u64)> {
+        #[derive(Deserialize)]
+        struct Lines {
+            offset_bytes: u64,
+            end_offset: u64,
+        }
+        let path = format!("/tasks/{task}/output?stream={stream}&line={line}&lines={lines}&max_bytes=0");
+        let Lines { offset_bytes, end_offset } = self.json("GET", &path, None)?;
+        Ok((offset_bytes, end_offset))
     }
 
     /// The stream of a task in another vocabulary.

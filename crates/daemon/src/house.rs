@@ -17,7 +17,7 @@ use countersign_store::{
     ledger::{Ledger, Reader, Readers},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     io::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
@@ -50,6 +50,8 @@ pub(crate) struct House {
     /// The tasks that wait for a slot, first come first.
     pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
     pub(crate) state: watch::Sender<HouseState>,
+    /// Held by whoever tidies up: one at a time.
+    pub(crate) tidying: tokio::sync::Mutex<()>,
     pub(crate) stop: Notify,
     pub(crate) stop_tasks: std::sync::atomic::AtomicBool,
     pub(crate) started_at: At,
@@ -128,10 +130,11 @@ fn open(
         keeper: Arc::clone(&keeper),
         calls: called,
         mint: IdMint::default(),
-        base_env: base_env.clone(),
         profile: config.profile,
         line,
         serving: false,
+        look: office::looker(home.clone(), key.clone(), base_env.clone(), calls.clone())?,
+        looking: HashSet::new(),
         settled,
         unwritten: Vec::new(),
         fresh_keys: HashMap::new(),
@@ -146,6 +149,7 @@ fn open(
         calls,
         line: in_line,
         state: watch::Sender::new(HouseState::Boot),
+        tidying: tokio::sync::Mutex::new(()),
         stop: Notify::new(),
         stop_tasks: std::sync::atomic::AtomicBool::new(false),
         started_at: clock::now(),

@@ -19,6 +19,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc as std_mpsc,
     },
+    time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -45,6 +46,9 @@ fn next_ring() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
+
+/// How long a shim may take to show its screen.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the bell of a task says when it has rung for the last time.
 pub(crate) const SETTLED: u64 = u64::MAX;
@@ -100,6 +104,12 @@ impl Keeper {
         live.get(&task).map(|l| *l.bell.borrow())
     }
 
+    /// Whether a shim of this task is being talked to.
+    pub(crate) fn is_kept(&self, task: TaskId) -> bool {
+        let live = self.live.lock().expect("nothing panics while it holds this lock");
+        live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()))
+    }
+
     /// How many wait for the bell of this task.
     pub(crate) fn listeners(&self, task: TaskId) -> usize {
         let live = self.live.lock().expect("nothing panics while it holds this lock");
@@ -139,7 +149,9 @@ impl Keeper {
 
     /// What the terminal of a running task shows.
     pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenNow>, Refusal> {
-        match self.wish(task, |re| ToShim::Screen { re }).await?.await.map_err(|_| unreachable())?? {
+        let answer = self.wish(task, |re| ToShim::Screen { re }).await?;
+        let answer = tokio::time::timeout(PATIENCE, answer).await.map_err(|_| unreachable())?;
+        match answer.map_err(|_| unreachable())?? {
             Said::Screen(screen) => Ok(screen),
             Said::Applied(_) => Err(unreachable()),
         }

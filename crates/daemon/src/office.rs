@@ -21,7 +21,7 @@ use countersign_store::{
     random, waiting,
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -58,6 +58,13 @@ pub(crate) enum Call {
     Expire {
         event: Event,
         reply: Reply<()>,
+    },
+    /// The world as it is now for a task that has room, looked at apart: a dead file system holds up the line, and
+    /// nobody else.
+    Looked {
+        task: TaskId,
+        world: World,
+        looked: Option<Box<(Looked, Request)>>,
     },
     /// The index over the decisions is made anew.
     Rebuild {
@@ -116,12 +123,14 @@ pub(crate) struct Office {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) mint: IdMint,
-    pub(crate) base_env: BTreeMap<String, String>,
     pub(crate) profile: Profile,
     /// The line, for surfaces to say where in it a task stands.
     pub(crate) line: watch::Sender<Arc<Vec<TaskId>>>,
     /// Whether tasks that were in line may go.
     pub(crate) serving: bool,
+    /// Who looks at the world for those who have room, and for whom that is being done.
+    pub(crate) look: mpsc::Sender<TaskId>,
+    pub(crate) looking: HashSet<TaskId>,
     /// Tasks that have settled and may have something to publish.
     pub(crate) settled: mpsc::Sender<TaskId>,
     /// Settlements that could not be written yet.
@@ -152,7 +161,9 @@ impl Office {
         let mut halted = None;
         while halted.is_none() {
             let mut batch = Vec::new();
-            match self.unwritten.is_empty() {
+            // Somebody who has room and could not go is tried again, also when nobody calls.
+            let stuck = self.serving && self.desk.ready().iter().any(|task| !self.looking.contains(task));
+            match self.unwritten.is_empty() && !stuck {
                 true => match self.calls.recv() {
                     Ok(call) => batch.push(call),
                     Err(_) => return,
@@ -215,6 +226,10 @@ impl Office {
                     };
                     pending.push(Pending { step, looked: None, spare: None, done: Done::Plain(reply, told) });
                 }
+                Call::Looked { task, world, looked } => {
+                    self.looking.remove(&task);
+                    pending.extend(self.fill_slot(task, world, looked.map(|l| *l)));
+                }
                 Call::Rebuild { reply } => {
                     let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
                 }
@@ -231,7 +246,6 @@ impl Office {
                 Call::Halt { reply } => halt = Some(reply),
             }
         }
-        self.fill_slots(&mut pending);
         let entries: Vec<Entry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
         let written = match entries.is_empty() {
             true => Ok(()),
@@ -242,6 +256,7 @@ impl Office {
             Ok(()) => pending.into_iter().for_each(|p| self.act(p)),
             Err(e) => self.not_written(pending, &e),
         }
+        self.look_for_the_next();
         let line = self.desk.line();
         self.line.send_if_modified(|old| {
             let moved = **old != line;
@@ -356,28 +371,36 @@ impl Office {
         }
     }
 
-    /// Lets go whoever in line has room now. Facts are looked at and judged again: what runs is what was permitted.
-    fn fill_slots(&mut self, pending: &mut Vec<Pending>) {
+    /// Has the world looked at for whoever in line has room now.
+    fn look_for_the_next(&mut self) {
         if !self.serving {
             return;
         }
         for task in self.desk.ready() {
-            let spare = match self.spares.take() {
-                Ok(spare) => spare,
-                Err(e) => return crate::log!("{}", no_shim(&self.spares, &e)),
-            };
-            let (world, looked) = match facts::look_again(&self.home, &self.key, &self.base_env, task) {
-                Ok(found) => found,
-                Err(refusal) => {
-                    self.spares.give_back(spare);
-                    crate::log!("{task}: {refusal}");
-                    continue;
-                }
-            };
-            let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(looked, request));
-            match self.step(Event::Slot { task, world, denied, shim: spare.pid() }) {
-                Ok(step) => pending.push(Pending { step, looked, spare: Some(spare), done: Done::Told(None) }),
-                Err(_) => self.spares.give_back(spare),
+            if self.looking.insert(task) && self.look.send(task).is_err() {
+                self.looking.remove(&task);
+            }
+        }
+    }
+
+    /// Lets go whoever has room, after facts were looked at again: what runs is what was permitted.
+    fn fill_slot(&mut self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> Option<Pending> {
+        if !self.serving || !self.desk.ready().contains(&task) {
+            return None;
+        }
+        let spare = match self.spares.take() {
+            Ok(spare) => spare,
+            Err(e) => {
+                crate::log!("{}", no_shim(&self.spares, &e));
+                return None;
+            }
+        };
+        let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(looked, request));
+        match self.step(Event::Slot { task, world, denied, shim: spare.pid() }) {
+            Ok(step) => Some(Pending { step, looked, spare: Some(spare), done: Done::Told(None) }),
+            Err(_) => {
+                self.spares.give_back(spare);
+                None
             }
         }
     }
@@ -487,6 +510,30 @@ impl Office {
             Err(e) => crate::log!("the ledger cannot be read back: {e}"),
         }
     }
+}
+
+/// A thread that looks at the world for tasks that have room, and tells the office.
+pub(crate) fn looker(
+    home: Home,
+    key: HouseKey,
+    base_env: BTreeMap<String, String>,
+    calls: mpsc::Sender<Call>,
+) -> std::io::Result<mpsc::Sender<TaskId>> {
+    let (send, tasks) = mpsc::channel();
+    std::thread::Builder::new().name("look".into()).spawn(move || {
+        for task in tasks {
+            // A request that cannot be read any more is not run: the desk settles it as one that could not be started.
+            let (world, looked) = facts::look_again(&home, &key, &base_env, task).unwrap_or_else(|refusal| {
+                crate::log!("{task}: {refusal}");
+                (World::Same, None)
+            });
+            let looked = looked.map(Box::new);
+            if calls.send(Call::Looked { task, world, looked }).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(send)
 }
 
 /// The desk as the ledger has it.

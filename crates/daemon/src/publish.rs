@@ -7,7 +7,7 @@ use countersign_model::{Code, Refusal, Shown, StreamName, TaskId, TaskState};
 use countersign_store::{Home, ledger::Reader, stream::Stream};
 use rustix::{
     fd::OwnedFd,
-    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, statat},
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, statat},
 };
 use std::{
     fs::File,
@@ -95,21 +95,33 @@ fn create(dir: &OwnedFd, name: &str) -> io::Result<File> {
 fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName) -> io::Result<()> {
     let task = state.task_id;
     let mut from = File::open(home.task_dir(task).join(stream.file()))?;
-    let mut to = create(runs, &format!("{task}.{stream}.log"))?;
+    // Under its name only when it is whole: half a copy would never be made whole.
+    let (name, fresh) = (format!("{task}.{stream}.log"), format!(".{task}.{stream}.new"));
+    let _ = rustix::fs::unlinkat(runs, &fresh, AtFlags::empty());
+    let mut to = create(runs, &fresh)?;
+    copy(&mut from, &mut to, state, stream)?;
+    Ok(renameat(runs, &fresh, runs, &name)?)
+}
+
+fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
+    let task = state.task_id;
     let (len, total) = (from.metadata()?.len(), state.streams.get(&stream).map_or(0, |s| s.bytes));
     if len <= WHOLE && len == total {
         // Where the file system can share the bytes, it does; else they are copied.
-        if rustix::fs::ioctl_ficlone(&to, &from).is_err() {
-            io::copy(&mut from, &mut to)?;
+        if rustix::fs::ioctl_ficlone(&*to, &*from).is_err() {
+            io::copy(from, to)?;
         }
         return Ok(());
     }
-    let end = END.min(len / 2);
-    io::copy(&mut (&from).take(end), &mut to)?;
-    let between = total - 2 * end;
+    // Where something was dropped, each end is on its own side of that.
+    let dropped = state.streams.get(&stream).map_or(0, |s| s.dropped);
+    let before = state.limits.output_bytes.filter(|_| dropped > 0).map_or(len / 2, |limit| limit.min(len));
+    let (head, tail) = (END.min(before), END.min(len - before));
+    io::copy(&mut (&*from).take(head), to)?;
+    let between = total - head - tail;
     write!(to, "\n[{between} bytes are not shown here: csn logs {task} --stream {stream}]\n")?;
-    from.seek(SeekFrom::Start(len - end))?;
-    io::copy(&mut from.take(end), &mut to)?;
+    from.seek(SeekFrom::Start(len - tail))?;
+    io::copy(&mut (&*from).take(tail), &mut to)?;
     Ok(())
 }
 

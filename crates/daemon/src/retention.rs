@@ -37,6 +37,9 @@ pub(crate) struct Removed {
 /// Tidies up for as long as the house serves.
 pub(crate) async fn tick(house: Arc<House>) {
     tokio::time::sleep(FIRST).await;
+    if let Err(e) = finish(&house).await {
+        crate::log!("retention: {e}");
+    }
     loop {
         match tidy(&house, house.config.retention.clone(), false).await {
             Ok(done) if done.removed.is_empty() => {}
@@ -47,13 +50,27 @@ pub(crate) async fn tick(house: Arc<House>) {
     }
 }
 
+/// Removes what an earlier house has decided about and not removed: a crash came between.
+async fn finish(house: &Arc<House>) -> Result<(), Refusal> {
+    let _one = house.tidying.lock().await;
+    for task in found(house).await?.into_keys() {
+        if house.readers.with(|r| r.expired(task)).map_err(|e| internal(e.to_string()))? {
+            take_away(house, task).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn found(house: &Arc<House>) -> Result<BTreeMap<TaskId, u64>, Refusal> {
+    let house = Arc::clone(house);
+    let found = tokio::task::spawn_blocking(move || on_disk(&house)).await;
+    found.map_err(|e| internal(e.to_string()))?.map_err(|e| internal(e.to_string()))
+}
+
 /// One round. Oldest first: ids are in the order in which tasks were asked.
 pub(crate) async fn tidy(house: &Arc<House>, rule: RetentionConfig, dry: bool) -> Result<Tidied, Refusal> {
-    let found = {
-        let house = Arc::clone(house);
-        tokio::task::spawn_blocking(move || on_disk(&house)).await
-    };
-    let found = found.map_err(|e| internal(e.to_string()))?.map_err(|e| internal(e.to_string()))?;
+    let _one = house.tidying.lock().await;
+    let found = found(house).await?;
     let (mut done, now) = (Tidied::default(), clock::now());
     let mut left: u64 = found.values().sum();
     let oldest = Duration::from_secs(rule.days.saturating_mul(86_400));
@@ -73,8 +90,13 @@ pub(crate) async fn tidy(house: &Arc<House>, rule: RetentionConfig, dry: bool) -
                 continue;
             }
         };
-        if let (false, Some((_, next_seq))) = (dry, known) {
-            remove(house, task, next_seq, bytes, why.clone()).await?;
+        if let (false, Some((_, next_seq))) = (dry, known)
+            && let Err(e) = remove(house, task, next_seq, bytes, why.clone()).await
+        {
+            // One that cannot be removed does not keep the others.
+            crate::log!("retention: {task}: {e}");
+            done.kept_tasks += 1;
+            continue;
         }
         left -= bytes;
         done.bytes += bytes;
@@ -131,6 +153,10 @@ async fn remove(house: &Arc<House>, task: TaskId, seq: u64, bytes: u64, why: Tex
         written.await.map_err(|_| gone())??;
     }
     countersign_store::crash::point("retention.before_remove");
+    take_away(house, task).await
+}
+
+async fn take_away(house: &Arc<House>, task: TaskId) -> Result<(), Refusal> {
     house.forget(task);
     let dir = house.home.task_dir(task);
     tokio::task::spawn_blocking(move || match fs::remove_dir_all(&dir) {

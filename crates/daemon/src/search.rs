@@ -101,6 +101,8 @@ pub(crate) struct Place {
     pub(crate) offset: u64,
     /// The number of the line that begins or goes on here; 0 where it is not known.
     pub(crate) line: u64,
+    /// How much of that line has been looked at.
+    pub(crate) into: u64,
 }
 
 pub(crate) struct Search<'p> {
@@ -113,6 +115,9 @@ pub(crate) struct Search<'p> {
     /// Matches that still want lines after them: index and how many.
     open: VecDeque<(usize, usize)>,
     place: Place,
+    /// The pattern runs over the ends of lines: they are looked at one by one from here on, or every line would be
+    /// followed to the end of all.
+    runs_over: bool,
     /// The last match has been found: its line is finished, the lines after it are collected, nothing more is looked
     /// for.
     full: Option<Place>,
@@ -128,6 +133,7 @@ impl<'p> Search<'p> {
             recent: VecDeque::new(),
             open: VecDeque::new(),
             place: from,
+            runs_over: false,
             full: None,
         }
     }
@@ -148,7 +154,7 @@ impl<'p> Search<'p> {
 
     /// Whether lines that hold no match may be passed over without being looked at one by one.
     pub(crate) fn may_pass(&self) -> bool {
-        self.context == 0 && self.full.is_none()
+        self.context == 0 && self.full.is_none() && self.place.into == 0
     }
 
     /// Lines without a match, by their length and their number.
@@ -161,7 +167,7 @@ impl<'p> Search<'p> {
 
     /// The bytes before a gap have been seen: it goes on behind it, where lines have no number.
     pub(crate) fn jump(&mut self, offset: u64) {
-        self.place = Place { offset, line: 0 };
+        self.place = Place { offset, line: 0, into: 0 };
         self.recent.clear();
         self.open.clear();
     }
@@ -184,10 +190,13 @@ impl<'p> Search<'p> {
 
     /// Goes on by one line, or straight to the next line of interest when there is nothing to collect.
     fn step(&mut self, bytes: &[u8]) -> usize {
-        if self.open.is_empty() && self.full.is_none() {
-            // A match that runs over the end of its line is none; then that line has been looked at, and it goes on.
+        if self.open.is_empty() && self.full.is_none() && !self.runs_over && self.place.into == 0 {
             let skip = match self.pattern.find(bytes, 0) {
                 None => bytes.len(),
+                Some((at, len)) if memchr::memchr(b'\n', &bytes[at..at + len]).is_some() => {
+                    self.runs_over = true;
+                    0
+                }
                 Some((at, _)) => memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |n| n + 1),
             };
             if skip > 0 {
@@ -235,8 +244,9 @@ impl<'p> Search<'p> {
             *wanted -= 1;
         }
         self.open.retain(|(_, wanted)| *wanted > 0);
-        let mut from = 0;
+        let mut from = usize::try_from(std::mem::take(&mut self.place.into)).unwrap_or(usize::MAX).min(body.len() + 1);
         while self.full.is_none()
+            && from <= body.len()
             && let Some((at, len)) = self.pattern.find(body, from)
         {
             self.found.push(Match {
@@ -254,16 +264,19 @@ impl<'p> Search<'p> {
             // An empty match must not be found again at the same place.
             from = at + len.max(1);
             if self.found.len() == self.most {
-                self.full = Some(Place { offset: self.place.offset + from as u64, line: self.place.line });
-            }
-            if from > body.len() {
-                break;
+                self.full = Some(Place { into: from as u64, ..self.place });
             }
         }
         if self.context > 0 {
             self.remember(line);
         }
         self.pass(line);
+    }
+
+    /// Time is up: what is left is for another time.
+    pub(crate) fn stop(&mut self) {
+        self.full.get_or_insert(self.place);
+        self.open.clear();
     }
 
     /// What was found, and where to go on if there may be more.
@@ -292,7 +305,7 @@ mod tests {
 
     /// Feeds `text` in pieces and gives offset and line of every match, over as many searches as it takes.
     fn all(pattern: &Pattern, text: &[u8], piece: usize, most: usize) -> Vec<(u64, Option<u64>)> {
-        let (mut found, mut from) = (Vec::new(), Place { offset: 0, line: 1 });
+        let (mut found, mut from) = (Vec::new(), Place { offset: 0, line: 1, into: 0 });
         loop {
             let mut search = Search::new(pattern, 0, most, from);
             let mut held = Vec::new();
@@ -330,7 +343,7 @@ mod tests {
     #[test]
     fn context_is_the_lines_around_it() {
         let pattern = Pattern::new("C", false, true).unwrap();
-        let mut search = Search::new(&pattern, 2, 10, Place { offset: 0, line: 1 });
+        let mut search = Search::new(&pattern, 2, 10, Place { offset: 0, line: 1, into: 0 });
         search.feed(b"a\nb\nc\nd\ne\nf\n", true);
         let (found, next) = search.finish();
         let text = |lines: &[Vec<u8>]| lines.iter().map(|l| String::from_utf8(l.clone()).unwrap()).collect::<Vec<_>>();
@@ -346,6 +359,14 @@ mod tests {
     fn a_match_stays_within_its_line_and_empty_ones_end() {
         let pattern = Pattern::new(r"a\s+b", true, false).unwrap();
         assert_eq!(all(&pattern, b"a\nb\na b\n", 100, 5), [(4, Some(3))]);
+        // Linear, although every line matches up to the end of all.
+        let greedy = Pattern::new("a[^c]*c", true, false).unwrap();
+        assert_eq!(
+            all(&greedy, &[&b"a\n".repeat(200_000)[..], b"abc\n"].concat(), 1 << 20, 5),
+            [(400_000, Some(200_001))]
+        );
+        let anchored = Pattern::new("^a", true, false).unwrap();
+        assert_eq!(all(&anchored, b"aaa\naa\n", 100, 1), [(0, Some(1)), (4, Some(2))]);
         let lines = Pattern::new("^b$", true, false).unwrap();
         assert_eq!(all(&lines, b"ab\nb\nbc\n", 100, 5), [(3, Some(2))]);
         let empty = Pattern::new("x*", true, false).unwrap();
@@ -359,7 +380,7 @@ mod tests {
         let mut text = vec![b'x'; LONGEST_LINE + 10];
         text.extend_from_slice(b"needle");
         let pattern = Pattern::new("needle", false, false).unwrap();
-        let mut search = Search::new(&pattern, 1, 1, Place { offset: 0, line: 1 });
+        let mut search = Search::new(&pattern, 1, 1, Place { offset: 0, line: 1, into: 0 });
         let used = search.feed(&text[..LONGEST_LINE], false);
         assert_eq!(used, LONGEST_LINE);
         search.feed(&text[used..], true);

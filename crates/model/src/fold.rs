@@ -249,15 +249,6 @@ impl TaskState {
         self.outcome.is_some()
     }
 
-    /// How many bytes of a stream were dropped before the one at `offset`: so much earlier it lies in the file.
-    pub fn dropped_before(&self, stream: StreamName, offset: u64) -> u64 {
-        // What is kept from the beginning is exactly as long as the limit when anything was dropped.
-        match self.limits.output_bytes {
-            Some(limit) if offset >= limit => self.streams.get(&stream).map_or(0, |s| s.dropped),
-            _ => 0,
-        }
-    }
-
     fn decide(&mut self, at: At, decision: &Decision) {
         match decision {
             Decision::Planned { .. } | Decision::House { .. } | Decision::Lost { .. } | Decision::Withdrawn { .. } => {}

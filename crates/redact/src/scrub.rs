@@ -90,11 +90,17 @@ impl Mask {
         Self { shards: OnceLock::new(), values, context, key: *key.as_bytes() }
     }
 
-    /// The same mask with one more known value, in all its forms.
+    /// Whether there is anything to look for beside shapes.
     #[must_use]
-    pub fn with(&self, value: &str) -> Self {
+    pub fn knows_values(&self) -> bool {
+        !self.values.is_empty()
+    }
+
+    /// The same mask with more known values, in all their forms.
+    #[must_use]
+    pub fn with<'a>(&self, values: impl IntoIterator<Item = &'a String>) -> Self {
         let mut known = Known { forms: self.values.iter().cloned().collect() };
-        known.add(value);
+        values.into_iter().for_each(|value| known.add(value));
         Self::new(Digest::from_bytes(self.key), known)
     }
 

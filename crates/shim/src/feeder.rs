@@ -24,6 +24,9 @@ const WAITING: usize = 8;
 /// Nobody tells us when a terminal that was closed by all is opened again: this often it is looked at.
 const HUNG: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
+/// What was read takes no longer than this to be handed over.
+const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
 pub(crate) struct Feeder {
     pieces: mpsc::Receiver<(Vec<u8>, usize)>,
     back: mpsc::Sender<Vec<u8>>,
@@ -101,6 +104,11 @@ impl Feeder {
             }
             piece => piece,
         }
+    }
+
+    /// Waits a moment for more, or for the end. Whether either came.
+    pub(crate) fn wait(&self) -> bool {
+        poll(&mut [PollFd::new(&self.shared.more, PollFlags::IN)], Some(&MOMENT)).is_ok_and(|n| n > 0)
     }
 
     /// The terminal has hung up: what is there is all there is.

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 /// More than this does not wait for a program that does not read.
 const WAITING: usize = 1024 * 1024;
 
+const ENTRIES: usize = 4096;
+
 /// Who wants to know when an operation has been applied.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Asker {
@@ -64,7 +66,7 @@ impl Inlet {
         if self.to.is_none() || self.ended {
             return Err(Full::Closed);
         }
-        if self.waiting + input.bytes.len() > WAITING {
+        if self.waiting + input.bytes.len() > WAITING || self.queue.len() >= ENTRIES {
             return Err(Full::Waiting);
         }
         self.waiting += input.bytes.len();

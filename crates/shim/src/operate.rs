@@ -5,6 +5,7 @@ use crate::{
     inlet::{Asker, Done, Full, Input},
     life::{Event, Stop},
     supervise::Shim,
+    tree,
     wire::{self, FromShim, ToShim},
 };
 use countersign_model::{Code, Frame, Idempotency, InputKind, Mode, Refusal, SignalName, Text};
@@ -17,6 +18,13 @@ const ATTENTIVE: Duration = Duration::from_millis(100);
 const REMEMBERED: usize = 4096;
 /// A line that was typed unseen and is longer than this is no password.
 const LONGEST_SECRET: usize = 1024;
+/// So many are remembered, the last ones; and a call with more lines than this was typed by nobody.
+const SECRETS: usize = 32;
+const TYPED_LINES: usize = 4;
+/// So many may wait for the answer to an operation that somebody else asked for first.
+const ALSO_ASKED: usize = 1024;
+/// A larger screen does not travel.
+const LARGEST_SCREEN: usize = 4 * 1024 * 1024;
 
 /// What was applied under an idempotency key: a second one is answered like the first, and not applied.
 #[derive(Default)]
@@ -51,8 +59,11 @@ impl Applied {
             Some(entry) => entry.1 = seq,
             None => {
                 self.recent.push_back((key, seq));
-                if self.recent.len() > REMEMBERED {
-                    self.recent.pop_front();
+                // What is still on its way is not forgotten: it would be applied twice.
+                if self.recent.len() > REMEMBERED
+                    && let Some(oldest) = self.recent.iter().position(|(_, seq)| seq.is_some())
+                {
+                    self.recent.remove(oldest);
                 }
             }
         }
@@ -96,7 +107,11 @@ impl Shim<'_> {
             Before::New => apply(self, asker),
             Before::Same(Some(seq)) => self.control.answer(asker.peer, &FromShim::Applied { re: asker.re, seq }),
             // The first is still on its way: whoever asks again is told when it is done.
-            Before::Same(None) => self.also_asked.push(asker),
+            Before::Same(None) if self.also_asked.len() < ALSO_ASKED => self.also_asked.push(asker),
+            Before::Same(None) => {
+                let message = "the same operation is on its way, and too many wait for it";
+                self.control.refuse(asker.peer, asker.re, Code::InputFull, message);
+            }
             Before::Another => self.control.refuse(
                 asker.peer,
                 asker.re,
@@ -148,6 +163,8 @@ impl Shim<'_> {
     /// To whoever has the terminal, else to the task's process group, which outlives its leader.
     fn signal(&self, signal: SignalName) -> rustix::io::Result<()> {
         let main = self.main.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
+        // A group that has nobody left may be somebody else's by now.
+        let main = main.filter(|_| self.main_runs() || tree::has_group(std::process::id(), self.main));
         let group = self.terminal.as_ref().and_then(|t| t.foreground()).or(main);
         let signal = rustix::process::Signal::from_named_raw(signal.number());
         match (group, signal) {
@@ -217,8 +234,11 @@ impl Shim<'_> {
             }
             wire::Input::Paste(text) => {
                 let bytes = match screen.is_some_and(|s| s.brackets_paste()) {
-                    // What is pasted must not be able to say that the paste is over.
-                    true => format!("\x1b[200~{}\x1b[201~", text.replace("\x1b[201~", "")),
+                    // What is pasted must not be able to say that the paste is over: it holds no escape at all.
+                    true => {
+                        let plain = text.replace(|c: char| c == '\u{1b}' || ('\u{80}'..='\u{9f}').contains(&c), "");
+                        format!("\x1b[200~{plain}\x1b[201~")
+                    }
                     false => text,
                 };
                 (bytes.into_bytes(), InputKind::Paste, false)
@@ -268,14 +288,17 @@ impl Shim<'_> {
             self.hidden.clear();
             return;
         }
+        let is_end = |b: &&u8| matches!(**b, b'\r' | b'\n');
+        if bytes.iter().filter(is_end).count() > TYPED_LINES {
+            self.hidden.clear();
+            return;
+        }
+        let before = self.secrets.len();
         for b in bytes {
             match b {
                 b'\r' | b'\n' => {
-                    if let Ok(secret) = std::str::from_utf8(&self.hidden) {
-                        self.mask = Arc::new(self.mask.with(secret));
-                        self.outlets.iter_mut().for_each(|o| o.learn(&self.mask));
-                    }
-                    self.hidden.clear();
+                    let line = std::mem::take(&mut self.hidden);
+                    self.secrets.extend(String::from_utf8(line).ok().filter(|line| !line.is_empty()));
                 }
                 // Erase and kill, as the terminal would.
                 0x7f | 0x08 => drop(self.hidden.pop()),
@@ -283,6 +306,13 @@ impl Shim<'_> {
                 b if self.hidden.len() < LONGEST_SECRET => self.hidden.push(*b),
                 _ => {}
             }
+        }
+        if self.secrets.len() > before {
+            while self.secrets.len() > SECRETS {
+                self.secrets.pop_front();
+            }
+            self.mask = Arc::new(self.first_mask.with(&self.secrets));
+            self.outlets.iter_mut().for_each(|o| o.learn(&self.mask));
         }
     }
 
@@ -295,6 +325,10 @@ impl Shim<'_> {
             self.no_room(&e);
         }
         let message = match shown {
+            Some((screen, _)) if screen.drawn.as_str().len() > LARGEST_SCREEN => {
+                let refusal = Refusal::new(Code::TooLarge, "the screen is too large to be shown");
+                FromShim::Refused { re, refusal: refusal.hint("make the terminal smaller: csn resize") }
+            }
             Some((screen, offset)) => FromShim::Screen { re, screen: Box::new(screen), offset, next_seq },
             None => {
                 let refusal = Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes");

@@ -164,7 +164,11 @@ impl Outlet {
             // All that a terminal says when nobody holds its other end. One that hung up with its session has nothing
             // more to come, whoever holds it.
             Err(rustix::io::Errno::IO | rustix::io::Errno::AGAIN) if self.last_chance => Ok(self.ended()),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Got::Nothing),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                // Somebody has it open again, and says nothing.
+                self.hung_until = None;
+                Ok(Got::Nothing)
+            }
             Err(rustix::io::Errno::IO) if self.name == StreamName::Pty => {
                 self.hung_until = Some(clock::steady() + HUNG);
                 Ok(Got::Hung)
@@ -174,6 +178,7 @@ impl Outlet {
     }
 
     fn fed(&mut self, n: usize) -> Got {
+        self.hung_until = None;
         self.scrubber.fed(n);
         let now = clock::steady();
         self.last_byte = Some(now);
@@ -199,12 +204,20 @@ impl Outlet {
 
     /// Takes what is in the pipe without waiting, then closes it.
     pub(crate) fn drain(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+        if let Some(feeder) = &self.feeder {
+            feeder.last_chance();
+        }
         // Bounded: somebody outside may hold the pipe and write on.
         for _ in 0..DRAIN_READS {
-            if self.wants().is_none() || self.read()? != Got::Bytes {
+            if self.wants().is_none() {
                 break;
             }
-            self.cut_full(journal, dir)?;
+            match self.read()? {
+                Got::Bytes => self.cut_full(journal, dir)?,
+                // Whoever reads for us has not told all yet.
+                Got::Nothing if self.feeder.as_ref().is_some_and(Feeder::wait) => {}
+                _ => break,
+            }
         }
         self.ended();
         self.cut_all(journal, dir)?;
@@ -440,6 +453,19 @@ impl Sha {
 mod tests {
     use super::*;
     use rustix::pipe::{PipeFlags, pipe_with};
+
+    #[test]
+    fn a_terminal_that_is_open_again_is_not_looked_at_all_the_time() {
+        let (terminal, slave) = crate::terminal::Terminal::open(24, 80).unwrap();
+        let mut outlet = Outlet::new(StreamName::Pty, terminal.end().unwrap(), Arc::new(Mask::of_shapes()), 1000, None);
+        drop(slave);
+        assert_eq!(outlet.read().unwrap(), Got::Hung);
+        assert!(outlet.deadline().is_some() && outlet.wants().is_none());
+        let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
+        let _again = rustix::pty::ioctl_tiocgptpeer(terminal.end().unwrap(), flags).unwrap();
+        assert_eq!(outlet.read().unwrap(), Got::Nothing);
+        assert!(outlet.deadline().is_none() && outlet.wants().is_some());
+    }
 
     /// `n` may be the beginning of a token; nothing follows, and somebody looks in between.
     #[test]

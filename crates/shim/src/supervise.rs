@@ -24,6 +24,7 @@ use rustix::{
     fd::OwnedFd,
 };
 use std::{
+    collections::VecDeque,
     fs::DirBuilder,
     io,
     os::unix::fs::DirBuilderExt as _,
@@ -99,6 +100,7 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         what,
         confinement: order.permit().confinement,
         dir: PathBuf::from(&what.task_dir),
+        first_mask: Arc::clone(&mask),
         mask,
         control,
         journal,
@@ -117,6 +119,8 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         operations: Applied::default(),
         also_asked: Vec::new(),
         hidden: Vec::new(),
+        secrets: VecDeque::new(),
+        announces: false,
         echo: true,
         directory: what.cwd.resolved.clone(),
         attentive_until: None,
@@ -170,6 +174,11 @@ pub(crate) struct Shim<'a> {
     pub(crate) also_asked: Vec<Asker>,
     /// The line that is being typed unseen.
     pub(crate) hidden: Vec<u8>,
+    /// Lines that were typed unseen, and the mask without them.
+    pub(crate) secrets: VecDeque<String>,
+    pub(crate) first_mask: Arc<Mask>,
+    /// The program says where it is; nobody else is asked then.
+    announces: bool,
     /// Whether the terminal showed what is typed when we last looked.
     echo: bool,
     /// Where the program in the foreground was when we last looked.
@@ -246,7 +255,8 @@ impl Shim<'_> {
         let echo = terminal.echoes();
         let announced = self.outlets.iter_mut().filter_map(|o| o.screen.as_mut()).find_map(|s| s.announced());
         let found = || terminal.directory()?.into_os_string().into_string().ok();
-        let directory = announced.or_else(|| found().filter(|_| quiet));
+        self.announces |= announced.is_some();
+        let directory = announced.or_else(|| found().filter(|_| quiet && !self.announces));
         if echo != self.echo {
             self.echo = echo;
             self.cut_here();
@@ -464,6 +474,10 @@ impl Shim<'_> {
         }
     }
 
+    pub(crate) fn main_runs(&self) -> bool {
+        self.main_usage.is_none()
+    }
+
     pub(crate) fn step(&mut self, now: Duration, event: Event) {
         for effect in self.life.step(now, event) {
             match effect {
@@ -519,7 +533,9 @@ impl Shim<'_> {
     /// What the terminal showed last, for those who come when it is over. A short recording is as quick to draw anew; and
     /// since a long one can be too, a disk that does not take this costs nothing.
     fn keep_screen(&mut self) {
-        let long = self.outlets.iter_mut().find(|o| o.end() > DRAWN_ANEW);
+        // What was put together from known values must not be drawn again by somebody who does not know them.
+        let known = self.mask.knows_values();
+        let long = self.outlets.iter_mut().find(|o| o.end() > DRAWN_ANEW || known);
         let Some(screen) = long.and_then(|o| o.screen.as_mut()) else { return };
         let shown = screen.show(&self.mask);
         let Ok(bytes) = serde_json::to_vec(&shown) else { return };

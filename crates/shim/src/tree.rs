@@ -23,6 +23,13 @@ pub fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
+/// Whether anything below `root` is in this process group.
+#[must_use]
+pub fn has_group(root: u32, group: Option<u32>) -> bool {
+    let of = |pid: u32| stat(pid)?.split(' ').nth(2)?.parse::<u32>().ok();
+    group.is_some() && descendants(root).into_iter().any(|pid| of(pid) == group)
+}
+
 fn children(pid: u32) -> Vec<u32> {
     let mut out = Vec::new();
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return out };

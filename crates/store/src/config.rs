@@ -100,6 +100,17 @@ impl Config {
     }
 
     pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+        let config: Self = toml::from_str(text)?;
+        let l = &config.limits;
+        for (name, value) in [
+            ("running", l.running),
+            ("running_per_session", l.running_per_session),
+            ("running_per_principal", l.running_per_principal),
+        ] {
+            if value == 0 {
+                return Err(serde::de::Error::custom(format!("limits.{name} is 0: nothing could ever run")));
+            }
+        }
+        Ok(config)
     }
 }

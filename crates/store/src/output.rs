@@ -1,6 +1,6 @@
 //! Output files: bytes once, readable by range while they grow, every chunk checked against its digest.
 
-use countersign_model::{Clean, Digest, Frame, Record, StreamName, What};
+use countersign_model::{Clean, Digest, Frame, Record, StreamName, StreamState, TaskState, What};
 use rustix::fs::{Mode, OFlags};
 use std::{
     collections::HashMap,
@@ -134,6 +134,33 @@ impl Gap {
     #[must_use]
     pub fn end(self) -> u64 {
         self.offset + self.bytes
+    }
+}
+
+/// The gaps that a reader has come by. A chunk behind one lies so much earlier in its file.
+#[derive(Debug, Default, Clone)]
+pub struct Gaps(HashMap<StreamName, Gap>);
+
+impl Gaps {
+    /// Those that are known of a task as it is: for readers that begin behind them.
+    #[must_use]
+    pub fn of(state: &TaskState) -> Self {
+        let gap = |(stream, s): (&StreamName, &StreamState)| {
+            let offset = state.limits.output_bytes?;
+            (s.dropped > 0).then_some((*stream, Gap { offset, bytes: s.dropped }))
+        };
+        Self(state.streams.iter().filter_map(gap).collect())
+    }
+
+    pub fn note(&mut self, frame: &Frame) {
+        if let Frame::Gap { stream, offset, bytes } = frame {
+            self.0.insert(*stream, Gap { offset: *offset, bytes: *bytes });
+        }
+    }
+
+    #[must_use]
+    pub fn before(&self, stream: StreamName, offset: u64) -> u64 {
+        self.0.get(&stream).filter(|gap| offset >= gap.end()).map_or(0, |gap| gap.bytes)
     }
 }
 

@@ -386,6 +386,55 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
 }
 
 #[test]
+fn many_who_tidy_at_once_get_in_nobodys_way() {
+    let house = House::up(CSN);
+    let tasks: Vec<TaskId> = (0..20).map(|n| house.ask(&format!("echo {n}"))).collect();
+    tasks.iter().for_each(|t| drop(house.settled(*t)));
+    let removed: usize = std::thread::scope(|scope| {
+        let tidy = || gc(&house, json!({"older_than_days": 0}))["removed"].as_array().unwrap().len();
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(tidy)).collect();
+        all.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    assert_eq!(removed, 20, "each once");
+}
+
+#[test]
+fn a_request_that_cannot_be_read_does_not_hold_up_the_line() {
+    let house = small(1, "");
+    let first = reads(&house).task_id;
+    let (broken, next) = (reads(&house).task_id, reads(&house).task_id);
+    std::fs::write(house.home().join("waiting").join(broken.to_string()), "{").unwrap();
+    let_go(&house, first);
+    assert!(matches!(house.outcome(broken), Outcome::Failed { code: 125, .. }));
+    wait_running(&house, next);
+    let_go(&house, next);
+    assert_eq!(std::fs::read_dir(house.home().join("waiting")).unwrap().count(), 0);
+}
+
+#[test]
+fn ends_are_told_apart_where_little_was_kept() {
+    let house = House::up(CSN);
+    let work = house.work();
+    let with = json!({"limits": {"output_bytes": 0}, "wait_ms": 60000, "workspace": work});
+    let answer = house.client().call("POST", "/tasks", &[], Some(&json!(house.request("seq 1 500000", with)))).unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert!(answer["output"]["stdout"]["text"].as_str().unwrap().ends_with("500000\n"), "{answer}");
+    let with = json!({"limits": {"output_bytes": 1000}, "workspace": work});
+    let task = house.ask_with("seq 1 500000; echo NEEDLE", with).task_id;
+    house.settled(task);
+    let published = work.join(format!(".runs/{task}.stdout.log"));
+    wait_for(|| published.exists());
+    let text = std::fs::read_to_string(published).unwrap();
+    let marker = text.find("\n[").unwrap();
+    assert_eq!(
+        text.as_bytes()[..marker],
+        numbers(500)[..1000],
+        "the beginning alone is before the word about the rest"
+    );
+    assert!(text.ends_with("500000\nNEEDLE\n"));
+}
+
+#[test]
 fn a_crash_between_the_decision_and_the_removal_is_made_good() {
     let house = House::new(CSN);
     let point = house.work().join("crash");

@@ -150,6 +150,7 @@ fn search_finds_by_page_and_by_line_while_a_task_runs_and_after() {
         "pattern=x&context=99",
         "pattern=x&max_results=0",
         "pattern=x&after=y",
+        "pattern=x&after=stdout.0.18446744073709551615.0",
         "pattern=x&stream=pty",
         "pattern=x&other=1",
     ] {
@@ -189,6 +190,42 @@ fn search_of_much_output_finds_every_match_and_counts_every_line() {
     bytes[5_000_000] ^= 1;
     std::fs::write(house.task_dir(task).join("stdout.log"), bytes).unwrap();
     assert_eq!(get(&house, &format!("/tasks/{task}/search?pattern=absent")).unwrap_err().code, Code::ArtifactTampered);
+}
+
+#[test]
+fn a_line_that_the_gap_breaks_off_is_searched_too() {
+    let house = House::up(CSN);
+    let limit = 6 * 1024 * 1024;
+    let text = format!("yes straw | head -c {}; printf NEEDLEab; yes straw | head -c 3000000", limit - 8);
+    let task = house.ask_with(&text, json!({"limits": {"output_bytes": limit}})).task_id;
+    house.settled(task);
+    for query in ["NEEDLE", "NEEDLE&context=1", "NEEDLE&ignore_case=true"] {
+        let found = get(&house, &format!("/tasks/{task}/search?pattern={query}")).unwrap();
+        assert_eq!(found["matches"][0]["offset_bytes"].as_u64(), Some(limit - 8), "{query}");
+    }
+}
+
+#[test]
+fn many_lines_are_printed_whole() {
+    let house = House::up(CSN);
+    let task = house.ask("yes 0123456789012345678901234567890123456789 | head -n 150000");
+    house.settled(task);
+    let out = house.csn(&["logs", &task.to_string(), "--lines", "1:149999"]).stdout;
+    assert_eq!(out.len(), 149_999 * 41);
+}
+
+#[test]
+fn events_of_a_finished_task_tell_what_was_changed() {
+    let house = House::up(CSN);
+    let task = house.ask("yes | head -c 300000");
+    house.settled(task);
+    let file = house.task_dir(task).join("stdout.log");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[..8].copy_from_slice(b"TAMPERED");
+    std::fs::write(&file, bytes).unwrap();
+    let events = house.client().call("GET", &format!("/tasks/{task}/events"), &[], None).unwrap();
+    let events = String::from_utf8(events).unwrap();
+    assert!(events.contains("unreadable") && !events.contains("TAMPERED"));
 }
 
 #[test]

@@ -87,6 +87,45 @@ fn the_last_byte_of_a_terminal_is_kept() {
 }
 
 #[test]
+fn the_last_word_of_a_cancelled_flood_is_kept() {
+    let house = House::up(CSN);
+    for _ in 0..6 {
+        let text = "trap 'echo FINAL; exit 3' TERM; seq 1 300000; echo ready; while :; do sleep 0.01; done";
+        let task = pty(&house, text);
+        house.says(task, "ready");
+        house.client().cancel(task, None).unwrap();
+        house.settled(task);
+        assert!(shown(&house, task).contains("\r\nFINAL\r\n"), "all that it wrote is there");
+    }
+}
+
+#[test]
+fn many_hidden_lines_at_once_are_no_passwords() {
+    let house = House::up(CSN);
+    let task = pty(&house, "stty -echo; echo ready; head -n 7001 | tail -n 1; read -r x; echo $x");
+    house.says(task, "ready");
+    send(&house, task, json!({"text": "not-a-pw\n".repeat(7000)}));
+    send(&house, task, json!({"text": "but-this-one\n"}));
+    send(&house, task, json!({"text": "not-a-pw\n"}));
+    house.settled(task);
+    let all = shown(&house, task);
+    assert!(all.contains("[redacted:known-value:") && !all.contains("but-this-one"), "{all}");
+}
+
+#[test]
+fn a_screen_that_is_too_large_is_refused_at_once() {
+    let house = House::up(CSN);
+    let draw = "import sys\nfor r in range(1000):\n  sys.stdout.write('\\x1b[%d;1H' % (r + 1) + ''.join('\\x1b[38;2;%d;%d;%dmx' % (r % 256, c % 256, (r * c) % 256) for c in range(1000)))\nprint('\\x1b[1;1Hdrawn', flush=True)\nsys.stdin.readline()";
+    std::fs::write(house.work().join("draw.py"), draw).unwrap();
+    let task = ask(&house, "python3 draw.py", json!({"execution_mode": "pty", "args": {"rows": 1000, "cols": 1000}}));
+    house.says(task, "drawn");
+    let refused = get(&house, &format!("/tasks/{task}/screen")).unwrap_err();
+    assert_eq!(refused.code, Code::TooLarge);
+    house.client().resize(task, 24, 80).unwrap();
+    assert!(get(&house, &format!("/tasks/{task}/screen")).is_ok());
+}
+
+#[test]
 fn f159_what_is_typed_stands_at_its_place_and_is_not_recorded() {
     let house = House::up(CSN);
     let task = pty(&house, "echo ready; read a; echo got $a; read b; echo and $b");
@@ -189,14 +228,15 @@ fn a_new_size_reaches_the_program_and_the_record() {
 #[test]
 fn keys_and_pastes_follow_what_the_program_asked_for() {
     let house = House::up(CSN);
-    let modes = "stty raw -echo; printf '\\033[?1h\\033[?2004hready'; head -c 15 | od -An -c; stty sane";
+    let modes = "stty raw -echo; printf '\\033[?1h\\033[?2004hready'; head -c 26 | od -An -c -w26; stty sane";
     let task = pty(&house, modes);
     house.says(task, "ready");
     send(&house, task, json!({"keys": ["up"]}));
-    send(&house, task, json!({"paste": "\u{1b}[201~"}));
+    // Whatever is pasted, it does not get out of its brackets.
+    send(&house, task, json!({"paste": "\u{1b}[20\u{1b}[201~1~x"}));
     house.settled(task);
     let all = shown(&house, task).split_whitespace().collect::<String>();
-    assert!(all.contains(r"033OA033[200~033[201~"), "{all}");
+    assert!(all.contains(r"033OA033[200~[20[201~1~x033[201~"), "{all}");
 }
 
 #[test]
@@ -433,6 +473,23 @@ fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
     assert_eq!(house.outcome(task), Outcome::Exited { code: 4 });
     assert!(viewer.kinds().contains(&"attach.screen"), "it was not shown everything");
     assert!((viewer.bytes.len() as u64) < house.settled(task).streams[&StreamName::Pty].bytes);
+}
+
+#[test]
+fn a_viewer_who_skips_past_the_limit_sees_the_end() {
+    let house = House::up(CSN);
+    let text = "yes 0123456789 | head -c 4000000; read x; echo LATE; exit 4";
+    let with = json!({"execution_mode": "pty", "limits": {"output_bytes": 1_500_000}});
+    let task = ask(&house, text, with);
+    let mut viewer = Viewer::new(&house, task, &AttachOptions { skip: true, after: Some(0), ..Default::default() });
+    house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
+    let written = || get(&house, &format!("/tasks/{task}/screen")).unwrap()["offset_bytes"].as_u64().unwrap();
+    while written() < 4_000_000 {}
+    viewer.house.type_bytes(b"\r").unwrap();
+    assert!(!viewer.until(|_| false).unwrap(), "nothing was changed after it was recorded");
+    let seen = String::from_utf8_lossy(&viewer.bytes).into_owned();
+    assert!(seen.contains("LATE"), "{}", &seen[seen.len().saturating_sub(300)..]);
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 4 });
 }
 
 #[test]

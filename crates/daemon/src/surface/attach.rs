@@ -31,7 +31,10 @@ use countersign_model::{
     Code, Decision, Frame, Idempotency, Mode, Record, Refusal, SignalName, StreamName, TaskId, TaskState, Text, What,
 };
 use countersign_shim::wire::ToShim;
-use countersign_store::{output, stream::Stream};
+use countersign_store::{
+    output::{self, Gaps},
+    stream::Stream,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -58,6 +61,9 @@ pub(crate) async fn attach(
     let count = query.parse::<u64>("from", "the number of a message")?.unwrap_or(0);
     let skip = query.parse("skip", "true or false")?.unwrap_or(false);
     query.nothing_else()?;
+    if count > u64::from(u32::MAX) {
+        return Err(Refusal::new(Code::BadRequest, "`from` is the number of a message").into());
+    }
     if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
         return Err(Refusal::new(Code::BadRequest, "`key` takes 1 to 255 characters").into());
     }
@@ -83,6 +89,7 @@ pub(crate) async fn attach(
             count,
             answers: JoinSet::new(),
             limited: false,
+            gaps: Gaps::default(),
             over: false,
         };
         if let Err(Gone::Problem(refusal)) = viewer.run(after).await {
@@ -134,6 +141,7 @@ struct Viewer {
     answers: JoinSet<(u64, Result<u64, Refusal>)>,
     /// Output is not kept any more: the screen is all there is to see.
     limited: bool,
+    gaps: Gaps,
     /// The last record has been sent.
     over: bool,
 }
@@ -153,9 +161,14 @@ impl Viewer {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let rung = bell.has_changed().unwrap_or(true);
             bell.mark_unchanged();
             self.read_on().await?;
+            if rung && self.limited && self.read.is_empty() && !self.over {
+                self.redraw().await?;
+            }
             if self.over {
+                self.last_screen().await?;
                 self.house.keeper.unlist(self.task);
                 return Ok(());
             }
@@ -172,8 +185,8 @@ impl Viewer {
                 () = std::future::ready(()), if !waiting => self.send_next().await?,
                 rung = bell.changed() => match rung {
                     Err(_) => bell = self.house.keeper.bell(self.task),
-                    Ok(()) if self.limited => self.redraw().await?,
-                    Ok(()) => {}
+                    // Looked at as not seen yet: at the top of the loop it may have to draw.
+                    Ok(()) => bell.mark_changed(),
                 },
                 _ = heartbeat.tick() => self.socket.send(Message::Ping(Default::default())).await?,
             }
@@ -216,6 +229,7 @@ impl Viewer {
     async fn begin(&mut self, after: Option<u64>) -> Result<(), Gone> {
         let state = self.house.projections.state(&self.house, self.task)?;
         self.limited = is_limited(&state);
+        self.gaps = Gaps::of(&state);
         let begin = |state: &TaskState| json!({"kind": "attach.begin", "v": 1, "task": state});
         if after.is_some() || state.first_seq.is_none() {
             let from = after.map_or(0, |seq| seq.saturating_add(1));
@@ -246,9 +260,21 @@ impl Viewer {
     async fn redraw(&mut self) -> Result<(), Gone> {
         if let Ok(now) = self.house.keeper.screen(self.task).await {
             self.read.clear();
+            self.limited = is_limited(&self.house.projections.state(&self.house, self.task)?);
             self.stream = Stream::from(&self.house.home, self.task, now.next_seq);
             let told = json!({"kind": "attach.screen", "screen": described(&now)});
             self.tell(&told).await?;
+            self.draw(*now).await?;
+        }
+        Ok(())
+    }
+
+    /// Where output was not kept any more, the end is seen on the last screen.
+    async fn last_screen(&mut self) -> Result<(), Gone> {
+        let state = self.house.projections.state(&self.house, self.task)?;
+        if self.limited && state.mode == Mode::Pty && state.settled() {
+            let now = screen(&self.house, self.task).await?;
+            self.tell(&json!({"kind": "attach.screen", "screen": described(&now)})).await?;
             self.draw(*now).await?;
         }
         Ok(())
@@ -280,9 +306,12 @@ impl Viewer {
         let record = Record::parse(&line).map(|r| r.what);
         self.socket.send(Message::text(line)).await?;
         match record {
+            // What was kept of the end has been seen on the screen already.
+            Ok(What::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.limited => {}
             Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
                 self.bytes(stream, offset, len, digest).await?;
             }
+            Ok(What::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
             Ok(What::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => self.limited = true,
             Ok(What::Decision(Decision::Settled { .. })) => self.over = true,
             _ => {}
@@ -297,10 +326,7 @@ impl Viewer {
         len: u64,
         digest: countersign_model::Digest,
     ) -> Result<(), Gone> {
-        let dropped = match self.limited {
-            true => self.house.projections.state(&self.house, self.task)?.dropped_before(stream, offset),
-            false => 0,
-        };
+        let dropped = self.gaps.before(stream, offset);
         let dir = self.house.home.task_dir(self.task);
         let bytes = output::chunk(&dir, stream, offset, len, digest, dropped).map_err(super::Problem::from)?;
         Ok(self.socket.send(Message::binary(bytes)).await?)
@@ -353,6 +379,7 @@ impl Viewer {
             body: self.house.key.digest("idempotency-body", &[bytes]),
         });
         Ok(match wish {
+            None if bytes.is_empty() => return Err(Refusal::new(Code::BadRequest, "there is nothing to write")),
             None if bytes.len() > control::LARGEST_INPUT => {
                 return Err(Refusal::new(Code::TooLarge, "this is more than a message takes"));
             }

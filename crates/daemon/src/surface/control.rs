@@ -4,7 +4,8 @@
 use super::{
     Answer, Projections, Shared, find_task,
     problem::{Problem, Segment, Whole, body},
-    tasks::{LONGEST_TEXT, idempotency},
+    screen::CLOSING,
+    tasks::{LONGEST_TEXT, idempotency, wait_for},
 };
 use crate::{facts, house::House, office::Call};
 use axum::{
@@ -130,7 +131,7 @@ pub(crate) async fn cancel(State(house): Shared, Segment(id): Segment, Whole(byt
         }
         if open(&house, task)?.status == Status::Running {
             let cancel = move |re| ToShim::Cancel { re, by, reason, shutdown: false };
-            return Ok(applied(house.keeper.operate(task, cancel).await?));
+            return Ok(applied(operate(&house, task, cancel).await?));
         }
     }
 }
@@ -145,7 +146,7 @@ pub(crate) async fn signal(
     let task = running(&house, &id).await?;
     let key = idempotency(&house, &headers, &format!("signal {task}"), &bytes)?;
     let by = Text::of("owner");
-    Ok(applied(house.keeper.operate(task, move |re| ToShim::Signal { re, signal, by, key }).await?))
+    Ok(applied(operate(&house, task, move |re| ToShim::Signal { re, signal, by, key }).await?))
 }
 
 pub(crate) async fn stdin(
@@ -158,7 +159,7 @@ pub(crate) async fn stdin(
     let task = running(&house, &id).await?;
     let key = idempotency(&house, &headers, &format!("stdin {task}"), &bytes)?;
     let by = Text::of("owner");
-    Ok(applied(house.keeper.operate(task, move |re| ToShim::Input { re, input, by, key }).await?))
+    Ok(applied(operate(&house, task, move |re| ToShim::Input { re, input, by, key }).await?))
 }
 
 pub(crate) async fn resize(
@@ -172,7 +173,20 @@ pub(crate) async fn resize(
     let task = running(&house, &id).await?;
     let key = idempotency(&house, &headers, &format!("resize {task}"), &bytes)?;
     let by = Text::of("owner");
-    Ok(applied(house.keeper.operate(task, move |re| ToShim::Resize { re, rows, cols, by, key }).await?))
+    Ok(applied(operate(&house, task, move |re| ToShim::Resize { re, rows, cols, by, key }).await?))
+}
+
+/// Asks the shim. One that cannot be reached may just be closing: then the task is over, and that is the answer.
+async fn operate(house: &Arc<House>, task: TaskId, wish: impl FnOnce(u64) -> ToShim + Send + 'static) -> Answer<u64> {
+    match house.keeper.operate(task, wish).await {
+        Err(refusal) if refusal.code == Code::ShimUnreachable => {
+            wait_for(house, task, CLOSING).await?;
+            open(house, task)?;
+            Err(refusal.into())
+        }
+        Err(refusal) => Err(Problem::from(refusal).of_task(task)),
+        Ok(seq) => Ok(seq),
+    }
 }
 
 /// A task that runs, by its id or the beginning of it.

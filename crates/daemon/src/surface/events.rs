@@ -21,7 +21,7 @@ use countersign_model::{
     view::{self, View},
 };
 use countersign_store::{
-    output::{self, ReadError},
+    output::{self, Gaps, ReadError},
     stream::Stream,
 };
 use std::{
@@ -72,9 +72,9 @@ pub(crate) async fn of_task(
     let from = last.or(after).map_or(0, |seq| seq.saturating_add(1));
     let (send, receive) = mpsc::channel(1);
     let stream = Stream::from(&house.home, task, from);
-    let limit = house.projections.state(&house, task)?.limits.output_bytes;
+    let gaps = Gaps::of(&house.projections.state(&house, task)?);
     let pace = speed.map(|speed| Pace { speed, last_us: None });
-    let reader = Reader { stream, next_seq: from, read: VecDeque::new(), house, task, view, state: None, limit, pace };
+    let reader = Reader { stream, next_seq: from, read: VecDeque::new(), house, task, view, state: None, gaps, pace };
     tokio::spawn(reader.run(send));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(Sent(receive))).into_response())
@@ -133,8 +133,8 @@ struct Reader {
     view: View,
     /// Only the `tool_task` view needs to know what came before.
     state: Option<TaskState>,
-    /// Where the beginning of a stream that is kept ends.
-    limit: Option<u64>,
+    /// What was dropped before the chunks that are shown.
+    gaps: Gaps,
     /// A recording that is played back at a speed.
     pace: Option<Pace>,
 }
@@ -156,13 +156,19 @@ impl Pace {
 
 impl Reader {
     async fn run(mut self, send: mpsc::Sender<Bytes>) {
+        self.tell(&send).await;
+        // Others who wait for the same bell make it anew.
+        self.house.keeper.unlist(self.task);
+    }
+
+    async fn tell(&mut self, send: &mpsc::Sender<Bytes>) {
         let mut bell = self.house.keeper.bell(self.task);
         if send.send(Bytes::from_static(b"retry: 2000\n\n")).await.is_err() {
             return;
         }
         loop {
             bell.mark_unchanged();
-            if !self.keep_pace(&send).await {
+            if !self.keep_pace(send).await {
                 return;
             }
             let piece = match self.piece() {
@@ -177,7 +183,6 @@ impl Reader {
                 return;
             }
             if piece.ended {
-                self.house.keeper.unlist(self.task);
                 return;
             }
             if nothing {
@@ -208,9 +213,13 @@ impl Reader {
             return true;
         }
         let (Some(pace), Some((_, line))) = (&mut self.pace, self.read.front()) else { return true };
-        tokio::select! {
-            () = tokio::time::sleep(pace.before(line)) => true,
-            () = send.closed() => false,
+        let due = tokio::time::Instant::now() + pace.before(line);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(due) => return true,
+                () = send.closed() => return false,
+                () = tokio::time::sleep(HEARTBEAT) => drop(send.send(Bytes::from_static(b": \n\n")).await),
+            }
         }
     }
 
@@ -271,10 +280,14 @@ impl Reader {
             next_seq = seq + 1;
             let output = line.contains(r#""kind":"stream.output""#);
             let settled = line.contains(r#""kind":"task.settled""#);
-            let record = match output || settled || self.view == View::ToolTask {
+            let gap = line.contains(r#""kind":"stream.gap""#);
+            let record = match output || settled || gap || self.view == View::ToolTask {
                 true => Record::parse(&line).ok(),
                 false => None,
             };
+            if let Some(Record { what: What::Frame(frame), .. }) = &record {
+                self.gaps.note(frame);
+            }
             let rendered = record.as_ref().and_then(|r| self.rendered(r));
             match self.view {
                 View::Native => {
@@ -305,12 +318,9 @@ impl Reader {
         let What::Frame(Frame::Output { stream, offset, len, digest }) = &record.what else { return None };
         let encode = |b: &[u8]| STANDARD.encode(b);
         let dir = self.house.home.task_dir(self.task);
-        let dropped = match self.limit.is_some_and(|limit| *offset >= limit) {
-            true => self.house.projections.state(&self.house, self.task).ok()?.dropped_before(*stream, *offset),
-            false => 0,
-        };
+        let dropped = self.gaps.before(*stream, *offset);
         let long = *len > INLINE_WHOLE as u64;
-        let read = if long && self.house.keeper.rings(self.task).is_some() {
+        let read = if long && self.house.keeper.is_kept(self.task) {
             // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.
             output::ends(&dir, *stream, *offset - dropped, *len, Rendered::END)
                 .map(|(head, tail)| Rendered::ends(&head, &tail, *len, encode))

@@ -246,7 +246,7 @@ fn answer(house: &House, task: TaskId, wanted: &Wanted, raw: bool) -> Answer<Res
         return match wanted.offset.unwrap_or(0) {
             0 => {
                 let (complete, ranged) = (state.settled(), wanted.range.is_some());
-                Ok(page(raw, Page { bytes: Vec::new(), start: 0, total: 0, complete, ranged, gap: None }))
+                Ok(page(raw, Page { bytes: Vec::new(), start: 0, end: 0, total: 0, complete, ranged, gap: None }))
             }
             offset => Err(ReadError::BeyondEnd { offset, total: 0 }.into()),
         };
@@ -273,12 +273,14 @@ fn answer(house: &House, task: TaskId, wanted: &Wanted, raw: bool) -> Answer<Res
     let most = wanted.max.unwrap_or(MOST).min(MOST);
     let bytes = reading.bytes(stream, start, (end - start).min(most))?;
     let gap = reading.map.gap(stream);
-    Ok(page(raw, Page { bytes, start, total, complete: state.settled(), ranged: wanted.range.is_some(), gap }))
+    Ok(page(raw, Page { bytes, start, end, total, complete: state.settled(), ranged: wanted.range.is_some(), gap }))
 }
 
 struct Page {
     bytes: Vec<u8>,
     start: u64,
+    /// Where what was asked for ends, however little of it fits into one answer.
+    end: u64,
     total: u64,
     complete: bool,
     ranged: bool,
@@ -286,7 +288,7 @@ struct Page {
 }
 
 fn page(raw: bool, page: Page) -> Response {
-    let Page { bytes, start, total, complete, ranged, gap } = page;
+    let Page { bytes, start, end, total, complete, ranged, gap } = page;
     let mut next = start + bytes.len() as u64;
     if raw {
         let last = next.saturating_sub(1).max(start);
@@ -319,6 +321,7 @@ fn page(raw: bool, page: Page) -> Response {
         "bytes": len,
         "total_bytes": total,
         "next_offset": next,
+        "end_offset": end,
         "truncated": next < total,
         "complete": complete,
     });
@@ -355,13 +358,14 @@ pub(crate) fn ends(house: &House, state: &TaskState, stream: StreamName) -> Answ
     reading.refresh()?;
     let total = reading.map.total(stream);
     let whole = countersign_model::INLINE_WHOLE as u64;
-    let mut bytes = reading.bytes(stream, 0, whole)?;
     if total > whole {
-        let kept = reading.map.gap(stream).map_or(total, |gap| gap.offset.max(total - gap.end()));
-        let half = (whole / 2).min(kept);
-        bytes.truncate(half as usize);
-        let tail = reading.bytes(stream, total - half, half)?;
+        let (head, tail) = reading.map.gap(stream).map_or((total, total), |gap| (gap.offset, total - gap.end()));
+        let half = whole / 2;
+        let bytes = reading.bytes(stream, 0, half.min(head))?;
+        let tail = half.min(tail);
+        let tail = reading.bytes(stream, total - tail, tail)?;
         return Ok(json!(Rendered::ends(&bytes, &tail, total, |b| STANDARD.encode(b))));
     }
+    let bytes = reading.bytes(stream, 0, whole)?;
     Ok(json!(Rendered::whole(&bytes, |b| STANDARD.encode(b))))
 }

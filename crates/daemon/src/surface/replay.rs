@@ -16,7 +16,10 @@ use countersign_model::{
     Code, Frame, Mode, Record, Refusal, TaskState, What,
     cast::{Cast, Header, Version},
 };
-use countersign_store::{output, stream::Stream};
+use countersign_store::{
+    output::{self, Gaps},
+    stream::Stream,
+};
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
@@ -59,7 +62,7 @@ fn record(
         title: state.title.as_ref().map(|t| t.as_str().to_owned()),
         term: "xterm-256color".to_owned(),
     };
-    let mut cast = None;
+    let (mut cast, mut gaps) = (None, Gaps::default());
     let begin = |rows, cols, text: &mut String| {
         let (cast, first) = Cast::begin(version, &header(rows, cols));
         text.push_str(&first);
@@ -75,6 +78,7 @@ fn record(
             let mut text = String::new();
             let record = Record::parse(&line).map_err(io::Error::other)?;
             let (What::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
+            gaps.note(frame);
             // The size that a terminal begins with comes before anything that it shows.
             let cast = match (&mut cast, frame) {
                 (Some(cast), _) => cast,
@@ -85,7 +89,7 @@ fn record(
             };
             text += &match frame {
                 Frame::Output { stream, offset, len, digest } => {
-                    let dropped = state.dropped_before(*stream, *offset);
+                    let dropped = gaps.before(*stream, *offset);
                     let bytes = output::chunk(&dir, *stream, *offset, *len, *digest, dropped);
                     cast.output(t_us, *stream, &bytes.map_err(io::Error::other)?)
                 }

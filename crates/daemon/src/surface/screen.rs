@@ -3,6 +3,7 @@
 use super::{
     Answer, Projections, Shared, find_task,
     problem::{Query, Segment},
+    tasks::wait_for,
 };
 use crate::{house::House, keeper::ScreenNow};
 use axum::{
@@ -15,13 +16,15 @@ use countersign_model::{Artifact, Code, Frame, Mode, Record, Refusal, StreamName
 use countersign_redact::Mask;
 use countersign_shim::{SCREEN, Screen, Shown};
 use countersign_store::{
-    output,
+    output::{self, Gaps},
     stream::{Stream, StreamError},
 };
 use serde_json::json;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 const LINES: usize = 64 * 1024;
+/// How long a task takes from its last word to being settled.
+pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
 pub(crate) async fn show(
     State(house): Shared,
@@ -57,9 +60,13 @@ pub(crate) async fn screen(house: &Arc<House>, task: TaskId) -> Answer<Box<Scree
     if !state.settled() {
         match house.keeper.screen(task).await {
             Ok(now) => return Ok(now),
-            // It may be closing at this moment: then what it leaves is there, or soon will be.
-            Err(refusal) if !house.projections.state(house, task)?.settled() => return Err(refusal.into()),
-            Err(_) => {}
+            // It may be closing at this moment: then what it leaves is there in a moment.
+            Err(refusal) if refusal.code == Code::ShimUnreachable => {
+                if !wait_for(house, task, CLOSING).await?.settled() {
+                    return Err(refusal.into());
+                }
+            }
+            Err(refusal) => return Err(refusal.into()),
         }
     }
     let state = house.projections.state(house, task)?;
@@ -95,6 +102,7 @@ fn kept(house: &House, state: &TaskState, artifact: &Artifact) -> Answer<Shown> 
 /// Everything that was recorded, on a screen of our own. Starts nothing.
 fn drawn_again(house: &House, state: &TaskState) -> Answer<Shown> {
     let (mut screen, mut stream) = (Screen::new(24, 80), Stream::from(&house.home, state.task_id, 0));
+    let mut gaps = Gaps::default();
     let dir = house.home.task_dir(state.task_id);
     loop {
         let lines = house.readers.with(|r| Ok(stream.next(r, LINES)))??;
@@ -105,9 +113,10 @@ fn drawn_again(house: &House, state: &TaskState) -> Answer<Shown> {
             match Record::parse(&line).map_err(|source| StreamError::Record { seq, source })?.what {
                 What::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
                 What::Frame(Frame::Output { stream, offset, len, digest }) => {
-                    let dropped = state.dropped_before(stream, offset);
+                    let dropped = gaps.before(stream, offset);
                     screen.feed(&output::chunk(&dir, stream, offset, len, digest, dropped)?);
                 }
+                What::Frame(frame) => gaps.note(&frame),
                 _ => {}
             }
         }

@@ -12,7 +12,10 @@ use crate::{
 use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{Code, Refusal, StreamName, TaskState};
-use countersign_store::output::{ReadError, Span};
+use countersign_store::{
+    clock,
+    output::{ReadError, Span},
+};
 use serde_json::{Value, json};
 use std::{
     fs::File,
@@ -20,12 +23,15 @@ use std::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 /// How much is looked at at a time.
 const AHEAD: u64 = 32 * 1024 * 1024;
 /// Fewer chunks than this are read one after another.
 const FROM_AFAR: usize = 16;
+/// Whoever asks gets what was found in this time, and where to go on.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 const MOST_THREADS: usize = 4;
 /// A line across chunks that is longer than this is read like one with a match.
 const LONGEST_BORDER: usize = 1024 * 1024;
@@ -56,7 +62,7 @@ pub(crate) async fn search(State(house): Shared, Segment(id): Segment, mut query
     if let Some(name) = query.text("stream") {
         streams = vec![stream_of(state.mode, &name)?];
     }
-    let mut from = Place { offset: 0, line: 1 };
+    let mut from = Place { offset: 0, line: 1, into: 0 };
     if let Some(cursor) = query.text("after") {
         let (stream, place) = parse_cursor(&cursor).ok_or_else(|| bad("`after` is the `next` of a page".to_owned()))?;
         let at = streams.iter().position(|s| *s == stream);
@@ -71,7 +77,9 @@ pub(crate) async fn search(State(house): Shared, Segment(id): Segment, mut query
 fn parse_cursor(text: &str) -> Option<(StreamName, Place)> {
     let mut parts = text.split('.');
     let stream = serde_json::from_value(parts.next()?.into()).ok()?;
-    let place = Place { offset: parts.next()?.parse().ok()?, line: parts.next()?.parse().ok()? };
+    // No stream is longer, and no line has a higher number.
+    let mut number = || parts.next()?.parse::<u64>().ok().filter(|n| *n < 1 << 60);
+    let place = Place { offset: number()?, line: number()?, into: number()? };
     parts.next().is_none().then_some((stream, place))
 }
 
@@ -91,12 +99,12 @@ fn look(
         let (found, more) = search.finish();
         matches.extend(found.iter().map(|m| shown(*stream, m)));
         if let Some(place) = more {
-            next = Some(format!("{stream}.{}.{}", place.offset, place.line));
+            next = Some(format!("{stream}.{}.{}.{}", place.offset, place.line, place.into));
             break;
         }
-        from = Place { offset: 0, line: 1 };
+        from = Place { offset: 0, line: 1, into: 0 };
         if matches.len() >= most && n + 1 < streams.len() {
-            next = Some(format!("{}.0.1", streams[n + 1]));
+            next = Some(format!("{}.0.1.0", streams[n + 1]));
             break;
         }
     }
@@ -117,9 +125,15 @@ fn walk(house: &House, state: &TaskState, stream: StreamName, search: &mut Searc
     }
     let file = File::open(house.home.task_dir(state.task_id).join(stream.file())).map_err(ReadError::from)?;
     let mut held: Vec<u8> = Vec::new();
+    let deadline = clock::steady() + LONGEST_LOOK;
     while !search.is_done() {
         let mut at = search.place().offset + held.len() as u64;
+        if clock::steady() > deadline {
+            search.stop();
+            break;
+        }
         if let Some(gap) = gap.filter(|gap| (gap.offset..gap.end()).contains(&at)) {
+            feed(search, &mut held, true);
             search.jump(gap.end());
             (at, held) = (gap.end(), Vec::new());
         }

@@ -167,7 +167,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// The state of a task when it has settled or time is up.
-async fn wait_for(house: &Arc<House>, task: TaskId, wait: Duration) -> Answer<TaskState> {
+pub(crate) async fn wait_for(house: &Arc<House>, task: TaskId, wait: Duration) -> Answer<TaskState> {
     let mut bell = house.keeper.bell(task);
     let ended = async {
         loop {
