@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 pub fn features() -> Value {
     let system = rustix::system::uname();
     let terminal = crate::terminal::Terminal::open(24, 80);
+    let landlock = crate::sys::landlock_version();
     let unnamed = OFlags::RDWR | OFlags::TMPFILE;
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -23,12 +24,8 @@ pub fn features() -> Value {
             "subreaper": crate::sys::become_subreaper().is_ok(),
             "unnamed_files": rustix::fs::open(std::env::temp_dir(), unnamed, Mode::RUSR).is_ok(),
             "cgroup2": std::fs::metadata("/sys/fs/cgroup/cgroup.controllers").is_ok(),
-            "landlock": landlock(),
+            "landlock": landlock > 0,
         },
+        "landlock_version": landlock,
     })
-}
-
-/// Whether the kernel has Landlock among its security modules.
-fn landlock() -> bool {
-    std::fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|modules| modules.contains("landlock"))
 }

@@ -24,6 +24,14 @@ pub fn close_inherited() {
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
 }
 
+/// The version of Landlock that the kernel offers; 0 where there is none.
+pub(crate) fn landlock_version() -> u32 {
+    const VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag the kernel takes no pointer and makes nothing.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
+    u32::try_from(version).unwrap_or(0)
+}
+
 /// Makes every orphan below us our child.
 pub fn become_subreaper() -> io::Result<()> {
     // SAFETY: changes one attribute of this process; no pointers.

@@ -26,6 +26,7 @@ impl<'a> Small<'a> {
 impl Drop for Small<'_> {
     fn drop(&mut self) {
         let _ = command("umount").arg("-l").arg(self.0).status();
+        let _ = std::fs::remove_dir(self.0);
     }
 }
 

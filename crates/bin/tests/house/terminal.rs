@@ -43,13 +43,17 @@ fn a_terminal_controls_its_session_and_tells_the_exact_exit() {
     let house = House::up(CSN);
     let task = ask(
         &house,
-        "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; ps -o tty=,stat= -p $$; exit 7",
+        "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; cut -d' ' -f 5-8 /proc/$$/stat; echo $$; exit 7",
         json!({"execution_mode": "pty", "args": {"rows": 31, "cols": 97}}),
     );
     assert_eq!(house.outcome(task), Outcome::Exited { code: 7 });
     let shown = shown(&house, task);
     assert!(shown.starts_with("/dev/pts/") && shown.contains("\r\n31 97\r\nall\r\n"), "{shown}");
-    assert!(shown.contains('+') && shown.contains("Ss"), "leads its session, in the foreground: {shown}");
+    let lines: Vec<&str> = shown.lines().collect();
+    let ids: Vec<&str> = lines[lines.len() - 2].split(' ').collect();
+    let pid = lines[lines.len() - 1];
+    assert_eq!((ids[0], ids[1]), (pid, pid), "it leads its group and its session: {shown}");
+    assert!(ids[2] != "0" && ids[3] != "-1", "which has the terminal: {shown}");
     let task = pty(&house, "kill -SEGV $$");
     assert!(matches!(house.outcome(task), Outcome::Signalled { signal: 11, .. }));
     let task = pty(&house, "echo $TERM");
@@ -115,9 +119,9 @@ fn many_hidden_lines_at_once_are_no_passwords() {
 #[test]
 fn a_screen_that_is_too_large_is_refused_at_once() {
     let house = House::up(CSN);
-    let draw = "import sys\nfor r in range(1000):\n  sys.stdout.write('\\x1b[%d;1H' % (r + 1) + ''.join('\\x1b[38;2;%d;%d;%dmx' % (r % 256, c % 256, (r * c) % 256) for c in range(1000)))\nprint('\\x1b[1;1Hdrawn', flush=True)\nsys.stdin.readline()";
-    std::fs::write(house.work().join("draw.py"), draw).unwrap();
-    let task = ask(&house, "python3 draw.py", json!({"execution_mode": "pty", "args": {"rows": 1000, "cols": 1000}}));
+    let draw = r#"awk 'BEGIN { for (r = 1; r <= 1000; r++) { printf "\033[%d;1H", r; for (c = 0; c < 1000; c++)
+        printf "\033[38;2;%d;%d;%dmx", r % 256, c % 256, (r * c) % 256 } printf "\033[1;1Hdrawn\n" }'; read x"#;
+    let task = ask(&house, draw, json!({"execution_mode": "pty", "args": {"rows": 1000, "cols": 1000}}));
     house.says(task, "drawn");
     let refused = get(&house, &format!("/tasks/{task}/screen")).unwrap_err();
     assert_eq!(refused.code, Code::TooLarge);
