@@ -153,7 +153,15 @@ impl Control {
     }
 
     pub fn refuse(&mut self, id: u64, re: u64, code: Code, message: &str) {
-        self.answer(id, &FromShim::Refused { re, refusal: Refusal::new(code, message) });
+        let refusal = Refusal::new(code, message);
+        let refusal = match code {
+            Code::WrongMode => refusal.hint("`stdin: true` or `execution_mode: pty` must be asked for with the task"),
+            Code::InputFull => refusal.hint("wait until the program reads, or end it: csn cancel"),
+            Code::TaskOver => refusal.hint("see how it ended: csn show"),
+            Code::IdempotencyConflict => refusal.hint("use a new key for a new operation"),
+            _ => refusal,
+        };
+        self.answer(id, &FromShim::Refused { re, refusal });
     }
 }
 

@@ -190,8 +190,7 @@ impl Shim<'_> {
 
     fn input(&mut self, asker: Asker, input: wire::Input, by: Text) {
         if self.inlet.is_none() {
-            let message = "the task has no standard input: ask for one with `stdin: true`, or for a terminal";
-            return self.refuse(asker, Code::WrongMode, message);
+            return self.refuse(asker, Code::WrongMode, "the task has no standard input: it was not asked for");
         }
         let (bytes, kind, eof) = self.bytes_of(input);
         let terminal = self.what.mode == Mode::Pty;

@@ -1,4 +1,4 @@
-//! Raw requests that wait for a person: kept outside the logs, mode 0600, deleted at launch, denial or withdrawal.
+//! Raw requests that wait for a person or for a slot: kept outside the logs, mode 0600, deleted at launch, denial or withdrawal.
 
 use crate::{Home, fsx};
 use countersign_model::{Facts, Request, TaskId};

@@ -68,7 +68,7 @@ struct Gc {
     dry_run: bool,
 }
 
-/// Tidies up now, by the house's rule or by a stricter one.
+/// Tidies up now, by the house's rule or by the one that is named.
 pub(crate) async fn gc(State(house): Shared, Whole(bytes): Whole) -> Answer<Response> {
     let asked: Gc = body(if bytes.is_empty() { b"{}" } else { &bytes })?;
     let mut rule = house.config.retention.clone();

@@ -33,7 +33,9 @@ pub(crate) async fn cast(State(house): Shared, Segment(id): Segment, mut query: 
     Projections::warm(&house, task).await?;
     let state = house.projections.state(&house, task)?;
     if state.expired_at.is_some() {
-        return Err(Refusal::new(Code::Expired, "what this task wrote was removed").into());
+        return Err(Refusal::new(Code::Expired, "what this task wrote was removed")
+            .hint("its decisions and digests stay: csn show")
+            .into());
     }
     let (send, receive) = mpsc::channel(2);
     tokio::task::spawn_blocking(move || {

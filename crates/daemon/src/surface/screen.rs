@@ -52,7 +52,9 @@ pub(crate) async fn show(
 pub(crate) async fn screen(house: &Arc<House>, task: TaskId) -> Answer<Box<ScreenNow>> {
     let state = house.projections.state(house, task)?;
     if state.mode != Mode::Pty {
-        return Err(Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes").into());
+        return Err(Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes")
+            .hint("its output is there: csn logs")
+            .into());
     }
     if state.first_seq.is_none() {
         return Err(Refusal::new(Code::TaskOver, "the task has not started, so it has no screen").into());
@@ -78,7 +80,9 @@ pub(crate) async fn screen(house: &Arc<House>, task: TaskId) -> Answer<Box<Scree
 /// The artifact that the shim left, else the recording drawn again.
 fn left(house: &House, state: &TaskState) -> Answer<Box<ScreenNow>> {
     if state.expired_at.is_some() {
-        return Err(Refusal::new(Code::Expired, "what this task wrote was removed").into());
+        return Err(Refusal::new(Code::Expired, "what this task wrote was removed")
+            .hint("its decisions and digests stay: csn show")
+            .into());
     }
     let screen = match state.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
         Some(artifact) => kept(house, state, artifact)?,
