@@ -169,7 +169,8 @@ impl Screen {
                 out.extend(self.parser.screen().contents_formatted());
                 self.parser.process(b"\x1b[?47h");
             }
-            out.extend_from_slice(b"\x1b[?1049h");
+            // Entering saves the cursor with its colours, and leaving brings them back: programs enter without any.
+            out.extend_from_slice(b"\x1b[0m\x1b[?1049h");
         }
         let screen = self.parser.screen();
         out.extend(screen.state_formatted());
