@@ -63,6 +63,7 @@ pub(crate) struct House {
 /// Runs a house until it is stopped. `shim` is the supervisor program.
 pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_shim::not_dumpable();
+    countersign_shim::give_back_large_buffers();
     if start == Start::Detached {
         countersign_shim::close_inherited();
         let _ = rustix::process::setsid();

@@ -17,6 +17,16 @@ pub fn not_dumpable() {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
+/// Gives large buffers back to the kernel as soon as they are free. Left to itself the C library keeps one for every
+/// thread that ever had one.
+pub fn give_back_large_buffers() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets one parameter of the allocator; no pointers.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 2 * 1024 * 1024);
+    }
+}
+
 /// Closes what we were started with beyond the standard three. A daemon that is started from a script must not keep the
 /// script's pipes open for as long as it lives. To be called first, before anything else is open.
 pub fn close_inherited() {
