@@ -277,8 +277,10 @@ impl Shim<'_> {
             return Ok(());
         }
         let now = clock::steady();
-        let pause = if self.unrecorded { UNRECORDED_AFTER } else { RING_AFTER };
-        if now >= *self.ring_at.get_or_insert(now + pause) {
+        let pause = if self.journal.next_seq() == self.rung { UNRECORDED_AFTER } else { RING_AFTER };
+        let at = self.ring_at.map_or(now + pause, |at| at.min(now + pause));
+        self.ring_at = Some(at);
+        if now >= at {
             self.unrecorded = false;
             self.rung = self.journal.next_seq();
             self.ring_at = None;

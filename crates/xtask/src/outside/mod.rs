@@ -23,7 +23,7 @@ use tmux::{Pane, Tmux, Twins, text_of};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What a task that nobody asks about is started with.
 const RUN: &[&str] = &["run", "--pty", "--profile", "full_auto", "--quiet"];
-/// For us and for what we start: the machine's own programs, whatever else the caller has on his PATH.
+/// For us and for what we start: the machine's own programs, whatever else the caller has on their PATH.
 const PATH: &str = "/usr/bin:/bin";
 
 /// Programs and the packages of Debian that hold them.
@@ -96,6 +96,7 @@ fn install() -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    run(command("apt-get").arg("update"))?;
     run(command("apt-get").args(["install", "--yes", "--no-install-recommends"]).args(missing))
 }
 
