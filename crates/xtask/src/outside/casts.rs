@@ -151,7 +151,7 @@ fn player(stage: &Stage, recorded: &[u8]) -> Result<()> {
         println!("casts: there is no npm: version 3 was read by its documented rules alone, not by the player");
         return Ok(());
     }
-    // With the caller's environment: where packages come from is his to say.
+    // With the caller's environment: where packages come from is theirs to say.
     bytes(crate::command("npm").args(["install", "--silent", "--no-audit", "--no-fund", PLAYER]).current_dir(&dir))?;
     for version in ["v2", "v3"] {
         let file = format!("../{version}.cast");
