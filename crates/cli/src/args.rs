@@ -141,8 +141,8 @@ pub(crate) struct RunArgs {
     /// Give it a terminal, and this one to you
     #[arg(long)]
     pub(crate) pty: bool,
-    /// Pass standard input on
-    #[arg(long, conflicts_with = "background")]
+    /// Pass standard input on; with --background leave it open for `csn send`
+    #[arg(long)]
     pub(crate) stdin: bool,
     /// Return at once; the task goes on
     #[arg(long)]

@@ -50,6 +50,7 @@ pub(crate) fn attach(doors: &Doors<'_>, args: &Args<'_>) -> anyhow::Result<ExitC
     let detach = detach_keys(args.detach_keys)?;
     let client = reach(doors)?;
     let state = client.task(args.task)?;
+    logs::kept(&state)?;
     if state.mode == Mode::Pipes && !state.settled() && !args.read_only {
         run::interrupts(&client, state.task_id)?;
     }
@@ -112,6 +113,8 @@ pub(crate) struct Session<'a> {
     size: Option<(u16, u16)>,
     took: Option<Duration>,
     asking: Option<Asking>,
+    /// Standard input is a terminal, which must not act on what is typed while it shows the task.
+    keyboard: bool,
     /// Standard input is passed on.
     typing: bool,
     words: Option<countersign_model::Text>,
@@ -126,7 +129,8 @@ impl<'a> Session<'a> {
         detach: Vec<u8>,
     ) -> Self {
         let terminal = io::stdout().is_terminal();
-        let typing = !read_only && !state.settled() && io::stdin().is_terminal();
+        let keyboard = !state.settled() && io::stdin().is_terminal();
+        let typing = keyboard && !read_only;
         // Where nothing is passed on, nobody takes the terminal's answers: they would be typed into a shell.
         let rule = if typing { Rule::Live } else { Rule::Recording };
         Self {
@@ -150,9 +154,14 @@ impl<'a> Session<'a> {
             size: None,
             took: None,
             asking: None,
+            keyboard,
             typing,
             words: None,
         }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     pub(crate) fn asking(mut self, asking: Option<Asking>) -> Self {
@@ -239,7 +248,8 @@ impl<'a> Session<'a> {
         let mut out = PollFlags::IN;
         out.set(PollFlags::OUT, house.wants_to_write());
         // Before the task runs, what is typed is an answer to a question or nothing.
-        let typing = self.typing && (self.raw.is_some() || self.mode == Mode::Pipes || !stdin.is_terminal());
+        let looking = self.raw.is_some();
+        let typing = looking || self.typing && (self.mode == Mode::Pipes || !stdin.is_terminal());
         let (typed, told, signalled) = {
             let mut fds = vec![PollFd::new(&*house, out), PollFd::new(signals, PollFlags::IN)];
             let room = self.unanswered.len() < MOST_UNANSWERED;
@@ -274,7 +284,9 @@ impl<'a> Session<'a> {
             // They were not the beginning of the detach keys after all.
             let held = std::mem::take(&mut self.held);
             self.held_since = None;
-            self.send(house, Sent::Typed(held))?;
+            if !self.read_only {
+                self.send(house, Sent::Typed(held))?;
+            }
         }
         Ok(None)
     }
@@ -303,6 +315,10 @@ impl<'a> Session<'a> {
     /// Bytes from the keyboard. Whether they were the detach keys.
     fn typed(&mut self, house: &mut Attachment, bytes: &[u8]) -> anyhow::Result<bool> {
         let mut out = Vec::new();
+        // Who only looks on can only leave, also as one leaves anything else.
+        if self.read_only && bytes.contains(&3) {
+            return Ok(true);
+        }
         for b in bytes {
             self.held.push(*b);
             if self.raw.is_some() && self.held == self.detach {
@@ -317,7 +333,7 @@ impl<'a> Session<'a> {
             }
         }
         self.held_since = (!self.held.is_empty()).then(clock::steady);
-        if !out.is_empty() {
+        if !out.is_empty() && !self.read_only {
             self.send(house, Sent::Typed(out))?;
         }
         Ok(false)
@@ -412,8 +428,13 @@ impl<'a> Session<'a> {
             }
         }
         self.size = state.terminal.map(|t| (t.rows, t.cols));
-        if state.status == Status::Running {
-            self.started(house)?;
+        match (state.status, state.position, state.approval_id) {
+            (Status::Running, ..) => self.started(house)?,
+            (Status::Queued, Some(position), _) => say(&format!("csn: waiting for a slot, {position}. in line")),
+            (Status::Queued, None, Some(approval)) if self.asking.is_none() => {
+                say(&format!("csn: waiting for approval {approval}: csn approvals answer {approval} once"));
+            }
+            _ => {}
         }
         if let Some(outcome) = state.outcome {
             // The screen follows; it is the last thing that the house sends.
@@ -437,7 +458,7 @@ impl<'a> Session<'a> {
 
     /// The task runs: from now on the keyboard is its own.
     fn started(&mut self, house: &mut Attachment) -> anyhow::Result<()> {
-        if self.mode == Mode::Pty && self.typing && self.raw.is_none() && io::stdin().is_terminal() {
+        if self.mode == Mode::Pty && self.keyboard && self.raw.is_none() {
             self.raw = Some(Raw::begin()?);
         }
         self.tell_size(house)

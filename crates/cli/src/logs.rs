@@ -16,13 +16,22 @@ use std::{
     process::ExitCode,
 };
 
-/// How much is asked for at a time.
+/// How much is asked for at a time: less at a terminal, where somebody may want it to stop.
 const PIECE: u64 = 1024 * 1024;
+const TERMINAL_PIECE: u64 = 64 * 1024;
+/// Whoever interrupts a task has seen enough: of more than this that waits to be printed, the end is.
+const BACKLOG: u64 = 256 * 1024;
+const SEEN_OF_IT: u64 = 4096;
 
 pub(crate) fn logs(doors: &Doors<'_>, args: &LogsArgs) -> anyhow::Result<ExitCode> {
     let client = reach(doors)?;
     let state = client.task(&args.task)?;
     let task = state.task_id;
+    kept(&state)?;
+    if let Some(stream) = args.stream.map(|s| s.name()).filter(|s| !StreamName::of(state.mode).contains(s)) {
+        let names: Vec<&str> = StreamName::of(state.mode).iter().map(|s| s.as_str()).collect();
+        return Err(Usage(format!("--stream {stream}: this task has {}", names.join(" and "))).into());
+    }
     let streams = match args.stream {
         Some(one) => vec![one.name()],
         None => StreamName::of(state.mode).to_vec(),
@@ -82,6 +91,14 @@ pub(crate) fn logs(doors: &Doors<'_>, args: &LogsArgs) -> anyhow::Result<ExitCod
     }
     printer.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether what a task wrote is still there.
+pub(crate) fn kept(state: &TaskState) -> anyhow::Result<()> {
+    let Some(at) = state.expired_at else { return Ok(()) };
+    let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"));
+    let refusal = refusal.hint("its decisions and digests stay: csn show");
+    Err(ClientError::Refused { refusal, task: Some(state.task_id) }.into())
 }
 
 fn end(state: &TaskState, stream: StreamName) -> u64 {
@@ -195,11 +212,30 @@ impl Printer {
         Ok(())
     }
 
+    /// On to where the task is now.
+    fn skip_backlog(&mut self) -> anyhow::Result<()> {
+        let state = self.client.task(&self.task.to_string())?;
+        for (stream, s) in &state.streams {
+            let at = &mut self.printed[*stream as usize];
+            if s.bytes.saturating_sub(*at) > BACKLOG {
+                let skipped = s.bytes - SEEN_OF_IT - *at;
+                *at += skipped;
+                say(&format!("\ncsn: {skipped} bytes of {stream} not shown: csn logs {}", self.task));
+            }
+        }
+        Ok(())
+    }
+
     /// Everything up to `end`, fetched.
     pub(crate) fn print(&mut self, stream: StreamName, end: u64) -> anyhow::Result<()> {
-        let at = &mut self.printed[stream as usize];
-        while *at < end {
-            let bytes = match self.client.output(self.task, stream, *at, PIECE.min(end - *at)) {
+        let piece = if self.writers.out.is_some() { TERMINAL_PIECE } else { PIECE };
+        while self.printed[stream as usize] < end {
+            if self.writers.out.is_some() && run::was_interrupted() {
+                self.skip_backlog()?;
+                continue;
+            }
+            let at = &mut self.printed[stream as usize];
+            let bytes = match self.client.output(self.task, stream, *at, piece.min(end - *at)) {
                 Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::RangeNotSatisfiable => {
                     // The output limit dropped what comes here; it goes on behind that.
                     let state = self.client.task(&self.task.to_string())?;

@@ -1,5 +1,6 @@
 //! The card of an approval, and asking it at the terminal.
 
+use crate::run::ReadsTerminal;
 use countersign_client::{Client, ClientError};
 use countersign_model::{Approval, ApprovalId, Choice, Code, Shown};
 use rustix::{
@@ -64,8 +65,10 @@ impl Asking {
         // What was typed before the question is not an answer to it.
         tcflush(&tty, QueueSelector::IFlush).ok()?;
         let client = client.clone();
+        let task = asked.task_id;
         let thread = std::thread::spawn(move || {
-            let _ = ask(&client, approval, tty, &gone, &card);
+            let reads = ReadsTerminal::begin(task);
+            let _ = ask(&client, approval, tty, &gone, &card, &reads);
         });
         Some(Self { thread, taken_away })
     }
@@ -80,7 +83,14 @@ impl Asking {
     }
 }
 
-fn ask(client: &Client, approval: ApprovalId, mut tty: File, gone: &OwnedFd, card: &str) -> std::io::Result<()> {
+fn ask(
+    client: &Client,
+    approval: ApprovalId,
+    mut tty: File,
+    gone: &OwnedFd,
+    card: &str,
+    reads: &ReadsTerminal,
+) -> std::io::Result<()> {
     write!(tty, "{card}  [o] once   [d] deny   [d words to the agent]\n> ")?;
     loop {
         let mut fds = [PollFd::new(&tty, PollFlags::IN), PollFd::new(gone, PollFlags::IN)];
@@ -92,6 +102,7 @@ fn ask(client: &Client, approval: ApprovalId, mut tty: File, gone: &OwnedFd, car
         let mut line = [0; 4096];
         let n = tty.read(&mut line)?;
         if n == 0 {
+            reads.end_of_input();
             return writeln!(tty, "\nno answer from here any more: csn approvals answer {approval} once");
         }
         let line = String::from_utf8_lossy(&line[..n]);

@@ -5,12 +5,12 @@ use crate::{
     args::ReplayArgs,
     escapes::{Filter, Rule},
     house::reach,
-    logs::Writers,
+    logs::{Writers, kept},
     say,
 };
 use anyhow::Context as _;
-use countersign_client::{Client, ClientError};
-use countersign_model::{Code, Frame, Mode, Record, Refusal, StreamName, TaskState, What};
+use countersign_client::Client;
+use countersign_model::{Frame, Mode, Record, StreamName, TaskState, What};
 use std::{
     fs::File,
     io::{self, IsTerminal as _, Write},
@@ -30,11 +30,7 @@ pub(crate) fn replay(doors: &Doors<'_>, args: &ReplayArgs) -> anyhow::Result<Exi
     };
     let client = reach(doors)?;
     let state = client.task(&args.task)?;
-    if let Some(at) = state.expired_at {
-        let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"));
-        let refusal = refusal.hint("its decisions and digests stay: csn show");
-        return Err(ClientError::Refused { refusal, task: Some(state.task_id) }.into());
-    }
+    kept(&state)?;
     if let [version, file] = &args.cast[..] {
         return cast(&client, &state, version, Path::new(file));
     }

@@ -22,6 +22,7 @@ use std::{
     collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -66,6 +67,10 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
             let _ = client.cancel(task.task_id, Some("its output was closed"));
             return Ok(ExitCode::from(exit::PIPE));
         }
+        Err(e) if e.is::<io::Error>() => {
+            let _ = client.cancel(task.task_id, Some("its output could not be written"));
+            return Err(e.context(format!("its output could not be written; {} was cancelled", task.task_id)));
+        }
         followed => followed?,
     };
     if !args.quiet && !args.json {
@@ -87,11 +92,23 @@ fn on_terminal(
     if args.stdin {
         session = session.with_stdin();
     }
+    if !args.stdin && !args.quiet && !io::stdin().is_terminal() {
+        say(&format!(
+            "csn: nothing is typed into it from here: csn attach {0}, csn send {0}, or --stdin",
+            task.task_id
+        ));
+    }
+    let again = session.client().clone();
     match session.run(Some(task.next_seq - 1))? {
         End::Detached => Ok(ExitCode::SUCCESS),
         End::Signalled => Ok(ExitCode::from(exit::OURS)),
         End::Ended(ended) => {
             if !args.quiet {
+                let dropped =
+                    again.task(&task.task_id.to_string()).ok().and_then(|t| t.streams.values().next().copied());
+                if let Some(dropped) = dropped.map(|s| s.dropped).filter(|n| *n > 0) {
+                    say(&format!("csn: {dropped} bytes were not kept"));
+                }
                 closing(task.task_id, &ended);
             }
             Ok(code(ended.outcome.exit_code()))
@@ -105,7 +122,9 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
     while let Some(event) = events.next_event()? {
         match Record::parse(&event.line).map(|r| r.what) {
             Ok(What::Frame(Frame::Spawned { .. })) => {
-                return match send::from_stdin(client, task, true) {
+                let terminal = io::stdin().is_terminal().then(|| ReadsTerminal::begin(task));
+                let last = || terminal.iter().for_each(ReadsTerminal::end_of_input);
+                return match send::from_stdin(client, task, true, last) {
                     // It ended, or closed its input: what it does not read it does not need.
                     Err(e) if e.downcast_ref::<ClientError>().is_some_and(is_over) => Ok(()),
                     sent => sent,
@@ -164,7 +183,8 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
     let argv = (!args.argv.is_empty()).then(|| args.argv.clone());
     if args.text.len() > 1 {
         let message = "give shell text as one word, in quotes, or a program and its arguments after --";
-        return Err(Usage(format!("{message}: csn run -- {}", args.text.join(" "))).into());
+        let pty = if args.pty { "--pty " } else { "" };
+        return Err(Usage(format!("{message}: csn run {pty}-- {}", args.text.join(" "))).into());
     }
     Ok(Request {
         tool: Tool::Shell,
@@ -258,6 +278,45 @@ fn announce(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Somebody has pressed Ctrl-C, and what waits to be printed has not been cut short for it yet.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Ctrl-\ was pressed; whoever reads the terminal next and meets the end of input lets go.
+static LETTING_GO: AtomicBool = AtomicBool::new(false);
+/// Somebody else reads the terminal: a question, or standard input that is passed on.
+static READERS: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn was_interrupted() -> bool {
+    INTERRUPTED.swap(false, Ordering::AcqRel)
+}
+
+/// Reads the terminal for something else than the detach keys, as long as it lives.
+pub(crate) struct ReadsTerminal(TaskId);
+
+impl ReadsTerminal {
+    pub(crate) fn begin(task: TaskId) -> Self {
+        READERS.fetch_add(1, Ordering::AcqRel);
+        Self(task)
+    }
+
+    /// The end of input: was it the second of the detach keys? Then this is the end of us.
+    pub(crate) fn end_of_input(&self) {
+        if LETTING_GO.swap(false, Ordering::AcqRel) {
+            detached(self.0);
+        }
+    }
+}
+
+impl Drop for ReadsTerminal {
+    fn drop(&mut self) {
+        READERS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn detached(task: TaskId) -> ! {
+    say(&format!("\ncsn: detached; the task goes on: csn attach {task}"));
+    std::process::exit(0)
+}
+
 /// Ctrl-C interrupts the task; twice cancels it. Ctrl-\ Ctrl-D leaves it to run by itself; Ctrl-\ alone is SIGQUIT.
 pub(crate) fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGQUIT])?;
@@ -266,9 +325,9 @@ pub(crate) fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
         let mut interrupted = 0;
         for signal in signals.forever() {
             if signal == SIGQUIT && let_go() {
-                say(&format!("\ncsn: detached; the task goes on: csn attach {task}"));
-                std::process::exit(0);
+                detached(task);
             }
+            INTERRUPTED.store(signal == SIGINT, Ordering::Release);
             let sent = match (signal, interrupted) {
                 (SIGQUIT, _) => client.signal(task, SignalName::QUIT),
                 (_, 0) => {
@@ -287,6 +346,13 @@ pub(crate) fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
 
 /// Whether Ctrl-D follows in a moment. On a terminal that reads lines it is the end of input.
 fn let_go() -> bool {
+    if READERS.load(Ordering::Acquire) > 0 {
+        // Whoever reads it will know.
+        LETTING_GO.store(true, Ordering::Release);
+        std::thread::sleep(Duration::from_secs(1));
+        LETTING_GO.store(false, Ordering::Release);
+        return false;
+    }
     let Ok(mut tty) = std::fs::OpenOptions::new().read(true).open("/dev/tty") else { return false };
     let moment = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
     let mut fds = [rustix::event::PollFd::new(&tty, rustix::event::PollFlags::IN)];
@@ -332,6 +398,11 @@ fn follow(
                 None => printer.print(stream, offset + len)?,
             },
             What::Frame(Frame::Exited { duration_us, .. }) => took = Some(Duration::from_micros(duration_us)),
+            What::Frame(Frame::LimitReached { limit, value, .. }) if !json && limit.as_str() == "output" => {
+                say(&format!(
+                    "csn: {value} bytes are kept from the beginning; the last mebibyte is shown when it ends"
+                ));
+            }
             What::Frame(Frame::Kept { processes }) if !json => {
                 say(&format!("csn: the command has ended; waiting for what it left running: {processes:?}"));
                 say(&format!("     csn cancel {task} ends it"));

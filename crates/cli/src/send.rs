@@ -2,7 +2,7 @@
 
 use crate::{Doors, Usage, args::SendArgs, house::reach};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, Key, TaskId};
+use countersign_model::{Code, Key, Mode, TaskId};
 use serde_json::{Value, json};
 use std::{
     io::{self, Read as _},
@@ -25,9 +25,10 @@ pub(crate) fn send(doors: &Doors<'_>, args: &SendArgs) -> anyhow::Result<ExitCod
         return Err(Usage("give text, --keys, --enter or --eof".to_owned()).into());
     }
     let client = reach(doors)?;
-    let task = client.task(&args.task)?.task_id;
+    let state = client.task(&args.task)?;
+    let task = state.task_id;
     match args.text.as_deref() {
-        Some("-") => from_stdin(&client, task, false)?,
+        Some("-") => from_stdin(&client, task, false, || ())?,
         Some(text) if args.paste => drop(client.stdin(task, &json!({"paste": text}))?),
         Some("") | None => {}
         Some(text) => drop(client.stdin(task, &json!({"text": text}))?),
@@ -36,7 +37,9 @@ pub(crate) fn send(doors: &Doors<'_>, args: &SendArgs) -> anyhow::Result<ExitCod
         client.stdin(task, &json!({"keys": args.keys}))?;
     }
     if args.enter {
-        client.stdin(task, &json!({"keys": ["enter"]}))?;
+        // The end of a line is a key of a terminal, and a character in a pipe.
+        let enter = if state.mode == Mode::Pty { json!({"keys": ["enter"]}) } else { json!({"text": "\n"}) };
+        client.stdin(task, &enter)?;
     }
     if args.eof {
         client.stdin(task, &json!({"eof": true}))?;
@@ -45,7 +48,7 @@ pub(crate) fn send(doors: &Doors<'_>, args: &SendArgs) -> anyhow::Result<ExitCod
 }
 
 /// Passes our standard input on, as it comes.
-pub(crate) fn from_stdin(client: &Client, task: TaskId, eof: bool) -> anyhow::Result<()> {
+pub(crate) fn from_stdin(client: &Client, task: TaskId, eof: bool, last: impl Fn()) -> anyhow::Result<()> {
     let mut buf = vec![0; PIECE];
     let mut stdin = io::stdin();
     let key = random_key();
@@ -57,6 +60,7 @@ pub(crate) fn from_stdin(client: &Client, task: TaskId, eof: bool) -> anyhow::Re
             Err(e) => return Err(e.into()),
         }
     }
+    last();
     if eof {
         once(client, task, &json!({"eof": true}), &format!("{key}-eof"))?;
     }

@@ -93,14 +93,11 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
             return bad(&format!("`limits.{name}` is longer than a year"));
         }
     }
-    if l.frames.is_some_and(|f| f < FEWEST_FRAMES) {
-        return bad(&format!("`limits.frames` is at least {FEWEST_FRAMES}"));
+    if l.frames.is_some_and(|f| f < Limits::FEWEST_FRAMES) {
+        return bad(&format!("`limits.frames` is at least {}", Limits::FEWEST_FRAMES));
     }
     Ok(())
 }
-
-/// A journal needs a few frames to begin and to end.
-const FEWEST_FRAMES: u64 = 16;
 
 /// A size that a terminal can have.
 pub(crate) fn terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {

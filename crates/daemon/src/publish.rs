@@ -29,9 +29,23 @@ pub(crate) fn workspace(path: &str) -> Result<String, Refusal> {
             .hint("name a directory that is there")
     };
     let real = std::fs::canonicalize(path).map_err(|e| bad(e.to_string()))?;
+    // Told now, when somebody listens; whoever changes it later finds the reason in the daemon's log.
+    if let Some(why) = std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit(&runs)) {
+        return Err(bad(format!("{RUNS} in it {why}")));
+    }
     match real.is_dir() {
         true => real.into_os_string().into_string().map_err(|_| bad("its name is not UTF-8".to_owned())),
         false => Err(bad("not a directory".to_owned())),
+    }
+}
+
+/// Why nothing is published to a `.runs` like this one.
+fn unfit(runs: &std::fs::Metadata) -> Option<&'static str> {
+    use std::os::unix::fs::MetadataExt as _;
+    match (runs.is_dir(), runs.uid() == rustix::process::geteuid().as_raw(), runs.mode() & 0o022 == 0) {
+        (false, ..) => Some("is not a directory of its own"),
+        (true, true, true) => None,
+        _ => Some("belongs to another user, or others may write there"),
     }
 }
 

@@ -82,8 +82,8 @@ pub(crate) async fn tidy(house: &Arc<House>, rule: RetentionConfig, dry: bool) -
             false => None,
         };
         let why = match known {
-            Some((at, _)) if now.since(at) >= oldest => Text::of("older than the house keeps"),
-            Some(_) if too_much => Text::of("more than the house keeps"),
+            Some((at, _)) if now.since(at) >= oldest => Text::of("older than is kept"),
+            Some(_) if too_much => Text::of("more than is kept"),
             // Young enough, or it has not settled: that is never touched.
             _ => {
                 done.kept_tasks += 1;

@@ -171,6 +171,8 @@ impl Limits {
     pub const MAX_MS: u64 = 366 * 24 * 3_600_000;
     pub const OUTPUT_BYTES: u64 = 1024 * 1024 * 1024;
     pub const FRAMES: u64 = 1_000_000;
+    /// A journal needs a few frames to begin and to end.
+    pub const FEWEST_FRAMES: u64 = 16;
 
     pub fn is_none(&self) -> bool {
         *self == Self::default()

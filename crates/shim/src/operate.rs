@@ -192,8 +192,11 @@ impl Shim<'_> {
         if self.inlet.is_none() {
             return self.refuse(asker, Code::WrongMode, "the task has no standard input: it was not asked for");
         }
-        let (bytes, kind, eof) = self.bytes_of(input);
         let terminal = self.what.mode == Mode::Pty;
+        if !terminal && matches!(input, wire::Input::Keys(_)) {
+            return self.refuse(asker, Code::WrongMode, "keys are for terminals: the task runs over pipes");
+        }
+        let (bytes, kind, eof) = self.bytes_of(input);
         self.learn_what_is_hidden(&bytes);
         let bytes = match eof && terminal {
             // A terminal stays open; what ends its input is a character.

@@ -111,6 +111,12 @@ impl Config {
                 return Err(serde::de::Error::custom(format!("limits.{name} is 0: nothing could ever run")));
             }
         }
+        if l.frames < Limits::FEWEST_FRAMES {
+            return Err(serde::de::Error::custom(format!("limits.frames is at least {}", Limits::FEWEST_FRAMES)));
+        }
+        if l.wall_ms == Some(0) || l.agent_wall_ms == 0 {
+            return Err(serde::de::Error::custom("limits.wall_ms and agent_wall_ms are above 0"));
+        }
         Ok(config)
     }
 }

@@ -365,6 +365,10 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
     assert!(after.expired_at.is_some() && after.outcome == before.outcome);
     assert_eq!(after.streams[&StreamName::Stdout].sha256, before.streams[&StreamName::Stdout].sha256, "digests stay");
     assert_eq!(after.streams[&StreamName::Stdout].bytes, before.streams[&StreamName::Stdout].bytes);
+    for how in [vec!["logs"], vec!["logs", "--since", "1h"], vec!["logs", "-f"], vec!["replay"], vec!["attach"]] {
+        let said = house.csn(&[&how[..1], &[&*old.to_string()], &how[1..]].concat());
+        assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains("was removed"), "{how:?}");
+    }
     for path in ["output", "output?offset_bytes=5", "search?pattern=x", "cast"] {
         assert_eq!(api(&house, &format!("/tasks/{old}/{path}")), Err(Code::Expired), "{path}");
     }
@@ -494,14 +498,16 @@ fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
     assert_eq!(house.stdout(task).len(), 14_888_896);
     let elsewhere = house.work().join("elsewhere");
     std::fs::create_dir_all(&elsewhere).unwrap();
+    let task = house.ask_with("read x; echo followed", with(json!({"args": {"stdin": true}}))).task_id;
     std::os::unix::fs::symlink(&elsewhere, &runs).unwrap();
-    let task = house.ask_with("echo followed", with(json!({}))).task_id;
-    house.settled(task);
+    let_go(&house, task);
     let log = house.home().join("run/daemon.log");
     wait_for(|| std::fs::read_to_string(&log).is_ok_and(|l| l.contains(&format!("{task}: not published"))));
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
-    let (refusal, _) = house.refused("true", json!({"workspace": work.join("nowhere")}));
-    assert_eq!(refusal.code, Code::BadRequest);
+    for unfit in [work.clone(), work.join("nowhere")] {
+        let (refusal, _) = house.refused("true", json!({"workspace": unfit}));
+        assert_eq!(refusal.code, Code::BadRequest);
+    }
 }
 
 /// Publishing is not part of a task's stream: there is nothing to wait for but the file.

@@ -265,6 +265,11 @@ fn pipes_take_input_when_asked_to_and_its_end() {
     house.says(task, "over");
     let refused = refusal(house.client().stdin(task, &json!({"text": "x"})));
     assert_eq!(refused.code, Code::WrongMode);
+    let reads = ask(&house, "read x; echo \"<$x>\"", with_stdin);
+    assert_eq!(refusal(house.client().stdin(reads, &json!({"keys": ["enter"]}))).code, Code::WrongMode);
+    assert!(house.csn(&["send", &reads.to_string(), "a line", "--enter"]).status.success());
+    house.settled(reads);
+    assert_eq!(house.stdout(reads), "<a line>\n");
     let refused = refusal(house.client().resize(task, 10, 10));
     assert_eq!((refused.code, refused.code.http_status()), (Code::WrongMode, 409));
     house.client().cancel(task, None).unwrap();
@@ -603,6 +608,26 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
     let late = pty(&house, &format!("{csn} attach {inner}; echo left $?"));
     house.settled(late);
     assert!(shown(&house, late).contains("<end>") && shown(&house, late).contains("left 3"), "{}", shown(&house, late));
+}
+
+#[test]
+fn who_only_looks_on_types_nothing_anywhere() {
+    let house = House::up(CSN);
+    let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
+    let inner = pty(&house, "printf '\\033[?1049hinner'; read x; echo \"<$x>\"");
+    house.says(inner, "inner");
+    let mut outside =
+        house.terminal(&format!("{csn} attach --read-only {inner}; echo left $?; read -t 0.2 y; echo \"[$y]\""));
+    outside.sees("inner");
+    outside.types(b"touch mischief\r");
+    outside.types(&[0x1c, 0x04]);
+    // The alternate screen is left, and what was typed is nobody's.
+    outside.sees("\u{1b}[?1049l");
+    outside.sees("left 0");
+    outside.sees("[]");
+    send(&house, inner, json!({"text": "end\r"}));
+    house.settled(inner);
+    assert!(shown(&house, inner).contains("<end>") && !shown(&house, inner).contains("mischief"));
 }
 
 #[test]

@@ -168,7 +168,6 @@ impl Viewer {
                 self.redraw().await?;
             }
             if self.over {
-                self.last_screen().await?;
                 self.house.keeper.unlist(self.task);
                 return Ok(());
             }
@@ -304,6 +303,10 @@ impl Viewer {
     async fn send_next(&mut self) -> Result<(), Gone> {
         let Some(line) = self.read.pop_front() else { return Ok(()) };
         let record = Record::parse(&line).map(|r| r.what);
+        if matches!(record, Ok(What::Decision(Decision::Settled { .. }))) {
+            // Before the word that it is over: whoever hears that leaves.
+            self.last_screen().await?;
+        }
         self.socket.send(Message::text(line)).await?;
         match record {
             // What was kept of the end has been seen on the screen already.

@@ -97,6 +97,9 @@ async fn not_that_way() -> Problem {
     Refusal::new(Code::MethodNotAllowed, "this address does not take this method").hint("see docs/api.md").into()
 }
 
+/// So much of an id must be given.
+const SHORTEST_ID: usize = 4;
+
 /// The task that a path names: a whole id, or the beginning of exactly one.
 pub(crate) fn find_task(house: &House, text: &str) -> Answer<TaskId> {
     let unknown =
@@ -114,7 +117,8 @@ pub(crate) fn find_task(house: &House, text: &str) -> Answer<TaskId> {
         return Err(unknown().hint(format!("that is an approval: csn approvals show {text}")).into());
     }
     let prefixed = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
-    if !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
+    // A variable that is not set must not name the only task there is.
+    if prefixed.len() < 3 + SHORTEST_ID || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
         return Err(unknown().into());
     }
     match house.readers.with(|r| r.by_prefix(&prefixed))?.as_slice() {
