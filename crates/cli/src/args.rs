@@ -252,10 +252,10 @@ pub(crate) struct SearchArgs {
     #[arg(short, long)]
     pub(crate) ignore_case: bool,
     /// Lines around each match
-    #[arg(short = 'C', long, value_name = "LINES", default_value_t = 0)]
+    #[arg(short = 'C', long, value_name = "LINES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) context: u32,
     /// No more than so many
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max: Option<u64>,
     #[arg(long, value_enum)]
     pub(crate) stream: Option<StreamArg>,

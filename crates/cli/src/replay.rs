@@ -28,6 +28,9 @@ pub(crate) fn replay(doors: &Doors<'_>, args: &ReplayArgs) -> anyhow::Result<Exi
         }
         speed => speed.unwrap_or(1.0),
     };
+    if args.max_pause.is_some_and(|pause| !pause.is_finite() || pause < 0.0) {
+        return Err(Usage("--max-pause: a number of seconds".to_owned()).into());
+    }
     let client = reach(doors)?;
     let state = client.task(&args.task)?;
     kept(&state)?;
@@ -49,7 +52,12 @@ fn cast(client: &Client, state: &TaskState, version: &str, file: &Path) -> anyho
     }
     let cannot = || format!("{} cannot be written", file.display());
     // A file that is there is somebody's: it is not written over.
-    let mut to = File::options().write(true).create_new(true).open(file).with_context(cannot)?;
+    let mut to = match File::options().write(true).create_new(true).open(file) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Usage(format!("--cast: {} is there already: name another file", file.display())).into());
+        }
+        opened => opened.with_context(cannot)?,
+    };
     let bytes = io::copy(&mut cast, &mut to).with_context(cannot)?;
     say(&format!("csn: {bytes} bytes in {}", file.display()));
     Ok(ExitCode::SUCCESS)

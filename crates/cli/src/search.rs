@@ -15,7 +15,7 @@ pub(crate) fn search(doors: &Doors<'_>, args: &SearchArgs) -> anyhow::Result<Exi
     let client = reach(doors)?;
     let task = client.task(&args.task)?.task_id;
     let mut out = io::stdout().lock();
-    let (mut after, mut left, mut any) = (None, args.max.unwrap_or(u64::MAX), false);
+    let (mut after, mut left, mut any, mut first) = (None, args.max.unwrap_or(u64::MAX), false, true);
     while left > 0 {
         let mut query = vec![
             ("pattern", args.pattern.clone()),
@@ -38,6 +38,9 @@ pub(crate) fn search(doors: &Doors<'_>, args: &SearchArgs) -> anyhow::Result<Exi
                 writeln!(out, "{line}")?;
                 continue;
             }
+            if args.context > 0 && !std::mem::replace(&mut first, false) {
+                writeln!(out, "--")?;
+            }
             let place = |n: Option<i64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
             let line = m.line.and_then(|n| i64::try_from(n).ok());
             let around = m.before.len() as i64;
@@ -47,9 +50,6 @@ pub(crate) fn search(doors: &Doors<'_>, args: &SearchArgs) -> anyhow::Result<Exi
             writeln!(out, "{}:{}:{}:{}", m.stream, place(line), m.offset_bytes, shown(&m.excerpt))?;
             for (n, text) in (1i64..).zip(&m.after) {
                 writeln!(out, "{}-{}-{}", m.stream, place(line.map(|l| l + n)), shown(text))?;
-            }
-            if args.context > 0 {
-                writeln!(out, "--")?;
             }
         }
         match found.next {
@@ -64,7 +64,12 @@ pub(crate) fn search(doors: &Doors<'_>, args: &SearchArgs) -> anyhow::Result<Exi
 /// A line of somebody's output, with nothing in it that a terminal would obey.
 fn shown(text: &Value) -> String {
     match text {
-        Value::String(text) => Shown::new(text).to_string(),
-        other => format!("(not text) {}", other["content"].as_str().unwrap_or_default()),
+        Value::String(text) => Shown::new(text.trim_end_matches('\r')).to_string(),
+        other => {
+            use base64::Engine as _;
+            let encoded = other["content"].as_str().unwrap_or_default();
+            let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+            Shown::new(&String::from_utf8_lossy(&bytes)).to_string()
+        }
     }
 }
