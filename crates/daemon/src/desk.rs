@@ -426,8 +426,15 @@ impl Desk {
         match shim {
             Some(shim) => self.launch(step, now.at, task, shim),
             None => {
-                let position = Some(self.line().len() as u64 + 1);
-                self.decide(step, now.at, task, Decision::Queued { waits_for: WaitsFor::Slot, position });
+                // Behind everyone who is there, also when the clock went back.
+                let line = self.line();
+                let last = line.last().and_then(|task| match self.open.get(task)?.stage {
+                    Stage::InLine { since, .. } => Some(At::from_micros(since.micros() + 1)),
+                    _ => None,
+                });
+                let at = last.map_or(now.at, |last| last.max(now.at));
+                let position = Some(line.len() as u64 + 1);
+                self.decide(step, at, task, Decision::Queued { waits_for: WaitsFor::Slot, position });
             }
         }
     }
@@ -484,15 +491,16 @@ mod tests {
         desk: Desk,
         mint: IdMint,
         written: Vec<Entry>,
+        clock: i64,
     }
 
     impl Office {
         fn new() -> Self {
-            Self { desk: Desk::default(), mint: IdMint::default(), written: Vec::new() }
+            Self { desk: Desk::default(), mint: IdMint::default(), written: Vec::new(), clock: 1_700_000_000_000_000 }
         }
 
         fn step(&mut self, event: Event) -> Result<Step, Refusal> {
-            let at = At::from_micros(1_700_000_000_000_000 + self.written.len() as i64);
+            let at = At::from_micros(self.clock + self.written.len() as i64);
             let step = self.desk.step(Moment { at, chance: 7, mint: &mut self.mint }, event)?;
             self.written.extend(step.decisions.iter().cloned());
             let mut again = Desk::new(self.desk.caps);
@@ -644,6 +652,17 @@ mod tests {
         assert!(step.launch.is_none(), "nobody overtakes somebody who is about to go");
         assert_eq!(kinds(&slot(&mut office, c)), ["task.launched"]);
         assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![d, e]));
+    }
+
+    #[test]
+    fn the_line_keeps_its_order_when_the_clock_goes_back() {
+        let mut office = small(16, 64, 1);
+        office.ask(YES);
+        let (b, _) = office.ask(YES);
+        office.clock -= 3_600_000_000;
+        let (c, _) = office.ask(YES);
+        let (d, _) = office.ask(YES);
+        assert_eq!(office.desk.line(), [b, c, d]);
     }
 
     #[test]
