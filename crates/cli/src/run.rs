@@ -153,6 +153,7 @@ fn in_line(client: &Client, task: &TaskState) {
                 last = task.position;
                 say(&format!("csn: waiting for a slot, {}. in line", last.unwrap_or(1)));
             }
+            // Moving up in line is no record of the task that moves: there is nothing to wait for but time.
             std::thread::sleep(Duration::from_secs(1));
             match client.task(&task.task_id.to_string()) {
                 Ok(now) => task = now,
@@ -347,7 +348,7 @@ pub(crate) fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
 /// Whether Ctrl-D follows in a moment. On a terminal that reads lines it is the end of input.
 fn let_go() -> bool {
     if READERS.load(Ordering::Acquire) > 0 {
-        // Whoever reads it will know.
+        // Whoever reads it will know, and has as long as the second key may take.
         LETTING_GO.store(true, Ordering::Release);
         std::thread::sleep(Duration::from_secs(1));
         LETTING_GO.store(false, Ordering::Release);

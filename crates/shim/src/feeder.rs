@@ -155,16 +155,13 @@ impl Shared {
         let mut len = 0;
         while piece.len() - len >= PAGE {
             let look = || PollFd::new(&self.look, PollFlags::IN);
+            // Asked before the read: what was written before the terminal hung up must have been seen as missing.
+            let no_more = self.last_chance.load(Ordering::Acquire) || self.gone.load(Ordering::Acquire);
             match rustix::io::read(terminal, &mut piece[len..]) {
                 Ok(0) => return (len, false),
                 Ok(n) => len += n,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::IO) if self.gone.load(Ordering::Acquire) => {
-                    return (len, false);
-                }
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::IO) if self.last_chance.load(Ordering::Acquire) => {
-                    return (len, false);
-                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::IO) if no_more => return (len, false),
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::IO) if len > 0 => return (len, true),
                 Err(rustix::io::Errno::AGAIN) => {
                     let _ = poll(&mut [PollFd::new(terminal, PollFlags::IN), look()], None);

@@ -302,9 +302,9 @@ impl Shim<'_> {
                     let line = std::mem::take(&mut self.hidden);
                     self.secrets.extend(String::from_utf8(line).ok().filter(|line| !line.is_empty()));
                 }
-                // Erase and kill, as the terminal would.
+                // Erase and kill, as the terminal would; and the keys that make a signal of the line.
                 0x7f | 0x08 => drop(self.hidden.pop()),
-                0x15 => self.hidden.clear(),
+                0x15 | 0x03 | 0x1a | 0x1c => self.hidden.clear(),
                 b if self.hidden.len() < LONGEST_SECRET => self.hidden.push(*b),
                 _ => {}
             }

@@ -86,7 +86,7 @@ impl Outlet {
             feeder: None,
             scrubber: Scrubber::new(mask),
             appender: Appender::new(),
-            sha: Sha::Here(Sha256::new()),
+            sha: Sha::default(),
             first_byte: None,
             last_byte: None,
             stuck: None,
@@ -387,25 +387,31 @@ impl Outlet {
 
 /// The digest of the whole stream: here while it is short, beside us once it is long, so that hashing, scanning and
 /// writing use both cores.
-enum Sha {
-    Here(Sha256),
-    Beside { to: mpsc::SyncSender<Clean<Chunk>>, back: mpsc::Receiver<Chunk>, thread: JoinHandle<Sha256> },
+#[derive(Default)]
+struct Sha {
+    /// What has been hashed, as far as nobody does it beside us.
+    here: Sha256,
+    beside: Option<Beside>,
+}
+
+struct Beside {
+    to: mpsc::SyncSender<Clean<Chunk>>,
+    back: mpsc::Receiver<Chunk>,
+    thread: JoinHandle<Sha256>,
 }
 
 impl Sha {
     fn update(&mut self, chunk: Clean<Chunk>, total: u64, scrubber: &mut Scrubber) {
-        if let Sha::Here(sha) = self
-            && total > LARGE
-            && let Ok(beside) = Self::beside(sha.clone())
-        {
-            *self = beside;
+        if self.beside.is_none() && total > LARGE {
+            // Where no thread can be had (the task may have used them all up), hashing goes on here.
+            self.beside = Beside::begin(self.here.clone()).ok();
         }
-        match self {
-            Sha::Here(sha) => {
-                sha.update(chunk.as_ref());
+        match &self.beside {
+            None => {
+                self.here.update(chunk.as_ref());
                 scrubber.recycle(chunk.into_inner());
             }
-            Sha::Beside { to, back, .. } => {
+            Some(Beside { to, back, .. }) => {
                 // Bounded: when the hashing falls behind, the reading waits, and so does the child.
                 to.send(chunk).expect("the hashing thread lives until its sender is dropped");
                 if let Ok(chunk) = back.try_recv() {
@@ -415,8 +421,22 @@ impl Sha {
         }
     }
 
-    /// Where no thread can be had (the task may have used them all up), hashing goes on here.
-    fn beside(mut sha: Sha256) -> io::Result<Self> {
+    /// Back here, with all that was sent beside.
+    fn settle(&mut self) -> &mut Sha256 {
+        if let Some(Beside { to, thread, .. }) = self.beside.take() {
+            drop(to);
+            self.here = thread.join().expect("hashing does not panic");
+        }
+        &mut self.here
+    }
+
+    fn finish(mut self) -> countersign_model::Digest {
+        countersign_model::Digest::from_bytes(std::mem::take(self.settle()).finalize().into())
+    }
+}
+
+impl Beside {
+    fn begin(mut sha: Sha256) -> io::Result<Self> {
         let (to, chunks) = mpsc::sync_channel::<Clean<Chunk>>(2);
         let (done, back) = mpsc::sync_channel(4);
         let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(move || {
@@ -426,26 +446,7 @@ impl Sha {
             }
             sha
         });
-        Ok(Sha::Beside { to, back, thread: thread? })
-    }
-
-    /// Back here, with all that was sent beside.
-    fn settle(&mut self) -> &mut Sha256 {
-        if let Sha::Beside { .. } = self {
-            let Sha::Beside { to, thread, .. } = std::mem::replace(self, Sha::Here(Sha256::new())) else {
-                unreachable!("it was one a moment ago")
-            };
-            drop(to);
-            *self = Sha::Here(thread.join().expect("hashing does not panic"));
-        }
-        match self {
-            Sha::Here(sha) => sha,
-            Sha::Beside { .. } => unreachable!("it has just been settled"),
-        }
-    }
-
-    fn finish(mut self) -> countersign_model::Digest {
-        countersign_model::Digest::from_bytes(std::mem::take(self.settle()).finalize().into())
+        Ok(Self { to, back, thread: thread? })
     }
 }
 

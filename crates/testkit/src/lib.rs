@@ -244,6 +244,11 @@ impl House {
         }
     }
 
+    /// The bytes of a stream's file.
+    pub fn output_kept(&self, task: TaskId, stream: StreamName) -> Vec<u8> {
+        std::fs::read(self.task_dir(task).join(stream.file())).expect("its file")
+    }
+
     pub fn stdout(&self, task: TaskId) -> String {
         String::from_utf8(self.output(task, StreamName::Stdout)).expect("text")
     }

@@ -88,9 +88,8 @@ fn peak_kb(pid: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Slow: `cargo xtask soak`.
 #[test]
-#[ignore = "writes ten gigabytes"]
+#[ignore = "slow: cargo xtask soak"]
 fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
     let house = House::up(CSN);
     let text = "yes 0123456789abcdef | head -c 10737418240; printf 'the end\\n'; until [ -e go ]; do sleep 0.05; done";
@@ -457,7 +456,7 @@ fn a_crash_between_the_decision_and_the_removal_is_made_good() {
         let raw = house.client().call("GET", &format!("/tasks/{task}/events"), &[], None).unwrap();
         String::from_utf8(raw).unwrap().lines().filter(|l| l.contains("retention.expired")).map(str::to_owned).collect()
     };
-    assert!(lines.len() <= 1, "decided once: {lines:?}");
+    assert_eq!(lines.len(), 1, "decided once");
 }
 
 #[test]
@@ -531,8 +530,6 @@ fn f187_what_left_its_session_is_ended_at_shutdown() {
     assert_eq!(countersign_testkit::processes_with("sleep 3597.187"), Vec::<u32>::new());
     house.daemon_ends();
     house.start();
-    let ended = house.records(task).into_iter().any(|r| matches!(r.what, What::Frame(Frame::CleanupCompleted { .. })));
-    assert!(
-        matches!(house.outcome(task), Outcome::Cancelled { .. }) && (ended || house.settled(task).survivors.is_empty())
-    );
+    assert!(matches!(house.outcome(task), Outcome::Cancelled { .. }));
+    assert_eq!(house.settled(task).survivors, Vec::<u32>::new());
 }

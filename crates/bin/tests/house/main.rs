@@ -10,6 +10,7 @@ mod replay;
 mod stream;
 mod terminal;
 mod tree;
+mod viewers;
 mod walk;
 
 /// The program under test.

@@ -139,7 +139,7 @@ struct Viewer {
     /// How many messages have come.
     count: u64,
     answers: JoinSet<(u64, Result<u64, Refusal>)>,
-    /// Output is not kept any more: the screen is all there is to see.
+    /// Output is not kept any more: until it is over, the screen is all there is to see.
     limited: bool,
     gaps: Gaps,
     /// The last record has been sent.
@@ -164,7 +164,7 @@ impl Viewer {
             let rung = bell.has_changed().unwrap_or(true);
             bell.mark_unchanged();
             self.read_on().await?;
-            if rung && self.limited && self.read.is_empty() && !self.over {
+            if rung && self.sees_the_screen() && self.read.is_empty() && !self.over {
                 self.redraw().await?;
             }
             if self.over {
@@ -268,10 +268,16 @@ impl Viewer {
         Ok(())
     }
 
+    /// Output that is not kept is seen on the screen by those who allow that; the others get what is kept of the end when
+    /// it is over.
+    fn sees_the_screen(&self) -> bool {
+        self.limited && self.skip
+    }
+
     /// Where output was not kept any more, the end is seen on the last screen.
     async fn last_screen(&mut self) -> Result<(), Gone> {
         let state = self.house.projections.state(&self.house, self.task)?;
-        if self.limited && state.mode == Mode::Pty && state.settled() {
+        if self.sees_the_screen() && state.mode == Mode::Pty && state.settled() {
             let now = screen(&self.house, self.task).await?;
             self.tell(&json!({"kind": "attach.screen", "screen": described(&now)})).await?;
             self.draw(*now).await?;
@@ -310,7 +316,7 @@ impl Viewer {
         self.socket.send(Message::text(line)).await?;
         match record {
             // What was kept of the end has been seen on the screen already.
-            Ok(What::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.limited => {}
+            Ok(What::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.sees_the_screen() => {}
             Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
                 self.bytes(stream, offset, len, digest).await?;
             }
