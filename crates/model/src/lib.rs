@@ -32,7 +32,10 @@ pub use id::{ApprovalId, IdError, IdMint, PermitId, PrincipalId, SessionId, Task
 pub use keys::{Key, KeyMode};
 pub use order::{Closing, Exec, Exposure, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals};
 pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
-pub use plan::{Confinement, Facts, Occurrence, Opaque, PathFact, Plan, Risk, RiskNote};
+pub use plan::{
+    Assignment, Confinement, Directory, Facts, Found, FoundKind, Grant, Input, Occurrence, Opaque, PathFact, PathKind,
+    PathScope, Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
+};
 pub use record::{
     By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record, RecordError, Scope,
     StreamName, WaitsFor, What,
@@ -45,4 +48,4 @@ pub use request::{
 };
 pub use shown::Shown;
 pub use time::At;
-pub use verdict::{Answer, Assessment};
+pub use verdict::{Answer, Assessment, Coverage};

@@ -2,28 +2,241 @@
 
 use crate::{Digest, HouseKey, Request};
 use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, ops::Range};
 
 /// What would run. Raw, like the request: its digest and its clean display text are what gets recorded.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
     pub occurrences: Vec<Occurrence>,
+    /// A function that multiplies itself without end.
+    pub multiplies: bool,
 }
 
 /// One simple command somewhere in a plan.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Occurrence {
+    /// Program and subcommand: what a grant is for.
     pub verb: String,
-    pub words: Vec<String>,
-    pub directory: String,
+    /// The program and its arguments.
+    pub words: Vec<Word>,
+    /// Where it stands in the text of the request.
+    pub span: Range<usize>,
+    pub directory: Directory,
+    pub redirects: Vec<Redirect>,
+    /// The assignments that it sees and that may change what it does.
+    pub assignments: Vec<Assignment>,
+    pub input: Input,
+    /// Runs with another user's rights.
+    pub privileged: bool,
+    /// Runs beside what follows (`&`).
+    pub background: bool,
     /// Why this could not be read, when it could not.
     pub opaque: Option<Opaque>,
+    /// Read from text that the shell itself never shows us: its risks and denies count, it asks nothing of its own.
+    pub shadow: bool,
+    /// Runs on another machine.
+    pub remote: bool,
+    /// Every path that it names.
+    pub scopes: Vec<PathScope>,
+    /// A word in the place of a path or an option is unknown.
+    pub loose: bool,
+    /// Every word is literal and holds no substitution.
+    pub literal: bool,
+    pub reading: Reading,
+    pub risks: Vec<(Risk, &'static str)>,
+    /// The risks that its verb has by itself, with no flags and no operands.
+    pub base_risks: Vec<Risk>,
+    /// The program that hard denies are about, without its directory.
+    pub program: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether an occurrence is known to do nothing but read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Reading {
+    /// Says something, or changes the shell itself: no file is touched.
+    SideEffect,
+    /// A reviewed phrase, by its name.
+    Phrase(&'static str),
+    /// Not known; with the reason.
+    #[default]
+    Unknown,
+    /// Close to a phrase, but for this.
+    Not(String),
+}
+
+/// What is known of a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    One(String),
+    /// One of these.
+    Any(Vec<String>),
+    /// File names that match one of these globs; what is literal in them is escaped.
+    Pattern(Vec<String>),
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    pub value: Value,
+    /// Quoted at least in part.
+    pub quoted: bool,
+    /// May become no word, or several.
+    pub many: bool,
+    /// Holds a substitution.
+    pub substituted: bool,
+    /// Where an unknown word probably leads: raises risks, never lowers one.
+    pub hint: Option<String>,
+}
+
+impl Word {
+    #[must_use]
+    pub fn literal(text: impl Into<String>) -> Self {
+        Self { value: Value::One(text.into()), quoted: false, many: false, substituted: false, hint: None }
+    }
+
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self { value: Value::Unknown, quoted: false, many: true, substituted: false, hint: None }
+    }
+
+    /// The text, when there is only one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::One(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Every text that it can be, when they are known.
+    #[must_use]
+    pub fn texts(&self) -> Option<&[String]> {
+        match &self.value {
+            Value::One(text) => Some(std::slice::from_ref(text)),
+            Value::Any(texts) => Some(texts),
+            Value::Pattern(_) | Value::Unknown => None,
+        }
+    }
+}
+
+/// Where an occurrence runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Directory {
+    /// In one of these, depending on what happened before.
+    Known(Vec<String>),
+    Unknown,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self::Known(Vec::new())
+    }
+}
+
+/// Where standard input comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Input {
+    #[default]
+    Inherited,
+    Pipe,
+    File,
+    /// A here-document, a here-string, or what `echo` was given: the text, when it is literal.
+    Text(Option<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    pub target: Word,
+    pub write: bool,
+    /// Adds to what is there.
+    pub append: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    pub name: String,
+    pub value: Value,
+}
+
+/// A path that an occurrence names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathScope {
+    /// Absolute, `.` and `..` resolved by their letters.
+    pub path: String,
+    /// As it was written, made absolute: what the kernel will walk.
+    pub walked: String,
+    pub write: bool,
+    pub kind: PathKind,
+    /// A glob; `path` is the directory that covers it and `walked` the glob.
+    pub pattern: bool,
+    /// Everything below it is meant.
+    pub recursive: bool,
+}
+
+impl PathScope {
+    /// Whether what is below goes with it.
+    #[must_use]
+    pub fn recursive_or_moved(&self, program: &str) -> bool {
+        self.recursive || program == "mv"
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathKind {
+    File,
+    Directory,
+    /// Either; the facts tell, and where there are none, it is taken as it stands.
+    Any,
+    /// A word of a program that we do not know: a path if there is something there.
+    Perhaps,
+    /// An entry of its parent directory: what is removed or made.
+    Entry,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Opaque {
-    /// Shell text that has not been taken apart.
-    ShellText,
+    Unparseable,
+    TooLarge,
+    TooDeep,
+    Invisible,
+    DynamicProgram,
+    Eval,
+    Source,
+    ShellMutation,
+    Function,
+    Coprocess,
+    Code,
+    Input,
+    PromptExpansion,
+    Arithmetic,
+    EvaluatesArguments,
+    Wrapper,
+}
+
+impl Opaque {
+    /// The reason, for a person.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unparseable => "bash and this reader may not agree on what this text means",
+            Self::TooLarge => "longer than 64 KiB: too long to be read",
+            Self::TooDeep => "nested too deep to be read",
+            Self::Invisible => "holds invisible or reordering characters",
+            Self::DynamicProgram => "the program is known only when it runs",
+            Self::Eval => "eval runs text as a command",
+            Self::Source => "runs a file in this shell",
+            Self::ShellMutation => "changes what later words of this shell mean",
+            Self::Function => "calls a function that this text defines",
+            Self::Coprocess => "starts a coprocess",
+            Self::Code => "code for an interpreter",
+            Self::Input => "runs what it is given as input",
+            Self::PromptExpansion => "expands a value as a prompt or by another name, which can run commands",
+            Self::Arithmetic => "arithmetic over names, which can run commands",
+            Self::EvaluatesArguments => "a builtin that evaluates its arguments",
+            Self::Wrapper => "runs another command that cannot be told from its words",
+        }
+    }
 }
 
 /// One named reason for care.
@@ -45,6 +258,47 @@ pub enum Risk {
     OfSelf,
 }
 
+impl Risk {
+    pub const ALL: [Self; 12] = [
+        Self::Write,
+        Self::Destructive,
+        Self::Network,
+        Self::Credential,
+        Self::HostModifying,
+        Self::FilesystemWide,
+        Self::Privileged,
+        Self::WorkspaceCode,
+        Self::Opaque,
+        Self::Interactive,
+        Self::Background,
+        Self::OfSelf,
+    ];
+
+    /// The one spelling: in config, JSON and tables.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Destructive => "destructive",
+            Self::Network => "network",
+            Self::Credential => "credential",
+            Self::HostModifying => "host_modifying",
+            Self::FilesystemWide => "filesystem_wide",
+            Self::Privileged => "privileged",
+            Self::WorkspaceCode => "workspace_code",
+            Self::Opaque => "opaque",
+            Self::Interactive => "interactive",
+            Self::Background => "background",
+            Self::OfSelf => "self",
+        }
+    }
+
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|r| r.as_str() == name)
+    }
+}
+
 /// A risk with the occurrence that caused it and the reason in one line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RiskNote {
@@ -59,6 +313,8 @@ pub struct RiskNote {
 pub enum Confinement {
     #[default]
     None,
+    /// Read the roots and the system, write nothing, reach nobody.
+    ReadOnly,
 }
 
 /// What the world says about the paths and programs of a plan. Taken at the ask, again at launch; both must agree.
@@ -67,6 +323,34 @@ pub struct Facts {
     pub cwd: PathFact,
     /// The program that will be executed; none when there is no such file.
     pub program: Option<PathFact>,
+    /// The paths that the plan names, as it names them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub paths: BTreeMap<String, Found>,
+    /// Where each bare program name leads on the PATH that will be used.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, String>,
+    /// What each glob matches, resolved; none when that is too much to list.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub patterns: BTreeMap<String, Option<Vec<String>>>,
+    /// The content of each script that the plan runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scripts: BTreeMap<String, Digest>,
+}
+
+impl Facts {
+    /// What is known without looking: nothing but where the request runs.
+    #[must_use]
+    pub fn none(cwd: &str) -> Self {
+        let cwd = PathFact { path: cwd.to_owned(), resolved: cwd.to_owned(), dev: 0, inode: 0 };
+        Self {
+            cwd,
+            program: None,
+            paths: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            patterns: BTreeMap::new(),
+            scripts: BTreeMap::new(),
+        }
+    }
 }
 
 /// A path, where it leads through links, and which file that is.
@@ -76,6 +360,92 @@ pub struct PathFact {
     pub resolved: String,
     pub dev: u64,
     pub inode: u64,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Through every link; of what does not exist, as far as it does.
+    pub resolved: String,
+    pub kind: FoundKind,
+    pub dev: u64,
+    pub inode: u64,
+    /// The root of a mounted file system.
+    #[serde(default)]
+    pub mount: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FoundKind {
+    File,
+    Directory,
+    Other,
+    Absent,
+}
+
+/// A person's saved approval: (verb, directory) and how far it goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    pub verb: String,
+    /// None is anywhere.
+    pub directory: Option<String>,
+    /// The risks that were accepted; none: what the verb has by itself, and writing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risks: Option<Vec<Risk>>,
+    /// The program that was meant, when it was not the one that the name leads to on a system path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// The operands that were approved; none is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operands: Option<Vec<String>>,
+    /// The assignments that were approved, as `NAME=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assignments: Vec<String>,
+    /// The content of the script that was approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<Digest>,
+}
+
+/// A lasting answer in the operator's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    pub name: String,
+    /// What it says; an addition to the hard denies says nothing else.
+    #[serde(default)]
+    pub answer: RuleAnswer,
+    /// The verbs it is for, and all that start with their words.
+    #[serde(default)]
+    pub verb: Vec<String>,
+    /// Globs; one of the words must match one of them.
+    #[serde(default)]
+    pub with: Vec<String>,
+    #[serde(default)]
+    pub directory: Option<String>,
+    /// To deny or ask: one of these is enough. To allow: the ones that are accepted.
+    #[serde(default)]
+    pub risks: Option<Vec<Risk>>,
+    /// Told to whoever is refused.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Commands that it must match, and commands that it must not.
+    #[serde(default, rename = "match")]
+    pub matches: Vec<String>,
+    #[serde(default)]
+    pub not_match: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleAnswer {
+    Allow,
+    Ask,
+    #[default]
+    Deny,
 }
 
 impl Plan {

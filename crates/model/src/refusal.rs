@@ -48,7 +48,15 @@ codes! {
     IdempotencyConflict = "idempotency_conflict", 422, 1;
     TooLarge = "too_large", 413, 2;
     RangeNotSatisfiable = "range_not_satisfiable", 416, 1;
-    /// Stopping or killing countersign itself.
+    /// All of a file system, a disk, the machine.
+    SystemDestructive = "system_destructive", 403, 77;
+    /// Countersign's own files.
+    ProtectedPath = "protected_path", 403, 77;
+    /// An operator's rule, or an addition to the hard denies.
+    DeniedByRule = "denied_by_rule", 403, 77;
+    /// Nobody asks for a stranger.
+    NotForAudience = "not_for_this_audience", 403, 77;
+    /// Stopping or killing countersign itself, or answering for a person.
     SelfDestructive = "self_destructive", 403, 77;
     ApprovalRequiredUnattended = "approval_required_unattended", 403, 77;
     Locked = "locked", 403, 77;

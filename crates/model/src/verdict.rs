@@ -15,12 +15,44 @@ pub enum Answer {
     Deny(Refusal),
 }
 
+/// What lets one occurrence run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Coverage {
+    /// It only says something, or changes its own shell.
+    SideEffect,
+    /// A reviewed read-only phrase.
+    Phrase(&'static str),
+    /// A saved grant, as it is labelled.
+    Grant(String),
+    /// An operator's rule, by its name.
+    Rule(String),
+    /// Another occurrence stands for it.
+    Elsewhere,
+    /// Nothing; with the reason, and what would help.
+    None { why: String, help: String },
+}
+
+impl Coverage {
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !matches!(self, Self::None { .. })
+    }
+}
+
 /// One assessment serves prompt, match, launch and receipt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assessment {
     pub answer: Answer,
     pub risks: Vec<RiskNote>,
     pub confinement: Confinement,
+    /// What covers each occurrence, in order.
+    pub coverage: Vec<Coverage>,
+    /// Nothing about it could be saved: it can only be approved once.
+    pub one_shot: bool,
+    /// The directories that each occurrence works in.
+    pub directories: Vec<Vec<String>>,
+    /// The occurrence that a refusal is about.
+    pub culprit: Option<usize>,
 }
 
 impl Assessment {

@@ -1,14 +1,19 @@
-//! Judging: risks, hard denies, the profile. In that order, and deny wins.
+//! Judging: audience, hard denies, operator rules, then what covers each occurrence. In that order, and deny wins.
 
-use crate::read::rough_words;
+use crate::{
+    deny, grant, paths,
+    rules::{Rules, Says},
+};
 use countersign_model::{
-    Answer, Assessment, Code, Confinement, Facts, Occurrence, Plan, Profile, Refusal, Risk, RiskNote,
+    Answer, Assessment, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Occurrence, PathScope,
+    Plan, Profile, Reading, Refusal, Risk, RiskNote, Value,
 };
 
 /// What the verdict depends on beside the plan and the facts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Context {
+#[derive(Debug, Clone)]
+pub struct Context<'a> {
     pub profile: Profile,
+    pub audience: Audience,
     /// Whether somebody can be asked.
     pub attended: bool,
     /// Whether the kernel can hold a read-only task to what it may do. Where it cannot, such tasks ask.
@@ -16,28 +21,82 @@ pub struct Context {
     pub background: bool,
     /// Whether it gets a terminal, and so somebody to answer its questions.
     pub interactive: bool,
+    /// The asking user's home.
+    pub home: &'a str,
+    /// The directories that may be read unasked.
+    pub roots: Vec<String>,
+    /// Countersign's own places, beside those that every home has.
+    pub protected: Vec<String>,
+    /// The processes of this house.
+    pub house: Vec<u32>,
+    /// The operator lets this audience read everywhere.
+    pub read_all: bool,
 }
 
-/// Programs that only read, as long as every word is literal.
-const READ_ONLY: &[&str] = &[
-    "basename", "cat", "cut", "date", "df", "dirname", "du", "head", "id", "ls", "nl", "nproc", "pwd", "realpath",
-    "stat", "tail", "tr", "true", "uname", "wc", "whoami",
-];
-const ESCALATES: &[&str] = &["sudo", "doas", "su", "pkexec"];
+impl<'a> Context<'a> {
+    /// A person at a terminal, asking in the default profile, where the kernel confines.
+    #[must_use]
+    pub fn personal(home: &'a str, roots: Vec<String>) -> Self {
+        Self {
+            profile: Profile::Safe,
+            audience: Audience::Personal,
+            attended: true,
+            can_confine: true,
+            background: false,
+            interactive: false,
+            home,
+            roots,
+            protected: Vec::new(),
+            house: Vec::new(),
+            read_all: false,
+        }
+    }
+}
 
 /// The verdict on a plan.
 #[must_use]
-pub fn judge(plan: &Plan, _facts: &Facts, context: Context) -> Assessment {
-    let risks = risks(plan, context);
-    let privileged = risks.iter().any(|r| r.risk == Risk::Privileged);
-    let uncovered: Vec<usize> = (0..plan.occurrences.len()).collect();
-    let read_only = plan.occurrences.iter().all(reads_only);
-    let answer = if let Some(refusal) = plan.occurrences.iter().find_map(stops_the_house) {
-        Answer::Deny(refusal)
-    } else if context.profile == Profile::FullAuto && !privileged {
+pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, grants: &[Grant]) -> Assessment {
+    let risks: Vec<Vec<(Risk, &'static str)>> =
+        plan.occurrences.iter().map(|o| occurrence_risks(o, facts, context)).collect();
+    let notes = notes(&risks);
+    let mut assessment = Assessment {
+        answer: Answer::Ask { uncovered: Vec::new() },
+        risks: notes,
+        confinement: Confinement::None,
+        coverage: Vec::new(),
+        one_shot: false,
+        directories: plan.occurrences.iter().map(|o| grant::directories(o, facts)).collect(),
+        culprit: None,
+    };
+    assessment.coverage = coverage(plan, &risks, facts, context, rules, grants);
+    let uncovered: Vec<usize> = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
+    assessment.one_shot = uncovered.iter().any(|n| !can_be_saved(&plan.occurrences[*n]));
+    if let Some((culprit, refusal)) =
+        deny::deny(plan, facts, context).or_else(|| rules.denies(plan, &risks, facts, context))
+    {
+        assessment.culprit = Some(culprit);
+        assessment.answer = Answer::Deny(refusal);
+        return assessment;
+    }
+    let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
+    let must_ask = (0..plan.occurrences.len()).any(|n| rules.says(&plan.occurrences[n], &risks[n], facts) == Says::Ask);
+    let only_reads =
+        assessment.coverage.iter().all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere));
+    let public = context.audience == Audience::Public;
+    assessment.answer = if uncovered.is_empty() {
+        if only_reads {
+            assessment.confinement = Confinement::ReadOnly;
+            Answer::Allow { rule: "read_only" }
+        } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant(_))) {
+            Answer::Allow { rule: "grant" }
+        } else {
+            Answer::Allow { rule: "rule" }
+        }
+    } else if public {
+        let refusal = Refusal::new(Code::NotForAudience, "strangers may only read, and only in their own folder");
+        Answer::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
+    } else if context.profile == Profile::FullAuto && !privileged && !must_ask {
         Answer::Allow { rule: "profile.full_auto" }
-    } else if read_only && context.can_confine && !context.interactive && !context.background {
-        Answer::Allow { rule: "read_only" }
     } else if context.profile == Profile::Locked {
         let locked =
             Refusal::new(Code::Locked, "the profile is locked: only what is granted runs, and nothing is asked");
@@ -51,152 +110,252 @@ pub fn judge(plan: &Plan, _facts: &Facts, context: Context) -> Assessment {
         );
         Answer::Deny(refusal.hint("ask where somebody can answer (without --unattended), or with --profile full_auto"))
     };
-    Assessment { answer, risks, confinement: Confinement::None }
+    assessment
 }
 
-fn reads_only(occurrence: &Occurrence) -> bool {
-    // A program given by path is that file, whatever its name.
-    let bare = occurrence.words.first().is_some_and(|w| READ_ONLY.contains(&w.as_str()));
-    occurrence.opaque.is_none() && bare
+fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
+    let each = risks.iter().enumerate();
+    each.flat_map(|(occurrence, all)| all.iter().map(move |(risk, reason)| RiskNote { risk: *risk, occurrence, reason: *reason }))
+        .collect()
 }
 
-fn risks(plan: &Plan, context: Context) -> Vec<RiskNote> {
-    let mut risks = Vec::new();
-    for (n, occurrence) in plan.occurrences.iter().enumerate() {
-        let mut note = |risk, reason| risks.push(RiskNote { risk, occurrence: n, reason });
-        if occurrence.opaque.is_some() {
-            note(Risk::Opaque, "shell text that has not been taken apart");
-        } else if !reads_only(occurrence) {
-            note(Risk::Write, "not known to be read-only");
+/// The risks of an occurrence, with what the world adds to them.
+fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Vec<(Risk, &'static str)> {
+    let mut risks = occurrence.risks.clone();
+    let mut add = |risk, reason| {
+        if !risks.iter().any(|(r, _)| *r == risk) {
+            risks.push((risk, reason));
         }
-        if rough_words(occurrence).iter().flatten().any(|w| ESCALATES.contains(&w.rsplit('/').next().unwrap_or(w))) {
-            note(Risk::Privileged, "asks for another user's rights");
+    };
+    for scope in &occurrence.scopes {
+        if occurrence.remote {
+            break;
         }
-        if stops_the_house(occurrence).is_some() {
-            note(Risk::OfSelf, "stops or kills countersign");
+        let (path, resolved) = both(scope, facts);
+        if holds_secrets(scope, facts, context.home) {
+            add(Risk::Credential, "reads what holds secrets");
         }
-        if context.interactive {
-            note(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
+        if scope.recursive {
+            for place in [path, resolved] {
+                if paths::covers_credentials(place, context.home) {
+                    add(Risk::Credential, "everything below includes keys and tokens");
+                }
+                if wide(place, context) {
+                    add(Risk::FilesystemWide, "reaches over the whole file system, a home, or above the roots");
+                }
+            }
         }
-        if context.background {
-            note(Risk::Background, "goes on when nobody waits for it");
+        let exists = facts.paths.get(&scope.walked).is_some_and(|f| f.kind == FoundKind::File);
+        let overwrites = occurrence.redirects.iter().any(|r| r.write && !r.append);
+        if scope.write && exists && overwrites && !in_roots(resolved, context) {
+            add(Risk::Destructive, "overwrites a file outside the roots");
         }
+        if paths::is_protected(path, context.home, &context.protected)
+            || paths::is_protected(resolved, context.home, &context.protected)
+        {
+            add(Risk::OfSelf, "touches countersign's own files");
+        }
+    }
+    if occurrence.program == "csn" || occurrence.program == "csn-shim" {
+        add(Risk::OfSelf, "runs countersign itself");
+    }
+    if context.interactive {
+        add(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
+    }
+    if context.background {
+        add(Risk::Background, "goes on when nobody waits for it");
     }
     risks
 }
 
-/// Hard deny: what would end the house or its supervisors. No grant and no profile overrides it.
-fn stops_the_house(occurrence: &Occurrence) -> Option<Refusal> {
-    let ours = |word: &str| {
-        let name = word.rsplit('/').next().unwrap_or(word);
-        matches!(name, "csn" | "csn-shim" | "countersign" | "countersign.service")
-    };
-    for words in rough_words(occurrence) {
-        for (n, word) in words.iter().enumerate() {
-            let rest = &words[n + 1..];
-            let name = word.rsplit('/').next().unwrap_or(word);
-            let hit = match name {
-                "csn" => rest.iter().any(|w| w == "down"),
-                "pkill" | "killall" | "skill" => rest.iter().any(|w| ours(w) || w.contains("csn")),
-                "systemctl" | "service" => {
-                    rest.iter().any(|w| ours(w))
-                        && rest.iter().any(|w| matches!(w.as_str(), "stop" | "kill" | "disable" | "restart"))
-                }
-                _ => false,
-            };
-            if hit {
-                let refusal = Refusal::new(Code::SelfDestructive, "a task may not stop or kill countersign");
-                return Some(refusal.hint("a person can do that with `csn down` in a terminal of their own"));
+fn both<'s>(scope: &'s PathScope, facts: &'s Facts) -> (&'s str, &'s str) {
+    let resolved = facts.paths.get(&scope.walked).map_or(scope.path.as_str(), |f| f.resolved.as_str());
+    (&scope.path, resolved)
+}
+
+fn holds_secrets(scope: &PathScope, facts: &Facts, home: &str) -> bool {
+    if scope.pattern {
+        return paths::glob_wants_credentials(&scope.walked, home)
+            || facts
+                .patterns
+                .get(&scope.walked)
+                .and_then(Option::as_ref)
+                .is_some_and(|all| all.iter().any(|p| paths::is_credential(p, home)));
+    }
+    let (path, resolved) = both(scope, facts);
+    paths::is_credential(path, home) || paths::is_credential(resolved, home)
+}
+
+fn wide(path: &str, context: &Context<'_>) -> bool {
+    path == "/"
+        || path == "/home"
+        || paths::below_home(path, context.home) == Some("")
+        || context.roots.iter().any(|root| root != path && paths::inside(root, path))
+}
+
+fn in_roots(path: &str, context: &Context<'_>) -> bool {
+    context.roots.iter().any(|root| paths::inside(path, &paths::clean(root)))
+}
+
+/// What covers each occurrence.
+fn coverage(
+    plan: &Plan,
+    risks: &[Vec<(Risk, &'static str)>],
+    facts: &Facts,
+    context: &Context<'_>,
+    rules: &Rules,
+    grants: &[Grant],
+) -> Vec<Coverage> {
+    let mut all: Vec<Coverage> = plan
+        .occurrences
+        .iter()
+        .zip(risks)
+        .map(|(occurrence, risks)| {
+            if occurrence.shadow {
+                return Coverage::Elsewhere;
+            }
+            let said = rules.says(occurrence, risks, facts);
+            if said == Says::Ask {
+                return none("the operator wants to be asked about this", "a person's answer");
+            }
+            match reads_only(occurrence, risks, facts, context) {
+                Ok(coverage) => coverage,
+                Err(why) => match said {
+                    Says::Allow(name) => Coverage::Rule(name),
+                    Says::Ask | Says::Nothing => granted(occurrence, risks, facts, context, grants).unwrap_or(why),
+                },
+            }
+        })
+        .collect();
+    // What runs beside something granted does not run confined: then it must be literal to count as read.
+    if all.iter().any(|c| matches!(c, Coverage::Grant(_) | Coverage::Rule(_))) {
+        for (n, occurrence) in plan.occurrences.iter().enumerate() {
+            if matches!(all[n], Coverage::Phrase(_)) && !occurrence.literal {
+                let set: Vec<(Risk, &'static str)> = risks[n].clone();
+                all[n] = granted(occurrence, &set, facts, context, grants).unwrap_or_else(|| {
+                    none(
+                        "beside a granted command it would not run confined, and not all its words are literal",
+                        "run it apart from the granted command",
+                    )
+                });
             }
         }
+    }
+    all
+}
+
+fn none(why: impl Into<String>, help: impl Into<String>) -> Coverage {
+    Coverage::None { why: why.into(), help: help.into() }
+}
+
+fn granted(
+    occurrence: &Occurrence,
+    risks: &[(Risk, &'static str)],
+    facts: &Facts,
+    context: &Context<'_>,
+    grants: &[Grant],
+) -> Option<Coverage> {
+    if context.audience == Audience::Public {
+        return None;
+    }
+    let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
+    let covering = grants.iter().find(|g| grant::covers(g, occurrence, &set, facts, context))?;
+    Some(Coverage::Grant(crate::label(&covering.verb, covering.directory.as_deref())))
+}
+
+/// Whether an occurrence provably only reads, and only what may be read unasked; else why not.
+fn reads_only(
+    occurrence: &Occurrence,
+    risks: &[(Risk, &'static str)],
+    facts: &Facts,
+    context: &Context<'_>,
+) -> Result<Coverage, Coverage> {
+    let grant = || {
+        let directory = match &grant::directories(occurrence, facts)[..] {
+            [one] => format!(" in {one}"),
+            _ => String::new(),
+        };
+        format!("a grant for `{}`{directory}, or a person's answer", occurrence.verb)
+    };
+    if let Some(why) = occurrence.opaque {
+        return Err(none(why.reason(), "a person's answer, once; or write it so that it can be read"));
+    }
+    if occurrence.privileged {
+        return Err(none("asks for another user's rights", "a person's answer"));
+    }
+    if let Some((_, reason)) = risks.iter().find(|(r, _)| *r == Risk::Credential) {
+        return Err(none(*reason, "a person's answer"));
+    }
+    let covered = match &occurrence.reading {
+        Reading::SideEffect => Coverage::SideEffect,
+        Reading::Phrase(name) => Coverage::Phrase(name),
+        Reading::Not(why) => {
+            return Err(none(format!("not one of the read-only forms of `{}`: {why}", occurrence.verb), grant()));
+        }
+        Reading::Unknown => {
+            let why = risks.first().map_or("not known to be read-only", |(_, reason)| *reason);
+            return Err(none(why, grant()));
+        }
+    };
+    if let Some(assignment) = occurrence.assignments.first()
+        && covered != Coverage::SideEffect
+    {
+        return Err(none(format!("{} is set for it, which may change what it does", assignment.name), "leave the assignment out, or a person's answer"));
+    }
+    if let Some((_, reason)) = risks.iter().find(|(r, _)| *r != Risk::FilesystemWide) {
+        return Err(none(*reason, grant()));
+    }
+    if let Some(path) = grant::shadowed(occurrence, facts, context) {
+        return Err(none(format!("its name leads to {path}, which the agent can change"), grant()));
+    }
+    let home = matches!(&occurrence.directory, Directory::Unknown);
+    if occurrence.loose {
+        let why = if home { "where it runs is not known" } else { "a word in the place of a path or an option is not known" };
+        return Err(none(why, "write the path out, or a person's answer"));
+    }
+    for scope in &occurrence.scopes {
+        if scope.write {
+            return Err(none("writes a file", grant()));
+        }
+        if let Some(outside) = outside(scope, facts, context) {
+            return Err(none(format!("{outside} is outside the roots"), grant()));
+        }
+    }
+    if occurrence.redirects.iter().any(|r| matches!(r.target.value, Value::Unknown) && r.target.hint.is_none()) {
+        return Err(none("where it redirects to is not known", "write the path out, or a person's answer"));
+    }
+    let session_only = context.audience == Audience::Public || !context.can_confine || context.interactive || context.background;
+    if context.audience != Audience::Public && session_only && covered != Coverage::SideEffect {
+        return Err(none("it only reads, but nothing would hold it to that", "a kernel that confines it, or a person's answer"));
+    }
+    Ok(covered)
+}
+
+/// The path by which a scope leaves the roots.
+fn outside(scope: &PathScope, facts: &Facts, context: &Context<'_>) -> Option<String> {
+    if context.read_all && context.audience == Audience::Personal {
+        return None;
+    }
+    let (path, resolved) = both(scope, facts);
+    if paths::is_source(path) {
+        return None;
+    }
+    if !in_roots(path, context) {
+        return Some(path.to_owned());
+    }
+    if !in_roots(resolved, context) {
+        return Some(resolved.to_owned());
+    }
+    if scope.pattern {
+        let cover = facts.paths.get(&scope.path).map(|f| f.resolved.as_str());
+        let matched = facts.patterns.get(&scope.walked).and_then(Option::as_ref);
+        let all = cover.into_iter().chain(matched.into_iter().flatten().map(String::as_str));
+        return all.into_iter().find(|p| !in_roots(p, context)).map(str::to_owned);
     }
     None
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use countersign_model::{Command, Request, Tool};
-
-    fn facts() -> Facts {
-        let cwd = countersign_model::PathFact { path: "/p".into(), resolved: "/p".into(), dev: 1, inode: 1 };
-        Facts { cwd, program: None }
-    }
-
-    fn request(args: Command) -> Request {
-        serde_json::from_value(serde_json::json!({"tool": Tool::Shell, "args": args})).unwrap()
-    }
-
-    fn context(profile: Profile) -> Context {
-        Context { profile, attended: true, can_confine: false, background: false, interactive: false }
-    }
-
-    fn check(text: &str, profile: Profile, expect: &str) {
-        let argv = text.strip_prefix("argv: ").map(|t| t.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        let command = argv.is_none().then(|| text.to_owned());
-        let request = request(Command { command, argv, ..Command::default() });
-        let assessment = judge(&crate::read(&request, "/p"), &facts(), context(profile));
-        let answer = match assessment.answer {
-            Answer::Allow { rule } => rule.to_owned(),
-            Answer::Ask { .. } => "ask".to_owned(),
-            Answer::Deny(refusal) => refusal.code.as_str().to_owned(),
-        };
-        assert_eq!(answer, expect, "{text} under {profile:?}");
-    }
-
-    #[test]
-    fn safe_asks_even_for_what_only_reads_while_nothing_confines_it() {
-        check("argv: ls -l", Profile::Safe, "ask");
-        check("git push", Profile::Safe, "ask");
-        check("", Profile::Safe, "ask");
-    }
-
-    #[test]
-    fn where_the_kernel_confines_literal_reads_run() {
-        let request = request(Command { argv: Some(vec!["ls".into()]), ..Command::default() });
-        let can = Context { can_confine: true, ..context(Profile::Safe) };
-        let answer = judge(&crate::read(&request, "/p"), &facts(), can).answer;
-        assert_eq!(answer, Answer::Allow { rule: "read_only" });
-    }
-
-    #[test]
-    fn full_auto_runs_what_is_not_denied_and_asks_for_more_rights() {
-        check("rm -rf build && make", Profile::FullAuto, "profile.full_auto");
-        check("x=$(sudo ls)", Profile::FullAuto, "ask");
-        check("argv: /usr/bin/sudo ls", Profile::FullAuto, "ask");
-    }
-
-    #[test]
-    fn locked_never_asks() {
-        check("argv: make", Profile::Locked, "locked");
-    }
-
-    #[test]
-    fn stopping_countersign_is_denied_in_every_profile() {
-        for profile in [Profile::Locked, Profile::Safe, Profile::FullAuto] {
-            for text in [
-                "csn down",
-                "cd /tmp && csn down",
-                "bash -lc 'csn down'",
-                "true | /usr/local/bin/csn down",
-                "pkill csn",
-                "killall -9 csn-shim",
-                "systemctl --user stop countersign",
-                "argv: csn down",
-                "sleep 1 & c\"s\"n down",
-            ] {
-                check(text, profile, "self_destructive");
-            }
-        }
-        check("csn ps; echo down", Profile::FullAuto, "profile.full_auto");
-        check("kill 123", Profile::FullAuto, "profile.full_auto");
-    }
-
-    #[test]
-    fn unattended_is_a_denial_that_says_so() {
-        let request = request(Command { command: Some("make".into()), ..Command::default() });
-        let alone = Context { attended: false, ..context(Profile::Safe) };
-        let answer = judge(&crate::read(&request, "/p"), &facts(), alone).answer;
-        assert!(matches!(answer, Answer::Deny(r) if r.code == Code::ApprovalRequiredUnattended && r.hint.is_some()));
-    }
+/// Whether a grant could be made for an occurrence.
+fn can_be_saved(occurrence: &Occurrence) -> bool {
+    occurrence.opaque.is_none() && !occurrence.loose && matches!(occurrence.directory, Directory::Known(_))
 }

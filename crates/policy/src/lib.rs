@@ -1,11 +1,114 @@
-//! `read(request) → plan`, then `judge(plan, facts, context) → assessment`. Pure and total: the caller supplies the
-//! facts, nothing here looks at the world.
+//! `read(request) → plan`, then `judge(plan, facts, context, rules, grants) → assessment`. Pure and total: the caller
+//! supplies the facts, nothing here looks at the world.
 //!
-//! This is the first cut: argv is one literal occurrence, shell text one opaque occurrence. The shape is the lasting
-//! one; a real shell parser, grants and risk tables take the place of what is inside.
+//! `shell` takes text apart, `interpret` says what each command is (by the tables), `judge` says what may happen.
 
+mod deny;
+mod grant;
+mod interpret;
 mod judge;
-mod read;
+mod paths;
+mod phrase;
+mod programs;
+mod rules;
+mod shell;
+mod tables;
 
 pub use judge::{Context, judge};
-pub use read::read;
+pub use rules::{RuleFault, Rules};
+pub use shell::invisible;
+pub use tables::{Example, about, examples};
+
+use countersign_model::{Opaque, Plan, Request};
+
+/// What a text means depends on this.
+pub struct Surroundings<'a> {
+    pub cwd: &'a str,
+    pub home: &'a str,
+    /// Whether a variable of this name is in the environment of the task.
+    pub environment: &'a dyn Fn(&str) -> bool,
+}
+
+/// The plan of a request. Reading never fails; what cannot be read is opaque.
+#[must_use]
+pub fn read(request: &Request, surroundings: &Surroundings<'_>) -> Plan {
+    match (&request.args.argv, &request.args.command) {
+        (Some(argv), _) => read_argv(argv, surroundings),
+        (None, text) => read_text(text.as_deref().unwrap_or_default(), surroundings),
+    }
+}
+
+/// The plan of shell text.
+#[must_use]
+pub fn read_text(text: &str, surroundings: &Surroundings<'_>) -> Plan {
+    let mut walk = shell::Walk::new(surroundings.home, surroundings.environment);
+    walk.text(text, surroundings.cwd);
+    finish(walk, surroundings)
+}
+
+/// The plan of an argv, which no shell sees.
+#[must_use]
+pub fn read_argv(argv: &[String], surroundings: &Surroundings<'_>) -> Plan {
+    let mut walk = shell::Walk::new(surroundings.home, surroundings.environment);
+    walk.argv(argv, surroundings.cwd);
+    finish(walk, surroundings)
+}
+
+fn finish(walk: shell::Walk<'_>, surroundings: &Surroundings<'_>) -> Plan {
+    let mut plan = Plan { occurrences: walk.occurrences, multiplies: walk.multiplies };
+    for occurrence in &mut plan.occurrences {
+        if occurrence.opaque != Some(Opaque::TooLarge) {
+            interpret::interpret(occurrence, surroundings.home);
+        }
+    }
+    plan
+}
+
+/// How a grant is written: `<verb> in <dir>`, `<verb> anywhere`.
+#[must_use]
+pub fn label(verb: &str, directory: Option<&str>) -> String {
+    match directory {
+        Some(directory) => format!("{verb} in {directory}"),
+        None => format!("{verb} anywhere"),
+    }
+}
+
+/// What a plan must know about the world.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    pub paths: Vec<String>,
+    pub patterns: Vec<String>,
+    pub programs: Vec<String>,
+    pub scripts: Vec<String>,
+}
+
+/// Names every path, glob, program and script that judging a plan asks about.
+#[must_use]
+pub fn needs(plan: &Plan) -> Needs {
+    let mut needs = Needs::default();
+    let add = |list: &mut Vec<String>, text: &str| {
+        if !list.iter().any(|l| l == text) {
+            list.push(text.to_owned());
+        }
+    };
+    for occurrence in plan.occurrences.iter().filter(|o| !o.remote) {
+        for scope in &occurrence.scopes {
+            if scope.pattern {
+                add(&mut needs.patterns, &scope.walked);
+                add(&mut needs.paths, &scope.path);
+            } else {
+                add(&mut needs.paths, &scope.walked);
+            }
+        }
+        if let Some(name) = occurrence.words.first().and_then(countersign_model::Word::text) {
+            if !name.contains('/') && !name.is_empty() {
+                add(&mut needs.programs, name);
+            }
+            let script = occurrence.base_risks.contains(&countersign_model::Risk::WorkspaceCode);
+            if script && let Some(scope) = occurrence.scopes.first() {
+                add(&mut needs.scripts, &scope.walked);
+            }
+        }
+    }
+    needs
+}

@@ -1,0 +1,166 @@
+//! Hard denies: what no grant, no rule and no profile lets through.
+
+use crate::{judge::Context, paths};
+use countersign_model::{Code, Facts, Occurrence, Plan, Refusal, Value, Word};
+
+/// The first reason to refuse a plan outright.
+pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &Context<'_>) -> Option<(usize, Refusal)> {
+    if plan.multiplies {
+        return Some((0, system("a function that starts itself again and again stops the machine")));
+    }
+    plan.occurrences.iter().enumerate().find_map(|(n, occurrence)| {
+        if occurrence.remote {
+            return None;
+        }
+        let refusal = removes_everything(occurrence, facts, context)
+            .or_else(|| overwrites_a_disk(occurrence))
+            .or_else(|| stops_the_house(occurrence, plan, context))
+            .or_else(|| answers_for_a_person(occurrence))
+            .or_else(|| touches_what_is_ours(occurrence, facts, context));
+        refusal.map(|r| (n, r))
+    })
+}
+
+fn system(message: &str) -> Refusal {
+    Refusal::new(Code::SystemDestructive, message).hint("nothing but a person at their own terminal runs this")
+}
+
+fn texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
+    occurrence.words.iter().skip(1).filter_map(Word::texts).flatten().map(String::as_str)
+}
+
+/// A short letter in any cluster, or a long option in any abbreviation.
+fn flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
+    texts(occurrence).take_while(|t| *t != "--").any(|t| match t.strip_prefix("--") {
+        Some(name) => !name.is_empty() && long.starts_with(name),
+        None => t.strip_prefix('-').is_some_and(|cluster| cluster.chars().any(|c| letters.contains(c))),
+    })
+}
+
+fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Option<Refusal> {
+    if occurrence.program != "rm" || !flag(occurrence, "rR", "recursive") || !flag(occurrence, "f", "force") {
+        return None;
+    }
+    let whole = |path: &str| {
+        path == "/"
+            || path == "/home"
+            || paths::below_home(path, context.home) == Some("")
+            || context.roots.iter().any(|root| root != path && paths::inside(root, path))
+    };
+    let hit = occurrence.scopes.iter().any(|scope| {
+        if scope.pattern {
+            // `/*`, `~/*`, `~/.*`
+            let last = paths::base(&scope.walked);
+            return paths::clean(paths::parent(&scope.walked)) == scope.path
+                && last.chars().all(|c| matches!(c, '*' | '.' | '?'))
+                && (whole(&scope.path));
+        }
+        let found = facts.paths.get(&scope.walked);
+        whole(&scope.path) || found.is_some_and(|f| f.mount || whole(&f.resolved))
+    });
+    hit.then(|| system("rm, recursive and forced, on all of a file system, a home, or what holds a root"))
+}
+
+fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
+    let program = occurrence.program.as_str();
+    let device = |t: &str| paths::is_block_device(&paths::clean(t));
+    let named = || texts(occurrence).any(|t| t.starts_with("/dev/") && device(t));
+    let last = || texts(occurrence).filter(|t| !t.starts_with('-')).last().is_some_and(device);
+    let hit = program == "mkfs"
+        || program.starts_with("mkfs.")
+        || matches!(program, "mke2fs" | "mkdosfs" | "mkntfs" | "newfs")
+        || matches!(program, "mkswap" | "wipefs" | "blkdiscard" | "shred" | "badblocks" | "tee" | "truncate" | "sgdisk") && named()
+        || matches!(program, "cp" | "mv" | "install" | "ddrescue" | "rsync") && last()
+        || matches!(program, "dd" | "dcfldd" | "dc3dd") && texts(occurrence).any(|t| t.strip_prefix("of=").is_some_and(device))
+        || program == "hdparm" && texts(occurrence).any(|t| t.starts_with("--security-erase"))
+        || occurrence.scopes.iter().any(|s| s.write && device(&s.path));
+    hit.then(|| system("writes over a disk or makes a new file system on it"))
+}
+
+/// Whether a word means one of our processes or services.
+fn ours(word: &str) -> bool {
+    let name = paths::base(word);
+    let bare = name.trim_matches(['^', '$', '.', '*', '[', ']', '\\']);
+    matches!(bare, "csn" | "csn-shim" | "countersign" | "countersign.service") || word.contains("csn") || word.contains("countersign")
+}
+
+fn stops_the_house(occurrence: &Occurrence, plan: &Plan, context: &Context<'_>) -> Option<Refusal> {
+    let words: Vec<&str> = texts(occurrence).collect();
+    let everything = |w: &str| matches!(w, "." | ".*" | "" | "*");
+    let hit = match occurrence.program.as_str() {
+        "csn" => words.iter().find(|w| !w.starts_with('-')).is_some_and(|w| *w == "down"),
+        "pkill" | "killall" | "skill" | "killall5" | "xkill" => {
+            let operands: Vec<&&str> = words.iter().filter(|w| !w.starts_with('-')).collect();
+            words.iter().any(|w| ours(w))
+                || operands.iter().any(|w| everything(w))
+                || occurrence.program == "killall5"
+                // `pkill -u me` with nothing else: everything of mine.
+                || words.iter().any(|w| matches!(*w, "-u" | "-U" | "--user" | "--euid" | "--uid")) && operands.len() <= 1
+        }
+        "kill" => {
+            let mut pids = words.iter().skip_while(|w| w.starts_with('-') && !w.starts_with("--") && w.len() > 1).copied();
+            let all = words.iter().filter(|w| !matches!(**w, "-l" | "-L")).count() > 1 && words.last() == Some(&"-1");
+            let named = pids.any(|p| p.trim_start_matches('-').parse().is_ok_and(|pid: u32| context.house.contains(&pid)));
+            // `kill $(pgrep csn)`: the pid is not known, what it is the pid of is.
+            let unknown = occurrence.words.iter().any(|w| matches!(w.value, Value::Unknown));
+            let looked_up = unknown
+                && plan.occurrences.iter().any(|o| matches!(o.program.as_str(), "pgrep" | "pidof" | "grep" | "ps") && texts(o).any(ours))
+                && plan.occurrences.iter().any(|o| matches!(o.program.as_str(), "pgrep" | "pidof") && texts(o).any(ours));
+            all || named || looked_up
+        }
+        "systemctl" | "service" | "rc-service" | "sv" | "launchctl" | "initctl" => {
+            words.iter().any(|w| ours(w))
+                && words.iter().any(|w| {
+                    matches!(*w, "stop" | "kill" | "disable" | "restart" | "mask" | "down" | "unload" | "bootout" | "remove" | "try-restart" | "isolate")
+                })
+        }
+        _ => false,
+    };
+    hit.then(|| {
+        Refusal::new(Code::SelfDestructive, "a task may not stop or kill countersign")
+            .hint("a person can do that with `csn down` in a terminal of their own")
+    })
+}
+
+fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
+    if occurrence.program != "csn" {
+        return None;
+    }
+    let words: Vec<&str> = texts(occurrence).filter(|w| !w.starts_with('-')).collect();
+    let hit = match words[..] {
+        ["approvals", what, ..] => matches!(what, "answer" | "approve" | "deny"),
+        ["approve" | "answer", ..] => true,
+        ["grants" | "grant", what, ..] => matches!(what, "add" | "revoke" | "remove" | "import"),
+        ["token" | "tokens", what, ..] => what != "list",
+        ["pair" | "trust" | "rule" | "rules", ..] => true,
+        ["config", "set", ..] => true,
+        _ => false,
+    };
+    hit.then(|| {
+        Refusal::new(Code::SelfDestructive, "a task may not answer, grant or make tokens for a person")
+            .hint("a person does that in a terminal of their own")
+    })
+}
+
+fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Option<Refusal> {
+    let (home, places) = (context.home, &context.protected);
+    let removes = matches!(occurrence.program.as_str(), "rm" | "mv" | "chmod" | "chown" | "shred" | "chattr" | "rmdir" | "setfacl");
+    let hit = occurrence.scopes.iter().any(|scope| {
+        if scope.pattern {
+            let meets = paths::glob_meets_protected(&scope.walked, home, places);
+            return meets == paths::Meets::In || removes && meets == paths::Meets::Above;
+        }
+        let found = facts.paths.get(&scope.walked);
+        let is = |path: &str| {
+            paths::is_protected(path, home, places)
+                || removes && scope.recursive_or_moved(&occurrence.program) && paths::holds_protected(path, home, places)
+        };
+        is(&scope.path)
+            || found.is_some_and(|f| is(&f.resolved))
+            || facts.patterns.get(&scope.walked).and_then(Option::as_ref).is_some_and(|all| all.iter().any(|p| is(p)))
+    });
+    hit.then(|| {
+        Refusal::new(Code::ProtectedPath, "countersign's own files are out of reach of every task")
+            .hint("`csn config show` shows the configuration; a person changes it in an editor of their own")
+    })
+}

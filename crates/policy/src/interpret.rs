@@ -1,0 +1,719 @@
+//! What an occurrence is: its verb, the paths that it names, whether it only reads, and its risks. All of that by the
+//! tables and the words, before anyone has looked at the world.
+
+use crate::{
+    paths, phrase,
+    tables::{self, Effects, Parsed, Raise, Role},
+};
+use countersign_model::{
+    Directory, Occurrence, Opaque, PathKind, PathScope, Reading, Risk, Value, Word,
+};
+
+/// Collects the paths that an occurrence names.
+pub(crate) struct Scopes<'a> {
+    directory: &'a Directory,
+    home: &'a str,
+    pub(crate) list: Vec<PathScope>,
+    pub(crate) loose: bool,
+    /// An unknown word that leads to a secret, or a search for one.
+    pub(crate) seeks_credentials: bool,
+}
+
+impl<'a> Scopes<'a> {
+    fn new(directory: &'a Directory, home: &'a str) -> Self {
+        Self { directory, home, list: Vec::new(), loose: false, seeks_credentials: false }
+    }
+
+    /// The working directory itself.
+    pub(crate) fn here(&mut self, recursive: bool) {
+        match self.directory {
+            Directory::Known(all) => {
+                for directory in all {
+                    self.push(directory, directory, false, PathKind::Directory, false, recursive);
+                }
+            }
+            Directory::Unknown => self.loose = true,
+        }
+    }
+
+    /// A name that is searched for.
+    pub(crate) fn seeks(&mut self, glob: &str) {
+        let last = paths::base(glob);
+        self.seeks_credentials |= paths::is_credential_name(last)
+            || last.contains(['*', '?', '[']) && !matches!(last, "*" | "*.*") && paths::glob_wants_credentials(glob, self.home);
+    }
+
+    fn push(&mut self, path: &str, walked: &str, write: bool, kind: PathKind, pattern: bool, recursive: bool) {
+        let scope = PathScope { path: paths::clean(path), walked: walked.to_owned(), write, kind, pattern, recursive };
+        if !self.list.contains(&scope) {
+            self.list.push(scope);
+        }
+    }
+
+    /// Notes a word by its role; whether it named a path.
+    pub(crate) fn value(&mut self, word: &Word, role: Role, recursive: bool, misfit: &mut Option<String>) -> bool {
+        let (kind, write) = match role {
+            Role::File => (PathKind::File, false),
+            Role::Dir => (PathKind::Directory, false),
+            Role::Path => (PathKind::Any, false),
+            Role::WriteFile => (PathKind::File, true),
+            Role::WriteDir => (PathKind::Directory, true),
+            Role::Entry => (PathKind::Entry, true),
+            Role::GitArgument => return self.git_argument(word, recursive, misfit),
+            Role::AssignmentOrFile => {
+                let assigns = |t: &str| t.split_once('=').is_some_and(|(n, _)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+                match word.text() {
+                    Some(text) if assigns(text) => return false,
+                    _ => (PathKind::File, false),
+                }
+            }
+            Role::Number | Role::Format | Role::Text | Role::Program => {
+                return false;
+            }
+        };
+        self.path(word, kind, write, recursive, misfit)
+    }
+
+    fn path(&mut self, word: &Word, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) -> bool {
+        match &word.value {
+            Value::One(text) => self.text(text, kind, write, recursive, misfit),
+            Value::Any(texts) => {
+                let mut named = false;
+                for text in texts {
+                    named |= self.text(text, kind, write, recursive, misfit);
+                }
+                named
+            }
+            Value::Pattern(globs) => {
+                for glob in globs {
+                    self.glob(glob, write, recursive, misfit);
+                }
+                true
+            }
+            Value::Unknown => {
+                match &word.hint {
+                    // The other end is a command that was read on its own.
+                    Some(hint) if hint.starts_with("/dev/fd") => {}
+                    hint => {
+                        if let Some(hint) = hint {
+                            self.seeks_credentials |= paths::is_credential(&paths::clean(hint), self.home);
+                        }
+                        self.loose = true;
+                        misfit.get_or_insert_with(|| "a path that is known only when it runs".to_owned());
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) -> bool {
+        // `-` is standard input or output, and nothing has no name.
+        if text.is_empty() || text == "-" {
+            return false;
+        }
+        if text.starts_with('/') {
+            self.push(text, text, write, kind, false, recursive);
+            return true;
+        }
+        match self.directory {
+            Directory::Known(all) => {
+                for directory in all {
+                    let path = paths::join(directory, text);
+                    self.push(&path, &path, write, kind, false, recursive);
+                }
+            }
+            Directory::Unknown => {
+                self.loose = true;
+                misfit.get_or_insert_with(|| "the directory it runs in is not known".to_owned());
+            }
+        }
+        true
+    }
+
+    fn glob(&mut self, glob: &str, write: bool, recursive: bool, misfit: &mut Option<String>) {
+        let directories: Vec<String> = match self.directory {
+            _ if glob.starts_with('/') => vec![String::new()],
+            Directory::Known(all) => all.clone(),
+            Directory::Unknown => {
+                self.loose = true;
+                misfit.get_or_insert_with(|| "the directory it runs in is not known".to_owned());
+                return;
+            }
+        };
+        for directory in directories {
+            let whole = if directory.is_empty() { glob.to_owned() } else { paths::join(&directory, glob) };
+            let parts: Vec<&str> = whole.split('/').collect();
+            let fixed = parts.iter().take_while(|p| crate::shell::unescaped(p).is_some()).count();
+            // `*/../x`: behind a name that nobody knows, up is nowhere in particular.
+            if parts[fixed..].contains(&"..") {
+                self.loose = true;
+                misfit.get_or_insert_with(|| "a pattern that climbs".to_owned());
+            }
+            let fixed = fixed.min(parts.len() - 1);
+            let cover: Vec<String> = parts[..fixed].iter().filter_map(|p| crate::shell::unescaped(p)).collect();
+            let cover = format!("{}/", cover.join("/"));
+            self.push(&cover, &whole, write, PathKind::Directory, true, recursive);
+        }
+    }
+
+    /// git takes revisions and paths in the same place.
+    fn git_argument(&mut self, word: &Word, recursive: bool, misfit: &mut Option<String>) -> bool {
+        let Some(texts) = word.texts() else {
+            if matches!(word.value, Value::Pattern(_)) {
+                return self.path(word, PathKind::Any, false, recursive, misfit);
+            }
+            self.loose = true;
+            misfit.get_or_insert_with(|| "a word that is known only when it runs".to_owned());
+            return false;
+        };
+        let mut named = false;
+        for text in texts {
+            let pathspec = text.strip_prefix(":/").or_else(|| text.strip_prefix(":!")).unwrap_or(text);
+            let leaves = pathspec.starts_with('/') || pathspec == ".." || pathspec.starts_with("../") || pathspec.contains("/../");
+            if leaves && !text.contains("...") {
+                named |= self.text(pathspec, PathKind::Any, false, recursive, misfit);
+            }
+            // `HEAD:.env` shows what is in it, and so does `-- .env`.
+            let file = text.rsplit(':').next().unwrap_or(text);
+            self.seeks_credentials |= paths::is_credential_name(paths::base(file));
+        }
+        named
+    }
+}
+
+/// The verb of an occurrence, where its own words start, and what stood before them.
+struct Verb<'w> {
+    verb: String,
+    rest: usize,
+    globals: Vec<Parsed<'w>>,
+}
+
+fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
+    let mut verb = program.to_owned();
+    let (mut rest, mut globals) = (1, Vec::new());
+    let Some(mut depth) = tables::depth(program) else {
+        if tables::is_one_word(program) || SIDE_EFFECTS.contains(&program) {
+            return Verb { verb, rest, globals };
+        }
+        // Unknown programs: words up to the first that is not a plain word.
+        while rest < words.len().min(4) {
+            match words[rest].text() {
+                Some(text) if !words[rest].quoted && is_plain_word(text) => {
+                    verb.push(' ');
+                    verb.push_str(text);
+                    rest += 1;
+                }
+                _ => break,
+            }
+        }
+        return Verb { verb, rest, globals };
+    };
+    let mut wanted = usize::MAX;
+    let mut taken = 0;
+    while taken < wanted && rest <= words.len() {
+        let parsed = depth.globals.tell(&words[rest..], false, true);
+        let next = rest + parsed.rest;
+        globals.push(parsed);
+        let Some(text) = words.get(next).and_then(Word::text) else {
+            if taken == 0 {
+                rest = next.min(words.len());
+            } else {
+                globals.pop();
+            }
+            break;
+        };
+        // The last words of a verb stand directly behind each other: `git remote -v update` is `git remote`.
+        if taken > 0 && next != rest && tables::depth(&verb).is_none() {
+            globals.pop();
+            break;
+        }
+        if !is_subcommand(text) {
+            rest = next;
+            break;
+        }
+        if taken == 0 {
+            wanted = depth.of(text);
+            if wanted == 0 {
+                rest = next;
+                break;
+            }
+        }
+        verb.push(' ');
+        verb.push_str(text);
+        rest = next + 1;
+        taken += 1;
+        if let Some(deeper) = tables::depth(&verb) {
+            depth = deeper;
+            (wanted, taken) = (usize::MAX, 0);
+        }
+    }
+    Verb { verb, rest, globals }
+}
+
+fn is_plain_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '-' | '_'))
+}
+
+fn is_subcommand(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.'))
+}
+
+/// The builtins that only say something or change their own shell.
+const SIDE_EFFECTS: &[&str] = &[
+    "echo", "printf", ":", "true", "false", "pwd", "exit", "return", "break", "continue", "shift", "wait", "umask",
+    "jobs", "times", "dirs", "set", "unset", "export", "declare", "typeset", "local", "readonly", "logout", "sleep",
+    "ulimit", "disown", "[[", "caller", "seq", "yes",
+];
+
+/// Fills in what an occurrence is.
+pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
+    let words = std::mem::take(&mut occurrence.words);
+    let name = words.first().and_then(Word::text).unwrap_or_default().to_owned();
+    occurrence.literal = words.iter().all(|w| w.texts().is_some() && !w.substituted);
+    let directory = occurrence.directory.clone();
+    let mut scopes = Scopes::new(&directory, home);
+    let mut risks: Vec<(Risk, &'static str)> = Vec::new();
+    let by_path = name.contains('/') && !paths::is_system(&name);
+    occurrence.program = paths::base(&name).to_owned();
+    let mut misfit = None;
+    if occurrence.opaque.is_some() {
+        risks.push((Risk::Opaque, occurrence.opaque.map_or("", Opaque::reason)));
+    }
+    if name.is_empty() {
+        occurrence.reading = Reading::Unknown;
+        if occurrence.verb.is_empty() {
+            occurrence.verb = "bash".to_owned();
+        }
+        looks(&words, 1, None, &mut scopes);
+    } else if by_path {
+        occurrence.verb = match (&directory, name.starts_with('/')) {
+            (_, true) => paths::clean(&name),
+            (Directory::Known(all), false) if all.len() == 1 => paths::clean(&paths::join(&all[0], &name)),
+            _ => name.clone(),
+        };
+        occurrence.reading = Reading::Unknown;
+        occurrence.base_risks = vec![Risk::Write, Risk::WorkspaceCode];
+        risks.push((Risk::Write, "a program given by its path"));
+        risks.push((Risk::WorkspaceCode, "runs a file, which the agent may have changed"));
+        scopes.value(&words[0], Role::File, false, &mut misfit);
+        looks(&words, 1, None, &mut scopes);
+        // A script's own name is what it is; the danger is the same by any path.
+        if let Some(effects) = tables::effects(&occurrence.program)
+            && effects.base.contains(&Risk::Destructive)
+        {
+            risks.push((Risk::Destructive, "a program of that name loses data"));
+        }
+    } else {
+        known(occurrence, &words, &mut scopes, &mut risks);
+    }
+    for redirect in &occurrence.redirects {
+        redirected(redirect, &mut scopes, &mut risks);
+    }
+    for assignment in &occurrence.assignments {
+        if let Value::One(value) = &assignment.value
+            && value.starts_with('/')
+        {
+            // A place that a variable points at is touched like any other.
+            scopes.push(value, value, false, PathKind::Perhaps, false, false);
+        }
+    }
+    if scopes.seeks_credentials {
+        risks.push((Risk::Credential, "reads what holds secrets"));
+    }
+    if occurrence.privileged {
+        risks.push((Risk::Privileged, "asks for another user's rights"));
+    }
+    if occurrence.background {
+        risks.push((Risk::Background, "goes on beside what follows"));
+    }
+    risks.dedup_by_key(|(risk, _)| *risk);
+    occurrence.risks = risks;
+    occurrence.scopes = scopes.list;
+    occurrence.loose = scopes.loose;
+    occurrence.words = words;
+}
+
+fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) {
+    let program = occurrence.program.clone();
+    let Verb { verb, rest, globals } = verb_of(&program, words);
+    let own = words.get(rest.min(words.len())..).unwrap_or_default();
+    occurrence.verb.clone_from(&verb);
+    let mut misfit: Option<String> = None;
+    let bare_builtin = words[0].text() == Some(&program);
+    // What stands before the subcommand: another repository, other configuration.
+    let mut moved = None;
+    for parsed in &globals {
+        for (option, value, role) in &parsed.options {
+            let Some(value) = value else { continue };
+            match (program.as_str(), option.as_str(), value.text()) {
+                ("git", "-C", Some(to)) => {
+                    moved = Some(to.to_owned());
+                    scopes.value(value, Role::Dir, false, &mut misfit);
+                }
+                ("git", "-c", text) if !text.is_some_and(inert_git_setting) => {
+                    misfit.get_or_insert_with(|| "sets git configuration".to_owned());
+                    risks.push((Risk::WorkspaceCode, "git configuration can name programs to run"));
+                    if let Some((_, value)) = text.and_then(|t| t.split_once('='))
+                        && value.contains('/')
+                    {
+                        scopes.value(&Word::literal(value), Role::Path, false, &mut misfit);
+                    }
+                }
+                _ => drop(scopes.value(value, *role, false, &mut misfit)),
+            }
+        }
+        if let Some(why) = &parsed.misfit {
+            misfit.get_or_insert_with(|| why.clone());
+            // An option that is not known may name a file all the same.
+            looks(&words[1..rest], 0, None, scopes);
+        }
+        const INERT: &[&str] = &[
+            "-C", "-c", "--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--icase-pathspecs",
+            "--glob-pathspecs", "--noglob-pathspecs", "--no-replace-objects", "--version", "--help",
+        ];
+        if program == "git"
+            && let Some((option, _, _)) = parsed.options.iter().find(|(o, _, _)| !INERT.contains(&o.as_str()))
+        {
+            misfit.get_or_insert_with(|| format!("the option {option}"));
+            risks.push((Risk::WorkspaceCode, "git is pointed at other files, which can name programs to run"));
+        }
+    }
+    // `git -C x status`: paths are meant from there.
+    let elsewhere = moved.map(|to| match scopes.directory {
+        Directory::Known(all) => Directory::Known(all.iter().map(|d| paths::clean(&paths::join(d, &to))).collect()),
+        Directory::Unknown => Directory::Unknown,
+    });
+    let inner_directory = elsewhere.clone().unwrap_or_else(|| scopes.directory.clone());
+    let mut inner = Scopes::new(&inner_directory, scopes.home);
+    let mut told = None;
+    if bare_builtin && matches!(program.as_str(), "test" | "[") {
+        told = Some(phrase::test(words, &mut inner));
+    } else if bare_builtin && program == "[[" {
+        for word in own {
+            inner.value(word, Role::Path, false, &mut misfit);
+        }
+        occurrence.reading = Reading::SideEffect;
+    } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
+        occurrence.reading = side_effect(&program, own, &mut inner, risks);
+    } else if bare_builtin && matches!(program.as_str(), "cd" | "pushd" | "popd") {
+        let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
+        match operand {
+            Some(word) if word.text() != Some("-") => drop(inner.value(word, Role::Dir, false, &mut misfit)),
+            None if program == "cd" => inner.push(inner.home, inner.home, false, PathKind::Directory, false, false),
+            _ => {}
+        }
+        occurrence.reading = Reading::SideEffect;
+    } else if informs(&program, if verb == program { &words[1..] } else { own }, &verb) {
+        misfit = None;
+        occurrence.reading = Reading::Phrase("version");
+    } else if let Some(phrase) = tables::phrase(&verb) {
+        told = Some(phrase::tell(phrase, own, &mut inner));
+    }
+    let mut recursive = false;
+    if let Some(told) = told {
+        recursive = told.recursive;
+        occurrence.reading = told.reading;
+        if let Some(why) = told.opaque {
+            occurrence.opaque.get_or_insert(why);
+            risks.push((Risk::Opaque, why.reason()));
+        }
+    }
+    if let (Some(why), Reading::Phrase(_) | Reading::SideEffect) = (&misfit, &occurrence.reading) {
+        occurrence.reading = Reading::Not(why.clone());
+    }
+    let effects = tables::effects(&verb);
+    occurrence.base_risks = effects.map(|e| e.base.clone()).unwrap_or_else(|| vec![Risk::Write]);
+    if !matches!(occurrence.reading, Reading::Phrase(_) | Reading::SideEffect) {
+        act(occurrence, effects, own, &mut inner, risks, &mut recursive);
+    } else if occurrence.opaque.is_none() {
+        occurrence.base_risks.clear();
+    }
+    if inner.list.is_empty() && scopes.list.is_empty() && !matches!(occurrence.reading, Reading::SideEffect | Reading::Phrase(_)) {
+        inner.here(recursive);
+    }
+    scopes.loose |= inner.loose;
+    scopes.seeks_credentials |= inner.seeks_credentials;
+    scopes.list.extend(inner.list);
+}
+
+/// Risks and paths of what does more than read.
+fn act(
+    occurrence: &Occurrence,
+    effects: Option<&'static Effects>,
+    own: &[Word],
+    scopes: &mut Scopes<'_>,
+    risks: &mut Vec<(Risk, &'static str)>,
+    recursive: &mut bool,
+) {
+    let fits_phrase = matches!(occurrence.reading, Reading::Not(_));
+    match effects {
+        None if fits_phrase => risks.push((Risk::Write, "not one of its read-only forms")),
+        None => risks.push((Risk::Write, "a program that is not known may write")),
+        Some(effects) => {
+            risks.extend(effects.base.iter().map(|r| (*r, reason(*r))));
+            if effects.base.is_empty() {
+                risks.push((Risk::Write, "not one of its read-only forms"));
+            }
+            let bare = tables::Grammar::default();
+            let parsed = effects.grammar.as_ref().unwrap_or(&bare).tell(own, false, false);
+            *recursive |= effects.recursive.contains(&"always") || parsed.has(&effects.recursive);
+            for (when, raised) in &effects.raises {
+                let hit = match when {
+                    Raise::Options(options) => has_option(own, options, &parsed),
+                    Raise::Operands(starts) => own.iter().filter_map(Word::texts).flatten().any(|t| {
+                        starts.iter().any(|s| match s.strip_suffix('*') {
+                            Some(start) => t.starts_with(start),
+                            None => t == s,
+                        })
+                    }),
+                };
+                if hit {
+                    risks.extend(raised.iter().map(|r| (*r, reason(*r))));
+                }
+            }
+            if let Some(grammar) = &effects.grammar {
+                let mut parsed = parsed;
+                grammar.assign_roles(&mut parsed, 0);
+                scopes.loose |= parsed.loose;
+                let mut misfit = None;
+                for (_, value, role) in &parsed.options {
+                    if let Some(value) = value {
+                        if *role == Role::Text {
+                            looks(std::slice::from_ref(value), 0, Some(effects), scopes);
+                        } else {
+                            scopes.value(value, *role, *recursive, &mut misfit);
+                        }
+                    }
+                }
+                for (word, role) in &parsed.operands {
+                    match role {
+                        Role::Text => looks(std::slice::from_ref(*word), 0, Some(effects), scopes),
+                        role => drop(scopes.value(word, *role, *recursive, &mut misfit)),
+                    }
+                }
+                // Options that the grammar does not know may still name files.
+                if parsed.misfit.is_some() {
+                    looks(own, 0, Some(effects), scopes);
+                }
+                return;
+            }
+        }
+    }
+    if !fits_phrase || effects.is_some() {
+        looks(own, 0, effects, scopes);
+    } else {
+        options_with_paths(own, scopes);
+    }
+}
+
+fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
+    parsed.has(options)
+        || options.contains(&"--") && own.iter().any(|w| w.text() == Some("--"))
+        || own.iter().take_while(|w| w.text() != Some("--")).filter_map(Word::text).any(|t| {
+            options.iter().any(|o| {
+                t == *o
+                    || o.starts_with("--") && t.strip_prefix(o).is_some_and(|r| r.starts_with('='))
+                    || o.len() == 2
+                        && !o.starts_with("--")
+                        && t.starts_with('-')
+                        && !t.starts_with("--")
+                        && t[1..].contains(&o[1..])
+            })
+        })
+}
+
+/// Paths by their looks, for programs whose words we do not know.
+fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
+    let mut misfit = None;
+    let mut after_options = false;
+    for word in words.iter().skip(from) {
+        match &word.value {
+            Value::Unknown => {
+                scopes.value(word, Role::Path, false, &mut misfit);
+            }
+            Value::Pattern(globs) => {
+                scopes.loose |= !after_options && globs.iter().any(|g| g.starts_with(['*', '?', '[', '-']));
+                scopes.value(word, Role::Path, false, &mut misfit);
+            }
+            Value::One(_) | Value::Any(_) => {
+                for text in word.texts().unwrap_or_default() {
+                    after_options |= text == "--";
+                    let value = match text.strip_prefix('-') {
+                        // `--dir=/x`, `-o/x`
+                        Some(option) => match option.split_once('=') {
+                            Some((_, value)) => value,
+                            None => option.find('/').filter(|_| !option.starts_with('-')).map_or("", |n| &option[n..]),
+                        },
+                        None => match text.split_once('=') {
+                            // `dd of=/x`, `make DESTDIR=/x`
+                            Some((name, value)) if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => value,
+                            _ => text.strip_prefix('@').unwrap_or(text),
+                        },
+                    };
+                    let value = value.strip_prefix('@').unwrap_or(value);
+                    path_like(value, effects, scopes);
+                }
+            }
+        }
+    }
+}
+
+fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
+    if let Some(file) = text.strip_prefix("file://") {
+        scopes.push(file, file, false, PathKind::Any, false, false);
+        return;
+    }
+    let url = text.split_once("://").is_some_and(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+'));
+    if text.is_empty() || url || text.contains('\n') || text.len() > 4096 {
+        return;
+    }
+    let mut misfit = None;
+    if text.starts_with('/') {
+        let top = text[1..].split('/').next().unwrap_or_default();
+        let route = effects.is_some_and(|e| e.routes) && !TOP.contains(&top);
+        if !route {
+            scopes.text(text, PathKind::Any, false, false, &mut misfit);
+        }
+    } else if text.starts_with("./") || text.starts_with("../") || matches!(text, "." | "..") || text.starts_with("~/") {
+        scopes.text(text, PathKind::Any, false, false, &mut misfit);
+    } else if effects.is_none_or(|e| !e.no_paths) && (text.contains('/') || paths::is_credential_name(text)) {
+        scopes.text(text, PathKind::Perhaps, false, false, &mut misfit);
+    }
+}
+
+/// Directories that a system has at its top; what starts otherwise may be a route.
+const TOP: &[&str] = &[
+    "", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root", "run", "sbin", "srv",
+    "sys", "tmp", "usr", "var", "work", "workspace", "data", "Users", "private", "nix", "snap", "app", "code", "src",
+];
+
+/// For a phrase that does not fit: the options that are the reason may name files.
+fn options_with_paths(words: &[Word], scopes: &mut Scopes<'_>) {
+    let mut misfit = None;
+    for (n, word) in words.iter().enumerate() {
+        let Some(text) = word.text() else {
+            scopes.loose |= matches!(word.value, Value::Unknown);
+            continue;
+        };
+        if let Some((_, value)) = text.strip_prefix('-').and_then(|o| o.split_once('='))
+            && (value.contains('/') || value.contains('.'))
+        {
+            scopes.text(value, PathKind::Any, true, false, &mut misfit);
+        } else if matches!(text, "-o" | "--output" | "-T" | "-f" | "--file" | "-O") {
+            if let Some(value) = words.get(n + 1) {
+                scopes.value(value, Role::WriteFile, false, &mut misfit);
+            }
+        } else if text.starts_with("-o") && text.len() > 2 {
+            scopes.text(&text[2..], PathKind::File, true, false, &mut misfit);
+        }
+    }
+}
+
+/// Builtins that touch nothing: what could make them do so.
+fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) -> Reading {
+    let dumps = match program {
+        "set" => own.is_empty(),
+        "export" | "declare" | "typeset" | "readonly" | "local" => {
+            own.is_empty() || own.iter().any(|w| w.text().is_some_and(|t| t.starts_with('-') && t.contains('p')))
+        }
+        _ => false,
+    };
+    if dumps {
+        risks.push((Risk::Credential, "shows the variables, which may hold secrets"));
+        return Reading::Not("shows every variable".to_owned());
+    }
+    let mut misfit = None;
+    if matches!(program, "echo" | "printf") {
+        for word in own {
+            // A glob shows what is in a directory.
+            if matches!(word.value, Value::Pattern(_)) {
+                scopes.value(word, Role::Path, false, &mut misfit);
+            }
+        }
+    } else if program == "sleep" || program == "seq" || program == "yes" {
+        let plain = own.iter().all(|w| w.texts().is_some());
+        if !plain {
+            return Reading::Not("a word that is known only when it runs".to_owned());
+        }
+    }
+    match misfit {
+        Some(why) => Reading::Not(why),
+        None => Reading::SideEffect,
+    }
+}
+
+/// Tools that say which version they are when asked for nothing else.
+fn informs(program: &str, own: &[Word], verb: &str) -> bool {
+    let texts: Option<Vec<&str>> = own.iter().map(Word::text).collect();
+    let Some(texts) = texts else { return false };
+    let known = tables::is_tool(program);
+    match texts[..] {
+        ["--version"] => known && (verb == program || program == "git"),
+        ["-V" | "-version" | "--help"] => known && verb == program && program != "git",
+        ["-v"] => verb == program && tables::says_version_with_v(program),
+        ["version"] => known && verb == program,
+        [] => known && matches!(verb.strip_prefix(program), Some(" version" | " --version")) && tables::says_version(program),
+        ["--client" | "--short" | "-m" | "--client=true"] => known && verb.ends_with(" version") && program != "git",
+        _ => false,
+    }
+}
+
+/// `git -c` settings that only change how things look.
+fn inert_git_setting(setting: &str) -> bool {
+    let (key, value) = setting.split_once('=').unwrap_or((setting, "true"));
+    let key = key.to_ascii_lowercase();
+    key.starts_with("color.")
+        || key.starts_with("advice.")
+        || key.starts_with("column.")
+        || matches!(
+            key.as_str(),
+            "core.quotepath" | "core.abbrev" | "log.date" | "log.decorate" | "diff.renames" | "diff.renamelimit"
+                | "diff.context" | "diff.noprefix" | "diff.mnemonicprefix" | "diff.algorithm" | "status.short"
+                | "status.branch" | "status.relativepaths" | "status.showuntrackedfiles" | "log.showroot"
+        )
+        || (key == "core.pager" || key.starts_with("pager.")) && matches!(value, "cat" | "" | "false")
+        || key == "core.fsmonitor" && value == "false"
+}
+
+fn redirected(redirect: &countersign_model::Redirect, scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) {
+    let word = &redirect.target;
+    if let Some(texts) = word.texts() {
+        if texts.iter().any(|t| t.starts_with("/dev/tcp/") || t.starts_with("/dev/udp/")) {
+            risks.push((Risk::Network, "a redirect that opens a connection"));
+            return;
+        }
+        if texts.iter().all(|t| if redirect.write { paths::is_sink(t) } else { paths::is_source(t) }) {
+            return;
+        }
+    }
+    if word.hint.as_deref().is_some_and(|h| h.starts_with("/dev/fd")) && word.substituted {
+        return;
+    }
+    if redirect.write {
+        risks.push((Risk::Write, if redirect.append { "adds to a file" } else { "writes a file" }));
+    }
+    let mut misfit = None;
+    let role = if redirect.write { Role::WriteFile } else { Role::File };
+    scopes.value(word, role, false, &mut misfit);
+}
+
+/// The reason that goes with a risk of the tables.
+fn reason(risk: Risk) -> &'static str {
+    match risk {
+        Risk::Write => "changes files",
+        Risk::Destructive => "data may be lost",
+        Risk::Network => "talks to other machines",
+        Risk::Credential => "shows secrets",
+        Risk::HostModifying => "changes this machine",
+        Risk::FilesystemWide => "reaches over the whole file system",
+        Risk::Privileged => "asks for another user's rights",
+        Risk::WorkspaceCode => "runs code from this directory, which the agent can change",
+        Risk::Opaque => "cannot be read",
+        Risk::Interactive => "gets a terminal",
+        Risk::Background => "goes on when nobody waits for it",
+        Risk::OfSelf => "touches countersign itself",
+    }
+}

@@ -1,0 +1,351 @@
+//! Whether an occurrence is one of the reviewed read-only phrases: every option by its grammar, every operand by its
+//! role, programs in other languages by parsing them.
+
+use crate::{
+    interpret::Scopes,
+    paths,
+    programs::{self, Does},
+    tables::{self, Parsed, Phrase, Role},
+};
+use countersign_model::{Opaque, Reading, Value, Word};
+
+/// What a phrase says about an occurrence.
+pub(crate) struct Told {
+    pub(crate) reading: Reading,
+    /// Set when the words hold code.
+    pub(crate) opaque: Option<Opaque>,
+    pub(crate) recursive: bool,
+}
+
+fn not(why: impl Into<String>) -> Told {
+    Told { reading: Reading::Not(why.into()), opaque: None, recursive: false }
+}
+
+/// Tells the words behind the verb by the phrase's grammar, and notes every path among them.
+pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+    if phrase.special == Some("find") {
+        return find(phrase, words, scopes);
+    }
+    let mut parsed = phrase.grammar.tell(words, phrase.harmless, false);
+    let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
+    phrase.grammar.assign_roles(&mut parsed, skip);
+    scopes.loose |= parsed.loose;
+    let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false };
+    told.recursive = phrase.recursive.contains(&"always") || parsed.has(&phrase.recursive);
+    let mut misfit = parsed.misfit.take();
+    for (option, value, role) in &parsed.options {
+        if let Some(value) = value {
+            if matches!(role, Role::WriteFile | Role::WriteDir | Role::Program) {
+                misfit.get_or_insert_with(|| format!("the option {option}"));
+            }
+            scopes.value(value, *role, told.recursive, &mut misfit);
+        }
+    }
+    let mut named = false;
+    for (word, role) in &parsed.operands {
+        named |= scopes.value(word, *role, told.recursive, &mut misfit);
+    }
+    if phrase.here && !named {
+        scopes.here(told.recursive);
+    }
+    if misfit.is_none() {
+        misfit = special(phrase, &parsed, skip, &mut told);
+    }
+    if let Some(why) = misfit {
+        told.reading = Reading::Not(why);
+    } else if phrase.side_effect {
+        told.reading = Reading::SideEffect;
+    }
+    told
+}
+
+/// Checks that no grammar of options can make.
+fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -> Option<String> {
+    let program = |does: fn(&str) -> Does| -> Vec<Option<Does>> {
+        let options = parsed
+            .options
+            .iter()
+            .filter(|(o, _, _)| phrase.unless.contains(&o.as_str()))
+            .map(|(_, v, _)| v.as_ref());
+        let operand = (skip == 0).then(|| parsed.operands.first().map(|(w, _)| *w));
+        options.chain(operand).map(|w| w.and_then(Word::texts).map(|all| all.iter().fold(Does::Reads, |d, t| d.and(does(t))))).collect()
+    };
+    match phrase.special? {
+        "sed" => {
+            if parsed.has(&["--sandbox"]) {
+                return None;
+            }
+            // Several -e make one script, line by line.
+            let scripts: Option<Vec<&str>> =
+                parsed.options.iter().filter(|(o, _, _)| matches!(o.as_str(), "-e" | "--expression")).map(|(_, v, _)| v.as_ref()?.text()).collect();
+            let whole = scripts.map(|s| s.join("\n"));
+            let does = match whole {
+                Some(script) if skip > 0 => vec![Some(programs::sed(&script))],
+                _ => program(programs::sed),
+            };
+            code(does, told)
+        }
+        "awk" => code(program(programs::awk), told),
+        "jq" => code(program(programs::jq), told),
+        "yq" => code(program(programs::yq), told),
+        "credential-words" => parsed
+            .operands
+            .iter()
+            .filter_map(|(w, _)| w.text())
+            .any(|t| t.split([':', '=']).any(|p| paths::is_credential_name(paths::base(p))))
+            .then(|| "names a file that holds secrets".to_owned()),
+        "git-list" => {
+            // Operands are patterns only when the command lists.
+            let lists = parsed.has(&[
+                "-l", "--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at", "-n", "--sort",
+            ]) && (phrase.name == "git tag" || !parsed.has(&["-n"]));
+            let lists = lists && (parsed.has(&["-l", "--list"]) || parsed.operands.len() <= 1 && !sorts_only(parsed));
+            (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
+        }
+        "git-config" => {
+            let gets = parsed.has(&["--get", "--get-all", "--get-regexp", "-l", "--list", "--get-urlmatch", "--name-only"]);
+            let secret = parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| {
+                let t = t.to_ascii_lowercase();
+                ["token", "password", "secret", "credential", "extraheader", "helper"].iter().any(|s| t.contains(s))
+            });
+            (!gets || secret).then(|| "only --get and --list read, and not secrets".to_owned())
+        }
+        "git-reflog" => {
+            let first = parsed.operands.first().and_then(|(w, _)| w.text());
+            matches!(first, Some("expire" | "delete" | "drop" | "write")).then(|| "changes the reflog".to_owned())
+        }
+        "git-remote" => {
+            let words: Vec<&str> = parsed.operands.iter().filter_map(|(w, _)| w.text()).collect();
+            (!words.is_empty() && words.first() != Some(&"get-url")).then(|| "only listing and get-url stay here".to_owned())
+        }
+        "ps" => {
+            // Without a dash, `e` shows every process's environment.
+            let shows = parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| t.contains('e') && !t.contains('='));
+            shows.then(|| "shows the environments of processes".to_owned())
+        }
+        "date" => parsed
+            .operands
+            .iter()
+            .any(|(w, _)| w.text().is_none_or(|t| !t.starts_with('+')))
+            .then(|| "an operand that is no format sets the clock".to_owned()),
+        _ => None,
+    }
+}
+
+fn sorts_only(parsed: &Parsed<'_>) -> bool {
+    parsed.options.iter().all(|(o, _, _)| matches!(o.as_str(), "--sort" | "-n"))
+}
+
+/// What programs in other languages do to a reading.
+fn code(does: Vec<Option<Does>>, told: &mut Told) -> Option<String> {
+    for one in does {
+        match one {
+            Some(Does::Reads) => {}
+            Some(Does::Touches(why)) => return Some(why.to_owned()),
+            Some(Does::Runs(why)) => {
+                told.opaque = Some(Opaque::Code);
+                return Some(why.to_owned());
+            }
+            None => {
+                told.opaque = Some(Opaque::Code);
+                return Some("its program is not known".to_owned());
+            }
+        }
+    }
+    None
+}
+
+/// Where `find` starts: the words before the first that starts its expression.
+pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
+    let mut starts = Vec::new();
+    for word in words {
+        match word.text() {
+            Some("-H" | "-L" | "-P") => {}
+            Some(t) if t.starts_with(['-', '(', ')', '!', ',']) => break,
+            Some(t) => starts.push(t.to_owned()),
+            None => {
+                for text in word.texts().unwrap_or_default() {
+                    starts.push(text.clone());
+                }
+                if let Value::Pattern(globs) = &word.value {
+                    starts.extend(globs.iter().cloned());
+                }
+            }
+        }
+    }
+    if starts.is_empty() {
+        starts.push(".".to_owned());
+    }
+    starts
+}
+
+/// `find`: where it starts, and an expression of tests and the few actions that print.
+fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+    const BARE: &[&str] = &[
+        "-print", "-print0", "-ls", "-prune", "-quit", "-true", "-false", "-empty", "-executable", "-readable",
+        "-writable", "-nouser", "-nogroup", "-depth", "-d", "-mount", "-xdev", "-noleaf", "-daystart", "-follow", "-a",
+        "-and", "-o", "-or", "-not", "!", "(", ")", ",", "-warn", "-nowarn", "-ignore_readdir_race", "-help", "--help",
+        "-version", "--version",
+    ];
+    const TEXT: &[&str] = &[
+        "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex", "-lname", "-ilname",
+        "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth",
+        "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-used", "-fstype", "-printf", "-regextype",
+        "-newermt", "-newerat", "-newerct", "-context",
+    ];
+    const FILE: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac"];
+    let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: true };
+    let mut misfit: Option<String> = None;
+    let (mut n, mut expression, mut named) = (0, false, false);
+    while n < words.len() {
+        let word = &words[n];
+        n += 1;
+        let Some(text) = word.text() else {
+            if expression || tables_may_be_option(word) {
+                scopes.loose = true;
+                misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
+            }
+            named |= scopes.value(word, Role::Dir, true, &mut misfit);
+            continue;
+        };
+        match text {
+            "-H" | "-L" | "-P" if !expression => {}
+            "-D" | "-O0" | "-O1" | "-O2" | "-O3" if !expression => n += usize::from(text == "-D"),
+            _ if !expression && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
+                named |= scopes.value(word, Role::Dir, true, &mut misfit);
+            }
+            "-exec" | "-execdir" | "-ok" | "-okdir" => {
+                expression = true;
+                // Its command is an occurrence of its own.
+                let end = (n..words.len()).find(|&m| {
+                    let t = words[m].text().unwrap_or_default();
+                    t == ";" || t == "+" && words[m - 1].text() == Some("{}")
+                });
+                match end {
+                    Some(end) => n = end + 1,
+                    None => {
+                        misfit.get_or_insert_with(|| format!("{text} has no end"));
+                        n = words.len();
+                    }
+                }
+            }
+            "-delete" => {
+                expression = true;
+                misfit = Some("the action -delete".to_owned());
+            }
+            "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
+                expression = true;
+                if let Some(file) = words.get(n) {
+                    scopes.value(file, Role::WriteFile, false, &mut misfit);
+                }
+                n += 1 + usize::from(text == "-fprintf");
+                misfit.get_or_insert_with(|| format!("the action {text}"));
+            }
+            _ if BARE.contains(&text) => expression = true,
+            _ if TEXT.contains(&text) => {
+                expression = true;
+                if words.get(n).is_none_or(|w| w.many && !matches!(w.value, Value::Pattern(_))) {
+                    scopes.loose = true;
+                    misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+                }
+                if matches!(text, "-name" | "-iname" | "-path" | "-wholename")
+                    && let Some(glob) = words.get(n).and_then(Word::text)
+                {
+                    scopes.seeks(glob);
+                }
+                n += 1;
+            }
+            _ if FILE.contains(&text) => {
+                expression = true;
+                if let Some(file) = words.get(n) {
+                    scopes.value(file, Role::File, false, &mut misfit);
+                }
+                n += 1;
+            }
+            _ => {
+                misfit.get_or_insert_with(|| format!("the word {text}"));
+            }
+        }
+    }
+    if !named {
+        scopes.here(true);
+    }
+    if let Some(why) = misfit {
+        told.reading = Reading::Not(why);
+    }
+    told
+}
+
+fn tables_may_be_option(word: &Word) -> bool {
+    tables::may_be_option(word)
+}
+
+const UNARY_FILE: &[&str] = &[
+    "-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-p", "-r", "-s", "-u", "-w", "-x", "-G", "-L", "-N", "-O", "-S",
+];
+const UNARY_TEXT: &[&str] = &["-n", "-z", "-t", "-o"];
+const BINARY: &[&str] =
+    &["=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef", "=~"];
+
+/// The operands of `test`; none when its form is not plain.
+fn test_parts(words: &[Word]) -> Option<Vec<(&Word, bool)>> {
+    let mut words = &words[1..];
+    if let Some((last, rest)) = words.split_last()
+        && last.text() == Some("]")
+    {
+        words = rest;
+    }
+    let mut out = Vec::new();
+    // `a -a b -o c`, each part with its operators written out.
+    for part in words.split(|w| matches!(w.text(), Some("-a" | "-o" | "&&" | "||"))) {
+        let mut part = part;
+        while part.len() > 1 && part[0].text() == Some("!") {
+            part = &part[1..];
+        }
+        match part {
+            [] => {}
+            [one] if !one.many => out.push((one, false)),
+            [operator, operand] if !operand.many => {
+                let operator = operator.text()?;
+                if UNARY_FILE.contains(&operator) {
+                    out.push((operand, true));
+                } else if UNARY_TEXT.contains(&operator) {
+                    out.push((operand, false));
+                } else {
+                    return None;
+                }
+            }
+            [left, operator, right] if !left.many && !right.many => {
+                let operator = operator.text()?;
+                if !BINARY.contains(&operator) {
+                    return None;
+                }
+                let files = matches!(operator, "-nt" | "-ot" | "-ef");
+                out.push((left, files));
+                out.push((right, files));
+            }
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Whether `test` may evaluate its operands (`-v`, `-R`), or become a test that does.
+pub(crate) fn test_evaluates(words: &[Word]) -> bool {
+    test_parts(words).is_none()
+}
+
+/// `test` and `[`: nothing happens, but a file's existence is told.
+pub(crate) fn test(words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+    let Some(parts) = test_parts(words) else { return not("a test that is not plain to read") };
+    let mut misfit = None;
+    for (word, file) in parts {
+        if file {
+            scopes.value(word, Role::Path, false, &mut misfit);
+        }
+    }
+    match misfit {
+        None => Told { reading: Reading::SideEffect, opaque: None, recursive: false },
+        Some(why) => not(why),
+    }
+}

@@ -1,0 +1,113 @@
+//! jq and yq programs: they compute; only a few words reach outside.
+
+use super::Does;
+
+/// Words of a filter outside of its strings; string interpolation counts as outside.
+fn words(filter: &str) -> Option<Vec<String>> {
+    let s: Vec<char> = filter.chars().collect();
+    let (mut n, mut out) = (0, Vec::new());
+    // Open interpolations: how many parentheses are open in each.
+    let mut inside: Vec<usize> = Vec::new();
+    let mut string = false;
+    while n < s.len() {
+        if string {
+            match s[n] {
+                '\\' if s.get(n + 1) == Some(&'(') => {
+                    inside.push(0);
+                    string = false;
+                    n += 2;
+                }
+                '\\' => n += 2,
+                '"' => {
+                    string = false;
+                    n += 1;
+                }
+                _ => n += 1,
+            }
+            continue;
+        }
+        match s[n] {
+            '"' => {
+                string = true;
+                n += 1;
+            }
+            '#' => {
+                while n < s.len() && s[n] != '\n' {
+                    n += 1;
+                }
+            }
+            '(' => {
+                if let Some(open) = inside.last_mut() {
+                    *open += 1;
+                }
+                n += 1;
+            }
+            ')' => {
+                match inside.last_mut() {
+                    Some(0) => {
+                        inside.pop();
+                        string = true;
+                    }
+                    Some(open) => *open -= 1,
+                    None => {}
+                }
+                n += 1;
+            }
+            c if c.is_alphabetic() || matches!(c, '_' | '$' | '.' | '@') => {
+                let start = n;
+                n += 1;
+                while n < s.len() && (s[n].is_alphanumeric() || matches!(s[n], '_' | ':')) {
+                    n += 1;
+                }
+                out.push(s[start..n].iter().collect());
+            }
+            _ => n += 1,
+        }
+    }
+    (!string && inside.is_empty()).then_some(out)
+}
+
+fn reaches(filter: &str, outside: &[&str], why: &'static str) -> Does {
+    match words(filter) {
+        Some(words) if !words.iter().any(|w| outside.contains(&w.as_str())) => Does::Reads,
+        Some(_) => Does::Touches(why),
+        None => Does::Touches("a filter that is not plain to read"),
+    }
+}
+
+pub(crate) fn jq(filter: &str) -> Does {
+    let outside = ["env", "$ENV", "import", "include", "input_filename", "get_search_list", "modulemeta", "$__prog_args"];
+    reaches(filter, &outside, "a jq filter that reads the environment or other files")
+}
+
+pub(crate) fn yq(filter: &str) -> Does {
+    let outside = [
+        "env", "$ENV", "strenv", "envsubst", "load", "load_str", "load_xml", "load_props", "load_base64", "eval",
+        "system", "import", "include", "exec", "split_doc",
+    ];
+    reaches(filter, &outside, "a yq expression that reads the environment or other files")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_that_only_compute_are_told_from_those_that_reach_out() {
+        for filter in [
+            ".scripts", ".a / .b", "to_entries|map(select(.value>1))", ".env", ".dependencies.include", "\"env\"",
+            ".[] | {name, env: .x}.env", "\"\\(.a) b\"", ". # env", "@sh \"x \\(.y)\"", ".a[\"env\"]",
+        ] {
+            // `{env: …}` is a key, but a bare word like any other: asked about rather than guessed.
+            if filter.contains("env:") {
+                continue;
+            }
+            assert_eq!(jq(filter), Does::Reads, "{filter}");
+        }
+        for filter in ["env", "$ENV.PATH", "env.HOME", "\"\\(env.HOME)\"", "import \"x\" as x; .", "\"x", "include \"a\"; ."] {
+            assert!(matches!(jq(filter), Does::Touches(_)), "{filter}");
+        }
+        assert_eq!(yq(".a.b"), Does::Reads);
+        assert!(matches!(yq("load(\"/etc/passwd\")"), Does::Touches(_)));
+    }
+}

@@ -1,0 +1,31 @@
+//! Programs that are programmed in their own words: what such a program can do, told by parsing it.
+
+mod awk;
+mod jq;
+mod sed;
+
+pub(crate) use awk::awk;
+pub(crate) use jq::{jq, yq};
+pub(crate) use sed::sed;
+
+/// What a program text does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Does {
+    /// Nothing but read what it is given and print.
+    Reads,
+    /// Writes files, or reads others.
+    Touches(&'static str),
+    /// Runs commands.
+    Runs(&'static str),
+}
+
+impl Does {
+    /// The worse of two.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (&self, &other) {
+            (Self::Runs(_), _) | (_, Self::Reads) => self,
+            (_, Self::Runs(_)) | (Self::Reads, _) => other,
+            _ => self,
+        }
+    }
+}

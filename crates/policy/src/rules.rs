@@ -1,0 +1,179 @@
+//! The operator's rules: lasting answers, each with examples that it must and must not match.
+
+use crate::{grant, judge::Context, paths};
+use countersign_model::{Code, Directory, Facts, Grant, Occurrence, Plan, Refusal, Risk, Rule, RuleAnswer, Word};
+
+/// Rules that have been checked against their own examples.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    denies: Vec<Rule>,
+}
+
+/// What is wrong with a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("rule `{name}`: {message}")]
+pub struct RuleFault {
+    pub name: String,
+    pub message: String,
+    /// Which of `[[rules]]`, or of `[[hard_deny]]`.
+    pub index: usize,
+    pub hard: bool,
+}
+
+/// What the rules say about an occurrence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Says {
+    Nothing,
+    Allow(String),
+    Ask,
+}
+
+impl Rules {
+    /// Checks rules and additions to the hard denies, by their examples.
+    pub fn new(rules: Vec<Rule>, denies: Vec<Rule>) -> Result<Self, RuleFault> {
+        for (hard, list) in [(false, &rules), (true, &denies)] {
+            for (index, rule) in list.iter().enumerate() {
+                let fault = |message: String| RuleFault { name: rule.name.clone(), message, index, hard };
+                check(rule, hard).map_err(fault)?;
+            }
+        }
+        Ok(Self { rules, denies })
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.denies.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Rule, bool)> {
+        self.denies.iter().map(|r| (r, true)).chain(self.rules.iter().map(|r| (r, false)))
+    }
+
+    /// The first occurrence that a rule refuses.
+    pub(crate) fn denies(
+        &self,
+        plan: &Plan,
+        risks: &[Vec<(Risk, &'static str)>],
+        facts: &Facts,
+        _context: &Context<'_>,
+    ) -> Option<(usize, Refusal)> {
+        let refusing = self.denies.iter().chain(self.rules.iter().filter(|r| r.answer == RuleAnswer::Deny));
+        for rule in refusing {
+            for (n, occurrence) in plan.occurrences.iter().enumerate() {
+                if touches(rule, occurrence, &risks[n], facts) {
+                    let reason = rule.reason.clone().unwrap_or_else(|| "the operator does not allow this".to_owned());
+                    let refusal = Refusal::new(Code::DeniedByRule, reason);
+                    return Some((n, refusal.hint(format!("rule `{}` in config.toml", rule.name))));
+                }
+            }
+        }
+        None
+    }
+
+    pub(crate) fn says(&self, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> Says {
+        if self.rules.is_empty() {
+            return Says::Nothing;
+        }
+        if self.rules.iter().any(|r| r.answer == RuleAnswer::Ask && touches(r, occurrence, risks, facts)) {
+            return Says::Ask;
+        }
+        let allows = |r: &&Rule| r.answer == RuleAnswer::Allow && covers(r, occurrence, risks, facts);
+        self.rules.iter().find(allows).map_or(Says::Nothing, |r| Says::Allow(r.name.clone()))
+    }
+}
+
+fn verb_matches(rule: &Rule, occurrence: &Occurrence) -> bool {
+    rule.verb.is_empty()
+        || rule.verb.iter().any(|v| {
+            let rest = occurrence.verb.strip_prefix(v.as_str()).or_else(|| {
+                // A program by its path is still that program to a rule that refuses it.
+                let by_name = paths::base(&occurrence.verb);
+                (occurrence.verb.starts_with('/') && by_name == v).then_some("")
+            });
+            rest.is_some_and(|r| r.is_empty() || r.starts_with(' '))
+        })
+}
+
+fn words_match(rule: &Rule, occurrence: &Occurrence) -> bool {
+    rule.with.is_empty()
+        || occurrence.words.iter().skip(1).filter_map(Word::texts).flatten().any(|text| {
+            rule.with.iter().any(|glob| text == glob || paths::matches(&glob.replace('.', "\\."), text) || paths::matches(glob, text))
+        })
+}
+
+/// For deny and ask: anything of it is enough.
+fn touches(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
+    let inside = |directory: &str| {
+        let runs = match &occurrence.directory {
+            Directory::Known(all) => all.iter().any(|d| paths::inside(d, directory)),
+            Directory::Unknown => true,
+        };
+        runs || occurrence.scopes.iter().any(|s| {
+            paths::inside(&s.path, directory) || grant::of_scope(s, facts).iter().any(|d| paths::inside(d, directory))
+        })
+    };
+    verb_matches(rule, occurrence)
+        && words_match(rule, occurrence)
+        && rule.directory.as_deref().is_none_or(inside)
+        && rule.risks.as_ref().is_none_or(|wanted| risks.iter().any(|(r, _)| wanted.contains(r)))
+}
+
+/// For allow: as a grant would cover it.
+fn covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> bool {
+    if !verb_matches(rule, occurrence) || !words_match(rule, occurrence) || occurrence.verb.starts_with('/') {
+        return false;
+    }
+    let grant = Grant {
+        id: String::new(),
+        verb: occurrence.verb.clone(),
+        directory: rule.directory.clone(),
+        risks: rule.risks.clone(),
+        program: None,
+        operands: None,
+        assignments: Vec::new(),
+        script: None,
+    };
+    let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
+    grant::covers(&grant, occurrence, &set, facts, &Context::personal("/", Vec::new()))
+}
+
+fn check(rule: &Rule, hard: bool) -> Result<(), String> {
+    if rule.name.trim().is_empty() {
+        return Err("it has no name".to_owned());
+    }
+    if hard && rule.answer != RuleAnswer::Deny {
+        return Err("an addition to the hard denies can only deny".to_owned());
+    }
+    if rule.verb.is_empty() && rule.with.is_empty() && rule.directory.is_none() && rule.risks.is_none() {
+        return Err("it names no verb, words, directory or risks, and would match everything".to_owned());
+    }
+    if rule.answer == RuleAnswer::Allow && rule.verb.is_empty() {
+        return Err("to allow, it must name its verbs".to_owned());
+    }
+    if let Some(verb) = rule.verb.iter().find(|v| v.trim() != v.as_str() || v.is_empty()) {
+        return Err(format!("`{verb}` is not a verb"));
+    }
+    if let Some(directory) = rule.directory.as_deref().filter(|d| !d.starts_with('/') || paths::clean(d) != *d) {
+        return Err(format!("`{directory}` is not an absolute, clean path"));
+    }
+    if rule.matches.is_empty() {
+        return Err("it has no `match` example: a rule that nobody has tried is not a rule".to_owned());
+    }
+    let cwd = rule.directory.as_deref().unwrap_or("/work");
+    for (examples, wanted) in [(&rule.matches, true), (&rule.not_match, false)] {
+        for example in examples {
+            let plan = crate::read_text(example, &crate::Surroundings { cwd, home: "/home/user", environment: &|_| false });
+            let facts = Facts::none(cwd);
+            let hit = plan.occurrences.iter().any(|o| match rule.answer {
+                RuleAnswer::Allow => covers(rule, o, &o.risks, &facts),
+                RuleAnswer::Ask | RuleAnswer::Deny => touches(rule, o, &o.risks, &facts),
+            });
+            if hit != wanted {
+                let says = if wanted { "should match and does not" } else { "should not match and does" };
+                return Err(format!("its example `{example}` {says}"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What a piece of text may change about its own shell, found without following it: for loops, whose bodies run again
+//! in the state that they left. And functions that start themselves twice.
+
+use brush_parser::ast;
+use std::collections::BTreeSet;
+
+/// Builtins that set variables, or do whatever they are told.
+const CHANGE_ANYTHING: &[&str] = &[
+    ".", "eval", "source", "read", "mapfile", "readarray", "getopts", "let", "declare", "typeset", "local", "readonly",
+    "export", "unset", "printf", "set", "shift", "wait", "exec", "builtin", "command", "trap",
+];
+const MOVE: &[&str] = &["cd", "pushd", "popd"];
+
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) names: BTreeSet<String>,
+    pub(super) moves: bool,
+    pub(super) all: bool,
+}
+
+impl Changes {
+    pub(super) fn list(&mut self, list: &ast::CompoundList) {
+        for ast::CompoundListItem(and_or, separator) in &list.0 {
+            if matches!(separator, ast::SeparatorOperator::Async) {
+                continue;
+            }
+            let rest = and_or.additional.iter().map(|a| match a {
+                ast::AndOr::And(p) | ast::AndOr::Or(p) => p,
+            });
+            for pipeline in std::iter::once(&and_or.first).chain(rest) {
+                // The stages of a pipe are shells of their own.
+                if let [only] = &pipeline.seq[..] {
+                    self.command(only);
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, command: &ast::Command) {
+        match command {
+            ast::Command::Simple(simple) => self.simple(simple),
+            ast::Command::Compound(compound, _) => self.compound(compound),
+            ast::Command::Function(_) => self.all = true,
+            ast::Command::ExtendedTest(..) => {}
+        }
+    }
+
+    fn compound(&mut self, compound: &ast::CompoundCommand) {
+        match compound {
+            ast::CompoundCommand::Arithmetic(_) | ast::CompoundCommand::ArithmeticForClause(_) => self.all = true,
+            ast::CompoundCommand::BraceGroup(group) => self.list(&group.list),
+            ast::CompoundCommand::Subshell(_) | ast::CompoundCommand::Coprocess(_) => {}
+            ast::CompoundCommand::ForClause(clause) => {
+                self.names.insert(clause.variable_name.clone());
+                self.list(&clause.body.list);
+            }
+            ast::CompoundCommand::CaseClause(clause) => {
+                clause.cases.iter().filter_map(|c| c.cmd.as_ref()).for_each(|list| self.list(list));
+            }
+            ast::CompoundCommand::IfClause(clause) => {
+                self.list(&clause.condition);
+                self.list(&clause.then);
+                for other in clause.elses.iter().flatten() {
+                    other.condition.iter().for_each(|list| self.list(list));
+                    self.list(&other.body);
+                }
+            }
+            ast::CompoundCommand::WhileClause(clause) | ast::CompoundCommand::UntilClause(clause) => {
+                self.list(&clause.0);
+                self.list(&clause.1.list);
+            }
+        }
+    }
+
+    fn simple(&mut self, simple: &ast::SimpleCommand) {
+        let items = simple.prefix.iter().flat_map(|p| &p.0).chain(simple.suffix.iter().flat_map(|s| &s.0));
+        for item in items {
+            if let ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) = item {
+                match &assignment.name {
+                    ast::AssignmentName::VariableName(name) | ast::AssignmentName::ArrayElementName(name, _) => {
+                        self.names.insert(name.clone());
+                    }
+                }
+                self.word(&word.value);
+            } else if let ast::CommandPrefixOrSuffixItem::Word(word) = item {
+                self.word(&word.value);
+            }
+        }
+        if let Some(name) = &simple.word_or_name {
+            let bare = name.value.trim_matches(['\\', '"', '\'']);
+            self.moves |= MOVE.contains(&bare);
+            // A name that is not plain may be any of them.
+            self.all |= CHANGE_ANYTHING.contains(&bare) || !super::lex::is_plain(&name.value);
+            self.word(&name.value);
+        }
+    }
+
+    /// `${x:=y}` sets too.
+    fn word(&mut self, raw: &str) {
+        self.all |= raw.contains("${") && raw.contains('=') || raw.contains("$((") || raw.contains("$[");
+    }
+}
+
+/// Whether a function starts itself beside itself: in a pipe with itself, or in the background.
+pub(super) fn multiplies(name: &str, body: &ast::CompoundCommand) -> bool {
+    let list = match body {
+        ast::CompoundCommand::BraceGroup(group) => &group.list,
+        ast::CompoundCommand::Subshell(group) => &group.list,
+        _ => return false,
+    };
+    let calls = |command: &ast::Command| match command {
+        ast::Command::Simple(simple) => simple.word_or_name.as_ref().is_some_and(|w| w.value == name),
+        ast::Command::Compound(compound, _) => match compound {
+            ast::CompoundCommand::BraceGroup(g) => calls_itself(name, &g.list),
+            ast::CompoundCommand::Subshell(g) => calls_itself(name, &g.list),
+            _ => false,
+        },
+        ast::Command::Function(_) | ast::Command::ExtendedTest(..) => false,
+    };
+    list.0.iter().any(|ast::CompoundListItem(and_or, separator)| {
+        let pipelines = std::iter::once(&and_or.first).chain(and_or.additional.iter().map(|a| match a {
+            ast::AndOr::And(p) | ast::AndOr::Or(p) => p,
+        }));
+        let background = matches!(separator, ast::SeparatorOperator::Async);
+        pipelines.into_iter().any(|p| {
+            let count = p.seq.iter().filter(|c| calls(c)).count();
+            count >= 2 || count >= 1 && background
+        })
+    })
+}
+
+fn calls_itself(name: &str, list: &ast::CompoundList) -> bool {
+    list.0.iter().any(|ast::CompoundListItem(and_or, _)| {
+        and_or.first.seq.iter().any(|c| match c {
+            ast::Command::Simple(simple) => simple.word_or_name.as_ref().is_some_and(|w| w.value == name),
+            _ => false,
+        })
+    })
+}

@@ -1,0 +1,487 @@
+//! What a word can become: quotes removed, tildes, variables, braces and globs resolved as far as the text itself
+//! says. Substitutions found on the way are handed to the walk.
+
+use super::{
+    lex::{self, Parameter, Piece},
+    state::{MOST_VALUES, State, either, escaped, unescaped},
+    walk::{Place, Walk},
+};
+use countersign_model::{Directory, Opaque, Value, Word};
+
+/// A word on its way: the globs that it can be, or that nobody knows.
+struct Draft {
+    globs: Option<Vec<String>>,
+    quoted: bool,
+    many: bool,
+    substituted: bool,
+    /// File names, in one word.
+    pattern: bool,
+    hint: Option<String>,
+}
+
+/// One element for brace expansion.
+#[derive(Clone)]
+enum Atom {
+    Char(char),
+    Piece(usize),
+}
+
+impl Walk<'_> {
+    /// The words that one word of the text becomes.
+    pub(super) fn words(&mut self, raw: &str, place: Place, state: &mut State, out: &mut Vec<Word>) {
+        if lex::is_plain(raw) && !raw.is_empty() {
+            out.push(Word::literal(raw));
+            return;
+        }
+        let pieces = match lex::pieces(raw, assignment_like(raw)) {
+            Ok(pieces) => pieces,
+            Err(_) => {
+                self.opaque(Opaque::Unparseable);
+                out.push(Word::unknown());
+                return;
+            }
+        };
+        // Each piece is looked at once, however often braces repeat it: a substitution is one occurrence.
+        let drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, true)).collect();
+        let braces = pieces.iter().any(|p| matches!(p, Piece::Text { text, quoted: false } if text.contains('{')));
+        let lists = match braces.then(|| braced(&pieces)) {
+            None => vec![(0..pieces.len()).map(Atom::Piece).collect::<Vec<_>>()],
+            Some(Some(lists)) => lists,
+            Some(None) => {
+                out.push(Word::unknown());
+                return;
+            }
+        };
+        if lists.len() > 1 && self.posix {
+            // Shells without braces read this differently.
+            self.opaque(Opaque::Unparseable);
+        }
+        // `$x` alone, unquoted, with a known value: the shell splits it at blanks.
+        if let ([Piece::Parameter { quoted: false, .. }], [draft]) = (&pieces[..], &drafts[..])
+            && let Some([glob]) = draft.globs.as_deref()
+            && glob.contains([' ', '\t', '\n'])
+        {
+            for part in glob.split([' ', '\t', '\n']).filter(|p| !p.is_empty()) {
+                out.push(finish(Some(vec![part.to_owned()]), draft));
+            }
+            return;
+        }
+        for list in lists {
+            if let Some(word) = join(&list, &drafts) {
+                out.push(word);
+            }
+        }
+    }
+
+    /// The value of a word that is not split and not matched against files: assignments, here-strings, `case` words.
+    pub(super) fn value(&mut self, raw: &str, place: Place, state: &mut State) -> Value {
+        if lex::is_plain(raw) {
+            return Value::One(raw.to_owned());
+        }
+        let Ok(pieces) = lex::pieces(raw, true) else {
+            self.opaque(Opaque::Unparseable);
+            return Value::Unknown;
+        };
+        self.joined(&pieces, place, state)
+    }
+
+    /// The text of a here-document's body.
+    pub(super) fn document(&mut self, body: &str, place: Place, state: &mut State) -> Value {
+        match lex::document(body) {
+            Ok(pieces) => self.joined(&pieces, place, state),
+            Err(_) => {
+                self.opaque(Opaque::Unparseable);
+                Value::Unknown
+            }
+        }
+    }
+
+    fn joined(&mut self, pieces: &[Piece], place: Place, state: &mut State) -> Value {
+        let drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, false)).collect();
+        let list: Vec<Atom> = (0..pieces.len()).map(Atom::Piece).collect();
+        let mut globs = vec![String::new()];
+        for atom in &list {
+            let Atom::Piece(n) = atom else { continue };
+            match &drafts[*n].globs {
+                Some(more) => match product(&globs, more) {
+                    Some(all) => globs = all,
+                    None => return Value::Unknown,
+                },
+                None => return Value::Unknown,
+            }
+        }
+        // A pattern in a variable stays text until it is used.
+        let texts: Vec<String> = globs.iter().map(|g| literal_of(g)).collect();
+        if drafts.iter().any(|d| d.pattern) {
+            return Value::Pattern(globs);
+        }
+        match <[String; 1]>::try_from(texts) {
+            Ok([one]) => Value::One(one),
+            Err(texts) => Value::Any(texts),
+        }
+    }
+
+    fn piece(&mut self, piece: &Piece, place: Place, state: &mut State, splits: bool) -> Draft {
+        let known = |globs: Vec<String>, quoted| Draft {
+            globs: Some(globs),
+            quoted,
+            many: false,
+            substituted: false,
+            pattern: false,
+            hint: None,
+        };
+        let unknown = |quoted: bool, substituted| Draft {
+            globs: None,
+            quoted,
+            many: !quoted && splits,
+            substituted,
+            pattern: false,
+            hint: None,
+        };
+        match piece {
+            Piece::Text { text, quoted: true } => known(vec![escaped(text)], true),
+            Piece::Text { text, quoted: false } => known(vec![text.clone()], false),
+            Piece::Tilde(user) => self.tilde(user, state),
+            Piece::Strange => {
+                self.opaque(Opaque::PromptExpansion);
+                unknown(false, true)
+            }
+            Piece::Arithmetic { text } => {
+                self.arithmetic(text, place, state);
+                unknown(true, true)
+            }
+            Piece::Command { text, at, quoted } => {
+                self.substitution(text, place.inside(*at), state);
+                unknown(*quoted, true)
+            }
+            Piece::Process { text, at } => {
+                self.substitution(text, place.inside(Some(*at)), state);
+                // A path below /dev/fd: one word, and nothing that was on the disk.
+                Draft { hint: Some("/dev/fd".to_owned()), ..unknown(true, true) }
+            }
+            Piece::Parameter { parameter, quoted } => {
+                let value = self.parameter(parameter, place, state);
+                match (value, *quoted || !splits) {
+                    (Value::Unknown, quoted) => unknown(quoted, false),
+                    (Value::One(text), true) => known(vec![escaped(&text)], true),
+                    (Value::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
+                    (Value::Pattern(globs), true) => Draft { pattern: true, ..known(globs, true) },
+                    // File names may hold blanks, and then they are several words.
+                    (Value::Pattern(_), false) => unknown(false, false),
+                    (Value::One(_) | Value::Any(_), false) if state.ifs_changed => unknown(false, false),
+                    (Value::One(text), false) => Draft { many: text.trim().is_empty(), ..known(vec![text], false) },
+                    (Value::Any(texts), false) => {
+                        if texts.iter().any(|t| t.is_empty() || t.contains([' ', '\t', '\n'])) {
+                            unknown(false, false)
+                        } else {
+                            known(texts, false)
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn tilde(&mut self, user: &str, state: &State) -> Draft {
+        let draft = |globs: Option<Vec<String>>, hint| Draft {
+            globs,
+            quoted: true,
+            many: false,
+            substituted: false,
+            pattern: false,
+            hint,
+        };
+        match user {
+            "" if !state.home_changed && !state.forgotten => draft(Some(vec![escaped(self.home)]), None),
+            "+" => match &*state.directory {
+                Directory::Known(all) => draft(Some(all.iter().map(|d| escaped(d)).collect()), None),
+                Directory::Unknown => draft(None, None),
+            },
+            "-" => draft(None, None),
+            "" => draft(None, Some(self.home.to_owned())),
+            "root" => draft(None, Some("/root".to_owned())),
+            user => draft(None, Some(format!("/home/{user}"))),
+        }
+    }
+
+    fn parameter(&mut self, p: &Parameter, place: Place, state: &mut State) -> Value {
+        let place = place.inside(None);
+        if let Some(subscript) = &p.subscript
+            && !matches!(subscript.as_str(), "@" | "*")
+        {
+            self.arithmetic(subscript, place, state);
+        }
+        let rest = p.rest.as_str();
+        if p.indirect || rest.starts_with("@P") {
+            self.opaque(Opaque::PromptExpansion);
+        }
+        let substring = rest.strip_prefix(':').filter(|r| !r.starts_with(['-', '=', '?', '+']));
+        if let Some(range) = substring {
+            for part in range.split(':') {
+                self.arithmetic(part, place, state);
+            }
+        } else if !rest.is_empty() {
+            // What stands behind the operator is expanded too.
+            let word = rest.trim_start_matches([':', '-', '=', '?', '+', '#', '%', '/', '^', ',', '@', '~']);
+            self.value(word, place, state);
+        }
+        if rest.starts_with(['=']) || rest.starts_with(":=") {
+            state.set(&p.name, Value::Unknown);
+        }
+        let whole = rest.is_empty() && !p.length && !p.indirect && p.subscript.is_none();
+        if !whole {
+            return Value::Unknown;
+        }
+        match (p.name.as_str(), state.get(&p.name)) {
+            (_, Some(value)) => value.clone(),
+            _ if state.forgotten => Value::Unknown,
+            ("HOME", None) if !state.home_changed => Value::One(self.home.to_owned()),
+            ("PWD", None) => match &*state.directory {
+                Directory::Known(all) if all.len() == 1 => Value::One(all[0].clone()),
+                Directory::Known(all) => Value::Any(all.clone()),
+                Directory::Unknown => Value::Unknown,
+            },
+            _ => Value::Unknown,
+        }
+    }
+
+    /// Arithmetic over numbers is a number. Over names it evaluates what the names hold.
+    pub(super) fn arithmetic(&mut self, text: &str, place: Place, state: &mut State) {
+        let mut bare = text.chars().filter(|c| !c.is_whitespace()).peekable();
+        let mut numeric = true;
+        while let Some(c) = bare.next() {
+            let number = c.is_ascii_digit() || "+-*/%()<>=!&|^~?:,".contains(c);
+            let hex = c == 'x' && bare.peek().is_some_and(char::is_ascii_hexdigit);
+            numeric &= number || hex;
+        }
+        if !numeric {
+            self.value(text, place.inside(None), state);
+            self.opaque(Opaque::Arithmetic);
+        }
+    }
+
+    /// The values of a `for` loop's variable.
+    pub(super) fn alternatives(words: &[Word]) -> Value {
+        let mut all: Option<Value> = None;
+        for word in words {
+            let value = match &word.value {
+                Value::Unknown => return Value::Unknown,
+                value => value,
+            };
+            all = Some(match all {
+                None => value.clone(),
+                Some(before) => either(&before, value),
+            });
+        }
+        all.unwrap_or(Value::Any(Vec::new()))
+    }
+}
+
+/// `name=…` as an argument: bash expands tildes behind the `=` there too.
+fn assignment_like(raw: &str) -> bool {
+    lex::name_length(raw.as_bytes()).is_some_and(|n| raw.as_bytes().get(n) == Some(&b'='))
+}
+
+/// The text of a glob, specials and all.
+fn literal_of(glob: &str) -> String {
+    let mut out = String::with_capacity(glob.len());
+    let mut chars = glob.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => out.extend(chars.next()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn product(before: &[String], more: &[String]) -> Option<Vec<String>> {
+    if let ([only], [one]) = (before, more) {
+        return Some(vec![format!("{only}{one}")]);
+    }
+    let all: Vec<String> = before.iter().flat_map(|b| more.iter().map(move |m| format!("{b}{m}"))).collect();
+    (all.len() <= MOST_VALUES).then_some(all)
+}
+
+fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
+    let mut whole = Draft {
+        globs: Some(vec![String::new()]),
+        quoted: false,
+        many: false,
+        substituted: false,
+        pattern: false,
+        hint: None,
+    };
+    let (mut empty, mut hint) = (true, Some(String::new()));
+    for atom in list {
+        match atom {
+            Atom::Char(c) => {
+                empty = false;
+                let more = [c.to_string()];
+                whole.globs = whole.globs.and_then(|g| product(&g, &more));
+                if let Some(h) = &mut hint {
+                    h.push(*c);
+                }
+            }
+            Atom::Piece(n) => {
+                let d = &drafts[*n];
+                whole.globs = match (whole.globs, &d.globs) {
+                    (Some(before), Some(more)) => product(&before, more),
+                    _ => None,
+                };
+                whole.quoted |= d.quoted;
+                whole.many |= d.many;
+                whole.substituted |= d.substituted;
+                whole.pattern |= d.pattern;
+                empty &= d.globs.as_ref().is_some_and(|g| g.iter().all(String::is_empty)) && !d.quoted;
+                match d.hint.as_deref() {
+                    Some(start) if hint.as_deref() == Some("") => hint = Some(start.to_owned()),
+                    Some(_) => hint = None,
+                    None => match (&mut hint, d.globs.as_deref()) {
+                        (Some(h), Some([one])) => h.push_str(&literal_of(one)),
+                        _ => hint = None,
+                    },
+                }
+            }
+        }
+    }
+    // An unquoted variable that is empty is no word at all.
+    if empty && !whole.quoted && !list.is_empty() {
+        return None;
+    }
+    whole.hint = if whole.globs.is_none() { hint.filter(|h| h.starts_with('/')) } else { None };
+    let globs = whole.globs.take();
+    let mut word = finish(globs, &whole);
+    if whole.pattern && let Some(texts) = word.texts() {
+        word.value = Value::Pattern(texts.iter().map(|t| escaped(t)).collect());
+    }
+    Some(word)
+}
+
+fn finish(globs: Option<Vec<String>>, draft: &Draft) -> Word {
+    let (value, many) = match globs {
+        None => (Value::Unknown, draft.many),
+        Some(globs) => match globs.iter().map(|g| unescaped(g)).collect::<Option<Vec<String>>>() {
+            Some(texts) => match <[String; 1]>::try_from(texts) {
+                Ok([one]) => (Value::One(one), false),
+                Err(texts) => (Value::Any(texts), false),
+            },
+            None => (Value::Pattern(globs), true),
+        },
+    };
+    Word { value, quoted: draft.quoted, many, substituted: draft.substituted, hint: draft.hint.clone() }
+}
+
+/// The words that braces make of one; none when there are too many.
+fn braced(pieces: &[Piece]) -> Option<Vec<Vec<Atom>>> {
+    let mut atoms = Vec::new();
+    for (n, piece) in pieces.iter().enumerate() {
+        match piece {
+            Piece::Text { text, quoted: false } => atoms.extend(text.chars().map(Atom::Char)),
+            _ => atoms.push(Atom::Piece(n)),
+        }
+    }
+    expand_braces(&atoms, 0)
+}
+
+fn expand_braces(atoms: &[Atom], depth: usize) -> Option<Vec<Vec<Atom>>> {
+    if depth > 8 {
+        return None;
+    }
+    let is = |n: usize, c: char| matches!(atoms.get(n), Some(Atom::Char(x)) if *x == c);
+    let mut start = 0;
+    while start < atoms.len() {
+        if !is(start, '{') || start > 0 && is(start - 1, '$') {
+            start += 1;
+            continue;
+        }
+        let (mut open, mut commas, mut end) = (0, vec![start], None);
+        for n in start..atoms.len() {
+            if is(n, '{') {
+                open += 1;
+            } else if is(n, '}') {
+                open -= 1;
+                if open == 0 {
+                    end = Some(n);
+                    break;
+                }
+            } else if is(n, ',') && open == 1 {
+                commas.push(n);
+            }
+        }
+        let Some(end) = end else {
+            start += 1;
+            continue;
+        };
+        commas.push(end);
+        let inner: Vec<Vec<Atom>> = if commas.len() > 2 {
+            let mut all = Vec::new();
+            for pair in commas.windows(2) {
+                all.extend(expand_braces(&atoms[pair[0] + 1..pair[1]], depth + 1)?);
+            }
+            all
+        } else {
+            match sequence(&atoms[start + 1..end]) {
+                Some(Some(all)) => all,
+                Some(None) => return None,
+                // Not a brace expression; what is inside may still hold one.
+                None => {
+                    start += 1;
+                    continue;
+                }
+            }
+        };
+        let tails = expand_braces(&atoms[end + 1..], depth + 1)?;
+        if inner.len() * tails.len() > MOST_VALUES {
+            return None;
+        }
+        let head = &atoms[..start];
+        let mut all = Vec::new();
+        for middle in &inner {
+            for tail in &tails {
+                all.push(head.iter().chain(middle).chain(tail).cloned().collect());
+            }
+        }
+        return Some(all);
+    }
+    Some(vec![atoms.to_vec()])
+}
+
+/// `1..5`, `a..e`, with a step; `Some(None)` when there are too many.
+fn sequence(atoms: &[Atom]) -> Option<Option<Vec<Vec<Atom>>>> {
+    let text: Option<String> = atoms
+        .iter()
+        .map(|a| match a {
+            Atom::Char(c) => Some(*c),
+            Atom::Piece(_) => None,
+        })
+        .collect();
+    let text = text?;
+    let parts: Vec<&str> = text.split("..").collect();
+    let (from, to, step) = match parts[..] {
+        [from, to] => (from, to, 1),
+        [from, to, step] => (from, to, step.parse::<i32>().ok()?.unsigned_abs().max(1)),
+        _ => return None,
+    };
+    let chars = |s: String| s.chars().map(Atom::Char).collect::<Vec<Atom>>();
+    let letter = |s: &str| s.chars().next().filter(|c| s.len() == 1 && c.is_ascii_alphabetic());
+    let run = |a: i64, b: i64| -> Option<Vec<i64>> {
+        let count = (b - a).unsigned_abs() / u64::from(step) + 1;
+        let step = i64::from(step) * if b < a { -1 } else { 1 };
+        (count <= MOST_VALUES as u64).then(|| (0..count as i64).map(|n| a + n * step).collect())
+    };
+    if let (Ok(a), Ok(b)) = (from.parse::<i32>(), to.parse::<i32>()) {
+        let padded = |s: &str| s.trim_start_matches(['-', '+']).starts_with('0') && s.trim_start_matches('-').len() > 1;
+        let width = if padded(from) || padded(to) { from.len().max(to.len()) } else { 0 };
+        return Some(run(a.into(), b.into()).map(|all| all.iter().map(|n| chars(format!("{n:0width$}"))).collect()));
+    }
+    let (a, b) = (letter(from)?, letter(to)?);
+    // Between the cases lie characters that quote and match.
+    if a.is_ascii_uppercase() != b.is_ascii_uppercase() {
+        return Some(None);
+    }
+    let all = run(i64::from(a as u32), i64::from(b as u32));
+    Some(all.map(|all| {
+        all.iter().filter_map(|n| u32::try_from(*n).ok().and_then(char::from_u32)).map(|c| chars(c.to_string())).collect()
+    }))
+}

@@ -1,0 +1,502 @@
+//! Characters to words: where a word ends, and what stands in it. Quotes, escapes, expansions and substitutions are
+//! told apart here; what they are worth is decided in `expand`.
+//!
+//! This is ours, and not the parser crate's, because everything later rests on it: the text of a word is its text in
+//! the source, to the byte, and nothing is kept in a cache.
+
+/// How deep substitutions, quotes and groups may nest before the text is opaque as a whole.
+pub(super) const DEEPEST: usize = 32;
+
+/// Why text has no reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    Unterminated,
+    TooDeep,
+    Grammar,
+}
+
+type Result<T> = std::result::Result<T, Unreadable>;
+
+/// A part of a word.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Piece {
+    Text {
+        text: String,
+        quoted: bool,
+    },
+    /// `~` or `~name` at the start of a word.
+    Tilde(String),
+    Parameter {
+        parameter: Parameter,
+        quoted: bool,
+    },
+    /// `$(…)`, or backquotes with their own escapes removed; `at` is where the text stands in the word, if it stands
+    /// there unchanged.
+    Command {
+        text: String,
+        at: Option<usize>,
+        quoted: bool,
+    },
+    Arithmetic {
+        text: String,
+    },
+    /// `<(…)` and `>(…)`.
+    Process {
+        text: String,
+        at: usize,
+    },
+    /// What bash would do with this we do not claim to know.
+    Strange,
+}
+
+/// `$x`, `${x…}`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Parameter {
+    pub(crate) name: String,
+    pub(crate) subscript: Option<String>,
+    /// `${!x…}`
+    pub(crate) indirect: bool,
+    /// `${#x}`
+    pub(crate) length: bool,
+    /// The operator and all that follows it, raw.
+    pub(crate) rest: String,
+}
+
+/// The end of the single-quoted text that starts at `at`, behind its closing quote.
+fn after_single(s: &[u8], at: usize) -> Result<usize> {
+    memchr(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(Unreadable::Unterminated)
+}
+
+fn memchr(needle: u8, hay: &[u8]) -> Option<usize> {
+    hay.iter().position(|&b| b == needle)
+}
+
+/// The end of `$'…'`, which starts at `at`.
+fn after_ansi_c(s: &[u8], at: usize) -> Result<usize> {
+    let mut n = at + 2;
+    while n < s.len() {
+        match s[n] {
+            b'\\' => n += 2,
+            b'\'' => return Ok(n + 1),
+            _ => n += 1,
+        }
+    }
+    Err(Unreadable::Unterminated)
+}
+
+/// The end of the double-quoted text that starts at `at`.
+pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+    let mut n = at + 1;
+    while n < s.len() {
+        match s[n] {
+            b'\\' => n += 2,
+            b'"' => return Ok(n + 1),
+            b'$' => n = after_dollar(s, n, true, depth)?,
+            b'`' => n = after_backquote(s, n)?,
+            _ => n += 1,
+        }
+    }
+    Err(Unreadable::Unterminated)
+}
+
+fn after_backquote(s: &[u8], at: usize) -> Result<usize> {
+    let mut n = at + 1;
+    while n < s.len() {
+        match s[n] {
+            b'\\' => n += 2,
+            b'`' => return Ok(n + 1),
+            _ => n += 1,
+        }
+    }
+    Err(Unreadable::Unterminated)
+}
+
+/// The end of what `$` at `at` starts; just behind the `$` when it starts nothing.
+pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -> Result<usize> {
+    if depth > DEEPEST {
+        return Err(Unreadable::TooDeep);
+    }
+    match s.get(at + 1) {
+        Some(b'(') if s.get(at + 2) == Some(&b'(') => match after_arithmetic(s, at + 3, depth) {
+            Ok(end) => Ok(end),
+            Err(Unreadable::TooDeep) => Err(Unreadable::TooDeep),
+            // `$((a); b)`: a substitution that starts with a subshell.
+            Err(_) => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
+        },
+        Some(b'(') => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
+        Some(b'[') => after_bracket(s, at + 2, depth),
+        Some(b'{') => after_brace(s, at + 2, in_double, depth + 1),
+        Some(b'\'') if !in_double => after_ansi_c(s, at),
+        Some(b'"') if !in_double => after_double(s, at + 1, depth + 1),
+        Some(b'_' | b'a'..=b'z' | b'A'..=b'Z') => {
+            let name = s[at + 1..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+            Ok(at + 1 + name)
+        }
+        Some(b'0'..=b'9' | b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!') => Ok(at + 2),
+        _ => Ok(at + 1),
+    }
+}
+
+/// The end of `$((…))`, from behind its second parenthesis.
+fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+    let (mut n, mut open) = (at, 0);
+    while n < s.len() {
+        match s[n] {
+            b'(' => (open, n) = (open + 1, n + 1),
+            b')' if open > 0 => (open, n) = (open - 1, n + 1),
+            b')' if s.get(n + 1) == Some(&b')') => return Ok(n + 2),
+            b')' => return Err(Unreadable::Grammar),
+            b'\\' => n += 2,
+            b'\'' => n = after_single(s, n)?,
+            b'"' => n = after_double(s, n, depth + 1)?,
+            b'`' => n = after_backquote(s, n)?,
+            b'$' => n = after_dollar(s, n, false, depth + 1)?,
+            _ => n += 1,
+        }
+        if open > DEEPEST {
+            return Err(Unreadable::TooDeep);
+        }
+    }
+    Err(Unreadable::Unterminated)
+}
+
+fn after_bracket(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+    let (mut n, mut open) = (at, 0);
+    while n < s.len() {
+        match s[n] {
+            b'[' => (open, n) = (open + 1, n + 1),
+            b']' if open > 0 => (open, n) = (open - 1, n + 1),
+            b']' => return Ok(n + 1),
+            b'\\' => n += 2,
+            b'\'' => n = after_single(s, n)?,
+            b'"' => n = after_double(s, n, depth + 1)?,
+            b'`' => n = after_backquote(s, n)?,
+            b'$' => n = after_dollar(s, n, false, depth + 1)?,
+            _ => n += 1,
+        }
+    }
+    Err(Unreadable::Unterminated)
+}
+
+/// The end of `${…}`, from behind its brace.
+fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> Result<usize> {
+    let mut n = at;
+    while n < s.len() {
+        match s[n] {
+            b'}' => return Ok(n + 1),
+            b'\\' => n += 2,
+            b'\'' if !in_double => n = after_single(s, n)?,
+            b'"' => n = after_double(s, n, depth)?,
+            b'`' => n = after_backquote(s, n)?,
+            b'$' => n = after_dollar(s, n, in_double, depth)?,
+            _ => n += 1,
+        }
+    }
+    Err(Unreadable::Unterminated)
+}
+
+/// The end of the word that starts at `at`: the first blank or operator outside quotes and expansions.
+pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+    let mut n = at;
+    while n < s.len() {
+        match s[n] {
+            b' ' | b'\t' | b'\n' | b'|' | b'&' | b';' | b')' => break,
+            // `a<(b)` goes on; `a<b` does not.
+            b'<' | b'>' if s.get(n + 1) == Some(&b'(') => {
+                n = super::token::end_of_list(s, n + 2, depth + 1)? + 1;
+            }
+            b'<' | b'>' => break,
+            // `name=(…)` is one word.
+            b'(' if starts_array(&s[at..n]) => n = super::token::end_of_array(s, n + 1, depth + 1)?,
+            b'(' => break,
+            b'\\' => n += 2,
+            b'\'' => n = after_single(s, n)?,
+            b'"' => n = after_double(s, n, depth + 1)?,
+            b'`' => n = after_backquote(s, n)?,
+            b'$' => n = after_dollar(s, n, false, depth + 1)?,
+            _ => n += 1,
+        }
+    }
+    if n > s.len() {
+        return Err(Unreadable::Unterminated);
+    }
+    Ok(n)
+}
+
+/// Whether this is `name=` or `name+=` or `name[…]=`, behind which a parenthesis opens an array.
+fn starts_array(s: &[u8]) -> bool {
+    let Some((b'=', before)) = s.split_last().map(|(l, b)| (*l, b)) else { return false };
+    let before = before.strip_suffix(b"+").unwrap_or(before);
+    name_length(before).is_some_and(|n| n == before.len() || before[n] == b'[' && before.ends_with(b"]"))
+}
+
+/// The length of the identifier at the start, if there is one.
+pub(crate) fn name_length(s: &[u8]) -> Option<usize> {
+    let n = s.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+    (n > 0 && !s[0].is_ascii_digit()).then_some(n)
+}
+
+/// Whether a word has to be taken apart at all.
+pub(crate) fn is_plain(word: &str) -> bool {
+    word.bytes().all(|b| {
+        b.is_ascii_alphanumeric()
+            || matches!(b, b'-' | b'_' | b'.' | b'/' | b',' | b':' | b'=' | b'+' | b'@' | b'%' | b'^' | b'!' | b']')
+            || b >= 0x80
+    })
+}
+
+/// Takes a word apart. `tildes`: also behind an unquoted `=` and `:`, as in assignments.
+pub(crate) fn pieces(word: &str, tildes: bool) -> Result<Vec<Piece>> {
+    Lexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.word()
+}
+
+/// Takes the body of a here-document with an unquoted delimiter apart.
+pub(crate) fn document(text: &str) -> Result<Vec<Piece>> {
+    let mut lexer = Lexer { word: text, s: text.as_bytes(), out: Vec::new(), tildes: false };
+    let end = lexer.double(0, None)?;
+    debug_assert_eq!(end, text.len());
+    Ok(lexer.out)
+}
+
+struct Lexer<'a> {
+    word: &'a str,
+    s: &'a [u8],
+    out: Vec<Piece>,
+    tildes: bool,
+}
+
+impl Lexer<'_> {
+    fn text(&mut self, from: usize, to: usize, quoted: bool) {
+        self.push_text(&self.word[from..to], quoted);
+    }
+
+    fn push_text(&mut self, more: &str, was_quoted: bool) {
+        match self.out.last_mut() {
+            Some(Piece::Text { text, quoted }) if *quoted == was_quoted => text.push_str(more),
+            _ => self.out.push(Piece::Text { text: more.to_owned(), quoted: was_quoted }),
+        }
+    }
+
+    fn word(mut self) -> Result<Vec<Piece>> {
+        let (mut n, mut tilde) = (0, true);
+        while n < self.s.len() {
+            let here = n;
+            match self.s[n] {
+                b'~' if tilde => {
+                    let name = self.s[n + 1..]
+                        .iter()
+                        .take_while(|b| b.is_ascii_alphanumeric() || matches!(**b, b'.' | b'_' | b'-' | b'+'))
+                        .count();
+                    let end = n + 1 + name;
+                    if matches!(self.s.get(end), None | Some(b'/')) || self.tildes && self.s.get(end) == Some(&b':') {
+                        self.out.push(Piece::Tilde(self.word[n + 1..end].to_owned()));
+                    } else {
+                        self.text(n, end, false);
+                    }
+                    n = end;
+                }
+                b'\\' if self.s.get(n + 1) == Some(&b'\n') => n += 2,
+                b'\\' => {
+                    let end = next_char(self.word, n + 1);
+                    if end == n + 1 {
+                        return Err(Unreadable::Unterminated);
+                    }
+                    self.text(n + 1, end, true);
+                    n = end;
+                }
+                b'\'' => {
+                    let end = after_single(self.s, n)?;
+                    self.text(n + 1, end - 1, true);
+                    n = end;
+                }
+                b'"' => n = self.double(n + 1, Some(b'"'))? + 1,
+                b'$' => n = self.dollar(n, false)?,
+                b'`' => n = self.backquote(n, false)?,
+                b'<' | b'>' if self.s.get(n + 1) == Some(&b'(') => {
+                    let end = super::token::end_of_list(self.s, n + 2, 1)?;
+                    self.out.push(Piece::Process { text: self.word[n + 2..end].to_owned(), at: n + 2 });
+                    n = end + 1;
+                }
+                b => {
+                    let end = next_char(self.word, n);
+                    self.text(n, end, false);
+                    n = end;
+                    tilde = self.tildes && matches!(b, b'=' | b':');
+                    continue;
+                }
+            }
+            debug_assert!(n > here);
+            tilde = false;
+        }
+        Ok(self.out)
+    }
+
+    /// The inside of double quotes up to `until`, or a here-document's body up to its end.
+    fn double(&mut self, at: usize, until: Option<u8>) -> Result<usize> {
+        let mut n = at;
+        if until.is_some() {
+            // Empty quotes are a word too.
+            self.push_text("", true);
+        }
+        while n < self.s.len() {
+            match self.s[n] {
+                b if Some(b) == until => return Ok(n),
+                b'\\' => match self.s.get(n + 1) {
+                    Some(b'\n') => n += 2,
+                    Some(b'$' | b'`' | b'\\') => (self.text(n + 1, n + 2, true), n += 2).1,
+                    Some(b'"') if until.is_some() => (self.text(n + 1, n + 2, true), n += 2).1,
+                    None => return Err(Unreadable::Unterminated),
+                    _ => (self.text(n, n + 1, true), n += 1).1,
+                },
+                b'$' => n = self.dollar(n, true)?,
+                b'`' => n = self.backquote(n, true)?,
+                _ => {
+                    let end = next_char(self.word, n);
+                    self.text(n, end, true);
+                    n = end;
+                }
+            }
+        }
+        if until.is_some() { Err(Unreadable::Unterminated) } else { Ok(n) }
+    }
+
+    fn backquote(&mut self, at: usize, quoted: bool) -> Result<usize> {
+        let end = after_backquote(self.s, at)?;
+        let raw = &self.word[at + 1..end - 1];
+        let mut text = String::with_capacity(raw.len());
+        let mut chars = raw.chars().peekable();
+        while let Some(c) = chars.next() {
+            match (c, chars.peek()) {
+                ('\\', Some('$' | '`' | '\\')) => text.extend(chars.next()),
+                ('\\', Some('"')) if quoted => text.extend(chars.next()),
+                _ => text.push(c),
+            }
+        }
+        self.out.push(Piece::Command { text, at: (!raw.contains('\\')).then_some(at + 1), quoted });
+        Ok(end)
+    }
+
+    fn dollar(&mut self, at: usize, quoted: bool) -> Result<usize> {
+        let end = after_dollar(self.s, at, quoted, 0)?;
+        let inner = |skip: usize, tail: usize| self.word.get(at + skip..end - tail).unwrap_or_default().to_owned();
+        let piece = match self.s.get(at + 1) {
+            Some(b'(') if self.s.get(at + 2) == Some(&b'(') && after_arithmetic(self.s, at + 3, 0) == Ok(end) => {
+                Piece::Arithmetic { text: inner(3, 2) }
+            }
+            Some(b'(') => Piece::Command { text: inner(2, 1), at: Some(at + 2), quoted },
+            Some(b'[') => Piece::Arithmetic { text: inner(2, 1) },
+            Some(b'{') => {
+                let text = inner(2, 1);
+                match parameter(&text) {
+                    // Which quotes count in there depends on the operator.
+                    Some(p) if !(quoted && p.rest.contains('\'')) => Piece::Parameter { parameter: p, quoted },
+                    _ => Piece::Strange,
+                }
+            }
+            Some(b'\'') if !quoted => {
+                let text = ansi_c(&inner(2, 1));
+                match text {
+                    Some(text) => Piece::Text { text, quoted: true },
+                    None => Piece::Strange,
+                }
+            }
+            Some(b'"') if !quoted => {
+                self.double(at + 2, Some(b'"'))?;
+                return Ok(end);
+            }
+            _ if end > at + 1 => {
+                Piece::Parameter { parameter: Parameter { name: inner(1, 0), ..Parameter::default() }, quoted }
+            }
+            _ => {
+                self.push_text("$", quoted);
+                return Ok(end);
+            }
+        };
+        self.out.push(piece);
+        Ok(end)
+    }
+}
+
+/// The start of the character behind the one that starts at `n`.
+fn next_char(s: &str, n: usize) -> usize {
+    s.get(n..).and_then(|rest| rest.chars().next()).map_or(n, |c| n + c.len_utf8())
+}
+
+/// The inside of `${…}`; none for what bash would call a bad substitution, or run (`${ cmd; }`).
+fn parameter(text: &str) -> Option<Parameter> {
+    let mut p = Parameter::default();
+    let mut rest = text;
+    let special = |s: &str| s.starts_with(['@', '*', '?', '$', '!', '-', '#']);
+    if let Some(after) = rest.strip_prefix('#').filter(|a| !a.is_empty() && !a.starts_with(['#', '%', ':', '/', '}'])) {
+        (p.length, rest) = (true, after);
+    } else if let Some(after) = rest.strip_prefix('!').filter(|a| name_length(a.as_bytes()).is_some()) {
+        (p.indirect, rest) = (true, after);
+    }
+    let length = match name_length(rest.as_bytes()) {
+        Some(n) => n,
+        None if rest.starts_with(|c: char| c.is_ascii_digit()) => rest.bytes().take_while(u8::is_ascii_digit).count(),
+        None if special(rest) => 1,
+        None => return None,
+    };
+    p.name = rest[..length].to_owned();
+    rest = &rest[length..];
+    if rest.starts_with('[') {
+        let end = after_bracket(rest.as_bytes(), 1, 0).ok()?;
+        p.subscript = Some(rest[1..end - 1].to_owned());
+        rest = &rest[end..];
+    }
+    let operator = rest.is_empty()
+        || rest.starts_with([':', '-', '=', '?', '+', '#', '%', '/', '^', ',', '@', '~'])
+        || p.indirect && rest == "*";
+    p.rest = rest.to_owned();
+    (operator && !(p.length && !p.rest.is_empty())).then_some(p)
+}
+
+/// Decodes the inside of `$'…'`; none for what is not text afterwards.
+pub(crate) fn ansi_c(text: &str) -> Option<String> {
+    let mut out: Vec<u8> = Vec::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    let number = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>, radix: u32, most: usize, first: &str| {
+        let mut digits = first.to_owned();
+        while digits.len() < most && chars.peek().is_some_and(|c| c.is_digit(radix)) {
+            digits.extend(chars.next());
+        }
+        u32::from_str_radix(&digits, radix).ok()
+    };
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.extend(c.encode_utf8(&mut [0; 4]).bytes());
+            continue;
+        }
+        let byte = match chars.next()? {
+            'a' => 7,
+            'b' => 8,
+            'e' | 'E' => 27,
+            'f' => 12,
+            'n' => b'\n',
+            'r' => b'\r',
+            't' => b'\t',
+            'v' => 11,
+            c @ ('\\' | '\'' | '"' | '?') => c as u8,
+            c @ '0'..='7' => u8::try_from(number(&mut chars, 8, 3, &c.to_string())? & 0xff).ok()?,
+            'x' => u8::try_from(number(&mut chars, 16, 2, "")?).ok()?,
+            'c' => u8::try_from(chars.next()? as u32 & 0x1f).ok()?,
+            c @ ('u' | 'U') => {
+                let code = number(&mut chars, 16, if c == 'u' { 4 } else { 8 }, "")?;
+                out.extend(char::from_u32(code)?.encode_utf8(&mut [0; 4]).bytes());
+                continue;
+            }
+            c => {
+                out.push(b'\\');
+                out.extend(c.encode_utf8(&mut [0; 4]).bytes());
+                continue;
+            }
+        };
+        // A NUL ends the text, and then the rest is lost.
+        if byte == 0 {
+            return None;
+        }
+        out.push(byte);
+    }
+    String::from_utf8(out).ok()
+}

@@ -1,0 +1,26 @@
+//! Shell text, read with bash's own grammar: every command in it, with what is known of its words and of where it
+//! runs. No regular expressions over text; what cannot be read is opaque.
+
+mod changes;
+mod expand;
+mod lex;
+mod simple;
+mod state;
+mod token;
+mod walk;
+
+pub(crate) use state::unescaped;
+pub(crate) use walk::Walk;
+
+/// The first character that a person would not see, or that would reorder what they see.
+#[must_use]
+pub fn invisible(text: &str) -> Option<char> {
+    text.chars().find(|c| {
+        matches!(c,
+            '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+            | '\u{ad}' | '\u{61c}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{3164}' | '\u{ffa0}' | '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}'
+            | '\u{205f}' | '\u{3000}' | '\u{e0000}'..='\u{e0fff}')
+    })
+}

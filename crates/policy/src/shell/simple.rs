@@ -1,0 +1,877 @@
+//! One simple command: its assignments, the shell's own builtins, programs that run other programs, shells inside
+//! shells. What is left after that is an occurrence.
+
+use super::{
+    lex,
+    state::{Exit, State},
+    walk::{Place, Walk, is_array},
+};
+use crate::{
+    paths,
+    tables::{self, Parsed, Role, Wraps},
+};
+use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
+use std::rc::Rc;
+
+/// Names that change nothing but how text looks.
+const INERT: &[&str] = &["LANG", "LANGUAGE", "TZ", "COLUMNS", "LINES", "NO_COLOR", "CLICOLOR", "GIT_OPTIONAL_LOCKS"];
+/// Names that bash itself acts on.
+const READ_BY_BASH: &[&str] = &[
+    "PATH", "HOME", "IFS", "CDPATH", "ENV", "SHELLOPTS", "BASHOPTS", "PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND",
+    "GLOBIGNORE", "POSIXLY_CORRECT", "TIMEFORMAT", "TMOUT", "FIGNORE", "EXECIGNORE", "OPTIND", "FUNCNEST", "TMPDIR",
+    "HISTFILE", "HISTCMD", "INPUTRC", "MAILPATH", "OLDPWD", "PWD", "SHELL",
+];
+/// Names by which programs are told what to run or to load, and which many people have in their environment.
+const ACTED_ON: &[&str] = &[
+    "PAGER", "EDITOR", "VISUAL", "BROWSER", "TERM", "CC", "CXX", "LD", "AR", "MAKEFLAGS", "CFLAGS", "LDFLAGS",
+    "CLASSPATH", "MANPATH", "USER", "LOGNAME", "DISPLAY", "LESS", "LESSOPEN", "LESSCLOSE", "MORE", "TAR_OPTIONS",
+    "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+];
+const ACTED_ON_PREFIXES: &[&str] = &[
+    "BASH", "LD_", "DYLD_", "GIT_", "SSH_", "GPG_", "PYTHON", "NODE_", "NPM_", "npm_", "RUBY", "GEM_", "PERL", "PHP",
+    "JAVA_", "JDK_", "MAVEN_", "GRADLE_", "GO", "CARGO", "RUST", "XDG_", "GREP_", "RIPGREP_", "FZF_", "MAN", "LESS",
+    "DOCKER_", "KUBE", "AWS_", "GCLOUD", "AZURE_", "GOOGLE_", "TERRAFORM", "TF_", "DBUS_", "SYSTEMD_", "GLIBC_",
+    "MALLOC_", "LUA_", "OPENSSL_", "CURL_", "WGET", "PIP_", "UV_", "VIRTUAL_ENV", "CONDA", "MAKE", "CMAKE",
+];
+
+/// Whether a program would do something else with this in its environment, as far as anyone can know.
+fn inert(name: &str) -> bool {
+    INERT.contains(&name) || name.starts_with("LC_")
+}
+
+const SHELLS: &[&str] = &["bash", "sh", "dash", "ksh", "zsh", "ash", "rbash", "mksh", "ksh93"];
+
+/// Interpreters: the options that take code, and the letter that does so inside a cluster.
+const INTERPRETERS: &[(&str, &[&str], &str)] = &[
+    ("python", &["-c"], "c"),
+    ("pypy", &["-c"], "c"),
+    ("node", &["-e", "-p", "--eval", "--print"], "ep"),
+    ("nodejs", &["-e", "-p", "--eval", "--print"], "ep"),
+    ("deno", &["eval"], ""),
+    ("bun", &["-e", "--eval", "-p", "--print"], ""),
+    ("ruby", &["-e"], "e"),
+    ("irb", &[], ""),
+    ("perl", &["-e", "-E"], "eE"),
+    ("php", &["-r", "-B", "-R", "-E"], "r"),
+    ("lua", &["-e"], "e"),
+    ("luajit", &["-e"], "e"),
+    ("Rscript", &["-e"], ""),
+    ("R", &["-e"], ""),
+    ("osascript", &["-e"], ""),
+    ("tclsh", &[], ""),
+    ("wish", &[], ""),
+    ("expect", &["-c"], "c"),
+    ("julia", &["-e", "-E", "--eval", "--print"], "eE"),
+    ("elixir", &["-e", "--eval"], ""),
+    ("erl", &["-eval", "-s", "-run"], ""),
+    ("ghc", &["-e"], ""),
+    ("groovy", &["-e"], ""),
+    ("scala", &["-e"], ""),
+    ("pwsh", &["-c", "-Command", "-command", "-EncodedCommand", "-e", "-ec"], ""),
+    ("powershell", &["-c", "-Command", "-command", "-EncodedCommand"], ""),
+    ("fish", &["-c", "--command"], "c"),
+    ("csh", &["-c"], "c"),
+    ("tcsh", &["-c"], "c"),
+    ("nu", &["-c", "--commands"], ""),
+    ("xonsh", &["-c"], ""),
+    ("gdb", &["-ex", "-eval-command", "-x", "--command"], ""),
+    ("lldb", &["-o", "--one-line", "-s", "--source"], ""),
+    ("emacs", &["--eval", "-eval", "-e", "--execute"], ""),
+    ("vim", &["-c", "--cmd", "-S"], ""),
+    ("vi", &["-c", "-S"], ""),
+    ("nvim", &["-c", "--cmd", "-S", "-l"], ""),
+    ("ex", &["-c"], ""),
+    ("sqlite3", &["-cmd"], ""),
+];
+
+/// Whether these are options after which an interpreter only says something about itself.
+fn informs(text: &str) -> bool {
+    matches!(text, "--version" | "-V" | "-v" | "--help" | "-h" | "-version" | "version" | "help")
+}
+
+impl Walk<'_> {
+    pub(super) fn affects(&self, name: &str) -> bool {
+        !inert(name)
+            && (READ_BY_BASH.contains(&name)
+                || ACTED_ON.contains(&name)
+                || ACTED_ON_PREFIXES.iter().any(|p| name.starts_with(p))
+                || (self.environment)(name))
+    }
+
+    /// A variable of this shell gets a value.
+    pub(super) fn assign(&mut self, name: &str, value: Value, state: &mut State) {
+        if self.affects(name) {
+            self.export(name, value, state);
+        } else {
+            state.set(name, value);
+        }
+    }
+
+    fn export(&mut self, name: &str, value: Value, state: &mut State) {
+        if !inert(name) {
+            Rc::make_mut(&mut state.exported).insert(name.to_owned(), value.clone());
+        }
+        state.set(name, value);
+    }
+
+    /// `NAME=value` as it is written; none when it is not that.
+    fn assignment(&mut self, raw: &str, place: Place, state: &mut State) -> Option<(String, Value)> {
+        let length = lex::name_length(raw.as_bytes())?;
+        let (name, mut rest) = raw.split_at(length);
+        let mut element = false;
+        if rest.starts_with('[') {
+            let end = rest.find("]=").or_else(|| rest.find("]+="))?;
+            let subscript = rest[1..end].to_owned();
+            self.arithmetic(&subscript, place.inside(None), state);
+            rest = &rest[end + 1..];
+            element = true;
+        }
+        let (append, text) = match rest.strip_prefix("+=") {
+            Some(text) => (true, text),
+            None => (false, rest.strip_prefix('=')?),
+        };
+        if is_array(raw) && raw.ends_with(')') {
+            self.array(raw, place, state);
+            return Some((name.to_owned(), Value::Unknown));
+        }
+        let value = self.value(text, place.inside(None), state);
+        let value = match (append || element, &value, state.get(name)) {
+            (false, _, _) => value,
+            (true, Value::One(more), Some(Value::One(before))) if !element => Value::One(format!("{before}{more}")),
+            _ => Value::Unknown,
+        };
+        Some((name.to_owned(), value))
+    }
+
+    /// The elements of `name=(…)`.
+    pub(super) fn array(&mut self, raw: &str, place: Place, state: &mut State) {
+        let Some((_, inner)) = raw.split_once("=(") else { return };
+        let inner = inner.strip_suffix(')').unwrap_or(inner);
+        let bytes = inner.as_bytes();
+        let mut n = 0;
+        while n < bytes.len() {
+            match bytes[n] {
+                b' ' | b'\t' | b'\n' => n += 1,
+                b'#' => n += bytes[n..].iter().position(|b| *b == b'\n').unwrap_or(bytes.len() - n),
+                _ => match lex::after_word(bytes, n, 1) {
+                    Ok(end) if end > n => {
+                        let element = &inner[n..end];
+                        let (subscript, element) = match element.strip_prefix('[').and_then(|e| e.split_once("]=")) {
+                            Some((subscript, value)) => (Some(subscript), value),
+                            None => (None, element),
+                        };
+                        if let Some(subscript) = subscript {
+                            self.arithmetic(subscript, place.inside(None), state);
+                        }
+                        self.words(element, place.inside(None), state, &mut Vec::new());
+                        n = end;
+                    }
+                    _ => {
+                        self.opaque(Opaque::Unparseable);
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one command, once")]
+    pub(super) fn command_with(
+        &mut self,
+        words: Vec<Word>,
+        raw: Vec<(String, Place)>,
+        redirects: Vec<Redirect>,
+        place: Place,
+        state: &mut State,
+        input: Option<Input>,
+        bare: bool,
+    ) -> Exit {
+        let mut given = Vec::new();
+        for (text, at) in raw {
+            match self.assignment(&text, at, state) {
+                Some((name, value)) => given.push((name, value)),
+                None => self.opaque(Opaque::Unparseable),
+            }
+        }
+        if words.is_empty() {
+            for (name, value) in given {
+                self.assign(&name, value, state);
+            }
+            let opaque = self.take_opaque();
+            if !redirects.is_empty() || opaque.is_some() {
+                self.emit(Occurrence {
+                    verb: ":".to_owned(),
+                    program: ":".to_owned(),
+                    words: vec![Word::literal(":")],
+                    span: place.span(),
+                    directory: (*state.directory).clone(),
+                    redirects,
+                    opaque,
+                    ..Occurrence::default()
+                });
+            }
+            return Exit::same(state.clone());
+        }
+        let assignments =
+            given.into_iter().filter(|(n, _)| !inert(n)).map(|(name, value)| Assignment { name, value }).collect();
+        let outside = self.input.clone();
+        let exit = self.command_words(words, assignments, redirects, place, state, input, bare);
+        self.input = outside;
+        exit
+    }
+
+    /// A command whose words are known as far as they can be.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one command, once")]
+    pub(super) fn command_words(
+        &mut self,
+        words: Vec<Word>,
+        assignments: Vec<Assignment>,
+        redirects: Vec<Redirect>,
+        place: Place,
+        state: &mut State,
+        input: Option<Input>,
+        bare: bool,
+    ) -> Exit {
+        if let Some(input) = input {
+            self.input = input;
+        }
+        let opaque = self.take_opaque();
+        let mut made = Occurrence {
+            words,
+            span: place.span(),
+            directory: (*state.directory).clone(),
+            redirects,
+            assignments,
+            input: self.input.clone(),
+            opaque,
+            ..Occurrence::default()
+        };
+        for (name, value) in state.exported.iter() {
+            if !made.assignments.iter().any(|a| a.name == *name) {
+                made.assignments.push(Assignment { name: name.clone(), value: value.clone() });
+            }
+        }
+        let Some(name) = made.words.first().and_then(Word::text).map(str::to_owned) else {
+            for text in made.words.first().and_then(Word::texts).unwrap_or_default().to_vec() {
+                self.beside(&text, place, state);
+            }
+            made.opaque.get_or_insert(Opaque::DynamicProgram);
+            made.verb = "bash".to_owned();
+            self.emit(made);
+            state.forget();
+            return Exit::same(state.clone());
+        };
+        // An alias or a keyword would need the bare word; a function does not.
+        let _ = bare;
+        if state.functions.contains(&name) {
+            made.opaque.get_or_insert(Opaque::Function);
+            made.verb.clone_from(&name);
+            self.emit(made);
+            state.forget();
+            return Exit::same(state.clone());
+        }
+        self.dispatch(&name, made, place, state)
+    }
+
+    /// Reads text for its risks only.
+    fn beside(&mut self, text: &str, place: Place, state: &State) {
+        let before = std::mem::replace(&mut self.shadow, true);
+        self.shell(text, place, state, false);
+        self.shadow = before;
+    }
+
+    fn dispatch(&mut self, name: &str, mut made: Occurrence, place: Place, state: &mut State) -> Exit {
+        let texts: Vec<Option<String>> = made.words[1..].iter().map(|w| w.text().map(str::to_owned)).collect();
+        let first = texts.first().and_then(|t| t.as_deref());
+        let program = name.rsplit('/').next().unwrap_or(name).to_owned();
+        let is_path = name.contains('/');
+        match name {
+            "cd" | "pushd" | "popd" => return self.moves(name, made, state),
+            "exit" | "return" | "logout" => {
+                self.emit(made);
+                return Exit { ok: None, failed: None };
+            }
+            "eval" => {
+                made.opaque.get_or_insert(Opaque::Eval);
+                let known: Option<Vec<String>> = texts.into_iter().collect();
+                self.emit(made);
+                if let Some(text) = known {
+                    self.beside(&text.join(" "), place, state);
+                }
+                state.forget();
+                return Exit::same(state.clone());
+            }
+            "source" | "." => {
+                made.opaque.get_or_insert(Opaque::Source);
+                self.emit(made);
+                state.forget();
+                return Exit::same(state.clone());
+            }
+            "trap" | "alias" | "unalias" | "shopt" | "enable" | "hash" | "bind" | "complete" | "compopt" => {
+                made.opaque.get_or_insert(Opaque::ShellMutation);
+                let body = first.filter(|t| !t.starts_with('-')).map(str::to_owned);
+                self.emit(made);
+                if let (Some(body), "trap") = (body, name) {
+                    self.beside(&body, place, state);
+                }
+                state.forget_variables();
+                return Exit::same(state.clone());
+            }
+            "compgen" | "fc" | "read" | "mapfile" | "readarray" | "let" | "getopts" => {
+                made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                self.emit(made);
+                if name == "compgen" {
+                    for text in texts.into_iter().flatten().filter(|t| !t.starts_with('-')) {
+                        self.beside(&text, place, state);
+                    }
+                }
+                state.forget_variables();
+                return Exit::same(state.clone());
+            }
+            "export" | "declare" | "typeset" | "local" | "readonly" => return self.declares(name, made, state),
+            "unset" => {
+                for text in &texts {
+                    match text.as_deref() {
+                        Some("-v" | "-f") => {}
+                        Some(name) if lex::name_length(name.as_bytes()) == Some(name.len()) => {
+                            self.assign(name, Value::Unknown, state);
+                        }
+                        _ => drop(made.opaque.get_or_insert(Opaque::EvaluatesArguments)),
+                    }
+                }
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            "set" => {
+                if !texts.is_empty() && !texts.iter().all(|t| t.as_deref().is_some_and(plain_set)) {
+                    made.opaque.get_or_insert(Opaque::ShellMutation);
+                    state.forget_variables();
+                }
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            "printf" => {
+                // The format may be `-v`, and then the next word is evaluated.
+                if !matches!(first, Some(t) if !t.starts_with("-v")) && made.words.len() > 1 {
+                    made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                    state.forget_variables();
+                }
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            "wait" if !texts.is_empty() => {
+                if texts.iter().any(|t| t.as_deref().is_none_or(|t| t == "-p" || t.starts_with("-p"))) {
+                    // `wait -p name[…]` evaluates the subscript; an unquoted unknown word may be that.
+                    let safe = made.words[1..].iter().all(|w| w.text().is_some_and(|t| !t.starts_with("-p")));
+                    if !safe {
+                        made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                    }
+                }
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            "test" | "[" => {
+                if crate::phrase::test_evaluates(&made.words) {
+                    made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                }
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            "exec" if made.words.len() == 1 => {
+                made.words = vec![Word::literal(":")];
+                self.emit(made);
+                // From here on input may come from anywhere.
+                self.input = Input::Pipe;
+                return Exit::same(state.clone());
+            }
+            "command" if first.is_some_and(|t| matches!(t, "-v" | "-V" | "-pv" | "-pV")) => {
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            _ => {}
+        }
+        if SHELLS.contains(&program.as_str()) {
+            self.shell_command(&program, made, place, state);
+            return Exit::same(state.clone());
+        }
+        if let Some(wrapper) = tables::wrappers().get(program.as_str()) {
+            self.unwrap(&program, wrapper, made, place, state, is_path);
+            return Exit::same(state.clone());
+        }
+        if program == "find" {
+            self.find_actions(&made, place, state);
+        } else if program == "ssh" {
+            self.remote(&mut made, place, state);
+        } else if program == "tar" || program == "rsync" || program == "git" {
+            self.named_programs(&made, place, state);
+        }
+        if let Some((_, code, letters)) = interpreter(&program) {
+            if let Some(why) = runs_code(&made, code, letters) {
+                made.opaque.get_or_insert(why);
+            }
+        }
+        self.emit(made);
+        Exit::same(state.clone())
+    }
+
+    /// `cd`, and where that leads.
+    fn moves(&mut self, name: &str, made: Occurrence, state: &mut State) -> Exit {
+        let words: Vec<&Word> = made.words[1..].iter().collect();
+        let mut operands = words.as_slice();
+        let mut options = true;
+        while options && let Some(text) = operands.first().and_then(|w| w.text()) {
+            match text {
+                "-L" | "-P" | "-e" | "-@" | "-n" => operands = &operands[1..],
+                "--" => (operands, options) = (&operands[1..], false),
+                _ => options = false,
+            }
+        }
+        let old = state.directory.clone();
+        let stack = |state: &State| {
+            state.get("\0stack").and_then(|v| match v {
+                Value::Any(all) => Some(all.clone()),
+                _ => None,
+            })
+        };
+        let target = match (name, operands) {
+            ("popd", []) => match stack(state) {
+                Some(mut all) if !all.is_empty() => {
+                    let top = all.pop().unwrap_or_default();
+                    state.set("\0stack", Value::Any(all));
+                    Directory::Known(vec![top])
+                }
+                _ => Directory::Unknown,
+            },
+            ("cd", []) if !state.home_changed && !state.forgotten => Directory::Known(vec![self.home.to_owned()]),
+            (_, [one]) if !one.text().is_some_and(|t| t == "-" || t.starts_with('+') || t.starts_with('-')) => {
+                match (one.texts(), &*old) {
+                    (Some(texts), Directory::Known(from)) if !state.exported.contains_key("CDPATH") => {
+                        let mut all: Vec<String> = Vec::new();
+                        for text in texts {
+                            for base in from {
+                                let to = paths::clean(&paths::join(base, text));
+                                if !all.contains(&to) {
+                                    all.push(to);
+                                }
+                            }
+                        }
+                        if all.len() > 8 || all.is_empty() { Directory::Unknown } else { Directory::Known(all) }
+                    }
+                    (Some([text]), Directory::Unknown) if text.starts_with('/') => {
+                        Directory::Known(vec![paths::clean(text)])
+                    }
+                    _ => Directory::Unknown,
+                }
+            }
+            _ => Directory::Unknown,
+        };
+        if name == "pushd" {
+            let mut all = stack(state).unwrap_or_default();
+            match &*old {
+                Directory::Known(one) if one.len() == 1 => all.push(one[0].clone()),
+                _ => all.clear(),
+            }
+            state.set("\0stack", Value::Any(all));
+        }
+        self.emit(made);
+        let failed = state.clone();
+        state.directory = Rc::new(target);
+        Exit { ok: Some(state.clone()), failed: Some(failed) }
+    }
+
+    /// `export NAME=value` and its kind: plain names only; anything else may evaluate its arguments.
+    fn declares(&mut self, name: &str, mut made: Occurrence, state: &mut State) -> Exit {
+        let mut exports = name == "export";
+        for word in &made.words[1..] {
+            let Some(text) = word.text() else {
+                // `export NAME="$value"`: the name is what matters, and it is not known to be one here.
+                made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                state.forget_variables();
+                continue;
+            };
+            match text {
+                "-x" => exports = true,
+                "-r" | "-g" | "-gx" | "-rx" | "-xr" if name != "export" => exports |= text.contains('x'),
+                "-p" | "-n" if name == "export" => {}
+                _ => match lex::name_length(text.as_bytes()).map(|n| text.split_at(n)) {
+                    Some((variable, "")) => {
+                        if exports {
+                            let value = state.get(variable).cloned().unwrap_or(Value::Unknown);
+                            self.export(variable, value, state);
+                        }
+                    }
+                    Some((variable, rest)) if rest.starts_with('=') => {
+                        let value = Value::One(rest[1..].to_owned());
+                        if exports {
+                            self.export(variable, value, state);
+                        } else {
+                            self.assign(variable, value, state);
+                        }
+                    }
+                    _ => {
+                        made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                        state.forget_variables();
+                    }
+                },
+            }
+        }
+        self.emit(made);
+        Exit::same(state.clone())
+    }
+
+    /// `bash -c '…'`, `bash script`, `… | sh`.
+    fn shell_command(&mut self, program: &str, mut made: Occurrence, place: Place, state: &mut State) {
+        let posix = !matches!(program, "bash" | "rbash");
+        let (mut text_follows, mut from_input) = (false, false);
+        let mut n = 1;
+        while n < made.words.len() {
+            let word = &made.words[n];
+            let Some(text) = word.text() else { break };
+            match text {
+                "--" | "-" => {
+                    n += 1;
+                    break;
+                }
+                "--rcfile" | "--init-file" | "-O" | "+O" | "-o" | "+o" => n += 1,
+                _ if text.starts_with("--") => {
+                    if informs(text) {
+                        self.emit(made);
+                        return;
+                    }
+                }
+                _ if text.len() > 1 && text.starts_with(['-', '+']) => {
+                    text_follows |= text.starts_with('-') && text.contains('c');
+                    from_input |= text.contains('s');
+                    if text.ends_with(['o', 'O']) {
+                        n += 1;
+                    }
+                }
+                _ => break,
+            }
+            n += 1;
+        }
+        let mut inner = state.clone();
+        for assignment in &made.assignments {
+            Rc::make_mut(&mut inner.exported).insert(assignment.name.clone(), assignment.value.clone());
+            inner.set(&assignment.name, assignment.value.clone());
+        }
+        let operand = made.words.get(n).cloned();
+        match (text_follows, operand) {
+            (true, Some(word)) => match word.texts() {
+                Some([text]) if made.opaque.is_none() => {
+                    let text = text.clone();
+                    // What the shell itself writes to counts for all that runs in it.
+                    if made.redirects.iter().any(|r| r.write) || !made.redirects.is_empty() {
+                        self.emit(Occurrence {
+                            verb: ":".to_owned(),
+                            words: vec![Word::literal(":")],
+                            redirects: std::mem::take(&mut made.redirects),
+                            ..made.clone()
+                        });
+                    }
+                    self.shell(&text, place, &inner, posix);
+                }
+                texts => {
+                    for text in texts.unwrap_or_default().to_vec() {
+                        self.beside(&text, place, &inner);
+                    }
+                    made.opaque.get_or_insert(Opaque::DynamicProgram);
+                    self.emit(made);
+                }
+            },
+            (true, None) => {
+                made.opaque.get_or_insert(Opaque::Wrapper);
+                self.emit(made);
+            }
+            (false, Some(word)) if !from_input && !is_stdin(&word) => self.emit(made),
+            (false, _) => {
+                made.opaque.get_or_insert(Opaque::Input);
+                let text = match &made.input {
+                    Input::Text(text) => text.clone(),
+                    _ => None,
+                };
+                self.emit(made);
+                if let Some(text) = text {
+                    self.beside(&text, place, &inner);
+                }
+            }
+        }
+    }
+
+    /// A program that runs the command behind its own options.
+    fn unwrap(
+        &mut self,
+        program: &str,
+        wrapper: &tables::Wrapper,
+        mut made: Occurrence,
+        place: Place,
+        state: &mut State,
+        is_path: bool,
+    ) {
+        let words = made.words.clone();
+        let parsed: Parsed<'_> = wrapper.grammar.tell(&words[1..], false, true);
+        let mut rest = 1 + parsed.rest;
+        if parsed.has(&["--version", "--help", "-V"]) && wrapper.kind != Wraps::Privileged {
+            self.emit(made);
+            return;
+        }
+        // Options that we do not know may take a value, or name a program themselves.
+        let mut unclear = parsed.misfit.is_some() || parsed.has(&["-S", "--split-string"]);
+        let mut inner = state.clone();
+        let mut assignments = made.assignments.clone();
+        for (option, value, role) in &parsed.options {
+            match (role, value) {
+                (Role::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
+                    inner.directory = Rc::new(match (value.text(), &*inner.directory) {
+                        (Some(to), Directory::Known(from)) => {
+                            Directory::Known(from.iter().map(|d| paths::clean(&paths::join(d, to))).collect())
+                        }
+                        _ => Directory::Unknown,
+                    });
+                }
+                (Role::WriteFile, Some(value)) => {
+                    made.redirects.push(Redirect { target: value.clone(), write: true, append: false });
+                }
+                _ => {}
+            }
+        }
+        if matches!(wrapper.kind, Wraps::Environment | Wraps::Privileged) {
+            while let Some(text) = words.get(rest).and_then(Word::text)
+                && let Some((name, value)) = text.split_once('=')
+                && lex::name_length(name.as_bytes()) == Some(name.len())
+            {
+                if !inert(name) {
+                    assignments.push(Assignment { name: name.to_owned(), value: Value::One(value.to_owned()) });
+                }
+                rest += 1;
+            }
+            // `env -i`, `env -u NAME` change the environment too.
+            if parsed.has(&["-i", "-u", "--ignore-environment", "--unset"]) {
+                assignments.push(Assignment { name: "environment".to_owned(), value: Value::Unknown });
+            }
+        }
+        rest += wrapper.operands;
+        let inner_words: Vec<Word> = words.get(rest..).unwrap_or_default().to_vec();
+        let privileged = wrapper.kind == Wraps::Privileged;
+        // `nohup` and its kind leave nothing of their own; a path may be another program of that name.
+        let own = privileged
+            || is_path && !paths::is_system(words[0].text().unwrap_or_default())
+            || wrapper.kind == Wraps::Foreign
+            || made.opaque.is_some();
+        let writes = !made.redirects.is_empty();
+        if inner_words.is_empty() || unclear {
+            unclear |= !inner_words.is_empty();
+            if unclear || privileged {
+                made.opaque.get_or_insert(Opaque::Wrapper);
+            }
+            made.verb = program.to_owned();
+            if privileged && !unclear {
+                made.opaque = None;
+            }
+            made.privileged = privileged;
+            self.emit(made);
+            if unclear {
+                // Where the command starts is not clear: read from every word that could be it.
+                let before = std::mem::replace(&mut self.shadow, true);
+                for at in 1..words.len().min(16) {
+                    let (input, pending) = (self.input.clone(), None);
+                    self.command_words(words[at..].to_vec(), Vec::new(), Vec::new(), place, &mut inner.clone(), pending, false);
+                    self.input = input;
+                }
+                self.shadow = before;
+            }
+            return;
+        }
+        let mut next = inner_words;
+        if wrapper.kind == Wraps::Input {
+            let replaced = parsed.options.iter().find_map(|(o, v, _)| {
+                let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
+                named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
+            });
+            match replaced {
+                Some(mark) => {
+                    for word in &mut next {
+                        if word.text().is_some_and(|t| t.contains(&mark)) {
+                            *word = Word { quoted: true, many: false, ..Word::unknown() };
+                        }
+                    }
+                }
+                None => next.push(Word::unknown()),
+            }
+        }
+        if own || writes {
+            let mut own = made.clone();
+            own.privileged = privileged;
+            self.emit(own);
+        }
+        let before = (self.privileged, self.input.clone());
+        self.privileged |= privileged;
+        // What it reads is its input, not its command's.
+        let input = match wrapper.kind {
+            Wraps::Input => Input::Inherited,
+            _ => self.input.clone(),
+        };
+        let redirects = if own || writes { Vec::new() } else { made.redirects };
+        if wrapper.kind == Wraps::Shell {
+            let text: Option<Vec<String>> = next.iter().map(|w| w.text().map(str::to_owned)).collect();
+            match text {
+                Some(text) => self.shell(&text.join(" "), place, &inner, true),
+                None => self.unread("", Opaque::Wrapper, &inner),
+            }
+        } else {
+            self.command_words(next, assignments, redirects, place, &mut inner, Some(input), false);
+        }
+        (self.privileged, self.input) = before;
+    }
+
+    /// The commands of `find … -exec`.
+    fn find_actions(&mut self, made: &Occurrence, place: Place, state: &mut State) {
+        let words = &made.words;
+        let mut n = 1;
+        while n < words.len() {
+            let text = words[n].text().unwrap_or_default();
+            n += 1;
+            if !matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir") {
+                continue;
+            }
+            let end = (n..words.len())
+                .find(|&m| {
+                    let text = words[m].text().unwrap_or_default();
+                    text == ";" || text == "+" && words[m - 1].text() == Some("{}")
+                })
+                .unwrap_or(words.len());
+            let starts: Vec<String> = crate::phrase::find_starts(&words[1..]);
+            let below: Vec<String> = starts.iter().map(|s| format!("{}/*", s.trim_end_matches('/'))).collect();
+            let inner: Vec<Word> = words[n..end]
+                .iter()
+                .map(|w| match w.text() {
+                    // A name below where it started: it cannot look like an option unless that did.
+                    Some("{}") if !text.ends_with("dir") => Word {
+                        value: Value::Pattern(below.clone()),
+                        quoted: true,
+                        many: true,
+                        substituted: false,
+                        hint: None,
+                    },
+                    Some(t) if t.contains("{}") => Word { quoted: true, ..Word::unknown() },
+                    _ => w.clone(),
+                })
+                .collect();
+            if !inner.is_empty() {
+                let before = std::mem::take(&mut self.input);
+                self.command_words(inner, made.assignments.clone(), Vec::new(), place, &mut state.clone(), None, false);
+                self.input = before;
+            }
+            n = end + 1;
+        }
+    }
+
+    /// What `ssh` is told to run there: read for its risks.
+    fn remote(&mut self, made: &mut Occurrence, place: Place, state: &State) {
+        let takes = "BbcDEeFIiJLlmOopQRSWw";
+        let mut n = 1;
+        while let Some(text) = made.words.get(n).and_then(Word::text)
+            && text.starts_with('-')
+            && text.len() > 1
+        {
+            n += if text.len() == 2 && takes.contains(&text[1..]) { 2 } else { 1 };
+        }
+        let words: Option<Vec<&str>> = made.words.get(n + 1..).unwrap_or_default().iter().map(Word::text).collect();
+        match words {
+            Some(words) if !words.is_empty() => {
+                let text = words.join(" ");
+                let from = self.occurrences.len();
+                let mut elsewhere = state.clone();
+                elsewhere.directory = Rc::new(Directory::Unknown);
+                self.beside(&text, place, &elsewhere);
+                for occurrence in &mut self.occurrences[from..] {
+                    occurrence.remote = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Programs that options name: `tar --info-script=…`, `rsync -e …`, `git rebase --exec …`.
+    fn named_programs(&mut self, made: &Occurrence, place: Place, state: &mut State) {
+        const OPTIONS: &[(&str, &[&str])] = &[
+            (
+                "tar",
+                &[
+                    "--to-command", "--use-compress-program", "-I", "--info-script", "--new-volume-script", "-F",
+                    "--rsh-command", "--rmt-command",
+                ],
+            ),
+            ("rsync", &["-e", "--rsh", "--rsync-path"]),
+            ("git", &["-x", "--exec", "--upload-pack", "--receive-pack", "--extcmd", "--tree-filter", "--index-filter"]),
+        ];
+        let program = made.words[0].text().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
+        let Some((_, options)) = OPTIONS.iter().find(|(p, _)| *p == program) else { return };
+        for (n, word) in made.words.iter().enumerate().skip(1) {
+            let Some(text) = word.text() else { continue };
+            let value = options.iter().find_map(|o| {
+                if text == *o {
+                    return made.words.get(n + 1).and_then(Word::text).map(str::to_owned);
+                }
+                let attached = if o.starts_with("--") { text.strip_prefix(o)?.strip_prefix('=') } else { None };
+                attached.map(str::to_owned)
+            });
+            let action = text.strip_prefix("--checkpoint-action=exec=").map(str::to_owned);
+            if let Some(command) = value.or(action) {
+                self.shell(&command, place, state, true);
+            }
+        }
+    }
+}
+
+/// Options of `set` that do not change what words mean.
+fn plain_set(text: &str) -> bool {
+    match text.strip_prefix(['-', '+']) {
+        Some(letters) => !letters.is_empty() && letters.chars().all(|c| "euxvo".contains(c)),
+        None => matches!(text, "pipefail" | "errexit" | "nounset" | "xtrace" | "verbose"),
+    }
+}
+
+fn is_stdin(word: &Word) -> bool {
+    match word.text() {
+        Some(text) => matches!(text, "/dev/stdin" | "-" | "/dev/fd/0" | "/proc/self/fd/0"),
+        None => word.hint.as_deref().is_some_and(|h| h.starts_with("/dev/fd")),
+    }
+}
+
+fn interpreter(program: &str) -> Option<&'static (&'static str, &'static [&'static str], &'static str)> {
+    let bare = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    INTERPRETERS.iter().find(|(name, _, _)| *name == program || *name == bare)
+}
+
+/// Whether an interpreter gets its code from its words or its input.
+fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Option<Opaque> {
+    let mut operand = false;
+    for word in &made.words[1..] {
+        let Some(text) = word.text() else {
+            if is_stdin(word) {
+                return Some(Opaque::Input);
+            }
+            operand = true;
+            continue;
+        };
+        if code.iter().any(|c| text == *c || c.starts_with("--") && text.starts_with(&format!("{c}="))) {
+            return Some(Opaque::Code);
+        }
+        let cluster = text.len() > 1 && text.starts_with('-') && !text.starts_with("--");
+        if cluster && !operand && text[1..].chars().any(|c| letters.contains(c)) {
+            return Some(Opaque::Code);
+        }
+        if is_stdin(word) {
+            return Some(Opaque::Input);
+        }
+        // Behind the script come its own words.
+        if !text.starts_with('-') || matches!(text, "-m") || informs(text) {
+            operand = true;
+            break;
+        }
+    }
+    let reads_input = matches!(made.input, Input::Pipe | Input::Text(_)) || made.words.len() == 1;
+    let shell_like = !matches!(made.words[0].text(), Some("gdb" | "lldb" | "emacs" | "vim" | "vi" | "nvim" | "sqlite3"));
+    (!operand && reads_input && shell_like).then_some(Opaque::Input)
+}

@@ -1,0 +1,190 @@
+//! What the shell knows at one point of a text: where it is, what its variables hold, what has been changed about it.
+
+use countersign_model::{Directory, Value};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+/// The most values that a finite set holds.
+pub(crate) const MOST_VALUES: usize = 32;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct State {
+    pub(super) directory: Rc<Directory>,
+    pub(super) variables: Rc<BTreeMap<String, Value>>,
+    /// Assignments that programs started from here on will see, and that are not inert.
+    pub(super) exported: Rc<BTreeMap<String, Value>>,
+    pub(super) functions: Rc<BTreeSet<String>>,
+    /// Nothing is known about any variable any more.
+    pub(super) forgotten: bool,
+    /// PATH, HOME or IFS are not what they were: names, tildes and words mean something else.
+    pub(super) path_changed: bool,
+    pub(super) home_changed: bool,
+    pub(super) ifs_changed: bool,
+}
+
+impl State {
+    pub(super) fn new(cwd: &str) -> Self {
+        Self {
+            directory: Rc::new(Directory::Known(vec![cwd.to_owned()])),
+            variables: Rc::default(),
+            exported: Rc::default(),
+            functions: Rc::default(),
+            forgotten: false,
+            path_changed: false,
+            home_changed: false,
+            ifs_changed: false,
+        }
+    }
+
+    /// After something that may have done anything to this shell.
+    pub(super) fn forget(&mut self) {
+        self.directory = Rc::new(Directory::Unknown);
+        self.forget_variables();
+    }
+
+    pub(super) fn forget_variables(&mut self) {
+        self.variables = Rc::default();
+        self.forgotten = true;
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        match name {
+            "PATH" => self.path_changed = true,
+            "HOME" => self.home_changed = true,
+            "IFS" => self.ifs_changed = true,
+            _ => {}
+        }
+        Rc::make_mut(&mut self.variables).insert(name.to_owned(), value);
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.variables.get(name)
+    }
+
+    /// What is known when it is one or the other.
+    pub(super) fn or(mut self, other: Self) -> Self {
+        if self == other {
+            return self;
+        }
+        if self.directory != other.directory {
+            self.directory = Rc::new(match (&*self.directory, &*other.directory) {
+                (Directory::Known(a), Directory::Known(b)) => {
+                    let mut all = a.clone();
+                    all.extend(b.iter().filter(|d| !a.contains(d)).cloned());
+                    if all.len() > 8 { Directory::Unknown } else { Directory::Known(all) }
+                }
+                _ => Directory::Unknown,
+            });
+        }
+        if self.variables != other.variables {
+            let mut merged = BTreeMap::new();
+            for name in self.variables.keys().chain(other.variables.keys()) {
+                let value = match (self.variables.get(name), other.variables.get(name)) {
+                    (Some(a), Some(b)) => either(a, b),
+                    // Set on one side only: on the other it is what it was before, which nobody told us.
+                    _ => Value::Unknown,
+                };
+                merged.insert(name.clone(), value);
+            }
+            self.variables = Rc::new(merged);
+        }
+        for (name, value) in other.exported.iter() {
+            if self.exported.get(name) != Some(value) {
+                Rc::make_mut(&mut self.exported).insert(name.clone(), Value::Unknown);
+            }
+        }
+        if !other.functions.is_subset(&self.functions) {
+            Rc::make_mut(&mut self.functions).extend(other.functions.iter().cloned());
+        }
+        self.forgotten |= other.forgotten;
+        self.path_changed |= other.path_changed;
+        self.home_changed |= other.home_changed;
+        self.ifs_changed |= other.ifs_changed;
+        self
+    }
+}
+
+/// One or the other.
+pub(super) fn either(a: &Value, b: &Value) -> Value {
+    if a == b {
+        return a.clone();
+    }
+    let union = |a: &[String], b: &[String]| {
+        let mut all = a.to_vec();
+        all.extend(b.iter().filter(|v| !a.contains(v)).cloned());
+        (all.len() <= MOST_VALUES).then_some(all)
+    };
+    let globs = |value: &Value| match value {
+        Value::One(text) => Some(vec![escaped(text)]),
+        Value::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
+        Value::Pattern(globs) => Some(globs.clone()),
+        Value::Unknown => None,
+    };
+    let texts = |value: &Value| match value {
+        Value::One(text) => Some(vec![text.clone()]),
+        Value::Any(texts) => Some(texts.clone()),
+        Value::Pattern(_) | Value::Unknown => None,
+    };
+    match (texts(a), texts(b)) {
+        (Some(a), Some(b)) => union(&a, &b).map_or(Value::Unknown, Value::Any),
+        _ => match (globs(a), globs(b)) {
+            (Some(a), Some(b)) => union(&a, &b).map_or(Value::Unknown, Value::Pattern),
+            _ => Value::Unknown,
+        },
+    }
+}
+
+/// Literal text as a glob that matches only it.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The text of a glob that has nothing to match; none for one that has.
+pub(crate) fn unescaped(glob: &str) -> Option<String> {
+    let mut out = String::with_capacity(glob.len());
+    let mut chars = glob.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => out.extend(chars.next()),
+            '*' | '?' => return None,
+            // Without its end it is a bracket like any other.
+            '[' if chars.as_str().contains(']') => return None,
+            c => out.push(c),
+        }
+    }
+    Some(out)
+}
+
+/// How a list of commands can be left: after success, after failure. None: it is not left that way.
+#[derive(Debug, Clone)]
+pub(super) struct Exit {
+    pub(super) ok: Option<State>,
+    pub(super) failed: Option<State>,
+}
+
+impl Exit {
+    pub(super) fn same(state: State) -> Self {
+        Self { ok: Some(state.clone()), failed: Some(state) }
+    }
+
+    /// Whatever happened.
+    pub(super) fn any(self) -> Option<State> {
+        either_state(self.ok, self.failed)
+    }
+}
+
+pub(super) fn either_state(a: Option<State>, b: Option<State>) -> Option<State> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.or(b)),
+        (a, b) => a.or(b),
+    }
+}

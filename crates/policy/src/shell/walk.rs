@@ -1,0 +1,778 @@
+//! From text to occurrences: every simple command anywhere in it, with the state that the shell is in when it gets
+//! there. Follows the grammar's types one by one; what is not followed is opaque, never skipped.
+
+use super::{
+    lex::Unreadable,
+    state::{Exit, State, either_state},
+    token,
+};
+use brush_parser::{ParserOptions, SourceSpan, ast};
+use countersign_model::{Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
+use std::{ops::Range, rc::Rc};
+
+/// The longest text that is read at all.
+pub(crate) const LONGEST: usize = 64 * 1024;
+/// How often shells may nest in shells, and substitutions in each other.
+const DEEPEST_SHELL: usize = 8;
+const DEEPEST_TEXT: usize = 32;
+/// More occurrences than a person would look at, or than any honest command has.
+const MOST_OCCURRENCES: usize = 2000;
+
+/// Where a text stands in the text of the request: exactly, or somewhere inside a span.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    start: usize,
+    end: usize,
+    exact: bool,
+}
+
+impl Place {
+    pub(super) fn span(self) -> Range<usize> {
+        self.start..self.end
+    }
+
+    /// A text that starts `at` this offset inside, or somewhere inside.
+    pub(super) fn inside(self, at: Option<usize>) -> Self {
+        match at {
+            Some(at) if self.exact => Self { start: self.start + at, ..self },
+            _ => Self { exact: false, ..self },
+        }
+    }
+}
+
+pub(crate) struct Walk<'a> {
+    pub(super) home: &'a str,
+    /// Variables that every program of the task finds in its environment.
+    pub(super) environment: &'a dyn Fn(&str) -> bool,
+    pub(crate) occurrences: Vec<Occurrence>,
+    pub(crate) multiplies: bool,
+    /// What made the command opaque that is being expanded.
+    pending: Option<Opaque>,
+    /// Where the text that is being read stands.
+    place: Place,
+    pub(super) input: Input,
+    background: bool,
+    pub(super) privileged: bool,
+    /// Read only for its risks: it is not what the shell was given.
+    pub(super) shadow: bool,
+    /// A shell without bash's own syntax.
+    pub(super) posix: bool,
+    texts: usize,
+    shells: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(home: &'a str, environment: &'a dyn Fn(&str) -> bool) -> Self {
+        Self {
+            home,
+            environment,
+            occurrences: Vec::new(),
+            multiplies: false,
+            pending: None,
+            place: Place { start: 0, end: 0, exact: true },
+            input: Input::Inherited,
+            background: false,
+            privileged: false,
+            shadow: false,
+            posix: false,
+            texts: 0,
+            shells: 0,
+        }
+    }
+
+    /// Reads the text of a request.
+    pub(crate) fn text(&mut self, text: &str, cwd: &str) {
+        self.place = Place { start: 0, end: text.len(), exact: true };
+        let mut state = State::new(cwd);
+        if text.len() > LONGEST {
+            self.unread(text, Opaque::TooLarge, &state);
+        } else if super::invisible(text).is_some() {
+            self.unread(text, Opaque::Invisible, &state);
+        } else {
+            self.program(text, &mut state);
+        }
+    }
+
+    /// Reads an argv: one command, nothing to expand.
+    pub(crate) fn argv(&mut self, argv: &[String], cwd: &str) {
+        let end = argv.iter().map(|w| w.len() + 1).sum::<usize>().saturating_sub(1);
+        self.place = Place { start: 0, end, exact: false };
+        let words = argv.iter().map(|w| Word { quoted: true, ..Word::literal(w.clone()) }).collect();
+        let mut state = State::new(cwd);
+        self.command_words(words, Vec::new(), Vec::new(), self.place, &mut state, None, true);
+    }
+
+    pub(super) fn opaque(&mut self, why: Opaque) {
+        self.pending.get_or_insert(why);
+    }
+
+    pub(super) fn take_opaque(&mut self) -> Option<Opaque> {
+        self.pending.take()
+    }
+
+    pub(super) fn emit(&mut self, mut occurrence: Occurrence) {
+        occurrence.background = self.background;
+        occurrence.privileged |= self.privileged;
+        occurrence.shadow = self.shadow;
+        if self.occurrences.len() < MOST_OCCURRENCES {
+            self.occurrences.push(occurrence);
+        } else if let Some(last) = self.occurrences.last_mut() {
+            last.opaque = Some(Opaque::TooLarge);
+            last.shadow = false;
+        }
+    }
+
+    /// Text that stays unread, as one occurrence.
+    pub(super) fn unread(&mut self, text: &str, why: Opaque, state: &State) {
+        self.emit(Occurrence {
+            verb: "bash".to_owned(),
+            program: "bash".to_owned(),
+            words: vec![Word { quoted: true, ..Word::literal(text) }],
+            span: self.place.span(),
+            directory: (*state.directory).clone(),
+            opaque: Some(why),
+            ..Occurrence::default()
+        });
+    }
+
+    /// What an expansion outside of any command has made opaque.
+    fn settle(&mut self, state: &State) {
+        if let Some(why) = self.take_opaque() {
+            self.unread("", why, state);
+        }
+    }
+
+    fn span(&self, span: Option<&SourceSpan>) -> Place {
+        match span {
+            Some(span) if self.place.exact => Place {
+                start: self.place.start + span.start.index,
+                end: self.place.start + span.end.index,
+                exact: true,
+            },
+            _ => Place { exact: false, ..self.place },
+        }
+    }
+
+    /// Reads text in a subshell of its own: `$(…)`, `<(…)`.
+    pub(super) fn substitution(&mut self, text: &str, place: Place, state: &State) {
+        let saved = (self.pending.take(), self.place, std::mem::take(&mut self.input));
+        let end = if place.exact { place.start + text.len() } else { place.end };
+        self.place = Place { end, ..place };
+        self.texts += 1;
+        let mut inner = state.clone();
+        if self.texts > DEEPEST_TEXT {
+            self.unread(text, Opaque::TooDeep, state);
+        } else {
+            self.program(text, &mut inner);
+        }
+        self.texts -= 1;
+        (self.pending, self.place, self.input) = saved;
+    }
+
+    /// Reads the text that another shell is given.
+    pub(super) fn shell(&mut self, text: &str, place: Place, state: &State, posix: bool) {
+        let saved = (self.shells, self.posix);
+        self.shells += 1;
+        self.posix |= posix;
+        // A child shell has the exported variables only, and no functions.
+        let mut inner = state.clone();
+        inner.variables = Rc::new(
+            state.variables.iter().filter(|(n, _)| state.exported.contains_key(*n)).map(|(n, v)| (n.clone(), v.clone())).collect(),
+        );
+        inner.functions = Rc::default();
+        if self.shells > DEEPEST_SHELL {
+            self.unread(text, Opaque::TooDeep, state);
+        } else {
+            self.substitution(text, place.inside(None), &inner);
+        }
+        (self.shells, self.posix) = saved;
+    }
+
+    fn program(&mut self, text: &str, state: &mut State) -> Exit {
+        match parse(text) {
+            Ok(program) => {
+                let mut exit = Exit::same(state.clone());
+                for list in &program.complete_commands {
+                    exit = self.list(list, state);
+                    if let Some(next) = exit.clone().any() {
+                        *state = next;
+                    }
+                }
+                exit
+            }
+            Err(why) => {
+                self.unread(text, why, state);
+                self.salvage(text, state);
+                Exit::same(state.clone())
+            }
+        }
+    }
+
+    /// Text that bash may still run in part: its lines, for their risks.
+    fn salvage(&mut self, text: &str, state: &State) {
+        if self.shadow || text.len() > LONGEST {
+            return;
+        }
+        self.shadow = true;
+        for line in text.lines().take(64) {
+            if let Ok(program) = parse(line) {
+                for list in &program.complete_commands {
+                    self.list(list, &mut state.clone());
+                }
+            }
+        }
+        self.pending = None;
+        self.shadow = false;
+    }
+
+    pub(super) fn list(&mut self, list: &ast::CompoundList, state: &mut State) -> Exit {
+        let mut exit = Exit::same(state.clone());
+        for ast::CompoundListItem(and_or, separator) in &list.0 {
+            exit = match separator {
+                ast::SeparatorOperator::Sequence => self.and_or(and_or, state),
+                ast::SeparatorOperator::Async => {
+                    let before = std::mem::replace(&mut self.background, true);
+                    self.and_or(and_or, &mut state.clone());
+                    self.background = before;
+                    Exit::same(state.clone())
+                }
+            };
+            // Behind an `exit` nothing runs; it is read all the same.
+            if let Some(next) = exit.clone().any() {
+                *state = next;
+            }
+        }
+        exit
+    }
+
+    fn and_or(&mut self, list: &ast::AndOrList, state: &mut State) -> Exit {
+        let mut exit = self.pipeline(&list.first, state);
+        for next in &list.additional {
+            match next {
+                ast::AndOr::And(pipeline) => {
+                    let mut entry = exit.ok.unwrap_or_else(|| state.clone());
+                    let after = self.pipeline(pipeline, &mut entry);
+                    exit = Exit { ok: after.ok, failed: either_state(exit.failed, after.failed) };
+                }
+                ast::AndOr::Or(pipeline) => {
+                    let mut entry = exit.failed.unwrap_or_else(|| state.clone());
+                    let after = self.pipeline(pipeline, &mut entry);
+                    exit = Exit { ok: either_state(exit.ok, after.ok), failed: after.failed };
+                }
+            }
+        }
+        exit
+    }
+
+    fn pipeline(&mut self, pipeline: &ast::Pipeline, state: &mut State) -> Exit {
+        if let [only] = &pipeline.seq[..] {
+            let exit = self.command(only, state);
+            return if pipeline.bang { Exit { ok: exit.failed, failed: exit.ok } } else { exit };
+        }
+        let outside = self.input.clone();
+        for (n, command) in pipeline.seq.iter().enumerate() {
+            let from = self.occurrences.len();
+            self.command(command, &mut state.clone());
+            // What the stage says is what the next one reads.
+            let said = match (command, &self.occurrences[from.min(self.occurrences.len())..]) {
+                (ast::Command::Simple(_), [only]) => said(only),
+                _ => None,
+            };
+            self.input = match said {
+                Some(text) => Input::Text(Some(text)),
+                None => Input::Pipe,
+            };
+            let _ = n;
+        }
+        self.input = outside;
+        Exit::same(state.clone())
+    }
+
+    fn command(&mut self, command: &ast::Command, state: &mut State) -> Exit {
+        match command {
+            ast::Command::Simple(simple) => self.simple(simple, state),
+            ast::Command::Compound(compound, redirects) => {
+                let outside = self.input.clone();
+                self.redirected(redirects.as_ref(), state);
+                let exit = self.compound(compound, state);
+                self.input = outside;
+                exit
+            }
+            ast::Command::Function(function) => self.function(function, state),
+            ast::Command::ExtendedTest(test, redirects) => {
+                let outside = self.input.clone();
+                self.redirected(redirects.as_ref(), state);
+                self.input = outside;
+                let place = self.span(Some(&test.loc));
+                let mut operands = Vec::new();
+                self.test(&test.expr, place, state, &mut operands);
+                let opaque = self.take_opaque();
+                let mut words = vec![Word::literal("[[")];
+                words.extend(operands);
+                self.emit(Occurrence {
+                    verb: "[[".to_owned(),
+                    words,
+                    span: place.span(),
+                    directory: (*state.directory).clone(),
+                    opaque,
+                    ..Occurrence::default()
+                });
+                Exit::same(state.clone())
+            }
+        }
+    }
+
+    /// The redirects of a compound command: files of their own, and input for all that is inside.
+    fn redirected(&mut self, list: Option<&ast::RedirectList>, state: &mut State) {
+        let Some(list) = list else { return };
+        let mut redirects = Vec::new();
+        let mut span = self.place.span();
+        for redirect in &list.0 {
+            let (target, input) = self.redirect(redirect, state, &mut span);
+            redirects.extend(target);
+            if let Some(input) = input {
+                self.input = input;
+            }
+        }
+        let opaque = self.take_opaque();
+        if !redirects.is_empty() || opaque.is_some() {
+            self.emit(Occurrence {
+                verb: ":".to_owned(),
+                words: vec![Word::literal(":")],
+                span,
+                directory: (*state.directory).clone(),
+                redirects,
+                opaque,
+                ..Occurrence::default()
+            });
+        }
+    }
+
+    fn compound(&mut self, compound: &ast::CompoundCommand, state: &mut State) -> Exit {
+        match compound {
+            ast::CompoundCommand::BraceGroup(group) => self.list(&group.list, state),
+            ast::CompoundCommand::Subshell(group) => {
+                self.list(&group.list, &mut state.clone());
+                Exit::same(state.clone())
+            }
+            ast::CompoundCommand::Arithmetic(command) => {
+                self.maybe_arithmetic(command, state);
+                Exit::same(state.clone())
+            }
+            ast::CompoundCommand::ArithmeticForClause(clause) => {
+                let place = self.span(Some(&clause.loc));
+                for part in [&clause.initializer, &clause.condition, &clause.updater].into_iter().flatten() {
+                    self.arithmetic(&part.value, place, state);
+                }
+                self.settle(state);
+                state.forget_variables();
+                self.repeated(None, &clause.body.list, state)
+            }
+            ast::CompoundCommand::ForClause(clause) => {
+                let mut words = Vec::new();
+                for word in clause.values.iter().flatten() {
+                    let place = self.span(word.loc.as_ref());
+                    self.words(&word.value, place, state, &mut words);
+                }
+                self.settle(state);
+                let value = match clause.values {
+                    Some(_) => Self::alternatives(&words),
+                    None => Value::Unknown,
+                };
+                self.forget_changed(&clause.body.list, state);
+                self.assign(&clause.variable_name, value, state);
+                let before = state.clone();
+                let exit = self.list(&clause.body.list, state);
+                Exit::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
+            }
+            ast::CompoundCommand::WhileClause(clause) | ast::CompoundCommand::UntilClause(clause) => {
+                self.repeated(Some(&clause.0), &clause.1.list, state)
+            }
+            ast::CompoundCommand::IfClause(clause) => {
+                let condition = self.list(&clause.condition, state);
+                let mut entry = condition.ok.clone().unwrap_or_else(|| state.clone());
+                let then = self.list(&clause.then, &mut entry);
+                let mut all = then.any();
+                let mut rest = condition.failed.unwrap_or_else(|| state.clone());
+                let mut always = false;
+                for other in clause.elses.iter().flatten() {
+                    let mut entry = match &other.condition {
+                        Some(list) => {
+                            let condition = self.list(list, &mut rest);
+                            let taken = condition.ok.clone().unwrap_or_else(|| rest.clone());
+                            rest = condition.failed.unwrap_or(rest);
+                            taken
+                        }
+                        None => {
+                            always = true;
+                            rest.clone()
+                        }
+                    };
+                    all = either_state(all, self.list(&other.body, &mut entry).any());
+                }
+                if !always {
+                    all = either_state(all, Some(rest));
+                }
+                match all {
+                    Some(state) => Exit::same(state),
+                    None => Exit { ok: None, failed: None },
+                }
+            }
+            ast::CompoundCommand::CaseClause(clause) => {
+                let place = self.span(clause.value.loc.as_ref());
+                self.value(&clause.value.value, place, state);
+                let mut all = Some(state.clone());
+                for item in &clause.cases {
+                    for pattern in &item.patterns {
+                        let place = self.span(pattern.loc.as_ref());
+                        self.value(&pattern.value, place, state);
+                    }
+                    self.settle(state);
+                    if let Some(list) = &item.cmd {
+                        // `;&` and `;;&` go on into the next: any item may follow any state before it.
+                        let mut entry = all.clone().unwrap_or_else(|| state.clone());
+                        all = either_state(all, self.list(list, &mut entry).any());
+                    }
+                }
+                self.settle(state);
+                Exit::same(all.unwrap_or_else(|| state.clone()))
+            }
+            ast::CompoundCommand::Coprocess(coprocess) => {
+                let place = self.place;
+                self.place = self.span(Some(&coprocess.loc));
+                self.unread("coproc", Opaque::Coprocess, state);
+                self.place = place;
+                self.command(&coprocess.body, &mut state.clone());
+                Exit::same(state.clone())
+            }
+        }
+    }
+
+    /// A loop: what its body changes is not known when it comes round again.
+    fn repeated(&mut self, condition: Option<&ast::CompoundList>, body: &ast::CompoundList, state: &mut State) -> Exit {
+        self.forget_changed(body, state);
+        if let Some(condition) = condition {
+            self.forget_changed(condition, state);
+        }
+        let before = state.clone();
+        let (mut entry, skipped) = match condition {
+            Some(condition) => {
+                let exit = self.list(condition, state);
+                (exit.ok.unwrap_or_else(|| before.clone()), exit.failed)
+            }
+            None => (before.clone(), None),
+        };
+        let after = self.list(body, &mut entry).any();
+        Exit::same(either_state(either_state(Some(before), skipped), after).unwrap_or(entry))
+    }
+
+    fn forget_changed(&mut self, list: &ast::CompoundList, state: &mut State) {
+        let mut changes = super::changes::Changes::default();
+        changes.list(list);
+        if changes.moves || changes.all {
+            state.directory = Rc::new(Directory::Unknown);
+        }
+        if changes.all {
+            state.forget_variables();
+        }
+        for name in changes.names {
+            self.assign(&name, Value::Unknown, state);
+        }
+    }
+
+    /// `((…))`, or, since the grammar cannot tell them apart, `( (…) )`.
+    fn maybe_arithmetic(&mut self, command: &ast::ArithmeticCommand, state: &mut State) {
+        let place = self.span(Some(&command.loc));
+        self.arithmetic(&command.expr.value, place, state);
+        if let Some(why) = self.take_opaque() {
+            // Read both ways: as names to be evaluated, and as commands in two subshells.
+            self.unread(&command.expr.value, why, state);
+            let inner = command.expr.value.clone();
+            self.substitution(&inner, place.inside(None), state);
+        }
+    }
+
+    fn function(&mut self, function: &ast::FunctionDefinition, state: &mut State) -> Exit {
+        let name = function.fname.value.clone();
+        self.multiplies |= super::changes::multiplies(&name, &function.body.0);
+        Rc::make_mut(&mut state.functions).insert(name);
+        let mut inner = state.clone();
+        inner.forget();
+        let outside = self.input.clone();
+        // Who calls it, and with what input, is not known here.
+        self.input = Input::Pipe;
+        self.redirected(function.body.1.as_ref(), &mut inner);
+        self.compound(&function.body.0, &mut inner);
+        self.input = outside;
+        Exit::same(state.clone())
+    }
+
+    fn test(&mut self, test: &ast::ExtendedTestExpr, place: Place, state: &mut State, out: &mut Vec<Word>) {
+        use ast::{BinaryPredicate as Binary, UnaryPredicate as Unary};
+        let mut operand = |walk: &mut Self, word: &ast::Word, path: bool| {
+            let at = walk.span(word.loc.as_ref());
+            let value = walk.value(&word.value, at, state);
+            if path {
+                out.push(Word { value, quoted: true, many: false, substituted: false, hint: None });
+            }
+        };
+        match test {
+            ast::ExtendedTestExpr::And(a, b) | ast::ExtendedTestExpr::Or(a, b) => {
+                self.test(a, place, state, out);
+                self.test(b, place, state, out);
+            }
+            ast::ExtendedTestExpr::Not(a) | ast::ExtendedTestExpr::Parenthesized(a) => self.test(a, place, state, out),
+            ast::ExtendedTestExpr::UnaryTest(predicate, word) => match predicate {
+                Unary::ShellVariableIsSetAndAssigned | Unary::ShellVariableIsSetAndNameRef => {
+                    operand(self, word, false);
+                    self.opaque(Opaque::EvaluatesArguments);
+                }
+                Unary::StringHasZeroLength
+                | Unary::StringHasNonZeroLength
+                | Unary::ShellOptionEnabled
+                | Unary::FdIsOpenTerminal => operand(self, word, false),
+                Unary::FileExists
+                | Unary::FileExistsAndIsBlockSpecialFile
+                | Unary::FileExistsAndIsCharSpecialFile
+                | Unary::FileExistsAndIsDir
+                | Unary::FileExistsAndIsRegularFile
+                | Unary::FileExistsAndIsSetgid
+                | Unary::FileExistsAndIsSymlink
+                | Unary::FileExistsAndHasStickyBit
+                | Unary::FileExistsAndIsFifo
+                | Unary::FileExistsAndIsReadable
+                | Unary::FileExistsAndIsNotZeroLength
+                | Unary::FileExistsAndIsSetuid
+                | Unary::FileExistsAndIsWritable
+                | Unary::FileExistsAndIsExecutable
+                | Unary::FileExistsAndOwnedByEffectiveGroupId
+                | Unary::FileExistsAndModifiedSinceLastRead
+                | Unary::FileExistsAndOwnedByEffectiveUserId
+                | Unary::FileExistsAndIsSocket => operand(self, word, true),
+            },
+            ast::ExtendedTestExpr::BinaryTest(predicate, left, right) => match predicate {
+                Binary::ArithmeticEqualTo
+                | Binary::ArithmeticNotEqualTo
+                | Binary::ArithmeticLessThan
+                | Binary::ArithmeticLessThanOrEqualTo
+                | Binary::ArithmeticGreaterThan
+                | Binary::ArithmeticGreaterThanOrEqualTo => {
+                    operand(self, left, false);
+                    operand(self, right, false);
+                    let number = |w: &ast::Word| w.value.parse::<i64>().is_ok();
+                    if !(number(left) && number(right)) {
+                        self.opaque(Opaque::EvaluatesArguments);
+                    }
+                }
+                Binary::FilesReferToSameDeviceAndInodeNumbers
+                | Binary::LeftFileIsNewerOrExistsWhenRightDoesNot
+                | Binary::LeftFileIsOlderOrDoesNotExistWhenRightDoes => {
+                    operand(self, left, true);
+                    operand(self, right, true);
+                }
+                Binary::StringExactlyMatchesPattern
+                | Binary::StringDoesNotExactlyMatchPattern
+                | Binary::StringMatchesRegex
+                | Binary::StringExactlyMatchesString
+                | Binary::StringDoesNotExactlyMatchString
+                | Binary::StringContainsSubstring
+                | Binary::LeftSortsBeforeRight
+                | Binary::LeftSortsAfterRight => {
+                    operand(self, left, false);
+                    operand(self, right, false);
+                }
+            },
+        }
+    }
+
+    fn simple(&mut self, simple: &ast::SimpleCommand, state: &mut State) -> Exit {
+        let outer = self.pending.take();
+        let (mut assignments, mut redirects, mut words) = (Vec::new(), Vec::new(), Vec::new());
+        let mut input = None;
+        let mut span: Option<Range<usize>> = None;
+        let mut cover = |range: Range<usize>| {
+            let whole = span.get_or_insert(range.clone());
+            *whole = whole.start.min(range.start)..whole.end.max(range.end);
+        };
+        let prefix = simple.prefix.iter().flat_map(|p| &p.0);
+        let suffix = simple.suffix.iter().flat_map(|s| &s.0);
+        let mut bare = true;
+        for (item, before) in prefix.map(|i| (i, true)).chain([]) {
+            match item {
+                ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) if before => {
+                    let place = self.span(word.loc.as_ref());
+                    cover(place.span());
+                    assignments.push((word.value.clone(), place));
+                }
+                other => self.item(other, state, &mut words, &mut redirects, &mut input, &mut cover),
+            }
+        }
+        if let Some(name) = &simple.word_or_name {
+            let place = self.span(name.loc.as_ref());
+            cover(place.span());
+            bare = lexically_bare(&name.value);
+            self.words(&name.value, place, state, &mut words);
+        }
+        for item in suffix {
+            self.item(item, state, &mut words, &mut redirects, &mut input, &mut cover);
+        }
+        let place = match span {
+            Some(range) => Place { start: range.start, end: range.end, exact: false },
+            None => Place { exact: false, ..self.place },
+        };
+        let exit = self.command_with(words, assignments, redirects, place, state, input, bare);
+        self.pending = outer;
+        exit
+    }
+
+    fn item(
+        &mut self,
+        item: &ast::CommandPrefixOrSuffixItem,
+        state: &mut State,
+        words: &mut Vec<Word>,
+        redirects: &mut Vec<Redirect>,
+        input: &mut Option<Input>,
+        cover: &mut impl FnMut(Range<usize>),
+    ) {
+        match item {
+            ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
+                let mut span = usize::MAX..0;
+                let (target, from) = self.redirect(redirect, state, &mut span);
+                if span.start <= span.end {
+                    cover(span);
+                }
+                redirects.extend(target);
+                if from.is_some() {
+                    *input = from;
+                }
+            }
+            ast::CommandPrefixOrSuffixItem::Word(word)
+            | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
+                let place = self.span(word.loc.as_ref());
+                cover(place.span());
+                if word.value.ends_with(')') && is_array(&word.value) {
+                    // Only builtins that declare take these; the array's elements run like any others.
+                    self.array(&word.value, place, state);
+                    words.push(Word { hint: Some("array".to_owned()), ..Word::unknown() });
+                } else {
+                    self.words(&word.value, place, state, words);
+                }
+            }
+            ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
+                self.list(&subshell.list, &mut state.clone());
+                words.push(Word { substituted: true, ..Word::unknown() });
+            }
+        }
+    }
+
+    /// The file that a redirect opens, and where input comes from then.
+    fn redirect(
+        &mut self,
+        redirect: &ast::IoRedirect,
+        state: &mut State,
+        span: &mut Range<usize>,
+    ) -> (Option<Redirect>, Option<Input>) {
+        use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect};
+        let mut file = |walk: &mut Self, word: &ast::Word, write, append| {
+            let place = walk.span(word.loc.as_ref());
+            *span = span.start.min(place.start)..span.end.max(place.end);
+            let mut words = Vec::new();
+            walk.words(&word.value, place, state, &mut words);
+            let target = match <[Word; 1]>::try_from(words) {
+                Ok([word]) => word,
+                Err(_) => Word::unknown(),
+            };
+            Redirect { target, write, append }
+        };
+        match redirect {
+            IoRedirect::File(fd, kind, target) => {
+                let (write, append) = match kind {
+                    Kind::Read | Kind::DuplicateInput => (false, false),
+                    Kind::Write | Kind::Clobber | Kind::DuplicateOutput => (true, false),
+                    Kind::Append | Kind::ReadAndWrite => (true, true),
+                };
+                let stdin = !write && fd.is_none_or(|fd| fd == 0);
+                match target {
+                    Target::Filename(word) => {
+                        (Some(file(self, word, write, append)), stdin.then_some(Input::File))
+                    }
+                    Target::Fd(_) => (None, stdin.then_some(Input::Pipe)),
+                    Target::ProcessSubstitution(_, subshell) => {
+                        self.list(&subshell.list, &mut state.clone());
+                        (None, stdin.then_some(Input::Pipe))
+                    }
+                    Target::Duplicate(word) => {
+                        let text = word.value.as_str();
+                        let digits = text.strip_suffix('-').unwrap_or(text);
+                        if digits.bytes().all(|b| b.is_ascii_digit()) {
+                            (None, stdin.then_some(Input::Pipe))
+                        } else {
+                            (Some(file(self, word, write, append)), stdin.then_some(Input::Pipe))
+                        }
+                    }
+                }
+            }
+            IoRedirect::HereDocument(fd, document) => {
+                let place = self.span(document.doc.loc.as_ref());
+                let value = if document.requires_expansion {
+                    self.document(&document.doc.value, place.inside(None), state)
+                } else {
+                    Value::One(document.doc.value.clone())
+                };
+                let text = match value {
+                    Value::One(text) => Some(text),
+                    _ => None,
+                };
+                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
+            }
+            IoRedirect::HereString(fd, word) => {
+                let place = self.span(word.loc.as_ref());
+                let text = match self.value(&word.value, place, state) {
+                    Value::One(text) => Some(text),
+                    _ => None,
+                };
+                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
+            }
+            IoRedirect::OutputAndError(word, append) => (Some(file(self, word, true, *append)), None),
+        }
+    }
+}
+
+/// `name=(…)`
+pub(super) fn is_array(raw: &str) -> bool {
+    raw.split_once("=(").is_some_and(|(name, _)| super::lex::name_length(name.as_bytes()).is_some())
+}
+
+/// A name without quotes: reserved words and aliases count only then.
+fn lexically_bare(raw: &str) -> bool {
+    super::lex::is_plain(raw)
+}
+
+/// What `echo` and `cat <<` pass on to the next stage, when that is literal.
+fn said(occurrence: &Occurrence) -> Option<String> {
+    if occurrence.redirects.iter().any(|r| r.write) || occurrence.opaque.is_some() {
+        return None;
+    }
+    let texts: Option<Vec<&str>> = occurrence.words.iter().map(Word::text).collect();
+    match (texts?.as_slice(), &occurrence.input) {
+        (["echo" | "printf", rest @ ..], _) => {
+            // `\n` is a newline to printf and to `echo -e`: read it as one, so that nothing hides behind it.
+            Some(rest.join(" ").replace("\\n", "\n"))
+        }
+        (["cat"], Input::Text(text)) => text.clone(),
+        _ => None,
+    }
+}
+
+fn parse(text: &str) -> Result<ast::Program, Opaque> {
+    let tokens = token::tokens(text).map_err(|why| match why {
+        Unreadable::TooDeep => Opaque::TooDeep,
+        Unreadable::Unterminated | Unreadable::Grammar => Opaque::Unparseable,
+    })?;
+    let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
+    // The grammar is another's; should it panic, the text is one that we could not read.
+    match std::panic::catch_unwind(|| brush_parser::parse_tokens(&tokens, &options)) {
+        Ok(Ok(program)) => Ok(program),
+        Ok(Err(_)) | Err(_) => Err(Opaque::Unparseable),
+    }
+}

@@ -1,0 +1,287 @@
+//! The tables: what is known about programs, as data. Each row carries examples that it must and must not match, and
+//! a test runs them all through the gate.
+//!
+//! A table is text: a line that starts in the first column opens a row, indented lines belong to it, `#` starts a
+//! comment. Options are written as they are typed: `-abc` three flags, `-n=t` a value, `-i[=t]` a value only if it is
+//! attached, `--all`, `--color[=t]`, `--width=t`, `-#` a bare number. The letter says what the value is: `t` text,
+//! `f` a file that is read, `d` a directory that is read, `w` a file that is written, `W` a directory that is
+//! written, `x` something that is run.
+
+mod options;
+mod risks;
+mod verbs;
+
+pub(crate) use options::{Grammar, Parsed, Role, may_be_option};
+pub(crate) use risks::{Effects, Raise, effects};
+pub(crate) use verbs::depth;
+
+use std::{collections::HashMap, sync::OnceLock};
+
+/// One row of a table, before it is understood.
+pub(crate) struct Row {
+    pub(crate) head: &'static str,
+    pub(crate) lines: Vec<&'static str>,
+}
+
+impl Row {
+    /// What stands behind a keyword, for every line that starts with it.
+    pub(crate) fn all(&self, keyword: &'static str) -> impl Iterator<Item = &'static str> + '_ {
+        self.lines.iter().filter_map(move |l| {
+            let rest = l.strip_prefix(keyword)?;
+            (rest.is_empty() || rest.starts_with(' ')).then(|| rest.trim_start())
+        })
+    }
+
+    pub(crate) fn has(&self, keyword: &'static str) -> bool {
+        self.all(keyword).next().is_some()
+    }
+}
+
+pub(crate) fn rows(text: &'static str) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for line in text.lines() {
+        let bare = line.trim();
+        if bare.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match (line.starts_with(' '), rows.last_mut()) {
+            (true, Some(row)) => row.lines.push(bare),
+            _ => rows.push(Row { head: bare, lines: Vec::new() }),
+        }
+    }
+    rows
+}
+
+/// A reviewed read-only command form.
+pub(crate) struct Phrase {
+    pub(crate) name: &'static str,
+    pub(crate) grammar: Grammar,
+    /// Reads the working directory when no path is given.
+    pub(crate) here: bool,
+    /// None of its options can do harm, so a file name that looks like one does not either.
+    pub(crate) harmless: bool,
+    /// Options that mean everything below, or `always`.
+    pub(crate) recursive: Vec<&'static str>,
+    /// Options in whose presence the first operand is not the pattern or program.
+    pub(crate) unless: Vec<&'static str>,
+    /// A check of its own, by name.
+    pub(crate) special: Option<&'static str>,
+    /// Touches nothing but its own output.
+    pub(crate) side_effect: bool,
+    pub(crate) examples: Examples,
+}
+
+/// Commands that a row must and must not match.
+#[derive(Default)]
+pub(crate) struct Examples {
+    pub(crate) yes: Vec<&'static str>,
+    pub(crate) no: Vec<&'static str>,
+}
+
+impl Examples {
+    fn of(row: &Row) -> Self {
+        Self { yes: row.all("yes").collect(), no: row.all("no").collect() }
+    }
+}
+
+const PHRASES: &[&str] = &[include_str!("phrases.table"), include_str!("phrases-git.table")];
+
+fn load_phrases() -> HashMap<&'static str, Phrase> {
+    let mut phrases = HashMap::new();
+    let mut groups: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
+    for row in PHRASES.iter().flat_map(|text| rows(text)) {
+        if let Some(name) = row.head.strip_prefix("group ") {
+            groups.insert(name, row.all("options").collect());
+            continue;
+        }
+        let mut options: Vec<&'static str> = row.all("options").collect();
+        for group in row.all("use").flat_map(str::split_whitespace) {
+            options.extend(groups.get(group).into_iter().flatten());
+        }
+        for name in row.head.split(" | ") {
+            let name = name.trim_start_matches("phrase ");
+            let phrase = Phrase {
+                name,
+                grammar: Grammar::parse(&options, row.all("operands").next().unwrap_or("none")),
+                here: row.has("here"),
+                harmless: row.has("harmless"),
+                recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
+                unless: row.all("unless").flat_map(str::split_whitespace).collect(),
+                special: row.all("special").next(),
+                side_effect: row.has("side-effect"),
+                examples: Examples::of(&row),
+            };
+            phrases.insert(name, phrase);
+        }
+    }
+    phrases
+}
+
+/// The phrase of a verb, longest first: `git stash list`, then `git stash`.
+pub(crate) fn phrase(verb: &str) -> Option<&'static Phrase> {
+    phrases().get(verb)
+}
+
+pub(crate) fn phrases() -> &'static HashMap<&'static str, Phrase> {
+    static ALL: OnceLock<HashMap<&'static str, Phrase>> = OnceLock::new();
+    ALL.get_or_init(load_phrases)
+}
+
+/// A program that runs the command behind its own options.
+pub(crate) struct Wrapper {
+    pub(crate) grammar: Grammar,
+    /// How many operands come before the command.
+    pub(crate) operands: usize,
+    pub(crate) kind: Wraps,
+    pub(crate) examples: Examples,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wraps {
+    /// The command as it stands.
+    Plain,
+    /// Takes `NAME=value` before it.
+    Environment,
+    /// With another user's rights.
+    Privileged,
+    /// With more words, from its input.
+    Input,
+    /// Its operands are text for a shell.
+    Shell,
+    /// The command, in its own version of that program.
+    Foreign,
+}
+
+const WRAPPERS: &str = include_str!("wrappers.table");
+
+pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
+    static ALL: OnceLock<HashMap<&'static str, Wrapper>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let mut all = HashMap::new();
+        for row in rows(WRAPPERS) {
+            let options: Vec<&'static str> = row.all("options").collect();
+            for name in row.head.split(" | ") {
+                let kind = match row.all("kind").next() {
+                    Some("environment") => Wraps::Environment,
+                    Some("privileged") => Wraps::Privileged,
+                    Some("input") => Wraps::Input,
+                    Some("shell") => Wraps::Shell,
+                    Some("foreign") => Wraps::Foreign,
+                    _ => Wraps::Plain,
+                };
+                let operands = row.all("operands").next().and_then(|n| n.parse().ok()).unwrap_or(0);
+                let grammar = Grammar::parse(&options, "text*");
+                all.insert(name, Wrapper { grammar, operands, kind, examples: Examples::of(&row) });
+            }
+        }
+        all
+    })
+}
+
+/// Programs whose verb is their name alone: what they are given are files and text.
+pub(crate) fn is_one_word(program: &str) -> bool {
+    phrases().contains_key(program) || risks::all_effects().contains_key(program) || wrappers().contains_key(program)
+}
+
+/// Tools that answer `--version`, `-V`, `--help` and do nothing else then.
+const TOOLS: &str = include_str!("tools.table");
+
+fn tools() -> &'static HashMap<&'static str, Vec<&'static str>> {
+    static ALL: OnceLock<HashMap<&'static str, Vec<&'static str>>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let mut all: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
+        for row in rows(TOOLS) {
+            for name in row.lines.iter().flat_map(|l| l.split_whitespace()) {
+                all.entry(name).or_default().push(row.head);
+            }
+        }
+        all
+    })
+}
+
+pub(crate) fn is_tool(program: &str) -> bool {
+    tools().contains_key(program) || phrase(program).is_some()
+}
+
+/// `go version`, as a subcommand that stays on this machine.
+pub(crate) fn says_version(program: &str) -> bool {
+    tools().get(program).is_some_and(|how| how.contains(&"version"))
+}
+
+/// `node -v`
+pub(crate) fn says_version_with_v(program: &str) -> bool {
+    tools().get(program).is_some_and(|how| how.contains(&"-v"))
+}
+
+/// What the tables know about a program or verb, for a person.
+#[must_use]
+pub fn about(verb: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let program = verb.split(' ').next().unwrap_or(verb);
+    if let Some(wrapper) = wrappers().get(program) {
+        lines.push(format!("runs another command ({:?}): what is behind it is judged, not `{program}`", wrapper.kind));
+    }
+    if let Some(phrase) = phrase(verb) {
+        lines.push(format!("read-only phrase `{}`", phrase.name));
+        lines.extend(phrase.examples.yes.iter().map(|e| format!("  runs unasked in a project:  {e}")));
+        lines.extend(phrase.examples.no.iter().map(|e| format!("  asks:                       {e}")));
+    }
+    if let Some(effects) = effects(verb) {
+        let names = |risks: &[countersign_model::Risk]| risks.iter().map(|r| r.as_str()).collect::<Vec<_>>().join(", ");
+        let base = if effects.base.is_empty() { "none of its own".to_owned() } else { names(&effects.base) };
+        lines.push(format!("risks of `{}`: {base}", effects.verb));
+        for (when, risks) in &effects.raises {
+            let when = match when {
+                Raise::Options(options) => format!("with {}", options.join(" ")),
+                Raise::Operands(operands) => format!("on {}", operands.join(" ")),
+            };
+            lines.push(format!("  also {} {when}", names(risks)));
+        }
+        lines.push(format!("a grant that names no risks accepts: write{}", effects.base.iter().filter(|r| r.as_str() != "write").map(|r| format!(", {}", r.as_str())).collect::<String>()));
+    }
+    if lines.is_empty() {
+        lines.push(format!("`{verb}` is not in the tables: it is taken to write"));
+    }
+    lines
+}
+
+/// Every example of every table: the command, and whether it must match.
+#[must_use]
+pub fn examples() -> Vec<Example> {
+    let mut all = Vec::new();
+    for (name, phrase) in phrases() {
+        for (list, matches) in [(&phrase.examples.yes, true), (&phrase.examples.no, false)] {
+            all.extend(list.iter().map(|command| Example { table: "phrases", row: name, command, expect: "", matches }));
+        }
+    }
+    for (name, wrapper) in wrappers() {
+        for command in &wrapper.examples.yes {
+            let (command, expect) = command.split_once(" => ").unwrap_or((command, ""));
+            all.push(Example { table: "wrappers", row: name, command, expect, matches: true });
+        }
+        all.extend(wrapper.examples.no.iter().map(|command| Example { table: "wrappers", row: name, command, expect: "", matches: false }));
+    }
+    for (name, depth) in verbs::depths() {
+        all.extend(depth.examples.iter().map(|(command, expect)| Example { table: "verbs", row: name, command, expect, matches: true }));
+    }
+    for (name, effects) in risks::all_effects() {
+        for (list, matches) in [(&effects.examples.yes, true), (&effects.examples.no, false)] {
+            for example in list {
+                let (command, expect) = example.split_once(" => ").unwrap_or((example, ""));
+                all.push(Example { table: "risks", row: name, command, expect, matches });
+            }
+        }
+    }
+    all
+}
+
+/// One example of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Example {
+    pub table: &'static str,
+    pub row: &'static str,
+    pub command: &'static str,
+    /// A verb, or risks.
+    pub expect: &'static str,
+    pub matches: bool,
+}

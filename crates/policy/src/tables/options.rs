@@ -1,0 +1,305 @@
+//! Options and operands by a grammar: which words of a command are which.
+
+use countersign_model::{Value, Word};
+use std::collections::HashMap;
+
+/// What a value or an operand is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Text,
+    File,
+    Dir,
+    Path,
+    WriteFile,
+    WriteDir,
+    /// Something that is run.
+    Program,
+    /// A revision or a path, as git takes them.
+    GitArgument,
+    /// A format that starts with `+`.
+    Format,
+    /// A number, or what stands for one.
+    Number,
+    /// `name=value`, or a file.
+    AssignmentOrFile,
+    /// Removed or made: an entry of its directory.
+    Entry,
+}
+
+impl Role {
+    fn named(name: &str) -> Self {
+        match name {
+            "f" | "file" => Self::File,
+            "d" | "dir" => Self::Dir,
+            "p" | "path" => Self::Path,
+            "w" | "wfile" => Self::WriteFile,
+            "W" | "wdir" => Self::WriteDir,
+            "x" | "program" => Self::Program,
+            "rev" => Self::GitArgument,
+            "format" => Self::Format,
+            "n" | "number" => Self::Number,
+            "assign" => Self::AssignmentOrFile,
+            "e" | "entry" => Self::Entry,
+            _ => Self::Text,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Takes {
+    Nothing,
+    Value(Role),
+    Attached(Role),
+    /// Two words, the second of this kind.
+    Two(Role),
+}
+
+/// Which options a program takes, and what its operands are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Grammar {
+    short: HashMap<char, Takes>,
+    long: HashMap<&'static str, Takes>,
+    /// `-5`
+    numbers: bool,
+    operands: Vec<(Role, Count)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Count {
+    One,
+    Optional,
+    Any,
+}
+
+/// The words of a command, told apart.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed<'w> {
+    /// Options by the name they were written with, and their values.
+    pub(crate) options: Vec<(String, Option<Word>, Role)>,
+    pub(crate) operands: Vec<(&'w Word, Role)>,
+    /// Why it does not fit.
+    pub(crate) misfit: Option<String>,
+    /// A word that may be an option, and nobody knows.
+    pub(crate) loose: bool,
+    /// Where the operands start: index into the words that were parsed.
+    pub(crate) rest: usize,
+}
+
+impl Parsed<'_> {
+    pub(crate) fn has(&self, names: &[&str]) -> bool {
+        self.options.iter().any(|(name, _, _)| names.contains(&name.as_str()))
+    }
+}
+
+impl Grammar {
+    pub(crate) fn parse(lines: &[&'static str], operands: &'static str) -> Self {
+        let mut grammar = Self::default();
+        for token in lines.iter().flat_map(|l| l.split_whitespace()) {
+            if token == "-#" {
+                grammar.numbers = true;
+                continue;
+            }
+            let (name, takes) = match (token.split_once("[="), token.split_once('=')) {
+                (Some((name, role)), _) => (name, Takes::Attached(Role::named(role.trim_end_matches(']')))),
+                (None, Some((name, role))) => match role.strip_prefix('2') {
+                    Some(role) => (name, Takes::Two(Role::named(role))),
+                    None => (name, Takes::Value(Role::named(role))),
+                },
+                (None, None) => (token, Takes::Nothing),
+            };
+            match name.strip_prefix("--") {
+                Some(long) => drop(grammar.long.insert(long, takes)),
+                None => {
+                    for c in name.trim_start_matches('-').chars() {
+                        grammar.short.insert(c, takes);
+                    }
+                }
+            }
+        }
+        grammar.operands = operands
+            .split_whitespace()
+            .filter(|o| *o != "none")
+            .map(|o| match o.strip_suffix('*') {
+                Some(role) => (Role::named(role), Count::Any),
+                None => match o.strip_suffix('?') {
+                    Some(role) => (Role::named(role), Count::Optional),
+                    None => (Role::named(o), Count::One),
+                },
+            })
+            .collect();
+        grammar
+    }
+
+    /// Whether an option by this name is known, and what it takes.
+    fn long(&self, name: &str) -> Option<Takes> {
+        self.long.get(name).copied()
+    }
+
+    /// Tells the words behind a program's name apart. `lead`: what the first operand is, when it is not what the
+    /// grammar says.
+    pub(crate) fn tell<'w>(&self, words: &'w [Word], harmless: bool, in_order: bool) -> Parsed<'w> {
+        let mut parsed = Parsed::default();
+        let mut operands: Vec<&'w Word> = Vec::new();
+        let (mut n, mut only_operands) = (0, false);
+        parsed.rest = words.len();
+        while n < words.len() {
+            let word = &words[n];
+            let place = n;
+            n += 1;
+            if !only_operands && may_be_option(word) {
+                let Some(text) = word.text() else {
+                    parsed.loose = true;
+                    if !harmless || matches!(word.value, Value::Unknown) {
+                        parsed.misfit.get_or_insert_with(|| "a word that may turn out to be an option".to_owned());
+                    }
+                    operands.push(word);
+                    continue;
+                };
+                if text == "--" {
+                    only_operands = true;
+                    if in_order {
+                        parsed.rest = n;
+                        return self.finish(parsed, operands);
+                    }
+                    continue;
+                }
+                if let Some(long) = text.strip_prefix("--") {
+                    let (name, attached) = match long.split_once('=') {
+                        Some((name, value)) => (name, Some(value)),
+                        None => (long, None),
+                    };
+                    match (self.long(name), attached) {
+                        (Some(Takes::Nothing), None) => parsed.options.push((format!("--{name}"), None, Role::Text)),
+                        (Some(Takes::Attached(role)), None) => {
+                            parsed.options.push((format!("--{name}"), None, role));
+                        }
+                        (Some(Takes::Value(role) | Takes::Attached(role)), Some(value)) => {
+                            parsed.options.push((format!("--{name}"), Some(part(word, value)), role));
+                        }
+                        (Some(Takes::Value(role)), None) => match words.get(n) {
+                            Some(value) if !value.many => {
+                                parsed.options.push((format!("--{name}"), Some(value.clone()), role));
+                                n += 1;
+                            }
+                            Some(_) => {
+                                parsed.loose = true;
+                                parsed.misfit.get_or_insert_with(|| format!("--{name} has an unknown value"));
+                                n += 1;
+                            }
+                            None => drop(parsed.misfit.get_or_insert_with(|| format!("--{name} wants a value"))),
+                        },
+                        (Some(Takes::Two(role)), None) => match (words.get(n), words.get(n + 1)) {
+                            (Some(name_word), Some(value)) if !name_word.many && !value.many => {
+                                parsed.options.push((format!("--{name}"), Some(value.clone()), role));
+                                n += 2;
+                            }
+                            _ => {
+                                parsed.loose = true;
+                                parsed.misfit.get_or_insert_with(|| format!("--{name} wants two values"));
+                            }
+                        },
+                        (Some(Takes::Nothing | Takes::Two(_)), Some(_)) | (None, _) => {
+                            parsed.misfit.get_or_insert_with(|| format!("the option --{name}"));
+                            parsed.options.push((format!("--{name}"), attached.map(|v| part(word, v)), Role::Text));
+                        }
+                    }
+                    continue;
+                }
+                if self.numbers && text[1..].bytes().all(|b| b.is_ascii_digit()) {
+                    parsed.options.push(("-#".to_owned(), None, Role::Text));
+                    continue;
+                }
+                let mut letters = text[1..].char_indices();
+                while let Some((at, c)) = letters.next() {
+                    let rest = &text[1 + at + c.len_utf8()..];
+                    match self.short.get(&c) {
+                        Some(Takes::Nothing | Takes::Two(_)) => parsed.options.push((format!("-{c}"), None, Role::Text)),
+                        Some(Takes::Attached(role)) => {
+                            let value = (!rest.is_empty()).then(|| part(word, rest));
+                            parsed.options.push((format!("-{c}"), value, *role));
+                            break;
+                        }
+                        Some(Takes::Value(role)) if !rest.is_empty() => {
+                            parsed.options.push((format!("-{c}"), Some(part(word, rest)), *role));
+                            break;
+                        }
+                        Some(Takes::Value(role)) => {
+                            match words.get(n) {
+                                Some(value) if !value.many => {
+                                    parsed.options.push((format!("-{c}"), Some(value.clone()), *role));
+                                }
+                                Some(_) => {
+                                    parsed.loose = true;
+                                    parsed.misfit.get_or_insert_with(|| format!("-{c} has an unknown value"));
+                                }
+                                None => drop(parsed.misfit.get_or_insert_with(|| format!("-{c} wants a value"))),
+                            }
+                            n += 1;
+                            break;
+                        }
+                        None if self.numbers && c.is_ascii_digit() => {}
+                        None => {
+                            parsed.misfit.get_or_insert_with(|| format!("the option -{c}"));
+                            parsed.options.push((format!("-{c}"), None, Role::Text));
+                        }
+                    }
+                }
+                continue;
+            }
+            if in_order {
+                parsed.rest = place;
+                return self.finish(parsed, operands);
+            }
+            operands.push(word);
+        }
+        self.finish(parsed, operands)
+    }
+
+    /// Gives every operand its role.
+    fn finish<'w>(&self, mut parsed: Parsed<'w>, operands: Vec<&'w Word>) -> Parsed<'w> {
+        parsed.operands = operands.into_iter().map(|w| (w, Role::Text)).collect();
+        parsed
+    }
+
+    /// The roles of operands, in order; `skip` leading ones are given as options.
+    pub(crate) fn assign_roles(&self, parsed: &mut Parsed<'_>, skip: usize) {
+        let spec = &self.operands[skip.min(self.operands.len())..];
+        let mut at = 0;
+        for (word, role) in &mut parsed.operands {
+            match spec.get(at) {
+                Some((r, Count::Any)) => *role = *r,
+                Some((r, Count::One | Count::Optional)) => {
+                    *role = *r;
+                    at += 1;
+                    // A word that may become several takes every place behind it.
+                    if word.many {
+                        parsed.misfit.get_or_insert_with(|| "a word that may become several".to_owned());
+                    }
+                }
+                None => {
+                    parsed.misfit.get_or_insert_with(|| "more operands than only reading takes".to_owned());
+                }
+            }
+        }
+        if matches!(spec.get(at), Some((_, Count::One))) {
+            parsed.misfit.get_or_insert_with(|| "an operand is missing".to_owned());
+        }
+    }
+}
+
+/// A value that is part of a word.
+fn part(word: &Word, text: &str) -> Word {
+    Word { value: Value::One(text.to_owned()), ..word.clone() }
+}
+
+/// Whether a word is an option, or may become one.
+pub(crate) fn may_be_option(word: &Word) -> bool {
+    let dash = |t: &str| t.starts_with('-') && t.len() > 1;
+    match &word.value {
+        Value::One(text) => dash(text),
+        Value::Any(texts) => texts.iter().any(|t| dash(t)),
+        // A glob in front may match a name that starts with a dash.
+        Value::Pattern(globs) => globs.iter().any(|g| g.starts_with(['*', '?', '[', '-'])),
+        Value::Unknown => word.hint.is_none(),
+    }
+}

@@ -1,0 +1,50 @@
+//! How many words of a command are its verb.
+
+use super::{Grammar, rows};
+use std::{collections::HashMap, sync::OnceLock};
+
+/// The subcommands of one program.
+pub(crate) struct Depth {
+    /// Options that may stand before the subcommand.
+    pub(crate) globals: Grammar,
+    pub(crate) words: usize,
+    deeper: HashMap<&'static str, usize>,
+    pub(crate) examples: Vec<(&'static str, &'static str)>,
+}
+
+impl Depth {
+    /// How many words the verb has when its first subcommand is this one.
+    pub(crate) fn of(&self, first: &str) -> usize {
+        self.deeper.get(first).copied().unwrap_or(self.words)
+    }
+}
+
+const VERBS: &str = include_str!("verbs.table");
+
+pub(crate) fn depths() -> &'static HashMap<&'static str, Depth> {
+    static ALL: OnceLock<HashMap<&'static str, Depth>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let mut all = HashMap::new();
+        for row in rows(VERBS) {
+            let globals: Vec<&'static str> = row.all("options").collect();
+            for name in row.head.split(" | ") {
+                let depth = Depth {
+                    globals: Grammar::parse(&globals, "text*"),
+                    words: row.all("words").next().and_then(|n| n.parse().ok()).unwrap_or(1),
+                    deeper: row
+                        .all("deeper")
+                        .flat_map(str::split_whitespace)
+                        .filter_map(|d| d.split_once(':').and_then(|(n, w)| Some((n, w.parse().ok()?))))
+                        .collect(),
+                    examples: row.all("yes").filter_map(|e| e.split_once(" => ")).collect(),
+                };
+                all.insert(name, depth);
+            }
+        }
+        all
+    })
+}
+
+pub(crate) fn depth(program: &str) -> Option<&'static Depth> {
+    depths().get(program)
+}
