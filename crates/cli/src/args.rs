@@ -1,7 +1,7 @@
 //! What can be typed.
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
-use countersign_model::StreamName;
+use countersign_model::{Profile, StreamName};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -104,6 +104,18 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<ApprovalsCommand>,
     },
+    /// Say what the gate would do with a command, and why; nothing is run
+    ///
+    /// Exit code 0 when it would run unasked, 75 when a person would be asked, 77 when it would be refused.
+    #[command(
+        override_usage = "csn check [OPTIONS] 'shell text'\n       csn check [OPTIONS] -- PROGRAM [ARGUMENT]...\n       csn check --batch [FILE]"
+    )]
+    Check(Box<CheckArgs>),
+    /// What the gate goes by
+    Policy {
+        #[command(subcommand)]
+        command: PolicyCommand,
+    },
     /// Check the house: daemon, home, ledger, supervisor, kernel, disk, clock
     Doctor {
         #[arg(long)]
@@ -128,6 +140,53 @@ pub(crate) enum Command {
     },
     /// Print completions for a shell
     Completions { shell: Shell },
+}
+
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    /// Shell text, as `csn run` takes it; with --batch a file of JSON lines, or standard input
+    pub(crate) text: Vec<String>,
+    /// A program and its arguments
+    #[arg(last = true, conflicts_with = "text")]
+    pub(crate) argv: Vec<String>,
+    /// Many commands, one JSON object a line; answers in the same way
+    #[arg(long)]
+    pub(crate) batch: bool,
+    /// The answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where it would run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<std::path::PathBuf>,
+    /// A directory that may be read unasked, in place of the repository around it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Vec<String>,
+    /// As if this were granted: 'cargo test in /work/a', 'git push anywhere'
+    #[arg(long, value_name = "GRANT")]
+    pub(crate) grant: Vec<String>,
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<ProfileArg>,
+    /// As if nobody could be asked
+    #[arg(long)]
+    pub(crate) unattended: bool,
+    /// As if config.toml were not there
+    #[arg(long)]
+    pub(crate) no_config: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Try every example of every rule and table
+    Test {
+        #[arg(long)]
+        json: bool,
+    },
+    /// What is known about a verb: its read-only forms, its risks, the rules that name it
+    Explain {
+        /// For example: git push
+        #[arg(required = true)]
+        verb: Vec<String>,
+    },
 }
 
 #[derive(Args)]
@@ -322,6 +381,16 @@ pub(crate) enum ProfileArg {
     Locked,
     Safe,
     FullAuto,
+}
+
+impl From<ProfileArg> for Profile {
+    fn from(arg: ProfileArg) -> Self {
+        match arg {
+            ProfileArg::Locked => Self::Locked,
+            ProfileArg::Safe => Self::Safe,
+            ProfileArg::FullAuto => Self::FullAuto,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -3,6 +3,7 @@
 mod approvals;
 mod args;
 mod attach;
+mod check;
 mod doctor;
 mod escapes;
 mod gc;
@@ -89,6 +90,8 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Signal { task, signal } => lists::signal(doors, &task, &signal),
         Command::Wait { task, json } => lists::wait(doors, &task, json),
         Command::Approvals { command } => approvals::approvals(doors, command),
+        Command::Check(args) => check::check(&args),
+        Command::Policy { command } => check::policy(&command),
         Command::Doctor { json, fix } => doctor::doctor(doors, json, fix),
         Command::Gc { older_than, keep, dry_run, json } => gc::gc(doors, older_than, keep.as_deref(), dry_run, json),
         Command::Completions { shell } => args::completions(shell),

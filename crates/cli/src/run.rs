@@ -2,7 +2,7 @@
 
 use crate::{
     Doors, Usage,
-    args::{LeftoversArg, OnOutputLimitArg, ProfileArg, RunArgs},
+    args::{LeftoversArg, OnOutputLimitArg, RunArgs},
     attach::{self, End, Session},
     code, exit, gc,
     house::reach,
@@ -14,7 +14,7 @@ use crate::{
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Profile, Record, Request,
+    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Record, Request,
     SignalName, Status, TaskId, TaskState, Text, Tool, WaitsFor, What, is_base_variable,
 };
 use signal_hook::consts::{SIGINT, SIGQUIT};
@@ -204,11 +204,7 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         mode: if args.pty { Mode::Pty } else { Mode::Pipes },
         background: args.background,
         attended: !args.unattended,
-        profile: args.profile.map(|p| match p {
-            ProfileArg::Locked => Profile::Locked,
-            ProfileArg::Safe => Profile::Safe,
-            ProfileArg::FullAuto => Profile::FullAuto,
-        }),
+        profile: args.profile.map(Into::into),
         wait_ms: None,
         limits: Limits { wall_ms, idle_ms, output_bytes, ..Limits::default() },
         leftovers: match args.leftovers {

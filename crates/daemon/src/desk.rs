@@ -155,11 +155,17 @@ pub(crate) enum World {
 impl World {
     pub(crate) fn compare(asked: &Facts, now: Option<&Facts>) -> Self {
         match now {
-            Some(now) if now == asked => World::Same,
+            Some(now) if now.same(asked) => World::Same,
             Some(now) if now.cwd != asked.cwd => {
                 World::Changed("the working directory is not the one that was asked about")
             }
-            Some(_) => World::Changed("the program is not the one that was asked about"),
+            Some(now) if now.program != asked.program || now.programs != asked.programs => {
+                World::Changed("the program is not the one that was asked about")
+            }
+            Some(now) if now.scripts != asked.scripts => {
+                World::Changed("the script is not the one that was asked about")
+            }
+            Some(_) => World::Changed("a path leads somewhere else than when it was asked about"),
             None => World::Changed("the working directory is gone"),
         }
     }

@@ -2,16 +2,12 @@
 
 use crate::{desk::World, env};
 use countersign_model::{
-    Assessment, Code, CredentialKind, Digest, Exec, Exposure, Facts, HouseKey, Limits, Mode, PathFact, Plan, Profile,
-    Refusal, Request, Shown, TaskId,
+    Assessment, Audience, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, HouseKey, Limits, Mode,
+    PathFact, Plan, Profile, Refusal, Request, Shown, TaskId,
 };
-use countersign_store::{Config, Home, waiting};
-use std::{
-    collections::BTreeMap,
-    io,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::Path,
-};
+use countersign_policy::Rules;
+use countersign_store::{Config, Home, waiting, world};
+use std::{collections::BTreeMap, io, path::Path};
 
 /// Shell text longer than this does not fit into one argument of the kernel.
 const LONGEST_TEXT: usize = 128 * 1024 - 1;
@@ -29,6 +25,21 @@ pub(crate) struct Looked {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) exposure: Exposure,
     pub(crate) plan_digest: Digest,
+    pub(crate) plan: Plan,
+    /// The home of whoever asks.
+    pub(crate) home: String,
+}
+
+/// What the gate goes by, beside the request and the world.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) profile: Profile,
+    pub(crate) rules: Rules,
+    /// Where this house keeps what is its own.
+    pub(crate) protected: Vec<String>,
+    pub(crate) read_all: bool,
+    /// Directories that the configuration makes roots.
+    pub(crate) roots: Vec<String>,
 }
 
 impl Looked {
@@ -136,18 +147,29 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
     Ok(())
 }
 
-/// Reads a request and judges it as it stands in the world.
-pub(crate) fn assess(request: &Request, looked: &Looked, house: Profile) -> (Plan, Assessment) {
-    let plan = countersign_policy::read(request, &looked.facts.cwd.resolved);
+/// Judges a request as it stands in the world.
+pub(crate) fn assess(request: &Request, looked: &Looked, gate: &Gate) -> Assessment {
     let context = countersign_policy::Context {
-        profile: request.profile.unwrap_or(house),
+        profile: request.profile.unwrap_or(gate.profile),
+        audience: Audience::Personal,
         attended: request.attended,
-        can_confine: false,
+        can_confine: Confinement::ENFORCED,
         background: request.background,
         interactive: request.mode == Mode::Pty,
+        home: &looked.home,
+        roots: roots(&looked.facts.cwd.resolved, &looked.home, gate),
+        protected: gate.protected.clone(),
+        read_all: gate.read_all,
     };
-    let assessment = countersign_policy::judge(&plan, &looked.facts, context);
-    (plan, assessment)
+    countersign_policy::judge(&looked.plan, &looked.facts, &context, &gate.rules, &[])
+}
+
+/// What may be read unasked from here: the repository, else the directory itself, and what the configuration adds.
+fn roots(cwd: &str, home: &str, gate: &Gate) -> Vec<String> {
+    let repository = world::repository(cwd);
+    let here = repository.as_deref().unwrap_or(cwd);
+    let can = countersign_policy::can_be_root(here, home, &gate.protected, repository.is_some());
+    can.then(|| here.to_owned()).into_iter().chain(gate.roots.iter().cloned()).collect()
 }
 
 /// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
@@ -171,7 +193,7 @@ pub(crate) fn look_again(
 pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, String>) -> Result<Looked, Refusal> {
     check(request)?;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
-    let fact = path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
+    let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
     let cwd_fact = fact.ok_or_else(|| {
         Refusal::new(Code::BadRequest, format!("there is no directory {}", Shown::bounded(cwd, 300)))
             .hint("give another with --cwd, or make it first")
@@ -182,44 +204,41 @@ pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, St
         env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
     }
     exposure.names = env.keys().cloned().collect();
+    let home = env.get("HOME").or_else(|| base.get("HOME")).cloned().unwrap_or_else(|| "/".to_owned());
+    let surroundings = countersign_policy::Surroundings {
+        cwd: &cwd_fact.path,
+        home: &home,
+        environment: &|name| env.contains_key(name),
+    };
+    let plan = countersign_policy::read(request, &surroundings);
+    let path = env.get("PATH").cloned();
     let (program, argv) = match (&request.args.argv, &request.args.command) {
-        (Some(argv), _) => {
-            let path = env.get("PATH").map(String::as_str).unwrap_or_default();
-            (find_program(&argv[0], cwd, path), argv.clone())
-        }
+        (Some(argv), _) => (find_program(&argv[0], cwd, path.as_deref().unwrap_or_default()), argv.clone()),
         (None, text) => {
-            let bash = BASH.iter().find_map(|p| path_fact(p));
+            let bash = BASH.iter().find_map(|p| world::path_fact(p));
             (bash, vec!["bash".to_owned(), "-c".to_owned(), text.clone().unwrap_or_default()])
         }
     };
+    let mut facts = Facts { cwd: cwd_fact, program, ..Facts::none(cwd) };
+    let sight = world::Sight { below: None, path };
+    world::look(&countersign_policy::needs(&plan), &sight, &mut facts);
     Ok(Looked {
-        facts: Facts { cwd: cwd_fact, program },
+        facts,
         argv,
         env: env.into_iter().collect(),
         exposure,
         plan_digest: Plan::digest(key, request, cwd),
+        plan,
+        home,
     })
 }
 
 /// As the kernel and a shell would find it: a word with a slash is a path, a bare name is looked up on PATH.
 fn find_program(name: &str, cwd: &str, path: &str) -> Option<PathFact> {
     if name.contains('/') {
-        return path_fact(Path::new(cwd).join(name).to_str()?);
+        return world::path_fact(Path::new(cwd).join(name).to_str()?);
     }
-    let executable =
-        |p: &String| std::fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    path.split(':').map(|dir| format!("{dir}/{name}")).find(executable).and_then(|p| path_fact(&p))
-}
-
-fn path_fact(path: &str) -> Option<PathFact> {
-    let resolved = std::fs::canonicalize(path).ok()?;
-    let meta = std::fs::metadata(&resolved).ok()?;
-    Some(PathFact {
-        path: path.to_owned(),
-        resolved: resolved.to_string_lossy().into_owned(),
-        dev: meta.dev(),
-        inode: meta.ino(),
-    })
+    world::program(name, path).and_then(|p| world::path_fact(&p))
 }
 
 #[cfg(test)]

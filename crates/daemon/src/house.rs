@@ -3,6 +3,7 @@
 use crate::{
     desk::{Caps, Event},
     env,
+    facts::Gate,
     keeper::Keeper,
     office::{self, Call, Office},
     publish, recover, retention,
@@ -13,7 +14,7 @@ use anyhow::Context as _;
 use countersign_model::{At, HouseKey, HouseState, IdMint, TaskId, Text};
 use countersign_shim::wire::ToShim;
 use countersign_store::{
-    Config, Home, clock, house_key,
+    Config, Home, Reads, clock, house_key,
     ledger::{Ledger, Reader, Readers},
 };
 use std::{
@@ -43,6 +44,7 @@ pub(crate) struct House {
     pub(crate) home: Home,
     pub(crate) key: HouseKey,
     pub(crate) config: Config,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) base_env: BTreeMap<String, String>,
     pub(crate) readers: Readers,
     pub(crate) keeper: Arc<Keeper>,
@@ -70,6 +72,9 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     }
     let home = Home::locate()?;
     let config = Config::load()?;
+    let [rules, denies] = config.rules();
+    let rules = countersign_policy::Rules::new(rules, denies)
+        .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
     home.prepare()?;
     let lock = home.lock()?;
     // Orphans of a shim that is killed come to us, so that they can be ended.
@@ -85,7 +90,14 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("no threads for the daemon")?;
-    let (house, office) = open(home, config, shim, runtime.handle().clone())?;
+    let gate = Arc::new(Gate {
+        profile: config.profile,
+        rules,
+        protected: own_places(&home),
+        read_all: config.audience.personal.read == Reads::All,
+        roots: config.roots.clone(),
+    });
+    let (house, office) = open(home, config, gate, shim, runtime.handle().clone())?;
     let listener = {
         let _guard = runtime.enter();
         listen(&house.home)?
@@ -103,6 +115,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
 fn open(
     home: Home,
     config: Config,
+    gate: Arc<Gate>,
     shim: PathBuf,
     runtime: tokio::runtime::Handle,
 ) -> anyhow::Result<(Arc<House>, Office)> {
@@ -131,7 +144,7 @@ fn open(
         keeper: Arc::clone(&keeper),
         calls: called,
         mint: IdMint::default(),
-        profile: config.profile,
+        gate: Arc::clone(&gate),
         line,
         serving: false,
         look: office::looker(home.clone(), key.clone(), base_env.clone(), calls.clone())?,
@@ -145,6 +158,7 @@ fn open(
         home,
         key,
         config,
+        gate,
         base_env,
         keeper,
         calls,
@@ -159,6 +173,18 @@ fn open(
         pieces: surface::Pieces::default(),
     };
     Ok((Arc::new(house), office))
+}
+
+/// The directories that no task may touch, as they are and as they were written.
+fn own_places(home: &Home) -> Vec<String> {
+    let config = Config::path().and_then(|p| p.parent().map(std::path::Path::to_path_buf));
+    let mut places = Vec::new();
+    for path in [Some(home.path().to_path_buf()), config].into_iter().flatten() {
+        places.extend(std::fs::canonicalize(&path).ok().and_then(|p| p.to_str().map(str::to_owned)));
+        places.extend(path.to_str().map(str::to_owned));
+    }
+    places.dedup();
+    places
 }
 
 /// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.

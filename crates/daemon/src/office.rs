@@ -11,7 +11,7 @@ use crate::{
 };
 use countersign_model::{
     Answer, ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Order,
-    PrincipalId, Profile, Record, Refusal, Request, Resolved, TaskId, TaskState, Text,
+    PrincipalId, Record, Refusal, Request, Resolved, TaskId, TaskState, Text,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -123,7 +123,7 @@ pub(crate) struct Office {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) mint: IdMint,
-    pub(crate) profile: Profile,
+    pub(crate) gate: Arc<facts::Gate>,
     /// The line, for surfaces to say where in it a task stands.
     pub(crate) line: watch::Sender<Arc<Vec<TaskId>>>,
     /// Whether tasks that were in line may go.
@@ -407,8 +407,7 @@ impl Office {
 
     /// Whether what was permitted before would be denied now.
     fn denied_now(&self, looked: &Looked, request: &Request) -> Option<Refusal> {
-        let (_, assessment) = facts::assess(request, looked, self.profile);
-        match assessment.answer {
+        match facts::assess(request, looked, &self.gate).answer {
             Answer::Deny(refusal) => Some(refusal),
             Answer::Allow { .. } | Answer::Ask { .. } => None,
         }

@@ -7,6 +7,7 @@ pub mod cast;
 mod clean;
 mod digest;
 mod fold;
+mod glob;
 mod id;
 mod keys;
 mod order;
@@ -28,13 +29,14 @@ pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
 /// The variable that marks every process of a task.
 pub const MARKER: &str = "COUNTERSIGN_TASK";
 
+pub use glob::glob_matches;
 pub use id::{ApprovalId, IdError, IdMint, PermitId, PrincipalId, SessionId, TaskId};
 pub use keys::{Key, KeyMode};
 pub use order::{Closing, Exec, Exposure, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals};
 pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
 pub use plan::{
-    Assignment, Confinement, Directory, Facts, Found, FoundKind, Grant, Input, Occurrence, Opaque, PathFact, PathKind,
-    PathScope, Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
+    Assignment, Confinement, Directory, Facts, Found, FoundKind, Grant, Input, Needs, Occurrence, Opaque, PathFact,
+    PathKind, PathScope, Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
 };
 pub use record::{
     By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record, RecordError, Scope,

@@ -317,6 +317,11 @@ pub enum Confinement {
     ReadOnly,
 }
 
+impl Confinement {
+    /// Whether a supervisor of this version enforces any of it.
+    pub const ENFORCED: bool = false;
+}
+
 /// What the world says about the paths and programs of a plan. Taken at the ask, again at launch; both must agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -335,9 +340,22 @@ pub struct Facts {
     /// The content of each script that the plan runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scripts: BTreeMap<String, Digest>,
+    /// The program of each process that the plan signals.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub processes: BTreeMap<u32, String>,
 }
 
 impl Facts {
+    /// Whether what was asked about is what is there now. What a glob matches may grow and shrink: it was approved as
+    /// a glob, and denies look at its matches again.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        (&self.cwd, &self.program) == (&other.cwd, &other.program)
+            && self.paths.len() == other.paths.len()
+            && self.paths.iter().all(|(path, found)| other.paths.get(path).is_some_and(|now| found.same(now)))
+            && (&self.programs, &self.scripts) == (&other.programs, &other.scripts)
+    }
+
     /// What is known without looking: nothing but where the request runs.
     #[must_use]
     pub fn none(cwd: &str) -> Self {
@@ -349,8 +367,19 @@ impl Facts {
             programs: BTreeMap::new(),
             patterns: BTreeMap::new(),
             scripts: BTreeMap::new(),
+            processes: BTreeMap::new(),
         }
     }
+}
+
+/// What judging a plan asks about the world.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    pub paths: Vec<String>,
+    pub patterns: Vec<String>,
+    pub programs: Vec<String>,
+    pub scripts: Vec<String>,
+    pub processes: Vec<u32>,
 }
 
 /// A path, where it leads through links, and which file that is.
@@ -373,6 +402,17 @@ pub struct Found {
     /// The root of a mounted file system.
     #[serde(default)]
     pub mount: bool,
+}
+
+impl Found {
+    /// Whether a path still leads to the same place. A file may have been written, made or removed there meanwhile;
+    /// a directory must be the one that it was.
+    fn same(&self, now: &Self) -> bool {
+        let directory = |f: &Self| f.kind == FoundKind::Directory;
+        self.resolved == now.resolved
+            && directory(self) == directory(now)
+            && (!directory(self) || (self.dev, self.inode, self.mount) == (now.dev, now.inode, now.mount))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -419,10 +459,10 @@ pub struct Rule {
     #[serde(default)]
     pub answer: RuleAnswer,
     /// The verbs it is for, and all that start with their words.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "one_or_many")]
     pub verb: Vec<String>,
     /// Globs; one of the words must match one of them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "one_or_many")]
     pub with: Vec<String>,
     #[serde(default)]
     pub directory: Option<String>,
@@ -433,10 +473,23 @@ pub struct Rule {
     #[serde(default)]
     pub reason: Option<String>,
     /// Commands that it must match, and commands that it must not.
-    #[serde(default, rename = "match")]
+    #[serde(default, rename = "match", deserialize_with = "one_or_many")]
     pub matches: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "one_or_many")]
     pub not_match: Vec<String>,
+}
+
+fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Either::deserialize(deserializer)? {
+        Either::One(one) => vec![one],
+        Either::Many(many) => many,
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -14,7 +14,7 @@ pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &Context<'_>) -> Option<
         }
         let refusal = removes_everything(occurrence, facts, context)
             .or_else(|| overwrites_a_disk(occurrence))
-            .or_else(|| stops_the_house(occurrence, plan, context))
+            .or_else(|| stops_the_house(occurrence, plan, facts))
             .or_else(|| answers_for_a_person(occurrence))
             .or_else(|| touches_what_is_ours(occurrence, facts, context));
         refusal.map(|r| (n, r))
@@ -69,9 +69,13 @@ fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
     let hit = program == "mkfs"
         || program.starts_with("mkfs.")
         || matches!(program, "mke2fs" | "mkdosfs" | "mkntfs" | "newfs")
-        || matches!(program, "mkswap" | "wipefs" | "blkdiscard" | "shred" | "badblocks" | "tee" | "truncate" | "sgdisk") && named()
+        || matches!(
+            program,
+            "mkswap" | "wipefs" | "blkdiscard" | "shred" | "badblocks" | "tee" | "truncate" | "sgdisk"
+        ) && named()
         || matches!(program, "cp" | "mv" | "install" | "ddrescue" | "rsync") && last()
-        || matches!(program, "dd" | "dcfldd" | "dc3dd") && texts(occurrence).any(|t| t.strip_prefix("of=").is_some_and(device))
+        || matches!(program, "dd" | "dcfldd" | "dc3dd")
+            && texts(occurrence).any(|t| t.strip_prefix("of=").is_some_and(device))
         || program == "hdparm" && texts(occurrence).any(|t| t.starts_with("--security-erase"))
         || occurrence.scopes.iter().any(|s| s.write && device(&s.path));
     hit.then(|| system("writes over a disk or makes a new file system on it"))
@@ -81,10 +85,12 @@ fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
 fn ours(word: &str) -> bool {
     let name = paths::base(word);
     let bare = name.trim_matches(['^', '$', '.', '*', '[', ']', '\\']);
-    matches!(bare, "csn" | "csn-shim" | "countersign" | "countersign.service") || word.contains("csn") || word.contains("countersign")
+    matches!(bare, "csn" | "csn-shim" | "countersign" | "countersign.service")
+        || word.contains("csn")
+        || word.contains("countersign")
 }
 
-fn stops_the_house(occurrence: &Occurrence, plan: &Plan, context: &Context<'_>) -> Option<Refusal> {
+fn stops_the_house(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Option<Refusal> {
     let words: Vec<&str> = texts(occurrence).collect();
     let everything = |w: &str| matches!(w, "." | ".*" | "" | "*");
     let hit = match occurrence.program.as_str() {
@@ -98,20 +104,37 @@ fn stops_the_house(occurrence: &Occurrence, plan: &Plan, context: &Context<'_>) 
                 || words.iter().any(|w| matches!(*w, "-u" | "-U" | "--user" | "--euid" | "--uid")) && operands.len() <= 1
         }
         "kill" => {
-            let mut pids = words.iter().skip_while(|w| w.starts_with('-') && !w.starts_with("--") && w.len() > 1).copied();
-            let all = words.iter().filter(|w| !matches!(**w, "-l" | "-L")).count() > 1 && words.last() == Some(&"-1");
-            let named = pids.any(|p| p.trim_start_matches('-').parse().is_ok_and(|pid: u32| context.house.contains(&pid)));
+            let all = words.len() > 1 && words.last() == Some(&"-1");
+            let named = words
+                .iter()
+                .filter_map(|w| w.trim_start_matches('-').parse::<u32>().ok())
+                .any(|pid| facts.processes.get(&pid).is_some_and(|name| matches!(name.as_str(), "csn" | "csn-shim")));
             // `kill $(pgrep csn)`: the pid is not known, what it is the pid of is.
             let unknown = occurrence.words.iter().any(|w| matches!(w.value, Value::Unknown));
             let looked_up = unknown
-                && plan.occurrences.iter().any(|o| matches!(o.program.as_str(), "pgrep" | "pidof" | "grep" | "ps") && texts(o).any(ours))
-                && plan.occurrences.iter().any(|o| matches!(o.program.as_str(), "pgrep" | "pidof") && texts(o).any(ours));
+                && plan
+                    .occurrences
+                    .iter()
+                    .any(|o| matches!(o.program.as_str(), "pgrep" | "pidof") && texts(o).any(ours));
             all || named || looked_up
         }
         "systemctl" | "service" | "rc-service" | "sv" | "launchctl" | "initctl" => {
             words.iter().any(|w| ours(w))
                 && words.iter().any(|w| {
-                    matches!(*w, "stop" | "kill" | "disable" | "restart" | "mask" | "down" | "unload" | "bootout" | "remove" | "try-restart" | "isolate")
+                    matches!(
+                        *w,
+                        "stop"
+                            | "kill"
+                            | "disable"
+                            | "restart"
+                            | "mask"
+                            | "down"
+                            | "unload"
+                            | "bootout"
+                            | "remove"
+                            | "try-restart"
+                            | "isolate"
+                    )
                 })
         }
         _ => false,
@@ -144,7 +167,10 @@ fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
 
 fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Option<Refusal> {
     let (home, places) = (context.home, &context.protected);
-    let removes = matches!(occurrence.program.as_str(), "rm" | "mv" | "chmod" | "chown" | "shred" | "chattr" | "rmdir" | "setfacl");
+    let removes = matches!(
+        occurrence.program.as_str(),
+        "rm" | "mv" | "chmod" | "chown" | "shred" | "chattr" | "rmdir" | "setfacl"
+    );
     let hit = occurrence.scopes.iter().any(|scope| {
         if scope.pattern {
             let meets = paths::glob_meets_protected(&scope.walked, home, places);
@@ -153,7 +179,9 @@ fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &Contex
         let found = facts.paths.get(&scope.walked);
         let is = |path: &str| {
             paths::is_protected(path, home, places)
-                || removes && scope.recursive_or_moved(&occurrence.program) && paths::holds_protected(path, home, places)
+                || removes
+                    && scope.recursive_or_moved(&occurrence.program)
+                    && paths::holds_protected(path, home, places)
         };
         is(&scope.path)
             || found.is_some_and(|f| is(&f.resolved))

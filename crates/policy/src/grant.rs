@@ -67,7 +67,13 @@ pub(crate) fn recorded(occurrence: &Occurrence) -> Vec<String> {
     occurrence.assignments.iter().map(|a| format!("{}={}", a.name, value(&a.value))).collect()
 }
 
-pub(crate) fn covers(grant: &Grant, occurrence: &Occurrence, risks: &[Risk], facts: &Facts, context: &Context<'_>) -> bool {
+pub(crate) fn covers(
+    grant: &Grant,
+    occurrence: &Occurrence,
+    risks: &[Risk],
+    facts: &Facts,
+    context: &Context<'_>,
+) -> bool {
     if grant.verb != occurrence.verb || occurrence.opaque.is_some() {
         return false;
     }
@@ -97,7 +103,9 @@ pub(crate) fn covers(grant: &Grant, occurrence: &Occurrence, risks: &[Risk], fac
     }
     if let Some(operands) = &grant.operands {
         let texts: Option<Vec<&str>> = occurrence.words.iter().map(Word::text).collect();
-        if texts.is_none_or(|t| t.get(1..).unwrap_or_default() != operands.iter().map(String::as_str).collect::<Vec<_>>()) {
+        if texts
+            .is_none_or(|t| t.get(1..).unwrap_or_default() != operands.iter().map(String::as_str).collect::<Vec<_>>())
+        {
             return false;
         }
     }

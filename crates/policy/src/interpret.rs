@@ -5,9 +5,7 @@ use crate::{
     paths, phrase,
     tables::{self, Effects, Parsed, Raise, Role},
 };
-use countersign_model::{
-    Directory, Occurrence, Opaque, PathKind, PathScope, Reading, Risk, Value, Word,
-};
+use countersign_model::{Directory, Occurrence, Opaque, PathKind, PathScope, Reading, Risk, Value, Word};
 
 /// Collects the paths that an occurrence names.
 pub(crate) struct Scopes<'a> {
@@ -40,7 +38,9 @@ impl<'a> Scopes<'a> {
     pub(crate) fn seeks(&mut self, glob: &str) {
         let last = paths::base(glob);
         self.seeks_credentials |= paths::is_credential_name(last)
-            || last.contains(['*', '?', '[']) && !matches!(last, "*" | "*.*") && paths::glob_wants_credentials(glob, self.home);
+            || last.contains(['*', '?', '['])
+                && !matches!(last, "*" | "*.*")
+                && paths::glob_wants_credentials(glob, self.home);
     }
 
     fn push(&mut self, path: &str, walked: &str, write: bool, kind: PathKind, pattern: bool, recursive: bool) {
@@ -61,7 +61,11 @@ impl<'a> Scopes<'a> {
             Role::Entry => (PathKind::Entry, true),
             Role::GitArgument => return self.git_argument(word, recursive, misfit),
             Role::AssignmentOrFile => {
-                let assigns = |t: &str| t.split_once('=').is_some_and(|(n, _)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+                let assigns = |t: &str| {
+                    t.split_once('=').is_some_and(|(n, _)| {
+                        !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                    })
+                };
                 match word.text() {
                     Some(text) if assigns(text) => return false,
                     _ => (PathKind::File, false),
@@ -170,7 +174,10 @@ impl<'a> Scopes<'a> {
         let mut named = false;
         for text in texts {
             let pathspec = text.strip_prefix(":/").or_else(|| text.strip_prefix(":!")).unwrap_or(text);
-            let leaves = pathspec.starts_with('/') || pathspec == ".." || pathspec.starts_with("../") || pathspec.contains("/../");
+            let leaves = pathspec.starts_with('/')
+                || pathspec == ".."
+                || pathspec.starts_with("../")
+                || pathspec.contains("/../");
             if leaves && !text.contains("...") {
                 named |= self.text(pathspec, PathKind::Any, false, recursive, misfit);
             }
@@ -371,8 +378,18 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
             looks(&words[1..rest], 0, None, scopes);
         }
         const INERT: &[&str] = &[
-            "-C", "-c", "--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--icase-pathspecs",
-            "--glob-pathspecs", "--noglob-pathspecs", "--no-replace-objects", "--version", "--help",
+            "-C",
+            "-c",
+            "--no-pager",
+            "-P",
+            "--no-optional-locks",
+            "--literal-pathspecs",
+            "--icase-pathspecs",
+            "--glob-pathspecs",
+            "--noglob-pathspecs",
+            "--no-replace-objects",
+            "--version",
+            "--help",
         ];
         if program == "git"
             && let Some((option, _, _)) = parsed.options.iter().find(|(o, _, _)| !INERT.contains(&o.as_str()))
@@ -431,7 +448,10 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     } else if occurrence.opaque.is_none() {
         occurrence.base_risks.clear();
     }
-    if inner.list.is_empty() && scopes.list.is_empty() && !matches!(occurrence.reading, Reading::SideEffect | Reading::Phrase(_)) {
+    if inner.list.is_empty()
+        && scopes.list.is_empty()
+        && !matches!(occurrence.reading, Reading::SideEffect | Reading::Phrase(_))
+    {
         inner.here(recursive);
     }
     scopes.loose |= inner.loose;
@@ -549,7 +569,9 @@ fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scopes: &mut Sc
                         },
                         None => match text.split_once('=') {
                             // `dd of=/x`, `make DESTDIR=/x`
-                            Some((name, value)) if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => value,
+                            Some((name, value)) if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                                value
+                            }
                             _ => text.strip_prefix('@').unwrap_or(text),
                         },
                     };
@@ -566,7 +588,9 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
         scopes.push(file, file, false, PathKind::Any, false, false);
         return;
     }
-    let url = text.split_once("://").is_some_and(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+'));
+    let url = text
+        .split_once("://")
+        .is_some_and(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+'));
     if text.is_empty() || url || text.contains('\n') || text.len() > 4096 {
         return;
     }
@@ -577,7 +601,8 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
         if !route {
             scopes.text(text, PathKind::Any, false, false, &mut misfit);
         }
-    } else if text.starts_with("./") || text.starts_with("../") || matches!(text, "." | "..") || text.starts_with("~/") {
+    } else if text.starts_with("./") || text.starts_with("../") || matches!(text, "." | "..") || text.starts_with("~/")
+    {
         scopes.text(text, PathKind::Any, false, false, &mut misfit);
     } else if effects.is_none_or(|e| !e.no_paths) && (text.contains('/') || paths::is_credential_name(text)) {
         scopes.text(text, PathKind::Perhaps, false, false, &mut misfit);
@@ -586,8 +611,36 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
 
 /// Directories that a system has at its top; what starts otherwise may be a route.
 const TOP: &[&str] = &[
-    "", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root", "run", "sbin", "srv",
-    "sys", "tmp", "usr", "var", "work", "workspace", "data", "Users", "private", "nix", "snap", "app", "code", "src",
+    "",
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "home",
+    "lib",
+    "lib64",
+    "media",
+    "mnt",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "srv",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+    "work",
+    "workspace",
+    "data",
+    "Users",
+    "private",
+    "nix",
+    "snap",
+    "app",
+    "code",
+    "src",
 ];
 
 /// For a phrase that does not fit: the options that are the reason may name files.
@@ -655,7 +708,11 @@ fn informs(program: &str, own: &[Word], verb: &str) -> bool {
         ["-V" | "-version" | "--help"] => known && verb == program && program != "git",
         ["-v"] => verb == program && tables::says_version_with_v(program),
         ["version"] => known && verb == program,
-        [] => known && matches!(verb.strip_prefix(program), Some(" version" | " --version")) && tables::says_version(program),
+        [] => {
+            known
+                && matches!(verb.strip_prefix(program), Some(" version" | " --version"))
+                && tables::says_version(program)
+        }
         ["--client" | "--short" | "-m" | "--client=true"] => known && verb.ends_with(" version") && program != "git",
         _ => false,
     }
@@ -670,9 +727,21 @@ fn inert_git_setting(setting: &str) -> bool {
         || key.starts_with("column.")
         || matches!(
             key.as_str(),
-            "core.quotepath" | "core.abbrev" | "log.date" | "log.decorate" | "diff.renames" | "diff.renamelimit"
-                | "diff.context" | "diff.noprefix" | "diff.mnemonicprefix" | "diff.algorithm" | "status.short"
-                | "status.branch" | "status.relativepaths" | "status.showuntrackedfiles" | "log.showroot"
+            "core.quotepath"
+                | "core.abbrev"
+                | "log.date"
+                | "log.decorate"
+                | "diff.renames"
+                | "diff.renamelimit"
+                | "diff.context"
+                | "diff.noprefix"
+                | "diff.mnemonicprefix"
+                | "diff.algorithm"
+                | "status.short"
+                | "status.branch"
+                | "status.relativepaths"
+                | "status.showuntrackedfiles"
+                | "log.showroot"
         )
         || (key == "core.pager" || key.starts_with("pager.")) && matches!(value, "cat" | "" | "false")
         || key == "core.fsmonitor" && value == "false"

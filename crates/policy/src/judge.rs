@@ -1,12 +1,12 @@
 //! Judging: audience, hard denies, operator rules, then what covers each occurrence. In that order, and deny wins.
 
 use crate::{
-    deny, grant, paths,
+    Label, deny, grant, paths,
     rules::{Rules, Says},
 };
 use countersign_model::{
-    Answer, Assessment, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Occurrence, PathScope,
-    Plan, Profile, Reading, Refusal, Risk, RiskNote, Value,
+    Answer, Assessment, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Occurrence,
+    PathScope, Plan, Profile, Reading, Refusal, Risk, RiskNote, Value,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -27,8 +27,6 @@ pub struct Context<'a> {
     pub roots: Vec<String>,
     /// Countersign's own places, beside those that every home has.
     pub protected: Vec<String>,
-    /// The processes of this house.
-    pub house: Vec<u32>,
     /// The operator lets this audience read everywhere.
     pub read_all: bool,
 }
@@ -47,7 +45,6 @@ impl<'a> Context<'a> {
             home,
             roots,
             protected: Vec::new(),
-            house: Vec::new(),
             read_all: false,
         }
     }
@@ -69,7 +66,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         culprit: None,
     };
     assessment.coverage = coverage(plan, &risks, facts, context, rules, grants);
-    let uncovered: Vec<usize> = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
+    let mut uncovered: Vec<usize> = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
     assessment.one_shot = uncovered.iter().any(|n| !can_be_saved(&plan.occurrences[*n]));
     if let Some((culprit, refusal)) =
         deny::deny(plan, facts, context).or_else(|| rules.denies(plan, &risks, facts, context))
@@ -80,8 +77,22 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     }
     let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
     let must_ask = (0..plan.occurrences.len()).any(|n| rules.says(&plan.occurrences[n], &risks[n], facts) == Says::Ask);
-    let only_reads =
-        assessment.coverage.iter().all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere));
+    let only_reads = assessment
+        .coverage
+        .iter()
+        .all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere));
+    // What is known to read runs unasked because the kernel holds it to that; where it cannot, a person is asked.
+    if only_reads && !context.can_confine {
+        for (occurrence, coverage) in plan.occurrences.iter().zip(&mut assessment.coverage) {
+            if !occurrence.shadow {
+                *coverage = none(
+                    "it only reads, but nothing would hold it to that",
+                    "a kernel that confines it, or a person's answer",
+                );
+            }
+        }
+        uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
+    }
     let public = context.audience == Audience::Public;
     assessment.answer = if uncovered.is_empty() {
         if only_reads {
@@ -115,8 +126,10 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
 
 fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
     let each = risks.iter().enumerate();
-    each.flat_map(|(occurrence, all)| all.iter().map(move |(risk, reason)| RiskNote { risk: *risk, occurrence, reason: *reason }))
-        .collect()
+    each.flat_map(|(occurrence, all)| {
+        all.iter().map(move |(risk, reason)| RiskNote { risk: *risk, occurrence, reason: *reason })
+    })
+    .collect()
 }
 
 /// The risks of an occurrence, with what the world adds to them.
@@ -260,7 +273,7 @@ fn granted(
     }
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
     let covering = grants.iter().find(|g| grant::covers(g, occurrence, &set, facts, context))?;
-    Some(Coverage::Grant(crate::label(&covering.verb, covering.directory.as_deref())))
+    Some(Coverage::Grant(Label { verb: covering.verb.clone(), directory: covering.directory.clone() }.to_string()))
 }
 
 /// Whether an occurrence provably only reads, and only what may be read unasked; else why not.
@@ -300,7 +313,10 @@ fn reads_only(
     if let Some(assignment) = occurrence.assignments.first()
         && covered != Coverage::SideEffect
     {
-        return Err(none(format!("{} is set for it, which may change what it does", assignment.name), "leave the assignment out, or a person's answer"));
+        return Err(none(
+            format!("{} is set for it, which may change what it does", assignment.name),
+            "leave the assignment out, or a person's answer",
+        ));
     }
     if let Some((_, reason)) = risks.iter().find(|(r, _)| *r != Risk::FilesystemWide) {
         return Err(none(*reason, grant()));
@@ -310,7 +326,8 @@ fn reads_only(
     }
     let home = matches!(&occurrence.directory, Directory::Unknown);
     if occurrence.loose {
-        let why = if home { "where it runs is not known" } else { "a word in the place of a path or an option is not known" };
+        let why =
+            if home { "where it runs is not known" } else { "a word in the place of a path or an option is not known" };
         return Err(none(why, "write the path out, or a person's answer"));
     }
     for scope in &occurrence.scopes {
@@ -323,10 +340,6 @@ fn reads_only(
     }
     if occurrence.redirects.iter().any(|r| matches!(r.target.value, Value::Unknown) && r.target.hint.is_none()) {
         return Err(none("where it redirects to is not known", "write the path out, or a person's answer"));
-    }
-    let session_only = context.audience == Audience::Public || !context.can_confine || context.interactive || context.background;
-    if context.audience != Audience::Public && session_only && covered != Coverage::SideEffect {
-        return Err(none("it only reads, but nothing would hold it to that", "a kernel that confines it, or a person's answer"));
     }
     Ok(covered)
 }
@@ -348,6 +361,9 @@ fn outside(scope: &PathScope, facts: &Facts, context: &Context<'_>) -> Option<St
     }
     if scope.pattern {
         let cover = facts.paths.get(&scope.path).map(|f| f.resolved.as_str());
+        if facts.patterns.get(&scope.walked) == Some(&None) {
+            return Some(format!("some of the many files of {}, for all that can be told,", scope.walked));
+        }
         let matched = facts.patterns.get(&scope.walked).and_then(Option::as_ref);
         let all = cover.into_iter().chain(matched.into_iter().flatten().map(String::as_str));
         return all.into_iter().find(|p| !in_roots(p, context)).map(str::to_owned);

@@ -4,9 +4,11 @@
 //! `shell` takes text apart, `interpret` says what each command is (by the tables), `judge` says what may happen.
 
 mod deny;
+mod examples;
 mod grant;
 mod interpret;
 mod judge;
+mod label;
 mod paths;
 mod phrase;
 mod programs;
@@ -14,12 +16,14 @@ mod rules;
 mod shell;
 mod tables;
 
+pub use examples::failing_examples;
 pub use judge::{Context, judge};
+pub use label::{Label, LabelError};
 pub use rules::{RuleFault, Rules};
 pub use shell::invisible;
-pub use tables::{Example, about, examples};
+pub use tables::about;
 
-use countersign_model::{Opaque, Plan, Request};
+use countersign_model::{Needs, Opaque, Plan, Request, Risk, Word};
 
 /// What a text means depends on this.
 pub struct Surroundings<'a> {
@@ -64,24 +68,6 @@ fn finish(walk: shell::Walk<'_>, surroundings: &Surroundings<'_>) -> Plan {
     plan
 }
 
-/// How a grant is written: `<verb> in <dir>`, `<verb> anywhere`.
-#[must_use]
-pub fn label(verb: &str, directory: Option<&str>) -> String {
-    match directory {
-        Some(directory) => format!("{verb} in {directory}"),
-        None => format!("{verb} anywhere"),
-    }
-}
-
-/// What a plan must know about the world.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Needs {
-    pub paths: Vec<String>,
-    pub patterns: Vec<String>,
-    pub programs: Vec<String>,
-    pub scripts: Vec<String>,
-}
-
 /// Names every path, glob, program and script that judging a plan asks about.
 #[must_use]
 pub fn needs(plan: &Plan) -> Needs {
@@ -100,15 +86,32 @@ pub fn needs(plan: &Plan) -> Needs {
                 add(&mut needs.paths, &scope.walked);
             }
         }
-        if let Some(name) = occurrence.words.first().and_then(countersign_model::Word::text) {
+        if let Some(name) = occurrence.words.first().and_then(Word::text) {
             if !name.contains('/') && !name.is_empty() {
                 add(&mut needs.programs, name);
             }
-            let script = occurrence.base_risks.contains(&countersign_model::Risk::WorkspaceCode);
+            if occurrence.program == "kill" {
+                let words = occurrence.words.iter().skip(1).filter_map(Word::text);
+                needs.processes.extend(words.filter_map(|w| w.trim_start_matches('-').parse::<u32>().ok()));
+            }
+            let script = occurrence.base_risks.contains(&Risk::WorkspaceCode);
             if script && let Some(scope) = occurrence.scopes.first() {
                 add(&mut needs.scripts, &scope.walked);
             }
         }
     }
     needs
+}
+
+/// Whether a directory may be a root: read unasked by whoever works there. `repository`: it holds `.git`, or the
+/// configuration names it.
+#[must_use]
+pub fn can_be_root(directory: &str, home: &str, protected: &[String], repository: bool) -> bool {
+    let components = directory.split('/').filter(|c| !c.is_empty()).count();
+    components > 0
+        && (components > 1 || repository)
+        && !paths::is_protected(directory, home, protected)
+        && !paths::holds_protected(directory, home, protected)
+        && !paths::is_credential(&format!("{directory}/x"), home)
+        && !paths::covers_credentials(directory, home)
 }

@@ -62,13 +62,13 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
 /// Checks that no grammar of options can make.
 fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -> Option<String> {
     let program = |does: fn(&str) -> Does| -> Vec<Option<Does>> {
-        let options = parsed
-            .options
-            .iter()
-            .filter(|(o, _, _)| phrase.unless.contains(&o.as_str()))
-            .map(|(_, v, _)| v.as_ref());
+        let options =
+            parsed.options.iter().filter(|(o, _, _)| phrase.unless.contains(&o.as_str())).map(|(_, v, _)| v.as_ref());
         let operand = (skip == 0).then(|| parsed.operands.first().map(|(w, _)| *w));
-        options.chain(operand).map(|w| w.and_then(Word::texts).map(|all| all.iter().fold(Does::Reads, |d, t| d.and(does(t))))).collect()
+        options
+            .chain(operand)
+            .map(|w| w.and_then(Word::texts).map(|all| all.iter().fold(Does::Reads, |d, t| d.and(does(t)))))
+            .collect()
     };
     match phrase.special? {
         "sed" => {
@@ -76,8 +76,12 @@ fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -
                 return None;
             }
             // Several -e make one script, line by line.
-            let scripts: Option<Vec<&str>> =
-                parsed.options.iter().filter(|(o, _, _)| matches!(o.as_str(), "-e" | "--expression")).map(|(_, v, _)| v.as_ref()?.text()).collect();
+            let scripts: Option<Vec<&str>> = parsed
+                .options
+                .iter()
+                .filter(|(o, _, _)| matches!(o.as_str(), "-e" | "--expression"))
+                .map(|(_, v, _)| v.as_ref()?.text())
+                .collect();
             let whole = scripts.map(|s| s.join("\n"));
             let does = match whole {
                 Some(script) if skip > 0 => vec![Some(programs::sed(&script))],
@@ -97,13 +101,22 @@ fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -
         "git-list" => {
             // Operands are patterns only when the command lists.
             let lists = parsed.has(&[
-                "-l", "--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at", "-n", "--sort",
+                "-l",
+                "--list",
+                "--contains",
+                "--no-contains",
+                "--merged",
+                "--no-merged",
+                "--points-at",
+                "-n",
+                "--sort",
             ]) && (phrase.name == "git tag" || !parsed.has(&["-n"]));
             let lists = lists && (parsed.has(&["-l", "--list"]) || parsed.operands.len() <= 1 && !sorts_only(parsed));
             (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
         }
         "git-config" => {
-            let gets = parsed.has(&["--get", "--get-all", "--get-regexp", "-l", "--list", "--get-urlmatch", "--name-only"]);
+            let gets =
+                parsed.has(&["--get", "--get-all", "--get-regexp", "-l", "--list", "--get-urlmatch", "--name-only"]);
             let secret = parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| {
                 let t = t.to_ascii_lowercase();
                 ["token", "password", "secret", "credential", "extraheader", "helper"].iter().any(|s| t.contains(s))
@@ -116,11 +129,13 @@ fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -
         }
         "git-remote" => {
             let words: Vec<&str> = parsed.operands.iter().filter_map(|(w, _)| w.text()).collect();
-            (!words.is_empty() && words.first() != Some(&"get-url")).then(|| "only listing and get-url stay here".to_owned())
+            (!words.is_empty() && words.first() != Some(&"get-url"))
+                .then(|| "only listing and get-url stay here".to_owned())
         }
         "ps" => {
             // Without a dash, `e` shows every process's environment.
-            let shows = parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| t.contains('e') && !t.contains('='));
+            let shows =
+                parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| t.contains('e') && !t.contains('='));
             shows.then(|| "shows the environments of processes".to_owned())
         }
         "date" => parsed
@@ -182,16 +197,80 @@ pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
 /// `find`: where it starts, and an expression of tests and the few actions that print.
 fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
     const BARE: &[&str] = &[
-        "-print", "-print0", "-ls", "-prune", "-quit", "-true", "-false", "-empty", "-executable", "-readable",
-        "-writable", "-nouser", "-nogroup", "-depth", "-d", "-mount", "-xdev", "-noleaf", "-daystart", "-follow", "-a",
-        "-and", "-o", "-or", "-not", "!", "(", ")", ",", "-warn", "-nowarn", "-ignore_readdir_race", "-help", "--help",
-        "-version", "--version",
+        "-print",
+        "-print0",
+        "-ls",
+        "-prune",
+        "-quit",
+        "-true",
+        "-false",
+        "-empty",
+        "-executable",
+        "-readable",
+        "-writable",
+        "-nouser",
+        "-nogroup",
+        "-depth",
+        "-d",
+        "-mount",
+        "-xdev",
+        "-noleaf",
+        "-daystart",
+        "-follow",
+        "-a",
+        "-and",
+        "-o",
+        "-or",
+        "-not",
+        "!",
+        "(",
+        ")",
+        ",",
+        "-warn",
+        "-nowarn",
+        "-ignore_readdir_race",
+        "-help",
+        "--help",
+        "-version",
+        "--version",
     ];
     const TEXT: &[&str] = &[
-        "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex", "-lname", "-ilname",
-        "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth",
-        "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-used", "-fstype", "-printf", "-regextype",
-        "-newermt", "-newerat", "-newerct", "-context",
+        "-name",
+        "-iname",
+        "-path",
+        "-ipath",
+        "-wholename",
+        "-iwholename",
+        "-regex",
+        "-iregex",
+        "-lname",
+        "-ilname",
+        "-type",
+        "-xtype",
+        "-size",
+        "-mtime",
+        "-atime",
+        "-ctime",
+        "-mmin",
+        "-amin",
+        "-cmin",
+        "-maxdepth",
+        "-mindepth",
+        "-perm",
+        "-user",
+        "-group",
+        "-uid",
+        "-gid",
+        "-links",
+        "-inum",
+        "-used",
+        "-fstype",
+        "-printf",
+        "-regextype",
+        "-newermt",
+        "-newerat",
+        "-newerct",
+        "-context",
     ];
     const FILE: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac"];
     let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: true };
@@ -281,7 +360,8 @@ fn tables_may_be_option(word: &Word) -> bool {
 }
 
 const UNARY_FILE: &[&str] = &[
-    "-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-p", "-r", "-s", "-u", "-w", "-x", "-G", "-L", "-N", "-O", "-S",
+    "-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-p", "-r", "-s", "-u", "-w", "-x", "-G", "-L", "-N", "-O",
+    "-S",
 ];
 const UNARY_TEXT: &[&str] = &["-n", "-z", "-t", "-o"];
 const BINARY: &[&str] =

@@ -98,7 +98,9 @@ fn verb_matches(rule: &Rule, occurrence: &Occurrence) -> bool {
 fn words_match(rule: &Rule, occurrence: &Occurrence) -> bool {
     rule.with.is_empty()
         || occurrence.words.iter().skip(1).filter_map(Word::texts).flatten().any(|text| {
-            rule.with.iter().any(|glob| text == glob || paths::matches(&glob.replace('.', "\\."), text) || paths::matches(glob, text))
+            rule.with.iter().any(|glob| {
+                text == glob || paths::matches(&glob.replace('.', "\\."), text) || paths::matches(glob, text)
+            })
         })
 }
 
@@ -163,7 +165,8 @@ fn check(rule: &Rule, hard: bool) -> Result<(), String> {
     let cwd = rule.directory.as_deref().unwrap_or("/work");
     for (examples, wanted) in [(&rule.matches, true), (&rule.not_match, false)] {
         for example in examples {
-            let plan = crate::read_text(example, &crate::Surroundings { cwd, home: "/home/user", environment: &|_| false });
+            let plan =
+                crate::read_text(example, &crate::Surroundings { cwd, home: "/home/user", environment: &|_| false });
             let facts = Facts::none(cwd);
             let hit = plan.occurrences.iter().any(|o| match rule.answer {
                 RuleAnswer::Allow => covers(rule, o, &o.risks, &facts),

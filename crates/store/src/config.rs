@@ -1,8 +1,9 @@
 //! `config.toml`: what the operator wants. Unknown keys and bad values refuse to start, with the line at fault.
 
-use countersign_model::{Limits, Profile};
+use countersign_model::{Limits, Profile, Rule};
 use serde::Deserialize;
 use std::{io, path::PathBuf};
+use toml::Spanned;
 
 /// The configuration with every default filled in.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -12,6 +13,38 @@ pub struct Config {
     pub profile: Profile,
     pub limits: LimitsConfig,
     pub retention: RetentionConfig,
+    /// Directories that may be read unasked, beside the repository that a request runs in.
+    pub roots: Vec<String>,
+    pub audience: AudienceConfig,
+    /// Lasting answers, and additions to what is always denied.
+    pub rules: Vec<Spanned<Rule>>,
+    pub hard_deny: Vec<Spanned<Rule>>,
+    /// The line that each of these starts on.
+    #[serde(skip)]
+    lines: [Vec<usize>; 2],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AudienceConfig {
+    pub personal: ReadingConfig,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadingConfig {
+    pub read: Reads,
+}
+
+/// How far reading goes unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    /// Inside the roots.
+    #[default]
+    Roots,
+    /// Everywhere but where secrets are kept.
+    All,
 }
 
 /// Bounds for requests that name none.
@@ -68,7 +101,16 @@ impl Default for LimitsConfig {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { profile: Profile::Safe, limits: LimitsConfig::default(), retention: RetentionConfig::default() }
+        Self {
+            profile: Profile::Safe,
+            limits: LimitsConfig::default(),
+            retention: RetentionConfig::default(),
+            roots: Vec::new(),
+            audience: AudienceConfig::default(),
+            rules: Vec::new(),
+            hard_deny: Vec::new(),
+            lines: Default::default(),
+        }
     }
 }
 
@@ -78,6 +120,8 @@ pub enum ConfigError {
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{path} is not a valid configuration; nothing was started:\n{error}")]
     Invalid { path: PathBuf, error: Box<toml::de::Error> },
+    #[error("{path}:{line}: {message}; nothing was started")]
+    Rule { path: PathBuf, line: usize, message: String },
 }
 
 impl Config {
@@ -99,8 +143,26 @@ impl Config {
         }
     }
 
+    /// The rules and the additions to the hard denies, to be checked by who knows what they mean.
+    #[must_use]
+    pub fn rules(&self) -> [Vec<Rule>; 2] {
+        [&self.rules, &self.hard_deny].map(|list| list.iter().map(|r| r.get_ref().clone()).collect())
+    }
+
+    /// What is wrong with one of them, with the line that it starts on.
+    #[must_use]
+    pub fn rule_fault(&self, index: usize, hard: bool, message: String) -> ConfigError {
+        let line = self.lines[usize::from(hard)].get(index).copied().unwrap_or_default();
+        ConfigError::Rule { path: Self::path().unwrap_or_default(), line, message }
+    }
+
     pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        let config: Self = toml::from_str(text)?;
+        let mut config: Self = toml::from_str(text)?;
+        let line = |rule: &Spanned<Rule>| text[..rule.span().start].matches('\n').count() + 1;
+        config.lines = [config.rules.iter().map(line).collect(), config.hard_deny.iter().map(line).collect()];
+        if let Some(root) = config.roots.iter().find(|r| !r.starts_with('/') || r.len() == 1) {
+            return Err(serde::de::Error::custom(format!("roots: `{root}` is not a directory that can be a root")));
+        }
         let l = &config.limits;
         for (name, value) in [
             ("running", l.running),

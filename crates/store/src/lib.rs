@@ -10,6 +10,7 @@ pub mod journal;
 mod keys;
 pub mod output;
 pub mod waiting;
+pub mod world;
 
 #[cfg(feature = "ledger")]
 mod config;
@@ -19,7 +20,7 @@ pub mod ledger;
 pub mod stream;
 
 #[cfg(feature = "ledger")]
-pub use config::{Config, ConfigError, RetentionConfig};
+pub use config::{Config, ConfigError, Reads, RetentionConfig};
 pub use fsx::random;
 pub use home::{Home, HomeError, Lock};
 pub use keys::house_key;

@@ -410,11 +410,13 @@ fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
     let house = House::up(CSN);
     let task = house.ask("printf '\\033[31mred\\033[0m\\033[2J\\033]52;c;aGk=\\007\\ttab\\n'");
     house.settled(task);
+    // Nobody runs csn against the house that it is a task of: another house is the terminal.
+    let stage = House::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let inside = |command: &str| {
-        let task = pty(&house, &format!("{csn} {command}"));
-        house.settled(task);
-        shown(&house, task)
+        let task = pty(&stage, &format!("{csn} {command}"));
+        stage.settled(task);
+        shown(&stage, task)
     };
     let safe = "\u{1b}[31mred\u{1b}[0m\\x1b[2J\\x1b]52;c;aGk=\\x07\ttab\r\n";
     assert!(inside(&format!("logs {task}")).starts_with(safe), "{}", inside(&format!("logs {task}")));
@@ -429,34 +431,35 @@ fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
 #[test]
 fn csn_attach_and_run_pty_are_terminals_within_terminals() {
     let house = House::up(CSN);
+    let stage = House::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let outer = pty(
-        &house,
+        &stage,
         &format!("{csn} run --pty -q --profile full_auto 'stty size; read x; echo \"<$x>\"; exit 5'; echo code $?"),
     );
-    house.says(outer, "24 80");
-    send(&house, outer, json!({"text": "hello\r"}));
-    house.settled(outer);
-    let all = shown(&house, outer);
+    stage.says(outer, "24 80");
+    send(&stage, outer, json!({"text": "hello\r"}));
+    stage.settled(outer);
+    let all = shown(&stage, outer);
     assert!(all.contains("hello\r\n<hello>\r\n") && all.contains("code 5"), "{all}");
 
     let inner =
         pty(&house, "stty -echo; echo inner; while read x; do echo \"<$x>\"; test \"$x\" = end && exit 3; done");
     house.says(inner, "inner");
-    let outer = pty(&house, &format!("{csn} attach {inner}; echo left $?; stty -a | grep -o ' echo '; read x"));
-    house.says(outer, "inner");
-    send(&house, outer, json!({"text": "one\r"}));
-    house.says(outer, "<one>");
-    house.client().resize(outer, 33, 99).unwrap();
+    let outer = pty(&stage, &format!("{csn} attach {inner}; echo left $?; stty -a | grep -o ' echo '; read x"));
+    stage.says(outer, "inner");
+    send(&stage, outer, json!({"text": "one\r"}));
+    stage.says(outer, "<one>");
+    stage.client().resize(outer, 33, 99).unwrap();
     house.frame(inner, |f| matches!(f, Frame::Resized { rows: 33, cols: 99, .. }));
-    send(&house, outer, json!({"keys": ["ctrl-\\", "ctrl-d"]}));
-    house.says(outer, "left 0");
-    house.says(outer, " echo ");
+    send(&stage, outer, json!({"keys": ["ctrl-\\", "ctrl-d"]}));
+    stage.says(outer, "left 0");
+    stage.says(outer, " echo ");
     send(&house, inner, json!({"text": "end\r"}));
     assert_eq!(house.outcome(inner), Outcome::Exited { code: 3 });
-    let late = pty(&house, &format!("{csn} attach {inner}; echo left $?"));
-    house.settled(late);
-    assert!(shown(&house, late).contains("<end>") && shown(&house, late).contains("left 3"), "{}", shown(&house, late));
+    let late = pty(&stage, &format!("{csn} attach {inner}; echo left $?"));
+    stage.settled(late);
+    assert!(shown(&stage, late).contains("<end>") && shown(&stage, late).contains("left 3"), "{}", shown(&stage, late));
 }
 
 #[test]

@@ -16,8 +16,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Audience, Code, CredentialKind, Decision, HouseState, Idempotency, Outcome, PrincipalId, Refusal, Request, Status,
-    StreamName, TaskId, TaskState, Text,
+    Assessment, Audience, Code, Confinement, CredentialKind, Decision, HouseState, Idempotency, Outcome, Plan,
+    PrincipalId, Refusal, Request, Status, StreamName, TaskId, TaskState, Text,
 };
 use countersign_redact::{Known, Mask, text, text_bounded};
 use countersign_store::ledger::Filter;
@@ -115,7 +115,7 @@ fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency
     let looked = facts::look(&request, &house.key, &house.base_env)?;
     let workspace = request.workspace.as_deref().map(crate::publish::workspace).transpose()?;
     let cwd = looked.facts.cwd.resolved.clone();
-    let (plan, assessment) = facts::assess(&request, &looked, house.config.profile);
+    let assessment = facts::assess(&request, &looked, &house.gate);
     let known = Known::of_env(looked.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     let mask = Mask::new(house.key.digest("mask", &[b"plan"]), known);
     let clean = |raw: &str| text_bounded(&mask, raw, LONGEST_TEXT);
@@ -128,7 +128,7 @@ fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency
     let planned = Decision::Planned {
         plan_digest: looked.plan_digest,
         display: display.clone(),
-        verb: plan.occurrences.first().map(|o| clean(&o.verb)).unwrap_or_default(),
+        verb: clean(&verbs(&looked.plan, &assessment)),
         cwd: clean(&cwd),
         mode: request.mode,
         tool: request.tool,
@@ -145,7 +145,8 @@ fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency
         workspace: workspace.as_deref().map(clean),
         idempotency: idempotency.map(Box::new),
     };
-    let confinement = assessment.confinement;
+    // Nothing confines yet: what only reads asks, and what a person lets run runs open.
+    let confinement = Confinement::None;
     Ok(Asking {
         request,
         looked,
@@ -155,6 +156,15 @@ fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency
         confinement,
         idempotency,
     })
+}
+
+/// The verbs that matter: those that nothing covers, else all of them.
+fn verbs(plan: &Plan, assessment: &Assessment) -> String {
+    let own = || plan.occurrences.iter().zip(&assessment.coverage).filter(|(o, _)| !o.shadow);
+    let uncovered: Vec<&str> = own().filter(|(_, c)| !c.holds()).map(|(o, _)| o.verb.as_str()).collect();
+    let mut all = if uncovered.is_empty() { own().map(|(o, _)| o.verb.as_str()).collect() } else { uncovered };
+    all.dedup();
+    all.join(", ")
 }
 
 /// A word as a shell would need it.

@@ -54,7 +54,10 @@ pub(crate) fn awk(program: &str) -> Does {
                     "system" => return Does::Runs("awk's system() runs a command"),
                     "getline" => {
                         let rest: String = s[n..].iter().collect();
-                        if rest.trim_start_matches(|c: char| c.is_alphanumeric() || " _[]$\t".contains(c)).starts_with('<') {
+                        if rest
+                            .trim_start_matches(|c: char| c.is_alphanumeric() || " _[]$\t".contains(c))
+                            .starts_with('<')
+                        {
                             does = does.and(Does::Touches("awk's getline reads another file"));
                         }
                         last = Last::Unclear;
@@ -191,24 +194,51 @@ mod tests {
     #[test]
     fn programs_that_only_print_are_told_from_those_that_do_not() {
         for program in [
-            "{print $1}", "NR==FNR{a[$1];next} $1 in a", "END{print NR}", "$3 > 100", "BEGIN{i=0; while(i<3){print i;i++}}",
-            "/start/{p=1} p; /end/{p=0}", "{print ($1 > 2)}", "/system/{print}", "{print \"a > b | system()\"}",
-            "$1 ~ /x|y/", "{s+=$1} END{print s/NR}", "BEGIN{FS=\",\"} {print $2, $3}", "length($0) > 80",
-            "{ if ($1 > max) max=$1 } END { print max }", "{printf \"%s\\n\", $1}", "!seen[$0]++", "NR>=10 && NR<=20",
-            "{gsub(/[^a-z]/, \"\"); print}", "{print > \"/dev/stderr\"}", "a || b", "{print length / 2}",
-            "# system(1)\n{print}", "{ while ((getline line) > 0) n++ }",
+            "{print $1}",
+            "NR==FNR{a[$1];next} $1 in a",
+            "END{print NR}",
+            "$3 > 100",
+            "BEGIN{i=0; while(i<3){print i;i++}}",
+            "/start/{p=1} p; /end/{p=0}",
+            "{print ($1 > 2)}",
+            "/system/{print}",
+            "{print \"a > b | system()\"}",
+            "$1 ~ /x|y/",
+            "{s+=$1} END{print s/NR}",
+            "BEGIN{FS=\",\"} {print $2, $3}",
+            "length($0) > 80",
+            "{ if ($1 > max) max=$1 } END { print max }",
+            "{printf \"%s\\n\", $1}",
+            "!seen[$0]++",
+            "NR>=10 && NR<=20",
+            "{gsub(/[^a-z]/, \"\"); print}",
+            "{print > \"/dev/stderr\"}",
+            "a || b",
+            "{print length / 2}",
+            "# system(1)\n{print}",
+            "{ while ((getline line) > 0) n++ }",
         ] {
             assert_eq!(awk(program), Does::Reads, "{program}");
         }
         for program in [
-            "{print > \"out\"}", "{print $1 >> \"out\"}", "{printf \"x\" > f}", "BEGIN{while((getline l < \"/etc/passwd\")>0) print l}",
-            "BEGIN{print ENVIRON[\"PATH\"]}", "BEGIN{ARGV[1]=\"/etc/passwd\"}",
+            "{print > \"out\"}",
+            "{print $1 >> \"out\"}",
+            "{printf \"x\" > f}",
+            "BEGIN{while((getline l < \"/etc/passwd\")>0) print l}",
+            "BEGIN{print ENVIRON[\"PATH\"]}",
+            "BEGIN{ARGV[1]=\"/etc/passwd\"}",
         ] {
             assert!(matches!(awk(program), Does::Touches(_)), "{program}");
         }
         for program in [
-            "BEGIN{system(\"id\")}", "{print | \"sh\"}", "BEGIN{\"id\" | getline x}", "{print |& \"sh\"}", "@load \"x\"",
-            "BEGIN{f=\"system\"; @f(\"id\")}", "{print \"x", "BEGIN{ if (1) /\"/; system(\"id\") #\"/ }",
+            "BEGIN{system(\"id\")}",
+            "{print | \"sh\"}",
+            "BEGIN{\"id\" | getline x}",
+            "{print |& \"sh\"}",
+            "@load \"x\"",
+            "BEGIN{f=\"system\"; @f(\"id\")}",
+            "{print \"x",
+            "BEGIN{ if (1) /\"/; system(\"id\") #\"/ }",
         ] {
             assert!(matches!(awk(program), Does::Runs(_)), "{program}");
         }

@@ -76,14 +76,28 @@ fn reaches(filter: &str, outside: &[&str], why: &'static str) -> Does {
 }
 
 pub(crate) fn jq(filter: &str) -> Does {
-    let outside = ["env", "$ENV", "import", "include", "input_filename", "get_search_list", "modulemeta", "$__prog_args"];
+    let outside =
+        ["env", "$ENV", "import", "include", "input_filename", "get_search_list", "modulemeta", "$__prog_args"];
     reaches(filter, &outside, "a jq filter that reads the environment or other files")
 }
 
 pub(crate) fn yq(filter: &str) -> Does {
     let outside = [
-        "env", "$ENV", "strenv", "envsubst", "load", "load_str", "load_xml", "load_props", "load_base64", "eval",
-        "system", "import", "include", "exec", "split_doc",
+        "env",
+        "$ENV",
+        "strenv",
+        "envsubst",
+        "load",
+        "load_str",
+        "load_xml",
+        "load_props",
+        "load_base64",
+        "eval",
+        "system",
+        "import",
+        "include",
+        "exec",
+        "split_doc",
     ];
     reaches(filter, &outside, "a yq expression that reads the environment or other files")
 }
@@ -95,8 +109,17 @@ mod tests {
     #[test]
     fn filters_that_only_compute_are_told_from_those_that_reach_out() {
         for filter in [
-            ".scripts", ".a / .b", "to_entries|map(select(.value>1))", ".env", ".dependencies.include", "\"env\"",
-            ".[] | {name, env: .x}.env", "\"\\(.a) b\"", ". # env", "@sh \"x \\(.y)\"", ".a[\"env\"]",
+            ".scripts",
+            ".a / .b",
+            "to_entries|map(select(.value>1))",
+            ".env",
+            ".dependencies.include",
+            "\"env\"",
+            ".[] | {name, env: .x}.env",
+            "\"\\(.a) b\"",
+            ". # env",
+            "@sh \"x \\(.y)\"",
+            ".a[\"env\"]",
         ] {
             // `{env: …}` is a key, but a bare word like any other: asked about rather than guessed.
             if filter.contains("env:") {
@@ -104,7 +127,9 @@ mod tests {
             }
             assert_eq!(jq(filter), Does::Reads, "{filter}");
         }
-        for filter in ["env", "$ENV.PATH", "env.HOME", "\"\\(env.HOME)\"", "import \"x\" as x; .", "\"x", "include \"a\"; ."] {
+        for filter in
+            ["env", "$ENV.PATH", "env.HOME", "\"\\(env.HOME)\"", "import \"x\" as x; .", "\"x", "include \"a\"; ."]
+        {
             assert!(matches!(jq(filter), Does::Touches(_)), "{filter}");
         }
         assert_eq!(yq(".a.b"), Does::Reads);

@@ -214,17 +214,57 @@ mod tests {
     #[test]
     fn scripts_that_only_print_are_told_from_those_that_do_not() {
         for script in [
-            "1,5p", "10,20p;20q", "s/w e/x/p", "s|/etc|/opt|", "/start/,/end/p", "$!d", "s/a/b/g;s/c/d/2", "y/abc/xyz/",
-            "/re/{s/a/b/;p}", "1~2d", "0,/x/d", "/a/,+3p", "a\\\ntext w file", "i hello", ":a;N;$!ba;s/\\n/ /g", "=",
-            "s/[/w]/x/", "s/[]w/]/x/g", "s,a\\,w f,b,", "/w file/d", "\\,/w,p", "n;d", "", "# w file\np", "s/[[:space:]]*$//",
-            "s/x/w file/", "1!G;h;$!d", "5q", "l 20",
+            "1,5p",
+            "10,20p;20q",
+            "s/w e/x/p",
+            "s|/etc|/opt|",
+            "/start/,/end/p",
+            "$!d",
+            "s/a/b/g;s/c/d/2",
+            "y/abc/xyz/",
+            "/re/{s/a/b/;p}",
+            "1~2d",
+            "0,/x/d",
+            "/a/,+3p",
+            "a\\\ntext w file",
+            "i hello",
+            ":a;N;$!ba;s/\\n/ /g",
+            "=",
+            "s/[/w]/x/",
+            "s/[]w/]/x/g",
+            "s,a\\,w f,b,",
+            "/w file/d",
+            "\\,/w,p",
+            "n;d",
+            "",
+            "# w file\np",
+            "s/[[:space:]]*$//",
+            "s/x/w file/",
+            "1!G;h;$!d",
+            "5q",
+            "l 20",
         ] {
             assert_eq!(sed(script), Does::Reads, "{script}");
         }
-        for script in ["w out", "1w out", "s/a/b/w out", "s/a/b/gw out", "r /etc/passwd", "/x/w out", "1,2W out", "p;w x"] {
+        for script in
+            ["w out", "1w out", "s/a/b/w out", "s/a/b/gw out", "r /etc/passwd", "/x/w out", "1,2W out", "p;w x"]
+        {
             assert!(matches!(sed(script), Does::Touches(_)), "{script}");
         }
-        for script in ["e id", "1e id", "s/a/b/e", "s/.*/id/ge", "e", "/x/e id", "{e id\n}", "s/a/b/x", "k", "s/a", "1,2,3p", "pe id"] {
+        for script in [
+            "e id",
+            "1e id",
+            "s/a/b/e",
+            "s/.*/id/ge",
+            "e",
+            "/x/e id",
+            "{e id\n}",
+            "s/a/b/x",
+            "k",
+            "s/a",
+            "1,2,3p",
+            "pe id",
+        ] {
             assert!(matches!(sed(script), Does::Runs(_)), "{script}");
         }
     }

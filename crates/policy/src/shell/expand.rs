@@ -352,7 +352,9 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
     whole.hint = if whole.globs.is_none() { hint.filter(|h| h.starts_with('/')) } else { None };
     let globs = whole.globs.take();
     let mut word = finish(globs, &whole);
-    if whole.pattern && let Some(texts) = word.texts() {
+    if whole.pattern
+        && let Some(texts) = word.texts()
+    {
         word.value = Value::Pattern(texts.iter().map(|t| escaped(t)).collect());
     }
     Some(word)
@@ -482,6 +484,9 @@ fn sequence(atoms: &[Atom]) -> Option<Option<Vec<Vec<Atom>>>> {
     }
     let all = run(i64::from(a as u32), i64::from(b as u32));
     Some(all.map(|all| {
-        all.iter().filter_map(|n| u32::try_from(*n).ok().and_then(char::from_u32)).map(|c| chars(c.to_string())).collect()
+        all.iter()
+            .filter_map(|n| u32::try_from(*n).ok().and_then(char::from_u32))
+            .map(|c| chars(c.to_string()))
+            .collect()
     }))
 }

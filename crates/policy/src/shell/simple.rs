@@ -17,21 +17,116 @@ use std::rc::Rc;
 const INERT: &[&str] = &["LANG", "LANGUAGE", "TZ", "COLUMNS", "LINES", "NO_COLOR", "CLICOLOR", "GIT_OPTIONAL_LOCKS"];
 /// Names that bash itself acts on.
 const READ_BY_BASH: &[&str] = &[
-    "PATH", "HOME", "IFS", "CDPATH", "ENV", "SHELLOPTS", "BASHOPTS", "PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND",
-    "GLOBIGNORE", "POSIXLY_CORRECT", "TIMEFORMAT", "TMOUT", "FIGNORE", "EXECIGNORE", "OPTIND", "FUNCNEST", "TMPDIR",
-    "HISTFILE", "HISTCMD", "INPUTRC", "MAILPATH", "OLDPWD", "PWD", "SHELL",
+    "PATH",
+    "HOME",
+    "IFS",
+    "CDPATH",
+    "ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS4",
+    "PROMPT_COMMAND",
+    "GLOBIGNORE",
+    "POSIXLY_CORRECT",
+    "TIMEFORMAT",
+    "TMOUT",
+    "FIGNORE",
+    "EXECIGNORE",
+    "OPTIND",
+    "FUNCNEST",
+    "TMPDIR",
+    "HISTFILE",
+    "HISTCMD",
+    "INPUTRC",
+    "MAILPATH",
+    "OLDPWD",
+    "PWD",
+    "SHELL",
 ];
 /// Names by which programs are told what to run or to load, and which many people have in their environment.
 const ACTED_ON: &[&str] = &[
-    "PAGER", "EDITOR", "VISUAL", "BROWSER", "TERM", "CC", "CXX", "LD", "AR", "MAKEFLAGS", "CFLAGS", "LDFLAGS",
-    "CLASSPATH", "MANPATH", "USER", "LOGNAME", "DISPLAY", "LESS", "LESSOPEN", "LESSCLOSE", "MORE", "TAR_OPTIONS",
-    "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "PAGER",
+    "EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "TERM",
+    "CC",
+    "CXX",
+    "LD",
+    "AR",
+    "MAKEFLAGS",
+    "CFLAGS",
+    "LDFLAGS",
+    "CLASSPATH",
+    "MANPATH",
+    "USER",
+    "LOGNAME",
+    "DISPLAY",
+    "LESS",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "MORE",
+    "TAR_OPTIONS",
+    "http_proxy",
+    "https_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
 ];
 const ACTED_ON_PREFIXES: &[&str] = &[
-    "BASH", "LD_", "DYLD_", "GIT_", "SSH_", "GPG_", "PYTHON", "NODE_", "NPM_", "npm_", "RUBY", "GEM_", "PERL", "PHP",
-    "JAVA_", "JDK_", "MAVEN_", "GRADLE_", "GO", "CARGO", "RUST", "XDG_", "GREP_", "RIPGREP_", "FZF_", "MAN", "LESS",
-    "DOCKER_", "KUBE", "AWS_", "GCLOUD", "AZURE_", "GOOGLE_", "TERRAFORM", "TF_", "DBUS_", "SYSTEMD_", "GLIBC_",
-    "MALLOC_", "LUA_", "OPENSSL_", "CURL_", "WGET", "PIP_", "UV_", "VIRTUAL_ENV", "CONDA", "MAKE", "CMAKE",
+    "BASH",
+    "LD_",
+    "DYLD_",
+    "GIT_",
+    "SSH_",
+    "GPG_",
+    "PYTHON",
+    "NODE_",
+    "NPM_",
+    "npm_",
+    "RUBY",
+    "GEM_",
+    "PERL",
+    "PHP",
+    "JAVA_",
+    "JDK_",
+    "MAVEN_",
+    "GRADLE_",
+    "GO",
+    "CARGO",
+    "RUST",
+    "XDG_",
+    "GREP_",
+    "RIPGREP_",
+    "FZF_",
+    "MAN",
+    "LESS",
+    "DOCKER_",
+    "KUBE",
+    "AWS_",
+    "GCLOUD",
+    "AZURE_",
+    "GOOGLE_",
+    "TERRAFORM",
+    "TF_",
+    "DBUS_",
+    "SYSTEMD_",
+    "GLIBC_",
+    "MALLOC_",
+    "LUA_",
+    "OPENSSL_",
+    "CURL_",
+    "WGET",
+    "PIP_",
+    "UV_",
+    "VIRTUAL_ENV",
+    "CONDA",
+    "MAKE",
+    "CMAKE",
 ];
 
 /// Whether a program would do something else with this in its environment, as far as anyone can know.
@@ -675,7 +770,15 @@ impl Walk<'_> {
                 let before = std::mem::replace(&mut self.shadow, true);
                 for at in 1..words.len().min(16) {
                     let (input, pending) = (self.input.clone(), None);
-                    self.command_words(words[at..].to_vec(), Vec::new(), Vec::new(), place, &mut inner.clone(), pending, false);
+                    self.command_words(
+                        words[at..].to_vec(),
+                        Vec::new(),
+                        Vec::new(),
+                        place,
+                        &mut inner.clone(),
+                        pending,
+                        false,
+                    );
                     self.input = input;
                 }
                 self.shadow = before;
@@ -798,12 +901,21 @@ impl Walk<'_> {
             (
                 "tar",
                 &[
-                    "--to-command", "--use-compress-program", "-I", "--info-script", "--new-volume-script", "-F",
-                    "--rsh-command", "--rmt-command",
+                    "--to-command",
+                    "--use-compress-program",
+                    "-I",
+                    "--info-script",
+                    "--new-volume-script",
+                    "-F",
+                    "--rsh-command",
+                    "--rmt-command",
                 ],
             ),
             ("rsync", &["-e", "--rsh", "--rsync-path"]),
-            ("git", &["-x", "--exec", "--upload-pack", "--receive-pack", "--extcmd", "--tree-filter", "--index-filter"]),
+            (
+                "git",
+                &["-x", "--exec", "--upload-pack", "--receive-pack", "--extcmd", "--tree-filter", "--index-filter"],
+            ),
         ];
         let program = made.words[0].text().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
         let Some((_, options)) = OPTIONS.iter().find(|(p, _)| *p == program) else { return };
@@ -872,6 +984,7 @@ fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Option<Opaque> 
         }
     }
     let reads_input = matches!(made.input, Input::Pipe | Input::Text(_)) || made.words.len() == 1;
-    let shell_like = !matches!(made.words[0].text(), Some("gdb" | "lldb" | "emacs" | "vim" | "vi" | "nvim" | "sqlite3"));
+    let shell_like =
+        !matches!(made.words[0].text(), Some("gdb" | "lldb" | "emacs" | "vim" | "vi" | "nvim" | "sqlite3"));
     (!operand && reads_input && shell_like).then_some(Opaque::Input)
 }

@@ -177,7 +177,12 @@ impl<'a> Walk<'a> {
         // A child shell has the exported variables only, and no functions.
         let mut inner = state.clone();
         inner.variables = Rc::new(
-            state.variables.iter().filter(|(n, _)| state.exported.contains_key(*n)).map(|(n, v)| (n.clone(), v.clone())).collect(),
+            state
+                .variables
+                .iter()
+                .filter(|(n, _)| state.exported.contains_key(*n))
+                .map(|(n, v)| (n.clone(), v.clone()))
+                .collect(),
         );
         inner.functions = Rc::default();
         if self.shells > DEEPEST_SHELL {
@@ -646,8 +651,7 @@ impl<'a> Walk<'a> {
                     *input = from;
                 }
             }
-            ast::CommandPrefixOrSuffixItem::Word(word)
-            | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
+            ast::CommandPrefixOrSuffixItem::Word(word) | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
                 let place = self.span(word.loc.as_ref());
                 cover(place.span());
                 if word.value.ends_with(')') && is_array(&word.value) {
@@ -693,9 +697,7 @@ impl<'a> Walk<'a> {
                 };
                 let stdin = !write && fd.is_none_or(|fd| fd == 0);
                 match target {
-                    Target::Filename(word) => {
-                        (Some(file(self, word, write, append)), stdin.then_some(Input::File))
-                    }
+                    Target::Filename(word) => (Some(file(self, word, write, append)), stdin.then_some(Input::File)),
                     Target::Fd(_) => (None, stdin.then_some(Input::Pipe)),
                     Target::ProcessSubstitution(_, subshell) => {
                         self.list(&subshell.list, &mut state.clone());

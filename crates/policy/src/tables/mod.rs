@@ -237,7 +237,15 @@ pub fn about(verb: &str) -> Vec<String> {
             };
             lines.push(format!("  also {} {when}", names(risks)));
         }
-        lines.push(format!("a grant that names no risks accepts: write{}", effects.base.iter().filter(|r| r.as_str() != "write").map(|r| format!(", {}", r.as_str())).collect::<String>()));
+        lines.push(format!(
+            "a grant that names no risks accepts: write{}",
+            effects
+                .base
+                .iter()
+                .filter(|r| r.as_str() != "write")
+                .map(|r| format!(", {}", r.as_str()))
+                .collect::<String>()
+        ));
     }
     if lines.is_empty() {
         lines.push(format!("`{verb}` is not in the tables: it is taken to write"));
@@ -246,12 +254,17 @@ pub fn about(verb: &str) -> Vec<String> {
 }
 
 /// Every example of every table: the command, and whether it must match.
-#[must_use]
-pub fn examples() -> Vec<Example> {
+pub(crate) fn examples() -> Vec<Example> {
     let mut all = Vec::new();
     for (name, phrase) in phrases() {
         for (list, matches) in [(&phrase.examples.yes, true), (&phrase.examples.no, false)] {
-            all.extend(list.iter().map(|command| Example { table: "phrases", row: name, command, expect: "", matches }));
+            all.extend(list.iter().map(|command| Example {
+                table: "phrases",
+                row: name,
+                command,
+                expect: "",
+                matches,
+            }));
         }
     }
     for (name, wrapper) in wrappers() {
@@ -259,10 +272,22 @@ pub fn examples() -> Vec<Example> {
             let (command, expect) = command.split_once(" => ").unwrap_or((command, ""));
             all.push(Example { table: "wrappers", row: name, command, expect, matches: true });
         }
-        all.extend(wrapper.examples.no.iter().map(|command| Example { table: "wrappers", row: name, command, expect: "", matches: false }));
+        all.extend(wrapper.examples.no.iter().map(|command| Example {
+            table: "wrappers",
+            row: name,
+            command,
+            expect: "",
+            matches: false,
+        }));
     }
     for (name, depth) in verbs::depths() {
-        all.extend(depth.examples.iter().map(|(command, expect)| Example { table: "verbs", row: name, command, expect, matches: true }));
+        all.extend(depth.examples.iter().map(|(command, expect)| Example {
+            table: "verbs",
+            row: name,
+            command,
+            expect,
+            matches: true,
+        }));
     }
     for (name, effects) in risks::all_effects() {
         for (list, matches) in [(&effects.examples.yes, true), (&effects.examples.no, false)] {
@@ -277,11 +302,11 @@ pub fn examples() -> Vec<Example> {
 
 /// One example of a table.
 #[derive(Debug, Clone, Copy)]
-pub struct Example {
-    pub table: &'static str,
-    pub row: &'static str,
-    pub command: &'static str,
+pub(crate) struct Example {
+    pub(crate) table: &'static str,
+    pub(crate) row: &'static str,
+    pub(crate) command: &'static str,
     /// A verb, or risks.
-    pub expect: &'static str,
-    pub matches: bool,
+    pub(crate) expect: &'static str,
+    pub(crate) matches: bool,
 }

@@ -213,7 +213,9 @@ impl Grammar {
                 while let Some((at, c)) = letters.next() {
                     let rest = &text[1 + at + c.len_utf8()..];
                     match self.short.get(&c) {
-                        Some(Takes::Nothing | Takes::Two(_)) => parsed.options.push((format!("-{c}"), None, Role::Text)),
+                        Some(Takes::Nothing | Takes::Two(_)) => {
+                            parsed.options.push((format!("-{c}"), None, Role::Text))
+                        }
                         Some(Takes::Attached(role)) => {
                             let value = (!rest.is_empty()).then(|| part(word, rest));
                             parsed.options.push((format!("-{c}"), value, *role));

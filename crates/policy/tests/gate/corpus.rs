@@ -81,7 +81,9 @@ fn the_sample_is_judged_as_people_judged_it() {
             }
         }
     }
-    println!("one-shot {wrong_shots:#?}\nrisks {wrong_risks:#?}\nverbs {wrong_verbs:#?}\nasked {over_asked:#?}\ndenied {over_denied:#?}");
+    println!(
+        "one-shot {wrong_shots:#?}\nrisks {wrong_risks:#?}\nverbs {wrong_verbs:#?}\nasked {over_asked:#?}\ndenied {over_denied:#?}"
+    );
     assert_eq!(false_allows, Vec::<String>::new(), "allowed and should not be");
     assert_eq!(missed_denies, Vec::<String>::new(), "asked and should be denied");
     assert_eq!(over_denied, Vec::<String>::new(), "denied and should not be");

@@ -1,0 +1,70 @@
+//! The tables against their own examples: every row shows a command that it matches and one that it does not.
+
+use crate::{Context, Rules, Surroundings, judge, read_text, tables};
+use countersign_model::{Answer, Assessment, Facts, Plan};
+
+const PROJECT: &str = "/work/proj";
+const HOME: &str = "/home/dev";
+
+/// How many examples there are, and those that are not as their row says.
+#[must_use]
+pub fn failing_examples() -> (usize, Vec<String>) {
+    let examples = tables::examples();
+    let mut failing: Vec<String> = examples
+        .iter()
+        .filter_map(|example| {
+            let command = typed(example.command, example.table);
+            check(example, &command).map(|why| format!("{} `{}`: `{command}` {why}", example.table, example.row))
+        })
+        .collect();
+    failing.sort();
+    failing.dedup();
+    (examples.len(), failing)
+}
+
+fn assess(command: &str) -> (Plan, Assessment) {
+    let plan = read_text(command, &Surroundings { cwd: PROJECT, home: HOME, environment: &|_| false });
+    let context = Context::personal(HOME, vec![PROJECT.to_owned()]);
+    let assessment = judge(&plan, &Facts::none(PROJECT), &context, &Rules::default(), &[]);
+    (plan, assessment)
+}
+
+fn check(example: &tables::Example, command: &str) -> Option<String> {
+    let (plan, assessment) = assess(command);
+    match example.table {
+        "phrases" => {
+            let allowed = matches!(assessment.answer, Answer::Allow { .. });
+            (allowed != example.matches).then(|| format!("is {}allowed", if allowed { "" } else { "not " }))
+        }
+        "verbs" => {
+            let found = plan.occurrences.iter().any(|o| o.verb == example.expect);
+            (!found).then(|| format!("has no verb `{}`", example.expect))
+        }
+        "wrappers" => {
+            let wanted = if example.expect.is_empty() { "git push" } else { example.expect };
+            let found = plan.occurrences.iter().any(|o| o.verb == wanted && !o.shadow);
+            let opaque = plan.occurrences.iter().any(|o| o.opaque.is_some());
+            match example.matches {
+                true => (!found && !example.expect.is_empty()).then(|| format!("does not show `{wanted}`")),
+                // What cannot be unwrapped is opaque.
+                false => (found || !opaque).then(|| "is unwrapped, or not opaque".to_owned()),
+            }
+        }
+        _ => {
+            let risks = assessment.risk_set();
+            let wrong = |name: &&str| risks.iter().any(|r| r.as_str() == *name) != example.matches;
+            let names = example.expect.split_whitespace().find(wrong);
+            names.map(|name| format!("{} {name}", if example.matches { "lacks" } else { "has" }))
+        }
+    }
+}
+
+/// Phrases are written without quotes; what a shell would take apart is quoted here.
+fn typed(command: &str, table: &str) -> String {
+    if table != "phrases" {
+        return command.to_owned();
+    }
+    let special = ['{', '}', '(', ')', ';', '*', '$', '"', '&', '|', '<', '>'];
+    let quote = |w: &str| if w.contains(special) { format!("'{w}'") } else { w.to_owned() };
+    command.split(' ').map(quote).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,70 @@
+//! How a grant is written for people, and read back: `<verb> in <dir>`, `<verb> anywhere`.
+
+use crate::paths;
+use std::{fmt, str::FromStr};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    pub verb: String,
+    /// None is anywhere.
+    pub directory: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    #[error("`{0}` does not say where: write `{0} in /some/directory` or `{0} anywhere`")]
+    Nowhere(String),
+    #[error("`{0}` is not an absolute path")]
+    Relative(String),
+    #[error("it names no verb")]
+    NoVerb,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.directory {
+            Some(directory) => write!(f, "{} in {directory}", self.verb),
+            None => write!(f, "{} anywhere", self.verb),
+        }
+    }
+}
+
+impl FromStr for Label {
+    type Err = LabelError;
+
+    fn from_str(text: &str) -> Result<Self, LabelError> {
+        let text = text.trim();
+        let (verb, directory) = if let Some(verb) = text.strip_suffix(" anywhere") {
+            (verb, None)
+        } else if let Some((verb, directory)) = text.split_once(" in ") {
+            if !directory.starts_with('/') {
+                return Err(LabelError::Relative(directory.to_owned()));
+            }
+            (verb, Some(paths::clean(directory)))
+        } else {
+            return Err(LabelError::Nowhere(text.to_owned()));
+        };
+        let verb = verb.split_whitespace().collect::<Vec<_>>().join(" ");
+        if verb.is_empty() { Err(LabelError::NoVerb) } else { Ok(Self { verb, directory }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_as_they_are_written() {
+        for (verb, directory) in [("git push", Some("/work/in it/a")), ("cargo test", None), ("sign in", None)] {
+            let label = Label { verb: verb.to_owned(), directory: directory.map(str::to_owned) };
+            assert_eq!(label.to_string().parse(), Ok(label));
+        }
+        assert_eq!(
+            "git push in /a/./b/".parse(),
+            Ok(Label { verb: "git push".into(), directory: Some("/a/b".into()) })
+        );
+        for bad in ["git push", "git push in here", " anywhere", ""] {
+            assert!(bad.parse::<Label>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Looking: what is at the paths that a plan names, and where its programs lead. Answers questions, judges nothing.
+
+use countersign_model::{Digest, Facts, Found, FoundKind, Needs, PathFact, glob_matches};
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+/// More files in one directory, or more matches, than it is worth to look at.
+const MOST_ENTRIES: usize = 10_000;
+const MOST_MATCHES: usize = 1_000;
+/// Scripts longer than this are not bound to their content.
+const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
+
+/// How far one may look.
+#[derive(Debug, Clone, Default)]
+pub struct Sight {
+    /// Only below these; none is everywhere.
+    pub below: Option<Vec<String>>,
+    /// Where bare program names are looked for; none: not at all.
+    pub path: Option<String>,
+}
+
+impl Sight {
+    fn sees(&self, path: &str) -> bool {
+        let clean = lexical(Path::new(path));
+        self.below.as_ref().is_none_or(|all| all.iter().any(|b| clean.starts_with(b)))
+    }
+}
+
+/// Answers what a plan needs to know.
+pub fn look(needs: &Needs, sight: &Sight, facts: &mut Facts) {
+    for path in &needs.paths {
+        if sight.sees(path) {
+            facts.paths.insert(path.clone(), find(path));
+        }
+    }
+    for pattern in &needs.patterns {
+        if sight.sees(pattern) {
+            facts.patterns.insert(pattern.clone(), matches(pattern));
+        }
+    }
+    if let Some(path) = &sight.path {
+        for name in &needs.programs {
+            if let Some(found) = program(name, path) {
+                facts.programs.insert(name.clone(), found);
+            }
+        }
+    }
+    for script in &needs.scripts {
+        if sight.sees(script)
+            && let Ok(meta) = fs::metadata(script)
+            && meta.is_file()
+            && meta.len() <= LONGEST_SCRIPT
+            && let Ok(bytes) = fs::read(script)
+        {
+            facts.scripts.insert(script.clone(), Digest::sha256(&[&bytes]));
+        }
+    }
+    if sight.below.is_none() {
+        for pid in &needs.processes {
+            if let Ok(name) = fs::read_to_string(format!("/proc/{pid}/comm")) {
+                facts.processes.insert(*pid, name.trim_end().to_owned());
+            }
+        }
+    }
+}
+
+/// A path, where it leads, and which file that is; none when there is nothing.
+#[must_use]
+pub fn path_fact(path: &str) -> Option<PathFact> {
+    let resolved = fs::canonicalize(path).ok()?;
+    let meta = fs::metadata(&resolved).ok()?;
+    Some(PathFact {
+        path: path.to_owned(),
+        resolved: resolved.to_string_lossy().into_owned(),
+        dev: meta.dev(),
+        inode: meta.ino(),
+    })
+}
+
+/// As a shell finds it: the first file of that name on PATH that can be executed.
+#[must_use]
+pub fn program(name: &str, path: &str) -> Option<String> {
+    let executable = |p: &String| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    path.split(':').map(|dir| format!("{dir}/{name}")).find(executable)
+}
+
+/// The directory that holds `.git`, at or above this one.
+#[must_use]
+pub fn repository(directory: &str) -> Option<String> {
+    let holds = |d: &&Path| d.join(".git").symlink_metadata().is_ok();
+    Path::new(directory).ancestors().find(holds).map(|d| d.to_string_lossy().into_owned())
+}
+
+fn find(path: &str) -> Found {
+    let absent = |resolved: PathBuf| Found {
+        resolved: resolved.to_string_lossy().into_owned(),
+        kind: FoundKind::Absent,
+        dev: 0,
+        inode: 0,
+        mount: false,
+    };
+    let Ok(resolved) = fs::canonicalize(path) else { return absent(leads(Path::new(path), 0)) };
+    let Ok(meta) = fs::metadata(&resolved) else { return absent(resolved) };
+    let kind = match meta.file_type() {
+        t if t.is_file() => FoundKind::File,
+        t if t.is_dir() => FoundKind::Directory,
+        t => {
+            debug_assert!(t.is_fifo() || t.is_socket() || t.is_block_device() || t.is_char_device() || t.is_symlink());
+            FoundKind::Other
+        }
+    };
+    let parent = resolved.parent().and_then(|p| fs::metadata(p).ok());
+    let mount = kind == FoundKind::Directory && parent.is_none_or(|p| p.dev() != meta.dev());
+    Found { resolved: resolved.to_string_lossy().into_owned(), kind, dev: meta.dev(), inode: meta.ino(), mount }
+}
+
+/// Where a path leads that does not exist in full: through the links of what does, also of a link to nothing.
+fn leads(path: &Path, depth: usize) -> PathBuf {
+    if depth > 40 {
+        return lexical(path);
+    }
+    if let Ok(target) = fs::read_link(path) {
+        let base = path.parent().unwrap_or(Path::new("/"));
+        let base = fs::canonicalize(base).unwrap_or_else(|_| lexical(base));
+        return leads(&base.join(target), depth + 1);
+    }
+    let (Some(parent), Some(Component::Normal(name))) = (path.parent(), path.components().next_back()) else {
+        return lexical(path);
+    };
+    match fs::canonicalize(parent) {
+        Ok(parent) => parent.join(name),
+        Err(_) => leads(parent, depth + 1).join(name),
+    }
+}
+
+/// `.` and `..` resolved without looking.
+fn lexical(path: &Path) -> PathBuf {
+    let mut out = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(out.pop()),
+            Component::Normal(name) => out.push(name),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    out
+}
+
+/// What a glob matches, resolved; none when there is too much to look at.
+fn matches(pattern: &str) -> Option<Vec<String>> {
+    let mut found = vec![PathBuf::from("/")];
+    for part in pattern.split('/').filter(|p| !p.is_empty()) {
+        let mut next = Vec::new();
+        for directory in &found {
+            if !part.contains(['*', '?', '[', '\\']) {
+                next.push(directory.join(part));
+                continue;
+            }
+            let Ok(entries) = fs::read_dir(directory) else { continue };
+            for (n, entry) in entries.flatten().enumerate() {
+                if n >= MOST_ENTRIES {
+                    return None;
+                }
+                if entry.file_name().to_str().is_some_and(|name| glob_matches(part, name)) {
+                    next.push(entry.path());
+                }
+                if next.len() > MOST_MATCHES {
+                    return None;
+                }
+            }
+        }
+        found = next;
+    }
+    let mut resolved: Vec<String> =
+        found.iter().filter_map(|p| fs::canonicalize(p).ok()).map(|p| p.to_string_lossy().into_owned()).collect();
+    resolved.sort_unstable();
+    Some(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn paths_are_followed_through_links_as_far_as_they_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        fs::create_dir(at("src")).unwrap();
+        fs::write(at("src/a.rs"), "x").unwrap();
+        symlink("/etc", at("link")).unwrap();
+        symlink("nowhere/at/all", at("dangling")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        for (path, resolved, kind) in [
+            (at("src/a.rs"), at("src/a.rs"), FoundKind::File),
+            (at("src/../src"), at("src"), FoundKind::Directory),
+            (at("link/hosts"), "/etc/hosts".to_owned(), FoundKind::File),
+            (at("link/no-such-file"), "/etc/no-such-file".to_owned(), FoundKind::Absent),
+            // The kernel goes through the link before it goes up.
+            (at("link/../no-such-dir/x"), "/no-such-dir/x".to_owned(), FoundKind::Absent),
+            (at("dangling"), at("nowhere/at/all"), FoundKind::Absent),
+            (at("new/file"), at("new/file"), FoundKind::Absent),
+        ] {
+            let found = find(&path);
+            assert_eq!((found.resolved, found.kind), (resolved, kind), "{path}");
+        }
+        assert_eq!(find(&at("loop")).kind, FoundKind::Absent);
+        assert!(find("/proc").mount && !find(&at("src")).mount);
+    }
+
+    #[test]
+    fn globs_are_expanded_as_the_shell_expands_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        for name in ["a.rs", "b.rs", ".hidden.rs"] {
+            fs::write(root.join(name), "").unwrap();
+        }
+        symlink("/etc/hosts", root.join("c.rs")).unwrap();
+        let found = matches(&format!("{}/*.rs", root.display())).unwrap();
+        assert_eq!(
+            found,
+            ["/etc/hosts".to_owned(), format!("{}/a.rs", root.display()), format!("{}/b.rs", root.display())]
+        );
+    }
+
+    #[test]
+    fn what_may_not_be_seen_is_not_looked_at() {
+        let needs = Needs { paths: vec!["/etc/hosts".to_owned(), "/work/../etc/hosts".to_owned()], ..Needs::default() };
+        let mut facts = Facts::none("/work");
+        look(&needs, &Sight { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
+        assert!(facts.paths.is_empty());
+    }
+}
