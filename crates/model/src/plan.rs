@@ -28,8 +28,8 @@ pub struct Occurrence {
     pub input: Input,
     /// Runs with another user's rights.
     pub privileged: bool,
-    /// Runs beside what follows (`&`).
-    pub background: bool,
+    /// Text that stays as it is: nothing in it has been told apart.
+    pub unread: bool,
     /// Why this could not be read, when it could not.
     pub opaque: Option<Opaque>,
     /// Read from text that the shell itself never shows us: its risks and denies count, it asks nothing of its own.

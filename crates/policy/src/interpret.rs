@@ -277,6 +277,11 @@ const SIDE_EFFECTS: &[&str] = &[
 
 /// Fills in what an occurrence is.
 pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
+    if occurrence.unread {
+        let reason = occurrence.opaque.map_or("", Opaque::reason);
+        occurrence.risks = vec![(Risk::Opaque, reason), (Risk::Write, "what is not read may write")];
+        return;
+    }
     let words = std::mem::take(&mut occurrence.words);
     let name = words.first().and_then(Word::text).unwrap_or_default().to_owned();
     occurrence.literal = words.iter().all(|w| w.texts().is_some() && !w.substituted);
@@ -332,9 +337,6 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     }
     if occurrence.privileged {
         risks.push((Risk::Privileged, "asks for another user's rights"));
-    }
-    if occurrence.background {
-        risks.push((Risk::Background, "goes on beside what follows"));
     }
     risks.dedup_by_key(|(risk, _)| *risk);
     occurrence.risks = risks;

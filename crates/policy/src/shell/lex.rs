@@ -138,7 +138,7 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
 }
 
 /// The end of `$((…))`, from behind its second parenthesis.
-fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     let (mut n, mut open) = (at, 0);
     while n < s.len() {
         match s[n] {

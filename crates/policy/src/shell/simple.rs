@@ -134,6 +134,8 @@ fn inert(name: &str) -> bool {
     INERT.contains(&name) || name.starts_with("LC_")
 }
 
+pub(super) const DECLARE: &[&str] = &["export", "declare", "typeset", "local", "readonly"];
+
 const SHELLS: &[&str] = &["bash", "sh", "dash", "ksh", "zsh", "ash", "rbash", "mksh", "ksh93"];
 
 /// Interpreters: the options that take code, and the letter that does so inside a cluster.
@@ -236,6 +238,15 @@ impl Walk<'_> {
             _ => Value::Unknown,
         };
         Some((name.to_owned(), value))
+    }
+
+    /// `NAME=value` behind `export`: the name is known even where the value is not.
+    pub(super) fn declared(&mut self, raw: &str, place: Place, state: &mut State) -> Word {
+        match self.assignment(raw, place, state) {
+            Some((name, Value::One(value))) => Word::literal(format!("{name}={value}")),
+            Some((name, _)) => Word { hint: Some(format!("={name}")), ..Word::unknown() },
+            None => Word::unknown(),
+        }
     }
 
     /// The elements of `name=(…)`.
@@ -579,9 +590,16 @@ impl Walk<'_> {
         let mut exports = name == "export";
         for word in &made.words[1..] {
             let Some(text) = word.text() else {
-                // `export NAME="$value"`: the name is what matters, and it is not known to be one here.
-                made.opaque.get_or_insert(Opaque::EvaluatesArguments);
-                state.forget_variables();
+                match word.hint.as_deref().and_then(|h| h.strip_prefix('=')) {
+                    Some(variable) if exports => self.export(variable, Value::Unknown, state),
+                    Some(variable) => self.assign(variable, Value::Unknown, state),
+                    None => {
+                        // Any name may be meant, and any subscript evaluated.
+                        made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                        state.forget_variables();
+                        self.export("environment", Value::Unknown, state);
+                    }
+                }
                 continue;
             };
             match text {

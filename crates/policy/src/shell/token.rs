@@ -1,7 +1,7 @@
 //! Characters to tokens, in the form that the grammar takes: words as they stand in the source, operators, and the
 //! bodies of here-documents behind their delimiters.
 
-use super::lex::{DEEPEST, Unreadable, after_word};
+use super::lex::{DEEPEST, Unreadable, after_arithmetic, after_word};
 use brush_parser::{SourcePosition, SourceSpan, Token};
 use std::sync::Arc;
 
@@ -132,7 +132,19 @@ impl<'a> Scanner<'a> {
                     }
                     _ => return Err(Unreadable::Grammar),
                 },
+                b'(' if self.s.get(self.n + 1) == Some(&b'(')
+                    && let Ok(end) = after_arithmetic(self.s, self.n + 2, self.depth) =>
+                {
+                    self.arithmetic(end);
+                }
                 b'(' => {
+                    // Two subshells, which the grammar would take for arithmetic.
+                    if let Some(Token::Operator(last, _)) = self.tokens.last()
+                        && last == "("
+                    {
+                        let at = self.n;
+                        self.push_token("\n", at, at, false);
+                    }
                     if self.open.last() != Some(&Open::Case { pattern: true }) {
                         self.push(Open::Parenthesis)?;
                     }
@@ -155,13 +167,40 @@ impl<'a> Scanner<'a> {
         if self.open.len() + self.depth > DEEPEST { Err(Unreadable::TooDeep) } else { Ok(()) }
     }
 
+    fn push_token(&mut self, text: &str, from: usize, to: usize, word: bool) {
+        let at = |index| Arc::new(SourcePosition { index, line: 0, column: 0 });
+        let span = SourceSpan { start: at(from), end: at(to) };
+        let text = text.to_owned();
+        self.tokens.push(if word { Token::Word(text, span) } else { Token::Operator(text, span) });
+    }
+
     fn token(&mut self, from: usize, to: usize, word: bool) {
         if self.keep {
-            let text = String::from_utf8_lossy(&self.s[from..to]).into_owned();
-            let at = |index| Arc::new(SourcePosition { index, line: 0, column: 0 });
-            let span = SourceSpan { start: at(from), end: at(to) };
-            self.tokens.push(if word { Token::Word(text, span) } else { Token::Operator(text, span) });
+            let text = String::from_utf8_lossy(&self.s[from..to]);
+            self.push_token(&text, from, to, word);
         }
+    }
+
+    /// `((…))` and `for ((…;…;…))`: one word between its marks.
+    fn arithmetic(&mut self, end: usize) {
+        self.operator(1);
+        self.operator(1);
+        let mut from = self.n;
+        for at in self.n..end - 2 {
+            if self.s[at] == b';' {
+                if at > from {
+                    self.token(from, at, true);
+                }
+                self.token(at, at + 1, false);
+                from = at + 1;
+            }
+        }
+        if end - 2 > from {
+            self.token(from, end - 2, true);
+        }
+        self.n = end - 2;
+        self.operator(1);
+        self.operator(1);
     }
 
     fn operator(&mut self, length: usize) {

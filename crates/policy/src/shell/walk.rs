@@ -51,7 +51,6 @@ pub(crate) struct Walk<'a> {
     /// Where the text that is being read stands.
     place: Place,
     pub(super) input: Input,
-    background: bool,
     pub(super) privileged: bool,
     /// Read only for its risks: it is not what the shell was given.
     pub(super) shadow: bool,
@@ -71,7 +70,6 @@ impl<'a> Walk<'a> {
             pending: None,
             place: Place { start: 0, end: 0, exact: true },
             input: Input::Inherited,
-            background: false,
             privileged: false,
             shadow: false,
             posix: false,
@@ -111,7 +109,6 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) fn emit(&mut self, mut occurrence: Occurrence) {
-        occurrence.background = self.background;
         occurrence.privileged |= self.privileged;
         occurrence.shadow = self.shadow;
         if self.occurrences.len() < MOST_OCCURRENCES {
@@ -131,6 +128,7 @@ impl<'a> Walk<'a> {
             span: self.place.span(),
             directory: (*state.directory).clone(),
             opaque: Some(why),
+            unread: true,
             ..Occurrence::default()
         });
     }
@@ -236,9 +234,7 @@ impl<'a> Walk<'a> {
             exit = match separator {
                 ast::SeparatorOperator::Sequence => self.and_or(and_or, state),
                 ast::SeparatorOperator::Async => {
-                    let before = std::mem::replace(&mut self.background, true);
                     self.and_or(and_or, &mut state.clone());
-                    self.background = before;
                     Exit::same(state.clone())
                 }
             };
@@ -275,7 +271,7 @@ impl<'a> Walk<'a> {
             return if pipeline.bang { Exit { ok: exit.failed, failed: exit.ok } } else { exit };
         }
         let outside = self.input.clone();
-        for (n, command) in pipeline.seq.iter().enumerate() {
+        for command in &pipeline.seq {
             let from = self.occurrences.len();
             self.command(command, &mut state.clone());
             // What the stage says is what the next one reads.
@@ -287,7 +283,6 @@ impl<'a> Walk<'a> {
                 Some(text) => Input::Text(Some(text)),
                 None => Input::Pipe,
             };
-            let _ = n;
         }
         self.input = outside;
         Exit::same(state.clone())
@@ -361,7 +356,7 @@ impl<'a> Walk<'a> {
                 Exit::same(state.clone())
             }
             ast::CompoundCommand::Arithmetic(command) => {
-                self.maybe_arithmetic(command, state);
+                self.arithmetic_command(command, state);
                 Exit::same(state.clone())
             }
             ast::CompoundCommand::ArithmeticForClause(clause) => {
@@ -485,15 +480,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// `((…))`, or, since the grammar cannot tell them apart, `( (…) )`.
-    fn maybe_arithmetic(&mut self, command: &ast::ArithmeticCommand, state: &mut State) {
+    /// `((…))`
+    fn arithmetic_command(&mut self, command: &ast::ArithmeticCommand, state: &mut State) {
         let place = self.span(Some(&command.loc));
         self.arithmetic(&command.expr.value, place, state);
         if let Some(why) = self.take_opaque() {
-            // Read both ways: as names to be evaluated, and as commands in two subshells.
             self.unread(&command.expr.value, why, state);
-            let inner = command.expr.value.clone();
-            self.substitution(&inner, place.inside(None), state);
         }
     }
 
@@ -618,7 +610,15 @@ impl<'a> Walk<'a> {
             bare = lexically_bare(&name.value);
             self.words(&name.value, place, state, &mut words);
         }
+        let declares = simple.word_or_name.as_ref().is_some_and(|w| super::simple::DECLARE.contains(&w.value.as_str()));
         for item in suffix {
+            if let (true, ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word)) = (declares, item) {
+                let place = self.span(word.loc.as_ref());
+                cover(place.span());
+                let raw = word.value.clone();
+                words.push(self.declared(&raw, place, state));
+                continue;
+            }
             self.item(item, state, &mut words, &mut redirects, &mut input, &mut cover);
         }
         let place = match span {

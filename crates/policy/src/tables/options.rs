@@ -148,8 +148,8 @@ impl Grammar {
             n += 1;
             if !only_operands && may_be_option(word) {
                 let Some(text) = word.text() else {
-                    parsed.loose = true;
                     if !harmless || matches!(word.value, Value::Unknown) {
+                        parsed.loose = true;
                         parsed.misfit.get_or_insert_with(|| "a word that may turn out to be an option".to_owned());
                     }
                     operands.push(word);

@@ -1,6 +1,9 @@
 //! The gate, by data: commands and what must come of them.
 #![allow(clippy::unwrap_used)]
 
+mod bypasses;
 mod corpus;
+mod deny;
+mod reading;
 mod support;
 mod tables;

@@ -1,0 +1,247 @@
+//! Verbs, words and directories: what a command is taken to be.
+
+use crate::support::{ROOT, assess, check, directories, grant, plan, told, verbs};
+use countersign_model::{Directory, Facts, Found, FoundKind, Opaque, Value};
+
+#[test]
+fn f040_f042_comments_are_comments_and_only_comments() {
+    verbs("# fetch latest\ngit pull origin main", &["git pull"]);
+    verbs("# Get PRs\ncurl -s https://x.example | jq .a || echo failed", &["curl", "jq", "echo"]);
+    check("echo \"a # b\"", &[], "allow");
+    verbs("cat abc#def", &["cat"]);
+    check("echo \\#x; ls '#'", &[], "allow");
+    check("ls # rm -rf /", &[], "allow");
+    assert_eq!(plan("cat abc#def", ROOT).occurrences[0].words[1].text(), Some("abc#def"));
+}
+
+#[test]
+fn f043_f045_f056_the_full_subcommand_is_the_verb() {
+    for (command, verb) in [
+        ("git worktree list", "git worktree list"),
+        ("freshdesk ticket list --status open", "freshdesk ticket list"),
+        ("kubectl get pods", "kubectl get pods"),
+        ("gh pr view 1", "gh pr view"),
+        ("dotnet ef migrations add Init", "dotnet ef migrations add"),
+        ("git diff install-skills.sh", "git diff"),
+        ("git --no-pager status", "git status"),
+        ("gh -R o/r pr view 1", "gh pr view"),
+        ("docker compose -f f.yml up -d", "docker compose up"),
+        ("git --no-pager -C /x push origin main", "git push"),
+        ("python3 -c \"line1\nline2\"", "python3"),
+        ("gh issue comment 1 --body \"two\nlines\"", "gh issue comment"),
+        ("sleep 5", "sleep"),
+    ] {
+        verbs(command, &[verb]);
+    }
+}
+
+#[test]
+fn f044_f046_f052_a_file_lies_in_its_directory_and_a_path_beats_cd() {
+    check("find /work/a/b", &["find@/work/a"], "allow");
+    directories("cat ~/.bashrc", &[&["/home/dev"]]);
+    directories("cd /tmp && dotnet test /home/foo", &[&["/tmp"], &["/home/foo"]]);
+    directories("cat service.repo/x", &[&["/work/proj/service.repo"]]);
+}
+
+#[test]
+fn f047_one_grant_covers_every_operand_of_a_harmless_verb() {
+    check("sleep 5", &[], "allow");
+    check("sleep 10", &[], "allow");
+}
+
+#[test]
+fn f048_f049_routes_branches_and_images_are_not_paths() {
+    check("gh api /repos/o/r/actions/jobs/1/logs", &["gh api@here"], "allow");
+    for command in [
+        "gh run list --repo example/project",
+        "git push origin feature/foo",
+        "docker pull ghcr.io/org/image:tag",
+        "curl https://x.example/etc/passwd",
+    ] {
+        let assessment = assess(command, ROOT, &[ROOT], &[], None);
+        assert_eq!(assessment.directories, [[ROOT]], "{command}");
+    }
+}
+
+#[test]
+fn f053_f055_directories_follow_cd_as_far_as_it_goes() {
+    directories("cd /a && x && cd /b && y", &[&["/a"], &["/a"], &["/b"], &["/b"]]);
+    directories("cd /a && (cd /b && c) && d", &[&["/a"], &["/b"], &["/b"], &["/a"]]);
+    directories("bash -c \"cd /r && make\"", &[&["/r"], &["/r"]]);
+    directories("cd /x && a; b", &[&["/x"], &["/x"], &["/x", ROOT]]);
+    directories("cd /x || exit 1; b", &[&["/x"], &[ROOT], &["/x"]]);
+    directories("pushd /d && a && popd && b", &[&["/d"], &["/d"], &["/d"], &[ROOT]]);
+    directories("ls | cd /d; cat x.md", &[&[ROOT], &["/d"], &[ROOT]]);
+    directories("cd /d & cat x.md", &[&["/d"], &[ROOT]]);
+    for command in ["cd \"$X\" && a", "cd - && a", "f() { cd /x; }; f; a"] {
+        let plan = plan(command, ROOT);
+        let last = plan.occurrences.iter().rfind(|o| o.verb == "a").unwrap();
+        assert_eq!(last.directory, Directory::Unknown, "{command}");
+        assert!(assess(command, ROOT, &[ROOT], &[grant("a", Some(ROOT))], None).one_shot, "{command}");
+    }
+}
+
+#[test]
+fn f057_git_configuration_on_the_command_line_is_not_safe() {
+    check("git -c include.path=/tmp/x status", &[], "ask[git status]");
+    check("git -c color.ui=never status", &[], "allow");
+}
+
+#[test]
+fn f058_f060_prose_json_and_nothing_are_no_crash() {
+    for text in [
+        "I'm speaking at the conference in 2026 and it's great",
+        "[\"ci\",\"build\"]",
+        "{\"b\":2}",
+        "",
+        "   \n\t",
+        "<html><body>",
+        "{",
+        ")",
+        "\"",
+        "'",
+        "$(",
+        "`",
+        "&&",
+        ";;",
+        "if",
+        "<<EOF",
+        "$((",
+        "${",
+        "a=(",
+        "\\",
+        "((",
+        "[[",
+    ] {
+        let assessment = assess(text, ROOT, &[ROOT], &[grant("bash", None)], None);
+        let told = told(&assessment, &plan(text, ROOT));
+        if !text.trim().is_empty() && text != "<<EOF" {
+            assert!(told.starts_with("once[") || told.starts_with("ask["), "{text}: {told}");
+        }
+    }
+    check("[\"ci\",\"build\"]", &["bash@any"], "once[bash]");
+}
+
+#[test]
+fn f061_f062_a_program_by_its_path_is_that_file() {
+    let verb = |command: &str| plan(command, ROOT).occurrences.pop().unwrap().verb;
+    assert_eq!(verb("cd /opt/bin && ./tool"), verb("/opt/bin/tool"));
+    assert_ne!(verb("/tmp/./tool"), verb("/opt/bin/tool"));
+    assert_ne!(verb("cd /work/project1 && ./tool"), verb("cd /work/project2 && ./tool"));
+    check("./git status", &["git status@any"], "ask[/work/proj/git]");
+}
+
+#[test]
+fn f063_whether_it_is_a_directory_is_not_guessed_from_a_dot() {
+    let facts = |kind| {
+        let mut facts = Facts::none(ROOT);
+        let path = "/srv/service.repo".to_owned();
+        facts.paths.insert(path.clone(), Found { resolved: path, kind, dev: 1, inode: 1, mount: false });
+        facts
+    };
+    let at = |kind| assess("rg x /srv/service.repo", ROOT, &[ROOT], &[], Some(facts(kind))).directories;
+    assert_eq!(at(FoundKind::Directory), [["/srv/service.repo"]]);
+    assert_eq!(at(FoundKind::File), [["/srv"]]);
+}
+
+#[test]
+fn words_have_the_values_that_bash_gives_them() {
+    let words = |command: &str| {
+        let plan = plan(command, ROOT);
+        plan.occurrences.last().unwrap().words.iter().skip(1).map(|w| w.value.clone()).collect::<Vec<_>>()
+    };
+    let one = |t: &str| Value::One(t.to_owned());
+    for (command, expect) in [
+        (r#"echo a"b"'c'\d"#, vec![one("abcd")]),
+        (r"echo $'\x72\x6d\n\t\u00e9'", vec![one("rm\n\t\u{e9}")]),
+        (
+            "echo ~ ~/x $HOME \"$HOME/y\" '~' \"~\"",
+            ["/home/dev", "/home/dev/x", "/home/dev", "/home/dev/y", "~", "~"].map(one).to_vec(),
+        ),
+        (
+            "echo {a,b}c {1..3} {01..03} {a..c} x{y,{z,w}} {a} {a,b",
+            ["ac", "bc", "1", "2", "3", "01", "02", "03", "a", "b", "c", "xy", "xz", "xw", "{a}", "{a,b"]
+                .map(one)
+                .to_vec(),
+        ),
+        ("x=1; y=\"$x 2\"; echo \"$y\" $y", ["1 2", "1", "2"].map(one).to_vec()),
+        ("for f in a b; do echo \"$f\"; done", vec![Value::Any(vec!["a".into(), "b".into()])]),
+        ("echo *.rs", vec![Value::Pattern(vec!["*.rs".into()])]),
+        ("echo \"*.rs\" \\*", vec![one("*.rs"), one("*")]),
+        ("echo \"$X\" $(ls) `ls`", vec![Value::Unknown, Value::Unknown, Value::Unknown]),
+        ("x=a; x=b; echo $x", vec![one("b")]),
+        ("x=a; if true; then x=b; fi; echo $x", vec![Value::Any(vec!["b".into(), "a".into()])]),
+        ("x=a; while true; do echo $x; x=/; done", vec![Value::Unknown]),
+        ("x=a; (x=b); echo $x", vec![one("a")]),
+        ("x='*.c'; echo $x \"$x\"", vec![Value::Pattern(vec!["*.c".into()]), one("*.c")]),
+        ("echo a\\\nb", vec![one("ab")]),
+        ("echo \"a\\$b\\`\"", vec![one("a$b`")]),
+    ] {
+        assert_eq!(words(command), expect, "{command}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let why = |command: &str| plan(command, ROOT).occurrences.iter().find_map(|o| o.opaque);
+    for (command, expect) in [
+        ("eval ls", Opaque::Eval),
+        (". ./env.sh", Opaque::Source),
+        ("source ./env.sh", Opaque::Source),
+        ("alias ll=ls", Opaque::ShellMutation),
+        ("trap 'rm x' EXIT", Opaque::ShellMutation),
+        ("shopt -s extglob", Opaque::ShellMutation),
+        ("f() { ls; }; f", Opaque::Function),
+        ("coproc cat", Opaque::Coprocess),
+        ("python3 -c 'print(1)'", Opaque::Code),
+        ("python3 <<'PY'\nprint(1)\nPY", Opaque::Input),
+        ("curl -s https://x.example | sh", Opaque::Input),
+        ("echo ${x@P}", Opaque::PromptExpansion),
+        ("echo ${ ls; }", Opaque::PromptExpansion),
+        ("echo ${!x}", Opaque::PromptExpansion),
+        ("printf -v x 1", Opaque::EvaluatesArguments),
+        ("test -v x", Opaque::EvaluatesArguments),
+        ("[[ -v x ]]", Opaque::EvaluatesArguments),
+        ("[[ $x -eq 1 ]]", Opaque::EvaluatesArguments),
+        ("read x", Opaque::EvaluatesArguments),
+        ("let x=1", Opaque::EvaluatesArguments),
+        ("echo $((count+1))", Opaque::Arithmetic),
+        ("((i++))", Opaque::Arithmetic),
+        ("$CMD x", Opaque::DynamicProgram),
+        ("/b?n/ls", Opaque::DynamicProgram),
+        ("ls \"unterminated", Opaque::Unparseable),
+        ("ls && && pwd", Opaque::Unparseable),
+        ("ls \u{200b}x", Opaque::Invisible),
+        ("env -S 'ls -l'", Opaque::Wrapper),
+    ] {
+        assert_eq!(why(command), Some(expect), "{command}");
+    }
+    for readable in ["echo $((1+2))", "ls ${x:-.}", "[ 3 -gt 2 ]", "[[ -f a && b == c* ]]", "case x in x) ls;; esac"] {
+        assert_eq!(why(readable), None, "{readable}");
+    }
+}
+
+#[test]
+fn text_that_is_too_long_or_too_deep_is_opaque_as_a_whole() {
+    let nested = |open: &str, inner: &str, close: &str, n| format!("{}{inner}{}", open.repeat(n), close.repeat(n));
+    for text in [
+        format!("echo {}", "a".repeat(70_000)),
+        nested("( ", "ls", " )", 40),
+        nested("{ ", "ls; ", "}; ", 40),
+        nested("$(", "ls", ")", 40),
+        nested("echo \"$(", "ls", ")\"", 40),
+        nested("if true; then ", "ls; ", "fi; ", 40),
+        nested("( ", "ls", " )", 5000),
+        nested("{ ", "ls; ", "}; ", 5000),
+        "{ ".repeat(20_000),
+        "$(".repeat(20_000),
+        "a[".repeat(20_000),
+        "[[ ".to_owned() + &"! ".repeat(20_000) + "x ]]",
+        "case x in a) ".repeat(4000),
+        "`".repeat(20_000),
+    ] {
+        let assessment = assess(&text, ROOT, &[ROOT], &[grant("bash", None), grant("echo", None)], None);
+        assert!(assessment.one_shot, "{:.40}… {:?}", text, assessment.answer);
+    }
+    check(&nested("( ", "ls", " )", 20), &[], "allow");
+}
