@@ -161,7 +161,7 @@ impl Walk<'_> {
             }
             Piece::Parameter { parameter, quoted } => {
                 let value = self.parameter(parameter, place, state);
-                match (value, *quoted || !splits) {
+                match (value.clone(), *quoted || !splits) {
                     (Value::Unknown, quoted) => unknown(quoted, false),
                     (Value::One(text), true) => known(vec![escaped(&text)], true),
                     (Value::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
@@ -169,12 +169,16 @@ impl Walk<'_> {
                     // File names may hold blanks, and then they are several words.
                     (Value::Pattern(_), false) => unknown(false, false),
                     (Value::One(_) | Value::Any(_), false) if state.ifs_changed => unknown(false, false),
-                    (Value::One(text), false) => Draft { many: text.trim().is_empty(), ..known(vec![text], false) },
+                    // A backslash that comes from a value escapes in a pattern, and is itself in anything else.
+                    (Value::One(_) | Value::Any(_), false) if escapes_in_pattern(&value) => unknown(false, false),
+                    (Value::One(text), false) => {
+                        Draft { many: text.trim().is_empty(), ..known(vec![text.replace('\\', "\\\\")], false) }
+                    }
                     (Value::Any(texts), false) => {
                         if texts.iter().any(|t| t.is_empty() || t.contains([' ', '\t', '\n'])) {
                             unknown(false, false)
                         } else {
-                            known(texts, false)
+                            known(texts.iter().map(|t| t.replace('\\', "\\\\")).collect(), false)
                         }
                     }
                 }
@@ -274,6 +278,15 @@ impl Walk<'_> {
             });
         }
         all.unwrap_or(Value::Any(Vec::new()))
+    }
+}
+
+fn escapes_in_pattern(value: &Value) -> bool {
+    let mixed = |t: &String| t.contains('\\') && t.contains(['*', '?', '[']);
+    match value {
+        Value::One(text) => mixed(text),
+        Value::Any(texts) => texts.iter().any(mixed),
+        Value::Pattern(_) | Value::Unknown => false,
     }
 }
 

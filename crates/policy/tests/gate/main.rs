@@ -4,6 +4,8 @@
 mod bypasses;
 mod corpus;
 mod deny;
+mod differential;
+mod generate;
 mod reading;
 mod support;
 mod tables;
