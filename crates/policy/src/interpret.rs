@@ -99,8 +99,9 @@ impl<'a> Scopes<'a> {
                     // The other end is a command that was read on its own.
                     Some(hint) if hint.starts_with("/dev/fd") => {}
                     hint => {
-                        if let Some(hint) = hint {
-                            self.seeks_credentials |= paths::is_credential(&paths::clean(hint), self.home);
+                        // Where it probably leads: enough to refuse it, never to let it through.
+                        if let Some(hint) = hint.as_ref().filter(|h| h.starts_with('/')) {
+                            self.push(hint, hint, write, kind, false, recursive);
                         }
                         self.loose = true;
                         misfit.get_or_insert_with(|| "a path that is known only when it runs".to_owned());

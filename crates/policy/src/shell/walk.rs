@@ -211,18 +211,29 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Text that bash may still run in part: its lines, for their risks.
+    /// Text that bash may still run in part, for it runs each command as soon as it has read it: the shortest runs of
+    /// lines that can be read, for their risks.
     fn salvage(&mut self, text: &str, state: &State) {
         if self.shadow || text.len() > LONGEST {
             return;
         }
         self.shadow = true;
-        for line in text.lines().take(64) {
-            if let Ok(program) = parse(line) {
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let (mut from, mut tries) = (0, 256);
+        while from < lines.len() && tries > 0 {
+            let mut piece = String::new();
+            let read = lines[from..].iter().position(|line| {
+                piece.push_str(line);
+                tries -= 1;
+                tries <= 0 || parse(&piece).is_ok()
+            });
+            if let (Some(length), Ok(program)) = (read, parse(&piece)) {
                 for list in &program.complete_commands {
                     self.list(list, &mut state.clone());
                 }
+                from += length;
             }
+            from += 1;
         }
         self.pending = None;
         self.shadow = false;

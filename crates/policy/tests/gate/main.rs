@@ -6,6 +6,7 @@ mod corpus;
 mod deny;
 mod differential;
 mod generate;
+mod properties;
 mod reading;
 mod support;
 mod tables;
