@@ -275,6 +275,7 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
     const FILE: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac"];
     let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: true };
     let mut misfit: Option<String> = None;
+    let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
     let (mut n, mut expression, mut named) = (0, false, false);
     while n < words.len() {
         let word = &words[n];
@@ -327,7 +328,9 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                     scopes.loose = true;
                     misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
                 }
-                if matches!(text, "-name" | "-iname" | "-path" | "-wholename")
+                // To look for a name is not to read what it names; to run something on it is.
+                if runs
+                    && matches!(text, "-name" | "-iname" | "-path" | "-wholename")
                     && let Some(glob) = words.get(n).and_then(Word::text)
                 {
                     scopes.seeks(glob);

@@ -3,6 +3,7 @@
 
 mod bypasses;
 mod corpus;
+mod day;
 mod deny;
 mod differential;
 mod generate;
