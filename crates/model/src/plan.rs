@@ -36,6 +36,8 @@ pub struct Occurrence {
     pub shadow: bool,
     /// Runs on another machine.
     pub remote: bool,
+    /// Another program starts it: a builtin's name means a program then.
+    pub wrapped: bool,
     /// Every path that it names.
     pub scopes: Vec<PathScope>,
     /// A word in the place of a path or an option is unknown.
@@ -220,7 +222,7 @@ impl Opaque {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unparseable => "bash and this reader may not agree on what this text means",
-            Self::TooLarge => "longer than 64 KiB: too long to be read",
+            Self::TooLarge => "longer than 64 KiB, or more commands than anyone would read",
             Self::TooDeep => "nested too deep to be read",
             Self::Invisible => "holds invisible or reordering characters",
             Self::DynamicProgram => "the program is known only when it runs",

@@ -74,7 +74,11 @@ pub(crate) fn covers(
     facts: &Facts,
     context: &Context<'_>,
 ) -> bool {
-    if grant.verb != occurrence.verb || occurrence.opaque.is_some() {
+    // What `kubectl get` gets is an operand, though it reads like a part of the verb.
+    let wider = matches!(occurrence.program.as_str(), "kubectl" | "oc")
+        && occurrence.verb.strip_prefix(grant.verb.as_str()).is_some_and(|rest| rest.starts_with(' '))
+        && grant.verb.contains(' ');
+    if grant.verb != occurrence.verb && !wider || occurrence.opaque.is_some() {
         return false;
     }
     if risks.iter().any(|r| !accepts(grant, occurrence, *r)) {

@@ -5,7 +5,7 @@ use crate::{
     paths, phrase,
     tables::{self, Effects, Parsed, Raise, Role},
 };
-use countersign_model::{Directory, Occurrence, Opaque, PathKind, PathScope, Reading, Risk, Value, Word};
+use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, PathScope, Reading, Risk, Value, Word};
 
 /// Collects the paths that an occurrence names.
 pub(crate) struct Scopes<'a> {
@@ -58,6 +58,7 @@ impl<'a> Scopes<'a> {
             Role::Path => (PathKind::Any, false),
             Role::WriteFile => (PathKind::File, true),
             Role::WriteDir => (PathKind::Directory, true),
+            Role::WritePath => (PathKind::Any, true),
             Role::Entry => (PathKind::Entry, true),
             Role::GitArgument => return self.git_argument(word, recursive, misfit),
             Role::AssignmentOrFile => {
@@ -117,6 +118,9 @@ impl<'a> Scopes<'a> {
         if text.is_empty() || text == "-" {
             return false;
         }
+        if paths::is_sink(text) || !write && paths::is_source(text) {
+            return true;
+        }
         if text.starts_with('/') {
             self.push(text, text, write, kind, false, recursive);
             return true;
@@ -151,7 +155,8 @@ impl<'a> Scopes<'a> {
             let parts: Vec<&str> = whole.split('/').collect();
             let fixed = parts.iter().take_while(|p| crate::shell::unescaped(p).is_some()).count();
             // `*/../x`: behind a name that nobody knows, up is nowhere in particular.
-            if parts[fixed..].contains(&"..") {
+            let climbs = |p: &&str| *p == ".." || p.starts_with('.') && paths::matches(p, "..");
+            if parts[fixed..].iter().any(climbs) {
                 self.loose = true;
                 misfit.get_or_insert_with(|| "a pattern that climbs".to_owned());
             }
@@ -272,8 +277,8 @@ fn is_subcommand(text: &str) -> bool {
 /// The builtins that only say something or change their own shell.
 const SIDE_EFFECTS: &[&str] = &[
     "echo", "printf", ":", "true", "false", "pwd", "exit", "return", "break", "continue", "shift", "wait", "umask",
-    "jobs", "times", "dirs", "set", "unset", "export", "declare", "typeset", "local", "readonly", "logout", "sleep",
-    "ulimit", "disown", "[[", "caller", "seq", "yes",
+    "jobs", "times", "dirs", "set", "unset", "export", "declare", "typeset", "local", "readonly", "logout", "ulimit",
+    "disown", "[[", "caller",
 ];
 
 /// Fills in what an occurrence is.
@@ -289,7 +294,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     let directory = occurrence.directory.clone();
     let mut scopes = Scopes::new(&directory, home);
     let mut risks: Vec<(Risk, &'static str)> = Vec::new();
-    let by_path = name.contains('/') && !paths::is_system(&name);
+    let by_path = name.contains('/') && !(name.starts_with('/') && paths::is_system(&paths::clean(&name)));
     occurrence.program = paths::base(&name).to_owned();
     let mut misfit = None;
     if occurrence.opaque.is_some() {
@@ -354,7 +359,7 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     let mut misfit: Option<String> = None;
     let bare_builtin = words[0].text() == Some(&program);
     // What stands before the subcommand: another repository, other configuration.
-    let mut moved = None;
+    let (mut moved, mut configured) = (None, Vec::new());
     for parsed in &globals {
         for (option, value, role) in &parsed.options {
             let Some(value) = value else { continue };
@@ -366,6 +371,10 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
                 ("git", "-c", text) if !text.is_some_and(inert_git_setting) => {
                     misfit.get_or_insert_with(|| "sets git configuration".to_owned());
                     risks.push((Risk::WorkspaceCode, "git configuration can name programs to run"));
+                    configured.push(Assignment {
+                        name: format!("git -c {}", text.unwrap_or("?")),
+                        value: value.value.clone(),
+                    });
                     if let Some((_, value)) = text.and_then(|t| t.split_once('='))
                         && value.contains('/')
                     {
@@ -399,8 +408,10 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
         {
             misfit.get_or_insert_with(|| format!("the option {option}"));
             risks.push((Risk::WorkspaceCode, "git is pointed at other files, which can name programs to run"));
+            configured.push(Assignment { name: format!("git {option}"), value: Value::Unknown });
         }
     }
+    occurrence.assignments.extend(configured);
     // `git -C x status`: paths are meant from there.
     let elsewhere = moved.map(|to| match scopes.directory {
         Directory::Known(all) => Directory::Known(all.iter().map(|d| paths::clean(&paths::join(d, &to))).collect()),
@@ -420,13 +431,24 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
         occurrence.reading = side_effect(&program, own, &mut inner, risks);
     } else if bare_builtin && matches!(program.as_str(), "cd" | "pushd" | "popd") {
         let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
+        // To go somewhere is to read nothing: what follows is checked wherever it may then be, and this where it
+        // goes if all went well before.
+        let likely = match &inner_directory {
+            Directory::Known(all) => Directory::Known(all.iter().take(1).cloned().collect()),
+            Directory::Unknown => Directory::Unknown,
+        };
+        let mut there = Scopes::new(&likely, inner.home);
         match operand {
-            Some(word) if word.text() != Some("-") => drop(inner.value(word, Role::Dir, false, &mut misfit)),
-            None if program == "cd" => inner.push(inner.home, inner.home, false, PathKind::Directory, false, false),
+            Some(word) if word.text() != Some("-") => drop(there.value(word, Role::Dir, false, &mut misfit)),
+            None if program == "cd" => there.push(there.home, there.home, false, PathKind::Directory, false, false),
             _ => {}
         }
+        inner.loose |= there.loose;
+        inner.list.extend(there.list);
         occurrence.reading = Reading::SideEffect;
-    } else if informs(&program, if verb == program { &words[1..] } else { own }, &verb) {
+    } else if informs(&program, if verb == program { &words[1..] } else { own }, &verb)
+        && (verb == program || globals.iter().all(|g| g.options.is_empty()))
+    {
         misfit = None;
         occurrence.reading = Reading::Phrase("version");
     } else if let Some(phrase) = tables::phrase(&verb) {
@@ -481,16 +503,18 @@ fn act(
                 risks.push((Risk::Write, "not one of its read-only forms"));
             }
             let bare = tables::Grammar::default();
+            let dashed = (effects.verb == "tar").then(|| with_dash(own)).flatten();
+            let own = dashed.as_deref().unwrap_or(own);
             let parsed = effects.grammar.as_ref().unwrap_or(&bare).tell(own, false, false);
-            *recursive |= effects.recursive.contains(&"always") || parsed.has(&effects.recursive);
+            *recursive |= effects.recursive.contains(&"always")
+                || !effects.recursive.is_empty() && has_option(own, &effects.recursive, &parsed);
             for (when, raised) in &effects.raises {
                 let hit = match when {
                     Raise::Options(options) => has_option(own, options, &parsed),
                     Raise::Operands(starts) => own.iter().filter_map(Word::texts).flatten().any(|t| {
-                        starts.iter().any(|s| match s.strip_suffix('*') {
-                            Some(start) => t.starts_with(start),
-                            None => t == s,
-                        })
+                        starts
+                            .iter()
+                            .any(|s| t == s || s.contains(['*', '?']) && paths::matches(&s.replace('[', "\\["), t))
                     }),
                 };
                 if hit {
@@ -500,12 +524,18 @@ fn act(
             if let Some(grammar) = &effects.grammar {
                 let mut parsed = parsed;
                 grammar.assign_roles(&mut parsed, 0);
+                if let (true, Some((_, role))) = (effects.writes_last, parsed.operands.last_mut()) {
+                    *role = Role::WritePath;
+                }
                 scopes.loose |= parsed.loose;
                 let mut misfit = None;
                 for (_, value, role) in &parsed.options {
                     if let Some(value) = value {
                         if *role == Role::Text {
-                            looks(std::slice::from_ref(value), 0, Some(effects), scopes);
+                            // Behind an option that takes text, an unknown word is that text.
+                            if value.texts().is_some() {
+                                looks(std::slice::from_ref(value), 0, Some(effects), scopes);
+                            }
                         } else {
                             scopes.value(value, *role, *recursive, &mut misfit);
                         }
@@ -532,6 +562,17 @@ fn act(
     }
 }
 
+/// `tar xf a`: the first word is options without their dash.
+fn with_dash(own: &[Word]) -> Option<Vec<Word>> {
+    let text = own.first()?.text()?;
+    if text.starts_with('-') || !text.bytes().all(|b| b.is_ascii_alphabetic()) {
+        return None;
+    }
+    let mut words = own.to_vec();
+    words[0] = Word::literal(format!("-{text}"));
+    Some(words)
+}
+
 fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
     parsed.has(options)
         || options.contains(&"--") && own.iter().any(|w| w.text() == Some("--"))
@@ -539,6 +580,7 @@ fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
             options.iter().any(|o| {
                 t == *o
                     || o.starts_with("--") && t.strip_prefix(o).is_some_and(|r| r.starts_with('='))
+                    || o.starts_with("--") && t.len() > 3 && t.starts_with("--") && o.starts_with(t)
                     || o.len() == 2
                         && !o.starts_with("--")
                         && t.starts_with('-')
@@ -554,6 +596,8 @@ fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scopes: &mut Sc
     let mut after_options = false;
     for word in words.iter().skip(from) {
         match &word.value {
+            // An address with a known start is no path and no option.
+            Value::Unknown if word.hint.as_deref().is_some_and(|h| h.contains("://")) => {}
             Value::Unknown => {
                 scopes.value(word, Role::Path, false, &mut misfit);
             }
@@ -587,6 +631,21 @@ fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scopes: &mut Sc
 }
 
 fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
+    let container = effects.is_some_and(|e| e.verb.starts_with("docker") || e.verb.starts_with("podman"));
+    if container && text.contains("=") && text.contains(',') {
+        // `type=bind,source=/x,target=/y`: only this side of it is ours.
+        for part in text.split(',') {
+            if let Some(("source" | "src" | "dest" | "dst" | "type", value)) = part.split_once('=')
+                && !part.starts_with("dst=")
+            {
+                path_like(value, effects, scopes);
+            }
+        }
+        return;
+    }
+    if container && let Some((ours, _)) = text.split_once(':').filter(|(ours, _)| ours.starts_with(['/', '.', '~'])) {
+        return path_like(ours, effects, scopes);
+    }
     if let Some(file) = text.strip_prefix("file://") {
         scopes.push(file, file, false, PathKind::Any, false, false);
         return;
@@ -673,7 +732,8 @@ fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut
     let dumps = match program {
         "set" => own.is_empty(),
         "export" | "declare" | "typeset" | "readonly" | "local" => {
-            own.is_empty() || own.iter().any(|w| w.text().is_some_and(|t| t.starts_with('-') && t.contains('p')))
+            own.iter().all(|w| w.text().is_some_and(|t| t.starts_with('-')))
+                || own.iter().any(|w| w.text().is_some_and(|t| t.starts_with('-') && t.contains('p')))
         }
         _ => false,
     };
@@ -689,11 +749,6 @@ fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut
                 scopes.value(word, Role::Path, false, &mut misfit);
             }
         }
-    } else if program == "sleep" || program == "seq" || program == "yes" {
-        let plain = own.iter().all(|w| w.texts().is_some());
-        if !plain {
-            return Reading::Not("a word that is known only when it runs".to_owned());
-        }
     }
     match misfit {
         Some(why) => Reading::Not(why),
@@ -707,15 +762,12 @@ fn informs(program: &str, own: &[Word], verb: &str) -> bool {
     let Some(texts) = texts else { return false };
     let known = tables::is_tool(program);
     match texts[..] {
-        ["--version"] => known && (verb == program || program == "git"),
+        ["--version"] => known && verb == program,
+        ["-vV"] | ["--version", "--verbose"] => verb == program && program == "rustc",
         ["-V" | "-version" | "--help"] => known && verb == program && program != "git",
         ["-v"] => verb == program && tables::says_version_with_v(program),
         ["version"] => known && verb == program,
-        [] => {
-            known
-                && matches!(verb.strip_prefix(program), Some(" version" | " --version"))
-                && tables::says_version(program)
-        }
+        [] => known && matches!(verb.strip_prefix(program), Some(" version")) && tables::says_version(program),
         ["--client" | "--short" | "-m" | "--client=true"] => known && verb.ends_with(" version") && program != "git",
         _ => false,
     }

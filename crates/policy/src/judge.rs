@@ -158,7 +158,13 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_
                 }
             }
         }
-        let exists = facts.paths.get(&scope.walked).is_some_and(|f| f.kind == FoundKind::File);
+        if scope.write && (paths::is_system_place(path, context.home) || paths::is_system_place(resolved, context.home))
+        {
+            add(Risk::HostModifying, "writes where the system or every shell reads");
+        }
+        // What nobody looked at is taken to be there, where the system keeps its own.
+        let found = facts.paths.get(&scope.walked);
+        let exists = found.map_or(paths::is_system_place(path, "/"), |f| f.kind == FoundKind::File);
         let overwrites = occurrence.redirects.iter().any(|r| r.write && !r.append);
         if scope.write && exists && overwrites && !in_roots(resolved, context) {
             add(Risk::Destructive, "overwrites a file outside the roots");
@@ -254,7 +260,21 @@ fn coverage(
             }
         }
     }
+    // Going somewhere to run what is granted there asks nothing of its own.
+    let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.holds() || is_cd(o));
+    if rest_is_covered && all.iter().any(|c| matches!(c, Coverage::Grant(_) | Coverage::Rule(_))) {
+        for (n, occurrence) in plan.occurrences.iter().enumerate() {
+            let plain = occurrence.opaque.is_none() && !occurrence.loose && occurrence.redirects.is_empty();
+            if is_cd(occurrence) && !all[n].holds() && plain && risks[n].is_empty() {
+                all[n] = Coverage::SideEffect;
+            }
+        }
+    }
     all
+}
+
+fn is_cd(occurrence: &Occurrence) -> bool {
+    matches!(occurrence.verb.as_str(), "cd" | "pushd" | "popd") && occurrence.reading == Reading::SideEffect
 }
 
 fn none(why: impl Into<String>, help: impl Into<String>) -> Coverage {
@@ -310,9 +330,10 @@ fn reads_only(
             return Err(none(why, grant()));
         }
     };
-    if let Some(assignment) = occurrence.assignments.first()
-        && covered != Coverage::SideEffect
-    {
+    // A builtin sees only what bash itself goes by; behind another program it is a program too.
+    let matters =
+        |name: &str| covered != Coverage::SideEffect || occurrence.wrapped || crate::shell::read_by_bash(name);
+    if let Some(assignment) = occurrence.assignments.iter().find(|a| matters(&a.name)) {
         return Err(none(
             format!("{} is set for it, which may change what it does", assignment.name),
             "leave the assignment out, or a person's answer",

@@ -283,7 +283,17 @@ pub(crate) fn is_credential(path: &str, home: &str) -> bool {
             return !below.ends_with(".pub") && !below.ends_with("/known_hosts");
         }
     }
-    is_credential_name(base(path)) || path.contains("/.ssh/") && !path.ends_with(".pub")
+    const ANYWHERE: &[&str] = &[
+        "/.ssh/",
+        "/.aws/",
+        "/.gnupg/",
+        "/.kube/",
+        "/.azure/",
+        "/.password-store/",
+        "/.docker/config.json",
+        "/.vault-token",
+    ];
+    is_credential_name(base(path)) || ANYWHERE.iter().any(|p| path.contains(p)) && !path.ends_with(".pub")
 }
 
 /// Whether a file of this name holds a secret, wherever it is.
@@ -315,7 +325,35 @@ pub(crate) fn covers_credentials(directory: &str, home: &str) -> bool {
 /// Whether a glob's last part asks for names of secrets.
 pub(crate) fn glob_wants_credentials(glob: &str, home: &str) -> bool {
     let last = base(glob);
-    if matches!(last, "*" | "*.*" | "?*" | "**") {
+    let letters: String = last.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']' | '\\')).collect();
+    // What is written out must itself speak of secrets: `*.json` would match credentials.json, and means all others.
+    const MARKS: &[&str] = &[
+        ".env",
+        "pem",
+        "key",
+        "id_",
+        "credential",
+        "secret",
+        "netrc",
+        "pgpass",
+        "kubeconfig",
+        "shadow",
+        "p12",
+        "pfx",
+        "jks",
+        "kdbx",
+        "vault",
+        "token",
+        "htpasswd",
+        "npmrc",
+        "pypirc",
+        "tfstate",
+        "tfvars",
+        "password",
+        "authorized",
+    ];
+    let speaks = MARKS.iter().any(|m| letters.contains(m)) || last.starts_with(".e") && matches(last, ".env");
+    if !speaks {
         return is_credential(&clean(&format!("{}/x", parent(glob))), home);
     }
     // `.e*`, `id_*`, `*.pem`: whether any such name fits.
@@ -387,6 +425,58 @@ pub(crate) fn is_sink(path: &str) -> bool {
 /// Files of /dev that anyone may read.
 pub(crate) fn is_source(path: &str) -> bool {
     matches!(path, "/dev/null" | "/dev/stdin" | "/dev/zero" | "/dev/urandom" | "/dev/random" | "/dev/fd/0")
+}
+
+/// Where the system keeps its own, and what every shell of a user reads when it starts.
+pub(crate) fn is_system_place(path: &str, home: &str) -> bool {
+    const SYSTEM: &[&str] = &[
+        "/etc",
+        "/usr",
+        "/bin",
+        "/sbin",
+        "/lib",
+        "/lib64",
+        "/boot",
+        "/opt",
+        "/sys",
+        "/proc/sys",
+        "/var/lib",
+        "/var/spool",
+        "/System",
+        "/Library",
+    ];
+    const STARTUP: &[&str] = &[
+        ".bashrc",
+        ".bash_profile",
+        ".bash_login",
+        ".bash_logout",
+        ".profile",
+        ".zshrc",
+        ".zshenv",
+        ".zprofile",
+        ".zlogin",
+        ".kshrc",
+        ".inputrc",
+        ".gitconfig",
+        ".config/git/config",
+        ".config/fish/config.fish",
+        ".config/autostart",
+        ".config/systemd",
+        ".xinitrc",
+        ".xprofile",
+        ".pam_environment",
+        ".vimrc",
+        ".tmux.conf",
+        ".ssh/config",
+        ".ssh/authorized_keys",
+        ".ssh/rc",
+        "Library/LaunchAgents",
+    ];
+    SYSTEM.iter().any(|s| inside(path, s))
+        || below_home(path, home).is_some_and(|b| {
+            let below = format!("/{b}");
+            STARTUP.iter().any(|s| inside(&below, &format!("/{s}")))
+        })
 }
 
 /// The parts of our own that nobody but a person changes, below any home.

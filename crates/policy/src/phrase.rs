@@ -4,7 +4,7 @@
 use crate::{
     interpret::Scopes,
     paths,
-    programs::{self, Does},
+    programs::{self, Does, Program},
     tables::{self, Parsed, Phrase, Role},
 };
 use countersign_model::{Opaque, Reading, Value, Word};
@@ -48,27 +48,31 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     if phrase.here && !named {
         scopes.here(told.recursive);
     }
-    if misfit.is_none() {
-        misfit = special(phrase, &parsed, skip, &mut told);
+    // What a script does counts also where an option has already decided that this is no mere reading.
+    if misfit.is_none() || matches!(phrase.special, Some("sed" | "awk")) {
+        let found = special(phrase, &parsed, skip, &mut told, scopes);
+        misfit = misfit.or(found);
     }
     if let Some(why) = misfit {
         told.reading = Reading::Not(why);
-    } else if phrase.side_effect {
-        told.reading = Reading::SideEffect;
     }
     told
 }
 
 /// Checks that no grammar of options can make.
-fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -> Option<String> {
-    let program = |does: fn(&str) -> Does| -> Vec<Option<Does>> {
+fn special(
+    phrase: &Phrase,
+    parsed: &Parsed<'_>,
+    skip: usize,
+    told: &mut Told,
+    scopes: &mut Scopes<'_>,
+) -> Option<String> {
+    let program = |reads: fn(&str) -> Program| -> Vec<Option<Program>> {
         let options =
             parsed.options.iter().filter(|(o, _, _)| phrase.unless.contains(&o.as_str())).map(|(_, v, _)| v.as_ref());
         let operand = (skip == 0).then(|| parsed.operands.first().map(|(w, _)| *w));
-        options
-            .chain(operand)
-            .map(|w| w.and_then(Word::texts).map(|all| all.iter().fold(Does::Reads, |d, t| d.and(does(t)))))
-            .collect()
+        let texts = options.chain(operand).map(|w| w.and_then(Word::texts));
+        texts.flat_map(|all| all.map_or(vec![None], |all| all.iter().map(|t| Some(reads(t))).collect())).collect()
     };
     match phrase.special? {
         "sed" => {
@@ -87,11 +91,10 @@ fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -
                 Some(script) if skip > 0 => vec![Some(programs::sed(&script))],
                 _ => program(programs::sed),
             };
-            code(does, told)
+            code(does, told, scopes)
         }
-        "awk" => code(program(programs::awk), told),
-        "jq" => code(program(programs::jq), told),
-        "yq" => code(program(programs::yq), told),
+        "awk" => code(program(programs::awk), told, scopes),
+        "jq" => code(program(|t| programs::jq(t).into()), told, scopes),
         "credential-words" => parsed
             .operands
             .iter()
@@ -121,7 +124,10 @@ fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -
                 let t = t.to_ascii_lowercase();
                 ["token", "password", "secret", "credential", "extraheader", "helper"].iter().any(|s| t.contains(s))
             });
-            (!gets || secret).then(|| "only --get and --list read, and not secrets".to_owned())
+            // One name alone asks for its value; `get` and `list` are the newer spelling.
+            let first = parsed.operands.first().and_then(|(w, _)| w.text()).unwrap_or_default();
+            let asks = parsed.operands.len() == 1 && first.contains('.') || matches!(first, "get" | "list");
+            (!(gets || asks) || secret).then(|| "only reading settings, and not secrets".to_owned())
         }
         "git-reflog" => {
             let first = parsed.operands.first().and_then(|(w, _)| w.text());
@@ -132,6 +138,18 @@ fn special(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, told: &mut Told) -
             (!words.is_empty() && words.first() != Some(&"get-url"))
                 .then(|| "only listing and get-url stay here".to_owned())
         }
+        "binutils" => {
+            let list = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('@'));
+            list.then(|| "takes its words from a file".to_owned())
+        }
+        "yq" if parsed
+            .operands
+            .first()
+            .is_some_and(|(w, _)| matches!(w.text(), Some("e" | "ea" | "eval" | "eval-all"))) =>
+        {
+            Some("a subcommand".to_owned())
+        }
+        "yq" => code(program(|t| programs::yq(t).into()), told, scopes),
         "ps" => {
             // Without a dash, `e` shows every process's environment.
             let shows =
@@ -152,22 +170,30 @@ fn sorts_only(parsed: &Parsed<'_>) -> bool {
 }
 
 /// What programs in other languages do to a reading.
-fn code(does: Vec<Option<Does>>, told: &mut Told) -> Option<String> {
-    for one in does {
-        match one {
-            Some(Does::Reads) => {}
-            Some(Does::Touches(why)) => return Some(why.to_owned()),
-            Some(Does::Runs(why)) => {
+fn code(all: Vec<Option<Program>>, told: &mut Told, scopes: &mut Scopes<'_>) -> Option<String> {
+    let mut misfit = None;
+    for program in all {
+        let Some(program) = program else {
+            told.opaque = Some(Opaque::Code);
+            return Some("its program is not known".to_owned());
+        };
+        for named in program.files {
+            let role = if named.write { Role::WriteFile } else { Role::File };
+            match named.file {
+                Some(file) => drop(scopes.value(&Word::literal(file), role, false, &mut None)),
+                None => scopes.loose = true,
+            }
+        }
+        match program.does {
+            Does::Reads => {}
+            Does::Touches(why) => drop(misfit.get_or_insert_with(|| why.to_owned())),
+            Does::Runs(why) => {
                 told.opaque = Some(Opaque::Code);
                 return Some(why.to_owned());
             }
-            None => {
-                told.opaque = Some(Opaque::Code);
-                return Some("its program is not known".to_owned());
-            }
         }
     }
-    None
+    misfit
 }
 
 /// Where `find` starts: the words before the first that starts its expression.

@@ -1,6 +1,6 @@
 //! awk programs: their tokens, and the few of them that reach outside.
 
-use super::Does;
+use super::{Does, Named, Program};
 
 /// What the last token was: whether a slash divides or opens a regular expression.
 #[derive(PartialEq, Clone, Copy)]
@@ -11,7 +11,28 @@ enum Last {
     Unclear,
 }
 
-pub(crate) fn awk(program: &str) -> Does {
+pub(crate) fn awk(program: &str) -> Program {
+    let mut files = Vec::new();
+    let does = does(program, &mut files);
+    Program { does, files }
+}
+
+/// The string that starts here, when nothing is added to it.
+fn literal(s: &[char], at: usize) -> Option<String> {
+    let mut n = at;
+    while s.get(n).is_some_and(|c| matches!(c, '>' | '<' | ' ' | '\t')) {
+        n += 1;
+    }
+    if s.get(n) != Some(&'"') {
+        return None;
+    }
+    let end = closing(s, n, '"')?;
+    let text: String = s[n + 1..end - 1].iter().collect();
+    let next = s[end..].iter().find(|c| !matches!(c, ' ' | '\t'));
+    (!text.contains('\\') && matches!(next, None | Some(';' | '}' | ')' | '\n' | '>'))).then_some(text)
+}
+
+fn does(program: &str, files: &mut Vec<Named>) -> Does {
     let s: Vec<char> = program.chars().collect();
     let (mut n, mut last) = (0, Last::Other);
     // Inside `print …` outside of parentheses, `>` and `|` are redirections.
@@ -58,12 +79,15 @@ pub(crate) fn awk(program: &str) -> Does {
                             .trim_start_matches(|c: char| c.is_alphanumeric() || " _[]$\t".contains(c))
                             .starts_with('<')
                         {
+                            let at = n + rest.find('<').map_or(0, |b| rest[..b].chars().count());
+                            files.push(Named { file: literal(&s, at), write: false });
                             does = does.and(Does::Touches("awk's getline reads another file"));
                         }
                         last = Last::Unclear;
                     }
                     "ENVIRON" => does = does.and(Does::Touches("awk's ENVIRON holds the environment")),
                     "ARGV" | "ARGC" | "SYMTAB" | "FUNCTAB" => {
+                        files.push(Named { file: None, write: false });
                         does = does.and(Does::Touches("an awk program that changes what it reads"));
                     }
                     "print" | "printf" => {
@@ -100,6 +124,7 @@ pub(crate) fn awk(program: &str) -> Does {
                 if rest.starts_with("\"/dev/stderr\"") || rest.starts_with("\"/dev/stdout\"") {
                     n = at - 1;
                 } else {
+                    files.push(Named { file: literal(&s, n), write: true });
                     does = does.and(Does::Touches("an awk program that writes a file"));
                 }
                 last = Last::Other;
@@ -218,7 +243,7 @@ mod tests {
             "# system(1)\n{print}",
             "{ while ((getline line) > 0) n++ }",
         ] {
-            assert_eq!(awk(program), Does::Reads, "{program}");
+            assert_eq!(awk(program).does, Does::Reads, "{program}");
         }
         for program in [
             "{print > \"out\"}",
@@ -228,7 +253,7 @@ mod tests {
             "BEGIN{print ENVIRON[\"PATH\"]}",
             "BEGIN{ARGV[1]=\"/etc/passwd\"}",
         ] {
-            assert!(matches!(awk(program), Does::Touches(_)), "{program}");
+            assert!(matches!(awk(program).does, Does::Touches(_)), "{program}");
         }
         for program in [
             "BEGIN{system(\"id\")}",
@@ -240,7 +265,7 @@ mod tests {
             "{print \"x",
             "BEGIN{ if (1) /\"/; system(\"id\") #\"/ }",
         ] {
-            assert!(matches!(awk(program), Does::Runs(_)), "{program}");
+            assert!(matches!(awk(program).does, Does::Runs(_)), "{program}");
         }
     }
 }

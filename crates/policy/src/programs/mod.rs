@@ -8,7 +8,25 @@ pub(crate) use awk::awk;
 pub(crate) use jq::{jq, yq};
 pub(crate) use sed::sed;
 
-/// What a program text does.
+/// What a program text does, and the files that it names; none is one that it makes up as it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) does: Does,
+    pub(crate) files: Vec<Named>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) file: Option<String>,
+    pub(crate) write: bool,
+}
+
+impl From<Does> for Program {
+    fn from(does: Does) -> Self {
+        Self { does, files: Vec::new() }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Does {
     /// Nothing but read what it is given and print.

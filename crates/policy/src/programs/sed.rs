@@ -1,25 +1,29 @@
 //! sed scripts: addresses and commands, one by one. What is not followed to its end is taken for the worst.
 
-use super::Does;
+use super::{Does, Named, Program};
 
 const UNCLEAR: Does = Does::Runs("a sed script that is not plain to read");
 
-pub(crate) fn sed(script: &str) -> Does {
-    let mut parser = Parser { s: script.chars().collect(), n: 0 };
+pub(crate) fn sed(script: &str) -> Program {
+    let mut parser = Parser { s: script.chars().collect(), n: 0, files: Vec::new() };
     let mut does = Does::Reads;
     while !parser.done() {
         match parser.command() {
             Some(Does::Reads) => {}
             Some(other) => does = does.and(other),
-            None => return does.and(UNCLEAR),
+            None => {
+                does = does.and(UNCLEAR);
+                break;
+            }
         }
     }
-    does
+    Program { does, files: parser.files }
 }
 
 struct Parser {
     s: Vec<char>,
     n: usize,
+    files: Vec<Named>,
 }
 
 impl Parser {
@@ -85,8 +89,15 @@ impl Parser {
 
     /// Names and commands go to the end of their line.
     fn rest_of_line(&mut self, does: Does) -> Option<Does> {
+        let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
             self.n += 1;
+        }
+        if let Does::Touches(_) = does {
+            let text: String = self.s[from..self.n].iter().collect();
+            let file = text.trim_start_matches(['w', 'W']).trim();
+            let write = self.s.get(from.wrapping_sub(1)).is_none_or(|c| !matches!(c, 'r' | 'R'));
+            self.files.push(Named { file: Some(file.to_owned()), write });
         }
         Some(does)
     }
@@ -244,13 +255,17 @@ mod tests {
             "5q",
             "l 20",
         ] {
-            assert_eq!(sed(script), Does::Reads, "{script}");
+            assert_eq!(sed(script).does, Does::Reads, "{script}");
         }
         for script in
             ["w out", "1w out", "s/a/b/w out", "s/a/b/gw out", "r /etc/passwd", "/x/w out", "1,2W out", "p;w x"]
         {
-            assert!(matches!(sed(script), Does::Touches(_)), "{script}");
+            assert!(matches!(sed(script).does, Does::Touches(_)), "{script}");
         }
+        let files =
+            |script: &str| sed(script).files.into_iter().map(|f| (f.file.unwrap(), f.write)).collect::<Vec<_>>();
+        assert_eq!(files("1w out.txt\ns/a/b/gw /tmp/x"), [("out.txt".to_owned(), true), ("/tmp/x".to_owned(), true)]);
+        assert_eq!(files("$r /etc/passwd"), [("/etc/passwd".to_owned(), false)]);
         for script in [
             "e id",
             "1e id",
@@ -265,7 +280,7 @@ mod tests {
             "1,2,3p",
             "pe id",
         ] {
-            assert!(matches!(sed(script), Does::Runs(_)), "{script}");
+            assert!(matches!(sed(script).does, Does::Runs(_)), "{script}");
         }
     }
 }

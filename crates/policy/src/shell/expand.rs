@@ -24,6 +24,8 @@ struct Draft {
 enum Atom {
     Char(char),
     Piece(usize),
+    /// What a tilde became; none is anywhere.
+    Home(Option<String>),
 }
 
 impl Walk<'_> {
@@ -67,6 +69,8 @@ impl Walk<'_> {
             return;
         }
         for list in lists {
+            // Braces come first: `{~,a}/x` is a tilde too.
+            let list = if braces { self.braced_tilde(list, state) } else { list };
             if let Some(word) = join(&list, &drafts) {
                 out.push(word);
             }
@@ -151,8 +155,8 @@ impl Walk<'_> {
                 unknown(true, true)
             }
             Piece::Command { text, at, quoted } => {
-                self.substitution(text, place.inside(*at), state);
-                unknown(*quoted, true)
+                let hint = self.substitution(text, place.inside(*at), state);
+                Draft { hint, ..unknown(*quoted, true) }
             }
             Piece::Process { text, at } => {
                 self.substitution(text, place.inside(Some(*at)), state);
@@ -160,14 +164,16 @@ impl Walk<'_> {
                 Draft { hint: Some("/dev/fd".to_owned()), ..unknown(true, true) }
             }
             Piece::Parameter { parameter, quoted } => {
-                let value = self.parameter(parameter, place, state);
+                let (value, hint) = self.parameter(parameter, place, state);
                 match (value.clone(), *quoted || !splits) {
-                    (Value::Unknown, quoted) => unknown(quoted, false),
+                    (Value::Unknown, quoted) => Draft { hint, ..unknown(quoted, false) },
                     (Value::One(text), true) => known(vec![escaped(&text)], true),
                     (Value::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
                     (Value::Pattern(globs), true) => Draft { pattern: true, ..known(globs, true) },
                     // File names may hold blanks, and then they are several words.
-                    (Value::Pattern(_), false) => unknown(false, false),
+                    (Value::Pattern(globs), false) => {
+                        Draft { hint: globs.first().map(|g| fixed_part(g)), ..unknown(false, false) }
+                    }
                     (Value::One(_) | Value::Any(_), false) if state.ifs_changed => unknown(false, false),
                     // A backslash that comes from a value escapes in a pattern, and is itself in anything else.
                     (Value::One(_) | Value::Any(_), false) if escapes_in_pattern(&value) => unknown(false, false),
@@ -186,6 +192,27 @@ impl Walk<'_> {
         }
     }
 
+    /// A tilde that stood inside braces, or before them.
+    fn braced_tilde(&mut self, mut list: Vec<Atom>, state: &State) -> Vec<Atom> {
+        if !matches!(list.first(), Some(Atom::Char('~'))) {
+            return list;
+        }
+        let end = list.iter().position(|a| matches!(a, Atom::Char('/'))).unwrap_or(list.len());
+        let user: Option<String> = list[1..end]
+            .iter()
+            .map(|a| match a {
+                Atom::Char(c) => Some(*c),
+                Atom::Piece(_) | Atom::Home(_) => None,
+            })
+            .collect();
+        let home = match user.map(|user| self.tilde(&user, state)) {
+            Some(Draft { globs: Some(globs), .. }) => globs.into_iter().next(),
+            _ => None,
+        };
+        list.splice(..end, [Atom::Home(home)]);
+        list
+    }
+
     fn tilde(&mut self, user: &str, state: &State) -> Draft {
         let draft = |globs: Option<Vec<String>>, hint| Draft {
             globs,
@@ -202,13 +229,17 @@ impl Walk<'_> {
                 Directory::Unknown => draft(None, None),
             },
             "-" => draft(None, None),
+            user if !user.is_empty() && self.home.rsplit('/').next() == Some(user) && self.home.len() > 1 => {
+                draft(Some(vec![escaped(self.home)]), None)
+            }
             "" => draft(None, Some(self.home.to_owned())),
             "root" => draft(None, Some("/root".to_owned())),
             user => draft(None, Some(format!("/home/{user}"))),
         }
     }
 
-    fn parameter(&mut self, p: &Parameter, place: Place, state: &mut State) -> Value {
+    /// What a parameter holds; and where it may lead when nobody knows.
+    fn parameter(&mut self, p: &Parameter, place: Place, state: &mut State) -> (Value, Option<String>) {
         let place = place.inside(None);
         if let Some(subscript) = &p.subscript
             && !matches!(subscript.as_str(), "@" | "*")
@@ -219,6 +250,7 @@ impl Walk<'_> {
         if p.indirect || rest.starts_with("@P") {
             self.opaque(Opaque::PromptExpansion);
         }
+        let mut otherwise = None;
         let substring = rest.strip_prefix(':').filter(|r| !r.starts_with(['-', '=', '?', '+']));
         if let Some(range) = substring {
             for part in range.split(':') {
@@ -227,16 +259,32 @@ impl Walk<'_> {
         } else if !rest.is_empty() {
             // What stands behind the operator is expanded too.
             let word = rest.trim_start_matches([':', '-', '=', '?', '+', '#', '%', '/', '^', ',', '@', '~']);
-            self.value(word, place, state);
+            let word = if rest.starts_with(":-") || rest.starts_with(":=") { &rest[2..] } else { word };
+            if let (Value::One(text), true) = (self.value(word, place, state), is_default(rest)) {
+                otherwise = Some(text);
+            }
         }
         if rest.starts_with(['=']) || rest.starts_with(":=") {
             state.set(&p.name, Value::Unknown);
         }
-        let whole = rest.is_empty() && !p.length && !p.indirect && p.subscript.is_none();
+        // `${x:?}` and `${x:-y}` are x, where x is known and not empty.
+        let whole = (rest.is_empty() || is_default(rest) || rest.starts_with(":?"))
+            && !p.length
+            && !p.indirect
+            && p.subscript.is_none();
         if !whole {
-            return Value::Unknown;
+            return (Value::Unknown, None);
         }
-        match (p.name.as_str(), state.get(&p.name)) {
+        let value = self.plain_parameter(&p.name, state);
+        match &value {
+            Value::One(text) if !rest.is_empty() && text.is_empty() => (Value::Unknown, otherwise),
+            Value::Any(_) | Value::Pattern(_) if !rest.is_empty() => (Value::Unknown, otherwise),
+            _ => (value, otherwise),
+        }
+    }
+
+    fn plain_parameter(&self, name: &str, state: &State) -> Value {
+        match (name, state.get(name)) {
             (_, Some(value)) => value.clone(),
             _ if state.forgotten => Value::Unknown,
             ("HOME", None) if !state.home_changed => Value::One(self.home.to_owned()),
@@ -279,6 +327,16 @@ impl Walk<'_> {
         }
         all.unwrap_or(Value::Any(Vec::new()))
     }
+}
+
+fn is_default(rest: &str) -> bool {
+    rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(['-', '='])
+}
+
+/// The directory that a glob cannot leave.
+fn fixed_part(glob: &str) -> String {
+    let end = glob.find(['*', '?', '[', '\\']).unwrap_or(glob.len());
+    glob[..end].to_owned()
 }
 
 fn escapes_in_pattern(value: &Value) -> bool {
@@ -325,7 +383,7 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
         pattern: false,
         hint: None,
     };
-    let (mut empty, mut hint) = (true, Some(String::new()));
+    let (mut empty, mut hint, mut unknown_seen) = (true, Some(String::new()), false);
     for atom in list {
         match atom {
             Atom::Char(c) => {
@@ -335,6 +393,15 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
                 if let Some(h) = &mut hint {
                     h.push(*c);
                 }
+            }
+            Atom::Home(home) => {
+                empty = false;
+                whole.quoted = true;
+                whole.globs = match (whole.globs, home) {
+                    (Some(before), Some(home)) => product(&before, std::slice::from_ref(home)),
+                    _ => None,
+                };
+                hint = home.as_ref().map(|h| literal_of(h));
             }
             Atom::Piece(n) => {
                 let d = &drafts[*n];
@@ -347,11 +414,15 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
                 whole.substituted |= d.substituted;
                 whole.pattern |= d.pattern;
                 empty &= d.globs.as_ref().is_some_and(|g| g.iter().all(String::is_empty)) && !d.quoted;
+                unknown_seen |= d.globs.is_none();
                 match d.hint.as_deref() {
                     Some(start) if hint.as_deref() == Some("") => hint = Some(start.to_owned()),
                     Some(_) => hint = None,
                     None => match (&mut hint, d.globs.as_deref()) {
-                        (Some(h), Some([one])) => h.push_str(&literal_of(one)),
+                        (Some(h), Some([one])) if !unknown_seen || h.starts_with('/') => h.push_str(&literal_of(one)),
+                        // Unknown from here on; what came before still tells how it starts.
+                        (Some(h), None) if !h.is_empty() => {}
+                        (Some(_), Some([_])) => {}
                         _ => hint = None,
                     },
                 }
@@ -362,7 +433,13 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
     if empty && !whole.quoted && !list.is_empty() {
         return None;
     }
-    whole.hint = if whole.globs.is_none() { hint.filter(|h| h.starts_with('/')) } else { None };
+    // A path or an address that starts in a known way: no option, whatever follows.
+    let alone = list.iter().all(|a| match a {
+        Atom::Piece(n) => drafts[*n].globs.as_ref().is_none_or(|g| g.iter().all(String::is_empty)),
+        Atom::Char(_) | Atom::Home(_) => false,
+    });
+    let telling = |h: &String| alone || h.starts_with('/') || h.contains("://");
+    whole.hint = hint.filter(|h| whole.globs.is_none() && !h.is_empty() && telling(h));
     let globs = whole.globs.take();
     let mut word = finish(globs, &whole);
     if whole.pattern
@@ -468,7 +545,7 @@ fn sequence(atoms: &[Atom]) -> Option<Option<Vec<Vec<Atom>>>> {
         .iter()
         .map(|a| match a {
             Atom::Char(c) => Some(*c),
-            Atom::Piece(_) => None,
+            Atom::Piece(_) | Atom::Home(_) => None,
         })
         .collect();
     let text = text?;

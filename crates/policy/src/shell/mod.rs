@@ -9,6 +9,7 @@ mod state;
 mod token;
 mod walk;
 
+pub(crate) use simple::read_by_bash;
 pub(crate) use state::unescaped;
 pub(crate) use walk::Walk;
 

@@ -129,6 +129,11 @@ const ACTED_ON_PREFIXES: &[&str] = &[
     "CMAKE",
 ];
 
+/// Whether bash, or the loader of every program, goes by this name.
+pub(crate) fn read_by_bash(name: &str) -> bool {
+    READ_BY_BASH.contains(&name) || ["BASH", "LD_"].iter().any(|p| name.starts_with(p)) || name == "environment"
+}
+
 /// Whether a program would do something else with this in its environment, as far as anyone can know.
 fn inert(name: &str) -> bool {
     INERT.contains(&name) || name.starts_with("LC_")
@@ -399,7 +404,8 @@ impl Walk<'_> {
             }
             "eval" => {
                 made.opaque.get_or_insert(Opaque::Eval);
-                let known: Option<Vec<String>> = texts.into_iter().collect();
+                let said = |w: &Word| w.text().map(str::to_owned).or_else(|| w.hint.clone());
+                let known: Option<Vec<String>> = made.words[1..].iter().map(said).collect();
                 self.emit(made);
                 if let Some(text) = known {
                     self.beside(&text.join(" "), place, state);
@@ -452,6 +458,9 @@ impl Walk<'_> {
                 if !texts.is_empty() && !texts.iter().all(|t| t.as_deref().is_some_and(plain_set)) {
                     made.opaque.get_or_insert(Opaque::ShellMutation);
                     state.forget_variables();
+                }
+                if first == Some("--") {
+                    positional(&made.words[2..], 1, state);
                 }
                 self.emit(made);
                 return Exit::same(state.clone());
@@ -508,7 +517,7 @@ impl Walk<'_> {
             self.find_actions(&made, place, state);
         } else if program == "ssh" {
             self.remote(&mut made, place, state);
-        } else if program == "tar" || program == "rsync" || program == "git" {
+        } else if matches!(program.as_str(), "tar" | "rsync" | "git" | "script") {
             self.named_programs(&made, place, state);
         }
         if let Some((_, code, letters)) = interpreter(&program) {
@@ -669,6 +678,10 @@ impl Walk<'_> {
             inner.set(&assignment.name, assignment.value.clone());
         }
         let operand = made.words.get(n).cloned();
+        if text_follows {
+            Rc::make_mut(&mut inner.variables).retain(|name, _| !is_positional(name));
+            positional(made.words.get(n + 1..).unwrap_or_default(), 0, &mut inner);
+        }
         match (text_follows, operand) {
             (true, Some(word)) => match word.texts() {
                 Some([text]) if made.opaque.is_none() => {
@@ -685,7 +698,7 @@ impl Walk<'_> {
                     self.shell(&text, place, &inner, posix);
                 }
                 texts => {
-                    for text in texts.unwrap_or_default().to_vec() {
+                    for text in texts.unwrap_or_default().iter().chain(&word.hint).cloned().collect::<Vec<_>>() {
                         self.beside(&text, place, &inner);
                     }
                     made.opaque.get_or_insert(Opaque::DynamicProgram);
@@ -732,6 +745,7 @@ impl Walk<'_> {
         let mut unclear = parsed.misfit.is_some() || parsed.has(&["-S", "--split-string"]);
         let mut inner = state.clone();
         let mut assignments = made.assignments.clone();
+        let mut payloads: Vec<String> = Vec::new();
         for (option, value, role) in &parsed.options {
             match (role, value) {
                 (Role::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
@@ -745,6 +759,11 @@ impl Walk<'_> {
                 (Role::WriteFile, Some(value)) => {
                     made.redirects.push(Redirect { target: value.clone(), write: true, append: false });
                 }
+                (Role::File, Some(value)) => {
+                    made.redirects.push(Redirect { target: value.clone(), write: false, append: false });
+                }
+                // `su -c '…'`, `env -S '…'`: text for a shell, or near enough.
+                (Role::Program, Some(value)) => payloads.extend(value.text().map(str::to_owned)),
                 _ => {}
             }
         }
@@ -763,7 +782,24 @@ impl Walk<'_> {
                 assignments.push(Assignment { name: "environment".to_owned(), value: Value::Unknown });
             }
         }
-        rest += wrapper.operands;
+        if program == "flock"
+            && let Some(file) = words.get(rest)
+        {
+            made.redirects.push(Redirect { target: file.clone(), write: true, append: true });
+        }
+        // `su user -c '…'`: its options need not come first.
+        if matches!(program, "su" | "runuser")
+            && let Some(at) = words.iter().position(|w| matches!(w.text(), Some("-c" | "--command")))
+            && payloads.is_empty()
+        {
+            payloads.extend(words.get(at + 1).and_then(Word::text).map(str::to_owned));
+            rest = words.len();
+        }
+        rest += if parsed.has(&["-u", "--user"]) && program == "runuser" { 0 } else { wrapper.operands };
+        if words.get(rest).and_then(Word::text) == Some("-c") {
+            payloads.extend(words.get(rest + 1).and_then(Word::text).map(str::to_owned));
+            rest = words.len();
+        }
         let inner_words: Vec<Word> = words.get(rest..).unwrap_or_default().to_vec();
         let privileged = wrapper.kind == Wraps::Privileged;
         // `nohup` and its kind leave nothing of their own; a path may be another program of that name.
@@ -778,11 +814,24 @@ impl Walk<'_> {
                 made.opaque.get_or_insert(Opaque::Wrapper);
             }
             made.verb = program.to_owned();
-            if privileged && !unclear {
+            if privileged && !unclear && payloads.is_empty() {
+                made.opaque = None;
+            }
+            let had = !payloads.is_empty() && !unclear;
+            if had {
                 made.opaque = None;
             }
             made.privileged = privileged;
             self.emit(made);
+            for text in &payloads {
+                let before = std::mem::replace(&mut self.privileged, privileged);
+                if had {
+                    self.shell(text, place, &inner, true)
+                } else {
+                    self.beside(text, place, &inner)
+                }
+                self.privileged = before;
+            }
             if unclear {
                 // Where the command starts is not clear: read from every word that could be it.
                 let before = std::mem::replace(&mut self.shadow, true);
@@ -812,12 +861,22 @@ impl Walk<'_> {
             match replaced {
                 Some(mark) => {
                     for word in &mut next {
-                        if word.text().is_some_and(|t| t.contains(&mark)) {
-                            *word = Word { quoted: true, many: false, ..Word::unknown() };
+                        if let Some(text) = word.text().filter(|t| t.contains(&mark)) {
+                            let hint = match &self.input {
+                                Input::Text(Some(given)) => Some(text.replace(&mark, given.trim())),
+                                _ => None,
+                            };
+                            *word = Word { quoted: true, many: false, hint, ..Word::unknown() };
                         }
                     }
                 }
-                None => next.push(Word::unknown()),
+                None => {
+                    // What is known of its input counts, though not as the whole of it.
+                    if let Input::Text(Some(text)) = &self.input {
+                        next.extend(text.split_whitespace().take(64).map(Word::literal));
+                    }
+                    next.push(Word::unknown());
+                }
             }
         }
         if own || writes {
@@ -825,7 +884,8 @@ impl Walk<'_> {
             own.privileged = privileged;
             self.emit(own);
         }
-        let before = (self.privileged, self.input.clone());
+        let before = (self.privileged, self.input.clone(), self.wrapped);
+        self.wrapped = true;
         self.privileged |= privileged;
         // What it reads is its input, not its command's.
         let input = match wrapper.kind {
@@ -842,7 +902,7 @@ impl Walk<'_> {
         } else {
             self.command_words(next, assignments, redirects, place, &mut inner, Some(input), false);
         }
-        (self.privileged, self.input) = before;
+        (self.privileged, self.input, self.wrapped) = before;
     }
 
     /// The commands of `find … -exec`.
@@ -879,9 +939,9 @@ impl Walk<'_> {
                 })
                 .collect();
             if !inner.is_empty() {
-                let before = std::mem::take(&mut self.input);
+                let before = (std::mem::take(&mut self.input), std::mem::replace(&mut self.wrapped, true));
                 self.command_words(inner, made.assignments.clone(), Vec::new(), place, &mut state.clone(), None, false);
-                self.input = before;
+                (self.input, self.wrapped) = before;
             }
             n = end + 1;
         }
@@ -929,6 +989,7 @@ impl Walk<'_> {
                     "--rmt-command",
                 ],
             ),
+            ("script", &["-c", "--command"]),
             ("rsync", &["-e", "--rsh", "--rsync-path"]),
             (
                 "git",
@@ -952,6 +1013,24 @@ impl Walk<'_> {
             }
         }
     }
+}
+
+pub(super) fn is_positional(name: &str) -> bool {
+    matches!(name, "@" | "*") || name.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// `$0`, `$1`, … and `$@`, as far as they are known.
+fn positional(words: &[Word], first: usize, state: &mut State) {
+    for (n, word) in words.iter().enumerate().take(16) {
+        state.set(&(n + first).to_string(), word.value.clone());
+    }
+    let rest = words.get(1 - first.min(1)..).unwrap_or_default();
+    let all = match rest {
+        [one] => one.value.clone(),
+        _ => Value::Unknown,
+    };
+    state.set("@", all.clone());
+    state.set("*", all);
 }
 
 /// Options of `set` that do not change what words mean.

@@ -291,17 +291,29 @@ impl<'a> Scanner<'a> {
             return Err(Unreadable::Grammar);
         }
         let word = &self.s[self.n..end];
-        // `9999999999>x`, `{fd}>x`: descriptors that we do not follow.
-        if matches!(self.s.get(end), Some(b'<' | b'>'))
-            && (word.len() > 4 && word.iter().all(u8::is_ascii_digit) || word.starts_with(b"{") && word.ends_with(b"}"))
-        {
-            return Err(Unreadable::Grammar);
+        if matches!(self.s.get(end), Some(b'<' | b'>')) {
+            // More digits than any descriptor has.
+            if word.len() > 4 && word.iter().all(u8::is_ascii_digit) {
+                return Err(Unreadable::Grammar);
+            }
+            // `{fd}>x`: a variable gets the descriptor; the command never sees the word.
+            if let [b'{', name @ .., b'}'] = word
+                && super::lex::name_length(name) == Some(name.len())
+            {
+                self.n = end;
+                return Ok(());
+            }
         }
         self.bangs = if word == b"!" { self.bangs + 1 } else { 0 };
         if self.bangs > DEEPEST || nested_subscripts(word) {
             return Err(Unreadable::TooDeep);
         }
-        self.token(self.n, end, true);
+        // To the grammar, `select` is a `for` that asks.
+        if word == b"select" && self.before == Before::Start && self.keep {
+            self.push_token("for", self.n, end, true);
+        } else {
+            self.token(self.n, end, true);
+        }
         self.n = end;
         self.before = self.structure(word)?;
         Ok(())

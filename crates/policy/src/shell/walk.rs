@@ -54,6 +54,8 @@ pub(crate) struct Walk<'a> {
     pub(super) privileged: bool,
     /// Read only for its risks: it is not what the shell was given.
     pub(super) shadow: bool,
+    /// Another program stands before it: what looks like a builtin may be a program of that name.
+    pub(super) wrapped: bool,
     /// A shell without bash's own syntax.
     pub(super) posix: bool,
     texts: usize,
@@ -72,6 +74,7 @@ impl<'a> Walk<'a> {
             input: Input::Inherited,
             privileged: false,
             shadow: false,
+            wrapped: false,
             posix: false,
             texts: 0,
             shells: 0,
@@ -111,6 +114,7 @@ impl<'a> Walk<'a> {
     pub(super) fn emit(&mut self, mut occurrence: Occurrence) {
         occurrence.privileged |= self.privileged;
         occurrence.shadow = self.shadow;
+        occurrence.wrapped = self.wrapped;
         if self.occurrences.len() < MOST_OCCURRENCES {
             self.occurrences.push(occurrence);
         } else if let Some(last) = self.occurrences.last_mut() {
@@ -152,7 +156,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads text in a subshell of its own: `$(…)`, `<(…)`.
-    pub(super) fn substitution(&mut self, text: &str, place: Place, state: &State) {
+    /// What it says in the end, when that is plain: never taken for certain, since programs may be other than they
+    /// seem, but enough to refuse something.
+    pub(super) fn substitution(&mut self, text: &str, place: Place, state: &State) -> Option<String> {
+        let from = self.occurrences.len();
         let saved = (self.pending.take(), self.place, std::mem::take(&mut self.input));
         let end = if place.exact { place.start + text.len() } else { place.end };
         self.place = Place { end, ..place };
@@ -165,11 +172,16 @@ impl<'a> Walk<'a> {
         }
         self.texts -= 1;
         (self.pending, self.place, self.input) = saved;
+        match self.occurrences.get(from..) {
+            Some([only]) => said(only).map(|t| t.trim_end_matches('\n').to_owned()),
+            _ => None,
+        }
     }
 
     /// Reads the text that another shell is given.
     pub(super) fn shell(&mut self, text: &str, place: Place, state: &State, posix: bool) {
-        let saved = (self.shells, self.posix);
+        let saved = (self.shells, self.posix, self.wrapped);
+        self.wrapped = true;
         self.shells += 1;
         self.posix |= posix;
         // A child shell has the exported variables only, and no functions.
@@ -178,7 +190,7 @@ impl<'a> Walk<'a> {
             state
                 .variables
                 .iter()
-                .filter(|(n, _)| state.exported.contains_key(*n))
+                .filter(|(n, _)| state.exported.contains_key(*n) || super::simple::is_positional(n))
                 .map(|(n, v)| (n.clone(), v.clone()))
                 .collect(),
         );
@@ -188,7 +200,7 @@ impl<'a> Walk<'a> {
         } else {
             self.substitution(text, place.inside(None), &inner);
         }
-        (self.shells, self.posix) = saved;
+        (self.shells, self.posix, self.wrapped) = saved;
     }
 
     fn program(&mut self, text: &str, state: &mut State) -> Exit {
@@ -232,11 +244,29 @@ impl<'a> Walk<'a> {
                     self.list(list, &mut state.clone());
                 }
                 from += length;
+            } else {
+                self.rough(lines[from], state, &mut tries);
             }
             from += 1;
         }
         self.pending = None;
         self.shadow = false;
+    }
+
+    /// A line that cannot be read: whatever stands between its operators, in case that is a command.
+    fn rough(&mut self, line: &str, state: &State, tries: &mut i32) {
+        for piece in line.split([';', '&', '|', '(', ')', '{', '}', '`', '\n']).take(32) {
+            let piece = piece.trim().trim_start_matches(['"', '\'', '$']);
+            let piece = ["do ", "then ", "else "].iter().fold(piece, |p, k| p.strip_prefix(k).unwrap_or(p));
+            *tries -= 1;
+            if *tries > 0
+                && let Ok(program) = parse(piece)
+            {
+                for list in &program.complete_commands {
+                    self.list(list, &mut state.clone());
+                }
+            }
+        }
     }
 
     pub(super) fn list(&mut self, list: &ast::CompoundList, state: &mut State) -> Exit {
@@ -769,6 +799,8 @@ fn said(occurrence: &Occurrence) -> Option<String> {
     let texts: Option<Vec<&str>> = occurrence.words.iter().map(Word::text).collect();
     match (texts?.as_slice(), &occurrence.input) {
         (["echo" | "printf", rest @ ..], _) => {
+            let rest: Vec<&str> =
+                rest.iter().copied().skip_while(|w| matches!(*w, "-n" | "-e" | "-E" | "-ne" | "-en")).collect();
             // `\n` is a newline to printf and to `echo -e`: read it as one, so that nothing hides behind it.
             Some(rest.join(" ").replace("\\n", "\n"))
         }

@@ -66,8 +66,6 @@ pub(crate) struct Phrase {
     pub(crate) unless: Vec<&'static str>,
     /// A check of its own, by name.
     pub(crate) special: Option<&'static str>,
-    /// Touches nothing but its own output.
-    pub(crate) side_effect: bool,
     pub(crate) examples: Examples,
 }
 
@@ -94,10 +92,12 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
             groups.insert(name, row.all("options").collect());
             continue;
         }
-        let mut options: Vec<&'static str> = row.all("options").collect();
+        // What a row says itself goes before what it shares.
+        let mut options: Vec<&'static str> = Vec::new();
         for group in row.all("use").flat_map(str::split_whitespace) {
             options.extend(groups.get(group).into_iter().flatten());
         }
+        options.extend(row.all("options"));
         for name in row.head.split(" | ") {
             let name = name.trim_start_matches("phrase ");
             let phrase = Phrase {
@@ -108,7 +108,6 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
                 recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
                 unless: row.all("unless").flat_map(str::split_whitespace).collect(),
                 special: row.all("special").next(),
-                side_effect: row.has("side-effect"),
                 examples: Examples::of(&row),
             };
             phrases.insert(name, phrase);

@@ -12,6 +12,8 @@ pub(crate) enum Role {
     Path,
     WriteFile,
     WriteDir,
+    /// A file or a directory that is written.
+    WritePath,
     /// Something that is run.
     Program,
     /// A revision or a path, as git takes them.
@@ -147,6 +149,15 @@ impl Grammar {
             let place = n;
             n += 1;
             if !only_operands && may_be_option(word) {
+                // `--include=*.rs`: whatever it matches starts the same way, and so is the same option.
+                if let Value::Pattern(globs) = &word.value
+                    && let [glob] = &globs[..]
+                    && let Some((name, value)) = glob.strip_prefix("--").and_then(|g| g.split_once('='))
+                    && let Some(Takes::Value(Role::Text) | Takes::Attached(Role::Text)) = self.long(name)
+                {
+                    parsed.options.push((format!("--{name}"), Some(part(word, value)), Role::Text));
+                    continue;
+                }
                 let Some(text) = word.text() else {
                     if !harmless || matches!(word.value, Value::Unknown) {
                         parsed.loose = true;
@@ -177,7 +188,7 @@ impl Grammar {
                             parsed.options.push((format!("--{name}"), Some(part(word, value)), role));
                         }
                         (Some(Takes::Value(role)), None) => match words.get(n) {
-                            Some(value) if !value.many => {
+                            Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
                                 parsed.options.push((format!("--{name}"), Some(value.clone()), role));
                                 n += 1;
                             }
@@ -227,7 +238,7 @@ impl Grammar {
                         }
                         Some(Takes::Value(role)) => {
                             match words.get(n) {
-                                Some(value) if !value.many => {
+                                Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
                                     parsed.options.push((format!("-{c}"), Some(value.clone()), *role));
                                 }
                                 Some(_) => {
@@ -289,6 +300,14 @@ impl Grammar {
     }
 }
 
+/// A value in a word of its own that would be an option if its option took none: not taken on trust. A negative
+/// number is one.
+fn looks_like_option(word: &Word) -> bool {
+    word.texts().is_some_and(|all| {
+        all.iter().any(|t| t.len() > 1 && t.starts_with('-') && !t[1..].starts_with(|c: char| c.is_ascii_digit()))
+    })
+}
+
 /// A value that is part of a word.
 fn part(word: &Word, text: &str) -> Word {
     Word { value: Value::One(text.to_owned()), ..word.clone() }
@@ -302,6 +321,6 @@ pub(crate) fn may_be_option(word: &Word) -> bool {
         Value::Any(texts) => texts.iter().any(|t| dash(t)),
         // A glob in front may match a name that starts with a dash.
         Value::Pattern(globs) => globs.iter().any(|g| g.starts_with(['*', '?', '[', '-'])),
-        Value::Unknown => word.hint.is_none(),
+        Value::Unknown => !word.hint.as_deref().is_some_and(|h| h.starts_with('/') || h.contains("://")),
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Effects {
     pub(crate) recursive: Vec<&'static str>,
     /// Operands that look like absolute paths may be routes of an API.
     pub(crate) routes: bool,
+    /// The last operand is what is written.
+    pub(crate) writes_last: bool,
     /// No operand is a path, unless it starts like one.
     pub(crate) no_paths: bool,
     pub(crate) examples: Examples,
@@ -55,6 +57,7 @@ pub(crate) fn all_effects() -> &'static HashMap<&'static str, Effects> {
                     grammar,
                     recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
                     routes: row.has("routes"),
+                    writes_last: row.has("writes-last"),
                     no_paths: row.has("no-paths"),
                     examples: Examples { yes: row.all("yes").collect(), no: row.all("no").collect() },
                 };

@@ -116,11 +116,13 @@ proptest! {
     #[test]
     fn a_command_more_never_lowers_the_risk(seed in any::<u64>(), more in any::<u64>(), pieces in fragments()) {
         let (first, second) = (script(&mut Random::new(seed)), script(&mut Random::new(more)));
+        // Of text that cannot be read, what can be salvaged depends on where it ends.
+        prop_assume!(!plan(&first, ROOT).occurrences.iter().any(|o| o.unread));
         let (alone, both) = (judged(&first, &[]), judged(&format!("{first}\n{second}"), &[]));
         for risk in alone.risk_set() {
             prop_assert!(both.risk_set().contains(&risk), "{first}\n{second}: {risk:?}");
         }
-        prop_assert!(strictness(&both) >= strictness(&alone), "STRICT {first}\n{second}");
+        prop_assert!(strictness(&both) >= strictness(&alone), "{first}\n{second}");
         // Behind text that was read to its end, anything may stand.
         let with_pieces = judged(&format!("{first}\n{pieces}"), &[]);
         prop_assert!(strictness(&with_pieces) >= strictness(&alone), "{first}\n{pieces}");
