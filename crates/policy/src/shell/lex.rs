@@ -12,6 +12,7 @@ pub(super) const DEEPEST: usize = 32;
 pub(crate) enum Unreadable {
     Unterminated,
     TooDeep,
+    TooLarge,
     Grammar,
 }
 
@@ -119,7 +120,7 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
     match s.get(at + 1) {
         Some(b'(') if s.get(at + 2) == Some(&b'(') => match after_arithmetic(s, at + 3, depth) {
             Ok(end) => Ok(end),
-            Err(Unreadable::TooDeep) => Err(Unreadable::TooDeep),
+            Err(why @ (Unreadable::TooDeep | Unreadable::TooLarge)) => Err(why),
             // `$((a); b)`: a substitution that starts with a subshell.
             Err(_) => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
         },

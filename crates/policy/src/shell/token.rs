@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
+/// Words, operators and blanks of one text; more than a person would read, and than the grammar reads in no time.
+const MOST_STEPS: usize = 6000;
+
 /// The tokens of a whole text. Positions are byte offsets.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>> {
     let mut scanner = Scanner::new(text.as_bytes(), 0, true);
@@ -98,17 +101,22 @@ struct Scanner<'a> {
     bangs: usize,
     /// Here-documents whose bodies come behind this line: the delimiter, whether tabs go, where the body's token is.
     pending: Vec<(String, bool, usize)>,
+    steps: usize,
 }
 
 impl<'a> Scanner<'a> {
     fn new(s: &'a [u8], n: usize, keep: bool) -> Self {
         let (tokens, open, pending) = (Vec::new(), Vec::new(), Vec::new());
-        Self { s, n, depth: 0, keep, tokens, open, before: Before::Start, bangs: 0, pending }
+        Self { s, n, depth: 0, keep, tokens, open, before: Before::Start, bangs: 0, pending, steps: 0 }
     }
 
     /// Reads to the end, or to the parenthesis that nothing here opened.
     fn run(&mut self, until_parenthesis: bool) -> Result<usize> {
         while let Some(&b) = self.s.get(self.n) {
+            self.steps += 1;
+            if self.steps > MOST_STEPS {
+                return Err(Unreadable::TooLarge);
+            }
             match b {
                 b' ' | b'\t' => self.n += 1,
                 b'\\' if self.s.get(self.n + 1) == Some(&b'\n') => self.n += 2,

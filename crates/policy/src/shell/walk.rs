@@ -17,6 +17,7 @@ const DEEPEST_SHELL: usize = 8;
 const DEEPEST_TEXT: usize = 32;
 /// More occurrences than a person would look at, or than any honest command has.
 const MOST_OCCURRENCES: usize = 2000;
+const MOST_SUBSTITUTIONS: usize = 500;
 
 /// Where a text stands in the text of the request: exactly, or somewhere inside a span.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,7 @@ pub(crate) struct Walk<'a> {
     pub(super) posix: bool,
     texts: usize,
     shells: usize,
+    substitutions: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -78,6 +80,7 @@ impl<'a> Walk<'a> {
             posix: false,
             texts: 0,
             shells: 0,
+            substitutions: 0,
         }
     }
 
@@ -164,7 +167,14 @@ impl<'a> Walk<'a> {
         let end = if place.exact { place.start + text.len() } else { place.end };
         self.place = Place { end, ..place };
         self.texts += 1;
+        self.substitutions += 1;
         let mut inner = state.clone();
+        if self.substitutions > MOST_SUBSTITUTIONS {
+            self.opaque(Opaque::TooLarge);
+            self.texts -= 1;
+            (self.place, self.input) = (saved.1, saved.2);
+            return None;
+        }
         if self.texts > DEEPEST_TEXT {
             self.unread(text, Opaque::TooDeep, state);
         } else {
@@ -231,7 +241,7 @@ impl<'a> Walk<'a> {
         }
         self.shadow = true;
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let (mut from, mut tries) = (0, 256);
+        let (mut from, mut tries) = (0, if text.len() > 8192 { 48 } else { 256 });
         while from < lines.len() && tries > 0 {
             let mut piece = String::new();
             let read = lines[from..].iter().position(|line| {
@@ -812,6 +822,7 @@ fn said(occurrence: &Occurrence) -> Option<String> {
 fn parse(text: &str) -> Result<ast::Program, Opaque> {
     let tokens = token::tokens(text).map_err(|why| match why {
         Unreadable::TooDeep => Opaque::TooDeep,
+        Unreadable::TooLarge => Opaque::TooLarge,
         Unreadable::Unterminated | Unreadable::Grammar => Opaque::Unparseable,
     })?;
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
