@@ -1,9 +1,10 @@
-//! The project's own tasks: `cargo xtask build|test|bench|soak`.
+//! The project's own tasks.
 
 #[cfg(test)]
 mod arrows;
 mod bench;
 mod build;
+mod gate;
 mod outside;
 mod test;
 
@@ -18,6 +19,8 @@ cargo xtask test     everything that must pass: formatting, lints, documentation
 cargo xtask bench    figures beside their limits (see docs/performance.md)
 cargo xtask proxy    a TCP door to a house's socket, for load clients: 127.0.0.1:PORT SOCKET
 cargo xtask soak     the slow proofs: 1,000 trees, 200 random crashes, 1 GB of output
+cargo xtask differential  the gate's reading against a real bash, 200,000 commands; [COUNT]
+cargo xtask fuzz     the gate's fuzz targets: [read|judge|tables] [SECONDS]
 cargo xtask outside  proofs with other people's tools: the same program in tmux, by itself and through csn; [CHECK]
 ";
 
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
         Some("build") => build::build(),
         Some("test") => test::test(),
         Some("soak") => test::soak(),
+        Some("differential") => gate::differential(args.next().as_deref()),
+        Some("fuzz") => gate::fuzz(args.next().as_deref(), args.next().as_deref()),
         Some("outside") => outside::outside(args.next().as_deref()),
         Some("bench") => bench::bench(),
         Some("bench-now") => bench::bench_now(args.next().as_deref()),

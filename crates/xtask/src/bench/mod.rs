@@ -129,6 +129,12 @@ fn kib(pid: u32, file: &str, field: &str) -> u64 {
 
 /// Measures. Prints a table; nothing here passes or fails.
 pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
+    if only.is_none_or(|only| only == "gate") {
+        crate::gate::figures()?;
+    }
+    if only == Some("gate") {
+        return Ok(());
+    }
     let mut stand = Stand::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
     type Part = (&'static str, fn(&mut Stand));
