@@ -3,6 +3,7 @@
 
 mod approvals;
 mod bounds;
+mod check;
 mod crash;
 mod disk;
 mod input;
