@@ -277,15 +277,16 @@ impl Paint {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
+    fn colour(word: &str) -> &'static str {
+        match word {
+            "allow" => "32",
+            "ask" => "33",
+            _ => "31",
+        }
+    }
+
     fn verdict(self, word: &str) -> String {
-        self.on(
-            match word {
-                "allow" => "32",
-                "ask" => "33",
-                _ => "31",
-            },
-            word,
-        )
+        self.on(Self::colour(word), word)
     }
 }
 
@@ -316,27 +317,15 @@ fn tell(
             (many, _) => format!(" in {} directories", many.len()),
         };
         let covering = match coverage {
-            Coverage::SideEffect => "only says something".to_owned(),
+            Coverage::SideEffect => "touches no file".to_owned(),
             Coverage::Phrase(name) => format!("read-only phrase `{name}`"),
             Coverage::Grant(label) => format!("granted: {}", Shown::bounded(label, 200)),
             Coverage::Rule(name) => format!("rule `{}`", Shown::bounded(name, 100)),
             Coverage::Elsewhere | Coverage::None { .. } => String::new(),
         };
-        let line = format!("{:<5} `{}`{place}", word, Shown::bounded(&occurrence.verb, 100));
-        writeln!(
-            out,
-            "  {}  {covering}",
-            paint.on(
-                if word == "allow" {
-                    "32"
-                } else if word == "ask" {
-                    "33"
-                } else {
-                    "31"
-                },
-                &line
-            )
-        )?;
+        let line =
+            paint.on(Paint::colour(word), &format!("{word:<5} `{}`{place}", Shown::bounded(&occurrence.verb, 100)));
+        writeln!(out, "{}", format!("  {line}  {covering}").trim_end())?;
         for note in assessment.risks.iter().filter(|r| r.occurrence == n) {
             writeln!(out, "          {}: {}", note.risk.as_str(), note.reason)?;
         }

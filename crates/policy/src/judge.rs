@@ -308,7 +308,14 @@ fn reads_only(
             [one] => format!(" in {one}"),
             _ => String::new(),
         };
-        format!("a grant for `{}`{directory}, or a person's answer", occurrence.verb)
+        let beyond: Vec<&str> = risks
+            .iter()
+            .map(|(r, _)| *r)
+            .filter(|r| *r != Risk::Write && !occurrence.base_risks.contains(r))
+            .map(Risk::as_str)
+            .collect();
+        let accepting = if beyond.is_empty() { String::new() } else { format!(" that accepts {}", beyond.join(", ")) };
+        format!("a grant for `{}`{directory}{accepting}, or a person's answer", occurrence.verb)
     };
     if let Some(why) = occurrence.opaque {
         return Err(none(why.reason(), "a person's answer, once; or write it so that it can be read"));
