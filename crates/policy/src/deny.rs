@@ -38,7 +38,18 @@ fn flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
 }
 
 fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Option<Refusal> {
-    if occurrence.program != "rm" || !flag(occurrence, "rR", "recursive") || !flag(occurrence, "f", "force") {
+    let removes = match occurrence.program.as_str() {
+        "rm" => flag(occurrence, "rR", "recursive") && flag(occurrence, "f", "force"),
+        // Everything below, without a test.
+        "find" => {
+            texts(occurrence).any(|t| t == "-delete")
+                && texts(occurrence)
+                    .filter(|t| t.starts_with('-'))
+                    .all(|t| matches!(t, "-delete" | "-depth" | "-xdev" | "-mount" | "-H" | "-L" | "-P"))
+        }
+        _ => false,
+    };
+    if !removes {
         return None;
     }
     let whole = |path: &str| {
@@ -84,10 +95,10 @@ fn overwrites_a_disk(occurrence: &Occurrence) -> Option<Refusal> {
 /// Whether a word means one of our processes or services.
 fn ours(word: &str) -> bool {
     let name = paths::base(word);
-    let bare = name.trim_matches(['^', '$', '.', '*', '[', ']', '\\']);
-    matches!(bare, "csn" | "csn-shim" | "countersign" | "countersign.service")
-        || word.contains("csn")
-        || word.contains("countersign")
+    // As a pattern: `c[s]n` and `^csn$` mean it too.
+    let bare: String = word.chars().filter(|c| !"^$.*[]()\\?+".contains(*c)).collect();
+    matches!(name, "csn" | "csn-shim" | "countersign" | "countersign.service")
+        || [word, &bare].iter().any(|w| w.contains("csn") || w.contains("countersign"))
 }
 
 fn stops_the_house(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Option<Refusal> {

@@ -184,12 +184,14 @@ impl<'a> Scopes<'a> {
                 || pathspec == ".."
                 || pathspec.starts_with("../")
                 || pathspec.contains("/../");
-            if leaves && !text.contains("...") {
+            if leaves {
                 named |= self.text(pathspec, PathKind::Any, false, recursive, misfit);
             }
             // `HEAD:.env` shows what is in it, and so does `-- .env`.
-            let file = text.rsplit(':').next().unwrap_or(text);
-            self.seeks_credentials |= paths::is_credential_name(paths::base(file));
+            let file = text.rsplit([':', ')']).next().unwrap_or(text);
+            let at = paths::clean(&paths::join("/repository", file));
+            self.seeks_credentials |= paths::is_credential(&at, self.home)
+                || file.contains(['*', '?', '[']) && paths::glob_wants_credentials(&at, self.home);
         }
         named
     }
@@ -359,14 +361,23 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     let mut misfit: Option<String> = None;
     let bare_builtin = words[0].text() == Some(&program);
     // What stands before the subcommand: another repository, other configuration.
-    let (mut moved, mut configured) = (None, Vec::new());
+    let (mut moved, mut configured): (Option<String>, Vec<Assignment>) = (None, Vec::new());
     for parsed in &globals {
         for (option, value, role) in &parsed.options {
             let Some(value) = value else { continue };
             match (program.as_str(), option.as_str(), value.text()) {
                 ("git", "-C", Some(to)) => {
-                    moved = Some(to.to_owned());
-                    scopes.value(value, Role::Dir, false, &mut misfit);
+                    // Each counts from where the one before has led.
+                    let to = match &moved {
+                        Some(before) => paths::join(before, to),
+                        None => to.to_owned(),
+                    };
+                    scopes.value(&Word::literal(to.clone()), Role::Dir, false, &mut misfit);
+                    moved = Some(to);
+                }
+                ("git", "-C", None) => {
+                    scopes.loose = true;
+                    misfit.get_or_insert_with(|| "where it runs is not known".to_owned());
                 }
                 ("git", "-c", text) if !text.is_some_and(inert_git_setting) => {
                     misfit.get_or_insert_with(|| "sets git configuration".to_owned());
@@ -762,13 +773,16 @@ fn informs(program: &str, own: &[Word], verb: &str) -> bool {
     let Some(texts) = texts else { return false };
     let known = tables::is_tool(program);
     match texts[..] {
-        ["--version"] => known && verb == program,
+        ["--version" | "--help"] => known && verb == program && !(program == "git" && texts[0] == "--help"),
         ["-vV"] | ["--version", "--verbose"] => verb == program && program == "rustc",
-        ["-V" | "-version" | "--help"] => known && verb == program && program != "git",
-        ["-v"] => verb == program && tables::says_version_with_v(program),
-        ["version"] => known && verb == program,
-        [] => known && matches!(verb.strip_prefix(program), Some(" version")) && tables::says_version(program),
-        ["--client" | "--short" | "-m" | "--client=true"] => known && verb.ends_with(" version") && program != "git",
+        ["-V"] => verb == program && tables::says_version_with(program, "-V"),
+        ["-version"] => verb == program && tables::says_version_with(program, "-version"),
+        ["-v"] => verb == program && tables::says_version_with(program, "-v"),
+        ["version"] => verb == program && tables::says_version_with(program, "version"),
+        [] => verb.strip_prefix(program) == Some(" version") && tables::says_version_with(program, "version"),
+        ["--client" | "--short" | "-m" | "--client=true"] => {
+            verb.strip_prefix(program) == Some(" version") && matches!(program, "kubectl" | "helm" | "go" | "oc")
+        }
         _ => false,
     }
 }

@@ -26,6 +26,9 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     if phrase.special == Some("find") {
         return find(phrase, words, scopes);
     }
+    if phrase.special == Some("xxd") {
+        return xxd(phrase, words, scopes);
+    }
     let mut parsed = phrase.grammar.tell(words, phrase.harmless, false);
     let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
     phrase.grammar.assign_roles(&mut parsed, skip);
@@ -45,7 +48,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     for (word, role) in &parsed.operands {
         named |= scopes.value(word, *role, told.recursive, &mut misfit);
     }
-    if phrase.here && !named {
+    if (phrase.here || told.recursive) && !named {
         scopes.here(told.recursive);
     }
     // What a script does counts also where an option has already decided that this is no mere reading.
@@ -112,7 +115,6 @@ fn special(
                 "--no-merged",
                 "--points-at",
                 "-n",
-                "--sort",
             ]) && (phrase.name == "git tag" || !parsed.has(&["-n"]));
             let lists = lists && (parsed.has(&["-l", "--list"]) || parsed.operands.len() <= 1 && !sorts_only(parsed));
             (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
@@ -149,11 +151,20 @@ fn special(
         {
             Some("a subcommand".to_owned())
         }
+        "yq" if parsed.operands.len() == 1 => {
+            // A lone word that is a file is read as one.
+            let mut misfit = None;
+            scopes.value(parsed.operands[0].0, Role::File, false, &mut misfit);
+            misfit.or_else(|| code(program(|t| programs::yq(t).into()), told, scopes))
+        }
         "yq" => code(program(|t| programs::yq(t).into()), told, scopes),
         "ps" => {
             // Without a dash, `e` shows every process's environment.
-            let shows =
-                parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| t.contains('e') && !t.contains('='));
+            let bsd = |t: &str| ['a', 'u', 'x', 'e'].iter().all(|c| t.contains(*c));
+            let dashed =
+                parsed.options.iter().filter(|(o, _, _)| o.len() == 2).map(|(o, _, _)| &o[1..]).collect::<String>();
+            let shows = bsd(&dashed)
+                || parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| t.contains('e') && !t.contains('='));
             shows.then(|| "shows the environments of processes".to_owned())
         }
         "date" => parsed
@@ -194,6 +205,45 @@ fn code(all: Vec<Option<Program>>, told: &mut Told, scopes: &mut Scopes<'_>) -> 
         }
     }
     misfit
+}
+
+/// `xxd` takes its options one by one, never in clusters, and a second operand is what it writes.
+fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+    const FLAGS: &[&str] = &["-a", "-b", "-C", "-e", "-E", "-i", "-p", "-ps", "-plain", "-u", "-d", "-h", "-v"];
+    const VALUES: &[&str] = &["-c", "-cols", "-g", "-l", "-len", "-n", "-o", "-s", "-seek", "-R"];
+    let mut misfit: Option<String> = None;
+    let (mut n, mut operands) = (0, 0);
+    while let Some(word) = words.get(n) {
+        n += 1;
+        let text = word.text().unwrap_or_default();
+        let attached = VALUES
+            .iter()
+            .any(|v| text.strip_prefix(v).is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit())));
+        if FLAGS.contains(&text) || attached {
+            continue;
+        }
+        if VALUES.contains(&text) {
+            n += 1;
+        } else if tables::may_be_option(word) {
+            misfit.get_or_insert_with(|| "an option that is not known".to_owned());
+            scopes.loose |= word.text().is_none();
+        } else {
+            operands += 1;
+            if operands > 1 {
+                misfit.get_or_insert_with(|| "a second operand is written".to_owned());
+                scopes.value(word, Role::WriteFile, false, &mut misfit);
+            } else {
+                scopes.value(word, Role::File, false, &mut misfit);
+            }
+            if word.many {
+                misfit.get_or_insert_with(|| "a word that may become several".to_owned());
+            }
+        }
+    }
+    match misfit {
+        Some(why) => not(why),
+        None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
+    }
 }
 
 /// Where `find` starts: the words before the first that starts its expression.
@@ -325,7 +375,7 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                 // Its command is an occurrence of its own.
                 let end = (n..words.len()).find(|&m| {
                     let t = words[m].text().unwrap_or_default();
-                    t == ";" || t == "+" && words[m - 1].text() == Some("{}")
+                    t == ";" || t == "+" && text.starts_with("-exec") && words[m - 1].text() == Some("{}")
                 });
                 match end {
                     Some(end) => n = end + 1,

@@ -7,7 +7,8 @@ use std::{fmt::Write as _, io::Write as _, process::Stdio, time::Instant};
 pub(crate) fn differential(count: Option<&str>) -> Result<()> {
     let count = count.unwrap_or("200000");
     count.parse::<usize>().map_err(|_| format!("`{count}` is not a number of commands"))?;
-    let args = ["test", "--release", "--package", "countersign-policy", "--examples", "--test", "gate"];
+    run(cargo().args(["build", "--release", "--package", "countersign-policy", "--example", "stub"]))?;
+    let args = ["test", "--release", "--package", "countersign-policy", "--test", "gate"];
     let test = ["differential", "--", "--nocapture"];
     run(cargo().args(args).args(test).env("CSN_DIFFERENTIAL", count))
 }

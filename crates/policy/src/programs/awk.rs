@@ -74,12 +74,9 @@ fn does(program: &str, files: &mut Vec<Named>) -> Does {
                 match word.as_str() {
                     "system" => return Does::Runs("awk's system() runs a command"),
                     "getline" => {
-                        let rest: String = s[n..].iter().collect();
-                        if rest
-                            .trim_start_matches(|c: char| c.is_alphanumeric() || " _[]$\t".contains(c))
-                            .starts_with('<')
-                        {
-                            let at = n + rest.find('<').map_or(0, |b| rest[..b].chars().count());
+                        // Whatever stands between, a `<` in this statement names a file.
+                        let end = s[n..].iter().position(|c| matches!(c, ';' | '}' | '\n')).map_or(s.len(), |e| n + e);
+                        if let Some(at) = (n..end).find(|&m| s[m] == '<' && s.get(m + 1) != Some(&'=')) {
                             files.push(Named { file: literal(&s, at), write: false });
                             does = does.and(Does::Touches("awk's getline reads another file"));
                         }
@@ -94,10 +91,12 @@ fn does(program: &str, files: &mut Vec<Named>) -> Does {
                         printing = Some(depth);
                         last = Last::Other;
                     }
-                    "BEGIN" | "END" | "BEGINFILE" | "ENDFILE" | "if" | "else" | "while" | "for" | "do" | "return"
-                    | "in" | "next" | "nextfile" | "exit" | "delete" | "function" | "func" | "break" | "continue"
-                    | "case" | "switch" | "default" => last = Last::Other,
-                    "length" => last = Last::Unclear,
+                    "BEGIN" | "END" | "if" | "else" | "while" | "for" | "do" | "return" | "in" | "next" | "exit"
+                    | "delete" | "function" | "break" | "continue" => last = Last::Other,
+                    // Keywords to one awk, variables to another; or functions that need no parentheses.
+                    "length" | "BEGINFILE" | "ENDFILE" | "nextfile" | "func" | "case" | "switch" | "default" => {
+                        last = Last::Unclear;
+                    }
                     _ => {}
                 }
                 continue;
@@ -120,8 +119,7 @@ fn does(program: &str, files: &mut Vec<Named>) -> Does {
                 while s.get(at).is_some_and(|c| matches!(c, '>' | ' ' | '\t')) {
                     at += 1;
                 }
-                let rest: String = s[at..].iter().take(14).collect();
-                if rest.starts_with("\"/dev/stderr\"") || rest.starts_with("\"/dev/stdout\"") {
+                if matches!(literal(&s, n).as_deref(), Some("/dev/stderr" | "/dev/stdout")) {
                     n = at - 1;
                 } else {
                     files.push(Named { file: literal(&s, n), write: true });
@@ -129,6 +127,8 @@ fn does(program: &str, files: &mut Vec<Named>) -> Does {
                 }
                 last = Last::Other;
             }
+            // Behind these a statement goes on in the next line.
+            '\n' if s[..n].iter().rev().find(|c| !c.is_whitespace()).is_some_and(|c| matches!(c, ',' | '&' | '|')) => {}
             ';' | '\n' | '}' => {
                 printing = None;
                 last = Last::Other;
@@ -152,7 +152,7 @@ fn does(program: &str, files: &mut Vec<Named>) -> Does {
             }
             '+' | '-' if s.get(n + 1) == Some(&c) => {
                 n += 1;
-                last = if last == Last::Operand { Last::Operand } else { Last::Other };
+                // Behind an operand it belongs to that; else to what follows.
             }
             ' ' | '\t' | '\r' => {}
             '\'' | '`' => return does.and(Does::Runs("an awk program that is not plain to read")),
@@ -195,6 +195,14 @@ fn regex(s: &[char], at: usize) -> Option<usize> {
             '\n' => return None,
             '/' if bracket => return None,
             '/' => return Some(n + 1),
+            '[' if bracket && matches!(s.get(n + 1), Some(':' | '.' | '=')) => {
+                let kind = s[n + 1];
+                n += 2;
+                while n + 1 < s.len() && !(s[n] == kind && s[n + 1] == ']') {
+                    n += 1;
+                }
+                n += 2;
+            }
             '[' => {
                 bracket = true;
                 n += 1;
@@ -251,6 +259,10 @@ mod tests {
             "{printf \"x\" > f}",
             "BEGIN{while((getline l < \"/etc/passwd\")>0) print l}",
             "BEGIN{print ENVIRON[\"PATH\"]}",
+            "{print $1,\n$2 > \"out.txt\"}",
+            "{print > \"/dev/stdout\" \"x\"}",
+            "BEGIN{getline x[\"k\"] < \"/etc/passwd\"; print}",
+            "BEGIN{getline $(0) < \"/etc/passwd\"}",
             "BEGIN{ARGV[1]=\"/etc/passwd\"}",
         ] {
             assert!(matches!(awk(program).does, Does::Touches(_)), "{program}");
@@ -259,6 +271,9 @@ mod tests {
             "BEGIN{system(\"id\")}",
             "{print | \"sh\"}",
             "BEGIN{\"id\" | getline x}",
+            "BEGIN{x=default /2;system(\"id\");y=1/1}",
+            "/[[:alpha:]/\"]/; {system(\"id\")} #\"",
+            "{x=$(1)++ /2; system(\"id\"); y=1/1}",
             "{print |& \"sh\"}",
             "@load \"x\"",
             "BEGIN{f=\"system\"; @f(\"id\")}",

@@ -56,7 +56,11 @@ fn words(filter: &str) -> Option<Vec<String>> {
             c if c.is_alphabetic() || matches!(c, '_' | '$' | '.' | '@') => {
                 let start = n;
                 n += 1;
-                while n < s.len() && (s[n].is_alphanumeric() || matches!(s[n], '_' | ':')) {
+                while n < s.len()
+                    && (s[n].is_alphanumeric()
+                        || s[n] == '_'
+                        || s[n] == ':' && (s.get(n + 1) == Some(&':') || s[n - 1] == ':'))
+                {
                     n += 1;
                 }
                 out.push(s[start..n].iter().collect());
@@ -69,7 +73,7 @@ fn words(filter: &str) -> Option<Vec<String>> {
 
 fn reaches(filter: &str, outside: &[&str], why: &'static str) -> Does {
     match words(filter) {
-        Some(words) if !words.iter().any(|w| outside.contains(&w.as_str())) => Does::Reads,
+        Some(words) if !words.iter().any(|w| outside.contains(&w.as_str()) || w == "ENV") => Does::Reads,
         Some(_) => Does::Touches(why),
         None => Does::Touches("a filter that is not plain to read"),
     }
@@ -82,6 +86,10 @@ pub(crate) fn jq(filter: &str) -> Does {
 }
 
 pub(crate) fn yq(filter: &str) -> Does {
+    // Loading has many names.
+    if words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
+        return Does::Touches("a yq expression that reads other files");
+    }
     let outside = [
         "env",
         "$ENV",

@@ -162,10 +162,12 @@ impl Parser {
                 Does::Reads
             }
             ':' | 'b' | 't' | 'T' | 'v' => {
-                while !matches!(self.peek(), None | Some('\n' | ';' | '}')) {
+                // A label ends at a blank, and then something else may follow.
+                self.skip(" \t");
+                while !matches!(self.peek(), None | Some('\n' | ';' | '}' | ' ' | '\t')) {
                     self.n += 1;
                 }
-                return Some(Does::Reads);
+                Does::Reads
             }
             'a' | 'i' | 'c' => {
                 // Text to the end of the line; a backslash carries it on.
@@ -279,6 +281,9 @@ mod tests {
             "s/a",
             "1,2,3p",
             "pe id",
+            ":a e id",
+            "v 4.2 e id",
+            ":x w out",
         ] {
             assert!(matches!(sed(script).does, Does::Runs(_)), "{script}");
         }

@@ -31,7 +31,7 @@ enum Atom {
 impl Walk<'_> {
     /// The words that one word of the text becomes.
     pub(super) fn words(&mut self, raw: &str, place: Place, state: &mut State, out: &mut Vec<Word>) {
-        if lex::is_plain(raw) && !raw.is_empty() {
+        if lex::is_plain(raw) && !raw.is_empty() && !(self.posix && raw.starts_with('=')) {
             out.push(Word::literal(raw));
             return;
         }
@@ -43,6 +43,10 @@ impl Walk<'_> {
                 return;
             }
         };
+        if self.posix && (raw.contains("$'") || raw.starts_with('=')) {
+            // Other shells quote and expand differently here.
+            self.opaque(Opaque::Unparseable);
+        }
         // Each piece is looked at once, however often braces repeat it: a substitution is one occurrence.
         let drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, true)).collect();
         let braces = pieces.iter().any(|p| matches!(p, Piece::Text { text, quoted: false } if text.contains('{')));
@@ -265,7 +269,7 @@ impl Walk<'_> {
             }
         }
         if rest.starts_with(['=']) || rest.starts_with(":=") {
-            state.set(&p.name, Value::Unknown);
+            self.assign(&p.name, Value::Unknown, state);
         }
         // `${x:?}` and `${x:-y}` are x, where x is known and not empty.
         let whole = (rest.is_empty() || is_default(rest) || rest.starts_with(":?"))

@@ -228,6 +228,23 @@ impl Walk<'_> {
             rest = &rest[end + 1..];
             element = true;
         }
+        // Numbers to bash, or its own: what is assigned to them is evaluated.
+        const EVALUATED: &[&str] = &[
+            "RANDOM",
+            "SRANDOM",
+            "SECONDS",
+            "HISTCMD",
+            "LINENO",
+            "OPTIND",
+            "BASHPID",
+            "EPOCHSECONDS",
+            "UID",
+            "EUID",
+            "PPID",
+        ];
+        if EVALUATED.contains(&name) {
+            self.opaque(Opaque::EvaluatesArguments);
+        }
         let (append, text) = match rest.strip_prefix("+=") {
             Some(text) => (true, text),
             None => (false, rest.strip_prefix('=')?),
@@ -654,7 +671,12 @@ impl Walk<'_> {
                     n += 1;
                     break;
                 }
-                "--rcfile" | "--init-file" | "-O" | "+O" | "-o" | "+o" => n += 1,
+                "--rcfile" | "--init-file" => {
+                    // That file is run first.
+                    made.opaque.get_or_insert(Opaque::Source);
+                    n += 1;
+                }
+                "-O" | "+O" | "-o" | "+o" => n += 1,
                 _ if text.starts_with("--") => {
                     if informs(text) {
                         self.emit(made);
@@ -806,6 +828,8 @@ impl Walk<'_> {
         let own = privileged
             || is_path && !paths::is_system(words[0].text().unwrap_or_default())
             || wrapper.kind == Wraps::Foreign
+            // It gives its words to a shell once more.
+            || program == "parallel"
             || made.opaque.is_some();
         let writes = !made.redirects.is_empty();
         if inner_words.is_empty() || unclear {
@@ -915,10 +939,12 @@ impl Walk<'_> {
             if !matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir") {
                 continue;
             }
+            // Only these gather names and end at a `+`.
+            let gathers = text.starts_with("-exec");
             let end = (n..words.len())
                 .find(|&m| {
                     let text = words[m].text().unwrap_or_default();
-                    text == ";" || text == "+" && words[m - 1].text() == Some("{}")
+                    text == ";" || text == "+" && gathers && words[m - 1].text() == Some("{}")
                 })
                 .unwrap_or(words.len());
             let starts: Vec<String> = crate::phrase::find_starts(&words[1..]);
@@ -939,8 +965,13 @@ impl Walk<'_> {
                 })
                 .collect();
             if !inner.is_empty() {
+                let mut there = state.clone();
+                if text.ends_with("dir") {
+                    // In the directory of each file, which may be above where it started.
+                    there.directory = Rc::new(Directory::Unknown);
+                }
                 let before = (std::mem::take(&mut self.input), std::mem::replace(&mut self.wrapped, true));
-                self.command_words(inner, made.assignments.clone(), Vec::new(), place, &mut state.clone(), None, false);
+                self.command_words(inner, made.assignments.clone(), Vec::new(), place, &mut there, None, false);
                 (self.input, self.wrapped) = before;
             }
             n = end + 1;

@@ -304,12 +304,9 @@ impl<'a> Scanner<'a> {
             if word.len() > 4 && word.iter().all(u8::is_ascii_digit) {
                 return Err(Unreadable::Grammar);
             }
-            // `{fd}>x`: a variable gets the descriptor; the command never sees the word.
-            if let [b'{', name @ .., b'}'] = word
-                && super::lex::name_length(name) == Some(name.len())
-            {
-                self.n = end;
-                return Ok(());
+            // `{fd}>x`: a variable gets the descriptor, and it may be one that bash goes by.
+            if word.starts_with(b"{") && word.ends_with(b"}") {
+                return Err(Unreadable::Grammar);
             }
         }
         self.bangs = if word == b"!" { self.bangs + 1 } else { 0 };

@@ -355,6 +355,10 @@ impl<'a> Walk<'a> {
                 self.redirected(redirects.as_ref(), state);
                 self.input = outside;
                 let place = self.span(Some(&test.loc));
+                if self.posix {
+                    // A shell without it reads two commands here.
+                    self.opaque(Opaque::Unparseable);
+                }
                 let mut operands = Vec::new();
                 self.test(&test.expr, place, state, &mut operands);
                 let opaque = self.take_opaque();

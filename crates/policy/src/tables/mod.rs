@@ -202,14 +202,9 @@ pub(crate) fn is_tool(program: &str) -> bool {
     tools().contains_key(program) || phrase(program).is_some()
 }
 
-/// `go version`, as a subcommand that stays on this machine.
-pub(crate) fn says_version(program: &str) -> bool {
-    tools().get(program).is_some_and(|how| how.contains(&"version"))
-}
-
-/// `node -v`
-pub(crate) fn says_version_with_v(program: &str) -> bool {
-    tools().get(program).is_some_and(|how| how.contains(&"-v"))
+/// Whether a tool says its version, and nothing else, when told this.
+pub(crate) fn says_version_with(program: &str, how: &str) -> bool {
+    tools().get(program).is_some_and(|all| all.contains(&how))
 }
 
 /// What the tables know about a program or verb, for a person.
