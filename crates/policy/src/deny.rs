@@ -56,7 +56,7 @@ fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &Context<
         path == "/"
             || path == "/home"
             || paths::below_home(path, context.home) == Some("")
-            || context.roots.iter().any(|root| root != path && paths::inside(root, path))
+            || occurrence.program == "rm" && context.roots.iter().any(|root| root != path && paths::inside(root, path))
     };
     let hit = occurrence.scopes.iter().any(|scope| {
         if scope.pattern {
@@ -178,10 +178,7 @@ fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
 
 fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Option<Refusal> {
     let (home, places) = (context.home, &context.protected);
-    let removes = matches!(
-        occurrence.program.as_str(),
-        "rm" | "mv" | "chmod" | "chown" | "shred" | "chattr" | "rmdir" | "setfacl"
-    );
+    let removes = matches!(occurrence.program.as_str(), "rm" | "mv" | "shred" | "rmdir");
     let hit = occurrence.scopes.iter().any(|scope| {
         if scope.pattern {
             let meets = paths::glob_meets_protected(&scope.walked, home, places);
