@@ -127,7 +127,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
 fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
     let each = risks.iter().enumerate();
     each.flat_map(|(occurrence, all)| {
-        all.iter().map(move |(risk, reason)| RiskNote { risk: *risk, occurrence, reason: *reason })
+        all.iter().map(move |(risk, reason)| RiskNote { risk: *risk, occurrence, reason })
     })
     .collect()
 }

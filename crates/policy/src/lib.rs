@@ -13,6 +13,7 @@ mod paths;
 mod phrase;
 mod programs;
 mod rules;
+mod scopes;
 mod shell;
 mod tables;
 

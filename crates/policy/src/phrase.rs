@@ -2,9 +2,9 @@
 //! role, programs in other languages by parsing them.
 
 use crate::{
-    interpret::Scopes,
     paths,
     programs::{self, Does, Program},
+    scopes::Scopes,
     tables::{self, Parsed, Phrase, Role},
 };
 use countersign_model::{Opaque, Reading, Value, Word};

@@ -5,29 +5,10 @@ use brush_parser::ast;
 use std::collections::BTreeSet;
 
 /// Builtins that set variables, or do whatever they are told.
+#[rustfmt::skip]
 const CHANGE_ANYTHING: &[&str] = &[
-    ".",
-    "eval",
-    "source",
-    "read",
-    "mapfile",
-    "readarray",
-    "getopts",
-    "let",
-    "declare",
-    "typeset",
-    "local",
-    "readonly",
-    "export",
-    "unset",
-    "printf",
-    "set",
-    "shift",
-    "wait",
-    "exec",
-    "builtin",
-    "command",
-    "trap",
+    ".", "eval", "source", "read", "mapfile", "readarray", "getopts", "let", "declare", "typeset", "local",
+    "readonly", "export", "unset", "printf", "set", "shift", "wait", "exec", "builtin", "command", "trap",
 ];
 const MOVE: &[&str] = &["cd", "pushd", "popd"];
 

@@ -72,13 +72,13 @@ fn memchr(needle: u8, hay: &[u8]) -> Option<usize> {
     hay.iter().position(|&b| b == needle)
 }
 
-/// The end of `$'…'`, which starts at `at`.
-fn after_ansi_c(s: &[u8], at: usize) -> Result<usize> {
-    let mut n = at + 2;
+/// Behind the first `end` that no backslash stands before.
+fn after_escaped(s: &[u8], from: usize, end: u8) -> Result<usize> {
+    let mut n = from;
     while n < s.len() {
         match s[n] {
             b'\\' => n += 2,
-            b'\'' => return Ok(n + 1),
+            b if b == end => return Ok(n + 1),
             _ => n += 1,
         }
     }
@@ -101,15 +101,7 @@ pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> Result<usize> {
 }
 
 fn after_backquote(s: &[u8], at: usize) -> Result<usize> {
-    let mut n = at + 1;
-    while n < s.len() {
-        match s[n] {
-            b'\\' => n += 2,
-            b'`' => return Ok(n + 1),
-            _ => n += 1,
-        }
-    }
-    Err(Unreadable::Unterminated)
+    after_escaped(s, at + 1, b'`')
 }
 
 /// The end of what `$` at `at` starts; just behind the `$` when it starts nothing.
@@ -127,7 +119,7 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
         Some(b'(') => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
         Some(b'[') => after_bracket(s, at + 2, depth),
         Some(b'{') => after_brace(s, at + 2, in_double, depth + 1),
-        Some(b'\'') if !in_double => after_ansi_c(s, at),
+        Some(b'\'') if !in_double => after_escaped(s, at + 2, b'\''),
         Some(b'"') if !in_double => after_double(s, at + 1, depth + 1),
         Some(b'_' | b'a'..=b'z' | b'A'..=b'Z') => {
             let name = s[at + 1..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
@@ -450,7 +442,7 @@ fn parameter(text: &str) -> Option<Parameter> {
         || rest.starts_with([':', '-', '=', '?', '+', '#', '%', '/', '^', ',', '@', '~'])
         || p.indirect && rest == "*";
     p.rest = rest.to_owned();
-    (operator && !(p.length && !p.rest.is_empty())).then_some(p)
+    (operator && (!p.length || p.rest.is_empty())).then_some(p)
 }
 
 /// Decodes the inside of `$'…'`; none for what is not text afterwards.

@@ -1,13 +1,17 @@
 //! Shell text, read with bash's own grammar: every command in it, with what is known of its words and of where it
 //! runs. No regular expressions over text; what cannot be read is opaque.
 
+mod braces;
 mod changes;
+mod conditional;
 mod expand;
 mod lex;
+mod parts;
 mod simple;
 mod state;
 mod token;
 mod walk;
+mod wrap;
 
 pub(crate) use simple::read_by_bash;
 pub(crate) use state::unescaped;

@@ -5,128 +5,34 @@ use super::{
     lex,
     state::{Exit, State},
     walk::{Place, Walk, is_array},
+    wrap::{SHELLS, interpreter, runs_code},
 };
-use crate::{
-    paths,
-    tables::{self, Parsed, Role, Wraps},
-};
+use crate::{paths, tables};
 use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
 use std::rc::Rc;
 
 /// Names that change nothing but how text looks.
 const INERT: &[&str] = &["LANG", "LANGUAGE", "TZ", "COLUMNS", "LINES", "NO_COLOR", "CLICOLOR", "GIT_OPTIONAL_LOCKS"];
 /// Names that bash itself acts on.
+#[rustfmt::skip]
 const READ_BY_BASH: &[&str] = &[
-    "PATH",
-    "HOME",
-    "IFS",
-    "CDPATH",
-    "ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS0",
-    "PS1",
-    "PS2",
-    "PS4",
-    "PROMPT_COMMAND",
-    "GLOBIGNORE",
-    "POSIXLY_CORRECT",
-    "TIMEFORMAT",
-    "TMOUT",
-    "FIGNORE",
-    "EXECIGNORE",
-    "OPTIND",
-    "FUNCNEST",
-    "TMPDIR",
-    "HISTFILE",
-    "HISTCMD",
-    "INPUTRC",
-    "MAILPATH",
-    "OLDPWD",
-    "PWD",
-    "SHELL",
+    "PATH", "HOME", "IFS", "CDPATH", "ENV", "SHELLOPTS", "BASHOPTS", "PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND",
+    "GLOBIGNORE", "POSIXLY_CORRECT", "TIMEFORMAT", "TMOUT", "FIGNORE", "EXECIGNORE", "OPTIND", "FUNCNEST", "TMPDIR",
+    "HISTFILE", "HISTCMD", "INPUTRC", "MAILPATH", "OLDPWD", "PWD", "SHELL",
 ];
 /// Names by which programs are told what to run or to load, and which many people have in their environment.
+#[rustfmt::skip]
 const ACTED_ON: &[&str] = &[
-    "PAGER",
-    "EDITOR",
-    "VISUAL",
-    "BROWSER",
-    "TERM",
-    "CC",
-    "CXX",
-    "LD",
-    "AR",
-    "MAKEFLAGS",
-    "CFLAGS",
-    "LDFLAGS",
-    "CLASSPATH",
-    "MANPATH",
-    "USER",
-    "LOGNAME",
-    "DISPLAY",
-    "LESS",
-    "LESSOPEN",
-    "LESSCLOSE",
-    "MORE",
-    "TAR_OPTIONS",
-    "http_proxy",
-    "https_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
+    "PAGER", "EDITOR", "VISUAL", "BROWSER", "TERM", "CC", "CXX", "LD", "AR", "MAKEFLAGS", "CFLAGS", "LDFLAGS",
+    "CLASSPATH", "MANPATH", "USER", "LOGNAME", "DISPLAY", "LESS", "LESSOPEN", "LESSCLOSE", "MORE", "TAR_OPTIONS",
+    "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
 ];
+#[rustfmt::skip]
 const ACTED_ON_PREFIXES: &[&str] = &[
-    "BASH",
-    "LD_",
-    "DYLD_",
-    "GIT_",
-    "SSH_",
-    "GPG_",
-    "PYTHON",
-    "NODE_",
-    "NPM_",
-    "npm_",
-    "RUBY",
-    "GEM_",
-    "PERL",
-    "PHP",
-    "JAVA_",
-    "JDK_",
-    "MAVEN_",
-    "GRADLE_",
-    "GO",
-    "CARGO",
-    "RUST",
-    "XDG_",
-    "GREP_",
-    "RIPGREP_",
-    "FZF_",
-    "MAN",
-    "LESS",
-    "DOCKER_",
-    "KUBE",
-    "AWS_",
-    "GCLOUD",
-    "AZURE_",
-    "GOOGLE_",
-    "TERRAFORM",
-    "TF_",
-    "DBUS_",
-    "SYSTEMD_",
-    "GLIBC_",
-    "MALLOC_",
-    "LUA_",
-    "OPENSSL_",
-    "CURL_",
-    "WGET",
-    "PIP_",
-    "UV_",
-    "VIRTUAL_ENV",
-    "CONDA",
-    "MAKE",
-    "CMAKE",
+    "BASH", "LD_", "DYLD_", "GIT_", "SSH_", "GPG_", "PYTHON", "NODE_", "NPM_", "npm_", "RUBY", "GEM_", "PERL", "PHP",
+    "JAVA_", "JDK_", "MAVEN_", "GRADLE_", "GO", "CARGO", "RUST", "XDG_", "GREP_", "RIPGREP_", "FZF_", "MAN", "LESS",
+    "DOCKER_", "KUBE", "AWS_", "GCLOUD", "AZURE_", "GOOGLE_", "TERRAFORM", "TF_", "DBUS_", "SYSTEMD_", "GLIBC_",
+    "MALLOC_", "LUA_", "OPENSSL_", "CURL_", "WGET", "PIP_", "UV_", "VIRTUAL_ENV", "CONDA", "MAKE", "CMAKE",
 ];
 
 /// Whether bash, or the loader of every program, goes by this name.
@@ -135,61 +41,11 @@ pub(crate) fn read_by_bash(name: &str) -> bool {
 }
 
 /// Whether a program would do something else with this in its environment, as far as anyone can know.
-fn inert(name: &str) -> bool {
+pub(super) fn inert(name: &str) -> bool {
     INERT.contains(&name) || name.starts_with("LC_")
 }
 
 pub(super) const DECLARE: &[&str] = &["export", "declare", "typeset", "local", "readonly"];
-
-const SHELLS: &[&str] = &["bash", "sh", "dash", "ksh", "zsh", "ash", "rbash", "mksh", "ksh93"];
-
-/// Interpreters: the options that take code, and the letter that does so inside a cluster.
-const INTERPRETERS: &[(&str, &[&str], &str)] = &[
-    ("python", &["-c"], "c"),
-    ("pypy", &["-c"], "c"),
-    ("node", &["-e", "-p", "--eval", "--print"], "ep"),
-    ("nodejs", &["-e", "-p", "--eval", "--print"], "ep"),
-    ("deno", &["eval"], ""),
-    ("bun", &["-e", "--eval", "-p", "--print"], ""),
-    ("ruby", &["-e"], "e"),
-    ("irb", &[], ""),
-    ("perl", &["-e", "-E"], "eE"),
-    ("php", &["-r", "-B", "-R", "-E"], "r"),
-    ("lua", &["-e"], "e"),
-    ("luajit", &["-e"], "e"),
-    ("Rscript", &["-e"], ""),
-    ("R", &["-e"], ""),
-    ("osascript", &["-e"], ""),
-    ("tclsh", &[], ""),
-    ("wish", &[], ""),
-    ("expect", &["-c"], "c"),
-    ("julia", &["-e", "-E", "--eval", "--print"], "eE"),
-    ("elixir", &["-e", "--eval"], ""),
-    ("erl", &["-eval", "-s", "-run"], ""),
-    ("ghc", &["-e"], ""),
-    ("groovy", &["-e"], ""),
-    ("scala", &["-e"], ""),
-    ("pwsh", &["-c", "-Command", "-command", "-EncodedCommand", "-e", "-ec"], ""),
-    ("powershell", &["-c", "-Command", "-command", "-EncodedCommand"], ""),
-    ("fish", &["-c", "--command"], "c"),
-    ("csh", &["-c"], "c"),
-    ("tcsh", &["-c"], "c"),
-    ("nu", &["-c", "--commands"], ""),
-    ("xonsh", &["-c"], ""),
-    ("gdb", &["-ex", "-eval-command", "-x", "--command"], ""),
-    ("lldb", &["-o", "--one-line", "-s", "--source"], ""),
-    ("emacs", &["--eval", "-eval", "-e", "--execute"], ""),
-    ("vim", &["-c", "--cmd", "-S"], ""),
-    ("vi", &["-c", "-S"], ""),
-    ("nvim", &["-c", "--cmd", "-S", "-l"], ""),
-    ("ex", &["-c"], ""),
-    ("sqlite3", &["-cmd"], ""),
-];
-
-/// Whether these are options after which an interpreter only says something about itself.
-fn informs(text: &str) -> bool {
-    matches!(text, "--version" | "-V" | "-v" | "--help" | "-h" | "-version" | "version" | "help")
-}
 
 impl Walk<'_> {
     pub(super) fn affects(&self, name: &str) -> bool {
@@ -303,7 +159,6 @@ impl Walk<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one command, once")]
     pub(super) fn command_with(
         &mut self,
         words: Vec<Word>,
@@ -312,7 +167,6 @@ impl Walk<'_> {
         place: Place,
         state: &mut State,
         input: Option<Input>,
-        bare: bool,
     ) -> Exit {
         let mut given = Vec::new();
         for (text, at) in raw {
@@ -343,13 +197,12 @@ impl Walk<'_> {
         let assignments =
             given.into_iter().filter(|(n, _)| !inert(n)).map(|(name, value)| Assignment { name, value }).collect();
         let outside = self.input.clone();
-        let exit = self.command_words(words, assignments, redirects, place, state, input, bare);
+        let exit = self.command_words(words, assignments, redirects, place, state, input);
         self.input = outside;
         exit
     }
 
     /// A command whose words are known as far as they can be.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one command, once")]
     pub(super) fn command_words(
         &mut self,
         words: Vec<Word>,
@@ -358,7 +211,6 @@ impl Walk<'_> {
         place: Place,
         state: &mut State,
         input: Option<Input>,
-        bare: bool,
     ) -> Exit {
         if let Some(input) = input {
             self.input = input;
@@ -389,8 +241,6 @@ impl Walk<'_> {
             state.forget();
             return Exit::same(state.clone());
         };
-        // An alias or a keyword would need the bare word; a function does not.
-        let _ = bare;
         if state.functions.contains(&name) {
             made.opaque.get_or_insert(Opaque::Function);
             made.verb.clone_from(&name);
@@ -402,7 +252,7 @@ impl Walk<'_> {
     }
 
     /// Reads text for its risks only.
-    fn beside(&mut self, text: &str, place: Place, state: &State) {
+    pub(super) fn beside(&mut self, text: &str, place: Place, state: &State) {
         let before = std::mem::replace(&mut self.shadow, true);
         self.shell(text, place, state, false);
         self.shadow = before;
@@ -537,10 +387,10 @@ impl Walk<'_> {
         } else if matches!(program.as_str(), "tar" | "rsync" | "git" | "script") {
             self.named_programs(&made, place, state);
         }
-        if let Some((_, code, letters)) = interpreter(&program) {
-            if let Some(why) = runs_code(&made, code, letters) {
-                made.opaque.get_or_insert(why);
-            }
+        if let Some((_, code, letters)) = interpreter(&program)
+            && let Some(why) = runs_code(&made, code, letters)
+        {
+            made.opaque.get_or_insert(why);
         }
         self.emit(made);
         Exit::same(state.clone())
@@ -657,393 +507,6 @@ impl Walk<'_> {
         self.emit(made);
         Exit::same(state.clone())
     }
-
-    /// `bash -c '…'`, `bash script`, `… | sh`.
-    fn shell_command(&mut self, program: &str, mut made: Occurrence, place: Place, state: &mut State) {
-        let posix = !matches!(program, "bash" | "rbash");
-        let (mut text_follows, mut from_input) = (false, false);
-        let mut n = 1;
-        while n < made.words.len() {
-            let word = &made.words[n];
-            let Some(text) = word.text() else { break };
-            match text {
-                "--" | "-" => {
-                    n += 1;
-                    break;
-                }
-                "--rcfile" | "--init-file" => {
-                    // That file is run first.
-                    made.opaque.get_or_insert(Opaque::Source);
-                    n += 1;
-                }
-                "-O" | "+O" | "-o" | "+o" => n += 1,
-                _ if text.starts_with("--") => {
-                    if informs(text) {
-                        self.emit(made);
-                        return;
-                    }
-                }
-                _ if text.len() > 1 && text.starts_with(['-', '+']) => {
-                    text_follows |= text.starts_with('-') && text.contains('c');
-                    from_input |= text.contains('s');
-                    if text.ends_with(['o', 'O']) {
-                        n += 1;
-                    }
-                }
-                _ => break,
-            }
-            n += 1;
-        }
-        let mut inner = state.clone();
-        for assignment in &made.assignments {
-            Rc::make_mut(&mut inner.exported).insert(assignment.name.clone(), assignment.value.clone());
-            inner.set(&assignment.name, assignment.value.clone());
-        }
-        let operand = made.words.get(n).cloned();
-        if text_follows {
-            Rc::make_mut(&mut inner.variables).retain(|name, _| !is_positional(name));
-            positional(made.words.get(n + 1..).unwrap_or_default(), 0, &mut inner);
-        }
-        match (text_follows, operand) {
-            (true, Some(word)) => match word.texts() {
-                Some([text]) if made.opaque.is_none() => {
-                    let text = text.clone();
-                    // What the shell itself writes to counts for all that runs in it.
-                    if made.redirects.iter().any(|r| r.write) || !made.redirects.is_empty() {
-                        self.emit(Occurrence {
-                            verb: ":".to_owned(),
-                            words: vec![Word::literal(":")],
-                            redirects: std::mem::take(&mut made.redirects),
-                            ..made.clone()
-                        });
-                    }
-                    self.shell(&text, place, &inner, posix);
-                }
-                texts => {
-                    for text in texts.unwrap_or_default().iter().chain(&word.hint).cloned().collect::<Vec<_>>() {
-                        self.beside(&text, place, &inner);
-                    }
-                    made.opaque.get_or_insert(Opaque::DynamicProgram);
-                    self.emit(made);
-                }
-            },
-            (true, None) => {
-                made.opaque.get_or_insert(Opaque::Wrapper);
-                self.emit(made);
-            }
-            (false, Some(word)) if !from_input && !is_stdin(&word) => self.emit(made),
-            (false, _) => {
-                made.opaque.get_or_insert(Opaque::Input);
-                let text = match &made.input {
-                    Input::Text(text) => text.clone(),
-                    _ => None,
-                };
-                self.emit(made);
-                if let Some(text) = text {
-                    self.beside(&text, place, &inner);
-                }
-            }
-        }
-    }
-
-    /// A program that runs the command behind its own options.
-    fn unwrap(
-        &mut self,
-        program: &str,
-        wrapper: &tables::Wrapper,
-        mut made: Occurrence,
-        place: Place,
-        state: &mut State,
-        is_path: bool,
-    ) {
-        let words = made.words.clone();
-        let parsed: Parsed<'_> = wrapper.grammar.tell(&words[1..], false, true);
-        let mut rest = 1 + parsed.rest;
-        if parsed.has(&["--version", "--help", "-V"]) && wrapper.kind != Wraps::Privileged {
-            self.emit(made);
-            return;
-        }
-        // Options that we do not know may take a value, or name a program themselves.
-        let mut unclear = parsed.misfit.is_some() || parsed.has(&["-S", "--split-string"]);
-        let mut inner = state.clone();
-        let mut assignments = made.assignments.clone();
-        let mut payloads: Vec<String> = Vec::new();
-        for (option, value, role) in &parsed.options {
-            match (role, value) {
-                (Role::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
-                    inner.directory = Rc::new(match (value.text(), &*inner.directory) {
-                        (Some(to), Directory::Known(from)) => {
-                            Directory::Known(from.iter().map(|d| paths::clean(&paths::join(d, to))).collect())
-                        }
-                        _ => Directory::Unknown,
-                    });
-                }
-                (Role::WriteFile, Some(value)) => {
-                    made.redirects.push(Redirect { target: value.clone(), write: true, append: false });
-                }
-                (Role::File, Some(value)) => {
-                    made.redirects.push(Redirect { target: value.clone(), write: false, append: false });
-                }
-                // `su -c '…'`, `env -S '…'`: text for a shell, or near enough.
-                (Role::Program, Some(value)) => payloads.extend(value.text().map(str::to_owned)),
-                _ => {}
-            }
-        }
-        if matches!(wrapper.kind, Wraps::Environment | Wraps::Privileged) {
-            while let Some(text) = words.get(rest).and_then(Word::text)
-                && let Some((name, value)) = text.split_once('=')
-                && lex::name_length(name.as_bytes()) == Some(name.len())
-            {
-                if !inert(name) {
-                    assignments.push(Assignment { name: name.to_owned(), value: Value::One(value.to_owned()) });
-                }
-                rest += 1;
-            }
-            // `env -i`, `env -u NAME` change the environment too.
-            if parsed.has(&["-i", "-u", "--ignore-environment", "--unset"]) {
-                assignments.push(Assignment { name: "environment".to_owned(), value: Value::Unknown });
-            }
-        }
-        if program == "flock"
-            && let Some(file) = words.get(rest)
-        {
-            made.redirects.push(Redirect { target: file.clone(), write: true, append: true });
-        }
-        // `su user -c '…'`: its options need not come first.
-        if matches!(program, "su" | "runuser")
-            && let Some(at) = words.iter().position(|w| matches!(w.text(), Some("-c" | "--command")))
-            && payloads.is_empty()
-        {
-            payloads.extend(words.get(at + 1).and_then(Word::text).map(str::to_owned));
-            rest = words.len();
-        }
-        rest += if parsed.has(&["-u", "--user"]) && program == "runuser" { 0 } else { wrapper.operands };
-        if words.get(rest).and_then(Word::text) == Some("-c") {
-            payloads.extend(words.get(rest + 1).and_then(Word::text).map(str::to_owned));
-            rest = words.len();
-        }
-        let inner_words: Vec<Word> = words.get(rest..).unwrap_or_default().to_vec();
-        let privileged = wrapper.kind == Wraps::Privileged;
-        // `nohup` and its kind leave nothing of their own; a path may be another program of that name.
-        let own = privileged
-            || is_path && !paths::is_system(words[0].text().unwrap_or_default())
-            || wrapper.kind == Wraps::Foreign
-            // It gives its words to a shell once more.
-            || program == "parallel"
-            || made.opaque.is_some();
-        let writes = !made.redirects.is_empty();
-        if inner_words.is_empty() || unclear {
-            unclear |= !inner_words.is_empty();
-            if unclear || privileged {
-                made.opaque.get_or_insert(Opaque::Wrapper);
-            }
-            made.verb = program.to_owned();
-            if privileged && !unclear && payloads.is_empty() {
-                made.opaque = None;
-            }
-            let had = !payloads.is_empty() && !unclear;
-            if had {
-                made.opaque = None;
-            }
-            made.privileged = privileged;
-            self.emit(made);
-            for text in &payloads {
-                let before = std::mem::replace(&mut self.privileged, privileged);
-                if had {
-                    self.shell(text, place, &inner, true)
-                } else {
-                    self.beside(text, place, &inner)
-                }
-                self.privileged = before;
-            }
-            if unclear {
-                // Where the command starts is not clear: read from every word that could be it.
-                let before = std::mem::replace(&mut self.shadow, true);
-                for at in 1..words.len().min(16) {
-                    let (input, pending) = (self.input.clone(), None);
-                    self.command_words(
-                        words[at..].to_vec(),
-                        Vec::new(),
-                        Vec::new(),
-                        place,
-                        &mut inner.clone(),
-                        pending,
-                        false,
-                    );
-                    self.input = input;
-                }
-                self.shadow = before;
-            }
-            return;
-        }
-        let mut next = inner_words;
-        if wrapper.kind == Wraps::Input {
-            let replaced = parsed.options.iter().find_map(|(o, v, _)| {
-                let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
-                named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
-            });
-            match replaced {
-                Some(mark) => {
-                    for word in &mut next {
-                        if let Some(text) = word.text().filter(|t| t.contains(&mark)) {
-                            let hint = match &self.input {
-                                Input::Text(Some(given)) => Some(text.replace(&mark, given.trim())),
-                                _ => None,
-                            };
-                            *word = Word { quoted: true, many: false, hint, ..Word::unknown() };
-                        }
-                    }
-                }
-                None => {
-                    // What is known of its input counts, though not as the whole of it.
-                    if let Input::Text(Some(text)) = &self.input {
-                        next.extend(text.split_whitespace().take(64).map(Word::literal));
-                    }
-                    next.push(Word::unknown());
-                }
-            }
-        }
-        if own || writes {
-            let mut own = made.clone();
-            own.privileged = privileged;
-            self.emit(own);
-        }
-        let before = (self.privileged, self.input.clone(), self.wrapped);
-        self.wrapped = true;
-        self.privileged |= privileged;
-        // What it reads is its input, not its command's.
-        let input = match wrapper.kind {
-            Wraps::Input => Input::Inherited,
-            _ => self.input.clone(),
-        };
-        let redirects = if own || writes { Vec::new() } else { made.redirects };
-        if wrapper.kind == Wraps::Shell {
-            let text: Option<Vec<String>> = next.iter().map(|w| w.text().map(str::to_owned)).collect();
-            match text {
-                Some(text) => self.shell(&text.join(" "), place, &inner, true),
-                None => self.unread("", Opaque::Wrapper, &inner),
-            }
-        } else {
-            self.command_words(next, assignments, redirects, place, &mut inner, Some(input), false);
-        }
-        (self.privileged, self.input, self.wrapped) = before;
-    }
-
-    /// The commands of `find … -exec`.
-    fn find_actions(&mut self, made: &Occurrence, place: Place, state: &mut State) {
-        let words = &made.words;
-        let mut n = 1;
-        while n < words.len() {
-            let text = words[n].text().unwrap_or_default();
-            n += 1;
-            if !matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir") {
-                continue;
-            }
-            // Only these gather names and end at a `+`.
-            let gathers = text.starts_with("-exec");
-            let end = (n..words.len())
-                .find(|&m| {
-                    let text = words[m].text().unwrap_or_default();
-                    text == ";" || text == "+" && gathers && words[m - 1].text() == Some("{}")
-                })
-                .unwrap_or(words.len());
-            let starts: Vec<String> = crate::phrase::find_starts(&words[1..]);
-            let below: Vec<String> = starts.iter().map(|s| format!("{}/*", s.trim_end_matches('/'))).collect();
-            let inner: Vec<Word> = words[n..end]
-                .iter()
-                .map(|w| match w.text() {
-                    // A name below where it started: it cannot look like an option unless that did.
-                    Some("{}") if !text.ends_with("dir") => Word {
-                        value: Value::Pattern(below.clone()),
-                        quoted: true,
-                        many: true,
-                        substituted: false,
-                        hint: None,
-                    },
-                    Some(t) if t.contains("{}") => Word { quoted: true, ..Word::unknown() },
-                    _ => w.clone(),
-                })
-                .collect();
-            if !inner.is_empty() {
-                let mut there = state.clone();
-                if text.ends_with("dir") {
-                    // In the directory of each file, which may be above where it started.
-                    there.directory = Rc::new(Directory::Unknown);
-                }
-                let before = (std::mem::take(&mut self.input), std::mem::replace(&mut self.wrapped, true));
-                self.command_words(inner, made.assignments.clone(), Vec::new(), place, &mut there, None, false);
-                (self.input, self.wrapped) = before;
-            }
-            n = end + 1;
-        }
-    }
-
-    /// What `ssh` is told to run there: read for its risks.
-    fn remote(&mut self, made: &mut Occurrence, place: Place, state: &State) {
-        let takes = "BbcDEeFIiJLlmOopQRSWw";
-        let mut n = 1;
-        while let Some(text) = made.words.get(n).and_then(Word::text)
-            && text.starts_with('-')
-            && text.len() > 1
-        {
-            n += if text.len() == 2 && takes.contains(&text[1..]) { 2 } else { 1 };
-        }
-        let words: Option<Vec<&str>> = made.words.get(n + 1..).unwrap_or_default().iter().map(Word::text).collect();
-        match words {
-            Some(words) if !words.is_empty() => {
-                let text = words.join(" ");
-                let from = self.occurrences.len();
-                let mut elsewhere = state.clone();
-                elsewhere.directory = Rc::new(Directory::Unknown);
-                self.beside(&text, place, &elsewhere);
-                for occurrence in &mut self.occurrences[from..] {
-                    occurrence.remote = true;
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Programs that options name: `tar --info-script=…`, `rsync -e …`, `git rebase --exec …`.
-    fn named_programs(&mut self, made: &Occurrence, place: Place, state: &mut State) {
-        const OPTIONS: &[(&str, &[&str])] = &[
-            (
-                "tar",
-                &[
-                    "--to-command",
-                    "--use-compress-program",
-                    "-I",
-                    "--info-script",
-                    "--new-volume-script",
-                    "-F",
-                    "--rsh-command",
-                    "--rmt-command",
-                ],
-            ),
-            ("script", &["-c", "--command"]),
-            ("rsync", &["-e", "--rsh", "--rsync-path"]),
-            (
-                "git",
-                &["-x", "--exec", "--upload-pack", "--receive-pack", "--extcmd", "--tree-filter", "--index-filter"],
-            ),
-        ];
-        let program = made.words[0].text().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
-        let Some((_, options)) = OPTIONS.iter().find(|(p, _)| *p == program) else { return };
-        for (n, word) in made.words.iter().enumerate().skip(1) {
-            let Some(text) = word.text() else { continue };
-            let value = options.iter().find_map(|o| {
-                if text == *o {
-                    return made.words.get(n + 1).and_then(Word::text).map(str::to_owned);
-                }
-                let attached = if o.starts_with("--") { text.strip_prefix(o)?.strip_prefix('=') } else { None };
-                attached.map(str::to_owned)
-            });
-            let action = text.strip_prefix("--checkpoint-action=exec=").map(str::to_owned);
-            if let Some(command) = value.or(action) {
-                self.shell(&command, place, state, true);
-            }
-        }
-    }
 }
 
 pub(super) fn is_positional(name: &str) -> bool {
@@ -1051,7 +514,7 @@ pub(super) fn is_positional(name: &str) -> bool {
 }
 
 /// `$0`, `$1`, … and `$@`, as far as they are known.
-fn positional(words: &[Word], first: usize, state: &mut State) {
+pub(super) fn positional(words: &[Word], first: usize, state: &mut State) {
     for (n, word) in words.iter().enumerate().take(16) {
         state.set(&(n + first).to_string(), word.value.clone());
     }
@@ -1070,49 +533,4 @@ fn plain_set(text: &str) -> bool {
         Some(letters) => !letters.is_empty() && letters.chars().all(|c| "euxvo".contains(c)),
         None => matches!(text, "pipefail" | "errexit" | "nounset" | "xtrace" | "verbose"),
     }
-}
-
-fn is_stdin(word: &Word) -> bool {
-    match word.text() {
-        Some(text) => matches!(text, "/dev/stdin" | "-" | "/dev/fd/0" | "/proc/self/fd/0"),
-        None => word.hint.as_deref().is_some_and(|h| h.starts_with("/dev/fd")),
-    }
-}
-
-fn interpreter(program: &str) -> Option<&'static (&'static str, &'static [&'static str], &'static str)> {
-    let bare = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    INTERPRETERS.iter().find(|(name, _, _)| *name == program || *name == bare)
-}
-
-/// Whether an interpreter gets its code from its words or its input.
-fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Option<Opaque> {
-    let mut operand = false;
-    for word in &made.words[1..] {
-        let Some(text) = word.text() else {
-            if is_stdin(word) {
-                return Some(Opaque::Input);
-            }
-            operand = true;
-            continue;
-        };
-        if code.iter().any(|c| text == *c || c.starts_with("--") && text.starts_with(&format!("{c}="))) {
-            return Some(Opaque::Code);
-        }
-        let cluster = text.len() > 1 && text.starts_with('-') && !text.starts_with("--");
-        if cluster && !operand && text[1..].chars().any(|c| letters.contains(c)) {
-            return Some(Opaque::Code);
-        }
-        if is_stdin(word) {
-            return Some(Opaque::Input);
-        }
-        // Behind the script come its own words.
-        if !text.starts_with('-') || matches!(text, "-m") || informs(text) {
-            operand = true;
-            break;
-        }
-    }
-    let reads_input = matches!(made.input, Input::Pipe | Input::Text(_)) || made.words.len() == 1;
-    let shell_like =
-        !matches!(made.words[0].text(), Some("gdb" | "lldb" | "emacs" | "vim" | "vi" | "nvim" | "sqlite3"));
-    (!operand && reads_input && shell_like).then_some(Opaque::Input)
 }

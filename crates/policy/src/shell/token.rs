@@ -221,10 +221,10 @@ impl<'a> Scanner<'a> {
         let rest = &self.s[self.n..];
         let known: [&[u8]; 9] = [b"&>>", b";;&", b"&&", b"&>", b"||", b"|&", b";;", b";&", b"&"];
         let length = known.iter().find(|o| rest.starts_with(o)).map_or(1, |o| o.len());
-        if rest.starts_with(b";;") || rest.starts_with(b";&") {
-            if let Some(Open::Case { pattern }) = self.open.last_mut() {
-                *pattern = true;
-            }
+        if (rest.starts_with(b";;") || rest.starts_with(b";&"))
+            && let Some(Open::Case { pattern }) = self.open.last_mut()
+        {
+            *pattern = true;
         }
         let redirect = rest.starts_with(b"&>");
         self.operator(length);

@@ -7,7 +7,7 @@ use super::{
     token,
 };
 use brush_parser::{ParserOptions, SourceSpan, ast};
-use countersign_model::{Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
+use countersign_model::{Directory, Input, Occurrence, Opaque, Value, Word};
 use std::{ops::Range, rc::Rc};
 
 /// The longest text that is read at all.
@@ -22,9 +22,9 @@ const MOST_SUBSTITUTIONS: usize = 500;
 /// Where a text stands in the text of the request: exactly, or somewhere inside a span.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    start: usize,
-    end: usize,
-    exact: bool,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) exact: bool,
 }
 
 impl Place {
@@ -48,9 +48,9 @@ pub(crate) struct Walk<'a> {
     pub(crate) occurrences: Vec<Occurrence>,
     pub(crate) multiplies: bool,
     /// What made the command opaque that is being expanded.
-    pending: Option<Opaque>,
+    pub(super) pending: Option<Opaque>,
     /// Where the text that is being read stands.
-    place: Place,
+    pub(super) place: Place,
     pub(super) input: Input,
     pub(super) privileged: bool,
     /// Read only for its risks: it is not what the shell was given.
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
         self.place = Place { start: 0, end, exact: false };
         let words = argv.iter().map(|w| Word { quoted: true, ..Word::literal(w.clone()) }).collect();
         let mut state = State::new(cwd);
-        self.command_words(words, Vec::new(), Vec::new(), self.place, &mut state, None, true);
+        self.command_words(words, Vec::new(), Vec::new(), self.place, &mut state, None);
     }
 
     pub(super) fn opaque(&mut self, why: Opaque) {
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn span(&self, span: Option<&SourceSpan>) -> Place {
+    pub(super) fn span(&self, span: Option<&SourceSpan>) -> Place {
         match span {
             Some(span) if self.place.exact => Place {
                 start: self.place.start + span.start.index,
@@ -360,7 +360,7 @@ impl<'a> Walk<'a> {
                     self.opaque(Opaque::Unparseable);
                 }
                 let mut operands = Vec::new();
-                self.test(&test.expr, place, state, &mut operands);
+                self.test(&test.expr, state, &mut operands);
                 let opaque = self.take_opaque();
                 let mut words = vec![Word::literal("[[")];
                 words.extend(operands);
@@ -381,7 +381,7 @@ impl<'a> Walk<'a> {
     fn redirected(&mut self, list: Option<&ast::RedirectList>, state: &mut State) {
         let Some(list) = list else { return };
         let mut redirects = Vec::new();
-        let mut span = self.place.span();
+        let mut span = None;
         for redirect in &list.0 {
             let (target, input) = self.redirect(redirect, state, &mut span);
             redirects.extend(target);
@@ -394,7 +394,7 @@ impl<'a> Walk<'a> {
             self.emit(Occurrence {
                 verb: ":".to_owned(),
                 words: vec![Word::literal(":")],
-                span,
+                span: span.unwrap_or(self.place.span()),
                 directory: (*state.directory).clone(),
                 redirects,
                 opaque,
@@ -558,251 +558,11 @@ impl<'a> Walk<'a> {
         self.input = outside;
         Exit::same(state.clone())
     }
-
-    fn test(&mut self, test: &ast::ExtendedTestExpr, place: Place, state: &mut State, out: &mut Vec<Word>) {
-        use ast::{BinaryPredicate as Binary, UnaryPredicate as Unary};
-        let mut operand = |walk: &mut Self, word: &ast::Word, path: bool| {
-            let at = walk.span(word.loc.as_ref());
-            let value = walk.value(&word.value, at, state);
-            if path {
-                out.push(Word { value, quoted: true, many: false, substituted: false, hint: None });
-            }
-        };
-        match test {
-            ast::ExtendedTestExpr::And(a, b) | ast::ExtendedTestExpr::Or(a, b) => {
-                self.test(a, place, state, out);
-                self.test(b, place, state, out);
-            }
-            ast::ExtendedTestExpr::Not(a) | ast::ExtendedTestExpr::Parenthesized(a) => self.test(a, place, state, out),
-            ast::ExtendedTestExpr::UnaryTest(predicate, word) => match predicate {
-                Unary::ShellVariableIsSetAndAssigned | Unary::ShellVariableIsSetAndNameRef => {
-                    operand(self, word, false);
-                    self.opaque(Opaque::EvaluatesArguments);
-                }
-                Unary::StringHasZeroLength
-                | Unary::StringHasNonZeroLength
-                | Unary::ShellOptionEnabled
-                | Unary::FdIsOpenTerminal => operand(self, word, false),
-                Unary::FileExists
-                | Unary::FileExistsAndIsBlockSpecialFile
-                | Unary::FileExistsAndIsCharSpecialFile
-                | Unary::FileExistsAndIsDir
-                | Unary::FileExistsAndIsRegularFile
-                | Unary::FileExistsAndIsSetgid
-                | Unary::FileExistsAndIsSymlink
-                | Unary::FileExistsAndHasStickyBit
-                | Unary::FileExistsAndIsFifo
-                | Unary::FileExistsAndIsReadable
-                | Unary::FileExistsAndIsNotZeroLength
-                | Unary::FileExistsAndIsSetuid
-                | Unary::FileExistsAndIsWritable
-                | Unary::FileExistsAndIsExecutable
-                | Unary::FileExistsAndOwnedByEffectiveGroupId
-                | Unary::FileExistsAndModifiedSinceLastRead
-                | Unary::FileExistsAndOwnedByEffectiveUserId
-                | Unary::FileExistsAndIsSocket => operand(self, word, true),
-            },
-            ast::ExtendedTestExpr::BinaryTest(predicate, left, right) => match predicate {
-                Binary::ArithmeticEqualTo
-                | Binary::ArithmeticNotEqualTo
-                | Binary::ArithmeticLessThan
-                | Binary::ArithmeticLessThanOrEqualTo
-                | Binary::ArithmeticGreaterThan
-                | Binary::ArithmeticGreaterThanOrEqualTo => {
-                    operand(self, left, false);
-                    operand(self, right, false);
-                    let number = |w: &ast::Word| w.value.parse::<i64>().is_ok();
-                    if !(number(left) && number(right)) {
-                        self.opaque(Opaque::EvaluatesArguments);
-                    }
-                }
-                Binary::FilesReferToSameDeviceAndInodeNumbers
-                | Binary::LeftFileIsNewerOrExistsWhenRightDoesNot
-                | Binary::LeftFileIsOlderOrDoesNotExistWhenRightDoes => {
-                    operand(self, left, true);
-                    operand(self, right, true);
-                }
-                Binary::StringExactlyMatchesPattern
-                | Binary::StringDoesNotExactlyMatchPattern
-                | Binary::StringMatchesRegex
-                | Binary::StringExactlyMatchesString
-                | Binary::StringDoesNotExactlyMatchString
-                | Binary::StringContainsSubstring
-                | Binary::LeftSortsBeforeRight
-                | Binary::LeftSortsAfterRight => {
-                    operand(self, left, false);
-                    operand(self, right, false);
-                }
-            },
-        }
-    }
-
-    fn simple(&mut self, simple: &ast::SimpleCommand, state: &mut State) -> Exit {
-        let outer = self.pending.take();
-        let (mut assignments, mut redirects, mut words) = (Vec::new(), Vec::new(), Vec::new());
-        let mut input = None;
-        let mut span: Option<Range<usize>> = None;
-        let mut cover = |range: Range<usize>| {
-            let whole = span.get_or_insert(range.clone());
-            *whole = whole.start.min(range.start)..whole.end.max(range.end);
-        };
-        let prefix = simple.prefix.iter().flat_map(|p| &p.0);
-        let suffix = simple.suffix.iter().flat_map(|s| &s.0);
-        let mut bare = true;
-        for (item, before) in prefix.map(|i| (i, true)).chain([]) {
-            match item {
-                ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) if before => {
-                    let place = self.span(word.loc.as_ref());
-                    cover(place.span());
-                    assignments.push((word.value.clone(), place));
-                }
-                other => self.item(other, state, &mut words, &mut redirects, &mut input, &mut cover),
-            }
-        }
-        if let Some(name) = &simple.word_or_name {
-            let place = self.span(name.loc.as_ref());
-            cover(place.span());
-            bare = lexically_bare(&name.value);
-            self.words(&name.value, place, state, &mut words);
-        }
-        let declares = simple.word_or_name.as_ref().is_some_and(|w| super::simple::DECLARE.contains(&w.value.as_str()));
-        for item in suffix {
-            if let (true, ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word)) = (declares, item) {
-                let place = self.span(word.loc.as_ref());
-                cover(place.span());
-                let raw = word.value.clone();
-                words.push(self.declared(&raw, place, state));
-                continue;
-            }
-            self.item(item, state, &mut words, &mut redirects, &mut input, &mut cover);
-        }
-        let place = match span {
-            Some(range) => Place { start: range.start, end: range.end, exact: false },
-            None => Place { exact: false, ..self.place },
-        };
-        let exit = self.command_with(words, assignments, redirects, place, state, input, bare);
-        self.pending = outer;
-        exit
-    }
-
-    fn item(
-        &mut self,
-        item: &ast::CommandPrefixOrSuffixItem,
-        state: &mut State,
-        words: &mut Vec<Word>,
-        redirects: &mut Vec<Redirect>,
-        input: &mut Option<Input>,
-        cover: &mut impl FnMut(Range<usize>),
-    ) {
-        match item {
-            ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
-                let mut span = usize::MAX..0;
-                let (target, from) = self.redirect(redirect, state, &mut span);
-                if span.start <= span.end {
-                    cover(span);
-                }
-                redirects.extend(target);
-                if from.is_some() {
-                    *input = from;
-                }
-            }
-            ast::CommandPrefixOrSuffixItem::Word(word) | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
-                let place = self.span(word.loc.as_ref());
-                cover(place.span());
-                if word.value.ends_with(')') && is_array(&word.value) {
-                    // Only builtins that declare take these; the array's elements run like any others.
-                    self.array(&word.value, place, state);
-                    words.push(Word { hint: Some("array".to_owned()), ..Word::unknown() });
-                } else {
-                    self.words(&word.value, place, state, words);
-                }
-            }
-            ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
-                self.list(&subshell.list, &mut state.clone());
-                words.push(Word { substituted: true, ..Word::unknown() });
-            }
-        }
-    }
-
-    /// The file that a redirect opens, and where input comes from then.
-    fn redirect(
-        &mut self,
-        redirect: &ast::IoRedirect,
-        state: &mut State,
-        span: &mut Range<usize>,
-    ) -> (Option<Redirect>, Option<Input>) {
-        use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect};
-        let mut file = |walk: &mut Self, word: &ast::Word, write, append| {
-            let place = walk.span(word.loc.as_ref());
-            *span = span.start.min(place.start)..span.end.max(place.end);
-            let mut words = Vec::new();
-            walk.words(&word.value, place, state, &mut words);
-            let target = match <[Word; 1]>::try_from(words) {
-                Ok([word]) => word,
-                Err(_) => Word::unknown(),
-            };
-            Redirect { target, write, append }
-        };
-        match redirect {
-            IoRedirect::File(fd, kind, target) => {
-                let (write, append) = match kind {
-                    Kind::Read | Kind::DuplicateInput => (false, false),
-                    Kind::Write | Kind::Clobber | Kind::DuplicateOutput => (true, false),
-                    Kind::Append | Kind::ReadAndWrite => (true, true),
-                };
-                let stdin = !write && fd.is_none_or(|fd| fd == 0);
-                match target {
-                    Target::Filename(word) => (Some(file(self, word, write, append)), stdin.then_some(Input::File)),
-                    Target::Fd(_) => (None, stdin.then_some(Input::Pipe)),
-                    Target::ProcessSubstitution(_, subshell) => {
-                        self.list(&subshell.list, &mut state.clone());
-                        (None, stdin.then_some(Input::Pipe))
-                    }
-                    Target::Duplicate(word) => {
-                        let text = word.value.as_str();
-                        let digits = text.strip_suffix('-').unwrap_or(text);
-                        if digits.bytes().all(|b| b.is_ascii_digit()) {
-                            (None, stdin.then_some(Input::Pipe))
-                        } else {
-                            (Some(file(self, word, write, append)), stdin.then_some(Input::Pipe))
-                        }
-                    }
-                }
-            }
-            IoRedirect::HereDocument(fd, document) => {
-                let place = self.span(document.doc.loc.as_ref());
-                let value = if document.requires_expansion {
-                    self.document(&document.doc.value, place.inside(None), state)
-                } else {
-                    Value::One(document.doc.value.clone())
-                };
-                let text = match value {
-                    Value::One(text) => Some(text),
-                    _ => None,
-                };
-                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
-            }
-            IoRedirect::HereString(fd, word) => {
-                let place = self.span(word.loc.as_ref());
-                let text = match self.value(&word.value, place, state) {
-                    Value::One(text) => Some(text),
-                    _ => None,
-                };
-                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
-            }
-            IoRedirect::OutputAndError(word, append) => (Some(file(self, word, true, *append)), None),
-        }
-    }
 }
 
 /// `name=(…)`
 pub(super) fn is_array(raw: &str) -> bool {
     raw.split_once("=(").is_some_and(|(name, _)| super::lex::name_length(name.as_bytes()).is_some())
-}
-
-/// A name without quotes: reserved words and aliases count only then.
-fn lexically_bare(raw: &str) -> bool {
-    super::lex::is_plain(raw)
 }
 
 /// What `echo` and `cat <<` pass on to the next stage, when that is literal.

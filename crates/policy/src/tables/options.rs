@@ -220,8 +220,8 @@ impl Grammar {
                     parsed.options.push(("-#".to_owned(), None, Role::Text));
                     continue;
                 }
-                let mut letters = text[1..].char_indices();
-                while let Some((at, c)) = letters.next() {
+                let letters = text[1..].char_indices();
+                for (at, c) in letters {
                     let rest = &text[1 + at + c.len_utf8()..];
                     match self.short.get(&c) {
                         Some(Takes::Nothing | Takes::Two(_)) => {

@@ -1,0 +1,343 @@
+//! The paths that an occurrence names: by the roles of its words where a grammar knows them, by their looks where
+//! none does.
+
+use crate::{
+    paths,
+    tables::{Effects, Role},
+};
+use countersign_model::{Directory, PathKind, PathScope, Value, Word};
+
+/// Collects the paths that an occurrence names.
+pub(crate) struct Scopes<'a> {
+    pub(crate) directory: &'a Directory,
+    pub(crate) home: &'a str,
+    pub(crate) list: Vec<PathScope>,
+    pub(crate) loose: bool,
+    /// An unknown word that leads to a secret, or a search for one.
+    pub(crate) seeks_credentials: bool,
+}
+
+impl<'a> Scopes<'a> {
+    pub(crate) fn new(directory: &'a Directory, home: &'a str) -> Self {
+        Self { directory, home, list: Vec::new(), loose: false, seeks_credentials: false }
+    }
+
+    /// The working directory itself.
+    pub(crate) fn here(&mut self, recursive: bool) {
+        match self.directory {
+            Directory::Known(all) => {
+                for directory in all {
+                    self.push(directory, directory, false, PathKind::Directory, false, recursive);
+                }
+            }
+            Directory::Unknown => self.loose = true,
+        }
+    }
+
+    /// A name that is searched for.
+    pub(crate) fn seeks(&mut self, glob: &str) {
+        let last = paths::base(glob);
+        self.seeks_credentials |= paths::is_credential_name(last)
+            || last.contains(['*', '?', '['])
+                && !matches!(last, "*" | "*.*")
+                && paths::glob_wants_credentials(glob, self.home);
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        path: &str,
+        walked: &str,
+        write: bool,
+        kind: PathKind,
+        pattern: bool,
+        recursive: bool,
+    ) {
+        let scope = PathScope { path: paths::clean(path), walked: walked.to_owned(), write, kind, pattern, recursive };
+        if !self.list.contains(&scope) {
+            self.list.push(scope);
+        }
+    }
+
+    /// Notes a word by its role; whether it named a path.
+    pub(crate) fn value(&mut self, word: &Word, role: Role, recursive: bool, misfit: &mut Option<String>) -> bool {
+        let (kind, write) = match role {
+            Role::File => (PathKind::File, false),
+            Role::Dir => (PathKind::Directory, false),
+            Role::Path => (PathKind::Any, false),
+            Role::WriteFile => (PathKind::File, true),
+            Role::WriteDir => (PathKind::Directory, true),
+            Role::WritePath => (PathKind::Any, true),
+            Role::Entry => (PathKind::Entry, true),
+            Role::GitArgument => return self.git_argument(word, recursive, misfit),
+            Role::AssignmentOrFile => {
+                let assigns = |t: &str| {
+                    t.split_once('=').is_some_and(|(n, _)| {
+                        !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                    })
+                };
+                match word.text() {
+                    Some(text) if assigns(text) => return false,
+                    _ => (PathKind::File, false),
+                }
+            }
+            Role::Number | Role::Format | Role::Text | Role::Program => {
+                return false;
+            }
+        };
+        self.path(word, kind, write, recursive, misfit)
+    }
+
+    fn path(&mut self, word: &Word, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) -> bool {
+        match &word.value {
+            Value::One(text) => self.text(text, kind, write, recursive, misfit),
+            Value::Any(texts) => {
+                let mut named = false;
+                for text in texts {
+                    named |= self.text(text, kind, write, recursive, misfit);
+                }
+                named
+            }
+            Value::Pattern(globs) => {
+                for glob in globs {
+                    self.glob(glob, write, recursive, misfit);
+                }
+                true
+            }
+            Value::Unknown => {
+                match &word.hint {
+                    // The other end is a command that was read on its own.
+                    Some(hint) if hint.starts_with("/dev/fd") => {}
+                    hint => {
+                        // Where it probably leads: enough to refuse it, never to let it through.
+                        if let Some(hint) = hint.as_ref().filter(|h| h.starts_with('/')) {
+                            self.push(hint, hint, write, kind, false, recursive);
+                        }
+                        self.loose = true;
+                        misfit.get_or_insert_with(|| "a path that is known only when it runs".to_owned());
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) -> bool {
+        // `-` is standard input or output, and nothing has no name.
+        if text.is_empty() || text == "-" {
+            return false;
+        }
+        if paths::is_sink(text) || !write && paths::is_source(text) {
+            return true;
+        }
+        if text.starts_with('/') {
+            self.push(text, text, write, kind, false, recursive);
+            return true;
+        }
+        match self.directory {
+            Directory::Known(all) => {
+                for directory in all {
+                    let path = paths::join(directory, text);
+                    self.push(&path, &path, write, kind, false, recursive);
+                }
+            }
+            Directory::Unknown => {
+                self.loose = true;
+                misfit.get_or_insert_with(|| "the directory it runs in is not known".to_owned());
+            }
+        }
+        true
+    }
+
+    fn glob(&mut self, glob: &str, write: bool, recursive: bool, misfit: &mut Option<String>) {
+        let directories: Vec<String> = match self.directory {
+            _ if glob.starts_with('/') => vec![String::new()],
+            Directory::Known(all) => all.clone(),
+            Directory::Unknown => {
+                self.loose = true;
+                misfit.get_or_insert_with(|| "the directory it runs in is not known".to_owned());
+                return;
+            }
+        };
+        for directory in directories {
+            let whole = if directory.is_empty() { glob.to_owned() } else { paths::join(&directory, glob) };
+            let parts: Vec<&str> = whole.split('/').collect();
+            let fixed = parts.iter().take_while(|p| crate::shell::unescaped(p).is_some()).count();
+            // `*/../x`: behind a name that nobody knows, up is nowhere in particular.
+            let climbs = |p: &&str| *p == ".." || p.starts_with('.') && paths::matches(p, "..");
+            if parts[fixed..].iter().any(climbs) {
+                self.loose = true;
+                misfit.get_or_insert_with(|| "a pattern that climbs".to_owned());
+            }
+            let fixed = fixed.min(parts.len() - 1);
+            let cover: Vec<String> = parts[..fixed].iter().filter_map(|p| crate::shell::unescaped(p)).collect();
+            let cover = format!("{}/", cover.join("/"));
+            self.push(&cover, &whole, write, PathKind::Directory, true, recursive);
+        }
+    }
+
+    /// git takes revisions and paths in the same place.
+    fn git_argument(&mut self, word: &Word, recursive: bool, misfit: &mut Option<String>) -> bool {
+        let Some(texts) = word.texts() else {
+            if matches!(word.value, Value::Pattern(_)) {
+                return self.path(word, PathKind::Any, false, recursive, misfit);
+            }
+            self.loose = true;
+            misfit.get_or_insert_with(|| "a word that is known only when it runs".to_owned());
+            return false;
+        };
+        let mut named = false;
+        for text in texts {
+            let pathspec = text.strip_prefix(":/").or_else(|| text.strip_prefix(":!")).unwrap_or(text);
+            let leaves = pathspec.starts_with('/')
+                || pathspec == ".."
+                || pathspec.starts_with("../")
+                || pathspec.contains("/../");
+            if leaves {
+                named |= self.text(pathspec, PathKind::Any, false, recursive, misfit);
+            }
+            // `HEAD:.env` shows what is in it, and so does `-- .env`.
+            let file = text.rsplit([':', ')']).next().unwrap_or(text);
+            let at = paths::clean(&paths::join("/repository", file));
+            self.seeks_credentials |= paths::is_credential(&at, self.home)
+                || file.contains(['*', '?', '[']) && paths::glob_wants_credentials(&at, self.home);
+        }
+        named
+    }
+}
+
+/// Paths by their looks, for programs whose words we do not know.
+pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
+    let mut misfit = None;
+    let mut after_options = false;
+    for word in words.iter().skip(from) {
+        match &word.value {
+            // An address with a known start is no path and no option.
+            Value::Unknown if word.hint.as_deref().is_some_and(|h| h.contains("://")) => {}
+            Value::Unknown => {
+                scopes.value(word, Role::Path, false, &mut misfit);
+            }
+            Value::Pattern(globs) => {
+                scopes.loose |= !after_options && globs.iter().any(|g| g.starts_with(['*', '?', '[', '-']));
+                scopes.value(word, Role::Path, false, &mut misfit);
+            }
+            Value::One(_) | Value::Any(_) => {
+                for text in word.texts().unwrap_or_default() {
+                    after_options |= text == "--";
+                    let value = match text.strip_prefix('-') {
+                        // `--dir=/x`, `-o/x`
+                        Some(option) => match option.split_once('=') {
+                            Some((_, value)) => value,
+                            None => option.find('/').filter(|_| !option.starts_with('-')).map_or("", |n| &option[n..]),
+                        },
+                        None => match text.split_once('=') {
+                            // `dd of=/x`, `make DESTDIR=/x`
+                            Some((name, value)) if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                                value
+                            }
+                            _ => text.strip_prefix('@').unwrap_or(text),
+                        },
+                    };
+                    let value = value.strip_prefix('@').unwrap_or(value);
+                    path_like(value, effects, scopes);
+                }
+            }
+        }
+    }
+}
+
+fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
+    let container = effects.is_some_and(|e| e.verb.starts_with("docker") || e.verb.starts_with("podman"));
+    if container && text.contains("=") && text.contains(',') {
+        // `type=bind,source=/x,target=/y`: only this side of it is ours.
+        for part in text.split(',') {
+            if let Some(("source" | "src" | "dest" | "dst" | "type", value)) = part.split_once('=')
+                && !part.starts_with("dst=")
+            {
+                path_like(value, effects, scopes);
+            }
+        }
+        return;
+    }
+    if container && let Some((ours, _)) = text.split_once(':').filter(|(ours, _)| ours.starts_with(['/', '.', '~'])) {
+        return path_like(ours, effects, scopes);
+    }
+    if let Some(file) = text.strip_prefix("file://") {
+        scopes.push(file, file, false, PathKind::Any, false, false);
+        return;
+    }
+    let url = text
+        .split_once("://")
+        .is_some_and(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+'));
+    if text.is_empty() || url || text.contains('\n') || text.len() > 4096 {
+        return;
+    }
+    let mut misfit = None;
+    if let Some(below) = text.strip_prefix('/') {
+        let top = below.split('/').next().unwrap_or_default();
+        let route = effects.is_some_and(|e| e.routes) && !TOP.contains(&top);
+        if !route {
+            scopes.text(text, PathKind::Any, false, false, &mut misfit);
+        }
+    } else if text.starts_with("./") || text.starts_with("../") || matches!(text, "." | "..") || text.starts_with("~/")
+    {
+        scopes.text(text, PathKind::Any, false, false, &mut misfit);
+    } else if effects.is_none_or(|e| !e.no_paths) && (text.contains('/') || paths::is_credential_name(text)) {
+        scopes.text(text, PathKind::Perhaps, false, false, &mut misfit);
+    }
+}
+
+/// Directories that a system has at its top; what starts otherwise may be a route.
+const TOP: &[&str] = &[
+    "",
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "home",
+    "lib",
+    "lib64",
+    "media",
+    "mnt",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "srv",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+    "work",
+    "workspace",
+    "data",
+    "Users",
+    "private",
+    "nix",
+    "snap",
+    "app",
+    "code",
+    "src",
+];
+
+/// For a phrase that does not fit: the options that are the reason may name files.
+pub(crate) fn options_with_paths(words: &[Word], scopes: &mut Scopes<'_>) {
+    let mut misfit = None;
+    for (n, word) in words.iter().enumerate() {
+        let Some(text) = word.text() else {
+            scopes.loose |= matches!(word.value, Value::Unknown);
+            continue;
+        };
+        if let Some((_, value)) = text.strip_prefix('-').and_then(|o| o.split_once('='))
+            && (value.contains('/') || value.contains('.'))
+        {
+            scopes.text(value, PathKind::Any, true, false, &mut misfit);
+        } else if matches!(text, "-o" | "--output" | "-T" | "-f" | "--file" | "-O") {
+            if let Some(value) = words.get(n + 1) {
+                scopes.value(value, Role::WriteFile, false, &mut misfit);
+            }
+        } else if text.starts_with("-o") && text.len() > 2 {
+            scopes.text(&text[2..], PathKind::File, true, false, &mut misfit);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The parts of one simple command as the grammar has them: assignments, words, redirects.
+
+use super::{
+    state::{Exit, State},
+    walk::{Place, Walk, is_array},
+};
+use brush_parser::ast;
+use countersign_model::{Input, Redirect, Value, Word};
+use std::ops::Range;
+
+impl Walk<'_> {
+    pub(super) fn simple(&mut self, simple: &ast::SimpleCommand, state: &mut State) -> Exit {
+        let outer = self.pending.take();
+        let (mut assignments, mut redirects, mut words) = (Vec::new(), Vec::new(), Vec::new());
+        let mut input = None;
+        let mut span: Option<Range<usize>> = None;
+        let mut cover = |range: Range<usize>| {
+            let whole = span.get_or_insert(range.clone());
+            *whole = whole.start.min(range.start)..whole.end.max(range.end);
+        };
+        let prefix = simple.prefix.iter().flat_map(|p| &p.0);
+        let suffix = simple.suffix.iter().flat_map(|s| &s.0);
+        for item in prefix {
+            match item {
+                ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
+                    let place = self.span(word.loc.as_ref());
+                    cover(place.span());
+                    assignments.push((word.value.clone(), place));
+                }
+                other => self.item(other, state, &mut words, &mut redirects, &mut input, &mut cover),
+            }
+        }
+        if let Some(name) = &simple.word_or_name {
+            let place = self.span(name.loc.as_ref());
+            cover(place.span());
+            self.words(&name.value, place, state, &mut words);
+        }
+        let declares = simple.word_or_name.as_ref().is_some_and(|w| super::simple::DECLARE.contains(&w.value.as_str()));
+        for item in suffix {
+            if let (true, ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word)) = (declares, item) {
+                let place = self.span(word.loc.as_ref());
+                cover(place.span());
+                let raw = word.value.clone();
+                words.push(self.declared(&raw, place, state));
+                continue;
+            }
+            self.item(item, state, &mut words, &mut redirects, &mut input, &mut cover);
+        }
+        let place = match span {
+            Some(range) => Place { start: range.start, end: range.end, exact: false },
+            None => Place { exact: false, ..self.place },
+        };
+        let exit = self.command_with(words, assignments, redirects, place, state, input);
+        self.pending = outer;
+        exit
+    }
+
+    fn item(
+        &mut self,
+        item: &ast::CommandPrefixOrSuffixItem,
+        state: &mut State,
+        words: &mut Vec<Word>,
+        redirects: &mut Vec<Redirect>,
+        input: &mut Option<Input>,
+        cover: &mut impl FnMut(Range<usize>),
+    ) {
+        match item {
+            ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
+                let mut span = None;
+                let (target, from) = self.redirect(redirect, state, &mut span);
+                if let Some(span) = span {
+                    cover(span);
+                }
+                redirects.extend(target);
+                if from.is_some() {
+                    *input = from;
+                }
+            }
+            ast::CommandPrefixOrSuffixItem::Word(word) | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
+                let place = self.span(word.loc.as_ref());
+                cover(place.span());
+                if word.value.ends_with(')') && is_array(&word.value) {
+                    // Only builtins that declare take these; the array's elements run like any others.
+                    self.array(&word.value, place, state);
+                    words.push(Word { hint: Some("array".to_owned()), ..Word::unknown() });
+                } else {
+                    self.words(&word.value, place, state, words);
+                }
+            }
+            ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
+                self.list(&subshell.list, &mut state.clone());
+                words.push(Word { substituted: true, ..Word::unknown() });
+            }
+        }
+    }
+
+    /// The file that a redirect opens, and where input comes from then.
+    pub(super) fn redirect(
+        &mut self,
+        redirect: &ast::IoRedirect,
+        state: &mut State,
+        span: &mut Option<Range<usize>>,
+    ) -> (Option<Redirect>, Option<Input>) {
+        use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect};
+        let mut file = |walk: &mut Self, word: &ast::Word, write, append| {
+            let place = walk.span(word.loc.as_ref());
+            let whole = span.take().unwrap_or(place.span());
+            *span = Some(whole.start.min(place.start)..whole.end.max(place.end));
+            let mut words = Vec::new();
+            walk.words(&word.value, place, state, &mut words);
+            let target = match <[Word; 1]>::try_from(words) {
+                Ok([word]) => word,
+                Err(_) => Word::unknown(),
+            };
+            Redirect { target, write, append }
+        };
+        match redirect {
+            IoRedirect::File(fd, kind, target) => {
+                let (write, append) = match kind {
+                    Kind::Read | Kind::DuplicateInput => (false, false),
+                    Kind::Write | Kind::Clobber | Kind::DuplicateOutput => (true, false),
+                    Kind::Append | Kind::ReadAndWrite => (true, true),
+                };
+                let stdin = !write && fd.is_none_or(|fd| fd == 0);
+                match target {
+                    Target::Filename(word) => (Some(file(self, word, write, append)), stdin.then_some(Input::File)),
+                    Target::Fd(_) => (None, stdin.then_some(Input::Pipe)),
+                    Target::ProcessSubstitution(_, subshell) => {
+                        self.list(&subshell.list, &mut state.clone());
+                        (None, stdin.then_some(Input::Pipe))
+                    }
+                    Target::Duplicate(word) => {
+                        let text = word.value.as_str();
+                        let digits = text.strip_suffix('-').unwrap_or(text);
+                        if digits.bytes().all(|b| b.is_ascii_digit()) {
+                            (None, stdin.then_some(Input::Pipe))
+                        } else {
+                            (Some(file(self, word, write, append)), stdin.then_some(Input::Pipe))
+                        }
+                    }
+                }
+            }
+            IoRedirect::HereDocument(fd, document) => {
+                let place = self.span(document.doc.loc.as_ref());
+                let value = if document.requires_expansion {
+                    self.document(&document.doc.value, place.inside(None), state)
+                } else {
+                    Value::One(document.doc.value.clone())
+                };
+                let text = match value {
+                    Value::One(text) => Some(text),
+                    _ => None,
+                };
+                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
+            }
+            IoRedirect::HereString(fd, word) => {
+                let place = self.span(word.loc.as_ref());
+                let text = match self.value(&word.value, place, state) {
+                    Value::One(text) => Some(text),
+                    _ => None,
+                };
+                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
+            }
+            IoRedirect::OutputAndError(word, append) => (Some(file(self, word, true, *append)), None),
+        }
+    }
+}
