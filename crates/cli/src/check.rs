@@ -42,7 +42,7 @@ impl Basis {
     }
 }
 
-fn rules_of(config: &Config) -> anyhow::Result<Rules> {
+pub(crate) fn rules_of(config: &Config) -> anyhow::Result<Rules> {
     let [rules, denies] = config.rules();
     Ok(Rules::new(rules, denies).map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?)
 }

@@ -62,8 +62,10 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
     );
     check(
         "config",
-        match Config::load() {
-            Ok(config) => Ok(format!("profile {}", text(&json!(config.profile)))),
+        match Config::load().map_err(anyhow::Error::from).and_then(|c| Ok((crate::check::rules_of(&c)?, c))) {
+            Ok((rules, config)) => {
+                Ok(format!("profile {}, {} rules", text(&json!(config.profile)), rules.iter().count()))
+            }
             Err(e) => Err(e.to_string()),
         },
     );
