@@ -47,9 +47,8 @@ pub(crate) fn rules_of(config: &Config) -> anyhow::Result<Rules> {
     Ok(Rules::new(rules, denies).map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?)
 }
 
-/// One question.
+/// One question. What else stands in its line is the asker's own.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Question {
     #[serde(default)]
     id: Value,
