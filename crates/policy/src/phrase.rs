@@ -45,8 +45,11 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
         }
     }
     let mut named = false;
+    // What is searched and not gone through is a file.
+    let searches = !told.recursive && matches!(phrase.name, "grep" | "egrep" | "fgrep");
     for (word, role) in &parsed.operands {
-        named |= scopes.value(word, *role, told.recursive, &mut misfit);
+        let role = if searches && *role == Role::Path { Role::File } else { *role };
+        named |= scopes.value(word, role, told.recursive, &mut misfit);
     }
     if (phrase.here || told.recursive) && !named {
         scopes.here(told.recursive);
