@@ -1,6 +1,6 @@
 //! Whether a saved approval covers an occurrence: the same verb, inside its directory, for no worse risk.
 
-use crate::{judge::Context, paths};
+use crate::{judge::Context, paths, tables};
 use countersign_model::{Directory, Facts, FoundKind, Grant, Occurrence, PathKind, PathScope, Risk, Value, Word};
 
 /// The directories that an occurrence works in, for a grant and for a card: a file's scope is its parent.
@@ -54,6 +54,10 @@ pub(crate) fn of_scope(scope: &PathScope, facts: &Facts) -> Vec<String> {
 fn accepts(grant: &Grant, occurrence: &Occurrence, risk: Risk) -> bool {
     match &grant.risks {
         Some(risks) => risks.contains(&risk),
+        // The risks of the verb that was granted, which may be shorter than this one.
+        None if grant.verb != occurrence.verb => {
+            risk == Risk::Write || tables::effects(&grant.verb).is_some_and(|e| e.base.contains(&risk))
+        }
         None => risk == Risk::Write || occurrence.base_risks.contains(&risk),
     }
 }

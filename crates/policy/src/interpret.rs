@@ -35,6 +35,10 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
         }
         return Verb { verb, rest, globals };
     };
+    // `cargo +nightly test`
+    if program == "cargo" && words.get(1).and_then(Word::text).is_some_and(|t| t.starts_with('+')) {
+        rest = 2;
+    }
     let mut wanted = usize::MAX;
     let mut taken = 0;
     while taken < wanted && rest <= words.len() {
@@ -334,9 +338,11 @@ fn act(
                 let hit = match when {
                     Raise::Options(options) => has_option(own, options, &parsed),
                     Raise::Operands(starts) => own.iter().filter_map(Word::texts).flatten().any(|t| {
-                        starts
-                            .iter()
-                            .any(|s| t == s || s.contains(['*', '?']) && paths::matches(&s.replace('[', "\\["), t))
+                        starts.iter().any(|s| {
+                            let lower = t.to_ascii_lowercase();
+                            t.eq_ignore_ascii_case(s)
+                                || s.contains(['*', '?']) && (paths::matches(s, t) || paths::matches(s, &lower))
+                        })
                     }),
                 };
                 if hit {
@@ -395,6 +401,12 @@ fn with_dash(own: &[Word]) -> Option<Vec<Word>> {
     Some(words)
 }
 
+/// `--upload-pa=x` is `--upload-pack=x`.
+fn abbreviates(text: &str, option: &str) -> bool {
+    let name = text.split_once('=').map_or(text, |(n, _)| n);
+    name.len() > 3 && option.starts_with(name)
+}
+
 fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
     parsed.has(options)
         || options.contains(&"--") && own.iter().any(|w| w.text() == Some("--"))
@@ -402,7 +414,7 @@ fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
             options.iter().any(|o| {
                 t == *o
                     || o.starts_with("--") && t.strip_prefix(o).is_some_and(|r| r.starts_with('='))
-                    || o.starts_with("--") && t.len() > 3 && t.starts_with("--") && o.starts_with(t)
+                    || o.starts_with("--") && t.starts_with("--") && abbreviates(t, o)
                     || o.len() == 2
                         && !o.starts_with("--")
                         && t.starts_with('-')

@@ -66,6 +66,20 @@ fn finish(walk: shell::Walk<'_>, surroundings: &Surroundings<'_>) -> Plan {
             interpret::interpret(occurrence, surroundings.home);
         }
     }
+    // What another machine is told to do is done by whoever tells it.
+    let told: Vec<_> =
+        plan.occurrences.iter().filter(|o| o.remote).map(|o| (o.span.clone(), o.risks.clone())).collect();
+    for (span, risks) in told {
+        let teller = plan.occurrences.iter_mut().find(|o| !o.shadow && o.program == "ssh" && o.span == span);
+        if let Some(teller) = teller {
+            let new = risks.into_iter().filter(|(r, _)| !matches!(r, Risk::Opaque | Risk::Write));
+            for (risk, reason) in new {
+                if !teller.risks.iter().any(|(r, _)| *r == risk) {
+                    teller.risks.push((risk, reason));
+                }
+            }
+        }
+    }
     plan
 }
 

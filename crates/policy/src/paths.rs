@@ -141,26 +141,42 @@ pub(crate) fn is_credential(path: &str, home: &str) -> bool {
         }
     }
     const ANYWHERE: &[&str] = &[
-        "/.ssh/",
-        "/.aws/",
-        "/.gnupg/",
-        "/.kube/",
-        "/.azure/",
-        "/.password-store/",
-        "/.docker/config.json",
-        "/.vault-token",
+        ".ssh",
+        ".aws",
+        ".gnupg",
+        ".kube",
+        ".azure",
+        ".password-store",
+        ".config/gh",
+        ".config/gcloud",
+        ".docker/config.json",
+        ".vault-token",
     ];
-    is_credential_name(base(path)) || ANYWHERE.iter().any(|p| path.contains(p)) && !path.ends_with(".pub")
+    let within = |place: &&str| path.ends_with(&format!("/{place}")) || path.contains(&format!("/{place}/"));
+    is_credential_name(base(path))
+        || (ANYWHERE.iter().any(|p| within(p)) || CREDENTIAL_FILES.iter().any(|f| path.ends_with(&format!("/{f}"))))
+            && !path.ends_with(".pub")
+            && !path.ends_with("/known_hosts")
 }
 
-/// Whether a file of this name holds a secret, wherever it is.
+/// Whether a file of this name holds a secret, wherever it is: also as a copy, and in capitals.
 pub(crate) fn is_credential_name(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let mut name = lower.as_str();
     if SAMPLES.iter().any(|s| name.ends_with(s)) {
         return false;
     }
+    for copy in ["~", ".bak", ".old", ".orig", ".backup", ".save", ".copy", ".tmp", ".1", ".swp"] {
+        name = name.strip_suffix(copy).unwrap_or(name);
+    }
+    let spoken = name.contains("credentials")
+        && [".json", ".yml", ".yaml", ".toml", ".ini", ".csv", ".txt", ".xml"].iter().any(|e| name.ends_with(e));
     CREDENTIAL_NAMES.contains(&name)
-        || name.starts_with(".env.")
+        || [".env.", ".env-", ".env_", ".envrc."].iter().any(|p| name.starts_with(p))
         || name.ends_with(".env")
+        || name.ends_with(".tfstate")
+        || name == ".secrets"
+        || spoken
         || name.len() > 4 && CREDENTIAL_ENDINGS.iter().any(|e| name.ends_with(e))
 }
 
@@ -209,7 +225,8 @@ pub(crate) fn glob_wants_credentials(glob: &str, home: &str) -> bool {
         "password",
         "authorized",
     ];
-    let speaks = MARKS.iter().any(|m| letters.contains(m)) || last.starts_with(".e") && matches(last, ".env");
+    let speaks =
+        MARKS.iter().any(|m| letters.contains(m)) || last.starts_with('.') && last != ".*" && matches(last, ".env");
     if !speaks {
         return is_credential(&clean(&format!("{}/x", parent(glob))), home);
     }

@@ -42,6 +42,14 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
                 misfit.get_or_insert_with(|| format!("the option {option}"));
             }
             scopes.value(value, *role, told.recursive, &mut misfit);
+            let text = value.text().unwrap_or_default();
+            // A search that is aimed at secrets, and a format that has signatures checked by a program.
+            if matches!(option.as_str(), "--include" | "-g" | "--glob" | "--iglob") && !text.starts_with('!') {
+                scopes.seeks(text);
+            }
+            if phrase.name.starts_with("git ") && (text.contains("%G") || text.contains("(signature")) {
+                misfit.get_or_insert_with(|| "a format that runs gpg".to_owned());
+            }
         }
     }
     let mut named = false;

@@ -261,7 +261,9 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
     if container && let Some((ours, _)) = text.split_once(':').filter(|(ours, _)| ours.starts_with(['/', '.', '~'])) {
         return path_like(ours, effects, scopes);
     }
-    if let Some(file) = text.strip_prefix("file://") {
+    let scheme = text.get(..5).map(str::to_ascii_lowercase);
+    if let Some(file) = text.get(5..).filter(|_| scheme.as_deref() == Some("file:")).map(|f| f.trim_start_matches("//"))
+    {
         scopes.push(file, file, false, PathKind::Any, false, false);
         return;
     }
@@ -281,7 +283,9 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
     } else if text.starts_with("./") || text.starts_with("../") || matches!(text, "." | "..") || text.starts_with("~/")
     {
         scopes.text(text, PathKind::Any, false, false, &mut misfit);
-    } else if effects.is_none_or(|e| !e.no_paths) && (text.contains('/') || paths::is_credential_name(text)) {
+    } else if paths::is_credential_name(paths::base(text)) || text.contains("/../") {
+        scopes.text(text, PathKind::Any, false, false, &mut misfit);
+    } else if effects.is_none_or(|e| !e.no_paths) && text.contains('/') {
         scopes.text(text, PathKind::Perhaps, false, false, &mut misfit);
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Changes {
     pub(super) names: BTreeSet<String>,
     pub(super) moves: bool,
     pub(super) all: bool,
+    /// Functions that it defines: from the second round on they are there from the start.
+    pub(super) functions: BTreeSet<String>,
 }
 
 impl Changes {
@@ -40,9 +42,18 @@ impl Changes {
     fn command(&mut self, command: &ast::Command) {
         match command {
             ast::Command::Simple(simple) => self.simple(simple),
-            ast::Command::Compound(compound, _) => self.compound(compound),
-            ast::Command::Function(_) => self.all = true,
-            ast::Command::ExtendedTest(..) => {}
+            ast::Command::Compound(compound, redirects) => {
+                redirects.iter().for_each(|r| self.word(&r.to_string()));
+                self.compound(compound);
+            }
+            ast::Command::Function(function) => {
+                self.all = true;
+                self.functions.insert(function.fname.value.clone());
+            }
+            ast::Command::ExtendedTest(test, redirects) => {
+                self.word(&test.expr.to_string());
+                redirects.iter().for_each(|r| self.word(&r.to_string()));
+            }
         }
     }
 
@@ -53,9 +64,12 @@ impl Changes {
             ast::CompoundCommand::Subshell(_) | ast::CompoundCommand::Coprocess(_) => {}
             ast::CompoundCommand::ForClause(clause) => {
                 self.names.insert(clause.variable_name.clone());
+                clause.values.iter().flatten().for_each(|w| self.word(&w.value));
                 self.list(&clause.body.list);
             }
             ast::CompoundCommand::CaseClause(clause) => {
+                self.word(&clause.value.value);
+                clause.cases.iter().flat_map(|c| &c.patterns).for_each(|w| self.word(&w.value));
                 clause.cases.iter().filter_map(|c| c.cmd.as_ref()).for_each(|list| self.list(list));
             }
             ast::CompoundCommand::IfClause(clause) => {
@@ -76,6 +90,9 @@ impl Changes {
     fn simple(&mut self, simple: &ast::SimpleCommand) {
         let items = simple.prefix.iter().flat_map(|p| &p.0).chain(simple.suffix.iter().flat_map(|s| &s.0));
         for item in items {
+            if let ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) = item {
+                self.word(&redirect.to_string());
+            }
             if let ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) = item {
                 match &assignment.name {
                     ast::AssignmentName::VariableName(name) | ast::AssignmentName::ArrayElementName(name, _) => {

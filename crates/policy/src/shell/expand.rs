@@ -280,6 +280,31 @@ impl Walk<'_> {
     }
 
     fn plain_parameter(&self, name: &str, state: &State) -> Value {
+        // Bash sets these itself, whatever they were given.
+        const ITS_OWN: &[&str] = &[
+            "_",
+            "GROUPS",
+            "FUNCNAME",
+            "DIRSTACK",
+            "EPOCHREALTIME",
+            "EPOCHSECONDS",
+            "RANDOM",
+            "SRANDOM",
+            "SECONDS",
+            "LINENO",
+            "BASHPID",
+            "PPID",
+            "UID",
+            "EUID",
+            "HISTCMD",
+            "PIPESTATUS",
+            "BASH_COMMAND",
+            "REPLY",
+            "OPTARG",
+        ];
+        if ITS_OWN.contains(&name) {
+            return Value::Unknown;
+        }
         match (name, state.get(name)) {
             (_, Some(value)) => value.clone(),
             _ if state.forgotten => Value::Unknown,
@@ -321,7 +346,7 @@ impl Walk<'_> {
                 Some(before) => either(&before, value),
             });
         }
-        all.unwrap_or(Value::Any(Vec::new()))
+        all.unwrap_or(Value::Unknown)
     }
 }
 

@@ -58,6 +58,8 @@ impl Walk<'_> {
 
     /// A variable of this shell gets a value.
     pub(super) fn assign(&mut self, name: &str, value: Value, state: &mut State) {
+        // What may not be changed keeps what it had; which of the two that is, nobody keeps track of.
+        let value = if state.readonly.contains(name) { Value::Unknown } else { value };
         if self.affects(name) {
             self.export(name, value, state);
         } else {
@@ -194,6 +196,16 @@ impl Walk<'_> {
             }
             return Exit::same(state.clone());
         }
+        // Before these an assignment stays, in this shell or that.
+        const KEEP: &[&str] = &[
+            ":", ".", "source", "eval", "exec", "export", "readonly", "declare", "typeset", "local", "set", "shift",
+            "trap", "unset", "return", "exit", "break", "continue", "command", "builtin",
+        ];
+        if words[0].text().is_none_or(|t| KEEP.contains(&t)) {
+            for (name, _) in &given {
+                self.assign(name, Value::Unknown, state);
+            }
+        }
         let assignments =
             given.into_iter().filter(|(n, _)| !inert(n)).map(|(name, value)| Assignment { name, value }).collect();
         let outside = self.input.clone();
@@ -265,9 +277,38 @@ impl Walk<'_> {
         let is_path = name.contains('/');
         match name {
             "cd" | "pushd" | "popd" => return self.moves(name, made, state),
-            "exit" | "return" | "logout" => {
+            "exit" => {
                 self.emit(made);
                 return Exit { ok: None, failed: None };
+            }
+            // Outside of a function and of a login shell these fail, and the next command runs.
+            "return" | "logout" => {
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            "shift" => {
+                Rc::make_mut(&mut state.variables).retain(|name, _| !is_positional(name));
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            // `jobs -x` runs a command.
+            "jobs"
+                if !made.words[1..]
+                    .iter()
+                    .all(|w| w.text().is_some_and(|t| !t.starts_with('-') || !t.contains('x'))) =>
+            {
+                made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+                self.emit(made);
+                return Exit::same(state.clone());
+            }
+            // They run a builtin in this very shell.
+            "command" | "builtin" if !first.is_some_and(|t| t.starts_with('-') && !matches!(t, "-p" | "--")) => {
+                let skip = 1 + made.words[1..].iter().take_while(|w| matches!(w.text(), Some("-p" | "--"))).count();
+                let words = made.words.split_off(skip.min(made.words.len()));
+                if !words.is_empty() && made.opaque.is_none() {
+                    return self.command_words(words, made.assignments, made.redirects, place, state, None);
+                }
+                made.words.extend(words);
             }
             "eval" => {
                 made.opaque.get_or_insert(Opaque::Eval);
@@ -334,7 +375,7 @@ impl Walk<'_> {
             }
             "printf" => {
                 // The format may be `-v`, and then the next word is evaluated.
-                if !matches!(first, Some(t) if !t.starts_with("-v")) && made.words.len() > 1 {
+                if !matches!(first, Some(t) if !t.starts_with("-v") && !counts(t)) && made.words.len() > 1 {
                     made.opaque.get_or_insert(Opaque::EvaluatesArguments);
                     state.forget_variables();
                 }
@@ -342,12 +383,9 @@ impl Walk<'_> {
                 return Exit::same(state.clone());
             }
             "wait" if !texts.is_empty() => {
-                if texts.iter().any(|t| t.as_deref().is_none_or(|t| t == "-p" || t.starts_with("-p"))) {
-                    // `wait -p name[…]` evaluates the subscript; an unquoted unknown word may be that.
-                    let safe = made.words[1..].iter().all(|w| w.text().is_some_and(|t| !t.starts_with("-p")));
-                    if !safe {
-                        made.opaque.get_or_insert(Opaque::EvaluatesArguments);
-                    }
+                // `wait -p name[…]` evaluates the subscript; an unknown word may be that.
+                if !texts.iter().all(|t| t.as_deref().is_some_and(|t| !t.starts_with('-') || !t.contains('p'))) {
+                    made.opaque.get_or_insert(Opaque::EvaluatesArguments);
                 }
                 self.emit(made);
                 return Exit::same(state.clone());
@@ -403,12 +441,18 @@ impl Walk<'_> {
         let mut options = true;
         while options && let Some(text) = operands.first().and_then(|w| w.text()) {
             match text {
-                "-L" | "-P" | "-e" | "-@" | "-n" => operands = &operands[1..],
+                "-L" | "-P" | "-e" | "-@" => operands = &operands[1..],
                 "--" => (operands, options) = (&operands[1..], false),
                 _ => options = false,
             }
         }
         let old = state.directory.clone();
+        // `pushd -n` and its kind change the stack and stay where they are.
+        if name != "cd" && made.words.iter().any(|w| w.text() == Some("-n")) {
+            state.set("\0stack", Value::Unknown);
+            self.emit(made);
+            return Exit::same(state.clone());
+        }
         let stack = |state: &State| {
             state.get("\0stack").and_then(|v| match v {
                 Value::Any(all) => Some(all.clone()),
@@ -464,6 +508,15 @@ impl Walk<'_> {
     /// `export NAME=value` and its kind: plain names only; anything else may evaluate its arguments.
     fn declares(&mut self, name: &str, mut made: Occurrence, state: &mut State) -> Exit {
         let mut exports = name == "export";
+        let fixes = name == "readonly"
+            || made.words.iter().any(|w| w.text().is_some_and(|t| t.starts_with('-') && t.contains('r')));
+        let names: Vec<String> = made.words[1..]
+            .iter()
+            .filter_map(|w| {
+                w.text().map(str::to_owned).or_else(|| w.hint.as_ref().map(|h| h.trim_start_matches('=').to_owned()))
+            })
+            .filter_map(|t| lex::name_length(t.as_bytes()).map(|n| t[..n].to_owned()))
+            .collect();
         for word in &made.words[1..] {
             let Some(text) = word.text() else {
                 match word.hint.as_deref().and_then(|h| h.strip_prefix('=')) {
@@ -504,6 +557,9 @@ impl Walk<'_> {
                 },
             }
         }
+        if fixes {
+            Rc::make_mut(&mut state.readonly).extend(names);
+        }
         self.emit(made);
         Exit::same(state.clone())
     }
@@ -525,6 +581,14 @@ pub(super) fn positional(words: &[Word], first: usize, state: &mut State) {
     };
     state.set("@", all.clone());
     state.set("*", all);
+}
+
+/// A format that stores how much it has printed, in a variable by name.
+fn counts(format: &str) -> bool {
+    format
+        .split('%')
+        .skip(1)
+        .any(|s| s.trim_start_matches(|c: char| "#0- +'.*123456789hlLjzt".contains(c)).starts_with('n'))
 }
 
 /// Options of `set` that do not change what words mean.

@@ -16,6 +16,7 @@ pub(super) struct State {
     /// Assignments that programs started from here on will see, and that are not inert.
     pub(super) exported: Rc<BTreeMap<String, Value>>,
     pub(super) functions: Rc<BTreeSet<String>>,
+    pub(super) readonly: Rc<BTreeSet<String>>,
     /// Nothing is known about any variable any more.
     pub(super) forgotten: bool,
     /// PATH, HOME or IFS are not what they were: names, tildes and words mean something else.
@@ -31,6 +32,7 @@ impl State {
             variables: Rc::default(),
             exported: Rc::default(),
             functions: Rc::default(),
+            readonly: Rc::default(),
             forgotten: false,
             path_changed: false,
             home_changed: false,
@@ -97,6 +99,9 @@ impl State {
         }
         if !other.functions.is_subset(&self.functions) {
             Rc::make_mut(&mut self.functions).extend(other.functions.iter().cloned());
+        }
+        if !other.readonly.is_subset(&self.readonly) {
+            Rc::make_mut(&mut self.readonly).extend(other.readonly.iter().cloned());
         }
         self.forgotten |= other.forgotten;
         self.path_changed |= other.path_changed;

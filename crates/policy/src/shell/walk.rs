@@ -435,8 +435,9 @@ impl<'a> Walk<'a> {
                     None => Value::Unknown,
                 };
                 self.forget_changed(&clause.body.list, state);
-                self.assign(&clause.variable_name, value, state);
+                // No word, no round: then the variable is what it was.
                 let before = state.clone();
+                self.assign(&clause.variable_name, value, state);
                 let exit = self.list(&clause.body.list, state);
                 Exit::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
             }
@@ -529,6 +530,9 @@ impl<'a> Walk<'a> {
         }
         if changes.all {
             state.forget_variables();
+        }
+        for name in changes.functions {
+            Rc::make_mut(&mut state.functions).insert(name);
         }
         for name in changes.names {
             self.assign(&name, Value::Unknown, state);

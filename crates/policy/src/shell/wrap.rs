@@ -440,7 +440,11 @@ impl Walk<'_> {
                 if text == *o {
                     return made.words.get(n + 1).and_then(Word::text).map(str::to_owned);
                 }
-                let attached = if o.starts_with("--") { text.strip_prefix(o)?.strip_prefix('=') } else { None };
+                let attached = match text.strip_prefix(o) {
+                    Some(rest) if o.starts_with("--") => rest.strip_prefix('='),
+                    Some(rest) if !rest.is_empty() => Some(rest),
+                    _ => None,
+                };
                 attached.map(str::to_owned)
             });
             let action = text.strip_prefix("--checkpoint-action=exec=").map(str::to_owned);

