@@ -154,7 +154,7 @@ pub(crate) fn is_credential(path: &str, home: &str) -> bool {
     ];
     let within = |place: &&str| path.ends_with(&format!("/{place}")) || path.contains(&format!("/{place}/"));
     is_credential_name(base(path))
-        || (ANYWHERE.iter().any(|p| within(p)) || CREDENTIAL_FILES.iter().any(|f| path.ends_with(&format!("/{f}"))))
+        || (ANYWHERE.iter().any(within) || CREDENTIAL_FILES.iter().any(|f| path.ends_with(&format!("/{f}"))))
             && !path.ends_with(".pub")
             && !path.ends_with("/known_hosts")
 }

@@ -283,8 +283,6 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
     } else if text.starts_with("./") || text.starts_with("../") || matches!(text, "." | "..") || text.starts_with("~/")
     {
         scopes.text(text, PathKind::Any, false, false, &mut misfit);
-    } else if paths::is_credential_name(paths::base(text)) || text.contains("/../") {
-        scopes.text(text, PathKind::Any, false, false, &mut misfit);
     } else if effects.is_none_or(|e| !e.no_paths) && text.contains('/') {
         scopes.text(text, PathKind::Perhaps, false, false, &mut misfit);
     }
