@@ -280,7 +280,10 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
         if !route {
             scopes.text(text, PathKind::Any, false, false, &mut misfit);
         }
-    } else if text.starts_with("./") || text.starts_with("../") || matches!(text, "." | "..") || text.starts_with("~/")
+    } else if matches!(text, "." | "..")
+        || ["./", "../", "~/"].iter().any(|start| text.starts_with(start))
+        || text.contains("/../")
+        || paths::is_credential_name(paths::base(text))
     {
         scopes.text(text, PathKind::Any, false, false, &mut misfit);
     } else if effects.is_none_or(|e| !e.no_paths) && text.contains('/') {
