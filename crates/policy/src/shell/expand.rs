@@ -40,7 +40,18 @@ impl Walk<'_> {
             self.opaque(Opaque::Unparseable);
         }
         // Each piece is looked at once, however often braces repeat it: a substitution is one occurrence.
-        let drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, true)).collect();
+        let mut drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, true)).collect();
+        if pieces.len() > 1 {
+            // `--opt=$x` with blanks in x is several words, and where they end nobody needs to know.
+            for (piece, draft) in pieces.iter().zip(&mut drafts) {
+                let blank = |g: &String| g.contains([' ', '\t', '\n']);
+                if matches!(piece, Piece::Parameter { quoted: false, .. })
+                    && draft.globs.as_ref().is_some_and(|all| all.iter().any(blank))
+                {
+                    (draft.globs, draft.many) = (None, true);
+                }
+            }
+        }
         let braces = pieces.iter().any(|p| matches!(p, Piece::Text { text, quoted: false } if text.contains('{')));
         let lists = match braces.then(|| braced(&pieces)) {
             None => vec![(0..pieces.len()).map(Atom::Piece).collect::<Vec<_>>()],
