@@ -245,3 +245,12 @@ fn text_that_is_too_long_or_too_deep_is_opaque_as_a_whole() {
     }
     check(&nested("( ", "ls", " )", 20), &[], "allow");
 }
+
+/// Found by the differential proof, after 160,000 commands: a value with blanks in the middle of a word.
+#[test]
+fn blanks_in_a_value_split_the_word_around_it() {
+    let plan = plan("v='b c'; make --opt=$v x", ROOT);
+    let words = &plan.occurrences[0].words;
+    assert!(words[1].many && words[1].value == Value::Unknown && words[2].text() == Some("x"), "{words:?}");
+    check("v='a -f'; rm x$v", &["rm@here"], "once[rm]");
+}
