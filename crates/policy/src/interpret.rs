@@ -295,7 +295,9 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     let effects = tables::effects(&verb);
     occurrence.base_risks = effects.map(|e| e.base.clone()).unwrap_or_else(|| vec![Risk::Write]);
     if !matches!(occurrence.reading, Reading::Phrase(_) | Reading::SideEffect) {
-        act(occurrence, effects, own, &mut inner, risks, &mut recursive);
+        // Some tools take what matters before their subcommand.
+        let options = if matches!(program.as_str(), "npx" | "bunx" | "pnpx" | "cargo") { &words[1..] } else { own };
+        act(occurrence, effects, own, options, &mut inner, risks, &mut recursive);
     } else if occurrence.opaque.is_none() {
         occurrence.base_risks.clear();
     }
@@ -315,6 +317,7 @@ fn act(
     occurrence: &Occurrence,
     effects: Option<&'static Effects>,
     own: &[Word],
+    options: &[Word],
     scopes: &mut Scopes<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
     recursive: &mut bool,
@@ -336,7 +339,7 @@ fn act(
                 || !effects.recursive.is_empty() && has_option(own, &effects.recursive, &parsed);
             for (when, raised) in &effects.raises {
                 let hit = match when {
-                    Raise::Options(options) => has_option(own, options, &parsed),
+                    Raise::Options(wanted) => has_option(options, wanted, &parsed),
                     Raise::Operands(starts) => own.iter().filter_map(Word::texts).flatten().any(|t| {
                         starts.iter().any(|s| {
                             let lower = t.to_ascii_lowercase();
@@ -413,7 +416,7 @@ fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
         || own.iter().take_while(|w| w.text() != Some("--")).filter_map(Word::text).any(|t| {
             options.iter().any(|o| {
                 t == *o
-                    || o.starts_with("--") && t.strip_prefix(o).is_some_and(|r| r.starts_with('='))
+                    || o.len() > 2 && t.strip_prefix(o).is_some_and(|r| r.starts_with('='))
                     || o.starts_with("--") && t.starts_with("--") && abbreviates(t, o)
                     || o.len() == 2
                         && !o.starts_with("--")

@@ -186,6 +186,11 @@ fn a_grant_is_not_widened_by_spelling_or_by_flow() {
         ("zip", "zip -T -TT 'sh x' a.zip b", "ask"),
         ("psql", "psql -c 'dRoP table x'", "ask"),
         ("cargo test", "cargo +nightly test", "allow"),
+        ("go test", "go test -exec 'curl x' ./...", "ask"),
+        ("go build", "go build -toolexec='curl x' .", "ask"),
+        ("make", "make --eval='$(shell curl x)'", "ask"),
+        ("npx eslint", "npx eslint src", "allow"),
+        ("npx eslint", "npx --package=evil eslint", "ask"),
     ] {
         let answer = word(&assess(command, ROOT, &[ROOT], &[crate::support::grant(verb, Some(ROOT))], None));
         assert_eq!(answer, expect, "{command}");
