@@ -152,9 +152,17 @@ pub(crate) fn is_credential(path: &str, home: &str) -> bool {
         ".docker/config.json",
         ".vault-token",
     ];
-    let within = |place: &&str| path.ends_with(&format!("/{place}")) || path.contains(&format!("/{place}/"));
+    // Almost no path has a hidden part, and only those need a closer look.
+    let ends = |place: &&str| path.strip_suffix(*place).is_some_and(|before| before.ends_with('/'));
+    let within = |place: &&str| {
+        ends(place)
+            || path
+                .match_indices(*place)
+                .any(|(at, _)| path[..at].ends_with('/') && path[at + place.len()..].starts_with('/'))
+    };
     is_credential_name(base(path))
-        || (ANYWHERE.iter().any(within) || CREDENTIAL_FILES.iter().any(|f| path.ends_with(&format!("/{f}"))))
+        || path.contains("/.")
+            && (ANYWHERE.iter().any(within) || CREDENTIAL_FILES.iter().any(ends))
             && !path.ends_with(".pub")
             && !path.ends_with("/known_hosts")
 }
