@@ -41,11 +41,6 @@ impl Rules {
         Ok(Self { rules, denies })
     }
 
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.denies.is_empty()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (&Rule, bool)> {
         self.denies.iter().map(|r| (r, true)).chain(self.rules.iter().map(|r| (r, false)))
     }

@@ -130,6 +130,18 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
     }
 }
 
+/// Behind whatever starts here: an escape, quotes, an expansion, or one byte.
+fn after_one(s: &[u8], n: usize, depth: usize) -> Result<usize> {
+    match s[n] {
+        b'\\' => Ok(n + 2),
+        b'\'' => after_single(s, n),
+        b'"' => after_double(s, n, depth),
+        b'`' => after_backquote(s, n),
+        b'$' => after_dollar(s, n, false, depth),
+        _ => Ok(n + 1),
+    }
+}
+
 /// The end of `$((…))`, from behind its second parenthesis.
 pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     let (mut n, mut open) = (at, 0);
@@ -139,12 +151,7 @@ pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> Result<usiz
             b')' if open > 0 => (open, n) = (open - 1, n + 1),
             b')' if s.get(n + 1) == Some(&b')') => return Ok(n + 2),
             b')' => return Err(Unreadable::Grammar),
-            b'\\' => n += 2,
-            b'\'' => n = after_single(s, n)?,
-            b'"' => n = after_double(s, n, depth + 1)?,
-            b'`' => n = after_backquote(s, n)?,
-            b'$' => n = after_dollar(s, n, false, depth + 1)?,
-            _ => n += 1,
+            _ => n = after_one(s, n, depth + 1)?,
         }
         if open > DEEPEST {
             return Err(Unreadable::TooDeep);
@@ -160,12 +167,7 @@ fn after_bracket(s: &[u8], at: usize, depth: usize) -> Result<usize> {
             b'[' => (open, n) = (open + 1, n + 1),
             b']' if open > 0 => (open, n) = (open - 1, n + 1),
             b']' => return Ok(n + 1),
-            b'\\' => n += 2,
-            b'\'' => n = after_single(s, n)?,
-            b'"' => n = after_double(s, n, depth + 1)?,
-            b'`' => n = after_backquote(s, n)?,
-            b'$' => n = after_dollar(s, n, false, depth + 1)?,
-            _ => n += 1,
+            _ => n = after_one(s, n, depth + 1)?,
         }
     }
     Err(Unreadable::Unterminated)
@@ -202,12 +204,7 @@ pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> Result<usize> {
             // `name=(…)` is one word.
             b'(' if starts_array(&s[at..n]) => n = super::token::end_of_array(s, n + 1, depth + 1)?,
             b'(' => break,
-            b'\\' => n += 2,
-            b'\'' => n = after_single(s, n)?,
-            b'"' => n = after_double(s, n, depth + 1)?,
-            b'`' => n = after_backquote(s, n)?,
-            b'$' => n = after_dollar(s, n, false, depth + 1)?,
-            _ => n += 1,
+            _ => n = after_one(s, n, depth + 1)?,
         }
     }
     if n > s.len() {
