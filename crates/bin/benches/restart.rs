@@ -36,10 +36,17 @@ fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
         background: false,
         limits: Box::default(),
         workspace: None,
+        on_session_end: countersign_model::OnSessionEnd::Keep,
         idempotency: None,
     };
     let by = By::Rule(Text::of("profile.full_auto"));
-    let granted = Decision::PermissionGranted { permit, by, scope: Scope::Policy, confinement: Confinement::None };
+    let granted = Decision::PermissionGranted {
+        permit,
+        by,
+        scope: Scope::Policy,
+        confinement: Confinement::None,
+        saved: Vec::new(),
+    };
     let launched = Decision::Launched { shim_pid: 4242, first_seq: 3 };
     let settled = Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest) };
     let entry = |(seq, decision): (u64, Decision)| {

@@ -8,7 +8,8 @@ fn main() -> ExitCode {
     let doors = Doors { start_house: &start_house, probe_shim: &probe_shim };
     match countersign_cli::main(&doors) {
         Action::Exit(code) => code,
-        Action::Serve { detached } => serve(if detached { Start::Detached } else { Start::Foreground }),
+        Action::Serve { detached: true, .. } => serve(Start::Detached),
+        Action::Serve { detached: false, tcp } => serve(Start::Foreground { tcp }),
     }
 }
 

@@ -25,6 +25,9 @@ pub(crate) enum Command {
         detach: bool,
         #[arg(long, hide = true)]
         detached: bool,
+        /// Where to listen for those who have a token
+        #[arg(long, value_name = "127.0.0.1:PORT")]
+        tcp: Option<String>,
     },
     /// Stop the daemon; tasks go on unless told otherwise
     Down {
@@ -103,6 +106,21 @@ pub(crate) enum Command {
     Approvals {
         #[command(subcommand)]
         command: Option<ApprovalsCommand>,
+    },
+    /// What has been approved for good
+    Grants {
+        #[command(subcommand)]
+        command: Option<GrantsCommand>,
+    },
+    /// Conversations of agents and clients
+    Sessions {
+        #[command(subcommand)]
+        command: Option<SessionsCommand>,
+    },
+    /// Credentials for those who do not come through the socket
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
     },
     /// Say what the gate would do with a command, and why; nothing is run
     ///
@@ -248,6 +266,12 @@ pub(crate) struct RunArgs {
     /// Nobody can be asked: what needs approval is denied
     #[arg(long)]
     pub(crate) unattended: bool,
+    /// As part of this session
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// What becomes of it when its session ends
+    #[arg(long, value_enum, default_value_t = OnSessionEndArg::Keep)]
+    pub(crate) on_session_end: OnSessionEndArg,
     /// Do not wait for an approval: exit 75
     #[arg(long)]
     pub(crate) no_wait: bool,
@@ -359,14 +383,142 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Answer: once or deny
+    /// Answer: once, session, here, repository, anywhere or deny, as far as it is offered
     Answer {
         approval: String,
         choice: String,
         /// What the agent should know
         #[arg(long)]
         words: Option<String>,
+        /// What is saved covers other operands too
+        #[arg(long)]
+        any_arguments: bool,
     },
+    /// Show questions as they come, and at a terminal ask them
+    Watch {
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum GrantsCommand {
+    /// Every grant that holds
+    List {
+        /// As they are stored, one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Approve something beforehand: 'cargo test in /work/a', or --verb with --in or --anywhere
+    Add(GrantArgs),
+    /// Take back a grant, by id or by label
+    Revoke {
+        #[arg(required = true)]
+        grant: Vec<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct GrantArgs {
+    /// '<verb> in <dir>' or '<verb> anywhere'
+    pub(crate) label: Vec<String>,
+    #[arg(long)]
+    pub(crate) verb: Option<String>,
+    #[arg(long = "in", value_name = "DIR")]
+    pub(crate) within: Option<std::path::PathBuf>,
+    #[arg(long)]
+    pub(crate) anywhere: bool,
+    /// A risk that is accepted; named once, only what is named is
+    #[arg(long, value_name = "RISK", value_delimiter = ',')]
+    pub(crate) accept: Vec<String>,
+    /// personal, team or public
+    #[arg(long)]
+    pub(crate) audience: Option<String>,
+    #[arg(long)]
+    pub(crate) tool: Option<String>,
+    /// Only for this session
+    #[arg(long)]
+    pub(crate) session: Option<String>,
+    /// For so long: 90m, 8h, 30d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
+    /// For so many calls
+    #[arg(long, value_name = "N")]
+    pub(crate) uses: Option<u64>,
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// Those that are open
+    List {
+        /// Ended ones too
+        #[arg(long)]
+        all: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Open one and print its id
+    Open {
+        /// Where its requests run that name no directory
+        #[arg(long = "in", value_name = "DIR")]
+        directory: Option<std::path::PathBuf>,
+        #[arg(long)]
+        title: Option<String>,
+        /// The process that runs this command is an agent from now on, with everything below it
+        #[arg(long)]
+        agent: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    Show {
+        session: String,
+    },
+    /// Work elsewhere; outside of its roots a person is asked
+    Cd {
+        session: String,
+        directory: std::path::PathBuf,
+    },
+    /// End one: its grants go
+    End {
+        session: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make one; it is shown once
+    Create {
+        /// For a person
+        #[arg(long)]
+        person: bool,
+        /// For an agent: it never approves
+        #[arg(long, conflicts_with = "person")]
+        agent: bool,
+        /// observe, run, approve, admin
+        #[arg(long, required = true, value_delimiter = ',')]
+        scope: Vec<String>,
+        #[arg(long)]
+        name: String,
+        /// Somebody else than you, by name: what is theirs is not seen by others
+        #[arg(long)]
+        principal: Option<String>,
+        /// personal, team or public
+        #[arg(long)]
+        audience: Option<String>,
+        /// For so long: 90m, 8h, 30d
+        #[arg(long, value_name = "TIME")]
+        expires: Option<String>,
+        #[arg(long)]
+        json: bool,
+    },
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// By id or by name
+    Revoke { token: String },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -416,6 +568,12 @@ pub(crate) enum ViewArg {
     Native,
     Terminal,
     ToolTask,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum OnSessionEndArg {
+    Keep,
+    Stop,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -7,8 +7,8 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_model::{
-    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, Grant, Occurrence, Plan, Profile, Rule,
-    RuleAnswer, Shown,
+    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, Grant, Grants, Occurrence, Plan, Profile,
+    Rule, RuleAnswer, Shown,
 };
 use countersign_policy::{Context, Label, Rules, Surroundings};
 use countersign_store::{Config, Home, Reads, world};
@@ -99,6 +99,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         let label: Label = text.parse().map_err(|e| Usage(format!("--grant: {e}")))?;
         grants.push(serde_json::from_value(json!({"verb": label.verb, "directory": label.directory}))?);
     }
+    let grants = Grants::of(grants);
     let repository = world::repository(&cwd);
     let here = repository.clone().unwrap_or_else(|| cwd.clone());
     let mut roots = args.root.clone();
@@ -187,7 +188,8 @@ fn respond(question: &Question, basis: &Basis) -> Value {
         read_all: basis.config.audience.personal.read == Reads::All,
         ..Context::personal(&basis.home, question.roots.clone())
     };
-    let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &question.grants);
+    let assessment =
+        countersign_policy::judge(&plan, &facts, &context, &basis.rules, &Grants::of(question.grants.clone()));
     answer(&question.id, &plan, &assessment)
 }
 
@@ -203,7 +205,7 @@ fn covered_by(coverage: &Coverage) -> Value {
     match coverage {
         Coverage::SideEffect => json!("side_effect"),
         Coverage::Phrase(name) => json!(format!("phrase:{name}")),
-        Coverage::Grant(label) => json!(format!("grant:{label}")),
+        Coverage::Grant { label, .. } => json!(format!("grant:{label}")),
         Coverage::Rule(name) => json!(format!("rule:{name}")),
         Coverage::Elsewhere => json!("elsewhere"),
         Coverage::None { .. } => Value::Null,
@@ -318,7 +320,7 @@ fn tell(
         let covering = match coverage {
             Coverage::SideEffect => "touches no file".to_owned(),
             Coverage::Phrase(name) => format!("read-only phrase `{name}`"),
-            Coverage::Grant(label) => format!("granted: {}", Shown::bounded(label, 200)),
+            Coverage::Grant { label, .. } => format!("granted: {}", Shown::bounded(label, 200)),
             Coverage::Rule(name) => format!("rule `{}`", Shown::bounded(name, 100)),
             Coverage::Elsewhere | Coverage::None { .. } => String::new(),
         };

@@ -32,6 +32,9 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
         bail!("no house runs, and a task does not start one: run `csn up --detach` outside");
     }
     start(doors, &home)?;
+    if let Some(why) = client.lifecycle()?.degraded {
+        say(&format!("csn: degraded, only reading is allowed: {why}"));
+    }
     Ok(client)
 }
 
@@ -57,16 +60,35 @@ fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
     }
 }
 
-pub(crate) fn up(doors: &Doors<'_>) -> anyhow::Result<ExitCode> {
+/// Whether a house serves already.
+pub(crate) fn serves() -> bool {
+    Home::locate().is_ok_and(|home| Client::new(home.socket()).lifecycle().is_ok())
+}
+
+/// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
+pub(crate) fn up(doors: &Doors<'_>, tcp: Option<&str>) -> anyhow::Result<ExitCode> {
     let home = Home::locate()?;
     let client = Client::new(home.socket());
-    if let Ok(life) = client.lifecycle() {
-        say(&format!("csn: already up, pid {}, serving {}", life.pid, life.home.display()));
-        return Ok(ExitCode::SUCCESS);
+    let already = client.lifecycle().is_ok();
+    if !already {
+        start(doors, &home)?;
     }
-    start(doors, &home)?;
     let life = client.lifecycle()?;
-    say(&format!("csn: up, pid {}, serving {}", life.pid, life.home.display()));
+    let state = if already { "already up" } else { "up" };
+    say(&format!("csn: {state}, pid {}, serving {}", life.pid, life.home.display()));
+    match client.listen(tcp) {
+        Ok(at) => say(&format!("csn: listening on http://{at} for those who have a token (csn token create)")),
+        // The socket is the way in; the door on loopback is one more.
+        Err(ClientError::Refused { refusal, .. }) => {
+            say(&format!("csn: not listening on loopback: {}", refusal.message));
+            refusal.hint.iter().for_each(|hint| say(&format!("     {hint}")));
+            return Ok(ExitCode::from(u8::from(tcp.is_some())));
+        }
+        Err(e) => return Err(e.into()),
+    }
+    if let Some(why) = life.degraded {
+        say(&format!("csn: degraded, only reading is allowed: {why}"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

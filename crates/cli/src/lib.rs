@@ -7,6 +7,7 @@ mod check;
 mod doctor;
 mod escapes;
 mod gc;
+mod grants;
 mod house;
 mod lists;
 mod logs;
@@ -15,6 +16,7 @@ mod replay;
 mod run;
 mod search;
 mod send;
+mod sessions;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -38,6 +40,8 @@ pub enum Action {
     /// Become the daemon.
     Serve {
         detached: bool,
+        /// Where to listen on loopback, when not where everybody does.
+        tcp: Option<String>,
     },
 }
 
@@ -60,8 +64,10 @@ pub fn main(doors: &Doors<'_>) -> Action {
             return Action::Exit(ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 }));
         }
     };
-    if let Command::Up { detach: false, detached } = cli.command {
-        return Action::Serve { detached };
+    if let Command::Up { detach: false, detached, tcp } = &cli.command
+        && (*detached || !house::serves())
+    {
+        return Action::Serve { detached: *detached, tcp: tcp.clone() };
     }
     Action::Exit(match dispatch(doors, cli.command) {
         Ok(code) => code,
@@ -71,7 +77,7 @@ pub fn main(doors: &Doors<'_>) -> Action {
 
 fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up { .. } => house::up(doors),
+        Command::Up { tcp, .. } => house::up(doors, tcp.as_deref()),
         Command::Down { stop_tasks } => house::down(stop_tasks),
         Command::Run(args) => run::run(doors, *args),
         Command::Ps { all, json } => lists::ps(doors, all, json),
@@ -90,6 +96,9 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Signal { task, signal } => lists::signal(doors, &task, &signal),
         Command::Wait { task, json } => lists::wait(doors, &task, json),
         Command::Approvals { command } => approvals::approvals(doors, command),
+        Command::Grants { command } => grants::grants(doors, command),
+        Command::Sessions { command } => sessions::sessions(doors, command),
+        Command::Token { command } => sessions::token(doors, command),
         Command::Check(args) => check::check(&args),
         Command::Policy { command } => check::policy(&command),
         Command::Doctor { json, fix } => doctor::doctor(doors, json, fix),

@@ -2,7 +2,7 @@
 
 use crate::run::ReadsTerminal;
 use countersign_client::{Client, ClientError};
-use countersign_model::{Approval, ApprovalId, Choice, Code, Shown};
+use countersign_model::{Approval, ApprovalId, Asker, Choice, Code, Offer, Shown, Tool};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     termios::{QueueSelector, tcflush, tcgetpgrp},
@@ -15,33 +15,158 @@ use std::{
     thread::JoinHandle,
 };
 
-/// The question in words, with at most `most` characters of the command. Nothing of the asker stands between the
-/// command and the choices.
-pub(crate) fn card(approval: &Approval, most: usize) -> String {
+/// How much of everything a card shows.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// Characters of the command.
+    command: usize,
+    /// Commands that are named one by one.
+    bullets: usize,
+    /// Lines of a script.
+    script: usize,
+}
+
+impl Room {
+    /// All of it.
+    pub(crate) const WHOLE: Self = Self { command: usize::MAX, bullets: usize::MAX, script: usize::MAX };
+
+    /// What leaves the choices in sight.
+    fn of_screen() -> Self {
+        let rows = crate::attach::size().map_or(24, |(rows, _)| usize::from(rows));
+        Self { command: 1000, bullets: 8, script: rows.saturating_sub(18).clamp(3, 40) }
+    }
+}
+
+/// The question in words. Nothing of the asker stands between the command and the choices.
+pub(crate) fn card(approval: &Approval, room: Room) -> String {
     let mut out = String::new();
-    let risks: Vec<String> =
-        approval.risks.iter().filter_map(|r| Some(serde_json::to_value(r).ok()?.as_str()?.replace('_', " "))).collect();
+    let risks: Vec<String> = approval.risks.iter().map(|r| r.as_str().replace('_', " ")).collect();
     if let Some(title) = &approval.title {
         let _ = writeln!(out, "  title, as the asker gave it: \"{}\"", Shown::bounded(title.as_str(), 200));
     }
     if let Some(why) = &approval.rationale {
         let _ = writeln!(out, "  why, in the asker's words: \"{}\"", Shown::bounded(why.as_str(), 500));
     }
+    if approval.asker == Some(Asker::Gone) {
+        let _ = writeln!(out, "  the asker is gone; the result will wait: csn wait {}", approval.task_id);
+    }
+    if approval.tool == Tool::SetWorkingDirectory {
+        let _ = writeln!(out, "{}", Shown::new(approval.display.as_str()));
+        return out;
+    }
     let _ = writeln!(out, "  risks: {}", if risks.is_empty() { "none".to_owned() } else { risks.join(", ") });
-    let command = Shown::bounded(approval.display.as_str(), most);
-    let _ = writeln!(out, "Approve `{command}` in {}?", Shown::bounded(approval.cwd.as_str(), 300));
+    for script in approval.card.iter().flat_map(|c| &c.scripts) {
+        let digest = script.sha256.to_string();
+        let changed = if script.changed { " CHANGED since it was asked about: it will not run" } else { "" };
+        let path = Shown::bounded(script.path.as_str(), 200);
+        let _ = writeln!(out, "  runs {path}, sha256 {}…{changed}", &digest[..12]);
+        let lines: Vec<&str> = script.content.as_str().lines().collect();
+        for line in lines.iter().take(room.script) {
+            let _ = writeln!(out, "    | {}", Shown::bounded(line, 160));
+        }
+        let more = lines.len().saturating_sub(room.script);
+        if more > 0 || script.omitted > 0 {
+            let _ = writeln!(
+                out,
+                "    … {more} more lines, {} more bytes: csn approvals show {}",
+                script.omitted, approval.id
+            );
+        }
+    }
+    let _ = writeln!(out, "{}", header(approval, room));
+    if approval.uncovered.len() > 1 {
+        for text in approval.uncovered.iter().take(room.bullets) {
+            let _ = writeln!(out, "  • {}", Shown::bounded(text.as_str(), room.command.min(300)));
+        }
+        if approval.uncovered.len() > room.bullets {
+            let _ = writeln!(out, "  • … {} more", approval.uncovered.len() - room.bullets);
+        }
+    }
     out
 }
 
-pub(crate) fn resolution(choice: Choice) -> &'static str {
-    match choice {
-        Choice::Once => "Approved (no save)",
-        Choice::Deny => "Denied",
+/// ``Approve `git push` in /home/u/repo?``
+fn header(approval: &Approval, room: Room) -> String {
+    let mut places: Vec<&str> = Vec::new();
+    for place in approval.about.iter().flat_map(|a| &a.directories).map(|d| d.as_str()) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    let place = match &places[..] {
+        _ if approval.card.as_ref().is_some_and(|c| c.in_session_folder) => "this session".to_owned(),
+        [] => Shown::bounded(approval.cwd.as_str(), 300).to_string(),
+        [one] => Shown::bounded(one, 300).to_string(),
+        many => format!("{} directories", many.len()),
+    };
+    match approval.uncovered.len() {
+        0 | 1 => format!("Approve `{}` in {place}?", Shown::bounded(approval.display.as_str(), room.command)),
+        _ => {
+            let all = Shown::bounded(approval.display.as_str(), room.command);
+            format!("  the whole command: `{all}`\nApprove in {place}?")
+        }
     }
 }
 
-/// As much of a command as is asked about on a screen; the choices must stay in sight.
-const SCREEN: usize = 1000;
+/// The choices, one a line, with what each would save and how far that would go.
+pub(crate) fn choices(approval: &Approval) -> String {
+    let mut out = String::new();
+    for choice in &approval.options {
+        let offer = approval.card.iter().flat_map(|c| &c.offers).find(|o| o.choice == *choice);
+        let danger = if matches!(choice, Choice::Anywhere) { " (!)" } else { "" };
+        let label = format!("{}{danger}", choice.label());
+        let _ = write!(out, "  [{}] {label:<20}", key(*choice));
+        match offer {
+            Some(offer) => explain(&mut out, offer),
+            None if *choice == Choice::Deny => out.push_str("d and words for the agent, if you like"),
+            None => {}
+        }
+        while out.ends_with(' ') {
+            out.pop();
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn explain(out: &mut String, offer: &Offer) {
+    let list = |all: &[countersign_model::Text], most: usize| {
+        let shown: Vec<String> =
+            all.iter().take(most).map(|t| format!("`{}`", Shown::bounded(t.as_str(), 60))).collect();
+        shown.join(", ")
+    };
+    let saves: Vec<String> = offer.saves.iter().map(|s| Shown::bounded(s.as_str(), 120).to_string()).collect();
+    out.push_str(&saves.join(", "));
+    if offer.exact {
+        let _ = write!(out, ", these words only ({}* for any)", key(offer.choice));
+    }
+    if !offer.covers.is_empty() {
+        let _ = write!(out, "\n      would also cover {}", list(&offer.covers, 2));
+    }
+    if !offer.does_not_cover.is_empty() {
+        let _ = write!(out, "\n      would not cover {}", list(&offer.does_not_cover, 3));
+    }
+}
+
+fn key(choice: Choice) -> char {
+    match choice {
+        Choice::Once => 'o',
+        Choice::Session => 's',
+        Choice::Here => 'h',
+        Choice::Repository => 'r',
+        Choice::Anywhere => 'a',
+        Choice::Deny => 'd',
+    }
+}
+
+/// What was typed: a choice by its key or its name, `*` behind it for any arguments, and words behind that.
+fn typed(line: &str, options: &[Choice]) -> Option<(Choice, bool, String)> {
+    let (word, words) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+    let lower = word.to_ascii_lowercase();
+    let (name, any) = lower.strip_suffix('*').map_or((lower.as_str(), false), |name| (name, true));
+    let meant = |c: &&Choice| name == c.as_str() || name.chars().eq([key(**c)]);
+    options.iter().find(meant).map(|c| (*c, any, words.trim().to_owned()))
+}
 
 /// A question on the terminal, answered there or taken away when it was answered elsewhere.
 pub(crate) struct Asking {
@@ -49,28 +174,30 @@ pub(crate) struct Asking {
     taken_away: OwnedFd,
 }
 
+/// The terminal, if there is one and we are in its foreground.
+fn terminal() -> Option<File> {
+    let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
+    (tcgetpgrp(&tty).ok()? == rustix::process::getpgrp()).then_some(tty)
+}
+
 impl Asking {
     /// Asks, if there is a terminal and we are in its foreground.
     pub(crate) fn begin(client: &Client, approval: ApprovalId) -> Option<Self> {
-        let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
-        if tcgetpgrp(&tty).ok()? != rustix::process::getpgrp() {
-            return None;
-        }
+        let tty = terminal()?;
         let asked = client.approval(&approval.to_string()).ok()?;
-        let mut card = card(&asked, SCREEN);
-        if asked.display.as_str().chars().count() > SCREEN {
-            let _ = writeln!(card, "  the whole command: csn approvals show {approval}");
-        }
         let (gone, taken_away) = rustix::pipe::pipe().ok()?;
         // What was typed before the question is not an answer to it.
         tcflush(&tty, QueueSelector::IFlush).ok()?;
         let client = client.clone();
-        let task = asked.task_id;
         let thread = std::thread::spawn(move || {
-            let reads = ReadsTerminal::begin(task);
-            let _ = ask(&client, approval, tty, &gone, &card, &reads);
+            let reads = ReadsTerminal::begin(asked.task_id);
+            let _ = ask(&client, &asked, tty, &gone, &reads);
         });
         Some(Self { thread, taken_away })
+    }
+
+    pub(crate) fn over(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// The task has been decided about, or withdrawn: the question goes.
@@ -83,21 +210,24 @@ impl Asking {
     }
 }
 
-fn ask(
-    client: &Client,
-    approval: ApprovalId,
-    mut tty: File,
-    gone: &OwnedFd,
-    card: &str,
-    reads: &ReadsTerminal,
-) -> std::io::Result<()> {
-    write!(tty, "{card}  [o] once   [d] deny   [d words to the agent]\n> ")?;
+fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: &ReadsTerminal) -> std::io::Result<()> {
+    let approval = asked.id;
+    let room = Room::of_screen();
+    let mut text = card(asked, room);
+    if asked.display.as_str().chars().count() > room.command {
+        let _ = writeln!(text, "  the whole command: csn approvals show {approval}");
+    }
+    write!(tty, "{text}{}> ", choices(asked))?;
     loop {
         let mut fds = [PollFd::new(&tty, PollFlags::IN), PollFd::new(gone, PollFlags::IN)];
         poll(&mut fds, None)?;
         if !fds[1].revents().is_empty() {
             let withdrawn = rustix::io::read(gone, &mut [0; 1]).is_ok_and(|n| n > 0);
-            return writeln!(tty, "\r({})", if withdrawn { "withdrawn" } else { "answered elsewhere" });
+            return writeln!(
+                tty,
+                "\r({})",
+                if withdrawn { "withdrawn".to_owned() } else { elsewhere(client, approval) }
+            );
         }
         let mut line = [0; 4096];
         let n = tty.read(&mut line)?;
@@ -106,23 +236,19 @@ fn ask(
             return writeln!(tty, "\nno answer from here any more: csn approvals answer {approval} once");
         }
         let line = String::from_utf8_lossy(&line[..n]);
-        let (word, words) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
-        let choice = match &*word.to_ascii_lowercase() {
-            "o" | "once" => Choice::Once,
-            "d" | "deny" => Choice::Deny,
-            // Enter alone does nothing.
-            "" => {
-                write!(tty, "> ")?;
-                continue;
-            }
-            other => {
-                write!(tty, "`{}` is not one of o, d\n> ", Shown::bounded(other, 40))?;
-                continue;
-            }
+        // Enter alone does nothing.
+        if line.trim().is_empty() {
+            write!(tty, "> ")?;
+            continue;
+        }
+        let Some((choice, any, words)) = typed(&line, &asked.options) else {
+            let keys: Vec<String> = asked.options.iter().map(|c| key(*c).to_string()).collect();
+            write!(tty, "`{}` is not one of {}\n> ", Shown::bounded(line.trim(), 40), keys.join(", "))?;
+            continue;
         };
-        let words = Some(words.trim()).filter(|w| !w.is_empty());
-        return match client.answer(approval, choice, words) {
-            Ok(_) => writeln!(tty, "{}", resolution(choice)),
+        let words = Some(words.as_str()).filter(|w| !w.is_empty());
+        return match client.answer_with(approval, choice, words, any) {
+            Ok(answered) => writeln!(tty, "{}", resolution(&answered)),
             Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::AlreadyAnswered => {
                 writeln!(tty, "{}", refusal.message)
             }
@@ -131,5 +257,44 @@ fn ask(
                 continue;
             }
         };
+    }
+}
+
+/// How it was resolved on another surface.
+fn elsewhere(client: &Client, approval: ApprovalId) -> String {
+    let resolved = client.approval(&approval.to_string()).ok().and_then(|a| a.resolution());
+    match resolved {
+        Some(how) => format!("answered elsewhere: {}", Shown::new(&how)),
+        None => "answered elsewhere".to_owned(),
+    }
+}
+
+/// How a question ended, in one line.
+pub(crate) fn resolution(approval: &Approval) -> String {
+    approval.resolution().map_or_else(|| "waiting".to_owned(), |how| Shown::new(&how).to_string())
+}
+
+/// What to do about a question where there is no terminal to ask it.
+pub(crate) fn waiting_line(approval: ApprovalId) -> String {
+    format!("csn: waiting for approval {approval}: csn approvals answer {approval} once")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_is_one_of_the_options_or_nothing() {
+        let options = [Choice::Once, Choice::Here, Choice::Deny];
+        let check = |line: &str, expect: Option<(Choice, bool, &str)>| {
+            assert_eq!(typed(line, &options), expect.map(|(c, any, w)| (c, any, w.to_owned())), "{line}");
+        };
+        check("o\n", Some((Choice::Once, false, "")));
+        check("HERE", Some((Choice::Here, false, "")));
+        check("h*", Some((Choice::Here, true, "")));
+        check("d use the other remote", Some((Choice::Deny, false, "use the other remote")));
+        for bad in ["a", "anywhere", "yes", "oo", "*", "h**"] {
+            check(bad, None);
+        }
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::{
     Doors, Usage,
-    args::{LeftoversArg, OnOutputLimitArg, RunArgs},
+    args::{LeftoversArg, OnOutputLimitArg, OnSessionEndArg, RunArgs},
     attach::{self, End, Session},
     code, exit, gc,
     house::reach,
     lists::brief,
     logs::Printer,
-    prompt::Asking,
+    prompt::{Asking, waiting_line},
     say, send,
 };
 use anyhow::{Context as _, bail};
@@ -44,7 +44,7 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
         (Status::Queued, Some(approval)) if task.waits_for == Some(WaitsFor::Approval) => {
             let asking = Asking::begin(&client, approval);
             if asking.is_none() {
-                say(&format!("csn: waiting for approval {approval}: csn approvals answer {approval} once"));
+                say(&waiting_line(approval));
             }
             asking
         }
@@ -180,6 +180,8 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         Some(dir) => Some(absolute(dir).context("the workspace's name is not UTF-8")?),
         None => None,
     };
+    let session_id = args.session.as_ref().map(|s| s.parse()).transpose();
+    let session_id = session_id.map_err(|e: countersign_model::IdError| Usage(format!("--session {e}")))?;
     let size = attach::size().filter(|_| args.pty);
     let argv = (!args.argv.is_empty()).then(|| args.argv.clone());
     if args.text.len() > 1 {
@@ -215,9 +217,12 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
             OnOutputLimitArg::Tail => OnOutputLimit::Tail,
             OnOutputLimitArg::Kill => OnOutputLimit::Kill,
         },
-        on_session_end: OnSessionEnd::Keep,
+        on_session_end: match args.on_session_end {
+            OnSessionEndArg::Keep => OnSessionEnd::Keep,
+            OnSessionEndArg::Stop => OnSessionEnd::Stop,
+        },
         workspace,
-        session_id: None,
+        session_id,
     })
 }
 
@@ -270,7 +275,7 @@ fn announce(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {
     if let Some(position) = task.position {
         say(&format!("csn: waiting for a slot, {position}. in line"));
     } else if let (Status::Queued, Some(approval)) = (task.status, task.approval_id) {
-        say(&format!("csn: waiting for approval {approval}: csn approvals answer {approval} once"));
+        say(&waiting_line(approval));
     }
     Ok(())
 }

@@ -78,6 +78,38 @@ impl Events {
     }
 }
 
+/// Approvals as they come, over any number of connections.
+pub struct ApprovalEvents {
+    client: Client,
+    after: Option<u64>,
+    body: Option<BufReader<Body>>,
+    barren: u32,
+}
+
+impl ApprovalEvents {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, after: None, body: None, barren: 0 }
+    }
+
+    /// The next approval that was opened or resolved. After a broken connection the next call goes on behind the last.
+    pub fn next_approval(&mut self) -> Result<countersign_model::Approval> {
+        let mut body = match self.body.take() {
+            Some(body) => body,
+            None => {
+                std::thread::sleep(PAUSE * self.barren);
+                self.barren = (self.barren + 1).min(LONGEST);
+                let cursor = self.after.map(|n| n.to_string());
+                let headers: Vec<(&str, &str)> = cursor.iter().map(|n| ("last-event-id", n.as_str())).collect();
+                BufReader::new(self.client.open("GET", "/approvals/events", &headers, None)?.body)
+            }
+        };
+        let event =
+            read_event(&mut body)?.ok_or_else(|| ClientError::Strange("the stream of approvals ended".to_owned()))?;
+        (self.after, self.barren, self.body) = (Some(event.seq), 0, Some(body));
+        serde_json::from_str(&event.line).map_err(|e| ClientError::Strange(e.to_string()))
+    }
+}
+
 /// One event with data; none for `event: end`. Comments and retry hints pass by.
 fn read_event(body: &mut BufReader<Body>) -> Result<Option<Event>> {
     let (mut seq, mut data, mut end, mut gap) = (None, String::new(), false, false);

@@ -5,10 +5,11 @@ mod events;
 mod http;
 
 pub use attach::{AttachOptions, Attached, Attachment};
-pub use events::{Event, Events};
+pub use events::{ApprovalEvents, Event, Events};
 
 use countersign_model::{
-    Approval, ApprovalId, Choice, Code, HouseState, Refusal, Request, SignalName, StreamName, TaskId, TaskState,
+    Approval, ApprovalId, Choice, Code, HouseState, Refusal, Request, Session, SessionId, SignalName, StreamName,
+    TaskId, TaskState,
 };
 use http::{Body, Reply};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -55,6 +56,19 @@ pub struct Lifecycle {
     pub pid: u32,
     pub version: String,
     pub home: PathBuf,
+    /// Where it listens on loopback, if it does.
+    #[serde(default)]
+    pub tcp: Option<String>,
+    /// Why only reading is allowed, when the configuration cannot be read.
+    #[serde(default)]
+    pub degraded: Option<String>,
+}
+
+/// What came of moving a session.
+#[derive(Debug, Clone)]
+pub enum Moved {
+    There(Box<Session>),
+    Asked(Box<TaskState>),
 }
 
 /// A page of tasks.
@@ -248,12 +262,34 @@ impl Client {
         Events::new(self.clone(), task, after)
     }
 
+    /// Approvals, page by page: those that wait and have a card, oldest first; or all, newest first.
     pub fn approvals(&self, all: bool) -> Result<Vec<Approval>> {
+        Ok(self.approvals_and_more(all)?.0)
+    }
+
+    /// The same, and how many wait without a card.
+    pub fn approvals_and_more(&self, all: bool) -> Result<(Vec<Approval>, u64)> {
         #[derive(Deserialize)]
         struct List {
             approvals: Vec<Approval>,
+            next: Option<TaskId>,
+            without_card: u64,
         }
-        Ok(self.json::<List>("GET", &format!("/approvals?all={all}"), None)?.approvals)
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page: List = self.json("GET", &format!("/approvals?all={all}&limit=500{cursor}"), None)?;
+            found.extend(page.approvals);
+            match page.next {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return Ok((found, page.without_card)),
+            }
+        }
+    }
+
+    /// Approvals as they are opened and resolved; those that wait come first.
+    #[must_use]
+    pub fn approval_events(&self) -> ApprovalEvents {
+        ApprovalEvents::new(self.clone())
     }
 
     /// An approval by its id or the beginning of it.
@@ -262,7 +298,106 @@ impl Client {
     }
 
     pub fn answer(&self, id: ApprovalId, choice: Choice, words: Option<&str>) -> Result<Approval> {
-        self.json("POST", &format!("/approvals/{id}"), Some(&json!({"choice": choice, "words": words})))
+        self.answer_with(id, choice, words, false)
+    }
+
+    /// With what it saves for any arguments, where it would be for these alone.
+    pub fn answer_with(
+        &self,
+        id: ApprovalId,
+        choice: Choice,
+        words: Option<&str>,
+        any_arguments: bool,
+    ) -> Result<Approval> {
+        let body = json!({"choice": choice, "words": words, "any_arguments": any_arguments});
+        self.json("POST", &format!("/approvals/{id}"), Some(&body))
+    }
+
+    /// Every grant that holds, newest first, as JSON with its label.
+    pub fn grants(&self) -> Result<Vec<Value>> {
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page: Value = self.json("GET", &format!("/grants?limit=500{cursor}"), None)?;
+            found.extend(page["grants"].as_array().cloned().unwrap_or_default());
+            match page["next"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Gives a grant; `body` is that of `POST /grants`.
+    pub fn grant(&self, body: &Value) -> Result<Value> {
+        self.json("POST", "/grants", Some(body))
+    }
+
+    pub fn revoke_grant(&self, id: &str) -> Result<Value> {
+        self.json("DELETE", &format!("/grants/{}", escaped(id)), None)
+    }
+
+    pub fn open_session(&self, body: &Value) -> Result<Session> {
+        self.json("POST", "/sessions", Some(body))
+    }
+
+    pub fn session(&self, id: &str) -> Result<Session> {
+        self.json("GET", &format!("/sessions/{}", escaped(id)), None)
+    }
+
+    pub fn sessions(&self, all: bool) -> Result<Vec<Session>> {
+        #[derive(Deserialize)]
+        struct List {
+            sessions: Vec<Session>,
+            next: Option<SessionId>,
+        }
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page: List = self.json("GET", &format!("/sessions?all={all}&limit=500{cursor}"), None)?;
+            found.extend(page.sessions);
+            match page.next {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Where a session works from now on: the session, or the task of a question that a person must answer first.
+    pub fn set_directory(&self, id: &str, directory: &str) -> Result<Moved> {
+        let body = json!({"directory": directory});
+        let value: Value = self.json("POST", &format!("/sessions/{}/directory", escaped(id)), Some(&body))?;
+        let strange = |e: serde_json::Error| ClientError::Strange(e.to_string());
+        match value.get("task_id").is_some() {
+            true => serde_json::from_value(value).map(|t| Moved::Asked(Box::new(t))).map_err(strange),
+            false => serde_json::from_value(value).map(|s| Moved::There(Box::new(s))).map_err(strange),
+        }
+    }
+
+    /// Ends a session; what was stopped with it.
+    pub fn end_session(&self, id: &str) -> Result<Vec<TaskId>> {
+        #[derive(Deserialize)]
+        struct Ended {
+            stopped: Vec<TaskId>,
+        }
+        Ok(self.json::<Ended>("DELETE", &format!("/sessions/{}", escaped(id)), None)?.stopped)
+    }
+
+    /// Makes a token; the answer holds it, once.
+    pub fn create_token(&self, body: &Value) -> Result<Value> {
+        self.json("POST", "/tokens", Some(body))
+    }
+
+    pub fn tokens(&self) -> Result<Vec<Value>> {
+        let list: Value = self.json("GET", "/tokens", None)?;
+        Ok(list["tokens"].as_array().cloned().unwrap_or_default())
+    }
+
+    pub fn revoke_token(&self, id: &str) -> Result<Value> {
+        self.json("DELETE", &format!("/tokens/{}", escaped(id)), None)
+    }
+
+    /// Has the house listen on loopback too; where.
+    pub fn listen(&self, tcp: Option<&str>) -> Result<String> {
+        let told: Value = self.json("POST", "/listen", Some(&json!({"tcp": tcp})))?;
+        Ok(told["tcp"].as_str().unwrap_or_default().to_owned())
     }
 }
 

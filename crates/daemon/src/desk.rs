@@ -2,19 +2,41 @@
 //!
 //! It knows the tasks that are not settled and nothing else: what is settled is in the ledger.
 
+use crate::wish::{self, Kept, Wish};
 use countersign_model::{
-    Answer, ApprovalId, At, By, Chain, Choice, Closing, Code, Confinement, Decision, Digest, Facts, HouseState, IdMint,
-    Outcome, Permit, PermitId, PrincipalId, Record, Refusal, Scope, SessionId, StreamTotals, TaskId, TaskState, Text,
-    WaitsFor, What,
+    About, Answer, ApprovalId, At, Audience, By, Chain, Choice, Closing, Code, Confinement, CredentialKind, Decision,
+    Digest, Entered, Facts, Grant, GrantId, HouseState, IdMint, Outcome, Permit, PermitId, PrincipalId, Profile,
+    Record, Refusal, Register, Saved, Scope, Session, SessionId, StreamTotals, TaskId, TaskState, Text, Tool, WaitsFor,
+    What,
 };
 use countersign_store::ledger::Entry;
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+/// How long an identical request is not asked again after a person has refused it.
+pub(crate) const NOT_AGAIN: Duration = Duration::from_secs(600);
 
 /// The state of the desk: a fold over the ledger.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Desk {
     caps: Caps,
     open: BTreeMap<TaskId, Open>,
+    /// Grants, sessions, credentials.
+    pub(crate) register: Register,
+    /// What a person has refused of late, and their words.
+    refused: HashMap<Same, (At, Option<Text>)>,
+}
+
+/// Two requests are the same when all of this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Same {
+    pub(crate) principal: PrincipalId,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) plan_digest: Digest,
+    pub(crate) background: bool,
+    pub(crate) profile: Profile,
 }
 
 /// How many tasks run at once.
@@ -38,14 +60,37 @@ pub(crate) struct Whose {
     pub(crate) principal: PrincipalId,
 }
 
+/// As whom a request is judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Standing {
+    pub(crate) principal: PrincipalId,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) audience: Audience,
+    pub(crate) credential: CredentialKind,
+    pub(crate) profile: Profile,
+    pub(crate) tool: Tool,
+}
+
 /// A task that is not settled.
 #[derive(Debug, Clone, PartialEq)]
 struct Open {
     next_seq: u64,
     chain: Chain,
     plan_digest: Digest,
-    whose: Whose,
+    standing: Standing,
+    background: bool,
     stage: Stage,
+}
+
+impl Open {
+    fn whose(&self) -> Whose {
+        Whose { session: self.standing.session, principal: self.standing.principal }
+    }
+
+    fn same(&self) -> Same {
+        let Standing { principal, session, profile, .. } = self.standing;
+        Same { principal, session, plan_digest: self.plan_digest, background: self.background, profile }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +99,7 @@ enum Stage {
     Waiting {
         approval: ApprovalId,
         options: Vec<Choice>,
+        about: Vec<About>,
     },
     Permitted(Granted),
     /// Permitted, and in line for a slot since then.
@@ -87,8 +133,12 @@ pub(crate) enum Event {
         task: TaskId,
         planned: Box<Decision>,
         answer: Answer,
-        uncovered: Vec<Text>,
+        question: Question,
+        /// The grants that it rests on.
+        grants: Vec<GrantId>,
         confinement: Confinement,
+        /// The session of this credential and place, when this is its first request.
+        opens: Option<Box<Session>>,
         /// The shim that would run it; without one it waits for a slot.
         shim: Option<u32>,
     },
@@ -99,8 +149,24 @@ pub(crate) enum Event {
         words: Option<Text>,
         by: By,
         world: World,
+        /// What the answer saves.
+        saves: Vec<Grant>,
+        /// Where the session is to work, when that was the question.
+        moves: Option<Text>,
+        /// What the agent should try instead, when it is refused.
+        hint: Option<String>,
+        /// It would be denied now, whatever anyone says.
+        denied: Option<Refusal>,
         shim: Option<u32>,
     },
+    /// A task that waits for a person is covered by what was granted meanwhile.
+    Covered {
+        task: TaskId,
+        grants: Vec<GrantId>,
+        shim: Option<u32>,
+    },
+    /// Something is to be entered into the register.
+    Wished(Wish),
     /// There is room for a task that was in line. The world was looked at again, and judged again.
     Slot {
         task: TaskId,
@@ -145,6 +211,14 @@ pub(crate) enum Event {
     },
 }
 
+/// What a person is asked, when one is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Question {
+    pub(crate) uncovered: Vec<Text>,
+    pub(crate) about: Vec<About>,
+    pub(crate) options: Vec<Choice>,
+}
+
 /// Whether the facts at launch are the facts that were asked about.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum World {
@@ -178,6 +252,10 @@ pub(crate) struct Step {
     pub(crate) launch: Option<Launch>,
     /// The raw request is not needed any more.
     pub(crate) forget: Option<TaskId>,
+    /// What came of a wish.
+    pub(crate) kept: Option<Kept>,
+    /// Tasks that wait for a person, and that something new may cover.
+    pub(crate) release: Vec<TaskId>,
 }
 
 impl Step {
@@ -203,7 +281,39 @@ impl Desk {
     }
 
     pub(crate) fn new(caps: Caps) -> Self {
-        Self { caps, open: BTreeMap::new() }
+        Self { caps, ..Self::default() }
+    }
+
+    /// As whom a task that is not settled is judged.
+    pub(crate) fn standing(&self, task: TaskId) -> Option<Standing> {
+        self.open.get(&task).map(|o| o.standing)
+    }
+
+    /// A task that waits for a person with the very same request.
+    pub(crate) fn joins(&self, same: Same) -> Option<TaskId> {
+        let waits = |o: &Open| matches!(o.stage, Stage::Waiting { .. }) && o.same() == same;
+        self.open.iter().find(|(_, o)| waits(o)).map(|(task, _)| *task)
+    }
+
+    /// When a person refused the very same request, if that was not long ago, and what they said.
+    pub(crate) fn refused(&self, same: Same, now: At) -> Option<(At, Option<Text>)> {
+        self.refused.get(&same).filter(|(at, _)| now.since(*at) < NOT_AGAIN).cloned()
+    }
+
+    /// Whether a task waits for a person, and where it works.
+    pub(crate) fn question(&self, task: TaskId) -> Option<&[About]> {
+        match &self.open.get(&task)?.stage {
+            Stage::Waiting { about, .. } => Some(about),
+            _ => None,
+        }
+    }
+
+    /// Who let a task run that is in line.
+    pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&By> {
+        match &self.open.get(&task)?.stage {
+            Stage::Permitted(granted) | Stage::InLine { granted, .. } => Some(&granted.by),
+            _ => None,
+        }
     }
 
     /// The tasks that wait for a slot, first come first.
@@ -227,8 +337,8 @@ impl Desk {
                 break;
             }
             let Some(open) = self.open.get(&task) else { continue };
-            if self.fits(&running, open.whose) {
-                running.push(open.whose);
+            if self.fits(&running, open.whose()) {
+                running.push(open.whose());
                 ready.push(task);
             }
         }
@@ -241,12 +351,14 @@ impl Desk {
     }
 
     fn running(&self) -> Vec<Whose> {
-        self.open.values().filter(|o| o.stage == Stage::Launched).map(|o| o.whose).collect()
+        self.open.values().filter(|o| o.stage == Stage::Launched).map(Open::whose).collect()
     }
 
     fn fits(&self, running: &[Whose], whose: Whose) -> bool {
         let count = |same: &dyn Fn(&Whose) -> bool| running.iter().filter(|w| same(w)).count() as u64;
-        let session = whose.session.map_or(0, |session| count(&|w| w.session == Some(session)));
+        // A session that nobody opened is one place, not one conversation.
+        let opened = |s: &SessionId| self.register.roster.session(*s).is_none_or(|s| s.implicit.is_none());
+        let session = whose.session.filter(opened).map_or(0, |session| count(&|w| w.session == Some(session)));
         session < self.caps.session
             && count(&|w| w.principal == whose.principal) < self.caps.principal
             && (running.len() as u64) < self.caps.house
@@ -254,7 +366,7 @@ impl Desk {
 
     /// Whose task this is, while it is open.
     pub(crate) fn whose(&self, task: TaskId) -> Option<Whose> {
-        self.open.get(&task).map(|o| o.whose)
+        self.open.get(&task).map(Open::whose)
     }
 
     /// How many tasks are on their way.
@@ -274,19 +386,44 @@ impl Desk {
 
     /// The one place where a decision changes the desk.
     fn note(&mut self, task: TaskId, at: At, line: &str, decision: &Decision) {
-        if let Decision::Planned { plan_digest, session, principal, .. } = decision {
-            let whose = Whose { session: *session, principal: *principal };
-            let (chain, plan_digest) = (Chain::of_prologue(task), *plan_digest);
-            self.open.insert(task, Open { next_seq: 0, chain, plan_digest, whose, stage: Stage::Planned });
+        if let Decision::Planned {
+            plan_digest,
+            session,
+            principal,
+            audience,
+            credential,
+            profile,
+            tool,
+            background,
+            ..
+        } = decision
+        {
+            let standing = Standing {
+                principal: *principal,
+                session: *session,
+                audience: *audience,
+                credential: *credential,
+                profile: *profile,
+                tool: *tool,
+            };
+            let (chain, plan_digest, background) = (Chain::of_prologue(task), *plan_digest, *background);
+            let stage = Stage::Planned;
+            self.open.insert(task, Open { next_seq: 0, chain, plan_digest, standing, background, stage });
         }
         let Some(open) = self.open.get_mut(&task) else { return };
         open.next_seq += 1;
         open.chain.push(line);
         match decision {
-            Decision::PermissionRequested { approval, options, .. } => {
-                open.stage = Stage::Waiting { approval: *approval, options: options.clone() };
+            Decision::PermissionRequested { approval, options, about, .. } => {
+                let (options, about) = (options.clone(), about.clone());
+                open.stage = Stage::Waiting { approval: *approval, options, about };
             }
-            Decision::PermissionGranted { permit, by, scope, confinement } => {
+            Decision::PermissionDenied { by: By::Person { .. }, words, .. } => {
+                let same = open.same();
+                self.refused.retain(|_, (old, _)| at.since(*old) < NOT_AGAIN);
+                self.refused.insert(same, (at, words.clone()));
+            }
+            Decision::PermissionGranted { permit, by, scope, confinement, .. } => {
                 let (permit, by) = (*permit, by.clone());
                 open.stage = Stage::Permitted(Granted { permit, by, scope: *scope, confinement: *confinement });
             }
@@ -304,22 +441,24 @@ impl Desk {
     pub(crate) fn step(&mut self, now: Moment<'_>, event: Event) -> Result<Step, Refusal> {
         let mut step = Step::default();
         match event {
-            Event::Asked { task, planned, answer, uncovered, confinement, shim } => {
+            Event::Asked { task, planned, answer, question, grants, confinement, opens, shim } => {
+                if let Some(session) = opens {
+                    self.enter(&mut step, now.at, Entered::SessionOpened { session });
+                }
                 self.decide(&mut step, now.at, task, *planned);
                 match answer {
                     Answer::Allow { rule } => {
-                        let by = By::Rule(Text::of(rule));
-                        let leave = Leave { task, by, scope: Scope::Policy, confinement, shim };
-                        self.permit(&mut step, now, leave);
+                        let (by, scope) = self.covered_by(&grants, rule);
+                        self.permit(&mut step, now, Leave { task, by, scope, confinement, saved: Vec::new(), shim });
                     }
                     Answer::Ask { .. } => {
                         let approval = ApprovalId::mint(now.mint, now.at.millis(), now.chance);
-                        let options = vec![Choice::Once, Choice::Deny];
+                        let Question { uncovered, about, options } = question;
                         self.decide(
                             &mut step,
                             now.at,
                             task,
-                            Decision::PermissionRequested { approval, uncovered, options },
+                            Decision::PermissionRequested { approval, uncovered, options, about },
                         );
                         let queued = Decision::Queued { waits_for: WaitsFor::Approval, position: None };
                         self.decide(&mut step, now.at, task, queued);
@@ -329,30 +468,64 @@ impl Desk {
                     }
                 }
             }
-            Event::Answered { task, approval, choice, words, by, world, shim } => {
+            Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, shim } => {
                 let open = self.waiting(task, approval)?;
+                let standing = open.standing;
                 if let Stage::Waiting { options, .. } = &open.stage
                     && !options.contains(&choice)
                 {
                     return Err(Refusal::new(Code::OptionNotOffered, format!("`{choice}` was not offered"))
                         .hint("look at the options with `csn approvals show`"));
                 }
-                match (choice, world) {
-                    (Choice::Deny, _) => {
+                match (Scope::of(choice), world, denied) {
+                    (None, ..) => {
                         step.forget = Some(task);
-                        let refusal = Refusal::new(Code::DeniedByPerson, "denied by user");
+                        let mut refusal = Refusal::new(Code::DeniedByPerson, "denied by user");
+                        refusal.hint = hint;
                         self.deny(&mut step, now.at, task, by, &refusal, words);
                     }
-                    (Choice::Once, World::Changed(what)) => {
+                    (Some(_), _, Some(refusal)) => {
+                        step.forget = Some(task);
+                        let rule = By::Rule(Text::of(refusal.code.as_str()));
+                        self.deny(&mut step, now.at, task, rule, &refusal, None);
+                    }
+                    (Some(_), World::Changed(what), None) => {
                         step.forget = Some(task);
                         self.paths_changed(&mut step, now.at, task, what);
                     }
-                    (Choice::Once, World::Same) => {
+                    (Some(scope), World::Same, None) if standing.tool == Tool::SetWorkingDirectory => {
+                        step.forget = Some(task);
+                        self.move_session(&mut step, now, task, by, scope, moves);
+                    }
+                    (Some(scope), World::Same, None) => {
                         step.forget = shim.map(|_| task);
-                        let leave = Leave { task, by, scope: Scope::Once, confinement: Confinement::None, shim };
+                        let saved = self.save(&mut step, &now, saves);
+                        step.release.retain(|t| *t != task);
+                        let leave = Leave { task, by, scope, confinement: Confinement::None, saved, shim };
                         self.permit(&mut step, now, leave);
                     }
                 }
+            }
+            Event::Covered { task, grants, shim } => {
+                if self.question(task).is_none() {
+                    return Err(over());
+                }
+                step.forget = shim.map(|_| task);
+                let (by, scope) = self.covered_by(&grants, "grant");
+                let confinement = Confinement::None;
+                self.permit(&mut step, now, Leave { task, by, scope, confinement, saved: Vec::new(), shim });
+            }
+            Event::Wished(wish) => {
+                let mut now = now;
+                let (entered, kept) = wish::consider(wish, &self.register, &mut now)?;
+                for entry in entered {
+                    if let Entered::GrantSaved { grant } = &entry {
+                        let grant = (**grant).clone();
+                        step.release.extend(self.may_cover(&grant));
+                    }
+                    self.enter(&mut step, now.at, entry);
+                }
+                step.kept = Some(kept);
             }
             Event::Slot { task, world, denied, shim } => {
                 if !matches!(self.open.get(&task).map(|o| &o.stage), Some(Stage::InLine { .. })) {
@@ -405,6 +578,67 @@ impl Desk {
         Ok(step)
     }
 
+    /// What lets a call run that nobody was asked about.
+    fn covered_by(&self, grants: &[GrantId], rule: &'static str) -> (By, Scope) {
+        let scope = grants.iter().filter_map(|g| self.register.grants.get(*g)).map(|g| g.scope()).min();
+        match scope.and_then(Scope::of) {
+            Some(scope) => (By::Grants(grants.to_vec()), scope),
+            None => (By::Rule(Text::of(rule)), Scope::Policy),
+        }
+    }
+
+    /// Saves what an answer leaves behind; what says the same is there already.
+    fn save(&mut self, step: &mut Step, now: &Moment<'_>, grants: Vec<Grant>) -> Vec<Saved> {
+        let mut saved: Vec<Saved> = Vec::new();
+        for grant in grants {
+            let kept = match self.register.grants.same(&grant, now.at) {
+                Some(same) => same.clone(),
+                None => {
+                    step.release.extend(self.may_cover(&grant));
+                    self.enter(step, now.at, Entered::GrantSaved { grant: Box::new(grant.clone()) });
+                    grant
+                }
+            };
+            let label = wish::label(&kept);
+            saved.extend(kept.id.map(|grant| Saved { grant, label }));
+        }
+        step.release.sort_unstable();
+        step.release.dedup();
+        saved
+    }
+
+    /// The tasks that wait for a person and that a grant may cover: looked at again, judged again, then let go.
+    fn may_cover(&self, grant: &Grant) -> Vec<TaskId> {
+        let could = |open: &Open| {
+            let Stage::Waiting { about, .. } = &open.stage else { return false };
+            open.standing.principal == grant.principal
+                && grant.session.is_none_or(|s| open.standing.session == Some(s))
+                && about.iter().any(|a| a.verb.as_str().starts_with(grant.verb.as_str()))
+        };
+        self.open.iter().filter(|(_, o)| could(o)).map(|(task, _)| *task).collect()
+    }
+
+    /// The session works where it was let: there is nothing to launch.
+    fn move_session(&mut self, step: &mut Step, now: Moment<'_>, task: TaskId, by: By, scope: Scope, to: Option<Text>) {
+        let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
+        let (confinement, saved) = (Confinement::None, Vec::new());
+        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved });
+        let session = self.open.get(&task).and_then(|o| o.standing.session);
+        if let (Some(session), Some(directory)) = (session, to) {
+            let root = Some(directory.clone());
+            self.enter(step, now.at, Entered::SessionMoved { session, directory, root });
+        }
+        self.settle(step, now.at, task, Outcome::Exited { code: 0 }, None);
+    }
+
+    /// A decision about no task.
+    fn enter(&mut self, step: &mut Step, at: At, entered: Entered) {
+        self.register.enter(at, &entered);
+        let decision = Decision::Entered(entered);
+        let line = Record::decision_line(0, at, &decision);
+        step.decisions.push(Entry { task: None, seq: 0, at, line, decision });
+    }
+
     fn waiting(&self, task: TaskId, wanted: ApprovalId) -> Result<&Open, Refusal> {
         match self.open.get(&task) {
             Some(open) if matches!(open.stage, Stage::Waiting { approval, .. } if approval == wanted) => Ok(open),
@@ -426,9 +660,15 @@ impl Desk {
 
     /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
     fn permit(&mut self, step: &mut Step, now: Moment<'_>, leave: Leave) {
-        let Leave { task, by, scope, confinement, shim } = leave;
+        let Leave { task, by, scope, confinement, saved, shim } = leave;
         let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
-        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement });
+        if let By::Grants(grants) = &by {
+            let counted = |g: &GrantId| self.register.grants.get(*g).is_some_and(|g| g.uses_left.is_some());
+            for grant in grants.iter().copied().filter(counted).collect::<Vec<_>>() {
+                self.enter(step, now.at, Entered::GrantUsed { grant });
+            }
+        }
+        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved });
         match shim {
             Some(shim) => self.launch(step, now.at, task, shim),
             None => {
@@ -481,6 +721,7 @@ struct Leave {
     by: By,
     scope: Scope,
     confinement: Confinement,
+    saved: Vec<Saved>,
     shim: Option<u32>,
 }
 
@@ -489,247 +730,4 @@ fn over() -> Refusal {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use countersign_model::{Audience, CredentialKind, Mode, Profile, Tool};
-
-    struct Office {
-        desk: Desk,
-        mint: IdMint,
-        written: Vec<Entry>,
-        clock: i64,
-    }
-
-    impl Office {
-        fn new() -> Self {
-            Self { desk: Desk::default(), mint: IdMint::default(), written: Vec::new(), clock: 1_700_000_000_000_000 }
-        }
-
-        fn step(&mut self, event: Event) -> Result<Step, Refusal> {
-            let at = At::from_micros(self.clock + self.written.len() as i64);
-            let step = self.desk.step(Moment { at, chance: 7, mint: &mut self.mint }, event)?;
-            self.written.extend(step.decisions.iter().cloned());
-            let mut again = Desk::new(self.desk.caps);
-            for entry in self.written.iter().filter(|e| e.task.is_some()) {
-                let record = Record::parse(&entry.line).unwrap();
-                again.replay(entry.task.unwrap(), &entry.line, &record);
-            }
-            // Written by a settle, `next_seq` counts the journal too; an open task's is the same either way.
-            assert_eq!(again, self.desk, "replay equals live");
-            Ok(step)
-        }
-
-        fn ask(&mut self, answer: Answer) -> (TaskId, Step) {
-            self.ask_in(None, answer)
-        }
-
-        fn ask_in(&mut self, session: Option<SessionId>, answer: Answer) -> (TaskId, Step) {
-            let task = TaskId::mint(&mut self.mint, 1, 1);
-            let digest = Digest::sha256(&[b"plan"]);
-            let planned = Decision::Planned {
-                plan_digest: digest,
-                display: Text::of("make"),
-                verb: Text::of("make"),
-                cwd: Text::of("/p"),
-                mode: Mode::Pipes,
-                tool: Tool::Shell,
-                title: None,
-                rationale: None,
-                session,
-                principal: PrincipalId::owner(),
-                credential: CredentialKind::Person,
-                risks: vec![],
-                audience: Audience::Personal,
-                profile: Profile::Safe,
-                background: false,
-                limits: Box::default(),
-                workspace: None,
-                idempotency: None,
-            };
-            let uncovered = vec![Text::of("make")];
-            let event = Event::Asked {
-                task,
-                planned: Box::new(planned),
-                answer,
-                uncovered,
-                confinement: Confinement::None,
-                shim: self.desk.has_room(Whose { session, principal: PrincipalId::owner() }).then_some(42),
-            };
-            let step = self.step(event).unwrap();
-            (task, step)
-        }
-
-        fn answer(&mut self, task: TaskId, choice: Choice, world: World) -> Result<Step, Refusal> {
-            let Some(Open { stage: Stage::Waiting { approval, .. }, .. }) = self.desk.open.get(&task).cloned() else {
-                let approval = ApprovalId::mint(&mut self.mint, 1, 1);
-                let by = By::Rule(Text::of("t"));
-                return self.step(Event::Answered { task, approval, choice, words: None, by, world, shim: Some(1) });
-            };
-            let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
-            self.step(Event::Answered { task, approval, choice, words: None, by, world, shim: Some(1) })
-        }
-    }
-
-    fn kinds(step: &Step) -> Vec<String> {
-        let kind =
-            |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["kind"].as_str().unwrap().to_owned();
-        step.decisions.iter().map(|e| kind(&e.line)).collect()
-    }
-
-    #[test]
-    fn allowed_at_once_is_one_commit_up_to_launch() {
-        let mut office = Office::new();
-        let (_, step) = office.ask(Answer::Allow { rule: "profile.full_auto" });
-        assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.launched"]);
-        assert_eq!(step.launch.unwrap().first_seq, 3);
-    }
-
-    #[test]
-    fn a_question_is_answered_once() {
-        let mut office = Office::new();
-        let (task, step) = office.ask(Answer::Ask { uncovered: vec![0] });
-        assert_eq!(kinds(&step), ["command.planned", "permission.requested", "task.queued"]);
-        assert!(step.launch.is_none());
-        let step = office.answer(task, Choice::Once, World::Same).unwrap();
-        assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
-        assert_eq!(office.answer(task, Choice::Deny, World::Same).unwrap_err().code, Code::AlreadyAnswered);
-    }
-
-    #[test]
-    fn what_changed_since_the_question_does_not_run() {
-        let mut office = Office::new();
-        let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
-        let step = office.answer(task, Choice::Once, World::Changed("x")).unwrap();
-        assert!(step.launch.is_none());
-        assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
-    }
-
-    #[test]
-    fn withdrawn_or_denied_never_launches() {
-        let mut office = Office::new();
-        let (a, _) = office.ask(Answer::Ask { uncovered: vec![0] });
-        let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
-        assert!(office.step(Event::Withdrawn { task: a, by: Text::of("t") }).unwrap().launch.is_none());
-        assert!(office.answer(b, Choice::Deny, World::Same).unwrap().launch.is_none());
-        for task in [a, b] {
-            assert_eq!(office.answer(task, Choice::Once, World::Same).unwrap_err().code, Code::AlreadyAnswered);
-        }
-    }
-
-    #[test]
-    fn a_task_settles_once() {
-        let mut office = Office::new();
-        let (task, step) = office.ask(Answer::Allow { rule: "profile.full_auto" });
-        let head = step.launch.unwrap().prologue_head;
-        let closing = Closing { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
-        let step = office.step(Event::Closed { task, closing: closing.clone() }).unwrap();
-        assert_eq!(step.decisions[0].seq, 9);
-        assert_eq!(office.step(Event::Closed { task, closing }).unwrap_err().code, Code::TaskOver);
-    }
-    const YES: Answer = Answer::Allow { rule: "profile.full_auto" };
-
-    fn small(session: u64, principal: u64, house: u64) -> Office {
-        Office { desk: Desk::new(Caps { session, principal, house }), ..Office::new() }
-    }
-
-    fn end(office: &mut Office, task: TaskId) {
-        let closing = Closing { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
-        office.step(Event::Closed { task, closing }).unwrap();
-    }
-
-    fn slot(office: &mut Office, task: TaskId) -> Step {
-        office.step(Event::Slot { task, world: World::Same, denied: None, shim: 7 }).unwrap()
-    }
-
-    #[test]
-    fn f170_the_line_is_first_come_first_served() {
-        let mut office = small(16, 64, 2);
-        let (a, _) = office.ask(YES);
-        office.ask(YES);
-        let (c, step) = office.ask(YES);
-        assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.queued"]);
-        assert_eq!(step.state(c).unwrap().position, Some(1));
-        let (d, step) = office.ask(YES);
-        assert_eq!(step.state(d).unwrap().position, Some(2));
-        assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![c, d]));
-        end(&mut office, a);
-        assert_eq!(office.desk.ready(), [c]);
-        let (e, step) = office.ask(YES);
-        assert!(step.launch.is_none(), "nobody overtakes somebody who is about to go");
-        assert_eq!(kinds(&slot(&mut office, c)), ["task.launched"]);
-        assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![d, e]));
-    }
-
-    #[test]
-    fn the_line_keeps_its_order_when_the_clock_goes_back() {
-        let mut office = small(16, 64, 1);
-        office.ask(YES);
-        let (b, _) = office.ask(YES);
-        office.clock -= 3_600_000_000;
-        let (c, _) = office.ask(YES);
-        let (d, _) = office.ask(YES);
-        assert_eq!(office.desk.line(), [b, c, d]);
-    }
-
-    #[test]
-    fn a_full_session_holds_up_nobody_else() {
-        let mut office = small(1, 3, 4);
-        let session = |n: u32| Some(SessionId::mint(&mut IdMint::default(), 1, n));
-        let (a, _) = office.ask_in(session(1), YES);
-        let (b, _) = office.ask_in(session(1), YES);
-        let (c, step) = office.ask_in(session(2), YES);
-        assert!(step.launch.is_some(), "another session has room");
-        let (d, _) = office.ask(YES);
-        let (e, _) = office.ask(YES);
-        assert_eq!(office.desk.line(), [b, e]);
-        end(&mut office, c);
-        assert_eq!(office.desk.ready(), [e], "the first in line is held up by its own session");
-        end(&mut office, a);
-        end(&mut office, d);
-        assert_eq!(office.desk.ready(), [b, e]);
-    }
-
-    #[test]
-    fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
-        let mut office = small(16, 64, 1);
-        let (a, _) = office.ask(YES);
-        let (b, _) = office.ask(YES);
-        let (c, _) = office.ask(YES);
-        let (d, _) = office.ask(YES);
-        let step = office.step(Event::Withdrawn { task: b, by: Text::of("t") }).unwrap();
-        assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
-        end(&mut office, a);
-        let gone = Event::Slot { task: c, world: World::Changed("x"), denied: None, shim: 7 };
-        assert_eq!(kinds(&office.step(gone).unwrap()), ["permission.denied", "task.settled"]);
-        let revoked = Refusal::new(Code::Locked, "not any more");
-        let denied = Event::Slot { task: d, world: World::Same, denied: Some(revoked), shim: 7 };
-        let step = office.step(denied).unwrap();
-        assert!(step.launch.is_none() && step.forget == Some(d));
-        assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
-    }
-
-    #[test]
-    fn what_a_person_approved_waits_in_line_too() {
-        let mut office = small(16, 64, 1);
-        let (a, _) = office.ask(YES);
-        let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
-        let Some(Open { stage: Stage::Waiting { approval, .. }, .. }) = office.desk.open.get(&b).cloned() else {
-            panic!("it waits for a person");
-        };
-        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
-        let answered = Event::Answered {
-            task: b,
-            approval,
-            choice: Choice::Once,
-            words: None,
-            by,
-            world: World::Same,
-            shim: None,
-        };
-        let step = office.step(answered).unwrap();
-        assert_eq!((kinds(&step), step.forget), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
-        end(&mut office, a);
-        let step = slot(&mut office, b);
-        assert_eq!(step.launch.unwrap().permit.scope, Scope::Once);
-    }
-}
+mod tests;

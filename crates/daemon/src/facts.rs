@@ -1,9 +1,12 @@
 //! Looking: what the world says about the paths and programs of a request, and the request resolved against it.
 
-use crate::{desk::World, env};
+use crate::{
+    desk::{Standing, World},
+    env,
+};
 use countersign_model::{
-    Assessment, Audience, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, HouseKey, Limits, Mode,
-    PathFact, Plan, Profile, Refusal, Request, Shown, TaskId,
+    Assessment, At, Audience, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, Grants, HouseKey,
+    Limits, Mode, PathFact, Plan, Refusal, Request, Session, Shown, TaskId, Text, Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
@@ -15,6 +18,8 @@ const LONGEST_TEXT: usize = 128 * 1024 - 1;
 pub(crate) const ROWS: u16 = 24;
 pub(crate) const COLS: u16 = 80;
 const LARGEST_TERMINAL: u16 = 1000;
+/// Of more directories than this, nobody is told which repository they are in.
+const MOST_DIRECTORIES: usize = 32;
 const BASH: &[&str] = &["/bin/bash", "/usr/bin/bash"];
 
 /// A request with its surroundings looked up, before anyone has decided about it.
@@ -33,13 +38,15 @@ pub(crate) struct Looked {
 /// What the gate goes by, beside the request and the world.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    pub(crate) profile: Profile,
     pub(crate) rules: Rules,
     /// Where this house keeps what is its own.
     pub(crate) protected: Vec<String>,
     pub(crate) read_all: bool,
     /// Directories that the configuration makes roots.
     pub(crate) roots: Vec<String>,
+    /// The configuration cannot be read, for this reason: only what provably reads may run.
+    pub(crate) degraded: Option<String>,
+    pub(crate) key: HouseKey,
 }
 
 impl Looked {
@@ -59,6 +66,8 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
     let args = &request.args;
     let bad = |message: &str| Err(Refusal::new(Code::BadRequest, message));
     match (&args.command, &args.argv) {
+        (None, None) if request.tool == Tool::SetWorkingDirectory => {}
+        _ if request.tool == Tool::SetWorkingDirectory => return bad("`args` takes `cwd` alone"),
         (None, None) => return bad("`args` needs `command` (shell text) or `argv` (a list of words)"),
         (Some(_), Some(_)) => return bad("`args` takes `command` or `argv`, not both"),
         (Some(text), None) if text.len() > LONGEST_TEXT => {
@@ -77,7 +86,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
         _ => {}
     }
     match &args.cwd {
-        None => return bad("`args.cwd` is missing: it says where the command runs"),
+        None => return bad("`args.cwd` is missing: it says where the command runs, and its session has no directory"),
         Some(cwd) if cwd.contains('\0') || !Path::new(cwd).is_absolute() => {
             return bad("`args.cwd` must be an absolute path");
         }
@@ -147,29 +156,72 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
     Ok(())
 }
 
-/// Judges a request as it stands in the world.
-pub(crate) fn assess(request: &Request, looked: &Looked, gate: &Gate) -> Assessment {
-    let context = countersign_policy::Context {
-        profile: request.profile.unwrap_or(gate.profile),
-        audience: Audience::Personal,
+/// What a verdict on this request depends on, beside its plan, the world and what is granted.
+pub(crate) fn context<'a>(
+    request: &Request,
+    looked: &'a Looked,
+    gate: &'a Gate,
+    standing: &Standing,
+    session: Option<&Session>,
+    now: At,
+) -> countersign_policy::Context<'a> {
+    countersign_policy::Context {
+        profile: standing.profile,
+        audience: standing.audience,
         attended: request.attended,
         can_confine: Confinement::ENFORCED,
         background: request.background,
         interactive: request.mode == Mode::Pty,
         home: &looked.home,
-        roots: roots(&looked.facts.cwd.resolved, &looked.home, gate),
+        roots: roots(looked, gate, standing, session),
         protected: gate.protected.clone(),
         read_all: gate.read_all,
-    };
-    countersign_policy::judge(&looked.plan, &looked.facts, &context, &gate.rules, &[])
+        principal: standing.principal,
+        session: standing.session,
+        tool: standing.tool,
+        folder: session.and_then(|s| s.folder.as_ref()).map(|f| f.as_str().to_owned()),
+        now,
+        key: &gate.key,
+        degraded: gate.degraded.is_some(),
+    }
 }
 
-/// What may be read unasked from here: the repository, else the directory itself, and what the configuration adds.
-fn roots(cwd: &str, home: &str, gate: &Gate) -> Vec<String> {
-    let repository = world::repository(cwd);
-    let here = repository.as_deref().unwrap_or(cwd);
-    let can = countersign_policy::can_be_root(here, home, &gate.protected, repository.is_some());
-    can.then(|| here.to_owned()).into_iter().chain(gate.roots.iter().cloned()).collect()
+/// Judges a request as it stands in the world.
+pub(crate) fn assess(
+    request: &Request,
+    looked: &Looked,
+    gate: &Gate,
+    standing: &Standing,
+    session: Option<&Session>,
+    grants: &Grants,
+    now: At,
+) -> Assessment {
+    let context = context(request, looked, gate, standing, session, now);
+    countersign_policy::judge(&looked.plan, &looked.facts, &context, &gate.rules, grants)
+}
+
+/// What may be read unasked: what the session may, or, of one that nobody opened, the repository or directory where
+/// the request runs; and what the configuration adds.
+fn roots(looked: &Looked, gate: &Gate, standing: &Standing, session: Option<&Session>) -> Vec<String> {
+    let text = |t: &Text| t.as_str().to_owned();
+    let folder = session.and_then(|s| s.folder.as_ref()).map(text);
+    if standing.audience == Audience::Public {
+        return folder.into_iter().collect();
+    }
+    let own: Vec<String> = match session {
+        Some(session) if session.implicit.is_none() => session.roots.iter().map(text).collect(),
+        _ => root_of(&looked.facts, &looked.home, gate).into_iter().collect(),
+    };
+    own.into_iter().chain(folder).chain(gate.roots.iter().cloned()).collect()
+}
+
+/// The root that a working directory gives, if it gives one.
+pub(crate) fn root_of(facts: &Facts, home: &str, gate: &Gate) -> Option<String> {
+    let cwd = &facts.cwd.resolved;
+    let repository = facts.repositories.get(cwd);
+    let here = repository.unwrap_or(cwd);
+    let named = repository.is_some() || gate.roots.contains(here);
+    countersign_policy::can_be_root(here, home, &gate.protected, named).then(|| here.clone())
 }
 
 /// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
@@ -214,6 +266,7 @@ pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, St
     let path = env.get("PATH").cloned();
     let (program, argv) = match (&request.args.argv, &request.args.command) {
         (Some(argv), _) => (find_program(&argv[0], cwd, path.as_deref().unwrap_or_default()), argv.clone()),
+        (None, None) => (None, Vec::new()),
         (None, text) => {
             let bash = BASH.iter().find_map(|p| world::path_fact(p));
             (bash, vec!["bash".to_owned(), "-c".to_owned(), text.clone().unwrap_or_default()])
@@ -222,6 +275,14 @@ pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, St
     let mut facts = Facts { cwd: cwd_fact, program, ..Facts::none(cwd) };
     let sight = world::Sight { below: None, path };
     world::look(&countersign_policy::needs(&plan), &sight, &mut facts);
+    let mut directories = countersign_policy::directories(&plan, &facts);
+    directories.truncate(MOST_DIRECTORIES);
+    directories.push(facts.cwd.resolved.clone());
+    for directory in directories {
+        if let Some(top) = world::repository(&directory) {
+            facts.repositories.insert(directory, top);
+        }
+    }
     Ok(Looked {
         facts,
         argv,

@@ -9,9 +9,12 @@ use crate::{
     publish, recover, retention,
     spares::Spares,
     surface,
+    wish::{Kept, Wish},
 };
 use anyhow::Context as _;
-use countersign_model::{At, HouseKey, HouseState, IdMint, TaskId, Text};
+use countersign_model::{
+    At, Code, Decision, HouseKey, HouseState, IdMint, KilledWhy, Record, Refusal, Register, Roster, TaskId, Text, What,
+};
 use countersign_shim::wire::ToShim;
 use countersign_store::{
     Config, Home, Reads, clock, house_key,
@@ -31,10 +34,10 @@ use tokio::{
 };
 
 /// How a daemon was started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// In somebody's terminal.
-    Foreground,
+    /// In somebody's terminal; it listens on loopback too.
+    Foreground { tcp: Option<String> },
     /// By `csn up --detach` or by a client that needed a house: says one line, then lets go of its starter.
     Detached,
 }
@@ -51,6 +54,12 @@ pub(crate) struct House {
     pub(crate) calls: mpsc::Sender<Call>,
     /// The tasks that wait for a slot, first come first.
     pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
+    /// Sessions and credentials, as far as they are written.
+    pub(crate) roster: watch::Receiver<Arc<Roster>>,
+    /// How many decisions there are.
+    pub(crate) head: watch::Receiver<i64>,
+    /// Where the house listens on loopback, if it does.
+    pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<HouseState>,
     /// Held by whoever tidies up: one at a time.
     pub(crate) tidying: tokio::sync::Mutex<()>,
@@ -91,11 +100,12 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .build()
         .context("no threads for the daemon")?;
     let gate = Arc::new(Gate {
-        profile: config.profile,
         rules,
         protected: own_places(&home),
         read_all: config.audience.personal.read == Reads::All,
         roots: config.roots.clone(),
+        degraded: None,
+        key: house_key(&home).context("the house has no digest key")?,
     });
     let (house, office) = open(home, config, gate, shim, runtime.handle().clone())?;
     let listener = {
@@ -119,7 +129,7 @@ fn open(
     shim: PathBuf,
     runtime: tokio::runtime::Handle,
 ) -> anyhow::Result<(Arc<House>, Office)> {
-    let key = house_key(&home).context("the house has no digest key")?;
+    let key = gate.key.clone();
     let ledger = Ledger::open(&home.ledger())?;
     let reader = ledger.reader()?;
     let caps = Caps {
@@ -129,10 +139,20 @@ fn open(
     };
     let desk = office::restore(&reader, caps)?;
     let (line, in_line) = watch::channel(Arc::new(desk.line()));
+    let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
+    let (head, read_to) = watch::channel(ledger.last());
     let settled = publish::publisher(&home)?;
     tidy_waiting(&home, &reader);
     let (calls, called) = mpsc::channel();
     let keeper = Keeper::new(home.clone(), key.clone(), calls.clone(), runtime);
+    for task in desk.launched() {
+        // Known before anybody is let in: what is below them is a task's, also while they are looked for.
+        for (_, line) in reader.decisions(task, 0)? {
+            if let Ok(Record { what: What::Decision(Decision::Launched { shim_pid, .. }), .. }) = Record::parse(&line) {
+                keeper.remember_shim(task, shim_pid);
+            }
+        }
+    }
     let base_env = env::base_of_house();
     let office = Office {
         home: home.clone(),
@@ -146,6 +166,8 @@ fn open(
         mint: IdMint::default(),
         gate: Arc::clone(&gate),
         line,
+        roster,
+        head,
         serving: false,
         look: office::looker(home.clone(), key.clone(), base_env.clone(), calls.clone())?,
         looking: HashSet::new(),
@@ -163,6 +185,9 @@ fn open(
         keeper,
         calls,
         line: in_line,
+        roster: known,
+        head: read_to,
+        tcp: tokio::sync::Mutex::default(),
         state: watch::Sender::new(HouseState::Boot),
         tidying: tokio::sync::Mutex::new(()),
         stop: Notify::new(),
@@ -219,7 +244,11 @@ async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>,
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     house.enter(HouseState::Running, None);
     tokio::spawn(retention::tick(Arc::clone(&house)));
-    greet(&house.home, start)?;
+    let tcp = match &start {
+        Start::Foreground { tcp } => Some(open_loopback(&house, tcp.as_deref()).await),
+        Start::Detached => None,
+    };
+    greet(&house.home, &start, tcp)?;
     let reason = tokio::select! {
         () = house.stop.notified() => "asked to stop",
         _ = term.recv() => "SIGTERM",
@@ -231,13 +260,35 @@ async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>,
     Ok(())
 }
 
+async fn open_loopback(house: &Arc<House>, wanted: Option<&str>) -> Result<std::net::SocketAddr, Refusal> {
+    let wanted = match wanted {
+        None => std::net::SocketAddr::from(([127, 0, 0, 1], surface::tcp::PORT)),
+        Some(text) => text.parse().map_err(|_| {
+            Refusal::new(
+                Code::BadRequest,
+                format!("`{}` is not an address", countersign_model::Shown::bounded(text, 60)),
+            )
+            .hint("--tcp 127.0.0.1:PORT")
+        })?,
+    };
+    surface::tcp::open(house, surface::router(house), wanted).await
+}
+
 /// Says that we serve. A detached daemon then lets go of whoever started it.
-fn greet(home: &Home, start: Start) -> anyhow::Result<()> {
+fn greet(home: &Home, start: &Start, tcp: Option<Result<std::net::SocketAddr, Refusal>>) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match start {
-        Start::Foreground => {
+        Start::Foreground { .. } => {
             writeln!(out, "countersign {} serves {}", env!("CARGO_PKG_VERSION"), home.path().display())?;
             writeln!(out, "socket {}", home.socket().display())?;
+            match tcp {
+                Some(Ok(at)) => writeln!(out, "http://{at} for those who have a token (csn token create)")?,
+                Some(Err(refusal)) => {
+                    writeln!(out, "not on loopback: {refusal}")?;
+                    refusal.hint.iter().try_for_each(|hint| writeln!(out, "  {hint}"))?;
+                }
+                None => {}
+            }
         }
         Start::Detached => {
             use std::os::unix::fs::OpenOptionsExt as _;
@@ -281,7 +332,7 @@ async fn stop_all_tasks(house: &Arc<House>) {
         ends.spawn(async move {
             let mut bell = house.keeper.bell(task);
             let by = Text::of("shutdown");
-            let cancel = move |re| ToShim::Cancel { re, by, reason: None, shutdown: true };
+            let cancel = move |re| ToShim::Cancel { re, by, reason: None, why: KilledWhy::Shutdown };
             if let Err(e) = house.keeper.operate(task, cancel).await {
                 crate::log!("{task}: not stopped: {e}");
                 return;
@@ -304,6 +355,26 @@ impl House {
     pub(crate) fn enter(&self, state: HouseState, reason: Option<Text>) {
         self.state.send_replace(state);
         let _ = self.calls.send(Call::Tell(Event::House { state, reason }));
+    }
+
+    /// Looks something up in the register, as it is between two commits.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Register) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Refusal::new(Code::Draining, "the house is going down");
+        let read = Box::new(move |register: &Register| drop(reply.send(read(register))));
+        self.calls.send(Call::Read(read)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
+    }
+
+    /// Has something entered into the register; what came of it, once it is durable.
+    pub(crate) async fn wish(&self, wish: Wish) -> Result<Kept, surface::Problem> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Refusal::new(Code::Draining, "the house is going down");
+        self.calls.send(Call::Wish { wish, reply }).map_err(|_| gone())?;
+        Ok(answer.await.map_err(|_| gone())??)
     }
 
     /// Nothing of this task is remembered: what it left on the disk goes.

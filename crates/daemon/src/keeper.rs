@@ -33,6 +33,8 @@ pub(crate) struct Keeper {
     pub(crate) calls: std_mpsc::Sender<Call>,
     pub(crate) runtime: tokio::runtime::Handle,
     live: Mutex<HashMap<TaskId, Arc<Live>>>,
+    /// The shims of launched tasks: what is below one of them is a task's.
+    shims: Mutex<HashMap<u32, TaskId>>,
 }
 
 /// A task that is not settled, as far as those who wait for it are concerned.
@@ -84,13 +86,23 @@ impl Keeper {
         calls: std_mpsc::Sender<Call>,
         runtime: tokio::runtime::Handle,
     ) -> Arc<Self> {
-        Arc::new(Self { home, key, calls, runtime, live: Mutex::default() })
+        Arc::new(Self { home, key, calls, runtime, live: Mutex::default(), shims: Mutex::default() })
     }
 
     fn live(&self, task: TaskId) -> Arc<Live> {
         let mut live = self.live.lock().expect("nothing panics while it holds this lock");
         let fresh = || Arc::new(Live { bell: watch::Sender::new(next_ring()), control: Mutex::default() });
         Arc::clone(live.entry(task).or_insert_with(fresh))
+    }
+
+    /// Remembers a shim, before it starts anything.
+    pub(crate) fn remember_shim(&self, task: TaskId, pid: u32) {
+        self.shims.lock().expect("nothing panics while it holds this lock").insert(pid, task);
+    }
+
+    /// The task that this process supervises, if it is a shim of ours.
+    pub(crate) fn task_of_shim(&self, pid: u32) -> Option<TaskId> {
+        self.shims.lock().expect("nothing panics while it holds this lock").get(&pid).copied()
     }
 
     /// Rings whenever there is more to read of this task. Look first, then wait: what came before is there already.
@@ -123,6 +135,7 @@ impl Keeper {
         }
         if settled {
             live.remove(&task);
+            self.shims.lock().expect("nothing panics while it holds this lock").retain(|_, t| *t != task);
         }
     }
 
@@ -173,6 +186,7 @@ impl Keeper {
 
     /// Looks after a shim: one of this daemon's, or one that an earlier daemon left.
     pub(crate) fn keep(self: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
+        self.remember_shim(task, pid);
         let (control, operations) = mpsc::channel(16);
         *self.live(task).control.lock().expect("nothing panics while it holds this lock") = Some(control);
         // By descriptor: a pid that is used again is another process.

@@ -6,12 +6,15 @@ mod facts;
 mod house;
 mod keeper;
 mod office;
+mod peer;
 mod publish;
+mod question;
 mod recover;
 mod retention;
 mod search;
 mod spares;
 mod surface;
+mod wish;
 
 pub use countersign_store::HomeError;
 pub use house::{Start, beside, main};

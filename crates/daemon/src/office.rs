@@ -4,14 +4,16 @@
 //! With many tasks under way it waits a moment for company; with few it does not.
 
 use crate::{
-    desk::{Caps, Desk, Event, Moment, Step, Whose, World},
+    desk::{Caps, Desk, Event, Moment, NOT_AGAIN, Question, Same, Standing, Step, Whose, World},
     facts::{self, Looked},
     keeper::Keeper,
+    question::{self, Texts},
     spares::Spares,
+    wish::{Kept, Wish},
 };
 use countersign_model::{
-    Answer, ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Order,
-    PrincipalId, Record, Refusal, Request, Resolved, TaskId, TaskState, Text,
+    Answer, ApprovalId, Assessment, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency,
+    Order, Process, Record, Refusal, Register, Request, Resolved, Roster, Session, TaskId, TaskState, Text, Tool,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -52,6 +54,13 @@ pub(crate) enum Call {
         by: Text,
         reply: Reply<()>,
     },
+    /// Something is to be entered into the register; what came of it, once that is durable.
+    Wish {
+        wish: Wish,
+        reply: Reply<Kept>,
+    },
+    /// Somebody wants to look something up in the register.
+    Read(Box<dyn FnOnce(&Register) + Send>),
     /// Something happened that needs no answer.
     Tell(Event),
     /// A decision about a settled task; answered once it is durable.
@@ -82,14 +91,18 @@ pub(crate) enum Call {
 
 type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// A request that has been read, looked at and judged.
+/// A request that has been read and looked at, with everything that is said about it clean. The office judges.
 pub(crate) struct Asking {
     pub(crate) request: Request,
     pub(crate) looked: Looked,
     pub(crate) planned: Decision,
-    pub(crate) answer: Answer,
-    pub(crate) uncovered: Vec<Text>,
-    pub(crate) confinement: Confinement,
+    pub(crate) standing: Standing,
+    /// The session of this credential and place, if it seemed that there is none yet.
+    pub(crate) opens: Option<Box<Session>>,
+    pub(crate) texts: Texts,
+    /// It cannot be allowed, for this reason, whatever the judge says.
+    pub(crate) refused: Option<Refusal>,
+    pub(crate) asker: Option<Process>,
     pub(crate) idempotency: Option<Idempotency>,
 }
 
@@ -98,6 +111,8 @@ pub(crate) struct Answering {
     pub(crate) task: TaskId,
     pub(crate) approval: ApprovalId,
     pub(crate) choice: Choice,
+    /// What is saved covers other operands too.
+    pub(crate) any_arguments: bool,
     pub(crate) words: Option<Text>,
     pub(crate) by: By,
     pub(crate) world: World,
@@ -111,6 +126,8 @@ pub(crate) struct Asked {
     pub(crate) denied: Option<Refusal>,
     /// As it was when it was asked; none for one that had been asked before.
     pub(crate) state: Option<Box<TaskState>>,
+    /// The same request waits already: this is its task.
+    pub(crate) joined: bool,
 }
 
 pub(crate) struct Office {
@@ -126,6 +143,10 @@ pub(crate) struct Office {
     pub(crate) gate: Arc<facts::Gate>,
     /// The line, for surfaces to say where in it a task stands.
     pub(crate) line: watch::Sender<Arc<Vec<TaskId>>>,
+    /// Sessions and credentials, for surfaces to know who arrives.
+    pub(crate) roster: watch::Sender<Arc<Roster>>,
+    /// How many decisions there are, for those who follow them.
+    pub(crate) head: watch::Sender<i64>,
     /// Whether tasks that were in line may go.
     pub(crate) serving: bool,
     /// Who looks at the world for those who have room, and for whom that is being done.
@@ -152,6 +173,7 @@ enum Done {
     Replayed(Reply<Asked>, Result<Asked, Refusal>),
     /// With what the desk refused, if it did: also told after the commit, when what it collided with can be read.
     Plain(Reply<()>, Result<(), Refusal>),
+    Kept(Reply<Kept>, Result<Kept, Refusal>),
     /// Tried again when the ledger would not take it.
     Told(Option<Event>),
 }
@@ -226,9 +248,22 @@ impl Office {
                     };
                     pending.push(Pending { step, looked: None, spare: None, done: Done::Plain(reply, told) });
                 }
+                Call::Wish { wish, reply } => {
+                    let (mut step, told) = match self.step(Event::Wished(wish)) {
+                        Ok(step) => (step, Ok(Kept::Nothing)),
+                        Err(refusal) => (Step::default(), Err(refusal)),
+                    };
+                    let told = told.map(|nothing| step.kept.take().unwrap_or(nothing));
+                    pending.push(Pending { step, looked: None, spare: None, done: Done::Kept(reply, told) });
+                }
+                Call::Read(read) => read(&self.desk.register),
                 Call::Looked { task, world, looked } => {
                     self.looking.remove(&task);
-                    pending.extend(self.fill_slot(task, world, looked.map(|l| *l)));
+                    let looked = looked.map(|l| *l);
+                    pending.extend(match self.desk.question(task).is_some() {
+                        true => self.release(task, world, looked),
+                        false => self.fill_slot(task, world, looked),
+                    });
                 }
                 Call::Rebuild { reply } => {
                     let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
@@ -252,9 +287,22 @@ impl Office {
             false => self.ledger.commit(&entries),
         };
         self.fresh_keys.clear();
+        let entered = entries.iter().any(|e| matches!(e.decision, Decision::Entered(_)));
         match written {
-            Ok(()) => pending.into_iter().for_each(|p| self.act(p)),
-            Err(e) => self.not_written(pending, &e),
+            Ok(()) => {
+                // Who arrives next must be known by what is written now.
+                if entered {
+                    self.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
+                }
+                pending.into_iter().for_each(|p| self.act(p));
+                if !entries.is_empty() {
+                    self.head.send_replace(self.ledger.last());
+                }
+            }
+            Err(e) => {
+                self.not_written(pending, &e);
+                self.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
+            }
         }
         self.look_for_the_next();
         let line = self.desk.line();
@@ -282,11 +330,43 @@ impl Office {
             let done = Done::Replayed(reply, earlier);
             return Some(Pending { step: Step::default(), looked: None, spare: None, done });
         }
+        let Asking { request, looked, mut planned, mut standing, mut opens, texts, refused, asker, idempotency } =
+            asking;
+        let roster = &self.desk.register.roster;
+        // Somebody else of the same credential may have been first in the same place.
+        let known = opens.as_ref().and_then(|s| roster.implicit(s.principal, s.implicit.as_ref()?)).map(|s| s.id);
+        if let Some(known) = known {
+            opens = None;
+            standing.session = Some(known);
+            if let Decision::Planned { session, .. } = &mut planned {
+                *session = Some(known);
+            }
+        }
+        let Standing { principal, session, profile, .. } = standing;
+        let (plan_digest, background) = (looked.plan_digest, request.background);
+        let same = Same { principal, session, plan_digest, background, profile };
+        if let Some(task) = self.desk.joins(same).filter(|_| request.attended) {
+            let asked = Asked { task, denied: None, state: None, joined: true };
+            let done = Done::Replayed(reply, Ok(asked));
+            return Some(Pending { step: Step::default(), looked: None, spare: None, done });
+        }
+        let conversation = session.and_then(|s| roster.session(s)).cloned();
+        let conversation = conversation.as_deref().or(opens.as_deref());
+        let assessment = self.assess(&request, &looked, &standing, conversation);
+        let answer = self.answer_now(&assessment, &request, same, refused);
+        let question = match &answer {
+            Answer::Ask { .. } => {
+                let now = clock::now();
+                let context = facts::context(&request, &looked, &self.gate, &standing, conversation, now);
+                question::of(&request, &looked, &assessment, &context, conversation, texts)
+            }
+            Answer::Allow { .. } | Answer::Deny(_) => Question::default(),
+        };
         let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
         let mut spare = None;
-        let whose = Whose { session: asking.request.session_id, principal: PrincipalId::owner() };
-        let at_once = matches!(asking.answer, Answer::Allow { .. }) && self.desk.has_room(whose);
-        match &asking.answer {
+        let whose = Whose { session, principal };
+        let at_once = matches!(answer, Answer::Allow { .. }) && self.desk.has_room(whose);
+        match &answer {
             Answer::Allow { .. } if at_once => match self.spares.take() {
                 Ok(taken) => spare = Some(taken),
                 Err(e) => {
@@ -295,7 +375,7 @@ impl Office {
                 }
             },
             Answer::Allow { .. } | Answer::Ask { .. } => {
-                if let Err(e) = waiting::keep(&self.home, task, &asking.request, &asking.looked.facts) {
+                if let Err(e) = waiting::keep(&self.home, task, &request, &looked.facts, asker) {
                     let refusal = Refusal::new(Code::LedgerUnavailable, format!("the request could not be kept: {e}"));
                     let _ = reply.send(Err(refusal.hint("make room below the house's home; nothing was started")));
                     return None;
@@ -304,31 +384,62 @@ impl Office {
             }
             Answer::Deny(_) => {}
         }
-        let denied = match &asking.answer {
+        let denied = match &answer {
             Answer::Deny(refusal) => Some(refusal.clone()),
             _ => None,
         };
         let event = Event::Asked {
             task,
-            planned: Box::new(asking.planned),
-            answer: asking.answer,
-            uncovered: asking.uncovered,
-            confinement: asking.confinement,
+            planned: Box::new(planned),
+            answer,
+            question,
+            grants: assessment.grants(),
+            // Nothing confines yet: what only reads asks, and what a person lets run runs open.
+            confinement: Confinement::None,
+            opens,
             shim: spare.as_ref().map(Spare::pid),
         };
-        if let Some(idempotency) = asking.idempotency {
+        if let Some(idempotency) = idempotency {
             self.fresh_keys.insert(idempotency.key, (task, idempotency));
         }
         match self.step(event) {
             Ok(step) => {
-                let asked = Asked { task, denied, state: step.state(task).map(Box::new) };
-                let looked = Some((asking.looked, asking.request));
-                Some(Pending { step, looked, spare, done: Done::Asked(reply, asked) })
+                let asked = Asked { task, denied, state: step.state(task).map(Box::new), joined: false };
+                Some(Pending { step, looked: Some((looked, request)), spare, done: Done::Asked(reply, asked) })
             }
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
                 None
             }
+        }
+    }
+
+    fn assess(&self, request: &Request, looked: &Looked, standing: &Standing, session: Option<&Session>) -> Assessment {
+        let grants = &self.desk.register.grants;
+        facts::assess(request, looked, &self.gate, standing, session, grants, clock::now())
+    }
+
+    /// The verdict, and what stands above it: what cannot be allowed at all, and what a person has just refused.
+    fn answer_now(&self, assessment: &Assessment, request: &Request, same: Same, refused: Option<Refusal>) -> Answer {
+        if let Some(refusal) = refused {
+            return Answer::Deny(refusal);
+        }
+        if request.tool == Tool::SetWorkingDirectory {
+            return Answer::Ask { uncovered: Vec::new() };
+        }
+        match &assessment.answer {
+            Answer::Ask { .. } => match self.desk.refused(same, clock::now()) {
+                Some((at, words)) => {
+                    let minutes = NOT_AGAIN.as_secs() / 60;
+                    let refusal = Refusal::new(Code::DeniedByPerson, format!("denied by user at {at}"));
+                    let words = words.map(|w| format!("they said: \"{w}\"; ")).unwrap_or_default();
+                    Answer::Deny(refusal.hint(format!(
+                        "{words}the same request is not asked again for {minutes} minutes; do something else, or ask the person"
+                    )))
+                }
+                None => assessment.answer.clone(),
+            },
+            answer => answer.clone(),
         }
     }
 
@@ -341,7 +452,9 @@ impl Office {
         };
         match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY) {
             None => Ok(None),
-            Some((task, old, _)) if old.body == new.body => Ok(Some(Asked { task, denied: None, state: None })),
+            Some((task, old, _)) if old.body == new.body => {
+                Ok(Some(Asked { task, denied: None, state: None, joined: false }))
+            }
             Some((task, _, _)) => Err(Refusal::new(
                 Code::IdempotencyConflict,
                 format!("this Idempotency-Key came with another request before ({task})"),
@@ -351,9 +464,34 @@ impl Office {
     }
 
     fn answer(&mut self, answering: Answering, reply: Reply<()>) -> Option<Pending> {
-        let Answering { task, approval, choice, words, by, world, looked } = answering;
+        let Answering { task, approval, choice, any_arguments, words, by, world, looked } = answering;
+        let refuse = |reply: Reply<()>, refusal| {
+            let done = Done::Plain(reply, Err(refusal));
+            Some(Pending { step: Step::default(), looked: None, spare: None, done })
+        };
+        let (mut saves, mut denied, mut moves) = (Vec::new(), None, None);
+        let standing = self.desk.standing(task);
+        let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
+        if let (Some((looked, request)), Some(standing), true) = (&looked, &standing, choice != Choice::Deny) {
+            if request.tool == Tool::SetWorkingDirectory {
+                moves = Some(text_by_shape(&looked.facts.cwd.resolved));
+            } else {
+                let assessment = self.assess(request, looked, standing, session.as_deref());
+                if let Answer::Deny(refusal) = &assessment.answer {
+                    denied = Some(refusal.clone());
+                }
+                let now = clock::now();
+                let context = facts::context(request, looked, &self.gate, standing, session.as_deref(), now);
+                let mint = &mut self.mint;
+                match question::grants(choice, any_arguments, looked, &assessment, &context, &by, mint) {
+                    Ok(grants) => saves = grants,
+                    Err(refusal) => return refuse(reply, refusal),
+                }
+            }
+        }
         let mut spare = None;
-        if choice == Choice::Once && self.desk.whose(task).is_some_and(|whose| self.desk.has_room(whose)) {
+        let runs = choice != Choice::Deny && moves.is_none();
+        if runs && self.desk.whose(task).is_some_and(|whose| self.desk.has_room(whose)) {
             match self.spares.take() {
                 Ok(taken) => spare = Some(taken),
                 Err(e) => {
@@ -362,11 +500,54 @@ impl Office {
                 }
             }
         }
+        let hint = self.hint_outside(task, session.as_deref());
         let shim = spare.as_ref().map(Spare::pid);
-        match self.step(Event::Answered { task, approval, choice, words, by, world, shim }) {
+        let event = Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, shim };
+        match self.step(event) {
             Ok(step) => Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) }),
             Err(refusal) => {
                 Some(Pending { step: Step::default(), looked: None, spare, done: Done::Plain(reply, Err(refusal)) })
+            }
+        }
+    }
+
+    /// Who was refused something outside of its roots may ask to work there.
+    fn hint_outside(&self, task: TaskId, session: Option<&Session>) -> Option<String> {
+        let session = session.filter(|s| s.implicit.is_none())?;
+        let roots: Vec<String> = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned()).collect();
+        let outside = |d: &&Text| !countersign_policy::in_roots(d.as_str(), &roots);
+        let place = self.desk.question(task)?.iter().flat_map(|a| &a.directories).find(outside)?;
+        Some(format!("{place} is outside this session's roots: set_working_directory asks to work there"))
+    }
+
+    /// Lets a task go that waited for a person, if what was granted meanwhile covers it.
+    fn release(&mut self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> Option<Pending> {
+        let (standing, (looked, request)) = (self.desk.standing(task)?, looked?);
+        if world != World::Same {
+            return None;
+        }
+        let session = standing.session.and_then(|s| self.desk.register.roster.session(s)).cloned();
+        let assessment = self.assess(&request, &looked, &standing, session.as_deref());
+        let grants = assessment.grants();
+        if !matches!(assessment.answer, Answer::Allow { .. }) || grants.is_empty() {
+            return None;
+        }
+        let whose = self.desk.whose(task)?;
+        let spare = match self.desk.has_room(whose) {
+            true => match self.spares.take() {
+                Ok(spare) => Some(spare),
+                Err(e) => {
+                    crate::log!("{}", no_shim(&self.spares, &e));
+                    return None;
+                }
+            },
+            false => None,
+        };
+        match self.step(Event::Covered { task, grants, shim: spare.as_ref().map(Spare::pid) }) {
+            Ok(step) => Some(Pending { step, looked: Some((looked, request)), spare, done: Done::Told(None) }),
+            Err(_) => {
+                spare.into_iter().for_each(|s| self.spares.give_back(s));
+                None
             }
         }
     }
@@ -395,7 +576,7 @@ impl Office {
                 return None;
             }
         };
-        let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(looked, request));
+        let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(task, looked, request));
         match self.step(Event::Slot { task, world, denied, shim: spare.pid() }) {
             Ok(step) => Some(Pending { step, looked, spare: Some(spare), done: Done::Told(None) }),
             Err(_) => {
@@ -405,12 +586,26 @@ impl Office {
         }
     }
 
-    /// Whether what was permitted before would be denied now.
-    fn denied_now(&self, looked: &Looked, request: &Request) -> Option<Refusal> {
-        match facts::assess(request, looked, &self.gate).answer {
-            Answer::Deny(refusal) => Some(refusal),
-            Answer::Allow { .. } | Answer::Ask { .. } => None,
+    /// Whether what was permitted before would be denied now, or what permitted it has been taken back.
+    fn denied_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Refusal> {
+        let standing = self.desk.standing(task)?;
+        let register = &self.desk.register;
+        let session = standing.session.and_then(|s| register.roster.session(s));
+        let assessment = self.assess(request, looked, &standing, session.map(|s| &**s));
+        if let Answer::Deny(refusal) = assessment.answer
+            // Nobody could be asked, but nobody has to be.
+            && !matches!(refusal.code, Code::ApprovalRequiredUnattended | Code::Locked)
+        {
+            return Some(refusal);
         }
+        let Some(By::Grants(grants)) = self.desk.permitted_by(task) else { return None };
+        let now = clock::now();
+        let gone =
+            grants.iter().find(|g| register.grants.get(**g).is_none_or(|g| g.expires_at.is_some_and(|e| e <= now)));
+        gone.map(|grant| {
+            Refusal::new(Code::GrantRevoked, format!("{grant}, which let it run, does not hold any more"))
+                .hint("ask again: a person will be asked")
+        })
     }
 
     /// The decisions are durable: now do what follows from them.
@@ -420,6 +615,7 @@ impl Office {
             (Some(launch), Some((looked, request)), Some(spare)) => {
                 crash::point("office.before_hand_over");
                 let (task, pid) = (launch.permit.task, spare.pid());
+                self.keeper.remember_shim(task, pid);
                 match self.order(launch, looked, &request).and_then(|order| {
                     spare.hand_over(order).map_err(|e| (format!("the supervisor did not take its order: {e}"), 125))
                 }) {
@@ -437,6 +633,11 @@ impl Office {
                 self.keeper.tell(Event::NotStarted { task: launch.permit.task, error, code: 125 });
             }
             (None, _, spare) => spare.into_iter().for_each(|s| self.spares.give_back(s)),
+        }
+        for task in step.release {
+            if self.looking.insert(task) && self.look.send(task).is_err() {
+                self.looking.remove(&task);
+            }
         }
         if let Some(task) = step.forget
             && let Err(e) = waiting::forget(&self.home, task)
@@ -456,6 +657,7 @@ impl Office {
             Done::Asked(reply, asked) => drop(reply.send(Ok(asked))),
             Done::Replayed(reply, earlier) => drop(reply.send(earlier)),
             Done::Plain(reply, told) => drop(reply.send(told)),
+            Done::Kept(reply, told) => drop(reply.send(told)),
             Done::Told(_) => {}
         }
     }
@@ -501,6 +703,7 @@ impl Office {
                 }
                 Done::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
                 Done::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
+                Done::Kept(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
                 Done::Told(again) => self.unwritten.extend(again),
             }
         }
@@ -538,7 +741,13 @@ pub(crate) fn looker(
 /// The desk as the ledger has it.
 pub(crate) fn restore(reader: &Reader, caps: Caps) -> Result<Desk, LedgerError> {
     let mut desk = Desk::new(caps);
-    for task in reader.open_tasks()? {
+    for (at, entered) in reader.entered()? {
+        desk.register.enter(at, &entered);
+    }
+    let now = clock::now();
+    let of_late = countersign_model::At::from_micros(now.micros() - NOT_AGAIN.as_micros() as i64);
+    // Settled tasks leave the desk again; what a person has refused of late stays with it.
+    for task in reader.refused_since(of_late)?.into_iter().chain(reader.open_tasks()?) {
         for (seq, line) in reader.decisions(task, 0)? {
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n: seq as i64, source })?;
             desk.replay(task, &line, &record);
@@ -560,6 +769,8 @@ fn retold(event: &Event) -> Option<Event> {
         Event::Asked { .. }
         | Event::Answered { .. }
         | Event::Slot { .. }
+        | Event::Covered { .. }
+        | Event::Wished(_)
         | Event::Withdrawn { .. }
         | Event::Expired { .. }
         | Event::House { .. } => None,

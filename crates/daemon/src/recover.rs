@@ -46,7 +46,7 @@ pub(crate) enum RecoverError {
 
 /// What is known of a launched task without a conversation with its shim.
 pub(crate) enum Ending {
-    Settles(Event),
+    Settles(Box<Event>),
     /// Its journal has a writer.
     Lives,
 }
@@ -92,7 +92,7 @@ fn settle_or_keep(keeper: &Arc<Keeper>, task: TaskId, shim: Option<u32>) {
             return keeper.keep(task, pid, channel);
         }
         match ending(keeper, task, shim) {
-            Ok(Ending::Settles(event)) => return keeper.tell(event),
+            Ok(Ending::Settles(event)) => return keeper.tell(*event),
             // It opens its door when it notices that the last daemon is gone, which may be only now.
             Ok(Ending::Lives) if attempt < QUICK => thread::sleep(PAUSE),
             outcome => {
@@ -139,7 +139,7 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
     match journal::take_name(&dir) {
         Ok(_held) => {
             let error = Text::of("the supervisor ended before it had begun");
-            return Ok(Ending::Settles(Event::NotStarted { task, error, code: 125 }));
+            return Ok(Ending::Settles(Box::new(Event::NotStarted { task, error, code: 125 })));
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e.into()),
@@ -151,7 +151,7 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(keeper.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
-        return Ok(Ending::Settles(Event::Closed { task, closing }));
+        return Ok(Ending::Settles(Box::new(Event::Closed { task, closing })));
     }
     let (ended, survivors) = end_strays(keeper, task, shim, first_seq);
     let mut known =
@@ -167,13 +167,13 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
         None if remains.torn > 0 => known += &format!("; {} bytes of a torn last line were cut off", remains.torn),
         None => {}
     }
-    Ok(Ending::Settles(Event::Lost {
+    Ok(Ending::Settles(Box::new(Event::Lost {
         task,
         known: text_by_shape(&known),
         why: Text::of("its supervisor was killed"),
         head: remains.head,
         next_seq: remains.next_seq,
-    }))
+    })))
 }
 
 /// Ends what a dead shim left behind.

@@ -1,34 +1,69 @@
 //! An approval: a question waiting for a person. It is a reading of its task's decisions, not a second store.
 
-use crate::{ApprovalId, At, By, Ruling, Status, TaskId, TaskState, Text};
+use crate::{ApprovalId, At, By, PrincipalId, Ruling, Saved, SessionId, Status, TaskId, TaskState, Text, Tool};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// The answers that a card may offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The answers that a card may offer, in the order in which it offers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
     Once,
+    Session,
+    Here,
+    Repository,
+    Anywhere,
     Deny,
+}
+
+impl Choice {
+    pub const ALL: [Self; 6] = [Self::Once, Self::Session, Self::Here, Self::Repository, Self::Anywhere, Self::Deny];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Session => "session",
+            Self::Here => "here",
+            Self::Repository => "repository",
+            Self::Anywhere => "anywhere",
+            Self::Deny => "deny",
+        }
+    }
+
+    /// As a card says it.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Once => "Once",
+            Self::Session => "This chat",
+            Self::Here => "Always here",
+            Self::Repository => "This repository",
+            Self::Anywhere => "Always anywhere",
+            Self::Deny => "Deny",
+        }
+    }
+
+    /// Whether it leaves a grant behind.
+    #[must_use]
+    pub fn saves(self) -> bool {
+        !matches!(self, Self::Once | Self::Deny)
+    }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Choice::Once => "once",
-            Choice::Deny => "deny",
-        })
+        f.write_str(self.as_str())
     }
 }
 
 impl FromStr for Choice {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "once" => Ok(Choice::Once),
-            "deny" => Ok(Choice::Deny),
-            other => Err(format!("`{}` is not an answer: use once or deny", crate::Shown::bounded(other, 40))),
-        }
+        Self::ALL.into_iter().find(|c| c.as_str() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str).join(", ");
+            format!("`{}` is not an answer: use one of {names}", crate::Shown::bounded(text, 40))
+        })
     }
 }
 
@@ -38,8 +73,16 @@ pub struct Approval {
     pub task_id: TaskId,
     pub state: ApprovalState,
     pub asked_at: At,
+    pub principal: PrincipalId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    pub tool: Tool,
     pub display: Text,
+    /// The texts of the commands that are asked about.
     pub uncovered: Vec<Text>,
+    /// What each of them is.
+    #[serde(default)]
+    pub about: Vec<About>,
     pub cwd: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
@@ -47,6 +90,64 @@ pub struct Approval {
     pub rationale: Option<Text>,
     pub risks: Vec<crate::Risk>,
     pub options: Vec<Choice>,
+    /// Whether whoever asked is still there, where that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker: Option<Asker>,
+    /// Everything that a card shows beside this; only when one approval is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<Card>,
+}
+
+/// One command that a person is asked about: its verb, where it works, what it risks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    pub verb: Text,
+    pub directories: Vec<Text>,
+    pub risks: Vec<crate::Risk>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asker {
+    Waiting,
+    /// Answering still works: the result waits by its task's id.
+    Gone,
+}
+
+/// What a person should know before answering. Made when it is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Card {
+    /// What each saving answer would save, and examples of what that would and would not cover, each of them judged.
+    pub offers: Vec<Offer>,
+    pub scripts: Vec<Script>,
+    /// The session's folder is the place.
+    #[serde(default)]
+    pub in_session_folder: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    pub choice: Choice,
+    pub saves: Vec<Text>,
+    pub covers: Vec<Text>,
+    pub does_not_cover: Vec<Text>,
+    /// Only the same operands are covered, unless any arguments are let through.
+    #[serde(default)]
+    pub exact: bool,
+}
+
+/// A script that would run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Script {
+    pub path: Text,
+    pub sha256: crate::Digest,
+    /// Its beginning.
+    pub content: Text,
+    /// How many bytes are not shown.
+    pub omitted: u64,
+    /// It is not what it was when it was asked about: an approval would not let it run.
+    #[serde(default)]
+    pub changed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,6 +158,9 @@ pub enum ApprovalState {
         choice: Choice,
         by: By,
         at: At,
+        /// What was saved.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        saved: Vec<Saved>,
     },
     /// The task was withdrawn before anyone answered.
     Withdrawn,
@@ -66,11 +170,11 @@ impl Approval {
     /// The question that this task asked, if it asked one.
     pub fn of(task: &TaskState) -> Option<Self> {
         let state = match (&task.ruling, task.status) {
-            (Some(Ruling::Granted { by, at, .. }), _) => {
-                ApprovalState::Answered { choice: Choice::Once, by: by.clone(), at: *at }
+            (Some(Ruling::Granted { by, at, scope, saved }), _) => {
+                ApprovalState::Answered { choice: scope.choice(), by: by.clone(), at: *at, saved: saved.clone() }
             }
             (Some(Ruling::Denied { by, at, .. }), _) => {
-                ApprovalState::Answered { choice: Choice::Deny, by: by.clone(), at: *at }
+                ApprovalState::Answered { choice: Choice::Deny, by: by.clone(), at: *at, saved: Vec::new() }
             }
             (None, Status::Queued) => ApprovalState::Waiting,
             (None, _) => ApprovalState::Withdrawn,
@@ -80,13 +184,69 @@ impl Approval {
             task_id: task.task_id,
             state,
             asked_at: task.asked_at,
+            principal: task.principal,
+            session_id: task.session_id,
+            tool: task.tool,
             display: task.display.clone(),
             uncovered: task.uncovered.clone(),
+            about: task.about.clone(),
             cwd: task.cwd.clone(),
             title: task.title.clone(),
             rationale: task.rationale.clone(),
             risks: task.risks.clone(),
             options: task.options.clone(),
+            asker: None,
+            card: None,
         })
+    }
+
+    /// How it ended, in one line; none while it waits.
+    #[must_use]
+    pub fn resolution(&self) -> Option<String> {
+        match &self.state {
+            ApprovalState::Waiting => None,
+            ApprovalState::Withdrawn => Some("Withdrawn".to_owned()),
+            ApprovalState::Answered { choice: Choice::Deny, .. } => Some("Denied".to_owned()),
+            ApprovalState::Answered { by: By::Grants(_), .. } => Some("Approved by what was granted".to_owned()),
+            ApprovalState::Answered { saved, choice, .. } if !saved.is_empty() => {
+                let labels: Vec<&str> = saved.iter().map(|s| s.label.as_str()).collect();
+                let how = if *choice == Choice::Session { "Saved for this chat" } else { "Saved" };
+                Some(format!("{how}: {}", merged(&labels)))
+            }
+            ApprovalState::Answered { .. } => Some("Approved (no save)".to_owned()),
+        }
+    }
+}
+
+/// `a in /x`, `b in /x` as `a, b in /x`.
+fn merged(labels: &[&str]) -> String {
+    let parts = |label: &str| match label.rfind(" in /") {
+        Some(at) => (label[..at].to_owned(), label[at..].to_owned()),
+        None => {
+            let verb = label.strip_suffix(" anywhere").unwrap_or(label);
+            (verb.to_owned(), " anywhere".to_owned())
+        }
+    };
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for (verb, place) in labels.iter().map(|l| parts(l)) {
+        match groups.iter_mut().find(|(p, _)| *p == place) {
+            Some((_, verbs)) if !verbs.contains(&verb) => verbs.push(verb),
+            Some(_) => {}
+            None => groups.push((place, vec![verb])),
+        }
+    }
+    groups.iter().map(|(place, verbs)| format!("{}{place}", verbs.join(", "))).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_of_one_place_are_said_together() {
+        assert_eq!(
+            merged(&["git add in /a", "git commit in /a", "curl anywhere"]),
+            "git add, git commit in /a; curl anywhere"
+        );
     }
 }

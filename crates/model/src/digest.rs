@@ -75,7 +75,8 @@ impl<'de> Deserialize<'de> for Digest {
 pub struct HouseKey([u8; 32]);
 
 impl HouseKey {
-    pub fn new(bytes: [u8; 32]) -> Self {
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 

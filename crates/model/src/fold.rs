@@ -1,8 +1,9 @@
 //! The one fold: records in, the state of a task out. Daemon, CLI and replay all call this and nothing else.
 
 use crate::{
-    ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Frame, Limits, Mode, Outcome,
-    PrincipalId, Profile, Record, Risk, Scope, SessionId, Status, StreamName, TaskId, Text, Tool, WaitsFor, What,
+    About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Frame, Limits, Mode,
+    OnSessionEnd, Outcome, PrincipalId, Profile, Record, Risk, Saved, Scope, SessionId, Status, StreamName, TaskId,
+    Text, Tool, WaitsFor, What,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -44,8 +45,12 @@ pub struct TaskState {
     pub limits: Limits,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Text>,
+    #[serde(default, skip_serializing_if = "is_kept")]
+    pub on_session_end: OnSessionEnd,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncovered: Vec<Text>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub about: Vec<About>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<Choice>,
     #[serde(default, rename = "decision", skip_serializing_if = "Option::is_none")]
@@ -104,6 +109,8 @@ pub enum Ruling {
         by: By,
         scope: Scope,
         at: At,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        saved: Vec<Saved>,
     },
     Denied {
         by: By,
@@ -132,6 +139,10 @@ pub struct Artifact {
     pub what: Text,
     pub bytes: u64,
     pub sha256: Digest,
+}
+
+fn is_kept(policy: &OnSessionEnd) -> bool {
+    *policy == OnSessionEnd::Keep
 }
 
 fn is_zero(n: &u64) -> bool {
@@ -171,6 +182,7 @@ impl TaskState {
             background,
             limits,
             workspace,
+            on_session_end,
             idempotency: _,
         }) = &record.what
         else {
@@ -200,7 +212,9 @@ impl TaskState {
             background: *background,
             limits: **limits,
             workspace: workspace.clone(),
+            on_session_end: *on_session_end,
             uncovered: Vec::new(),
+            about: Vec::new(),
             options: Vec::new(),
             ruling: None,
             confinement: None,
@@ -251,14 +265,20 @@ impl TaskState {
 
     fn decide(&mut self, at: At, decision: &Decision) {
         match decision {
-            Decision::Planned { .. } | Decision::House { .. } | Decision::Lost { .. } | Decision::Withdrawn { .. } => {}
-            Decision::PermissionRequested { approval, uncovered, options } => {
+            Decision::Planned { .. }
+            | Decision::House { .. }
+            | Decision::Lost { .. }
+            | Decision::Withdrawn { .. }
+            | Decision::Entered(_) => {}
+            Decision::PermissionRequested { approval, uncovered, options, about } => {
                 self.approval_id = Some(*approval);
                 self.uncovered.clone_from(uncovered);
                 self.options.clone_from(options);
+                self.about.clone_from(about);
             }
-            Decision::PermissionGranted { by, scope, confinement, .. } => {
-                self.ruling = Some(Ruling::Granted { by: by.clone(), scope: *scope, at });
+            Decision::PermissionGranted { by, scope, confinement, saved, .. } => {
+                let saved = saved.clone();
+                self.ruling = Some(Ruling::Granted { by: by.clone(), scope: *scope, at, saved });
                 self.confinement = Some(*confinement);
                 self.waits_for = None;
             }

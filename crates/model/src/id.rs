@@ -120,6 +120,10 @@ ids! {
     SessionId = "se";
     /// A person.
     PrincipalId = "pr";
+    /// A person's saved approval.
+    GrantId = "gr";
+    /// A bearer token.
+    TokenId = "ct";
 }
 
 impl TaskId {

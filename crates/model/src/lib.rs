@@ -8,6 +8,7 @@ mod clean;
 mod digest;
 mod fold;
 mod glob;
+mod grant;
 mod id;
 mod keys;
 mod order;
@@ -15,14 +16,16 @@ mod outcome;
 mod plan;
 mod record;
 mod refusal;
+mod register;
 mod render;
 mod request;
+mod session;
 mod shown;
 mod time;
 mod verdict;
 pub mod view;
 
-pub use approval::{Approval, ApprovalState, Choice};
+pub use approval::{About, Approval, ApprovalState, Asker, Card, Choice, Offer, Script};
 pub use clean::{Clean, Text};
 pub use digest::{Chain, Digest, HouseKey};
 pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
@@ -30,24 +33,27 @@ pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
 pub const MARKER: &str = "COUNTERSIGN_TASK";
 
 pub use glob::glob_matches;
-pub use id::{ApprovalId, IdError, IdMint, PermitId, PrincipalId, SessionId, TaskId};
+pub use grant::{Grant, Operands};
+pub use id::{ApprovalId, GrantId, IdError, IdMint, PermitId, PrincipalId, SessionId, TaskId, TokenId};
 pub use keys::{Key, KeyMode};
 pub use order::{Closing, Exec, Exposure, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals};
 pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
 pub use plan::{
-    Assignment, Confinement, Directory, Facts, Found, FoundKind, Grant, Input, Needs, Occurrence, Opaque, PathFact,
-    PathKind, PathScope, Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
+    Assignment, Confinement, Directory, Facts, Found, FoundKind, Input, Needs, Occurrence, Opaque, PathFact, PathKind,
+    PathScope, Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
 };
 pub use record::{
-    By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record, RecordError, Scope,
-    StreamName, WaitsFor, What,
+    By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record, RecordError, Saved,
+    Scope, StreamName, WaitsFor, What,
 };
 pub use refusal::{Code, Refusal};
+pub use register::{Entered, Grants, Register, Roster};
 pub use render::{INLINE_WHOLE, Rendered};
 pub use request::{
     Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Profile, Request,
     SignalName, Tool, is_base_variable,
 };
+pub use session::{CredentialScope, Process, Session, Token};
 pub use shown::Shown;
 pub use time::At;
 pub use verdict::{Answer, Assessment, Coverage};

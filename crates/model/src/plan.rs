@@ -342,6 +342,9 @@ pub struct Facts {
     /// The content of each script that the plan runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scripts: BTreeMap<String, Digest>,
+    /// The top of the repository that each directory lies in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub repositories: BTreeMap<String, String>,
     /// The program of each process that the plan signals.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub processes: BTreeMap<u32, String>,
@@ -369,6 +372,7 @@ impl Facts {
             programs: BTreeMap::new(),
             patterns: BTreeMap::new(),
             scripts: BTreeMap::new(),
+            repositories: BTreeMap::new(),
             processes: BTreeMap::new(),
         }
     }
@@ -424,32 +428,6 @@ pub enum FoundKind {
     Directory,
     Other,
     Absent,
-}
-
-/// A person's saved approval: (verb, directory) and how far it goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Grant {
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub id: String,
-    pub verb: String,
-    /// None is anywhere.
-    pub directory: Option<String>,
-    /// The risks that were accepted; none: what the verb has by itself, and writing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub risks: Option<Vec<Risk>>,
-    /// The program that was meant, when it was not the one that the name leads to on a system path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<String>,
-    /// The operands that were approved; none is any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operands: Option<Vec<String>>,
-    /// The assignments that were approved, as `NAME=value`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub assignments: Vec<String>,
-    /// The content of the script that was approved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub script: Option<Digest>,
 }
 
 /// A lasting answer in the operator's configuration.

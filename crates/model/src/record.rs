@@ -4,8 +4,8 @@
 //! stand, so writing is a plain concatenation and nothing is ever re-serialised to check it.
 
 use crate::{
-    ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, ExitStatus, Limits, Mode, Outcome, PermitId,
-    PrincipalId, Profile, Risk, SessionId, SignalName, StreamTotals, Text, Tool,
+    About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Entered, ExitStatus, GrantId, Limits,
+    Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, Risk, SessionId, SignalName, StreamTotals, Text, Tool,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -44,13 +44,31 @@ pub enum Decision {
         /// Where the streams are published when the task has settled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workspace: Option<Text>,
+        /// What becomes of it when its session ends.
+        #[serde(default, skip_serializing_if = "is_kept")]
+        on_session_end: OnSessionEnd,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         idempotency: Option<Box<Idempotency>>,
     },
     #[serde(rename = "permission.requested")]
-    PermissionRequested { approval: ApprovalId, uncovered: Vec<Text>, options: Vec<Choice> },
+    PermissionRequested {
+        approval: ApprovalId,
+        uncovered: Vec<Text>,
+        options: Vec<Choice>,
+        /// What each of the uncovered is.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        about: Vec<About>,
+    },
     #[serde(rename = "permission.granted")]
-    PermissionGranted { permit: PermitId, by: By, scope: Scope, confinement: Confinement },
+    PermissionGranted {
+        permit: PermitId,
+        by: By,
+        scope: Scope,
+        confinement: Confinement,
+        /// The grants that the answer left behind.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        saved: Vec<Saved>,
+    },
     #[serde(rename = "permission.denied")]
     PermissionDenied {
         by: By,
@@ -91,6 +109,9 @@ pub enum Decision {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Text>,
     },
+    /// About no task: a grant, a session, a credential.
+    #[serde(untagged)]
+    Entered(Entered),
 }
 
 /// One thing that happened in a task, written by its shim.
@@ -175,11 +196,23 @@ pub struct Idempotency {
     pub body: Digest,
 }
 
+/// A grant that an answer left behind, as it is labelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    pub grant: GrantId,
+    pub label: Text,
+}
+
+fn is_kept(policy: &OnSessionEnd) -> bool {
+    *policy == OnSessionEnd::Keep
+}
+
 /// Who or what an answer comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
     Rule(Text),
+    Grants(Vec<GrantId>),
     Person { principal: PrincipalId, surface: Text },
 }
 
@@ -188,6 +221,10 @@ impl std::fmt::Display for By {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             By::Rule(rule) => write!(f, "rule {rule}"),
+            By::Grants(all) => {
+                let ids: Vec<String> = all.iter().map(GrantId::to_string).collect();
+                write!(f, "grant {}", ids.join(", "))
+            }
             By::Person { principal, surface } if *principal == PrincipalId::owner() => write!(f, "owner ({surface})"),
             By::Person { principal, surface } => write!(f, "{principal} ({surface})"),
         }
@@ -198,7 +235,38 @@ impl std::fmt::Display for By {
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Once,
+    Session,
+    Here,
+    Repository,
+    Anywhere,
     Policy,
+}
+
+impl Scope {
+    /// The answer that has this scope; what the policy lets through is as good as once.
+    #[must_use]
+    pub fn choice(self) -> Choice {
+        match self {
+            Self::Once | Self::Policy => Choice::Once,
+            Self::Session => Choice::Session,
+            Self::Here => Choice::Here,
+            Self::Repository => Choice::Repository,
+            Self::Anywhere => Choice::Anywhere,
+        }
+    }
+
+    /// The scope of an answer that lets something run.
+    #[must_use]
+    pub fn of(choice: Choice) -> Option<Self> {
+        match choice {
+            Choice::Once => Some(Self::Once),
+            Choice::Session => Some(Self::Session),
+            Choice::Here => Some(Self::Here),
+            Choice::Repository => Some(Self::Repository),
+            Choice::Anywhere => Some(Self::Anywhere),
+            Choice::Deny => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,6 +310,7 @@ pub enum KilledWhy {
     Timeout,
     Limit,
     Shutdown,
+    SessionEnd,
 }
 
 /// The life of the house.
@@ -354,6 +423,16 @@ impl Record {
             | "process.lost"
             | "task.settled"
             | "retention.expired"
+            | "grant.saved"
+            | "grant.revoked"
+            | "grant.used"
+            | "session.opened"
+            | "session.moved"
+            | "session.ended"
+            | "principal.added"
+            | "token.created"
+            | "token.revoked"
+            | "token.used"
             | "house.state" => What::Decision(serde_json::from_str(line)?),
             "env.exposed"
             | "process.spawned"

@@ -62,6 +62,17 @@ codes! {
     Locked = "locked", 403, 77;
     DeniedByPerson = "denied_by_person", 403, 77;
     PathsChanged = "paths_changed", 403, 77;
+    /// What let it run was taken back before it did.
+    GrantRevoked = "grant_revoked", 403, 77;
+    /// The configuration cannot be read.
+    PolicyUnavailable = "policy_unavailable", 403, 77;
+    /// The session has ended.
+    SessionOver = "session_over", 409, 1;
+    /// Who arrived like this may not do that.
+    MissingScope = "missing_scope", 403, 77;
+    /// No token, or one that is not good.
+    Unauthorized = "unauthorized", 401, 77;
+    TooMany = "too_many", 429, 125;
     /// The peer is not the owner of this house.
     Forbidden = "forbidden", 403, 77;
     ProfileWider = "profile_wider_than_allowed", 403, 77;

@@ -75,10 +75,22 @@ pub struct Command {
     pub cols: Option<u16>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What is asked for. Grants name one of these; today's house runs the shell and moves sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
+    #[default]
     Shell,
+    SetWorkingDirectory,
+    ReadFile,
+    WriteFile,
+    EditFile,
+    ListFiles,
+    SearchFiles,
+    GitStatus,
+    GitDiff,
+    GitLog,
+    GitShow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -90,7 +102,7 @@ pub enum Mode {
 }
 
 /// How much the house asks, narrowest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
     Locked,
@@ -135,9 +147,10 @@ pub enum Audience {
     Personal,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CredentialKind {
+    #[default]
     Person,
     Agent,
 }

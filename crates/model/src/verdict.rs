@@ -1,6 +1,6 @@
 //! The verdict on one plan, with its reasons.
 
-use crate::{Confinement, Refusal, Risk, RiskNote};
+use crate::{Confinement, GrantId, Refusal, Risk, RiskNote};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
@@ -22,8 +22,8 @@ pub enum Coverage {
     SideEffect,
     /// A reviewed read-only phrase.
     Phrase(&'static str),
-    /// A saved grant, as it is labelled.
-    Grant(String),
+    /// A saved grant, and how it is labelled.
+    Grant { id: GrantId, label: String },
     /// An operator's rule, by its name.
     Rule(String),
     /// Another occurrence stands for it.
@@ -56,6 +56,19 @@ pub struct Assessment {
 }
 
 impl Assessment {
+    /// The grants that it rests on.
+    #[must_use]
+    pub fn grants(&self) -> Vec<GrantId> {
+        let each = self.coverage.iter().filter_map(|c| match c {
+            Coverage::Grant { id, .. } => Some(*id),
+            _ => None,
+        });
+        let mut all: Vec<GrantId> = each.collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// The risks, each once, in their fixed order.
     pub fn risk_set(&self) -> Vec<Risk> {
         let mut risks: Vec<Risk> = self.risks.iter().map(|n| n.risk).collect();

@@ -83,6 +83,7 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Valu
         | Decision::Withdrawn { .. }
         | Decision::Lost { .. }
         | Decision::Expired { .. }
+        | Decision::Entered(_)
         | Decision::House { .. } => Vec::new(),
     }
 }

@@ -42,12 +42,14 @@ fn decisions() -> Vec<Decision> {
             background: true,
             limits: Box::default(),
             workspace: None,
+            on_session_end: OnSessionEnd::Keep,
             idempotency: Some(Box::new(Idempotency { key: digest("key"), body: digest("body") })),
         },
         Decision::PermissionRequested {
             approval: id("ap_01m7h4jys3gnc16j"),
             uncovered: vec![Text::of("make")],
             options: vec![Choice::Once, Choice::Deny],
+            about: vec![],
         },
         Decision::Queued { waits_for: WaitsFor::Approval, position: None },
         Decision::PermissionGranted {
@@ -55,6 +57,7 @@ fn decisions() -> Vec<Decision> {
             by: person.clone(),
             scope: Scope::Once,
             confinement: Confinement::None,
+            saved: vec![],
         },
         Decision::PermissionDenied {
             by: person,
@@ -136,6 +139,7 @@ fn later_decisions() -> Vec<Decision> {
             background: false,
             limits: Box::new(Limits { wall_ms: Some(1), output_bytes: Some(2), frames: Some(3), ..Limits::default() }),
             workspace: Some(Text::of("/w")),
+            on_session_end: OnSessionEnd::Keep,
             idempotency: None,
         },
         Decision::Queued { waits_for: WaitsFor::Slot, position: Some(3) },
@@ -174,6 +178,103 @@ fn later_frames() -> Vec<Frame> {
     ]
 }
 
+/// What came with grants, sessions and credentials.
+fn decisions_of_the_register() -> Vec<Decision> {
+    let grant = Grant {
+        id: Some(id("gr_01m7h4jys3gnc16m")),
+        verb: Text::of("git push"),
+        directory: Some(Text::of("/home/u/repo")),
+        repository: true,
+        principal: PrincipalId::owner(),
+        session: Some(id("se_01m7h4jys3gnc16h")),
+        audience: Audience::Personal,
+        tool: Tool::Shell,
+        risks: Some(vec![Risk::Network, Risk::Destructive]),
+        program: Some(Text::of("/home/u/repo/bin/git")),
+        operands: Some(Operands { digest: digest("operands"), shown: Text::of("--force") }),
+        assignments: Some(digest("assignments")),
+        script: Some(digest("script")),
+        confinement: Confinement::None,
+        created_at: Some(at()),
+        created_by: Some(Text::of("owner")),
+        surface: Some(Text::of("socket")),
+        expires_at: Some(at()),
+        uses_left: Some(3),
+    };
+    let session = Session {
+        id: id("se_01m7h4jys3gnc16h"),
+        principal: PrincipalId::owner(),
+        credential: CredentialKind::Agent,
+        audience: Audience::Team,
+        directory: Some(Text::of("/p")),
+        roots: vec![Text::of("/p")],
+        folder: Some(Text::of("/d/sessions/x")),
+        implicit: Some(Text::of("socket /p")),
+        title: Some(Text::of("chat")),
+        agent: Some(Process { pid: 7, start: 9 }),
+        opened_at: at(),
+        ended_at: None,
+    };
+    let token = Token {
+        id: id("ct_01m7h4jys3gnc16n"),
+        name: Text::of("ci"),
+        principal: PrincipalId::owner(),
+        kind: CredentialKind::Agent,
+        scopes: vec![CredentialScope::Observe, CredentialScope::Run],
+        audience: Audience::Public,
+        hash: digest("token"),
+        created_at: at(),
+        expires_at: Some(at()),
+        last_used_at: None,
+        revoked_at: None,
+    };
+    let entered = vec![
+        Entered::GrantSaved { grant: Box::new(grant) },
+        Entered::GrantRevoked { grant: id("gr_01m7h4jys3gnc16m"), by: Text::of("owner") },
+        Entered::SessionOpened { session: Box::new(session) },
+        Entered::SessionMoved {
+            session: id("se_01m7h4jys3gnc16h"),
+            directory: Text::of("/q"),
+            root: Some(Text::of("/q")),
+        },
+        Entered::SessionEnded { session: id("se_01m7h4jys3gnc16h"), by: Text::of("owner") },
+        Entered::PrincipalAdded { principal: id("pr_01m7h4jys3gnc16p"), name: Text::of("alice") },
+        Entered::TokenCreated { token: Box::new(token) },
+        Entered::TokenUsed { token: id("ct_01m7h4jys3gnc16n") },
+        Entered::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::of("owner") },
+        Entered::GrantUsed { grant: id("gr_01m7h4jys3gnc16m") },
+    ];
+    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    let mut all = vec![
+        Decision::PermissionRequested {
+            approval: id("ap_01m7h4jys3gnc16j"),
+            uncovered: vec![Text::of("git push --force")],
+            options: Choice::ALL.to_vec(),
+            about: vec![About {
+                verb: Text::of("git push"),
+                directories: vec![Text::of("/home/u/repo")],
+                risks: vec![Risk::Network, Risk::Destructive],
+            }],
+        },
+        Decision::PermissionGranted {
+            permit: id("pm_01m7h4jys3gnc16k"),
+            by: person,
+            scope: Scope::Here,
+            confinement: Confinement::None,
+            saved: vec![Saved { grant: id("gr_01m7h4jys3gnc16m"), label: Text::of("git push in /home/u/repo") }],
+        },
+        Decision::PermissionGranted {
+            permit: id("pm_01m7h4jys3gnc16k"),
+            by: By::Grants(vec![id("gr_01m7h4jys3gnc16m")]),
+            scope: Scope::Anywhere,
+            confinement: Confinement::None,
+            saved: vec![],
+        },
+    ];
+    all.extend(entered.into_iter().map(Decision::Entered));
+    all
+}
+
 fn records() -> Vec<(String, Record)> {
     let decided = |(d, seq): (Decision, u64)| {
         (Record::decision_line(seq, at(), &d), Record { seq, at: at(), t_us: None, what: What::Decision(d) })
@@ -185,7 +286,8 @@ fn records() -> Vec<(String, Record)> {
     // New kinds come last: lines that were once written stay as they are.
     let first = decisions().into_iter().zip(0..).map(decided).chain(frames().into_iter().zip(100..).map(happened));
     let later = later_decisions().into_iter().zip(200..).map(decided);
-    first.chain(later).chain(later_frames().into_iter().zip(300..).map(happened)).collect()
+    let register = decisions_of_the_register().into_iter().zip(400..).map(decided);
+    first.chain(later).chain(later_frames().into_iter().zip(300..).map(happened)).chain(register).collect()
 }
 
 const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
@@ -195,6 +297,27 @@ const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
 fn records_are_written_as_they_always_were() {
     let written: Vec<String> = records().into_iter().map(|(line, _)| line).collect();
     assert_eq!(written, GOLDEN.lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_register_is_a_fold_of_what_was_entered() {
+    let mut register = Register::default();
+    let mut grants = Vec::new();
+    for decision in decisions_of_the_register() {
+        if let Decision::Entered(entered) = decision {
+            register.enter(at(), &entered);
+            grants.push(register.grants.len());
+        }
+    }
+    assert_eq!(grants, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let roster = &register.roster;
+    let session = roster.session(id("se_01m7h4jys3gnc16h")).unwrap();
+    assert_eq!(session.directory.as_ref().unwrap().as_str(), "/q");
+    assert_eq!(session.roots.len(), 2);
+    assert!(session.ended_at.is_some() && roster.implicit(PrincipalId::owner(), &Text::of("socket /p")).is_none());
+    assert_eq!(roster.principal("alice"), Some(id("pr_01m7h4jys3gnc16p")));
+    let token = roster.token(id("ct_01m7h4jys3gnc16n")).unwrap();
+    assert!(token.last_used_at.is_some() && !token.holds(at()));
 }
 
 #[test]
@@ -304,4 +427,15 @@ fn a_plan_digest_changes_with_everything_that_matters() {
     .collect();
     let distinct: std::collections::HashSet<_> = digests.iter().collect();
     assert_eq!(distinct.len(), digests.len());
+}
+
+/// Prints what is missing in the golden file: `cargo test -p countersign-model --test model new_samples -- --nocapture`.
+#[test]
+fn new_samples_are_appended_never_changed() {
+    let written: Vec<String> = records().into_iter().map(|(line, _)| line).collect();
+    let kept = GOLDEN.lines().count();
+    for line in written.iter().skip(kept) {
+        println!("{line}");
+    }
+    assert_eq!(written.len(), kept);
 }

@@ -1,7 +1,7 @@
 //! The tables against their own examples: every row shows a command that it matches and one that it does not.
 
 use crate::{Context, Rules, Surroundings, judge, read_text, tables};
-use countersign_model::{Answer, Assessment, Facts, Plan};
+use countersign_model::{Answer, Assessment, Facts, Grants, Plan};
 
 const PROJECT: &str = "/work/proj";
 const HOME: &str = "/home/dev";
@@ -25,7 +25,7 @@ pub fn failing_examples() -> (usize, Vec<String>) {
 fn assess(command: &str) -> (Plan, Assessment) {
     let plan = read_text(command, &Surroundings { cwd: PROJECT, home: HOME, environment: &|_| false });
     let context = Context::personal(HOME, vec![PROJECT.to_owned()]);
-    let assessment = judge(&plan, &Facts::none(PROJECT), &context, &Rules::default(), &[]);
+    let assessment = judge(&plan, &Facts::none(PROJECT), &context, &Rules::default(), &Grants::default());
     (plan, assessment)
 }
 

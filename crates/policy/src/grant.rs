@@ -1,7 +1,10 @@
 //! Whether a saved approval covers an occurrence: the same verb, inside its directory, for no worse risk.
 
 use crate::{judge::Context, paths, tables};
-use countersign_model::{Directory, Facts, FoundKind, Grant, Occurrence, PathKind, PathScope, Risk, Value, Word};
+use countersign_model::{
+    Digest, Directory, Facts, FoundKind, Grant, Grants, HouseKey, Occurrence, PathKind, PathScope, Risk, Text, Value,
+    Word,
+};
 
 /// The directories that an occurrence works in, for a grant and for a card: a file's scope is its parent.
 pub(crate) fn directories(occurrence: &Occurrence, facts: &Facts) -> Vec<String> {
@@ -50,75 +53,143 @@ pub(crate) fn of_scope(scope: &PathScope, facts: &Facts) -> Vec<String> {
     vec![directory]
 }
 
-/// What a grant that names no risks accepts for an occurrence.
-fn accepts(grant: &Grant, occurrence: &Occurrence, risk: Risk) -> bool {
-    match &grant.risks {
-        Some(risks) => risks.contains(&risk),
-        // The risks of the verb that was granted, which may be shorter than this one.
-        None if grant.verb != occurrence.verb => {
-            risk == Risk::Write || tables::effects(&grant.verb).is_some_and(|e| e.base.contains(&risk))
+/// What must be true of a call to be covered, whether a grant or a rule says so.
+pub(crate) struct Terms<'g> {
+    pub(crate) verb: &'g str,
+    pub(crate) directory: Option<&'g str>,
+    pub(crate) risks: Option<&'g [Risk]>,
+    pub(crate) program: Option<&'g str>,
+    pub(crate) operands: Option<Digest>,
+    pub(crate) assignments: Option<Digest>,
+    pub(crate) script: Option<Digest>,
+    /// A call that names no path is covered wherever it runs.
+    pub(crate) of_session: bool,
+}
+
+impl<'g> Terms<'g> {
+    pub(crate) fn of(grant: &'g Grant) -> Self {
+        Self {
+            verb: grant.verb.as_str(),
+            directory: grant.directory.as_ref().map(Text::as_str),
+            risks: grant.risks.as_deref(),
+            program: grant.program.as_ref().map(Text::as_str),
+            operands: grant.operands.as_ref().map(|o| o.digest),
+            assignments: grant.assignments,
+            script: grant.script,
+            of_session: grant.session.is_some(),
         }
-        None => risk == Risk::Write || occurrence.base_risks.contains(&risk),
+    }
+
+    /// What terms that name no risks accept for an occurrence.
+    fn accept(&self, occurrence: &Occurrence, risk: Risk) -> bool {
+        match self.risks {
+            Some(risks) => risks.contains(&risk),
+            // The risks of the verb that was granted, which may be shorter than this one.
+            None if self.verb != occurrence.verb => {
+                risk == Risk::Write || tables::effects(self.verb).is_some_and(|e| e.base.contains(&risk))
+            }
+            None => risk == Risk::Write || occurrence.base_risks.contains(&risk),
+        }
     }
 }
 
-/// `NAME=value`, as a grant records it.
-pub(crate) fn recorded(occurrence: &Occurrence) -> Vec<String> {
+/// The assignments that an occurrence sees, as a grant records them; none when there are none.
+pub(crate) fn recorded(occurrence: &Occurrence, key: &HouseKey) -> Option<Digest> {
     let value = |v: &Value| match v {
         Value::One(text) => text.clone(),
         _ => "?".to_owned(),
     };
-    occurrence.assignments.iter().map(|a| format!("{}={}", a.name, value(&a.value))).collect()
+    let mut all: Vec<String> =
+        occurrence.assignments.iter().map(|a| format!("{}={}", a.name, value(&a.value))).collect();
+    all.sort_unstable();
+    let parts: Vec<&[u8]> = all.iter().map(String::as_bytes).collect();
+    (!parts.is_empty()).then(|| key.digest("assignments", &parts))
 }
 
-pub(crate) fn covers(
-    grant: &Grant,
+/// The words behind the program, when each has one text.
+pub(crate) fn operands(occurrence: &Occurrence) -> Option<Vec<&str>> {
+    occurrence.words.iter().skip(1).map(Word::text).collect()
+}
+
+pub(crate) fn sealed_operands(operands: &[&str], key: &HouseKey) -> Digest {
+    let parts: Vec<&[u8]> = operands.iter().map(|o| o.as_bytes()).collect();
+    key.digest("operands", &parts)
+}
+
+/// What `kubectl get` gets is an operand, though it reads like a part of the verb.
+fn shorter(occurrence: &Occurrence) -> Option<&str> {
+    let of_cluster = matches!(occurrence.program.as_str(), "kubectl" | "oc");
+    let (rest, _) = occurrence.verb.rsplit_once(' ').filter(|_| of_cluster)?;
+    rest.contains(' ').then_some(rest)
+}
+
+/// The grant that covers an occurrence, the session's own first.
+pub(crate) fn covering<'g>(
+    grants: &'g Grants,
     occurrence: &Occurrence,
     risks: &[Risk],
     facts: &Facts,
     context: &Context<'_>,
+) -> Option<&'g Grant> {
+    let all = directories(occurrence, facts);
+    let first = all.first().map(String::as_str);
+    let mut verb = Some(occurrence.verb.as_str());
+    while let Some(name) = verb {
+        let found = grants.candidates(name, first, context.session).find(|g| {
+            (g.principal, g.audience, g.tool) == (context.principal, context.audience, context.tool)
+                && g.holds(context.now)
+                && covers(&Terms::of(g), occurrence, &all, risks, facts, context)
+        });
+        if found.is_some() {
+            return found;
+        }
+        verb = shorter(occurrence).filter(|s| name.len() > s.len());
+    }
+    None
+}
+
+pub(crate) fn covers(
+    terms: &Terms<'_>,
+    occurrence: &Occurrence,
+    directories: &[String],
+    risks: &[Risk],
+    facts: &Facts,
+    context: &Context<'_>,
 ) -> bool {
-    // What `kubectl get` gets is an operand, though it reads like a part of the verb.
-    let wider = matches!(occurrence.program.as_str(), "kubectl" | "oc")
-        && occurrence.verb.strip_prefix(grant.verb.as_str()).is_some_and(|rest| rest.starts_with(' '))
-        && grant.verb.contains(' ');
-    if grant.verb != occurrence.verb && !wider || occurrence.opaque.is_some() {
+    let wider = shorter(occurrence) == Some(terms.verb);
+    if terms.verb != occurrence.verb && !wider || occurrence.opaque.is_some() {
         return false;
     }
-    if risks.iter().any(|r| !accepts(grant, occurrence, *r)) {
+    if risks.iter().any(|r| !terms.accept(occurrence, *r)) {
         return false;
     }
     // Other rights are granted by name, and with what they were asked for.
-    if risks.contains(&Risk::Privileged) && (grant.risks.is_none() || grant.operands.is_none()) {
+    if risks.contains(&Risk::Privileged) && (terms.risks.is_none() || terms.operands.is_none()) {
         return false;
     }
     let unknown = occurrence.words.iter().any(|w| matches!(w.value, Value::Unknown));
-    if occurrence.loose && (grant.directory.is_some() || unknown) {
+    if occurrence.loose && (terms.directory.is_some() || unknown) {
         return false;
     }
-    if let Some(directory) = &grant.directory {
+    if let Some(directory) = terms.directory.filter(|_| !(terms.of_session && occurrence.scopes.is_empty())) {
         let known = matches!(occurrence.directory, Directory::Known(_));
-        let all = directories(occurrence, facts);
-        if all.is_empty() && !known || !all.iter().all(|d| paths::inside(d, &paths::clean(directory))) {
+        if directories.is_empty() && !known || !directories.iter().all(|d| paths::inside(d, &paths::clean(directory))) {
             return false;
         }
     }
-    if shadowed(occurrence, facts, context).is_some_and(|path| grant.program.as_deref() != Some(path)) {
+    if shadowed(occurrence, facts, context).is_some_and(|path| terms.program != Some(path)) {
         return false;
     }
-    if recorded(occurrence).iter().any(|a| !grant.assignments.contains(a)) {
+    if recorded(occurrence, context.key).is_some_and(|now| terms.assignments != Some(now)) {
         return false;
     }
-    if let Some(operands) = &grant.operands {
-        let texts: Option<Vec<&str>> = occurrence.words.iter().map(Word::text).collect();
-        if texts
-            .is_none_or(|t| t.get(1..).unwrap_or_default() != operands.iter().map(String::as_str).collect::<Vec<_>>())
-        {
-            return false;
-        }
+    if let Some(sealed) = terms.operands
+        && operands(occurrence).is_none_or(|words| sealed_operands(&words, context.key) != sealed)
+    {
+        return false;
     }
-    match &grant.script {
-        Some(digest) => occurrence.scopes.iter().any(|s| facts.scripts.get(&s.walked) == Some(digest)),
+    match terms.script {
+        Some(digest) => occurrence.scopes.iter().any(|s| facts.scripts.get(&s.walked) == Some(&digest)),
         None => true,
     }
 }

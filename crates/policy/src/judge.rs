@@ -5,8 +5,8 @@ use crate::{
     rules::{Rules, Says},
 };
 use countersign_model::{
-    Answer, Assessment, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Occurrence,
-    PathScope, Plan, Profile, Reading, Refusal, Risk, RiskNote, Value,
+    Answer, Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, Grants, HouseKey,
+    Occurrence, PathScope, Plan, PrincipalId, Profile, Reading, Refusal, Risk, RiskNote, SessionId, Tool, Value,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -29,7 +29,22 @@ pub struct Context<'a> {
     pub protected: Vec<String>,
     /// The operator lets this audience read everywhere.
     pub read_all: bool,
+    /// Whose request it is, from which session, and for which tool.
+    pub principal: PrincipalId,
+    pub session: Option<SessionId>,
+    pub tool: Tool,
+    /// The session's own folder: nothing is granted there.
+    pub folder: Option<String>,
+    /// When: a grant may have ended.
+    pub now: At,
+    /// Under which operands and assignments are recorded.
+    pub key: &'a HouseKey,
+    /// The configuration cannot be read: only what provably reads may run.
+    pub degraded: bool,
 }
+
+/// For judging apart from any house.
+static NO_KEY: HouseKey = HouseKey::new([0; 32]);
 
 impl<'a> Context<'a> {
     /// A person at a terminal, asking in the default profile, where the kernel confines.
@@ -46,13 +61,20 @@ impl<'a> Context<'a> {
             roots,
             protected: Vec::new(),
             read_all: false,
+            principal: PrincipalId::owner(),
+            session: None,
+            tool: Tool::Shell,
+            folder: None,
+            now: At::from_micros(0),
+            key: &NO_KEY,
+            degraded: false,
         }
     }
 }
 
 /// The verdict on a plan.
 #[must_use]
-pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, grants: &[Grant]) -> Assessment {
+pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, grants: &Grants) -> Assessment {
     let risks: Vec<Vec<(Risk, &'static str)>> =
         plan.occurrences.iter().map(|o| occurrence_risks(o, facts, context)).collect();
     let notes = notes(&risks);
@@ -94,11 +116,15 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
     }
     let public = context.audience == Audience::Public;
-    assessment.answer = if uncovered.is_empty() {
+    assessment.answer = if context.degraded && !only_reads {
+        let refusal =
+            Refusal::new(Code::PolicyUnavailable, "the configuration cannot be read: only reading is allowed");
+        Answer::Deny(refusal.hint("`csn doctor` says what is wrong with config.toml"))
+    } else if uncovered.is_empty() {
         if only_reads {
             assessment.confinement = Confinement::ReadOnly;
             Answer::Allow { rule: "read_only" }
-        } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant(_))) {
+        } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
             Answer::Allow { rule: "grant" }
         } else {
             Answer::Allow { rule: "rule" }
@@ -119,7 +145,10 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
             Code::ApprovalRequiredUnattended,
             "this needs a person's approval, and nobody is there to ask",
         );
-        Answer::Deny(refusal.hint("ask where somebody can answer (without --unattended), or with --profile full_auto"))
+        let verb = uncovered.iter().find_map(|n| plan.occurrences.get(*n)).map_or("…", |o| o.verb.as_str());
+        Answer::Deny(refusal.hint(format!(
+            "approve it beforehand (csn grants add --verb '{verb}' --in DIR), or ask where somebody can answer"
+        )))
     };
     assessment
 }
@@ -223,7 +252,7 @@ fn coverage(
     facts: &Facts,
     context: &Context<'_>,
     rules: &Rules,
-    grants: &[Grant],
+    grants: &Grants,
 ) -> Vec<Coverage> {
     let mut all: Vec<Coverage> = plan
         .occurrences
@@ -247,7 +276,7 @@ fn coverage(
         })
         .collect();
     // What runs beside something granted does not run confined: then it must be literal to count as read.
-    if all.iter().any(|c| matches!(c, Coverage::Grant(_) | Coverage::Rule(_))) {
+    if all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             if matches!(all[n], Coverage::Phrase(_)) && !occurrence.literal {
                 let set: Vec<(Risk, &'static str)> = risks[n].clone();
@@ -262,7 +291,7 @@ fn coverage(
     }
     // Going somewhere to run what is granted there asks nothing of its own.
     let rest_is_covered = plan.occurrences.iter().zip(&all).all(|(o, c)| c.holds() || is_cd(o));
-    if rest_is_covered && all.iter().any(|c| matches!(c, Coverage::Grant(_) | Coverage::Rule(_))) {
+    if rest_is_covered && all.iter().any(|c| matches!(c, Coverage::Grant { .. } | Coverage::Rule(_))) {
         for (n, occurrence) in plan.occurrences.iter().enumerate() {
             let plain = occurrence.opaque.is_none() && !occurrence.loose && occurrence.redirects.is_empty();
             if is_cd(occurrence) && !all[n].holds() && plain && risks[n].is_empty() {
@@ -286,14 +315,14 @@ fn granted(
     risks: &[(Risk, &'static str)],
     facts: &Facts,
     context: &Context<'_>,
-    grants: &[Grant],
+    grants: &Grants,
 ) -> Option<Coverage> {
-    if context.audience == Audience::Public {
+    if context.audience == Audience::Public || grants.is_empty() {
         return None;
     }
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
-    let covering = grants.iter().find(|g| grant::covers(g, occurrence, &set, facts, context))?;
-    Some(Coverage::Grant(Label { verb: covering.verb.clone(), directory: covering.directory.clone() }.to_string()))
+    let covering = grant::covering(grants, occurrence, &set, facts, context)?;
+    Some(Coverage::Grant { id: covering.id?, label: Label::of(covering).to_string() })
 }
 
 /// Whether an occurrence provably only reads, and only what may be read unasked; else why not.
@@ -400,6 +429,6 @@ fn outside(scope: &PathScope, facts: &Facts, context: &Context<'_>) -> Option<St
 }
 
 /// Whether a grant could be made for an occurrence.
-fn can_be_saved(occurrence: &Occurrence) -> bool {
+pub(crate) fn can_be_saved(occurrence: &Occurrence) -> bool {
     occurrence.opaque.is_none() && !occurrence.loose && matches!(occurrence.directory, Directory::Known(_))
 }

@@ -1,6 +1,7 @@
 //! How a grant is written for people, and read back: `<verb> in <dir>`, `<verb> anywhere`.
 
 use crate::paths;
+use countersign_model::{Grant, Text};
 use std::{fmt, str::FromStr};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,14 @@ pub enum LabelError {
     Relative(String),
     #[error("it names no verb")]
     NoVerb,
+}
+
+impl Label {
+    #[must_use]
+    pub fn of(grant: &Grant) -> Self {
+        let text = |t: &Text| t.as_str().to_owned();
+        Self { verb: text(&grant.verb), directory: grant.directory.as_ref().map(text) }
+    }
 }
 
 impl fmt::Display for Label {

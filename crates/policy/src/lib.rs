@@ -9,6 +9,7 @@ mod grant;
 mod interpret;
 mod judge;
 mod label;
+mod offer;
 mod paths;
 mod phrase;
 mod programs;
@@ -20,6 +21,7 @@ mod tables;
 pub use examples::failing_examples;
 pub use judge::{Context, judge};
 pub use label::{Label, LabelError};
+pub use offer::{Proposal, Reach, can_be_granted, options, places, proposals, reach, verb_alone};
 pub use rules::{RuleFault, Rules};
 pub use shell::invisible;
 pub use tables::about;
@@ -109,13 +111,37 @@ pub fn needs(plan: &Plan) -> Needs {
                 let words = occurrence.words.iter().skip(1).filter_map(Word::text);
                 needs.processes.extend(words.filter_map(|w| w.trim_start_matches('-').parse::<u32>().ok()));
             }
-            let script = occurrence.base_risks.contains(&Risk::WorkspaceCode);
-            if script && let Some(scope) = occurrence.scopes.first() {
-                add(&mut needs.scripts, &scope.walked);
+            if let Some(script) = offer::script(occurrence) {
+                add(&mut needs.scripts, script);
             }
         }
     }
     needs
+}
+
+/// Every directory that a plan works in, resolved.
+#[must_use]
+pub fn directories(plan: &Plan, facts: &countersign_model::Facts) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for directory in plan.occurrences.iter().filter(|o| !o.shadow).flat_map(|o| grant::directories(o, facts)) {
+        if !all.contains(&directory) {
+            all.push(directory);
+        }
+    }
+    all
+}
+
+/// `.` and `..` and doubled slashes resolved, without looking.
+#[must_use]
+pub fn clean(path: &str) -> String {
+    paths::clean(path)
+}
+
+/// Whether a directory lies in one of the roots of a session.
+#[must_use]
+pub fn in_roots(directory: &str, roots: &[String]) -> bool {
+    let clean = paths::clean(directory);
+    roots.iter().any(|root| paths::inside(&clean, &paths::clean(root)))
 }
 
 /// Whether a directory may be a root: read unasked by whoever works there. `repository`: it holds `.git`, or the

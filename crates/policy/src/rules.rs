@@ -1,7 +1,7 @@
 //! The operator's rules: lasting answers, each with examples that it must and must not match.
 
 use crate::{grant, judge::Context, paths};
-use countersign_model::{Code, Directory, Facts, Grant, Occurrence, Plan, Refusal, Risk, Rule, RuleAnswer, Word};
+use countersign_model::{Code, Directory, Facts, Occurrence, Plan, Refusal, Risk, Rule, RuleAnswer, Word};
 
 /// Rules that have been checked against their own examples.
 #[derive(Debug, Clone, Default)]
@@ -121,18 +121,19 @@ fn covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], 
     if !verb_matches(rule, occurrence) || !words_match(rule, occurrence) || occurrence.verb.starts_with('/') {
         return false;
     }
-    let grant = Grant {
-        id: String::new(),
-        verb: occurrence.verb.clone(),
-        directory: rule.directory.clone(),
-        risks: rule.risks.clone(),
+    let terms = grant::Terms {
+        verb: &occurrence.verb,
+        directory: rule.directory.as_deref(),
+        risks: rule.risks.as_deref(),
         program: None,
         operands: None,
-        assignments: Vec::new(),
+        assignments: None,
         script: None,
+        of_session: false,
     };
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
-    grant::covers(&grant, occurrence, &set, facts, &Context::personal("/", Vec::new()))
+    let directories = grant::directories(occurrence, facts);
+    grant::covers(&terms, occurrence, &directories, &set, facts, &Context::personal("/", Vec::new()))
 }
 
 fn check(rule: &Rule, hard: bool) -> Result<(), String> {

@@ -31,5 +31,5 @@ pub use launch::{HELD, Nursery, Spare, probe, start_house};
 pub use nursery::main;
 pub use probe::features;
 pub use supervise::SCREEN;
-pub use sys::{become_subreaper, close_inherited, give_back_large_buffers, not_dumpable};
+pub use sys::{become_subreaper, close_inherited, give_back_large_buffers, not_dumpable, peer_pidfd};
 pub use terminal::{Screen, Shown};

@@ -34,6 +34,10 @@ pub(crate) enum Stop {
     Shutdown {
         by: Text,
     },
+    /// Its session has ended, and it was to end with it.
+    SessionEnd {
+        by: Text,
+    },
     Wall,
     Idle,
     Output,
@@ -206,6 +210,7 @@ impl Life {
         Some(match self.stop.as_ref()? {
             Stop::Cancel { .. } => KilledWhy::Cancel,
             Stop::Shutdown { .. } => KilledWhy::Shutdown,
+            Stop::SessionEnd { .. } => KilledWhy::SessionEnd,
             Stop::Wall | Stop::Idle => KilledWhy::Timeout,
             Stop::Output | Stop::Frames | Stop::Disk => KilledWhy::Limit,
         })
@@ -227,6 +232,9 @@ impl Life {
             (Some(Stop::Cancel { by, reason }), _) => Outcome::Cancelled { by: by.clone(), reason: reason.clone() },
             (Some(Stop::Shutdown { by }), _) => {
                 Outcome::Cancelled { by: by.clone(), reason: Some(Text::of("the house was shut down")) }
+            }
+            (Some(Stop::SessionEnd { by }), _) => {
+                Outcome::Cancelled { by: by.clone(), reason: Some(Text::of("its session has ended")) }
             }
             (Some(Stop::Wall), _) => Outcome::TimedOut { limit: TimedOut::Wall },
             (Some(Stop::Idle), _) => Outcome::TimedOut { limit: TimedOut::Idle },

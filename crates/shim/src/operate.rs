@@ -8,7 +8,7 @@ use crate::{
     tree,
     wire::{self, FromShim, ToShim},
 };
-use countersign_model::{Code, Frame, Idempotency, InputKind, Mode, Refusal, SignalName, Text};
+use countersign_model::{Code, Frame, Idempotency, InputKind, KilledWhy, Mode, Refusal, SignalName, Text};
 use countersign_store::clock;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -87,11 +87,15 @@ impl Shim<'_> {
             ToShim::Input { re, input, by, key } => {
                 self.once(asker(re, key), |shim, asker| shim.input(asker, input, by));
             }
-            ToShim::Cancel { re, by, reason, shutdown } => {
+            ToShim::Cancel { re, by, reason, why } => {
                 self.cut_here();
                 let frame = Frame::CancelRequested { by: by.clone(), reason: reason.clone() };
                 let seq = self.journal.push(&frame);
-                let stop = if shutdown { Stop::Shutdown { by } } else { Stop::Cancel { by, reason } };
+                let stop = match why {
+                    KilledWhy::Shutdown => Stop::Shutdown { by },
+                    KilledWhy::SessionEnd => Stop::SessionEnd { by },
+                    KilledWhy::Cancel | KilledWhy::Timeout | KilledWhy::Limit => Stop::Cancel { by, reason },
+                };
                 let now = self.journal.elapsed();
                 self.step(now, Event::Stop(stop));
                 self.answer(asker(re, None), seq);

@@ -36,6 +36,23 @@ pub fn close_inherited() {
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
 }
 
+/// A descriptor of the process at the other end of a unix socket, as it was when it connected. None before Linux 6.5.
+pub fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
+    let (mut fd, mut len): (RawFd, libc::socklen_t) = (-1, size_of::<RawFd>() as libc::socklen_t);
+    // SAFETY: the kernel writes one descriptor into `fd`, which has the size that `len` says.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut len,
+        )
+    };
+    // SAFETY: the descriptor was made for us just now, and nobody else has it.
+    (got == 0 && fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// The version of Landlock that the kernel offers; 0 where there is none.
 pub(crate) fn landlock_version() -> u32 {
     const VERSION: libc::c_ulong = 1;

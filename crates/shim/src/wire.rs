@@ -1,12 +1,12 @@
 //! What a daemon and a shim say to each other: a length, then JSON. Control and the doorbell; never output.
 
 use crate::terminal::Shown;
-use countersign_model::{Closing, Digest, Idempotency, Key, Order, Refusal, SignalName, TaskId, Text};
+use countersign_model::{Closing, Digest, Idempotency, Key, KilledWhy, Order, Refusal, SignalName, TaskId, Text};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 
 /// The version that each side says first.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// An order carries a command and an environment; nothing larger than this is one.
 pub const LARGEST: usize = 16 * 1024 * 1024;
 
@@ -47,7 +47,8 @@ pub enum ToShim {
         re: u64,
         by: Text,
         reason: Option<Text>,
-        shutdown: bool,
+        /// Cancelled, or with the house, or with its session.
+        why: KilledWhy,
     },
 }
 

@@ -4,7 +4,8 @@
 //! over it and can be rebuilt at any time.
 
 use countersign_model::{
-    ApprovalId, At, Chain, Decision, Digest, Idempotency, Record, Status, TaskId, TaskState, What,
+    ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Record, SessionId, Status, TaskId,
+    TaskState, What,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use std::{
@@ -13,7 +14,22 @@ use std::{
 };
 
 /// Each entry takes the schema one version further; the first makes it.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[FIRST, REGISTER];
+
+/// Whose each task is, whether it waits for a person, and decisions that are about no task.
+const REGISTER: &str = "
+    ALTER TABLE tasks ADD COLUMN principal TEXT NOT NULL DEFAULT 'pr_0000000000000000';
+    ALTER TABLE tasks ADD COLUMN session TEXT;
+    ALTER TABLE tasks ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
+    UPDATE tasks SET session = (SELECT json_extract(line, '$.session') FROM decisions WHERE n = first);
+    UPDATE tasks SET waits = 1 WHERE settled = 0 AND status = 'queued' AND approval IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM decisions d WHERE d.task = tasks.id AND d.line LIKE '%\"kind\":\"permission.granted\"%');
+    CREATE INDEX tasks_waiting ON tasks (id) WHERE waits = 1;
+    CREATE INDEX tasks_session ON tasks (session, id) WHERE session IS NOT NULL;
+    CREATE INDEX decisions_of_house ON decisions (n) WHERE task IS NULL;
+";
+
+const FIRST: &str = "
     CREATE TABLE decisions (
         n    INTEGER PRIMARY KEY,
         task TEXT,
@@ -34,7 +50,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE INDEX tasks_open ON tasks (id) WHERE settled = 0;
     CREATE UNIQUE INDEX tasks_approval ON tasks (approval) WHERE approval IS NOT NULL;
     CREATE INDEX tasks_idem ON tasks (idem) WHERE idem IS NOT NULL;
-"];
+";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -149,6 +165,12 @@ impl Ledger {
         Ok(())
     }
 
+    /// The number of the last decision.
+    #[must_use]
+    pub fn last(&self) -> i64 {
+        self.next - 1
+    }
+
     pub fn reader(&self) -> Result<Reader> {
         Reader::open(&self.path)
     }
@@ -167,28 +189,34 @@ fn chained(task: Option<&str>, line: &str) -> String {
 fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> rusqlite::Result<()> {
     let Some(task) = task else { return Ok(()) };
     match decision {
-        Decision::Planned { idempotency, .. } => {
+        Decision::Planned { idempotency, principal, session, .. } => {
             let idem = idempotency.as_ref().map(|i| i.key.to_string());
-            tx.prepare_cached("INSERT INTO tasks (id, status, idem, first) VALUES (?1, 'queued', ?2, ?3)")?
-                .execute(params![task, idem, n])?;
+            let session = session.map(|s| s.to_string());
+            tx.prepare_cached(
+                "INSERT INTO tasks (id, status, idem, first, principal, session) VALUES (?1, 'queued', ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![task, idem, n, principal.to_string(), session])?;
         }
         Decision::PermissionRequested { approval, .. } => {
-            tx.prepare_cached("UPDATE tasks SET approval = ?2 WHERE id = ?1")?
+            tx.prepare_cached("UPDATE tasks SET approval = ?2, waits = 1 WHERE id = ?1")?
                 .execute(params![task, approval.to_string()])?;
+        }
+        Decision::PermissionGranted { .. } => {
+            tx.prepare_cached("UPDATE tasks SET waits = 0 WHERE id = ?1 AND waits = 1")?.execute(params![task])?;
         }
         Decision::Launched { .. } => {
             tx.prepare_cached("UPDATE tasks SET status = 'running' WHERE id = ?1")?.execute(params![task])?;
         }
         Decision::Settled { outcome, .. } => {
-            tx.prepare_cached("UPDATE tasks SET status = ?2, settled = 1, last = ?3 WHERE id = ?1")?
+            tx.prepare_cached("UPDATE tasks SET status = ?2, settled = 1, waits = 0, last = ?3 WHERE id = ?1")?
                 .execute(params![task, outcome.status().to_string(), n])?;
         }
-        Decision::PermissionGranted { .. }
-        | Decision::PermissionDenied { .. }
+        Decision::PermissionDenied { .. }
         | Decision::Queued { .. }
         | Decision::Withdrawn { .. }
         | Decision::Lost { .. }
         | Decision::Expired { .. }
+        | Decision::Entered(_)
         | Decision::House { .. } => {}
     }
     Ok(())
@@ -231,6 +259,8 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
 #[derive(Debug, Default, Clone)]
 pub struct Filter {
     pub status: Option<Status>,
+    /// Only this principal's; none is everyone's.
+    pub principal: Option<PrincipalId>,
     /// Only tasks whose id sorts before this one: the cursor of a page.
     pub before: Option<TaskId>,
     /// Only tasks asked at or after this id's moment.
@@ -265,9 +295,58 @@ impl Reader {
         Ok(rows.collect::<std::result::Result<_, _>>()?)
     }
 
-    pub fn exists(&self, task: TaskId) -> Result<bool> {
-        let mut query = self.conn.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?;
-        Ok(query.exists(params![task.to_string()])?)
+    /// Whose a task is; none when there is no such task.
+    pub fn whose(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>> {
+        let mut query = self.conn.prepare_cached("SELECT principal, session FROM tasks WHERE id = ?1")?;
+        let row = query
+            .query_row(params![task.to_string()], |r| Ok((r.get::<_, String>(0)?, r.get::<_, Option<String>>(1)?)))
+            .optional()?;
+        let Some((principal, session)) = row else { return Ok(None) };
+        let session = session.and_then(|s| s.parse().ok());
+        Ok(principal.parse().ok().map(|principal| (principal, session)))
+    }
+
+    /// Everything that was entered about grants, sessions and credentials, in order.
+    pub fn entered(&self) -> Result<Vec<(At, Entered)>> {
+        let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions WHERE task IS NULL ORDER BY n")?;
+        let mut rows = query.query([])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
+            let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+            if let What::Decision(Decision::Entered(entered)) = record.what {
+                all.push((record.at, entered));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Decisions behind number `after`, oldest first, with their task.
+    pub fn after(&self, after: i64, limit: u32) -> Result<Vec<(i64, Option<TaskId>, String)>> {
+        let mut query =
+            self.conn.prepare_cached("SELECT n, task, line FROM decisions WHERE n > ?1 ORDER BY n LIMIT ?2")?;
+        let rows = query.query_map(params![after, limit], |r| {
+            Ok((r.get(0)?, r.get::<_, Option<String>>(1)?.and_then(|t| t.parse().ok()), r.get(2)?))
+        })?;
+        Ok(rows.collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// The tasks that a person has refused since `since`.
+    pub fn refused_since(&self, since: At) -> Result<Vec<TaskId>> {
+        let mut query = self.conn.prepare_cached("SELECT n, task, line FROM decisions ORDER BY n DESC")?;
+        let mut rows = query.query([])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (n, task, line): (i64, Option<String>, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+            if record.at < since {
+                break;
+            }
+            let refused =
+                matches!(record.what, What::Decision(Decision::PermissionDenied { by: By::Person { .. }, .. }));
+            all.extend(task.filter(|_| refused).and_then(|t| t.parse::<TaskId>().ok()));
+        }
+        Ok(all)
     }
 
     /// Ids that begin with `prefix`, at most two: enough to tell one from many.
@@ -336,14 +415,34 @@ impl Reader {
         Ok(found.filter_map(|(approval, task)| Some((approval.parse().ok()?, task.parse().ok()?))).collect())
     }
 
-    /// Tasks that asked a person, newest first; only those still waiting unless `all`.
-    pub fn asked(&self, all: bool, limit: u32) -> Result<Vec<TaskId>> {
+    /// Tasks that wait for a person, oldest first, with their session.
+    pub fn waiting_for_a_person(&self, principal: PrincipalId) -> Result<Vec<(TaskId, Option<SessionId>)>> {
+        let mut query =
+            self.conn.prepare_cached("SELECT id, session FROM tasks WHERE waits = 1 AND principal = ?1 ORDER BY id")?;
+        let rows = query.query_map(params![principal.to_string()], |r| {
+            Ok((r.get::<_, String>(0)?, r.get::<_, Option<String>>(1)?))
+        })?;
+        let all = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(all.iter().filter_map(|(id, s)| Some((id.parse().ok()?, s.as_ref().and_then(|s| s.parse().ok())))).collect())
+    }
+
+    /// Tasks that ever asked a person, newest first, before `before`.
+    pub fn asked(&self, principal: PrincipalId, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached(
-            "SELECT t.id FROM tasks t WHERE t.approval IS NOT NULL AND (?1 OR (t.status = 'queued' AND NOT EXISTS (
-                SELECT 1 FROM decisions d WHERE d.task = t.id AND d.line LIKE '%\"kind\":\"permission.granted\"%')))
-             ORDER BY t.id DESC LIMIT ?2",
+            "SELECT id FROM tasks WHERE approval IS NOT NULL AND principal = ?1 AND (?2 IS NULL OR id < ?2)
+             ORDER BY id DESC LIMIT ?3",
         )?;
-        let rows = query.query_map(params![all, limit], |r| r.get::<_, String>(0))?;
+        let before = before.map(|t| t.to_string());
+        let rows = query.query_map(params![principal.to_string(), before, limit], |r| r.get::<_, String>(0))?;
+        let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    }
+
+    /// The tasks of a session that are not settled.
+    pub fn open_in(&self, session: SessionId) -> Result<Vec<TaskId>> {
+        let mut query =
+            self.conn.prepare_cached("SELECT id FROM tasks WHERE session = ?1 AND settled = 0 ORDER BY id")?;
+        let rows = query.query_map(params![session.to_string()], |r| r.get::<_, String>(0))?;
         let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
@@ -374,7 +473,7 @@ impl Reader {
              JOIN decisions a ON a.n = t.first LEFT JOIN decisions z ON z.n = t.last
              WHERE (?1 IS NULL OR t.status = ?1) AND (?2 IS NULL OR t.id < ?2) AND (?3 IS NULL OR t.id >= ?3)
                AND (?4 IS NULL OR json_extract(a.line, '$.verb') = ?4)
-               AND (?5 IS NULL OR json_extract(a.line, '$.session') = ?5)
+               AND (?5 IS NULL OR t.session = ?5) AND (?8 IS NULL OR t.principal = ?8)
                AND (?6 IS NULL OR instr(lower(coalesce(json_extract(a.line, '$.title'), '') || ' '
                     || json_extract(a.line, '$.display')), lower(?6)) > 0)
              ORDER BY t.id DESC LIMIT ?7",
@@ -387,6 +486,7 @@ impl Reader {
             filter.session,
             filter.text,
             filter.limit,
+            filter.principal.map(|p| p.to_string()),
         ])?;
         let mut tasks = Vec::new();
         while let Some(row) = rows.next()? {

@@ -1,7 +1,7 @@
 //! Raw requests that wait for a person or for a slot: kept outside the logs, mode 0600, deleted at launch, denial or withdrawal.
 
 use crate::{Home, fsx};
-use countersign_model::{Facts, Request, TaskId};
+use countersign_model::{Facts, Process, Request, TaskId};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -12,11 +12,14 @@ pub struct Waiting {
     pub request: Request,
     /// The world as it was when the question was put.
     pub facts: Facts,
+    /// Who put it, where that is a process of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker: Option<Process>,
 }
 
 /// Written and synced before the ask is acknowledged.
-pub fn keep(home: &Home, task: TaskId, request: &Request, facts: &Facts) -> io::Result<()> {
-    let waiting = Waiting { v: 1, request: request.clone(), facts: facts.clone() };
+pub fn keep(home: &Home, task: TaskId, request: &Request, facts: &Facts, asker: Option<Process>) -> io::Result<()> {
+    let waiting = Waiting { v: 1, request: request.clone(), facts: facts.clone(), asker };
     let bytes = serde_json::to_vec(&waiting).map_err(io::Error::other)?;
     fsx::write_durably(&home.waiting(), &task.to_string(), &bytes)
 }

@@ -41,6 +41,7 @@ fn planned(display: &'static str) -> Decision {
         background: false,
         limits: Box::default(),
         workspace: None,
+        on_session_end: countersign_model::OnSessionEnd::Keep,
         idempotency: None,
     }
 }
@@ -186,7 +187,8 @@ fn house() -> (tempfile::TempDir, Home, Ledger) {
 fn the_index_can_be_rebuilt_from_the_decisions() {
     let (_dir, home, mut ledger) = house();
     let approval = countersign_model::ApprovalId::mint(&mut IdMint::default(), 1, 1);
-    let asked = Decision::PermissionRequested { approval, uncovered: vec![], options: vec![Choice::Once] };
+    let asked =
+        Decision::PermissionRequested { approval, uncovered: vec![], options: vec![Choice::Once], about: vec![] };
     let queued = Decision::Queued { waits_for: WaitsFor::Approval, position: None };
     ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
     ledger.commit(&entries(task(2), 0, vec![planned("two"), asked, queued])).unwrap();

@@ -41,8 +41,8 @@ fn an_answer_after_a_crash_runs_the_request_once() {
 #[test]
 fn of_two_answers_one_wins_and_the_other_is_told() {
     let house = House::up(CSN);
-    for _ in 0..10 {
-        let (task, approval) = ask(&house, "echo x >> twice");
+    for n in 0..10 {
+        let (task, approval) = ask(&house, &format!("echo {n} >> twice"));
         let answers: Vec<_> = std::thread::scope(|scope| {
             let client = || house.client();
             let threads: Vec<_> = [Choice::Once, Choice::Deny]
@@ -93,11 +93,13 @@ fn a_denial_carries_the_persons_words() {
 #[test]
 fn answers_that_were_not_offered_and_ids_that_are_not_there_are_refused() {
     let house = House::up(CSN);
-    let (_, approval) = ask(&house, "make");
+    let (_, approval) = ask(&house, "eval \"$X\"");
     let post = |path: &str, body: serde_json::Value| refusal(house.client().call("POST", path, &[], Some(&body)));
     let anywhere = post(&format!("/approvals/{approval}"), json!({"choice": "anywhere"}));
-    assert_eq!(anywhere.code, Code::BadRequest);
-    assert!(anywhere.message.contains("`choice`"), "{}", anywhere.message);
+    assert_eq!(anywhere.code, Code::OptionNotOffered, "what cannot be read can only be approved once");
+    let forged = post(&format!("/approvals/{approval}"), json!({"choice": "always"}));
+    assert_eq!(forged.code, Code::BadRequest);
+    assert!(forged.message.contains("`choice`"), "{}", forged.message);
     assert_eq!(post("/approvals/ap_0000000000000000", json!({"choice": "once"})).code, Code::NotFound);
     assert_eq!(post("/approvals/../../etc", json!({"choice": "once"})).code, Code::NotFound);
     assert_eq!(house.client().approvals(false).unwrap().len(), 1, "it still waits");

@@ -237,14 +237,14 @@ fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
 #[test]
 fn caps_of_sessions_and_principals_hold() {
     let house = small(50, "running_per_session = 2\nrunning_per_principal = 5\n");
-    let in_session = |n: u32| json!({"session_id": format!("se_01m7h4jys3gnc1{n:02}"), "args": {"stdin": true}});
-    let ask = |n: u32| house.ask_with(READS, in_session(n));
-    let first: Vec<_> = (0..4).map(|_| ask(10)).collect();
+    let sessions = [0, 1].map(|_| house.client().open_session(&json!({})).unwrap().id);
+    let ask = |n: usize| house.ask_with(READS, json!({"session_id": sessions[n], "args": {"stdin": true}}));
+    let first: Vec<_> = (0..4).map(|_| ask(0)).collect();
     assert_eq!(
         first.iter().map(|t| t.status).collect::<Vec<_>>(),
         [Status::Running, Status::Running, Status::Queued, Status::Queued]
     );
-    let second: Vec<_> = (0..2).map(|_| ask(11)).collect();
+    let second: Vec<_> = (0..2).map(|_| ask(1)).collect();
     assert!(second.iter().all(|t| t.status == Status::Running), "another session is not held up");
     let free = reads(&house);
     assert_eq!(free.status, Status::Running);

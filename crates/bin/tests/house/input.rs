@@ -147,13 +147,21 @@ fn an_idempotency_key_asks_once() {
 }
 
 #[test]
-fn a_second_daemon_says_who_holds_the_house() {
+fn csn_up_beside_a_house_that_runs_opens_its_door_and_says_so() {
     let house = House::up(CSN);
-    let out = house.csn(&["up"]);
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(err.contains(&format!("pid {}", house.daemon_pid())) && err.contains("csn down"), "{err}");
-    let out = house.csn(&["up", "--detach"]);
-    assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("already up"));
+    let why = house.try_start().unwrap_err();
+    assert!(why.contains(&format!("pid {}", house.daemon_pid())) && why.contains("csn down"), "{why}");
+    let up = |args: &[&str]| {
+        let out = house.csn(args);
+        assert!(out.status.success());
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let first = up(&["up", "--tcp", "127.0.0.1:0"]);
+    assert!(first.contains("already up") && first.contains("listening on http://127.0.0.1:"), "{first}");
+    let again = up(&["up", "--detach", "--tcp", "127.0.0.1:0"]);
+    assert_eq!(first, again, "one door, and where it is");
+    let out = house.csn(&["up", "--tcp", "0.0.0.0:0"]);
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("not on loopback"));
 }
 
 #[test]

@@ -405,6 +405,11 @@ fn a_terminal_needs_a_permission_of_its_own() {
     assert!(serde_json::to_string(&approval).unwrap().contains("interactive"));
 }
 
+/// A command of another house's task that does not look like one: it stands for a person at a terminal.
+fn unmarked(text: &str) -> String {
+    format!("exec env -u COUNTERSIGN_TASK bash -c '{}'", text.replace('\'', "'\\''"))
+}
+
 #[test]
 fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
     let house = House::up(CSN);
@@ -414,7 +419,7 @@ fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
     let stage = House::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let inside = |command: &str| {
-        let task = pty(&stage, &format!("{csn} {command}"));
+        let task = pty(&stage, &unmarked(&format!("{csn} {command}")));
         stage.settled(task);
         shown(&stage, task)
     };
@@ -435,7 +440,9 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let outer = pty(
         &stage,
-        &format!("{csn} run --pty -q --profile full_auto 'stty size; read x; echo \"<$x>\"; exit 5'; echo code $?"),
+        &unmarked(&format!(
+            "{csn} run --pty -q --profile full_auto 'stty size; read x; echo \"<$x>\"; exit 5'; echo code $?"
+        )),
     );
     stage.says(outer, "24 80");
     send(&stage, outer, json!({"text": "hello\r"}));
@@ -446,7 +453,8 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
     let inner =
         pty(&house, "stty -echo; echo inner; while read x; do echo \"<$x>\"; test \"$x\" = end && exit 3; done");
     house.says(inner, "inner");
-    let outer = pty(&stage, &format!("{csn} attach {inner}; echo left $?; stty -a | grep -o ' echo '; read x"));
+    let outer =
+        pty(&stage, &unmarked(&format!("{csn} attach {inner}; echo left $?; stty -a | grep -o ' echo '; read x")));
     stage.says(outer, "inner");
     send(&stage, outer, json!({"text": "one\r"}));
     stage.says(outer, "<one>");
@@ -457,7 +465,7 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
     stage.says(outer, " echo ");
     send(&house, inner, json!({"text": "end\r"}));
     assert_eq!(house.outcome(inner), Outcome::Exited { code: 3 });
-    let late = pty(&stage, &format!("{csn} attach {inner}; echo left $?"));
+    let late = pty(&stage, &unmarked(&format!("{csn} attach {inner}; echo left $?")));
     stage.settled(late);
     assert!(shown(&stage, late).contains("<end>") && shown(&stage, late).contains("left 3"), "{}", shown(&stage, late));
 }

@@ -11,7 +11,9 @@
 //! what it types must not wait until it has seen everything.
 
 use super::{
-    Answer, Projections, Shared, control, find_task,
+    Answer, Projections, Shared,
+    arrive::Who,
+    control, find_task,
     problem::{Query, Segment, body},
     screen::screen,
 };
@@ -28,7 +30,8 @@ use axum::{
     response::Response,
 };
 use countersign_model::{
-    Code, Decision, Frame, Idempotency, Mode, Record, Refusal, SignalName, StreamName, TaskId, TaskState, Text, What,
+    Code, CredentialScope, Decision, Frame, Idempotency, Mode, Record, Refusal, SignalName, StreamName, TaskId,
+    TaskState, Text, What,
 };
 use countersign_shim::wire::ToShim;
 use countersign_store::{
@@ -51,6 +54,7 @@ const LARGEST_MESSAGE: usize = 128 * 1024;
 
 pub(crate) async fn attach(
     State(house): Shared,
+    who: Who,
     Segment(id): Segment,
     mut query: Query,
     request: Request,
@@ -67,7 +71,7 @@ pub(crate) async fn attach(
     if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
         return Err(Refusal::new(Code::BadRequest, "`key` takes 1 to 255 characters").into());
     }
-    let task = find_task(&house, &id)?;
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(|e| {
@@ -83,7 +87,8 @@ pub(crate) async fn attach(
             socket,
             stream,
             read: VecDeque::new(),
-            read_only,
+            read_only: read_only || !who.scopes.contains(&CredentialScope::Run),
+            by: who.actor(),
             skip,
             key,
             count,
@@ -133,6 +138,8 @@ struct Viewer {
     /// Lines that were read and not sent yet.
     read: VecDeque<String>,
     read_only: bool,
+    /// Who types, for the record.
+    by: Text,
     /// May miss output that it would see late, as long as it sees the screen.
     skip: bool,
     key: Option<String>,
@@ -381,7 +388,7 @@ impl Viewer {
         if self.read_only {
             return Err(Refusal::new(Code::Forbidden, "this viewer only looks on"));
         }
-        let by = Text::of("owner");
+        let by = self.by.clone();
         let task = self.task.to_string();
         let key = self.key.as_ref().map(|key| Idempotency {
             key: self.house.key.digest("attach", &[task.as_bytes(), key.as_bytes(), &n.to_le_bytes()]),

@@ -2,7 +2,9 @@
 //! stand once they have been applied.
 
 use super::{
-    Answer, Projections, Shared, find_task,
+    Answer, Projections, Shared,
+    arrive::Who,
+    find_task,
     problem::{Problem, Segment, Whole, body},
     screen::CLOSING,
     tasks::{LONGEST_TEXT, idempotency, wait_for},
@@ -15,7 +17,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use countersign_model::{Code, Key, Refusal, SignalName, Status, TaskId, TaskState, Text};
+use countersign_model::{Code, Key, KilledWhy, Refusal, SignalName, Status, TaskId, TaskState, Text};
 use countersign_redact::{Mask, text_bounded};
 use countersign_shim::wire::{Input, ToShim};
 use serde::Deserialize;
@@ -107,72 +109,94 @@ fn applied(seq: u64) -> Response {
     (StatusCode::ACCEPTED, Json(json!({"seq": seq}))).into_response()
 }
 
-pub(crate) async fn cancel(State(house): Shared, Segment(id): Segment, Whole(bytes): Whole) -> Answer<Response> {
+pub(crate) async fn cancel(
+    State(house): Shared,
+    who: Who,
+    Segment(id): Segment,
+    Whole(bytes): Whole,
+) -> Answer<Response> {
     let Cancel { reason } = if bytes.is_empty() { Cancel { reason: None } } else { body(&bytes)? };
     let reason = reason.map(|r| text_bounded(&Mask::of_shapes(), &r, LONGEST_TEXT));
-    let task = find_task(&house, &id)?;
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
-    let by = Text::of("owner");
+    let by = who.actor();
+    Ok(applied(stop(&house, task, by, reason, KilledWhy::Cancel).await?))
+}
+
+/// Takes a task back that has not been launched.
+pub(crate) async fn withdraw(house: &Arc<House>, task: TaskId, by: Text) -> Answer<()> {
+    let (reply, answer) = oneshot::channel();
+    let gone = || Refusal::new(Code::Draining, "the house is going down");
+    house.calls.send(Call::Withdraw { task, by, reply }).map_err(|_| gone())?;
+    Ok(answer.await.map_err(|_| gone())??)
+}
+
+/// Withdraws a task that waits, stops one that runs; the number of the record in which that stands.
+pub(crate) async fn stop(
+    house: &Arc<House>,
+    task: TaskId,
+    by: Text,
+    reason: Option<Text>,
+    why: KilledWhy,
+) -> Answer<u64> {
     loop {
-        if open(&house, task)?.status == Status::Queued {
-            let (reply, answer) = oneshot::channel();
-            let gone = || Refusal::new(Code::Draining, "the house is going down");
-            let withdraw = Call::Withdraw { task, by: by.clone(), reply };
-            house.calls.send(withdraw).map_err(|_| gone())?;
-            match answer.await.map_err(|_| gone())? {
+        if open(house, task)?.status == Status::Queued {
+            match withdraw(house, task, by.clone()).await.map_err(Problem::into_refusal) {
                 // It was launched a moment ago: then it is cancelled.
                 Err(refusal) if refusal.code == Code::TaskStarted => {}
                 withdrawn => {
                     withdrawn?;
-                    let state = house.projections.state(&house, task)?;
-                    return Ok(applied(state.next_seq - 1));
+                    return Ok(house.projections.state(house, task)?.next_seq - 1);
                 }
             }
         }
-        if open(&house, task)?.status == Status::Running {
-            let cancel = move |re| ToShim::Cancel { re, by, reason, shutdown: false };
-            return Ok(applied(operate(&house, task, cancel).await?));
+        if open(house, task)?.status == Status::Running {
+            let cancel = move |re| ToShim::Cancel { re, by, reason, why };
+            return operate(house, task, cancel).await;
         }
     }
 }
 
 pub(crate) async fn signal(
     State(house): Shared,
+    who: Who,
     Segment(id): Segment,
     headers: HeaderMap,
     Whole(bytes): Whole,
 ) -> Answer<Response> {
     let Signal { signal } = body(&bytes)?;
-    let task = running(&house, &id).await?;
-    let key = idempotency(&house, &headers, &format!("signal {task}"), &bytes)?;
-    let by = Text::of("owner");
+    let task = running(&house, &who, &id).await?;
+    let key = idempotency(&house, &who, &headers, &format!("signal {task}"), &bytes)?;
+    let by = who.actor();
     Ok(applied(operate(&house, task, move |re| ToShim::Signal { re, signal, by, key }).await?))
 }
 
 pub(crate) async fn stdin(
     State(house): Shared,
+    who: Who,
     Segment(id): Segment,
     headers: HeaderMap,
     Whole(bytes): Whole,
 ) -> Answer<Response> {
     let input = body::<Stdin>(&bytes)?.input()?;
-    let task = running(&house, &id).await?;
-    let key = idempotency(&house, &headers, &format!("stdin {task}"), &bytes)?;
-    let by = Text::of("owner");
+    let task = running(&house, &who, &id).await?;
+    let key = idempotency(&house, &who, &headers, &format!("stdin {task}"), &bytes)?;
+    let by = who.actor();
     Ok(applied(operate(&house, task, move |re| ToShim::Input { re, input, by, key }).await?))
 }
 
 pub(crate) async fn resize(
     State(house): Shared,
+    who: Who,
     Segment(id): Segment,
     headers: HeaderMap,
     Whole(bytes): Whole,
 ) -> Answer<Response> {
     let Resize { rows, cols } = body(&bytes)?;
     facts::terminal_size(rows, cols)?;
-    let task = running(&house, &id).await?;
-    let key = idempotency(&house, &headers, &format!("resize {task}"), &bytes)?;
-    let by = Text::of("owner");
+    let task = running(&house, &who, &id).await?;
+    let key = idempotency(&house, &who, &headers, &format!("resize {task}"), &bytes)?;
+    let by = who.actor();
     Ok(applied(operate(&house, task, move |re| ToShim::Resize { re, rows, cols, by, key }).await?))
 }
 
@@ -190,8 +214,8 @@ async fn operate(house: &Arc<House>, task: TaskId, wish: impl FnOnce(u64) -> ToS
 }
 
 /// A task that runs, by its id or the beginning of it.
-async fn running(house: &Arc<House>, id: &str) -> Answer<TaskId> {
-    let task = find_task(house, id)?;
+async fn running(house: &Arc<House>, who: &Who, id: &str) -> Answer<TaskId> {
+    let task = find_task(house, who, id)?;
     Projections::warm(house, task).await?;
     match open(house, task)?.status {
         Status::Queued => Err(Problem::from(

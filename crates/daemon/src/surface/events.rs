@@ -5,7 +5,9 @@
 //! share what is rendered there, so that two hundred cost little more than one.
 
 use super::{
-    Answer, Projections, Shared, find_task,
+    Answer, Projections, Shared,
+    arrive::Who,
+    find_task,
     problem::{Problem, Query, Segment},
 };
 use crate::{house::House, keeper::SETTLED};
@@ -49,6 +51,7 @@ const SHARED: usize = 64;
 
 pub(crate) async fn of_task(
     State(house): Shared,
+    who: Who,
     Segment(id): Segment,
     headers: HeaderMap,
     mut query: Query,
@@ -67,7 +70,7 @@ pub(crate) async fn of_task(
             Problem::from(Refusal::new(Code::BadRequest, "`Last-Event-ID` is the number of a frame"))
         })?),
     };
-    let task = find_task(&house, &id)?;
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     let from = last.or(after).map_or(0, |seq| seq.saturating_add(1));
     let (send, receive) = mpsc::channel(1);
@@ -80,7 +83,8 @@ pub(crate) async fn of_task(
     Ok((headers, Body::from_stream(Sent(receive))).into_response())
 }
 
-struct Sent(mpsc::Receiver<Bytes>);
+/// What a channel brings, as a body.
+pub(crate) struct Sent(pub(crate) mpsc::Receiver<Bytes>);
 
 impl futures_core::Stream for Sent {
     type Item = Result<Bytes, Infallible>;

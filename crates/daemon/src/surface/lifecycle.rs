@@ -3,6 +3,7 @@
 use super::{
     Answer, Shared,
     problem::{Whole, body},
+    tcp,
 };
 use crate::{office::Call, retention};
 use axum::{
@@ -14,7 +15,7 @@ use axum::{
 use countersign_model::{Code, HouseState, Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::sync::atomic::Ordering;
+use std::{net::SocketAddr, sync::atomic::Ordering};
 use tokio::sync::oneshot;
 
 pub(crate) async fn show(State(house): Shared) -> Json<Value> {
@@ -25,8 +26,25 @@ pub(crate) async fn show(State(house): Shared) -> Json<Value> {
         "version": env!("CARGO_PKG_VERSION"),
         "home": house.home.path(),
         "profile": house.config.profile,
+        "tcp": *house.tcp.lock().await,
+        "degraded": house.gate.degraded,
         "started_at": house.started_at,
     }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listen {
+    #[serde(default)]
+    tcp: Option<SocketAddr>,
+}
+
+/// Opens the door on loopback, for those who have a token.
+pub(crate) async fn listen(State(house): Shared, Whole(bytes): Whole) -> Answer<Json<Value>> {
+    let Listen { tcp: wanted } = body(if bytes.is_empty() { b"{}" } else { &bytes })?;
+    let wanted = wanted.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], tcp::PORT)));
+    let address = tcp::open(&house, super::router(&house), wanted).await?;
+    Ok(Json(json!({"tcp": address})))
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq)]

@@ -1,32 +1,38 @@
-//! HTTP on the unix socket. Surfaces translate; they never decide or remember.
+//! HTTP on the unix socket, and on loopback for those who have a token. Surfaces translate; they never decide or
+//! remember.
 
 mod approvals;
+mod arrive;
 mod attach;
 mod control;
 mod events;
+mod follow;
+mod grants;
 mod lifecycle;
 mod output;
 mod problem;
 mod replay;
 mod screen;
 mod search;
+mod sessions;
 mod tasks;
+pub(crate) mod tcp;
+mod tokens;
 
 use crate::house::House;
+use arrive::{Caller, Who};
 use axum::{
     Router,
     body::Bytes,
-    extract::{ConnectInfo, DefaultBodyLimit, Request, State, connect_info::Connected},
-    middleware::{self, Next},
-    response::{IntoResponse as _, Response},
-    routing::{get, post},
-    serve::IncomingStream,
+    extract::{DefaultBodyLimit, State},
+    middleware,
+    routing::{delete, get, post},
 };
-use countersign_model::{Code, Refusal, Status, TaskId, TaskState, WaitsFor};
+use countersign_model::{Code, PrincipalId, Refusal, SessionId, Status, TaskId, TaskState, WaitsFor};
 use countersign_store::stream::{Stream, StreamError};
 pub(crate) use events::Pieces;
 pub(crate) use output::Maps;
-use problem::Problem;
+pub(crate) use problem::Problem;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -38,20 +44,9 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 
 const LARGEST_BODY: usize = 4 * 1024 * 1024;
 
-/// Who is at the other end of the socket.
-#[derive(Clone, Copy)]
-struct Peer {
-    uid: Option<u32>,
-}
-
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self { uid: stream.io().peer_cred().ok().map(|c| c.uid()) }
-    }
-}
-
-pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
-    let app = Router::new()
+/// Every address of the house.
+pub(crate) fn router(house: &Arc<House>) -> Router {
+    Router::new()
         .route("/tasks", post(tasks::ask).get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))
         .route("/tasks/{id}/events", get(events::of_task))
@@ -65,7 +60,18 @@ pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
         .route("/tasks/{id}/stdin", post(control::stdin))
         .route("/tasks/{id}/resize", post(control::resize))
         .route("/approvals", get(approvals::list))
+        .route("/approvals/events", get(follow::approvals))
         .route("/approvals/{id}", get(approvals::show).post(approvals::answer))
+        .route("/grants", get(grants::list).post(grants::add))
+        .route("/grants/{id}", delete(grants::revoke).get(grants::show))
+        .route("/check", post(tasks::check))
+        .route("/sessions", get(sessions::list).post(sessions::open))
+        .route("/sessions/{id}", get(sessions::show).delete(sessions::end))
+        .route("/sessions/{id}/directory", post(sessions::set_directory))
+        .route("/tokens", get(tokens::list).post(tokens::create))
+        .route("/tokens/{id}", delete(tokens::revoke))
+        .route("/events", get(follow::ledger))
+        .route("/listen", post(lifecycle::listen))
         .route("/lifecycle", get(lifecycle::show).post(lifecycle::stop))
         .route("/gc", post(lifecycle::gc))
         .route("/ledger", post(lifecycle::rebuild))
@@ -73,19 +79,15 @@ pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
         .route("/readyz", get(lifecycle::ready))
         .fallback(nowhere)
         .method_not_allowed_fallback(not_that_way)
-        .layer(middleware::from_fn(owner_only))
+        .layer(middleware::from_fn_with_state(Arc::clone(house), arrive::arrive))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .with_state(house);
-    if let Err(e) = axum::serve(listener, app.into_make_service_with_connect_info::<Peer>()).await {
-        crate::log!("the socket is closed: {e}");
-    }
+        .with_state(Arc::clone(house))
 }
 
-/// The socket lies in a directory of mode 0700; this is the second lock on the same door.
-async fn owner_only(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
-    match peer.uid == Some(rustix::process::geteuid().as_raw()) {
-        true => next.run(request).await,
-        false => Problem::from(Refusal::new(Code::Forbidden, "this house belongs to another user")).into_response(),
+pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
+    let app = router(&house);
+    if let Err(e) = axum::serve(listener, app.into_make_service_with_connect_info::<Caller>()).await {
+        crate::log!("the socket is closed: {e}");
     }
 }
 
@@ -100,15 +102,17 @@ async fn not_that_way() -> Problem {
 /// So much of an id must be given.
 const SHORTEST_ID: usize = 4;
 
-/// The task that a path names: a whole id, or the beginning of exactly one.
-pub(crate) fn find_task(house: &House, text: &str) -> Answer<TaskId> {
+/// The task that a path names: a whole id, or the beginning of exactly one. One that whoever asks may not see is one
+/// that is not there.
+pub(crate) fn find_task(house: &House, who: &Who, text: &str) -> Answer<TaskId> {
     let unknown =
         || Refusal::new(Code::NotFound, format!("there is no task {}", countersign_model::Shown::bounded(text, 60)));
     if let Ok(task) = text.parse::<TaskId>() {
-        if house.projections.knows(task) {
-            return Ok(task);
-        }
-        return match house.readers.with(|r| r.exists(task))? {
+        let whose = match house.projections.whose(task) {
+            Some(whose) => Some(whose),
+            None => house.readers.with(|r| r.whose(task))?,
+        };
+        return match whose.is_some_and(|(principal, session)| who.sees(house, principal, session)) {
             true => Ok(task),
             false => Err(unknown().into()),
         };
@@ -121,7 +125,14 @@ pub(crate) fn find_task(house: &House, text: &str) -> Answer<TaskId> {
     if prefixed.len() < 3 + SHORTEST_ID || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
         return Err(unknown().into());
     }
-    match house.readers.with(|r| r.by_prefix(&prefixed))?.as_slice() {
+    let found = house.readers.with(|r| {
+        let mut found = Vec::new();
+        for task in r.by_prefix(&prefixed)? {
+            found.extend(r.whose(task)?.filter(|(p, s)| who.sees(house, *p, *s)).map(|_| task));
+        }
+        Ok(found)
+    })?;
+    match found.as_slice() {
         [] => Err(unknown().into()),
         [one] => Ok(*one),
         _ => Err(Refusal::new(Code::AmbiguousId, format!("more than one task begins with {prefixed}"))
@@ -150,6 +161,15 @@ const REMEMBERED: usize = 64;
 impl Projections {
     fn knows(&self, task: TaskId) -> bool {
         self.recent.lock().expect("nothing panics while it holds this lock").iter().any(|(t, _)| *t == task)
+    }
+
+    /// Whose a task is that was looked at of late.
+    fn whose(&self, task: TaskId) -> Option<(PrincipalId, Option<SessionId>)> {
+        let recent = self.recent.lock().expect("nothing panics while it holds this lock");
+        let folding = recent.iter().find(|(t, _)| *t == task).map(|(_, f)| Arc::clone(f))?;
+        drop(recent);
+        let folding = folding.lock().expect("nothing panics while it holds this lock");
+        folding.state.as_ref().map(|s| (s.principal, s.session_id))
     }
 
     pub(crate) fn forget(&self, task: TaskId) {

@@ -1,7 +1,9 @@
 //! `/tasks/{id}/output`: bytes by range and by line, from either end, while they come and after; every chunk checked.
 
 use super::{
-    Answer, Projections, Shared, find_task,
+    Answer, Projections, Shared,
+    arrive::Who,
+    find_task,
     problem::{Problem, Query, Segment},
 };
 use crate::house::House;
@@ -129,11 +131,12 @@ impl From<ReadError> for Problem {
 
 pub(crate) async fn read(
     State(house): Shared,
+    who: Who,
     Segment(id): Segment,
     headers: HeaderMap,
     mut query: Query,
 ) -> Answer<Response> {
-    let task = find_task(&house, &id)?;
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     let mode = house.projections.state(&house, task)?.mode;
     let stream = match query.text("stream") {

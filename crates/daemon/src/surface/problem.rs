@@ -127,6 +127,15 @@ impl Query {
         }
     }
 
+    /// How many of a list: `usual` unless asked for, and no more than `most`.
+    pub(crate) fn limit(&mut self, usual: usize, most: usize) -> Result<usize, Problem> {
+        let limit = self.parse::<usize>("limit", "a number")?.unwrap_or(usual);
+        match (1..=most).contains(&limit) {
+            true => Ok(limit),
+            false => Err(Refusal::new(Code::BadRequest, format!("`limit` is 1 to {most}")).into()),
+        }
+    }
+
     pub(crate) fn nothing_else(self) -> Result<(), Problem> {
         match self.0.keys().next() {
             None => Ok(()),

@@ -1,7 +1,9 @@
 //! `/tasks/{id}/cast`: the recording as asciicast. Read from the files; nothing is started.
 
 use super::{
-    Answer, Projections, Shared, find_task,
+    Answer, Projections, Shared,
+    arrive::Who,
+    find_task,
     output::Pieces,
     problem::{Query, Segment},
 };
@@ -25,11 +27,11 @@ use tokio::sync::mpsc;
 
 const LINES: usize = 64 * 1024;
 
-pub(crate) async fn cast(State(house): Shared, Segment(id): Segment, mut query: Query) -> Answer<Response> {
+pub(crate) async fn cast(State(house): Shared, who: Who, Segment(id): Segment, mut query: Query) -> Answer<Response> {
     let version = query.text("version").map_or(Ok(Version::V3), |v| v.parse());
     let version = version.map_err(|e: String| Refusal::new(Code::BadRequest, format!("`version`: {e}")))?;
     query.nothing_else()?;
-    let task = find_task(&house, &id)?;
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     let state = house.projections.state(&house, task)?;
     if state.expired_at.is_some() {

@@ -1,7 +1,9 @@
 //! `/tasks/{id}/screen`: what a terminal shows now, or showed last.
 
 use super::{
-    Answer, Projections, Shared, find_task,
+    Answer, Projections, Shared,
+    arrive::Who,
+    find_task,
     problem::{Query, Segment},
     tasks::wait_for,
 };
@@ -28,12 +30,13 @@ pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
 pub(crate) async fn show(
     State(house): Shared,
+    who: Who,
     Segment(id): Segment,
     headers: HeaderMap,
     query: Query,
 ) -> Answer<Response> {
     query.nothing_else()?;
-    let task = find_task(&house, &id)?;
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     let now = screen(&house, task).await?;
     if headers.get(header::ACCEPT).is_some_and(|a| a.as_bytes().starts_with(b"application/octet-stream")) {

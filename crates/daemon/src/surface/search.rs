@@ -1,7 +1,9 @@
 //! `/tasks/{id}/search`: where in the output a pattern is; page by page, checked like every other reading.
 
 use super::{
-    Answer, Projections, Shared, find_task,
+    Answer, Projections, Shared,
+    arrive::Who,
+    find_task,
     output::stream_of,
     problem::{Query, Segment},
 };
@@ -40,8 +42,13 @@ const MOST_MATCHES: usize = 1000;
 const MOST_CONTEXT: usize = 20;
 const LONGEST_PATTERN: usize = 4096;
 
-pub(crate) async fn search(State(house): Shared, Segment(id): Segment, mut query: Query) -> Answer<Json<Value>> {
-    let task = find_task(&house, &id)?;
+pub(crate) async fn search(
+    State(house): Shared,
+    who: Who,
+    Segment(id): Segment,
+    mut query: Query,
+) -> Answer<Json<Value>> {
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     let state = house.projections.state(&house, task)?;
     let bad = |message: String| Refusal::new(Code::BadRequest, message);

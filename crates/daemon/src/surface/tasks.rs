@@ -1,13 +1,18 @@
 //! `/tasks`: asking, listing, looking, stopping.
 
 use super::{
-    Answer, Projections, Shared, find_task,
+    Answer, Projections, Shared,
+    arrive::{Sees, Who},
+    find_task,
     problem::{Problem, Query, Segment, Whole, body},
+    sessions,
 };
 use crate::{
-    facts,
+    desk::Standing,
+    facts::{self, Looked},
     house::House,
-    office::{Asking, Call},
+    office::{Asked, Asking, Call},
+    question::{self, Texts},
 };
 use axum::{
     Json,
@@ -16,10 +21,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Assessment, Audience, Code, Confinement, CredentialKind, Decision, HouseState, Idempotency, Outcome, Plan,
-    PrincipalId, Refusal, Request, Status, StreamName, TaskId, TaskState, Text,
+    Assessment, Audience, Code, CredentialKind, Decision, Grants, HouseState, Idempotency, Mode, Outcome, Plan,
+    Refusal, Request, Session, Status, StreamName, TaskId, TaskState, Text, Tool,
 };
-use countersign_redact::{Known, Mask, text, text_bounded};
+use countersign_redact::{text, text_bounded};
 use countersign_store::ledger::Filter;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -33,7 +38,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Titles, rationales and reasons are bounded; commands are not.
 pub(crate) const LONGEST_TEXT: usize = 4096;
 
-pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, Whole(bytes): Whole) -> Answer<Response> {
+pub(crate) async fn ask(State(house): Shared, who: Who, headers: HeaderMap, Whole(bytes): Whole) -> Answer<Response> {
     let state = *house.state.borrow();
     if state != HouseState::Running {
         return Err(Refusal::new(Code::Draining, "the house is not taking requests")
@@ -42,20 +47,14 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, Whole(bytes): 
     }
     let mut request: Request = body(&bytes)?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(LONGEST_WAIT));
-    let idempotency = idempotency(&house, &headers, "POST /tasks", &bytes)?;
+    let idempotency = idempotency(&house, &who, &headers, "POST /tasks", &bytes)?;
     let asking = {
         let house = Arc::clone(&house);
-        tokio::task::spawn_blocking(move || consider(&house, request, idempotency)).await
+        tokio::task::spawn_blocking(move || consider(&house, &who, request, idempotency)).await
     };
     let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
-    let (reply, answer) = oneshot::channel();
-    let gone = || Refusal::new(Code::Draining, "the house is going down");
-    house.calls.send(Call::Ask { asking: Box::new(asking), reply }).map_err(|_| gone())?;
-    let asked = answer.await.map_err(|_| gone())??;
-    if let Some(refusal) = asked.denied {
-        return Err(Problem::from(refusal).of_task(asked.task));
-    }
-    let replayed = asked.state.is_none();
+    let asked = put(&house, asking).await?;
+    let replayed = asked.state.is_none() && !asked.joined;
     if let Some(state) = &asked.state {
         house.projections.begin(&house, state);
     }
@@ -83,6 +82,18 @@ pub(crate) async fn ask(State(house): Shared, headers: HeaderMap, Whole(bytes): 
     Ok(response)
 }
 
+/// Puts a request to the office. A denial is a problem that names its task.
+pub(crate) async fn put(house: &House, asking: Asking) -> Answer<Asked> {
+    let (reply, answer) = oneshot::channel();
+    let gone = || Refusal::new(Code::Draining, "the house is going down");
+    house.calls.send(Call::Ask { asking: Box::new(asking), reply }).map_err(|_| gone())?;
+    let asked = answer.await.map_err(|_| gone())??;
+    match asked.denied {
+        Some(refusal) => Err(Problem::from(refusal).of_task(asked.task)),
+        None => Ok(asked),
+    }
+}
+
 /// The answer to a request that was denied when it first came.
 fn denied_before(reason: &Text) -> Problem {
     let code = Code::ALL.iter().copied().find(|c| c.as_str() == reason.as_str()).unwrap_or(Code::Forbidden);
@@ -92,6 +103,7 @@ fn denied_before(reason: &Text) -> Problem {
 
 pub(crate) fn idempotency(
     house: &House,
+    who: &Who,
     headers: &HeaderMap,
     route: &str,
     bytes: &[u8],
@@ -100,66 +112,145 @@ pub(crate) fn idempotency(
     if key.is_empty() || key.len() > 255 {
         return Err(Refusal::new(Code::BadRequest, "`Idempotency-Key` takes 1 to 255 characters").into());
     }
-    let owner = PrincipalId::owner().to_string();
+    let owner = who.principal.to_string();
     Ok(Some(Idempotency {
         key: house.key.digest("idempotency-key", &[owner.as_bytes(), route.as_bytes(), key.as_bytes()]),
         body: house.key.digest("idempotency-body", &[bytes]),
     }))
 }
 
-/// Reads, looks and judges: everything before the desk.
-fn consider(house: &House, mut request: Request, idempotency: Option<Idempotency>) -> Answer<Asking> {
-    let profile = request.profile.unwrap_or(house.config.profile);
-    let credential = CredentialKind::Person;
-    facts::bound(&mut request, &house.config, credential)?;
+/// Reads and looks: everything before the desk.
+fn consider(house: &House, who: &Who, mut request: Request, idempotency: Option<Idempotency>) -> Answer<Asking> {
+    if request.tool != Tool::Shell {
+        return Err(Refusal::new(Code::Unsupported, "this house runs the tool `shell`").into());
+    }
+    if who.kind == CredentialKind::Agent && request.mode == Mode::Pty && request.rationale.is_none() {
+        return Err(
+            Refusal::new(Code::BadRequest, "`rationale` is missing: an agent says why it needs a terminal").into()
+        );
+    }
+    let session = sessions::of_request(house, who, &mut request)?;
+    facts::bound(&mut request, &house.config, who.kind)?;
     let looked = facts::look(&request, &house.key, &house.base_env)?;
+    let (session, opens) = match session {
+        Some(session) => (session, None),
+        None => {
+            let (session, new) = sessions::implicit(house, who, &looked.facts);
+            (Arc::clone(&session), new.then(|| Box::new((*session).clone())))
+        }
+    };
+    request.session_id = Some(session.id);
+    asking(house, who, request, looked, &session, opens, idempotency)
+}
+
+/// A request with everything that is said about it clean.
+pub(crate) fn asking(
+    house: &House,
+    who: &Who,
+    request: Request,
+    looked: Looked,
+    session: &Session,
+    opens: Option<Box<Session>>,
+    idempotency: Option<Idempotency>,
+) -> Answer<Asking> {
+    let profile = request.profile.unwrap_or(house.config.profile);
+    let wider = who.kind == CredentialKind::Agent && profile > house.config.profile;
+    let refused = wider.then(|| {
+        Refusal::new(Code::ProfileWider, "an agent cannot choose a profile that asks less than the configured one")
+            .hint("leave `profile` out, or let a person run it")
+    });
+    let standing = Standing {
+        principal: who.principal,
+        session: Some(session.id),
+        audience: session.audience,
+        credential: who.kind,
+        profile: if wider { house.config.profile } else { profile },
+        tool: request.tool,
+    };
+    let refused = refused.or_else(|| {
+        let public = standing.audience == Audience::Public && (request.mode == Mode::Pty || request.background);
+        public.then(|| Refusal::new(Code::NotForAudience, "strangers get no terminal and no background"))
+    });
     let workspace = request.workspace.as_deref().map(crate::publish::workspace).transpose()?;
-    let cwd = looked.facts.cwd.resolved.clone();
-    let assessment = facts::assess(&request, &looked, &house.gate);
-    let known = Known::of_env(looked.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-    let mask = Mask::new(house.key.digest("mask", &[b"plan"]), known);
+    let none = Grants::default();
+    let assessment =
+        facts::assess(&request, &looked, &house.gate, &standing, Some(session), &none, countersign_store::clock::now());
+    let mask = question::mask(&house.key, &looked);
     let clean = |raw: &str| text_bounded(&mask, raw, LONGEST_TEXT);
     // Whole, however long: what a person approves is all there is.
     let whole = |raw: &str| text(&mask, raw);
     let display = match (&request.args.command, &request.args.argv) {
         (Some(text), _) => whole(text),
-        (None, argv) => whole(&argv.iter().flatten().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
+        (None, Some(argv)) => whole(&argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
+        (None, None) => whole(&format!("Let this session read {}?", looked.facts.cwd.resolved)),
     };
+    let texts = Texts::of(&request, &looked, &assessment, &mask, &display);
     let planned = Decision::Planned {
         plan_digest: looked.plan_digest,
-        display: display.clone(),
-        verb: clean(&verbs(&looked.plan, &assessment)),
-        cwd: clean(&cwd),
+        display,
+        verb: clean(&verbs(&request, &looked.plan, &assessment)),
+        cwd: clean(&looked.facts.cwd.resolved),
         mode: request.mode,
         tool: request.tool,
         title: request.title.as_deref().map(clean),
         rationale: request.rationale.as_deref().map(clean),
-        session: request.session_id,
-        principal: PrincipalId::owner(),
-        credential,
+        session: Some(session.id),
+        principal: who.principal,
+        credential: who.kind,
         risks: assessment.risk_set(),
-        audience: Audience::Personal,
-        profile,
+        audience: standing.audience,
+        profile: standing.profile,
         background: request.background,
         limits: Box::new(request.limits),
         workspace: workspace.as_deref().map(clean),
+        on_session_end: request.on_session_end,
         idempotency: idempotency.map(Box::new),
     };
-    // Nothing confines yet: what only reads asks, and what a person lets run runs open.
-    let confinement = Confinement::None;
-    Ok(Asking {
-        request,
-        looked,
-        planned,
-        answer: assessment.answer,
-        uncovered: vec![display],
-        confinement,
-        idempotency,
-    })
+    let asker = who.process;
+    Ok(Asking { request, looked, planned, standing, opens, texts, refused, asker, idempotency })
+}
+
+/// What the gate would do with a request, with what this house has granted; nothing is recorded or run.
+pub(crate) async fn check(State(house): Shared, who: Who, Whole(bytes): Whole) -> Answer<Json<Value>> {
+    let request: Request = body(&bytes)?;
+    let asking = {
+        let house = Arc::clone(&house);
+        tokio::task::spawn_blocking(move || consider(&house, &who, request, None)).await
+    };
+    let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
+    let told = house
+        .read({
+            let house = Arc::clone(&house);
+            move |register| {
+                let Asking { request, looked, standing, opens, .. } = asking;
+                let session = standing.session.and_then(|s| register.roster.session(s)).map(|s| &**s);
+                let session = session.or(opens.as_deref());
+                let now = countersign_store::clock::now();
+                let a = facts::assess(&request, &looked, &house.gate, &standing, session, &register.grants, now);
+                let verdict = match &a.answer {
+                    countersign_model::Answer::Allow { .. } => "allow",
+                    countersign_model::Answer::Ask { .. } => "ask",
+                    countersign_model::Answer::Deny(_) => "deny",
+                };
+                let refusal = match &a.answer {
+                    countersign_model::Answer::Deny(refusal) => Some(refusal.clone()),
+                    _ => None,
+                };
+                json!({
+                    "verdict": verdict, "one_shot": a.one_shot, "risks": a.risk_set(), "grants": a.grants(),
+                    "refusal": refusal,
+                })
+            }
+        })
+        .await?;
+    Ok(Json(told))
 }
 
 /// The verbs that matter: those that nothing covers, else all of them.
-fn verbs(plan: &Plan, assessment: &Assessment) -> String {
+fn verbs(request: &Request, plan: &Plan, assessment: &Assessment) -> String {
+    if request.tool == Tool::SetWorkingDirectory {
+        return "set_working_directory".to_owned();
+    }
     let own = || plan.occurrences.iter().zip(&assessment.coverage).filter(|(o, _)| !o.shadow);
     let uncovered: Vec<&str> = own().filter(|(_, c)| !c.holds()).map(|(o, _)| o.verb.as_str()).collect();
     let mut all = if uncovered.is_empty() { own().map(|(o, _)| o.verb.as_str()).collect() } else { uncovered };
@@ -213,7 +304,7 @@ fn bounded_output(house: &House, state: &TaskState) -> Answer<Value> {
     Ok(Value::Object(streams))
 }
 
-pub(crate) async fn list(State(house): Shared, mut query: Query) -> Answer<Json<Value>> {
+pub(crate) async fn list(State(house): Shared, who: Who, mut query: Query) -> Answer<Json<Value>> {
     let status = query.text("status").map(|s| {
         serde_json::from_value::<Status>(Value::String(s.clone())).map_err(|_| {
             let shown = countersign_model::Shown::bounded(&s, 40);
@@ -229,7 +320,11 @@ pub(crate) async fn list(State(house): Shared, mut query: Query) -> Answer<Json<
         before: query.parse("cursor", "the `next` of an earlier page")?,
         since: since_ms.map(|ms| TaskId::mint(&mut countersign_model::IdMint::default(), ms.min(1 << 49), 0)),
         verb: query.text("verb"),
-        session: query.text("session"),
+        session: match &who.sees {
+            Sees::Session(own) => query.text("session").map_or(Some(own.to_string()), Some),
+            Sees::All | Sees::Own => query.text("session"),
+        },
+        principal: Some(who.principal),
         text: query.text("text"),
         limit: query.parse::<u32>("limit", "a number")?.unwrap_or(PAGE).saturating_add(1),
     };
@@ -240,15 +335,16 @@ pub(crate) async fn list(State(house): Shared, mut query: Query) -> Answer<Json<
     let mut tasks = house.readers.with(|r| r.list(&filter))?;
     let more = tasks.len() as u32 == filter.limit;
     tasks.truncate(filter.limit as usize - 1);
-    tasks.iter_mut().for_each(|task| super::place_in_line(&house, task));
     let next = tasks.last().filter(|_| more).map(|t| t.task_id);
+    tasks.retain(|t| who.sees(&house, t.principal, t.session_id));
+    tasks.iter_mut().for_each(|task| super::place_in_line(&house, task));
     Ok(Json(json!({"tasks": tasks, "next": next})))
 }
 
-pub(crate) async fn show(State(house): Shared, Segment(id): Segment, mut query: Query) -> Answer<Response> {
+pub(crate) async fn show(State(house): Shared, who: Who, Segment(id): Segment, mut query: Query) -> Answer<Response> {
     let wait = query.parse::<u64>("wait_ms", "a time in milliseconds")?;
     query.nothing_else()?;
-    let task = find_task(&house, &id)?;
+    let task = find_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     if let Some(ms) = wait {
         wait_for(&house, task, Duration::from_millis(ms).min(LONGEST_WAIT)).await?;

@@ -16,6 +16,7 @@ mod wrap;
 pub(crate) use simple::read_by_bash;
 pub(crate) use state::unescaped;
 pub(crate) use walk::Walk;
+pub(crate) use wrap::runs_scripts;
 
 /// The first character that a person would not see, or that would reorder what they see.
 #[must_use]

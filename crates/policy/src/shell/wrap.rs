@@ -467,6 +467,14 @@ pub(super) fn interpreter(program: &str) -> Option<&'static (&'static str, &'sta
     INTERPRETERS.iter().find(|(name, _, _)| *name == program || *name == bare)
 }
 
+/// Programs that can be told to run code, and whose operands are not that.
+const NOT_SCRIPTS: &[&str] = &["gdb", "lldb", "emacs", "vim", "vi", "nvim", "ex", "sqlite3"];
+
+/// Whether the first operand of a program is a script that it runs.
+pub(crate) fn runs_scripts(program: &str) -> bool {
+    SHELLS.contains(&program) || interpreter(program).is_some() && !NOT_SCRIPTS.contains(&program)
+}
+
 /// Whether an interpreter gets its code from its words or its input.
 pub(super) fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Option<Opaque> {
     let mut operand = false;
@@ -495,7 +503,6 @@ pub(super) fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Opti
         }
     }
     let reads_input = matches!(made.input, Input::Pipe | Input::Text(_)) || made.words.len() == 1;
-    let shell_like =
-        !matches!(made.words[0].text(), Some("gdb" | "lldb" | "emacs" | "vim" | "vi" | "nvim" | "sqlite3"));
+    let shell_like = !made.words[0].text().is_some_and(|name| NOT_SCRIPTS.contains(&name) && name != "ex");
     (!operand && reads_input && shell_like).then_some(Opaque::Input)
 }

@@ -294,6 +294,13 @@ pub(crate) fn examples() -> Vec<Example> {
     all
 }
 
+/// Commands of this verb that the risk table tries.
+pub(crate) fn examples_of(verb: &str) -> Vec<&'static str> {
+    let Some(effects) = risks::all_effects().get(verb) else { return Vec::new() };
+    let all = effects.examples.yes.iter().chain(&effects.examples.no);
+    all.map(|example| example.split_once(" => ").map_or(*example, |(command, _)| command)).collect()
+}
+
 /// One example of a table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Example {

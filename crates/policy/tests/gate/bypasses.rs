@@ -1,7 +1,7 @@
 //! Coverage, and the ways around it.
 
-use crate::support::{ROOT, assess, check, grant, plan, told, word};
-use countersign_model::{Answer, Audience, Code, Facts, Found, FoundKind, Profile};
+use crate::support::{ROOT, assess, check, grant, plan, saved, told, word};
+use countersign_model::{Answer, Audience, Choice, Code, Facts, Found, FoundKind, Grants, Profile};
 use countersign_policy::{Context, Rules, judge};
 
 #[test]
@@ -169,13 +169,11 @@ fn f089_f092_branches_variables_and_mixed_grants() {
     );
     assert_eq!(told, "once[server, kill]");
     check("b=main; git push origin \"$b\"", &["git push@here"], "allow");
-    let mut pod = grant("kubectl delete", None);
-    pod.verb = "kubectl delete pod".to_owned();
-    pod.operands = Some(vec!["delete".into(), "pod".into(), "x".into()]);
+    let [pod] = &saved("kubectl delete pod x", Choice::Anywhere, false)[..] else { panic!("one grant") };
     for (command, expect) in
         [("kubectl delete pod x", "allow"), ("kubectl delete pod y", "ask"), ("kubectl delete namespace prod", "ask")]
     {
-        assert_eq!(word(&assess(command, ROOT, &[ROOT], std::slice::from_ref(&pod), None)), expect, "{command}");
+        assert_eq!(word(&assess(command, ROOT, &[ROOT], std::slice::from_ref(pod), None)), expect, "{command}");
     }
     check(
         "git add . && git commit -m f && git push && gh pr merge 1",
@@ -188,7 +186,8 @@ fn f089_f092_branches_variables_and_mixed_grants() {
 fn f093_unattended_is_refused_granted_or_harmless() {
     let alone = |command: &str, grants: &[_]| {
         let context = Context { attended: false, ..Context::personal("/home/dev", vec![ROOT.to_owned()]) };
-        judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), grants).answer
+        judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants.to_vec()))
+            .answer
     };
     assert!(
         matches!(alone("make", &[]), Answer::Deny(r) if r.code == Code::ApprovalRequiredUnattended && r.hint.is_some())
@@ -307,8 +306,13 @@ fn profiles_and_audiences_decide_how_much_is_asked() {
     let under = |command: &str, profile, audience| {
         let roots = vec![ROOT.to_owned()];
         let context = Context { profile, audience, ..Context::personal("/home/dev", roots) };
-        let assessment =
-            judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &[grant("make", None)]);
+        let assessment = judge(
+            &plan(command, ROOT),
+            &Facts::none(ROOT),
+            &context,
+            &Rules::default(),
+            &Grants::of(vec![grant("make", None)]),
+        );
         told(&assessment, &plan(command, ROOT))
     };
     use {Audience::*, Profile::*};

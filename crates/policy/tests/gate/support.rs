@@ -1,7 +1,7 @@
 //! One narrow door: a command, where it runs, what is granted; and the assessment.
 
-use countersign_model::{Answer, Assessment, Facts, Grant, Plan};
-use countersign_policy::{Context, Rules, Surroundings, judge, read_text};
+use countersign_model::{Answer, Assessment, Choice, Facts, Grant, Grants, Plan};
+use countersign_policy::{Context, Proposal, Rules, Surroundings, judge, proposals, read_text};
 
 pub(crate) const HOME: &str = "/home/dev";
 pub(crate) const ROOT: &str = "/work/proj";
@@ -13,7 +13,7 @@ pub(crate) fn plan(command: &str, cwd: &str) -> Plan {
 pub(crate) fn assess(command: &str, cwd: &str, roots: &[&str], grants: &[Grant], facts: Option<Facts>) -> Assessment {
     let context = Context::personal(HOME, roots.iter().map(|r| (*r).to_owned()).collect());
     let facts = facts.unwrap_or_else(|| Facts::none(cwd));
-    judge(&plan(command, cwd), &facts, &context, &Rules::default(), grants)
+    judge(&plan(command, cwd), &facts, &context, &Rules::default(), &Grants::of(grants.to_vec()))
 }
 
 pub(crate) fn word(assessment: &Assessment) -> &'static str {
@@ -27,6 +27,29 @@ pub(crate) fn word(assessment: &Assessment) -> &'static str {
 /// A grant that names no risks.
 pub(crate) fn grant(verb: &str, directory: Option<&str>) -> Grant {
     serde_json::from_value(serde_json::json!({"verb": verb, "directory": directory})).unwrap()
+}
+
+/// What an answer to this command would save.
+pub(crate) fn saved(command: &str, choice: Choice, any_arguments: bool) -> Vec<Grant> {
+    saved_in(command, ROOT, &Facts::none(ROOT), choice, any_arguments).unwrap_or_default()
+}
+
+pub(crate) fn saved_in(command: &str, cwd: &str, facts: &Facts, choice: Choice, any: bool) -> Option<Vec<Grant>> {
+    let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+    let plan = plan(command, cwd);
+    let assessment = judge(&plan, facts, &context, &Rules::default(), &Grants::default());
+    let all = proposals(choice, any, &plan, facts, &assessment, &context)?;
+    Some(all.into_iter().map(|p| made(&p)).collect())
+}
+
+/// A proposal as a grant: the house cleans it on the way, here nothing is secret.
+pub(crate) fn made(p: &Proposal) -> Grant {
+    let operands = p.operands.as_ref().map(|(d, words)| serde_json::json!({"digest": d, "shown": words.join(" ")}));
+    serde_json::from_value(serde_json::json!({
+        "verb": p.verb, "directory": p.directory, "risks": p.risks, "program": p.program, "operands": operands,
+        "assignments": p.assignments, "script": p.script,
+    }))
+    .unwrap()
 }
 
 /// The verdict in full: `allow`, `ask[verbs]`, `once[verbs]`, `deny[code]`.

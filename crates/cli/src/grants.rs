@@ -1,0 +1,168 @@
+//! `grants list|add|revoke`: what has been approved for good.
+
+use crate::{
+    Doors, Usage,
+    args::{GrantArgs, GrantsCommand},
+    house::reach,
+    lists::{brief, cut},
+    run,
+};
+use countersign_model::{At, Grant, Risk, Shown};
+use countersign_policy::Label;
+use countersign_store::clock;
+use serde_json::{Value, json};
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+pub(crate) fn grants(doors: &Doors<'_>, command: Option<GrantsCommand>) -> anyhow::Result<ExitCode> {
+    match command.unwrap_or(GrantsCommand::List { json: false }) {
+        GrantsCommand::List { json } => list(doors, json),
+        GrantsCommand::Add(args) => add(doors, &args),
+        GrantsCommand::Revoke { grant } => revoke(doors, &grant.join(" ")),
+    }
+}
+
+fn list(doors: &Doors<'_>, json: bool) -> anyhow::Result<ExitCode> {
+    let all = reach(doors)?.grants()?;
+    let mut out = io::stdout().lock();
+    for mut value in all.clone() {
+        // What is stored, and nothing else.
+        let label = value.as_object_mut().and_then(|o| o.remove("label"));
+        if json {
+            writeln!(out, "{value}")?;
+            continue;
+        }
+        let Ok(grant) = serde_json::from_value::<Grant>(value) else { continue };
+        let label = label.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let id = grant.id.map(|id| id.to_string()).unwrap_or_default();
+        writeln!(out, "{id}  {}{}", cut(label, 100), notes(&grant))?;
+    }
+    if all.is_empty() && !json {
+        crate::say("csn: nothing is granted: `csn grants add --verb 'cargo test' --in .`");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How far it goes beyond its label.
+fn notes(grant: &Grant) -> String {
+    let mut notes = Vec::new();
+    if let Some(risks) = &grant.risks {
+        notes.push(risks.iter().map(|r| r.as_str()).collect::<Vec<_>>().join("+"));
+    }
+    if let Some(operands) = &grant.operands {
+        notes.push(format!("only `{}`", Shown::bounded(operands.shown.as_str(), 60)));
+    }
+    if let Some(script) = grant.script {
+        notes.push(format!("script {}…", &script.to_string()[..12]));
+    }
+    if grant.assignments.is_some() {
+        notes.push("with its variables".to_owned());
+    }
+    if let Some(session) = grant.session {
+        notes.push(format!("in {session}"));
+    }
+    if let Some(left) = grant.uses_left {
+        notes.push(format!("{left} uses left"));
+    }
+    if let Some(end) = grant.expires_at {
+        notes.push(format!("for {}", brief(end.since(clock::now()))));
+    }
+    if grant.audience != Default::default() || grant.tool != Default::default() {
+        notes.push(format!("{} {}", json!(grant.audience), json!(grant.tool)).replace('"', ""));
+    }
+    let notes: Vec<String> = notes.into_iter().filter(|n| !n.is_empty()).collect();
+    if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) }
+}
+
+fn add(doors: &Doors<'_>, args: &GrantArgs) -> anyhow::Result<ExitCode> {
+    let label = match (&args.label[..], &args.verb) {
+        ([], None) => {
+            return Err(Usage("say what: csn grants add --verb 'cargo test' --anywhere".to_owned()).into());
+        }
+        ([], Some(verb)) => {
+            let directory = match (&args.within, args.anywhere) {
+                (Some(dir), false) => Some(absolute(dir)?),
+                (None, true) => None,
+                _ => return Err(Usage("say where: --in DIR or --anywhere".to_owned()).into()),
+            };
+            Label { verb: verb.clone(), directory }
+        }
+        (words, None) if args.within.is_none() && !args.anywhere => {
+            words.join(" ").parse::<Label>().map_err(|e| Usage(e.to_string()))?
+        }
+        _ => return Err(Usage("give a label or --verb with --in or --anywhere, not both".to_owned()).into()),
+    };
+    let risks = match &args.accept[..] {
+        [] => None,
+        names => Some(
+            names
+                .iter()
+                .map(|name| {
+                    Risk::named(name).ok_or_else(|| {
+                        let all = Risk::ALL.map(Risk::as_str).join(", ");
+                        Usage(format!("--accept `{}` is no risk: {all}", Shown::bounded(name, 40)))
+                    })
+                })
+                .collect::<Result<Vec<_>, _>>()?,
+        ),
+    };
+    let expires_at = args.expires.as_deref().map(ends).transpose()?;
+    let mut body = json!({
+        "verb": label.verb, "directory": label.directory, "risks": risks, "uses": args.uses, "expires_at": expires_at,
+    });
+    for (name, value) in [("audience", &args.audience), ("tool", &args.tool), ("session", &args.session)] {
+        if let Some(value) = value {
+            body[name] = json!(value);
+        }
+    }
+    let grant = reach(doors)?.grant(&body)?;
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => writeln!(out, "{grant}")?,
+        false => {
+            let text = |name: &str| grant[name].as_str().unwrap_or_default().to_owned();
+            writeln!(out, "{}  Saved: {}", text("id"), Shown::bounded(&text("label"), 300))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// So long from now.
+pub(crate) fn ends(text: &str) -> Result<At, Usage> {
+    let days = text.strip_suffix('d').and_then(|d| d.parse::<u64>().ok()).filter(|d| (1..=366).contains(d));
+    let ms = match days {
+        Some(days) => days * 24 * 3_600_000,
+        None => run::time(text).map_err(|Usage(e)| Usage(format!("--expires {e}, or d")))?,
+    };
+    Ok(At::from_micros(clock::now().micros() + i64::try_from(ms).unwrap_or(0) * 1000))
+}
+
+fn absolute(dir: &std::path::Path) -> anyhow::Result<String> {
+    let path = std::path::absolute(dir)?;
+    path.into_os_string().into_string().map_err(|_| Usage("--in: the directory's name is not UTF-8".to_owned()).into())
+}
+
+/// By id, the beginning of one, or by label.
+fn revoke(doors: &Doors<'_>, what: &str) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let ids: Vec<String> = match what.parse::<Label>() {
+        Ok(label) => {
+            let label = label.to_string();
+            let all = client.grants()?;
+            let same = all.iter().filter(|g| g["label"].as_str() == Some(label.as_str()));
+            same.filter_map(|g| g["id"].as_str().map(str::to_owned)).collect()
+        }
+        Err(_) => vec![what.to_owned()],
+    };
+    if ids.is_empty() {
+        return Err(Usage(format!("nothing is granted as `{}`", Shown::bounded(what, 200))).into());
+    }
+    for id in ids {
+        let grant = client.revoke_grant(&id)?;
+        let text = |name: &str| grant[name].as_str().unwrap_or_default().to_owned();
+        writeln!(io::stdout(), "{}  Revoked: {}", text("id"), Shown::bounded(&text("label"), 300))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

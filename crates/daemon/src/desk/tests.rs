@@ -1,0 +1,324 @@
+//! The desk by data: events in, decisions out, and replay equals live after every step.
+
+use super::*;
+use countersign_model::{Audience, CredentialKind, Mode, OnSessionEnd, Profile, Tool};
+
+struct Office {
+    desk: Desk,
+    mint: IdMint,
+    written: Vec<Entry>,
+    clock: i64,
+}
+
+impl Office {
+    fn new() -> Self {
+        Self { desk: Desk::default(), mint: IdMint::default(), written: Vec::new(), clock: 1_700_000_000_000_000 }
+    }
+
+    fn step(&mut self, event: Event) -> Result<Step, Refusal> {
+        let at = At::from_micros(self.clock + self.written.len() as i64);
+        let step = self.desk.step(Moment { at, chance: 7, mint: &mut self.mint }, event)?;
+        self.written.extend(step.decisions.iter().cloned());
+        let mut again = Desk::new(self.desk.caps);
+        for entry in &self.written {
+            let record = Record::parse(&entry.line).unwrap();
+            match (entry.task, &record.what) {
+                (Some(task), _) => again.replay(task, &entry.line, &record),
+                (None, What::Decision(Decision::Entered(entered))) => again.register.enter(record.at, entered),
+                (None, _) => {}
+            }
+        }
+        // Written by a settle, `next_seq` counts the journal too; an open task's is the same either way.
+        assert_eq!(again, self.desk, "replay equals live");
+        Ok(step)
+    }
+
+    fn ask(&mut self, answer: Answer) -> (TaskId, Step) {
+        self.ask_in(None, answer)
+    }
+
+    fn ask_in(&mut self, session: Option<SessionId>, answer: Answer) -> (TaskId, Step) {
+        let task = TaskId::mint(&mut self.mint, 1, 1);
+        let digest = Digest::sha256(&[b"plan"]);
+        let planned = Decision::Planned {
+            plan_digest: digest,
+            display: Text::of("make"),
+            verb: Text::of("make"),
+            cwd: Text::of("/p"),
+            mode: Mode::Pipes,
+            tool: Tool::Shell,
+            title: None,
+            rationale: None,
+            session,
+            principal: PrincipalId::owner(),
+            credential: CredentialKind::Person,
+            risks: vec![],
+            audience: Audience::Personal,
+            profile: Profile::Safe,
+            background: false,
+            limits: Box::default(),
+            workspace: None,
+            on_session_end: OnSessionEnd::Keep,
+            idempotency: None,
+        };
+        let question = Question {
+            uncovered: vec![Text::of("make")],
+            about: vec![About { verb: Text::of("make"), directories: vec![Text::of("/p/x")], risks: vec![] }],
+            options: Choice::ALL.to_vec(),
+        };
+        let event = Event::Asked {
+            task,
+            planned: Box::new(planned),
+            answer,
+            question,
+            grants: Vec::new(),
+            opens: None,
+            confinement: Confinement::None,
+            shim: self.desk.has_room(Whose { session, principal: PrincipalId::owner() }).then_some(42),
+        };
+        let step = self.step(event).unwrap();
+        (task, step)
+    }
+
+    fn answer(&mut self, task: TaskId, choice: Choice, world: World) -> Result<Step, Refusal> {
+        self.answer_and_save(task, choice, world, Vec::new(), Some(1))
+    }
+
+    fn answer_and_save(
+        &mut self,
+        task: TaskId,
+        choice: Choice,
+        world: World,
+        saves: Vec<Grant>,
+        shim: Option<u32>,
+    ) -> Result<Step, Refusal> {
+        let approval = match self.desk.open.get(&task).map(|o| o.stage.clone()) {
+            Some(Stage::Waiting { approval, .. }) => approval,
+            _ => ApprovalId::mint(&mut self.mint, 1, 1),
+        };
+        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+        let (words, moves, hint, denied) = (None, None, None, None);
+        self.step(Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, shim })
+    }
+
+    fn grant(&mut self, verb: &'static str, session: Option<SessionId>, uses_left: Option<u64>) -> Grant {
+        let id = GrantId::mint(&mut self.mint, 1, 1);
+        let grant: Grant =
+            serde_json::from_value(serde_json::json!({"verb": verb, "directory": "/p/x", "uses_left": uses_left}))
+                .unwrap();
+        Grant { id: Some(id), session, ..grant }
+    }
+}
+
+fn kinds(step: &Step) -> Vec<String> {
+    let kind =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["kind"].as_str().unwrap().to_owned();
+    step.decisions.iter().map(|e| kind(&e.line)).collect()
+}
+
+#[test]
+fn allowed_at_once_is_one_commit_up_to_launch() {
+    let mut office = Office::new();
+    let (_, step) = office.ask(Answer::Allow { rule: "profile.full_auto" });
+    assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.launched"]);
+    assert_eq!(step.launch.unwrap().first_seq, 3);
+}
+
+#[test]
+fn a_question_is_answered_once() {
+    let mut office = Office::new();
+    let (task, step) = office.ask(Answer::Ask { uncovered: vec![0] });
+    assert_eq!(kinds(&step), ["command.planned", "permission.requested", "task.queued"]);
+    assert!(step.launch.is_none());
+    let step = office.answer(task, Choice::Once, World::Same).unwrap();
+    assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
+    assert_eq!(office.answer(task, Choice::Deny, World::Same).unwrap_err().code, Code::AlreadyAnswered);
+}
+
+#[test]
+fn what_changed_since_the_question_does_not_run() {
+    let mut office = Office::new();
+    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let step = office.answer(task, Choice::Once, World::Changed("x")).unwrap();
+    assert!(step.launch.is_none());
+    assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
+}
+
+#[test]
+fn withdrawn_or_denied_never_launches() {
+    let mut office = Office::new();
+    let (a, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    assert!(office.step(Event::Withdrawn { task: a, by: Text::of("t") }).unwrap().launch.is_none());
+    assert!(office.answer(b, Choice::Deny, World::Same).unwrap().launch.is_none());
+    for task in [a, b] {
+        assert_eq!(office.answer(task, Choice::Once, World::Same).unwrap_err().code, Code::AlreadyAnswered);
+    }
+}
+
+#[test]
+fn a_task_settles_once() {
+    let mut office = Office::new();
+    let (task, step) = office.ask(Answer::Allow { rule: "profile.full_auto" });
+    let head = step.launch.unwrap().prologue_head;
+    let closing = Closing { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
+    let step = office.step(Event::Closed { task, closing: closing.clone() }).unwrap();
+    assert_eq!(step.decisions[0].seq, 9);
+    assert_eq!(office.step(Event::Closed { task, closing }).unwrap_err().code, Code::TaskOver);
+}
+const YES: Answer = Answer::Allow { rule: "profile.full_auto" };
+
+fn small(session: u64, principal: u64, house: u64) -> Office {
+    Office { desk: Desk::new(Caps { session, principal, house }), ..Office::new() }
+}
+
+fn end(office: &mut Office, task: TaskId) {
+    let closing = Closing { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
+    office.step(Event::Closed { task, closing }).unwrap();
+}
+
+fn slot(office: &mut Office, task: TaskId) -> Step {
+    office.step(Event::Slot { task, world: World::Same, denied: None, shim: 7 }).unwrap()
+}
+
+#[test]
+fn f170_the_line_is_first_come_first_served() {
+    let mut office = small(16, 64, 2);
+    let (a, _) = office.ask(YES);
+    office.ask(YES);
+    let (c, step) = office.ask(YES);
+    assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.queued"]);
+    assert_eq!(step.state(c).unwrap().position, Some(1));
+    let (d, step) = office.ask(YES);
+    assert_eq!(step.state(d).unwrap().position, Some(2));
+    assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![c, d]));
+    end(&mut office, a);
+    assert_eq!(office.desk.ready(), [c]);
+    let (e, step) = office.ask(YES);
+    assert!(step.launch.is_none(), "nobody overtakes somebody who is about to go");
+    assert_eq!(kinds(&slot(&mut office, c)), ["task.launched"]);
+    assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![d, e]));
+}
+
+#[test]
+fn the_line_keeps_its_order_when_the_clock_goes_back() {
+    let mut office = small(16, 64, 1);
+    office.ask(YES);
+    let (b, _) = office.ask(YES);
+    office.clock -= 3_600_000_000;
+    let (c, _) = office.ask(YES);
+    let (d, _) = office.ask(YES);
+    assert_eq!(office.desk.line(), [b, c, d]);
+}
+
+#[test]
+fn a_full_session_holds_up_nobody_else() {
+    let mut office = small(1, 3, 4);
+    let session = |n: u32| Some(SessionId::mint(&mut IdMint::default(), 1, n));
+    let (a, _) = office.ask_in(session(1), YES);
+    let (b, _) = office.ask_in(session(1), YES);
+    let (c, step) = office.ask_in(session(2), YES);
+    assert!(step.launch.is_some(), "another session has room");
+    let (d, _) = office.ask(YES);
+    let (e, _) = office.ask(YES);
+    assert_eq!(office.desk.line(), [b, e]);
+    end(&mut office, c);
+    assert_eq!(office.desk.ready(), [e], "the first in line is held up by its own session");
+    end(&mut office, a);
+    end(&mut office, d);
+    assert_eq!(office.desk.ready(), [b, e]);
+}
+
+#[test]
+fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
+    let mut office = small(16, 64, 1);
+    let (a, _) = office.ask(YES);
+    let (b, _) = office.ask(YES);
+    let (c, _) = office.ask(YES);
+    let (d, _) = office.ask(YES);
+    let step = office.step(Event::Withdrawn { task: b, by: Text::of("t") }).unwrap();
+    assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
+    end(&mut office, a);
+    let gone = Event::Slot { task: c, world: World::Changed("x"), denied: None, shim: 7 };
+    assert_eq!(kinds(&office.step(gone).unwrap()), ["permission.denied", "task.settled"]);
+    let revoked = Refusal::new(Code::Locked, "not any more");
+    let denied = Event::Slot { task: d, world: World::Same, denied: Some(revoked), shim: 7 };
+    let step = office.step(denied).unwrap();
+    assert!(step.launch.is_none() && step.forget == Some(d));
+    assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
+}
+
+#[test]
+fn what_a_person_approved_waits_in_line_too() {
+    let mut office = small(16, 64, 1);
+    let (a, _) = office.ask(YES);
+    let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let step = office.answer_and_save(b, Choice::Once, World::Same, Vec::new(), None).unwrap();
+    assert_eq!((kinds(&step), step.forget), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
+    end(&mut office, a);
+    let step = slot(&mut office, b);
+    assert_eq!(step.launch.unwrap().permit.scope, Scope::Once);
+}
+
+#[test]
+fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() {
+    let mut office = Office::new();
+    let (a, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let grant = office.grant("make", None, None);
+    let step = office.answer_and_save(a, Choice::Here, World::Same, vec![grant.clone()], Some(1)).unwrap();
+    assert_eq!(kinds(&step), ["grant.saved", "permission.granted", "task.launched"]);
+    assert_eq!(step.release, [b], "whoever waits for the same verb is looked at again");
+    let state = step.state(a);
+    assert!(state.is_none(), "its life began before");
+    let ids = vec![grant.id.unwrap()];
+    let step = office.step(Event::Covered { task: b, grants: ids.clone(), shim: Some(2) }).unwrap();
+    assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
+    assert_eq!(step.launch.unwrap().permit.by, By::Grants(ids));
+    assert!(office.step(Event::Covered { task: b, grants: Vec::new(), shim: Some(2) }).is_err());
+}
+
+#[test]
+fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
+    let mut office = Office::new();
+    let first = office.grant("make", None, None);
+    let kept = |step: Step| match step.kept {
+        Some(Kept::Grant { grant, new }) => (grant.id.unwrap(), grant.created_at, new),
+        other => panic!("{other:?}"),
+    };
+    let (id, at, new) = kept(office.step(Event::Wished(Wish::Grant(Box::new(first.clone())))).unwrap());
+    assert!(new);
+    assert_eq!(kept(office.step(Event::Wished(Wish::Grant(Box::new(first)))).unwrap()), (id, at, false));
+    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let again = office.grant("make", None, None);
+    let step = office.answer_and_save(task, Choice::Here, World::Same, vec![again], Some(1)).unwrap();
+    assert_eq!(kinds(&step), ["permission.granted", "task.launched"], "nothing new was saved");
+    assert_eq!(office.desk.register.grants.len(), 1);
+}
+
+#[test]
+fn uses_are_counted_with_the_permit_and_survive_a_replay() {
+    let mut office = Office::new();
+    let grant = office.grant("make", None, Some(1));
+    office.step(Event::Wished(Wish::Grant(Box::new(grant)))).unwrap();
+    let id = office.desk.register.grants.iter().next().unwrap().id.unwrap();
+    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let step = office.step(Event::Covered { task, grants: vec![id], shim: Some(1) }).unwrap();
+    assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
+    assert!(!office.desk.register.grants.get(id).unwrap().holds(At::from_micros(0)));
+}
+
+#[test]
+fn f014_what_a_person_refused_is_remembered_for_a_while() {
+    let mut office = Office::new();
+    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let same = office.desk.open[&task].same();
+    assert_eq!(office.desk.joins(same), Some(task), "the same request joins while it waits");
+    office.answer(task, Choice::Deny, World::Same).unwrap();
+    assert_eq!(office.desk.joins(same), None);
+    let now = At::from_micros(office.clock + 60_000_000);
+    assert!(office.desk.refused(same, now).is_some());
+    assert!(office.desk.refused(Same { background: true, ..same }, now).is_none(), "another request is another");
+    let later = At::from_micros(office.clock + 601_000_000);
+    assert!(office.desk.refused(same, later).is_none());
+}

@@ -1,0 +1,139 @@
+//! Who is at the other end of the socket: a person, or something that an agent started.
+//!
+//! A process is followed up to the first one, with the peer pinned by a descriptor so that its number cannot become
+//! another's meanwhile. Below a shim, below a registered agent, or with a task's marker in its environment it is an
+//! agent; so is one that is gone or hides before we have looked.
+
+use countersign_model::{MARKER, Process, SessionId, TaskId};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fd::OwnedFd,
+};
+use std::fs;
+
+/// What a peer turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Person(Process),
+    /// Below the shim of this task.
+    Task(TaskId),
+    /// Below the agent process of this session.
+    Agent(SessionId),
+    /// Carries the marker of a task, or came from one that has lost its shim.
+    Marked(String),
+    Unpinned,
+}
+
+/// Deeper than any process tree that is not made to confuse.
+const DEEPEST: usize = 256;
+
+/// What the walk must be able to recognise.
+pub(crate) struct Known<'a> {
+    pub(crate) shim: &'a dyn Fn(u32) -> Option<TaskId>,
+    pub(crate) agent: &'a dyn Fn(Process) -> Option<SessionId>,
+    /// This daemon: what is below it, and not a shim, is what a dead shim has left.
+    pub(crate) house: u32,
+}
+
+/// Follows a peer upwards. `pin` is what the kernel says the peer is; without one its start time must stay the same.
+pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &Known<'_>) -> Peer {
+    let Some((first, _)) = process(pid) else { return Peer::Unpinned };
+    let Some(marker) = marker(pid) else { return Peer::Unpinned };
+    let mut found = marker.map(Peer::Marked);
+    let mut at = pid;
+    for _ in 0..DEEPEST {
+        let Some((process, parent)) = process(at) else { return Peer::Unpinned };
+        if let Some(task) = (known.shim)(at) {
+            found = Some(Peer::Task(task));
+            break;
+        }
+        if let Some(session) = (known.agent)(process) {
+            found = Some(Peer::Agent(session));
+            break;
+        }
+        if at == known.house {
+            found.get_or_insert_with(|| Peer::Marked("of a task that has lost its supervisor".to_owned()));
+            break;
+        }
+        if at != pid && found.is_none() {
+            // Of others the environment may be out of reach; they are not the ones who ask.
+            found = self::marker(at).flatten().map(Peer::Marked);
+        }
+        if parent <= 1 {
+            break;
+        }
+        at = parent;
+    }
+    let still = match pin {
+        Some(pin) => lives(pin) && process(pid).is_some_and(|(p, _)| p == first),
+        None => process(pid).is_some_and(|(p, _)| p == first),
+    };
+    match still {
+        true => found.unwrap_or(Peer::Person(first)),
+        false => Peer::Unpinned,
+    }
+}
+
+/// A process that has not ended: its descriptor is not readable.
+fn lives(pin: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pin, PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok_and(|n| n == 0)
+}
+
+/// A process and its parent.
+pub(crate) fn process(pid: u32) -> Option<(Process, u32)> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, in parentheses.
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    let rest = String::from_utf8_lossy(&stat[end + 1..]);
+    let mut fields = rest.split_ascii_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some((Process { pid, start }, parent))
+}
+
+/// Whether a process that asked is still there.
+pub(crate) fn is_there(process: Process) -> bool {
+    self::process(process.pid).is_some_and(|(now, _)| now == process)
+}
+
+/// The task whose marker a process carries; the outer none when its environment cannot be read.
+fn marker(pid: u32) -> Option<Option<String>> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let prefix = format!("{MARKER}=");
+    let found = environ.split(|b| *b == 0).find_map(|var| var.strip_prefix(prefix.as_bytes()));
+    Some(found.map(|task| String::from_utf8_lossy(task).chars().take(40).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, house: 0 };
+
+    #[test]
+    fn this_process_is_itself_and_what_is_above_it_decides() {
+        let me = std::process::id();
+        let (process, parent) = process(me).unwrap();
+        // Where the tests themselves run as a task, they are one.
+        let outside = std::env::var_os(MARKER).is_none();
+        if outside {
+            assert_eq!(recognise(me, None, &NOBODY), Peer::Person(process));
+        }
+        let session: SessionId = "se_01m7h4jys3gnc16h".parse().unwrap();
+        let of_parent = |p: Process| (p.pid == parent).then_some(session);
+        assert_eq!(recognise(me, None, &Known { agent: &of_parent, ..NOBODY }), Peer::Agent(session));
+        let task: TaskId = "tk_01m7h4jys3gnc16h".parse().unwrap();
+        let shim = |pid: u32| (pid == parent).then_some(task);
+        assert_eq!(recognise(me, None, &Known { shim: &shim, ..NOBODY }), Peer::Task(task));
+        assert!(matches!(recognise(me, None, &Known { house: parent, ..NOBODY }), Peer::Marked(_)));
+        assert!(is_there(process) && !is_there(Process { start: process.start + 1, ..process }));
+    }
+
+    #[test]
+    fn who_is_not_there_is_not_a_person() {
+        assert_eq!(recognise(u32::MAX / 2, None, &NOBODY), Peer::Unpinned);
+        assert_eq!(recognise(0, None, &NOBODY), Peer::Unpinned);
+    }
+}

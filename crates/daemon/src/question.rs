@@ -1,0 +1,217 @@
+//! What a person is asked, what an answer saves, and what a card says about both. Decides nothing: the desk does.
+
+use crate::{desk::Question, facts::Looked, wish};
+use countersign_model::{
+    About, Answer, Assessment, By, Card, Choice, Code, Confinement, Digest, Grant, GrantId, Grants, IdMint, Offer,
+    Operands, Refusal, Request, Script, Session, Text, Tool,
+};
+use countersign_policy::{Context, Proposal, Rules};
+use countersign_redact::{Known, Mask, text, text_bounded};
+use countersign_store::{clock, random};
+use std::io::Read as _;
+
+/// More commands than this are not told one by one.
+const MOST_TOLD: usize = 256;
+/// As much of a script as a card shows.
+const SCRIPT_SHOWN: u64 = 16 * 1024;
+const LONGEST_OPERANDS: usize = 500;
+
+/// What may be said about each occurrence of a plan, secrets taken out.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    each: Vec<Said>,
+    /// Nothing had to be taken out of what a grant would hold.
+    clean: bool,
+}
+
+#[derive(Debug)]
+struct Said {
+    verb: Text,
+    text: Text,
+    directories: Vec<Text>,
+}
+
+/// What the environment of a request must not give away.
+pub(crate) fn mask(key: &countersign_model::HouseKey, looked: &Looked) -> Mask {
+    let known = Known::of_env(looked.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    Mask::new(key.digest("mask", &[b"plan"]), known)
+}
+
+impl Texts {
+    pub(crate) fn of(request: &Request, looked: &Looked, assessment: &Assessment, mask: &Mask, display: &Text) -> Self {
+        let source = request.args.command.as_deref();
+        let mut texts = Self { each: Vec::new(), clean: true };
+        for (occurrence, directories) in looked.plan.occurrences.iter().zip(&assessment.directories) {
+            let verb = text(mask, &occurrence.verb);
+            let said = match source.and_then(|s| s.get(occurrence.span.clone())) {
+                Some(part) if !part.trim().is_empty() => text(mask, part),
+                _ => display.clone(),
+            };
+            let cleaned: Vec<Text> = directories.iter().map(|d| text(mask, d)).collect();
+            texts.clean &= verb.as_str() == occurrence.verb
+                && cleaned.iter().zip(directories).all(|(clean, raw)| clean.as_str() == raw);
+            texts.each.push(Said { verb, text: said, directories: cleaned });
+        }
+        texts
+    }
+}
+
+/// The question, when there is one.
+pub(crate) fn of(
+    request: &Request,
+    looked: &Looked,
+    assessment: &Assessment,
+    context: &Context<'_>,
+    session: Option<&Session>,
+    texts: Texts,
+) -> Question {
+    if request.tool == Tool::SetWorkingDirectory {
+        let options = vec![Choice::Session, Choice::Deny];
+        return Question { uncovered: Vec::new(), about: Vec::new(), options };
+    }
+    let Answer::Ask { uncovered } = &assessment.answer else { return Question::default() };
+    let told = || uncovered.iter().take(MOST_TOLD).filter_map(|n| Some((*n, texts.each.get(*n)?)));
+    let about = told().map(|(n, said)| About {
+        verb: said.verb.clone(),
+        directories: said.directories.clone(),
+        risks: risks(assessment, n),
+    });
+    let in_session = session.is_some_and(|s| s.implicit.is_none());
+    let options = match texts.clean {
+        true => countersign_policy::options(&looked.plan, &looked.facts, assessment, context, in_session),
+        false => vec![Choice::Once, Choice::Deny],
+    };
+    Question { uncovered: told().map(|(_, said)| said.text.clone()).collect(), about: about.collect(), options }
+}
+
+fn risks(assessment: &Assessment, n: usize) -> Vec<countersign_model::Risk> {
+    let mut risks: Vec<_> = assessment.risks.iter().filter(|r| r.occurrence == n).map(|r| r.risk).collect();
+    risks.sort_unstable();
+    risks.dedup();
+    risks
+}
+
+/// The grants that an answer leaves behind; none when nothing is uncovered any more.
+pub(crate) fn grants(
+    choice: Choice,
+    any_arguments: bool,
+    looked: &Looked,
+    assessment: &Assessment,
+    context: &Context<'_>,
+    by: &By,
+    mint: &mut IdMint,
+) -> Result<Vec<Grant>, Refusal> {
+    let all = countersign_policy::proposals(choice, any_arguments, &looked.plan, &looked.facts, assessment, context);
+    let mask = mask(context.key, looked);
+    let now = clock::now();
+    all.unwrap_or_default()
+        .iter()
+        .map(|proposal| {
+            let id = GrantId::mint(mint, now.millis(), u32::from_le_bytes(random()));
+            let surface = match by {
+                By::Person { surface, .. } => Some(surface.clone()),
+                By::Rule(_) | By::Grants(_) => None,
+            };
+            let grant = made(choice, proposal, context, &mask)?;
+            let created_by = Some(countersign_redact::text_by_shape(&by.to_string()));
+            Ok(Grant { id: Some(id), created_at: Some(now), created_by, surface, ..grant })
+        })
+        .collect()
+}
+
+/// A proposal as a grant. What it holds must be what was meant, so nothing may have to be taken out of it.
+fn made(choice: Choice, proposal: &Proposal, context: &Context<'_>, mask: &Mask) -> Result<Grant, Refusal> {
+    let clean = |raw: &str| match text(mask, raw) {
+        clean if clean.as_str() == raw => Ok(clean),
+        _ => Err(Refusal::new(Code::OptionNotOffered, "this cannot be saved: it holds what looks like a secret")
+            .hint("answer `once`")),
+    };
+    let operands = proposal.operands.as_ref().map(|(digest, words)| Operands {
+        digest: *digest,
+        shown: text_bounded(mask, &words.join(" "), LONGEST_OPERANDS),
+    });
+    Ok(Grant {
+        id: None,
+        verb: clean(&proposal.verb)?,
+        directory: proposal.directory.as_deref().map(clean).transpose()?,
+        repository: choice == Choice::Repository,
+        principal: context.principal,
+        session: context.session.filter(|_| choice == Choice::Session),
+        audience: context.audience,
+        tool: context.tool,
+        risks: Some(proposal.risks.clone()),
+        program: proposal.program.as_deref().map(clean).transpose()?,
+        operands,
+        assignments: proposal.assignments,
+        script: proposal.script,
+        confinement: Confinement::None,
+        created_at: None,
+        created_by: None,
+        surface: None,
+        expires_at: None,
+        uses_left: None,
+    })
+}
+
+/// Everything that a card shows beside the question itself.
+pub(crate) fn card(
+    options: &[Choice],
+    looked: &Looked,
+    assessment: &Assessment,
+    context: &Context<'_>,
+    rules: &Rules,
+) -> Card {
+    let mask = mask(context.key, looked);
+    let places = countersign_policy::places(&looked.plan, assessment);
+    let offers = options.iter().copied().filter(|c| c.saves());
+    let offers = offers.filter_map(|choice| offer(choice, looked, assessment, context, rules, &mask, &places));
+    let scripts = looked.facts.scripts.iter();
+    Card {
+        offers: offers.collect(),
+        scripts: scripts.filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
+        in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
+    }
+}
+
+fn offer(
+    choice: Choice,
+    looked: &Looked,
+    assessment: &Assessment,
+    context: &Context<'_>,
+    rules: &Rules,
+    mask: &Mask,
+    places: &[String],
+) -> Option<Offer> {
+    let all = countersign_policy::proposals(choice, false, &looked.plan, &looked.facts, assessment, context)?;
+    let place = places.first().map_or(looked.facts.cwd.resolved.as_str(), String::as_str);
+    let mut offer = Offer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
+    let told = |(command, cwd): &(String, String)| {
+        let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
+        text_bounded(mask, &format!("{command}{place}"), LONGEST_OPERANDS)
+    };
+    for proposal in &all {
+        let grant = made(choice, proposal, context, mask).ok()?;
+        offer.exact |= proposal.operands.is_some();
+        offer.saves.push(wish::label(&grant));
+        let reach = countersign_policy::reach(proposal, place, &Grants::of(vec![grant]), context, rules);
+        offer.covers.extend(reach.covers.iter().map(told));
+        offer.does_not_cover.extend(reach.does_not.iter().map(told));
+    }
+    Some(offer)
+}
+
+/// A script as it is now, and whether that is what was asked about.
+fn script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(8 * 1024 * 1024 + 1).read_to_end(&mut bytes).ok()?;
+    let shown = &bytes[..bytes.len().min(SCRIPT_SHOWN as usize)];
+    let content = text(mask, &String::from_utf8_lossy(shown));
+    Some(Script {
+        path: text(mask, path),
+        sha256: asked,
+        content,
+        omitted: (bytes.len() - shown.len()) as u64,
+        changed: Digest::sha256(&[&bytes]) != asked,
+    })
+}

@@ -1,0 +1,301 @@
+//! Who arrives, as whom, and what they may do: every request passes here first.
+//!
+//! On the unix socket the kernel says who the peer is; over TCP only a token counts. What may be done by which scope
+//! is one table, [`needs`].
+
+use super::problem::Problem;
+use crate::{
+    house::House,
+    office::Call,
+    peer::{self, Known, Peer},
+    wish::Wish,
+};
+use axum::{
+    extract::{ConnectInfo, FromRequestParts, Request, State, connect_info::Connected},
+    http::{HeaderMap, Method, header, request::Parts},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+    serve::IncomingStream,
+};
+use countersign_model::{
+    Audience, By, Code, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, SessionId, Text,
+    TokenId,
+};
+use countersign_store::clock;
+use rustix::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+use tokio::{net::UnixListener, sync::oneshot};
+
+/// Who is at the other end of a connection.
+#[derive(Clone)]
+pub(crate) enum Caller {
+    Socket { uid: Option<u32>, pid: Option<u32>, pin: Option<Arc<OwnedFd>>, recognised: Arc<OnceLock<Peer>> },
+    Tcp,
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        let peer = stream.io().peer_cred().ok();
+        Self::Socket {
+            uid: peer.as_ref().map(|c| c.uid()),
+            pid: peer.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok()),
+            pin: countersign_shim::peer_pidfd(stream.io()).map(Arc::new),
+            recognised: Arc::default(),
+        }
+    }
+}
+
+impl Connected<IncomingStream<'_, super::tcp::Capped>> for Caller {
+    fn connect_info(_: IncomingStream<'_, super::tcp::Capped>) -> Self {
+        Self::Tcp
+    }
+}
+
+/// A credential as it arrived: whose it is, of what kind, and what it may do.
+#[derive(Debug, Clone)]
+pub(crate) struct Who {
+    pub(crate) principal: PrincipalId,
+    pub(crate) kind: CredentialKind,
+    pub(crate) scopes: Vec<CredentialScope>,
+    pub(crate) audience: Audience,
+    pub(crate) sees: Sees,
+    /// How this credential is called: in implicit sessions and in records.
+    pub(crate) name: Text,
+    pub(crate) process: Option<Process>,
+    /// Why this is not a person, when it is not.
+    why: &'static str,
+}
+
+/// What of its principal a credential sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sees {
+    All,
+    /// Only this session.
+    Session(SessionId),
+    /// Only what it asked for itself, under its name.
+    Own,
+}
+
+impl Who {
+    /// Whether a task or session of these is there for whoever asks.
+    pub(crate) fn sees(&self, house: &House, principal: PrincipalId, session: Option<SessionId>) -> bool {
+        if self.principal != principal {
+            return false;
+        }
+        match &self.sees {
+            Sees::All => true,
+            Sees::Session(own) => session == Some(*own),
+            Sees::Own => {
+                let roster = house.roster.borrow();
+                let name = session.and_then(|s| roster.session(s)?.implicit.clone());
+                name.is_some_and(|n| n.as_str().starts_with(&format!("{} ", self.name)))
+            }
+        }
+    }
+
+    pub(crate) fn by(&self) -> By {
+        By::Person { principal: self.principal, surface: self.name.clone() }
+    }
+
+    /// In records: who did this.
+    pub(crate) fn actor(&self) -> Text {
+        match (self.kind, self.principal == PrincipalId::owner(), self.name.as_str()) {
+            (CredentialKind::Person, true, "socket") => Text::of("owner"),
+            _ => self.name.clone(),
+        }
+    }
+
+    fn may(&self, scope: CredentialScope) -> Result<(), Refusal> {
+        if self.scopes.contains(&scope) {
+            return Ok(());
+        }
+        let refusal = Refusal::new(Code::MissingScope, format!("this needs the scope `{scope}`{}", self.why));
+        Err(match self.kind {
+            CredentialKind::Agent => refusal.hint("a person does this, from a terminal of their own"),
+            CredentialKind::Person => refusal.hint("make a token that has it: csn token create"),
+        })
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Who {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let who = parts.extensions.get::<Arc<Who>>().map(|who| (**who).clone());
+        who.ok_or_else(|| Refusal::new(Code::Internal, "nobody was recognised").into())
+    }
+}
+
+/// What a route asks for. Looking needs `observe`, whatever it is at; what is not named here is for `admin` alone.
+pub(crate) fn needs(method: &Method, path: &str) -> Option<CredentialScope> {
+    let mut parts = path.trim_start_matches('/').split('/');
+    let (first, reads) = (parts.next().unwrap_or_default(), matches!(*method, Method::GET | Method::HEAD));
+    match first {
+        "livez" | "readyz" => None,
+        "tokens" => Some(CredentialScope::Admin),
+        _ if reads => Some(CredentialScope::Observe),
+        "check" => Some(CredentialScope::Observe),
+        "tasks" | "sessions" => Some(CredentialScope::Run),
+        "approvals" | "grants" => Some(CredentialScope::Approve),
+        _ => Some(CredentialScope::Admin),
+    }
+}
+
+pub(crate) async fn arrive(
+    State(house): State<Arc<House>>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match admit(&house, &caller, &request) {
+        Ok(Some(who)) => {
+            request.extensions_mut().insert(Arc::new(who));
+            next.run(request).await
+        }
+        Ok(None) => next.run(request).await,
+        Err(refusal) => Problem::from(refusal).into_response(),
+    }
+}
+
+fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who>, Refusal> {
+    if matches!(caller, Caller::Tcp) {
+        super::tcp::check_host(request.headers())?;
+    }
+    let Some(scope) = needs(request.method(), request.uri().path()) else { return Ok(None) };
+    let who = match caller {
+        Caller::Tcp => of_token(house, request.headers())?,
+        Caller::Socket { uid, .. } if *uid != Some(rustix::process::geteuid().as_raw()) => {
+            return Err(Refusal::new(Code::Forbidden, "this house belongs to another user"));
+        }
+        Caller::Socket { pid, pin, recognised, .. } => {
+            let peer = recognised.get_or_init(|| recognise(house, *pid, pin.as_deref()));
+            match (peer, request.headers().contains_key(header::AUTHORIZATION)) {
+                // A token makes a person no more than they are, and an agent not a person.
+                (Peer::Person(_), true) => of_token(house, request.headers())?,
+                (peer, _) => of_peer(house, peer),
+            }
+        }
+    };
+    who.may(scope)?;
+    Ok(Some(who))
+}
+
+fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Peer {
+    let roster = Arc::clone(&house.roster.borrow());
+    let known = Known {
+        shim: &|pid| house.keeper.task_of_shim(pid),
+        agent: &|process| roster.of_agent(process).map(|s| s.id),
+        house: std::process::id(),
+    };
+    pid.map_or(Peer::Unpinned, |pid| peer::recognise(pid, pin, &known))
+}
+
+const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
+
+fn of_peer(house: &House, peer: &Peer) -> Who {
+    let agent = |sees: Sees, name: Text, why: &'static str| Who {
+        principal: PrincipalId::owner(),
+        kind: CredentialKind::Agent,
+        scopes: AGENT.to_vec(),
+        audience: Audience::Personal,
+        sees,
+        name,
+        process: None,
+        why,
+    };
+    let of_session = |session: Option<SessionId>, why: &'static str| match session {
+        Some(session) => agent(Sees::Session(session), Text::of("agent"), why),
+        None => agent(Sees::Own, Text::of("agent"), why),
+    };
+    let of_task = |task| house.readers.with(|r| r.whose(task)).ok().flatten().and_then(|(_, session)| session);
+    match peer {
+        Peer::Person(process) => Who {
+            principal: PrincipalId::owner(),
+            kind: CredentialKind::Person,
+            scopes: CredentialScope::ALL.to_vec(),
+            audience: Audience::Personal,
+            sees: Sees::All,
+            name: Text::of("socket"),
+            process: Some(*process),
+            why: "",
+        },
+        Peer::Task(task) => of_session(of_task(*task), ", which no task has"),
+        Peer::Agent(session) => of_session(Some(*session), ", which nothing below an agent's process has"),
+        Peer::Marked(task) => match task.parse().ok().and_then(of_task) {
+            Some(session) => of_session(Some(session), ", which no task has"),
+            None => of_session(None, ", and this process carries the marker of a task"),
+        },
+        Peer::Unpinned => agent(Sees::Own, Text::of("unknown"), ", and it could not be told which process asks"),
+    }
+}
+
+/// What begins every token.
+pub(crate) const TOKEN: &str = "csn_";
+
+fn of_token(house: &House, headers: &HeaderMap) -> Result<Who, Refusal> {
+    let refused = || {
+        Refusal::new(Code::Unauthorized, "this needs a token that is good: `Authorization: Bearer csn_…`")
+            .hint("make one with `csn token create`; one that was revoked or has expired is not good any more")
+    };
+    let value = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()).ok_or_else(refused)?;
+    let token = value.strip_prefix("Bearer ").map(str::trim).ok_or_else(refused)?;
+    let (id, _) = token.strip_prefix(TOKEN).and_then(|rest| rest.split_once('_')).ok_or_else(refused)?;
+    let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| refused())?;
+    let now = clock::now();
+    let kept = house.roster.borrow().token(id).cloned().ok_or_else(refused)?;
+    // Of two digests, not of the token: how far they agree tells nothing.
+    if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.holds(now) {
+        return Err(refused());
+    }
+    if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
+        let (reply, _) = oneshot::channel();
+        let _ = house.calls.send(Call::Wish { wish: Wish::UsedToken(id), reply });
+    }
+    Ok(Who {
+        principal: kept.principal,
+        kind: kept.kind,
+        scopes: kept.scopes.clone(),
+        audience: kept.audience,
+        sees: Sees::All,
+        name: countersign_redact::text_by_shape(&format!("token {}", kept.name)),
+        process: None,
+        why: match kept.kind {
+            CredentialKind::Agent => ", which no agent has",
+            CredentialKind::Person => ", which this token was not given",
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_needs_what_it_should() {
+        use CredentialScope::{Admin, Approve, Observe, Run};
+        for (method, path, scope) in [
+            (Method::GET, "/livez", None),
+            (Method::GET, "/readyz", None),
+            (Method::GET, "/tasks", Some(Observe)),
+            (Method::POST, "/tasks", Some(Run)),
+            (Method::POST, "/tasks/tk_1/stdin", Some(Run)),
+            (Method::GET, "/tasks/tk_1/attach", Some(Observe)),
+            (Method::GET, "/approvals", Some(Observe)),
+            (Method::POST, "/approvals/ap_1", Some(Approve)),
+            (Method::GET, "/grants", Some(Observe)),
+            (Method::POST, "/grants", Some(Approve)),
+            (Method::DELETE, "/grants/gr_1", Some(Approve)),
+            (Method::POST, "/sessions", Some(Run)),
+            (Method::DELETE, "/sessions/se_1", Some(Run)),
+            (Method::GET, "/tokens", Some(Admin)),
+            (Method::POST, "/tokens", Some(Admin)),
+            (Method::POST, "/lifecycle", Some(Admin)),
+            (Method::POST, "/listen", Some(Admin)),
+            (Method::POST, "/gc", Some(Admin)),
+            (Method::POST, "/ledger", Some(Admin)),
+            (Method::POST, "/what-comes-later", Some(Admin)),
+            (Method::POST, "//approvals/ap_1", Some(Approve)),
+        ] {
+            assert_eq!(needs(&method, path), scope, "{method} {path}");
+        }
+    }
+}

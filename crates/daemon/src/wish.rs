@@ -1,0 +1,126 @@
+//! What may be entered into the register, and what may not. Pure, like the desk that asks it.
+
+use crate::desk::Moment;
+use countersign_model::{
+    Code, CredentialKind, CredentialScope, Entered, Grant, GrantId, PrincipalId, Refusal, Register, Session, SessionId,
+    Text, Token, TokenId,
+};
+use countersign_policy::Label;
+use std::{sync::Arc, time::Duration};
+
+/// What a surface wants entered.
+pub(crate) enum Wish {
+    Grant(Box<Grant>),
+    Revoke { grant: GrantId, principal: PrincipalId, by: Text },
+    Open(Box<Session>),
+    Move { session: SessionId, directory: Text },
+    End { session: SessionId, by: Text },
+    Token { token: Box<Token>, of: Option<Text> },
+    RevokeToken { token: TokenId, by: Text },
+    UsedToken(TokenId),
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub(crate) enum Kept {
+    Grant { grant: Box<Grant>, new: bool },
+    Session(Arc<Session>),
+    Token(Arc<Token>),
+    Nothing,
+}
+
+/// How often the use of a token is written down.
+const USED_EVERY: Duration = Duration::from_secs(3600);
+
+pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) -> Result<(Vec<Entered>, Kept), Refusal> {
+    let roster = &register.roster;
+    match wish {
+        Wish::Grant(grant) => match register.grants.same(&grant, now.at) {
+            Some(same) => Ok((Vec::new(), Kept::Grant { grant: Box::new(same.clone()), new: false })),
+            None => {
+                let id = GrantId::mint(now.mint, now.at.millis(), now.chance);
+                let grant = Box::new(Grant { id: Some(id), created_at: Some(now.at), ..*grant });
+                Ok((vec![Entered::GrantSaved { grant: grant.clone() }], Kept::Grant { grant, new: true }))
+            }
+        },
+        Wish::Revoke { grant, principal, by } => {
+            match register.grants.get(grant) {
+                Some(kept) if kept.principal == principal => {
+                    let kept = Kept::Grant { grant: Box::new(kept.clone()), new: false };
+                    Ok((vec![Entered::GrantRevoked { grant, by }], kept))
+                }
+                _ => Err(Refusal::new(Code::NotFound, format!("there is no grant {grant}"))
+                    .hint("`csn grants list` shows them")),
+            }
+        }
+        Wish::Open(session) => {
+            if let Some(agent) = session.agent
+                && roster.of_agent(agent).is_some_and(|s| s.principal != session.principal)
+            {
+                return Err(Refusal::new(Code::Forbidden, "this process is the agent of somebody else's session"));
+            }
+            let kept = Kept::Session(Arc::new((*session).clone()));
+            Ok((vec![Entered::SessionOpened { session }], kept))
+        }
+        Wish::Move { session, directory } => {
+            let mut moved = open(register, session)?.clone();
+            Arc::make_mut(&mut moved).directory = Some(directory.clone());
+            Ok((vec![Entered::SessionMoved { session, directory, root: None }], Kept::Session(moved)))
+        }
+        Wish::End { session, by } => {
+            let ended = Kept::Session(Arc::clone(open(register, session)?));
+            Ok((vec![Entered::SessionEnded { session, by }], ended))
+        }
+        Wish::Token { token, of } => {
+            let agents_only = |s: &CredentialScope| !s.for_agents();
+            if token.kind == CredentialKind::Agent && token.scopes.iter().any(agents_only) {
+                return Err(Refusal::new(Code::BadRequest, "an agent never holds `approve` or `admin`")
+                    .hint("make a --person token for people"));
+            }
+            if roster.tokens().any(|t| t.name == token.name && t.holds(now.at)) {
+                return Err(Refusal::new(Code::BadRequest, format!("there is a token named `{}` already", token.name))
+                    .hint("revoke it first, or take another name"));
+            }
+            let mut entered = Vec::new();
+            let principal = match of {
+                None => token.principal,
+                Some(name) => roster.principal(name.as_str()).unwrap_or_else(|| {
+                    let principal = PrincipalId::mint(now.mint, now.at.millis(), now.chance);
+                    entered.push(Entered::PrincipalAdded { principal, name });
+                    principal
+                }),
+            };
+            let token = Box::new(Token { principal, ..*token });
+            entered.push(Entered::TokenCreated { token: token.clone() });
+            Ok((entered, Kept::Token(Arc::new(*token))))
+        }
+        Wish::RevokeToken { token, by } => {
+            match roster.token(token) {
+                Some(kept) if kept.revoked_at.is_none() => {
+                    Ok((vec![Entered::TokenRevoked { token, by }], Kept::Token(Arc::clone(kept))))
+                }
+                Some(kept) => Ok((Vec::new(), Kept::Token(Arc::clone(kept)))),
+                None => Err(Refusal::new(Code::NotFound, format!("there is no token {token}"))
+                    .hint("`csn token list` shows them")),
+            }
+        }
+        Wish::UsedToken(token) => {
+            let last = roster.token(token).map(|t| t.last_used_at);
+            let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= USED_EVERY));
+            Ok((due.then_some(Entered::TokenUsed { token }).into_iter().collect(), Kept::Nothing))
+        }
+    }
+}
+
+fn open(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
+    match register.roster.session(session) {
+        None => Err(Refusal::new(Code::NotFound, format!("there is no session {session}"))),
+        Some(found) if found.ended_at.is_some() => Err(Refusal::new(Code::SessionOver, "the session has ended")),
+        Some(found) => Ok(found),
+    }
+}
+
+/// How a grant is written for people. Its parts are clean already.
+pub(crate) fn label(grant: &Grant) -> Text {
+    countersign_redact::text_by_shape(&Label::of(grant).to_string())
+}

@@ -1,0 +1,288 @@
+//! The register: grants, sessions, tokens and principals, as a fold over what was entered about them.
+
+use crate::{At, Grant, GrantId, PrincipalId, Process, Session, SessionId, Text, Token, TokenId};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+/// A decision that is about no task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub enum Entered {
+    #[serde(rename = "grant.saved")]
+    GrantSaved { grant: Box<Grant> },
+    #[serde(rename = "grant.revoked")]
+    GrantRevoked { grant: GrantId, by: Text },
+    /// One use less, of a grant whose uses are counted.
+    #[serde(rename = "grant.used")]
+    GrantUsed { grant: GrantId },
+    #[serde(rename = "session.opened")]
+    SessionOpened { session: Box<Session> },
+    /// It works in another directory from now on; a new root when that was outside of those it had.
+    #[serde(rename = "session.moved")]
+    SessionMoved {
+        session: SessionId,
+        directory: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        root: Option<Text>,
+    },
+    #[serde(rename = "session.ended")]
+    SessionEnded { session: SessionId, by: Text },
+    #[serde(rename = "principal.added")]
+    PrincipalAdded { principal: PrincipalId, name: Text },
+    #[serde(rename = "token.created")]
+    TokenCreated { token: Box<Token> },
+    #[serde(rename = "token.revoked")]
+    TokenRevoked { token: TokenId, by: Text },
+    /// At most once an hour.
+    #[serde(rename = "token.used")]
+    TokenUsed { token: TokenId },
+}
+
+/// Everything that was entered, as it stands now.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Register {
+    pub grants: Grants,
+    pub roster: Roster,
+}
+
+impl Register {
+    /// The one place where an entry changes the register.
+    pub fn enter(&mut self, at: At, entered: &Entered) {
+        match entered {
+            Entered::GrantSaved { grant } => self.grants.add((**grant).clone()),
+            Entered::GrantRevoked { grant, .. } => self.grants.remove(*grant),
+            Entered::GrantUsed { grant } => self.grants.used(*grant),
+            Entered::SessionEnded { session, .. } => {
+                self.grants.end_session(*session);
+                self.roster.enter(at, entered);
+            }
+            Entered::SessionOpened { .. }
+            | Entered::SessionMoved { .. }
+            | Entered::PrincipalAdded { .. }
+            | Entered::TokenCreated { .. }
+            | Entered::TokenRevoked { .. }
+            | Entered::TokenUsed { .. } => self.roster.enter(at, entered),
+        }
+    }
+}
+
+/// Who may come in, and the conversations that go on. Cheap to copy: surfaces read a copy of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Roster {
+    sessions: BTreeMap<SessionId, Arc<Session>>,
+    implicit: HashMap<(PrincipalId, Text), SessionId>,
+    agents: HashMap<Process, SessionId>,
+    tokens: BTreeMap<TokenId, Arc<Token>>,
+    principals: BTreeMap<PrincipalId, Text>,
+}
+
+impl Roster {
+    fn enter(&mut self, at: At, entered: &Entered) {
+        match entered {
+            Entered::SessionOpened { session } => {
+                if let Some(name) = &session.implicit {
+                    self.implicit.insert((session.principal, name.clone()), session.id);
+                }
+                if let Some(agent) = session.agent {
+                    self.agents.insert(agent, session.id);
+                }
+                self.sessions.insert(session.id, Arc::new((**session).clone()));
+            }
+            Entered::SessionMoved { session, directory, root } => {
+                if let Some(session) = self.sessions.get_mut(session) {
+                    let session = Arc::make_mut(session);
+                    session.directory = Some(directory.clone());
+                    session.roots.extend(root.clone());
+                }
+            }
+            Entered::SessionEnded { session, .. } => {
+                if let Some(session) = self.sessions.get_mut(session) {
+                    Arc::make_mut(session).ended_at = Some(at);
+                }
+                // Its process stays what it is: an agent whose session has ended is not a person.
+            }
+            Entered::PrincipalAdded { principal, name } => drop(self.principals.insert(*principal, name.clone())),
+            Entered::TokenCreated { token } => drop(self.tokens.insert(token.id, Arc::new((**token).clone()))),
+            Entered::TokenRevoked { token, .. } => {
+                if let Some(token) = self.tokens.get_mut(token) {
+                    Arc::make_mut(token).revoked_at.get_or_insert(at);
+                }
+            }
+            Entered::TokenUsed { token } => {
+                if let Some(token) = self.tokens.get_mut(token) {
+                    Arc::make_mut(token).last_used_at = Some(at);
+                }
+            }
+            Entered::GrantSaved { .. } | Entered::GrantRevoked { .. } | Entered::GrantUsed { .. } => {}
+        }
+    }
+
+    #[must_use]
+    pub fn session(&self, id: SessionId) -> Option<&Arc<Session>> {
+        self.sessions.get(&id)
+    }
+
+    pub fn sessions(&self) -> impl DoubleEndedIterator<Item = &Arc<Session>> {
+        self.sessions.values()
+    }
+
+    /// The session of one credential's requests from one place.
+    #[must_use]
+    pub fn implicit(&self, principal: PrincipalId, name: &Text) -> Option<&Arc<Session>> {
+        let id = self.implicit.get(&(principal, name.clone()))?;
+        self.sessions.get(id).filter(|s| s.ended_at.is_none())
+    }
+
+    /// The session whose agent is this process.
+    #[must_use]
+    pub fn of_agent(&self, process: Process) -> Option<&Arc<Session>> {
+        self.sessions.get(self.agents.get(&process)?)
+    }
+
+    #[must_use]
+    pub fn token(&self, id: TokenId) -> Option<&Arc<Token>> {
+        self.tokens.get(&id)
+    }
+
+    pub fn tokens(&self) -> impl DoubleEndedIterator<Item = &Arc<Token>> {
+        self.tokens.values()
+    }
+
+    /// A principal by name. The owner has none.
+    #[must_use]
+    pub fn principal(&self, name: &str) -> Option<PrincipalId> {
+        self.principals.iter().find(|(_, n)| n.as_str() == name).map(|(id, _)| *id)
+    }
+
+    #[must_use]
+    pub fn name(&self, principal: PrincipalId) -> Option<&Text> {
+        self.principals.get(&principal)
+    }
+}
+
+/// Saved approvals, found by what they are for: one lookup, however many there are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Grants {
+    all: BTreeMap<GrantId, Grant>,
+    /// By verb, then by directory.
+    places: HashMap<String, HashMap<Option<String>, Vec<GrantId>>>,
+    sessions: HashMap<SessionId, Vec<GrantId>>,
+}
+
+impl Grants {
+    /// Grants that nobody has saved, to be tried.
+    #[must_use]
+    pub fn of(grants: Vec<Grant>) -> Self {
+        let (mut mint, mut all) = (crate::IdMint::default(), Self::default());
+        for grant in grants {
+            let id = grant.id.unwrap_or_else(|| GrantId::mint(&mut mint, 0, 0));
+            all.add(Grant { id: Some(id), ..grant });
+        }
+        all
+    }
+
+    fn add(&mut self, grant: Grant) {
+        let Some(id) = grant.id else { return };
+        match grant.session {
+            Some(session) => self.sessions.entry(session).or_default().push(id),
+            None => {
+                let directory = grant.directory.as_ref().map(|d| d.as_str().to_owned());
+                let verb = grant.verb.as_str().to_owned();
+                self.places.entry(verb).or_default().entry(directory).or_default().push(id);
+            }
+        }
+        self.all.insert(id, grant);
+    }
+
+    fn remove(&mut self, id: GrantId) {
+        let Some(grant) = self.all.remove(&id) else { return };
+        let drop_from = |list: &mut Vec<GrantId>| {
+            list.retain(|g| *g != id);
+            list.is_empty()
+        };
+        match grant.session {
+            Some(session) => {
+                if self.sessions.get_mut(&session).is_some_and(drop_from) {
+                    self.sessions.remove(&session);
+                }
+            }
+            None => {
+                let directory = grant.directory.map(Text::into_inner);
+                let verb = grant.verb.as_str();
+                if let Some(places) = self.places.get_mut(verb) {
+                    if places.get_mut(&directory).is_some_and(drop_from) {
+                        places.remove(&directory);
+                    }
+                    if places.is_empty() {
+                        self.places.remove(verb);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_session(&mut self, session: SessionId) {
+        for id in self.sessions.remove(&session).unwrap_or_default() {
+            self.all.remove(&id);
+        }
+    }
+
+    fn used(&mut self, id: GrantId) {
+        if let Some(left) = self.all.get_mut(&id).and_then(|g| g.uses_left.as_mut()) {
+            *left = left.saturating_sub(1);
+        }
+    }
+
+    #[must_use]
+    pub fn get(&self, id: GrantId) -> Option<&Grant> {
+        self.all.get(&id)
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Grant> {
+        self.all.values()
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// One that says the same, if there is one that still holds.
+    #[must_use]
+    pub fn same(&self, grant: &Grant, now: At) -> Option<&Grant> {
+        let directory = grant.directory.as_ref().map(|d| d.as_str().to_owned());
+        let ids = match grant.session {
+            Some(session) => self.sessions.get(&session),
+            None => self.places.get(grant.verb.as_str()).and_then(|places| places.get(&directory)),
+        };
+        ids.into_iter().flatten().filter_map(|id| self.all.get(id)).find(|g| g.same(grant) && g.holds(now))
+    }
+
+    /// Those of this verb that could cover a call in `directory` from this session: the session's own first, then
+    /// those of the directory and of everything above it, then those of anywhere.
+    pub fn candidates<'g>(
+        &'g self,
+        verb: &str,
+        directory: Option<&str>,
+        session: Option<SessionId>,
+    ) -> impl Iterator<Item = &'g Grant> {
+        let own = session.and_then(|s| self.sessions.get(&s)).into_iter().flatten();
+        let mut found: Vec<&'g Grant> =
+            own.filter_map(|id| self.all.get(id)).filter(|g| g.verb.as_str() == verb).collect();
+        if let Some(places) = self.places.get(verb) {
+            let above = directory.map(std::path::Path::new).into_iter().flat_map(std::path::Path::ancestors);
+            let above = above.filter_map(|d| d.to_str()).map(|d| Some(d.to_owned()));
+            let ids = above.chain([None]).filter_map(|place| places.get(&place)).flatten();
+            found.extend(ids.filter_map(|id| self.all.get(id)));
+        }
+        found.into_iter()
+    }
+}

@@ -1,0 +1,260 @@
+//! What a card may offer: which answers could be saved, as what, and examples of how far each would go.
+//!
+//! Everything here is narrower than or the same as what the card shows: the verb, its place, its very risks.
+
+use crate::{
+    grant,
+    judge::{Context, can_be_saved, judge},
+    paths,
+    rules::Rules,
+    tables,
+};
+use countersign_model::{
+    Answer, Assessment, Choice, Digest, Directory, Facts, Grants, Occurrence, Plan, Risk, Value, Word,
+};
+
+/// A grant as a card would save it, still raw: the house takes secrets out of it, or does not save it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    pub verb: String,
+    pub directory: Option<String>,
+    pub risks: Vec<Risk>,
+    pub program: Option<String>,
+    /// The words behind the program, and the digest that a call is compared with.
+    pub operands: Option<(Digest, Vec<String>)>,
+    pub assignments: Option<Digest>,
+    pub script: Option<Digest>,
+}
+
+/// Risks that a card accepts for the very operands that it shows.
+const EXACT: [Risk; 4] = [Risk::Destructive, Risk::Credential, Risk::HostModifying, Risk::Privileged];
+
+/// The answers that a card for this question may offer.
+#[must_use]
+pub fn options(
+    plan: &Plan,
+    facts: &Facts,
+    assessment: &Assessment,
+    context: &Context<'_>,
+    in_session: bool,
+) -> Vec<Choice> {
+    let mut options = vec![Choice::Once];
+    let candidates = [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere];
+    for choice in candidates.into_iter().filter(|c| in_session || *c != Choice::Session) {
+        if proposals(choice, false, plan, facts, assessment, context).is_some() {
+            options.push(choice);
+        }
+    }
+    options.push(Choice::Deny);
+    options
+}
+
+/// What an answer would save; none when it cannot be given.
+#[must_use]
+pub fn proposals(
+    choice: Choice,
+    any_arguments: bool,
+    plan: &Plan,
+    facts: &Facts,
+    assessment: &Assessment,
+    context: &Context<'_>,
+) -> Option<Vec<Proposal>> {
+    let Answer::Ask { uncovered } = &assessment.answer else { return None };
+    if assessment.one_shot || !choice.saves() {
+        return None;
+    }
+    let mut all: Vec<Proposal> = Vec::new();
+    let mut differs = false;
+    for n in uncovered {
+        let occurrence = &plan.occurrences[*n];
+        let place = place(occurrence, &assessment.directories[*n]);
+        let directory = match choice {
+            Choice::Anywhere => None,
+            Choice::Repository => {
+                let place = place?;
+                let top = facts.repositories.get(&place)?.clone();
+                differs |= top != place;
+                Some(top)
+            }
+            Choice::Session => Some(place?),
+            Choice::Here | Choice::Once | Choice::Deny => Some(place?),
+        };
+        let shallow = |d: &String| !can_be_granted(d, context);
+        if choice != Choice::Session && directory.as_ref().is_some_and(shallow) {
+            return None;
+        }
+        let proposal = propose(occurrence, *n, directory, any_arguments, facts, assessment, context)?;
+        if !all.contains(&proposal) {
+            all.push(proposal);
+        }
+    }
+    (!all.is_empty() && (choice != Choice::Repository || differs)).then_some(all)
+}
+
+fn propose(
+    occurrence: &Occurrence,
+    n: usize,
+    directory: Option<String>,
+    any_arguments: bool,
+    facts: &Facts,
+    assessment: &Assessment,
+    context: &Context<'_>,
+) -> Option<Proposal> {
+    // A value that nobody knows cannot be compared with another.
+    let unknown = occurrence.assignments.iter().any(|a| !matches!(a.value, Value::One(_)));
+    if !can_be_saved(occurrence) || unknown {
+        return None;
+    }
+    let mut risks: Vec<Risk> = assessment.risks.iter().filter(|r| r.occurrence == n).map(|r| r.risk).collect();
+    risks.sort_unstable();
+    risks.dedup();
+    let privileged = risks.contains(&Risk::Privileged);
+    let exact = risks.iter().any(|r| EXACT.contains(r)) && (privileged || !any_arguments);
+    let operands = match exact {
+        true => {
+            let words = grant::operands(occurrence)?;
+            let sealed = grant::sealed_operands(&words, context.key);
+            Some((sealed, words.into_iter().map(str::to_owned).collect()))
+        }
+        false => None,
+    };
+    let script = match script(occurrence) {
+        // A script whose content nobody could read cannot be bound to it.
+        Some(path) => Some(*facts.scripts.get(path)?),
+        None => None,
+    };
+    Some(Proposal {
+        verb: occurrence.verb.clone(),
+        directory,
+        risks,
+        program: grant::shadowed(occurrence, facts, context).map(str::to_owned),
+        operands,
+        assignments: grant::recorded(occurrence, context.key),
+        script,
+    })
+}
+
+/// The one directory that an occurrence works in, or that holds all that it works in.
+fn place(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
+    let holds = |d: &&String| directories.iter().all(|other| paths::inside(other, d));
+    if let Some(one) = directories.iter().find(holds) {
+        return Some(one.clone());
+    }
+    match &occurrence.directory {
+        Directory::Known(all) => match &all[..] {
+            [cwd] if holds(&cwd) => Some(cwd.clone()),
+            _ => None,
+        },
+        Directory::Unknown => None,
+    }
+}
+
+/// The places that a card names: one for each command that is asked about, each once.
+#[must_use]
+pub fn places(plan: &Plan, assessment: &Assessment) -> Vec<String> {
+    let Answer::Ask { uncovered } = &assessment.answer else { return Vec::new() };
+    let mut all: Vec<String> = Vec::new();
+    for n in uncovered {
+        let found = match place(&plan.occurrences[*n], &assessment.directories[*n]) {
+            Some(one) => vec![one],
+            None => assessment.directories[*n].clone(),
+        };
+        for directory in found {
+            if !all.contains(&directory) {
+                all.push(directory);
+            }
+        }
+    }
+    all
+}
+
+/// Whether something can be granted for a directory: not for nearly everything, not for a home, not for a folder that
+/// goes with its session.
+#[must_use]
+pub fn can_be_granted(directory: &str, context: &Context<'_>) -> bool {
+    let components = directory.split('/').filter(|c| !c.is_empty()).count();
+    components >= 2
+        && paths::below_home(directory, context.home) != Some("")
+        && context.folder.as_ref().is_none_or(|folder| !paths::inside(directory, folder))
+}
+
+/// The file whose content is what runs: a program given by its path, or what an interpreter is told to run.
+pub(crate) fn script(occurrence: &Occurrence) -> Option<&str> {
+    let by_path = occurrence.words.first().and_then(Word::text).is_some_and(|name| name.contains('/'));
+    let runs = occurrence.base_risks.contains(&Risk::WorkspaceCode);
+    let scope = occurrence.scopes.first()?;
+    (runs && !scope.pattern && (by_path || crate::shell::runs_scripts(&occurrence.program)))
+        .then_some(scope.walked.as_str())
+}
+
+/// What would and what would not be covered, as commands and where they run. Every example was judged with these
+/// grants alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reach {
+    pub covers: Vec<(String, String)>,
+    pub does_not: Vec<(String, String)>,
+}
+
+/// How many examples of each kind there are at most.
+const EXAMPLES: usize = 3;
+
+/// Examples for a proposal that has become a grant.
+#[must_use]
+pub fn reach(proposal: &Proposal, place: &str, grants: &Grants, context: &Context<'_>, rules: &Rules) -> Reach {
+    let here = proposal.directory.as_deref().unwrap_or(place);
+    let below = format!("{}/sub", here.trim_end_matches('/'));
+    let aside = match paths::parent(here) {
+        "/" => "/srv/elsewhere".to_owned(),
+        parent => format!("{parent}/elsewhere"),
+    };
+    let verb = &proposal.verb;
+    let mut tried: Vec<(String, String)> = Vec::new();
+    let mut reach = Reach::default();
+    // Worse forms of the same verb first: those are what a person must know about.
+    let known = tables::examples_of(verb);
+    let at = |command: &str, cwd: &str| (command.to_owned(), cwd.to_owned());
+    let mut all: Vec<(String, String)> = known.iter().map(|c| at(c, here)).collect();
+    all.push(at(verb, here));
+    all.push(at(verb, &below));
+    all.push(at(&format!("{verb} other-argument"), here));
+    all.push(at(verb, &aside));
+    all.push(at(&format!("sudo {verb}"), here));
+    for (command, cwd) in all {
+        if tried.contains(&(command.clone(), cwd.clone())) {
+            continue;
+        }
+        tried.push((command.clone(), cwd.clone()));
+        let surroundings = crate::Surroundings { cwd: &cwd, home: context.home, environment: &|_| false };
+        let plan = crate::read_text(&command, &surroundings);
+        if !plan.occurrences.iter().any(|o| o.verb == *verb && !o.shadow) {
+            continue;
+        }
+        let assessment = judge(&plan, &Facts::none(&cwd), context, rules, grants);
+        let list = match assessment.answer {
+            Answer::Allow { .. } if !assessment.grants().is_empty() => &mut reach.covers,
+            // It runs for another reason.
+            Answer::Allow { .. } => continue,
+            Answer::Ask { .. } | Answer::Deny(_) => &mut reach.does_not,
+        };
+        if list.len() < EXAMPLES {
+            list.push((command, cwd));
+        }
+    }
+    reach
+}
+
+/// The verb of a text that is nothing but a verb; else what it reads as.
+pub fn verb_alone(text: &str) -> Result<String, String> {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.starts_with('/') && !words.contains(' ') {
+        return Ok(paths::clean(&words));
+    }
+    let plan =
+        crate::read_text(&words, &crate::Surroundings { cwd: "/work/x", home: "/home/user", environment: &|_| false });
+    match &plan.occurrences[..] {
+        [one] if one.opaque.is_some() => Err("it cannot be granted: what it runs is not known beforehand".to_owned()),
+        [one] if one.verb == words => Ok(words),
+        [one] => Err(format!("the verb of that is `{}`", one.verb)),
+        _ => Err("name one program and its subcommand".to_owned()),
+    }
+}
