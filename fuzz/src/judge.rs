@@ -2,14 +2,14 @@
 //! grant, and a grant never makes anything stricter.
 #![no_main]
 
-use countersign_model::{Answer, Facts, Grant};
+use countersign_model::{Answer, Facts, Grant, Grants};
 use countersign_policy::{Context, Rules, Surroundings, judge, read_text};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let plan = read_text(text, &Surroundings { cwd: "/work/proj", home: "/home/dev", environment: &|_| false });
     let context = Context::personal("/home/dev", vec!["/work/proj".to_owned()]);
     let (facts, rules) = (Facts::none("/work/proj"), Rules::default());
-    let plain = judge(&plan, &facts, &context, &rules, &[]);
+    let plain = judge(&plan, &facts, &context, &rules, &Grants::default());
     if let Answer::Allow { .. } = plain.answer {
         for occurrence in plan.occurrences.iter().filter(|o| !o.shadow) {
             assert!(occurrence.opaque.is_none() && !occurrence.privileged);
@@ -19,18 +19,9 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let all: Vec<Grant> = plan
         .occurrences
         .iter()
-        .map(|o| Grant {
-            id: String::new(),
-            verb: o.verb.clone(),
-            directory: None,
-            risks: None,
-            program: None,
-            operands: None,
-            assignments: Vec::new(),
-            script: None,
-        })
+        .map(|o| serde_json::from_value(serde_json::json!({"verb": o.verb, "directory": null})).expect("a grant"))
         .collect();
-    let granted = judge(&plan, &facts, &context, &rules, &all);
+    let granted = judge(&plan, &facts, &context, &rules, &Grants::of(all));
     match (&plain.answer, &granted.answer) {
         (Answer::Deny(a), Answer::Deny(b)) => assert_eq!(a, b),
         (Answer::Deny(_), _) | (Answer::Allow { .. }, Answer::Ask { .. } | Answer::Deny(_)) => panic!("{text:?}"),

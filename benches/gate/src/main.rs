@@ -1,6 +1,6 @@
 //! Reading and judging, beside the bare parse of tree-sitter-bash, over the same commands in the same run.
 
-use countersign_model::Facts;
+use countersign_model::{Facts, Grants};
 use countersign_policy::{Context, Rules, Surroundings, judge, read_text};
 use std::{hint::black_box, time::Instant};
 
@@ -23,7 +23,7 @@ fn commands() -> Vec<String> {
 
 fn decide(command: &str, facts: &Facts, context: &Context<'_>, rules: &Rules) {
     let plan = read_text(black_box(command), &Surroundings { cwd: CWD, home: HOME, environment: &|_| false });
-    black_box(judge(&plan, facts, context, rules, &[]));
+    black_box(judge(&plan, facts, context, rules, &Grants::default()));
 }
 
 /// Microseconds of every call.

@@ -80,7 +80,10 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         let _ = rustix::process::setsid();
     }
     let home = Home::locate()?;
-    let config = Config::load()?;
+    let (config, degraded) = Config::load_or_degrade()?;
+    if let Some(why) = &degraded {
+        crate::log!("degraded, only what reads may run: {why}");
+    }
     let [rules, denies] = config.rules();
     let rules = countersign_policy::Rules::new(rules, denies)
         .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
@@ -104,7 +107,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         protected: own_places(&home),
         read_all: config.audience.personal.read == Reads::All,
         roots: config.roots.clone(),
-        degraded: None,
+        degraded,
         key: house_key(&home).context("the house has no digest key")?,
     });
     let (house, office) = open(home, config, gate, shim, runtime.handle().clone())?;

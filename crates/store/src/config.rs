@@ -143,6 +143,38 @@ impl Config {
         }
     }
 
+    /// The file, the defaults when there is none, or, of one that cannot be read, what must hold all the same: its
+    /// additions to the hard denies. Then the reason comes with it.
+    pub fn load_or_degrade() -> Result<(Self, Option<String>), ConfigError> {
+        #[derive(Deserialize)]
+        struct Denies {
+            #[serde(default)]
+            hard_deny: Vec<Spanned<Rule>>,
+        }
+        match Self::load() {
+            Ok(config) => Ok((config, None)),
+            Err(ConfigError::Invalid { path, error }) => {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let denies = match toml::from_str::<Denies>(&text) {
+                    Ok(denies) => denies.hard_deny,
+                    // What was always to be denied is not known: that it is TOML is all that can be told apart.
+                    Err(_) if toml::from_str::<toml::Table>(&text).is_ok() => {
+                        return Err(ConfigError::Invalid { path, error });
+                    }
+                    Err(_) => Vec::new(),
+                };
+                let line = |rule: &Spanned<Rule>| text[..rule.span().start].matches('\n').count() + 1;
+                let lines = [Vec::new(), denies.iter().map(line).collect()];
+                let config = Self { hard_deny: denies, lines, ..Self::default() };
+                Ok((config, Some(format!("{} is not a valid configuration: {error}", path.display()))))
+            }
+            Err(ConfigError::Unreadable { path, error }) => {
+                Ok((Self::default(), Some(format!("{} cannot be read: {error}", path.display()))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The rules and the additions to the hard denies, to be checked by who knows what they mean.
     #[must_use]
     pub fn rules(&self) -> [Vec<Rule>; 2] {

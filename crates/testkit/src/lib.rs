@@ -272,6 +272,12 @@ impl Terminal {
         }
     }
 
+    /// Everything that it has shown so far.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
     pub fn types(&mut self, bytes: &[u8]) {
         let input = self.child.stdin.as_mut().expect("piped");
         input.write_all(bytes).and_then(|()| input.flush()).expect("the terminal takes input");

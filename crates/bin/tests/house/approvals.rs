@@ -14,7 +14,7 @@ fn ask(house: &House, text: &str) -> (TaskId, ApprovalId) {
     (state.task_id, state.approval_id.unwrap())
 }
 
-fn refusal<T: std::fmt::Debug>(result: countersign_client::Result<T>) -> countersign_model::Refusal {
+pub(crate) fn refusal<T: std::fmt::Debug>(result: countersign_client::Result<T>) -> countersign_model::Refusal {
     match result {
         Err(ClientError::Refused { refusal, .. }) => refusal,
         other => panic!("not refused: {other:?}"),

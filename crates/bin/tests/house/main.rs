@@ -6,6 +6,7 @@ mod bounds;
 mod check;
 mod crash;
 mod disk;
+mod grants;
 mod input;
 mod replay;
 mod stream;
