@@ -345,7 +345,7 @@ impl Office {
         let Standing { principal, session, profile, .. } = standing;
         let (plan_digest, background) = (looked.plan_digest, request.background);
         let same = Same { principal, session, plan_digest, background, profile };
-        if let Some(task) = self.desk.joins(same).filter(|_| request.attended) {
+        if let Some(task) = self.desk.joins(same).filter(|_| request.attended && refused.is_none()) {
             let asked = Asked { task, denied: None, state: None, joined: true };
             let done = Done::Replayed(reply, Ok(asked));
             return Some(Pending { step: Step::default(), looked: None, spare: None, done });

@@ -9,7 +9,10 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::OwnedFd,
 };
-use std::fs;
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+};
 
 /// What a peer turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +96,38 @@ pub(crate) fn process(pid: u32) -> Option<(Process, u32)> {
     Some((Process { pid, start }, parent))
 }
 
+/// Whether one of these processes holds the other end of a connection on loopback. What hides its descriptors is not
+/// found.
+pub(crate) fn holds(theirs: SocketAddr, ours: SocketAddr, processes: &[u32]) -> bool {
+    let Some(inode) = inode(theirs, ours) else { return false };
+    let wanted = format!("socket:[{inode}]");
+    processes.iter().any(|pid| {
+        let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str()))
+    })
+}
+
+/// The number of the socket that has these ends, as the kernel lists it.
+fn inode(theirs: SocketAddr, ours: SocketAddr) -> Option<u64> {
+    let table = fs::read_to_string(if theirs.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" }).ok()?;
+    let (theirs, ours) = (ended(theirs), ended(ours));
+    table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let (local, remote) = (fields.nth(1)?, fields.next()?);
+        (local == theirs && remote == ours).then(|| fields.nth(6)?.parse().ok())?
+    })
+}
+
+/// An address as that table writes it.
+fn ended(address: SocketAddr) -> String {
+    let hex = |four: &[u8]| four.iter().rev().map(|b| format!("{b:02X}")).collect::<String>();
+    let ip: String = match address.ip() {
+        IpAddr::V4(ip) => hex(&ip.octets()),
+        IpAddr::V6(ip) => ip.octets().chunks(4).map(hex).collect(),
+    };
+    format!("{ip}:{:04X}", address.port())
+}
+
 /// Whether a process that asked is still there.
 pub(crate) fn is_there(process: Process) -> bool {
     self::process(process.pid).is_some_and(|(now, _)| now == process)
@@ -129,6 +164,17 @@ mod tests {
         assert_eq!(recognise(me, None, &Known { shim: &shim, ..NOBODY }), Peer::Task(task));
         assert!(matches!(recognise(me, None, &Known { house: parent, ..NOBODY }), Peer::Marked(_)));
         assert!(is_there(process) && !is_there(Process { start: process.start + 1, ..process }));
+    }
+
+    #[test]
+    fn the_holder_of_a_connection_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (theirs, ours) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
+        assert!(holds(theirs, ours, &[std::process::id()]));
+        assert!(!holds(theirs, ours, &[]));
+        drop(client);
+        assert!(!holds(theirs, ours, &[std::process::id()]));
     }
 
     #[test]

@@ -147,6 +147,15 @@ impl House {
         self.command().args(args).envs(env.iter().copied()).stdin(Stdio::null()).output().expect("csn runs")
     }
 
+    /// Another program beside the house, with nothing of a task about it.
+    #[expect(clippy::disallowed_methods, reason = "tests drive real programs")]
+    pub fn outside(&self, argv: &[&str]) -> Output {
+        let mut command = Command::new(argv[0]);
+        command.args(&argv[1..]).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.dir.path()).current_dir(self.work()).stdin(Stdio::null());
+        command.output().expect("it runs")
+    }
+
     /// `csn …`, left running.
     pub fn csn_spawn(&self, args: &[&str]) -> Child {
         let mut command = self.command();

@@ -5,6 +5,7 @@ mod approvals;
 mod bounds;
 mod check;
 mod crash;
+mod credentials;
 mod disk;
 mod grants;
 mod input;

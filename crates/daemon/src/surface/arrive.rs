@@ -23,14 +23,17 @@ use countersign_model::{
 };
 use countersign_store::clock;
 use rustix::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 use tokio::{net::UnixListener, sync::oneshot};
 
 /// Who is at the other end of a connection.
 #[derive(Clone)]
 pub(crate) enum Caller {
     Socket { uid: Option<u32>, pid: Option<u32>, pin: Option<Arc<OwnedFd>>, recognised: Arc<OnceLock<Peer>> },
-    Tcp,
+    Tcp { theirs: SocketAddr, ours: Option<SocketAddr> },
 }
 
 impl Connected<IncomingStream<'_, UnixListener>> for Caller {
@@ -46,8 +49,8 @@ impl Connected<IncomingStream<'_, UnixListener>> for Caller {
 }
 
 impl Connected<IncomingStream<'_, super::tcp::Capped>> for Caller {
-    fn connect_info(_: IncomingStream<'_, super::tcp::Capped>) -> Self {
-        Self::Tcp
+    fn connect_info(stream: IncomingStream<'_, super::tcp::Capped>) -> Self {
+        Self::Tcp { theirs: *stream.remote_addr(), ours: stream.io().local_addr() }
     }
 }
 
@@ -146,7 +149,12 @@ pub(crate) async fn arrive(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match admit(&house, &caller, &request) {
+    let scope = needs(request.method(), request.uri().path());
+    let admitted = match admit(&house, &caller, &request) {
+        Ok(Some(who)) => not_from_a_task(&house, &caller, scope, &who).await.map(|()| Some(who)),
+        other => other,
+    };
+    match admitted {
         Ok(Some(who)) => {
             request.extensions_mut().insert(Arc::new(who));
             next.run(request).await
@@ -156,13 +164,45 @@ pub(crate) async fn arrive(
     }
 }
 
+/// A person's token in the hands of a task is not a person: whoever answers or grants over loopback is looked for among
+/// what runs below shims and agents.
+async fn not_from_a_task(
+    house: &Arc<House>,
+    caller: &Caller,
+    scope: Option<CredentialScope>,
+    who: &Who,
+) -> Result<(), Refusal> {
+    let Caller::Tcp { theirs, ours: Some(ours) } = *caller else { return Ok(()) };
+    let grave = matches!(scope, Some(CredentialScope::Approve | CredentialScope::Admin));
+    if !grave {
+        return Ok(());
+    }
+    let house = Arc::clone(house);
+    let found = tokio::task::spawn_blocking(move || {
+        let agents: Vec<u32> = house.roster.borrow().agents().filter(|p| peer::is_there(*p)).map(|p| p.pid).collect();
+        let mut below: Vec<u32> = agents.clone();
+        let tops = house.keeper.shims().into_iter().chain(agents);
+        below.extend(tops.flat_map(countersign_shim::tree::descendants));
+        below.extend(countersign_shim::tree::orphans());
+        peer::holds(theirs, ours, &below)
+    });
+    match found.await {
+        Ok(false) => Ok(()),
+        _ => Err(Refusal::new(
+            Code::MissingScope,
+            format!("{} is used by a task or an agent, which answers nothing", who.name),
+        )
+        .hint("revoke it: csn token revoke; whoever could read it can use it")),
+    }
+}
+
 fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who>, Refusal> {
-    if matches!(caller, Caller::Tcp) {
+    if matches!(caller, Caller::Tcp { .. }) {
         super::tcp::check_host(request.headers())?;
     }
     let Some(scope) = needs(request.method(), request.uri().path()) else { return Ok(None) };
     let who = match caller {
-        Caller::Tcp => of_token(house, request.headers())?,
+        Caller::Tcp { .. } => of_token(house, request.headers())?,
         Caller::Socket { uid, .. } if *uid != Some(rustix::process::geteuid().as_raw()) => {
             return Err(Refusal::new(Code::Forbidden, "this house belongs to another user"));
         }

@@ -66,6 +66,12 @@ impl Listener for Capped {
     }
 }
 
+impl Held {
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+}
+
 impl AsyncRead for Held {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)

@@ -1,0 +1,534 @@
+//! Who may do what: tokens, principals, sessions, and everything by which a task or an agent might answer for itself.
+
+use crate::{CSN, approvals::refusal, tree::kill};
+use countersign_client::{Client, ClientError, Moved};
+use countersign_model::{ApprovalState, Choice, Code, CredentialKind, Outcome, Status, TaskId, TaskState};
+use countersign_testkit::House;
+use serde_json::{Value, json};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+/// A house with its door on loopback open.
+fn open() -> (House, String) {
+    let house = House::up(CSN);
+    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
+    (house, at)
+}
+
+fn token(house: &House, body: Value) -> String {
+    house.client().create_token(&body).unwrap()["token"].as_str().unwrap().to_owned()
+}
+
+struct Answer {
+    status: u16,
+    body: Value,
+}
+
+/// One request over TCP, as any program would make it.
+fn tcp(at: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> Answer {
+    let mut stream = TcpStream::connect(at).unwrap();
+    let body = body.map(|b| b.to_string()).unwrap_or_default();
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    if !headers.iter().any(|(n, _)| *n == "host") {
+        head += &format!("host: {at}\r\n");
+    }
+    headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+    stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, body: serde_json::from_str(body).unwrap_or(Value::Null) }
+}
+
+fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
+
+fn with(at: &str, token: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
+    tcp(at, method, path, &[("authorization", &bearer(token))], body)
+}
+
+#[test]
+fn over_tcp_only_a_token_counts_and_only_for_its_scopes() {
+    let (house, at) = open();
+    for (headers, status) in [
+        (vec![], 401),
+        (vec![("authorization", "Bearer csn_0000000000000000_x")], 401),
+        (vec![("authorization", "Basic abc")], 401),
+        (vec![("host", "evil.example")], 403),
+        (vec![("origin", "https://evil.example")], 403),
+    ] {
+        assert_eq!(tcp(&at, "GET", "/tasks", &headers, None).status, status, "{headers:?}");
+    }
+    assert_eq!(tcp(&at, "GET", "/livez", &[], None).status, 200, "health needs no token");
+    let observer = token(&house, json!({"name": "eye", "kind": "person", "scopes": ["observe"]}));
+    assert_eq!(with(&at, &observer, "GET", "/tasks", None).status, 200);
+    for (method, path) in [
+        ("POST", "/tasks"),
+        ("POST", "/approvals/ap_0000000000000000"),
+        ("POST", "/grants"),
+        ("DELETE", "/grants/gr_0000000000000000"),
+        ("POST", "/sessions"),
+        ("GET", "/tokens"),
+        ("POST", "/tokens"),
+        ("POST", "/lifecycle"),
+        ("POST", "/listen"),
+        ("POST", "/gc"),
+        ("POST", "/ledger"),
+    ] {
+        let answer = with(&at, &observer, method, path, Some(json!({})));
+        assert_eq!((answer.status, &answer.body["code"]), (403, &json!("missing_scope")), "{method} {path}");
+    }
+    // A good token does not make a page from elsewhere ours.
+    let bearer = bearer(&observer);
+    let rebound = [("authorization", bearer.as_str()), ("host", "rebound.example")];
+    assert_eq!(tcp(&at, "GET", "/tasks", &rebound, None).status, 403);
+}
+
+#[test]
+fn tokens_are_shown_once_kept_as_hashes_and_can_be_taken_back() {
+    let (house, at) = open();
+    let out = house.csn(&[
+        "token",
+        "create",
+        "--person",
+        "--scope",
+        "observe,approve",
+        "--name",
+        "phone",
+        "--expires",
+        "30d",
+    ]);
+    let secret = String::from_utf8(out.stdout).unwrap().trim().to_owned();
+    assert!(secret.starts_with("csn_"), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(with(&at, &secret, "GET", "/approvals", None).status, 200);
+    let listed = house.csn(&["token", "list"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("phone") && !listed.contains(&secret) && !listed.contains("last used never"), "{listed}");
+    for file in ["ledger.db", "ledger.db-wal"] {
+        let bytes = std::fs::read(house.home().join(file)).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&bytes).contains(&secret[8..]), "{file}");
+    }
+    let twice = json!({"name": "phone", "kind": "agent", "scopes": ["run"]});
+    assert_eq!(refusal(house.client().create_token(&twice)).code, Code::BadRequest, "one name, one token");
+    for (kind, scopes) in [("agent", json!(["approve"])), ("agent", json!(["run", "admin"])), ("person", json!([]))] {
+        let body = json!({"name": "x", "kind": kind, "scopes": scopes});
+        assert_eq!(refusal(house.client().create_token(&body)).code, Code::BadRequest, "{body}");
+    }
+    house.kill_daemon();
+    house.start();
+    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
+    assert_eq!(with(&at, &secret, "GET", "/approvals", None).status, 200, "it outlives the daemon");
+    assert!(house.csn(&["token", "revoke", "phone"]).status.success());
+    assert_eq!(with(&at, &secret, "GET", "/approvals", None).status, 401);
+}
+
+#[test]
+fn f007_f165_what_belongs_to_another_principal_is_not_there() {
+    let (house, at) = open();
+    let alice = token(
+        &house,
+        json!({
+            "name": "alice", "principal": "alice", "kind": "person", "scopes": ["observe", "run", "approve"],
+        }),
+    );
+    let owner = house.client();
+    let mine = house.ask_with("touch mine", json!({"profile": "safe"}));
+    let approval = mine.approval_id.unwrap();
+    let grant = owner.grant(&json!({"verb": "mkdir", "directory": house.work()})).unwrap();
+    let session = owner.open_session(&json!({})).unwrap();
+    for (method, path, body) in [
+        ("GET", format!("/tasks/{}", mine.task_id), None),
+        ("GET", format!("/tasks/{}/events", mine.task_id), None),
+        ("GET", format!("/tasks/{}/output?stream=stdout", mine.task_id), None),
+        ("POST", format!("/tasks/{}/cancel", mine.task_id), Some(json!({}))),
+        ("POST", format!("/tasks/{}/stdin", mine.task_id), Some(json!({"text": "x"}))),
+        ("GET", format!("/approvals/{approval}"), None),
+        ("POST", format!("/approvals/{approval}"), Some(json!({"choice": "once"}))),
+        ("POST", format!("/approvals/{approval}"), Some(json!({"choice": "deny"}))),
+        ("GET", format!("/grants/{}", grant["id"].as_str().unwrap()), None),
+        ("DELETE", format!("/grants/{}", grant["id"].as_str().unwrap()), None),
+        ("GET", format!("/sessions/{}", session.id), None),
+        ("DELETE", format!("/sessions/{}", session.id), None),
+        ("POST", format!("/sessions/{}/directory", session.id), Some(json!({"directory": house.work()}))),
+    ] {
+        let there = with(&at, &alice, method, &path, body.clone());
+        // As with an id that nobody has.
+        let id = path.split('/').nth(2).unwrap().split('?').next().unwrap();
+        let nobody = format!("{}_0000000000000000", &id[..2]);
+        let unknown = with(&at, &alice, method, &path.replace(id, &nobody), body);
+        assert_eq!((there.status, unknown.status), (404, 404), "{method} {path}");
+        let same = |a: &Answer, id: &str| a.body["detail"].as_str().unwrap().replace(id, "…");
+        assert_eq!(same(&there, id), same(&unknown, &nobody), "{method} {path}");
+    }
+    assert_eq!(with(&at, &alice, "GET", "/tasks", None).body["tasks"], json!([]));
+    assert_eq!(with(&at, &alice, "GET", "/approvals?all=true", None).body["approvals"], json!([]));
+    assert_eq!(with(&at, &alice, "GET", "/grants", None).body["grants"], json!([]));
+    assert_eq!(
+        owner.approval(&approval.to_string()).unwrap().state,
+        ApprovalState::Waiting,
+        "it can still be answered"
+    );
+    // What is granted to one covers nothing of another; each answers their own.
+    let request = json!({"tool": "shell", "args": {"command": "mkdir theirs", "cwd": house.work()}});
+    let asked = with(&at, &alice, "POST", "/tasks", Some(request));
+    assert_eq!((asked.status, &asked.body["status"]), (202, &json!("queued")));
+    let theirs = asked.body["approval_id"].as_str().unwrap();
+    assert_eq!(refusal(owner.answer(theirs.parse().unwrap(), Choice::Once, None)).code, Code::NotFound);
+    let answered = with(&at, &alice, "POST", &format!("/approvals/{theirs}"), Some(json!({"choice": "once"})));
+    assert_eq!(answered.status, 200, "{}", answered.body);
+    for bad in ["../../x", "tk_../../../etc/pas", "%2e%2e%2fx"] {
+        assert_eq!(with(&at, &alice, "GET", &format!("/tasks/{bad}"), None).status, 404, "{bad}");
+    }
+}
+
+#[test]
+fn an_agents_token_asks_and_never_answers() {
+    let (house, at) = open();
+    let agent = token(&house, json!({"name": "bot", "kind": "agent", "scopes": ["observe", "run"]}));
+    let request = |text: &str, more: Value| {
+        let mut request = json!({"tool": "shell", "args": {"command": text, "cwd": house.work()}});
+        more.as_object().unwrap().iter().for_each(|(k, v)| request[k] = v.clone());
+        with(&at, &agent, "POST", "/tasks", Some(request))
+    };
+    let asked = request("touch x", json!({}));
+    assert_eq!((asked.status, &asked.body["credential"]), (202, &json!("agent")));
+    assert_eq!(asked.body["limits"]["wall_ms"], 600_000, "an agent does not wait for ever");
+    let approval = asked.body["approval_id"].as_str().unwrap();
+    let answer = with(&at, &agent, "POST", &format!("/approvals/{approval}"), Some(json!({"choice": "once"})));
+    assert_eq!(answer.body["code"], "missing_scope");
+    let wider = request("touch x", json!({"profile": "full_auto"}));
+    assert_eq!((wider.status, &wider.body["code"]), (403, &json!("profile_wider_than_allowed")));
+    assert!(wider.body["task_id"].is_string(), "also that is recorded");
+    assert_eq!(request("touch x", json!({"profile": "locked"})).body["code"], "locked", "narrower is always allowed");
+    let pty = request("python3", json!({"execution_mode": "pty"}));
+    assert_eq!((pty.status, &pty.body["code"]), (400, &json!("bad_request")), "a terminal needs a reason");
+    assert_eq!(request("python3", json!({"execution_mode": "pty", "rationale": "to try it"})).status, 202);
+    // A person of the same principal answers, from anywhere.
+    house.client().answer(approval.parse().unwrap(), Choice::Once, None).unwrap();
+    house.settled(asked.body["task_id"].as_str().unwrap().parse().unwrap());
+    assert!(house.work().join("x").exists());
+}
+
+#[test]
+fn strangers_only_read_and_only_in_their_own_folder() {
+    let (house, at) = open();
+    let stranger =
+        token(&house, json!({"name": "s", "kind": "agent", "scopes": ["observe", "run"], "audience": "public"}));
+    let session = with(&at, &stranger, "POST", "/sessions", Some(json!({}))).body;
+    let ask = |text: &str, more: Value| {
+        let mut request = json!({"tool": "shell", "args": {"command": text}, "session_id": session["id"]});
+        more.as_object().unwrap().iter().for_each(|(k, v)| request[k] = v.clone());
+        with(&at, &stranger, "POST", "/tasks", Some(request)).body["code"].as_str().unwrap_or("asked").to_owned()
+    };
+    house.client().grant(&json!({"verb": "touch", "directory": null, "audience": "public"})).unwrap();
+    assert_eq!(ask("touch x", json!({})), "not_for_this_audience", "nothing is granted to strangers");
+    assert_eq!(ask("ls /etc", json!({})), "not_for_this_audience");
+    assert_eq!(ask("ls", json!({"background": true})), "not_for_this_audience");
+    let there = Some(json!({"directory": house.work()}));
+    let moved =
+        with(&at, &stranger, "POST", &format!("/sessions/{}/directory", session["id"].as_str().unwrap()), there);
+    assert_eq!(moved.body["code"], "not_for_this_audience");
+}
+
+#[test]
+fn a_session_moves_inside_its_roots_and_asks_outside() {
+    let house = House::up(CSN);
+    let client = house.client();
+    let work = std::fs::canonicalize(house.work()).unwrap();
+    for dir in ["repo/.git", "repo/sub/deep", "other"] {
+        std::fs::create_dir_all(work.join(dir)).unwrap();
+    }
+    let session = client.open_session(&json!({"directory": work.join("repo/sub")})).unwrap();
+    assert_eq!(session.roots[0].as_str(), work.join("repo").to_str().unwrap(), "the repository around it");
+    let folder = session.folder.clone().unwrap();
+    assert!(std::path::Path::new(folder.as_str()).is_dir() && folder.as_str().ends_with(&session.id.to_string()));
+    let id = session.id.to_string();
+    let pwd = |expect: &str| {
+        let request = json!({"tool": "shell", "args": {"command": "pwd"}, "session_id": id, "profile": "full_auto"});
+        let task: TaskState =
+            serde_json::from_slice(&client.call("POST", "/tasks", &[], Some(&request)).unwrap()).unwrap();
+        house.settled(task.task_id);
+        assert_eq!(house.stdout(task.task_id).trim_end(), expect);
+    };
+    pwd(work.join("repo/sub").to_str().unwrap());
+    assert!(matches!(
+        client.set_directory(&id, work.join("repo/sub/deep").to_str().unwrap()).unwrap(),
+        Moved::There(_)
+    ));
+    pwd(work.join("repo/sub/deep").to_str().unwrap());
+    // Outside: a person is asked, and the session stays until they answer.
+    let Moved::Asked(task) = client.set_directory(&id, work.join("other").to_str().unwrap()).unwrap() else {
+        panic!("it is outside");
+    };
+    pwd(work.join("repo/sub/deep").to_str().unwrap());
+    let card = client.approval(&task.approval_id.unwrap().to_string()).unwrap();
+    assert_eq!(card.display.as_str(), format!("Let this session read {}?", work.join("other").display()));
+    assert_eq!(card.options, [Choice::Session, Choice::Deny]);
+    client.answer(card.id, Choice::Session, None).unwrap();
+    assert_eq!(house.outcome(task.task_id), Outcome::Exited { code: 0 });
+    pwd(work.join("other").to_str().unwrap());
+    assert_eq!(client.session(&id).unwrap().roots.len(), 2);
+    // What can be no root is refused, and that is recorded.
+    for place in ["/", "/etc", house.home().to_str().unwrap(), house.home().parent().unwrap().to_str().unwrap()] {
+        let error = client.set_directory(&id, place).unwrap_err();
+        let ClientError::Refused { refusal, task } = error else { panic!("{error}") };
+        assert!(refusal.code == Code::ProtectedPath && task.is_some(), "{place}: {refusal:?}");
+    }
+    assert_eq!(refusal(client.set_directory(&id, "/no/such/place")).code, Code::BadRequest);
+    house.kill_daemon();
+    house.start();
+    assert_eq!(client.session(&id).unwrap().directory.unwrap().as_str(), work.join("other").to_str().unwrap());
+}
+
+#[test]
+fn what_was_to_end_with_its_session_does() {
+    let house = House::up(CSN);
+    let client = house.client();
+    let session = client.open_session(&json!({"directory": house.work()})).unwrap();
+    let ask = |text: &str, more: Value| {
+        let mut with = json!({"session_id": session.id, "args": {"stdin": true}});
+        more.as_object().unwrap().iter().for_each(|(k, v)| with[k] = v.clone());
+        house.ask_with(text, with)
+    };
+    let kept = ask("cat", json!({}));
+    let stopped = ask("cat", json!({"on_session_end": "stop"}));
+    let waiting = ask("touch x", json!({"on_session_end": "stop", "profile": "safe"}));
+    assert_eq!(waiting.status, Status::Queued);
+    let out = house.csn(&["sessions", "end", &session.id.to_string()]);
+    assert!(
+        String::from_utf8_lossy(&out.stderr).contains("2 of its tasks"),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let outcome = house.outcome(stopped.task_id);
+    assert!(
+        matches!(&outcome, Outcome::Cancelled { reason: Some(r), .. } if r.as_str().contains("session")),
+        "{outcome:?}"
+    );
+    assert!(matches!(house.outcome(waiting.task_id), Outcome::Withdrawn { .. }));
+    assert_eq!(client.task(&kept.task_id.to_string()).unwrap().status, Status::Running);
+    assert_eq!(refusal(client.end_session(&session.id.to_string())).code, Code::SessionOver);
+    let listed = house.csn(&["sessions", "list", "--all"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("ended"));
+}
+
+/// Everything by which a process might try to answer a question itself. `$CSN` is the program, `$AP` the approval,
+/// `$SOCK` the socket. Each says `REFUSED` when it was refused.
+const ATTEMPTS: &[(&str, &str)] = &[
+    ("answer", "$CSN approvals answer $AP once"),
+    ("anywhere", "$CSN approvals answer $AP anywhere"),
+    ("deny", "$CSN approvals answer $AP deny"),
+    ("grant", "$CSN grants add --verb touch --anywhere"),
+    ("token", "$CSN token create --person --scope approve --name mine"),
+    ("down", "$CSN down"),
+    ("gc", "$CSN gc"),
+    ("listen", "curl -sf --unix-socket $SOCK -d '{}' http://csn/listen"),
+    ("curl", "curl -sf --unix-socket $SOCK -d '{\"choice\":\"once\"}' http://csn/approvals/$AP"),
+    ("no marker", "env -u COUNTERSIGN_TASK $CSN approvals answer $AP once"),
+    ("no environment", "env -i COUNTERSIGN_HOME=$COUNTERSIGN_HOME $CSN approvals answer $AP once"),
+    ("another session", "setsid -w env -i COUNTERSIGN_HOME=$COUNTERSIGN_HOME $CSN approvals answer $AP once"),
+    (
+        "double fork",
+        "rm -f done; (setsid bash -c 'env -i COUNTERSIGN_HOME=$COUNTERSIGN_HOME $CSN approvals answer $AP once; echo $? > done.new; mv done.new done' &) ; until [ -e done ]; do sleep 0.02; done; exit $(cat done)",
+    ),
+    ("a terminal of its own", "printf 'o\\n' | script -qec \"$CSN approvals answer $AP once\" /dev/null"),
+    (
+        "python",
+        "python3 -c \"import os,socket; s=socket.socket(socket.AF_UNIX); s.connect(os.environ['SOCK']); b='{\\\"choice\\\":\\\"once\\\"}'; s.sendall(('POST /approvals/'+os.environ['AP']+' HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\ncontent-length: %d\\r\\n\\r\\n'%len(b)+b).encode()); r=s.recv(9999); exit(0 if b' 200 ' in r else 1)\"",
+    ),
+    (
+        "nobody is left",
+        "(bash -c 'exec env -i COUNTERSIGN_HOME=$COUNTERSIGN_HOME nohup $CSN approvals answer $AP once')",
+    ),
+];
+
+fn attempts(house: &House, approval: &str) -> String {
+    let mut script =
+        format!("export CSN={CSN} AP={approval} SOCK={0}/run/csn.sock COUNTERSIGN_HOME={0}\n", house.home().display());
+    for (name, command) in ATTEMPTS {
+        script += &format!("({command}) > /dev/null 2>&1 && echo 'DONE {name}' || echo 'REFUSED {name}'\n");
+    }
+    script
+}
+
+fn all_refused(said: &str) {
+    for (name, _) in ATTEMPTS {
+        assert!(said.contains(&format!("REFUSED {name}\n")), "{name}: {said}");
+    }
+    assert!(!said.contains("DONE"), "{said}");
+}
+
+#[test]
+fn a_task_cannot_answer_for_itself() {
+    let house = House::up(CSN);
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let approval = waiting.approval_id.unwrap().to_string();
+    std::fs::write(house.work().join("try.sh"), attempts(&house, &approval)).unwrap();
+    let task = house.ask("bash try.sh");
+    let outcome = house.outcome(task);
+    let said = house.stdout(task);
+    assert_eq!(outcome, Outcome::Exited { code: 0 }, "{said}");
+    all_refused(&said);
+    // It can ask, as an agent of its own session; and sees nothing of others.
+    let session = house.client().task(&task.to_string()).unwrap().session_id;
+    let other = house.client().open_session(&json!({"directory": house.work()})).unwrap();
+    let foreign = house.ask_with("touch foreign", json!({"profile": "safe", "session_id": other.id}));
+    let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
+    let nested = format!(
+        "{csn} run --no-wait --json 'touch nested'; {csn} run --profile full_auto 'touch wider'; echo $?; {csn} show {}; echo $?",
+        foreign.task_id
+    );
+    std::fs::write(house.work().join("nested.sh"), nested).unwrap();
+    let nested = house.ask("bash nested.sh");
+    house.settled(nested);
+    let said = house.stdout(nested);
+    let asked: TaskState = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert_eq!((asked.credential, asked.status, asked.session_id), (CredentialKind::Agent, Status::Queued, session));
+    assert!(said.contains("\n77\n"), "no wider profile: {said}");
+    assert!(said.ends_with("1\n"), "another session's task is not there: {said}");
+    assert_eq!(house.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
+    assert!(house.client().grants().unwrap().is_empty() && house.client().tokens().unwrap().is_empty());
+}
+
+#[test]
+fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
+    let (house, at) = open();
+    let token = token(&house, json!({"name": "phone", "kind": "person", "scopes": ["observe", "approve"]}));
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let approval = waiting.approval_id.unwrap();
+    std::fs::write(house.work().join("token"), &token).unwrap();
+    let script = format!(
+        "curl -s -o said -w '%{{http_code}}' -H \"Authorization: Bearer $(cat token)\" -d '{{\"choice\":\"once\"}}' http://{at}/approvals/{approval}; cat said"
+    );
+    std::fs::write(house.work().join("steal.sh"), script).unwrap();
+    let task = house.ask("bash steal.sh");
+    house.settled(task);
+    let said = house.stdout(task);
+    assert!(said.starts_with("403") && said.contains("token phone is used by a task"), "{said}");
+    assert_eq!(house.client().approval(&approval.to_string()).unwrap().state, ApprovalState::Waiting);
+    // In a person's hands it is good.
+    let answer = with(&at, &token, "POST", &format!("/approvals/{approval}"), Some(json!({"choice": "once"})));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let by = house.client().approval(&approval.to_string()).unwrap();
+    assert!(serde_json::to_string(&by).unwrap().contains("token phone"));
+}
+
+#[test]
+fn what_kills_its_supervisor_first_is_not_a_person() {
+    let house = House::up(CSN);
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let approval = waiting.approval_id.unwrap();
+    // Ignores what ends with its parent, kills the shim, and goes on with nothing of its task about it.
+    let script = format!(
+        "import os, subprocess, sys, time\n\
+         shim = os.getppid()\n\
+         if os.fork(): time.sleep(60)\n\
+         os.setsid()\n\
+         if os.fork(): os._exit(0)\n\
+         os.kill(shim, 9)\n\
+         env = {{'COUNTERSIGN_HOME': '{home}'}}\n\
+         r = subprocess.run(['{CSN}', 'approvals', 'answer', '{approval}', 'once'], env=env, capture_output=True)\n\
+         open('{work}/answered', 'w').write(str(r.returncode))\n",
+        home = house.home().display(),
+        work = house.work().display(),
+    );
+    std::fs::write(house.work().join("kill.py"), script).unwrap();
+    let task = house.ask("exec python3 kill.py");
+    assert!(matches!(house.outcome(task), Outcome::Lost { .. }));
+    let answered = std::fs::read_to_string(house.work().join("answered")).unwrap_or_default();
+    assert_ne!(answered, "0", "it was refused, or ended before it could ask");
+    assert_eq!(house.client().approval(&approval.to_string()).unwrap().state, ApprovalState::Waiting);
+    assert!(!house.work().join("granted").exists());
+}
+
+#[test]
+fn nothing_below_a_registered_agent_answers() {
+    let house = House::up(CSN);
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let approval = waiting.approval_id.unwrap().to_string();
+    let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
+    // The double fork leaves the tree of an agent process, which is no subreaper: docs/security.md lists it.
+    let inside: Vec<_> = ATTEMPTS.iter().filter(|(name, _)| *name != "double fork").collect();
+    let mut script = format!("set -e\n{csn} sessions open --agent --in . > session\nset +e\n");
+    script += &attempts(&house, &approval)
+        .lines()
+        .filter(|l| !l.contains("'REFUSED double fork'"))
+        .map(|l| format!("{l}\n"))
+        .collect::<String>();
+    script += &format!("{csn} run --no-wait --json 'touch by-agent'\n");
+    std::fs::write(house.work().join("agent.sh"), script).unwrap();
+    let out = house.outside(&["bash", "agent.sh"]);
+    let said = String::from_utf8(out.stdout).unwrap();
+    for (name, _) in inside {
+        assert!(said.contains(&format!("REFUSED {name}\n")), "{name}: {said}");
+    }
+    assert!(!said.contains("DONE"), "{said}");
+    let asked: TaskState = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let session = std::fs::read_to_string(house.work().join("session")).unwrap();
+    assert_eq!(asked.credential, CredentialKind::Agent);
+    assert_eq!(asked.session_id.unwrap().to_string(), session.trim(), "it asks in its own session");
+    assert_eq!(house.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
+    // Nobody makes an agent of a process that is not above them.
+    let other = json!({"agent_pid": house.daemon_pid()});
+    assert_eq!(refusal(house.client().open_session(&other)).code, Code::BadRequest);
+}
+
+#[test]
+fn what_carries_the_marker_of_a_task_is_not_a_person() {
+    let house = House::up(CSN);
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let approval = waiting.approval_id.unwrap().to_string();
+    let marked = [("COUNTERSIGN_TASK", "tk_01m7h4jys3gnc16h")];
+    let out = house.csn_with(&["approvals", "answer", &approval, "once"], &marked);
+    assert!(!out.status.success());
+    let own = house.ask("cat").to_string();
+    let out = house.csn_with(&["run", "--no-wait", "--json", "touch x"], &[("COUNTERSIGN_TASK", own.as_str())]);
+    let asked: TaskState = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(asked.credential, CredentialKind::Agent);
+    assert_eq!(house.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
+}
+
+#[test]
+fn a_task_does_not_change_the_configuration_or_read_a_token() {
+    let house = House::up(CSN);
+    let config = house.home().parent().unwrap().join("config/countersign/config.toml");
+    for text in [
+        format!("echo 'profile = \"full_auto\"' > {}", config.display()),
+        format!("cp x {}", config.display()),
+        format!("cat {}/keys/digest.key", house.home().display()),
+        format!("cat {}/waiting/*", house.home().display()),
+        format!("{CSN} approvals answer ap_0000000000000000 once"),
+        "csn grants add --verb make --anywhere".to_owned(),
+        "csn token create --person --scope approve --name x".to_owned(),
+    ] {
+        let (refusal, task) = house.refused(&text, json!({}));
+        let code = refusal.code;
+        assert!(matches!(code, Code::ProtectedPath | Code::SelfDestructive) && task.is_some(), "{text}: {code:?}");
+    }
+}
+
+#[test]
+fn late_shims_are_known_after_a_restart() {
+    let house = House::up(CSN);
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let approval = waiting.approval_id.unwrap().to_string();
+    let script = format!(
+        "until [ -e go ]; do sleep 0.02; done; env -i COUNTERSIGN_HOME={} {CSN} approvals answer {approval} once; echo code $?",
+        house.home().display()
+    );
+    std::fs::write(house.work().join("late.sh"), script).unwrap();
+    let task: TaskId = house.ask("bash late.sh");
+    house.frame(task, |f| matches!(f, countersign_model::Frame::Spawned { .. }));
+    kill(house.daemon_pid());
+    house.daemon_ends();
+    house.start();
+    std::fs::write(house.work().join("go"), "").unwrap();
+    house.settled(task);
+    assert!(house.stdout(task).contains("code 77"), "{}", house.stdout(task));
+    let client: Client = house.client();
+    assert_eq!(client.approval(&approval).unwrap().state, ApprovalState::Waiting);
+}
