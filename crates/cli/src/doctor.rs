@@ -72,6 +72,9 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
     check(
         "ledger",
         match home.ledger().exists() {
+            _ if life.as_ref().is_ok_and(|l| l.reading_only.is_some()) => {
+                Err(life.as_ref().ok().and_then(|l| l.reading_only.clone()).unwrap_or_default())
+            }
             false => Ok("none yet".to_owned()),
             true => match Reader::open(&home.ledger()).and_then(|r| Ok((r.check()?, r.head()?))) {
                 Ok((None, (n, _))) => Ok(format!("{n} decisions, chain whole")),

@@ -62,6 +62,9 @@ pub struct Lifecycle {
     /// Why only reading is allowed, when the configuration cannot be read.
     #[serde(default)]
     pub degraded: Option<String>,
+    /// Why nothing is decided, when the ledger cannot be used.
+    #[serde(default)]
+    pub reading_only: Option<String>,
 }
 
 /// What came of moving a session.

@@ -18,7 +18,8 @@ use countersign_model::{
 use countersign_shim::wire::ToShim;
 use countersign_store::{
     Config, Home, Reads, clock, house_key,
-    ledger::{Ledger, Reader, Readers},
+    ledger::{Ledger, LedgerError, Reader, Readers},
+    salvage::salvage,
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -58,6 +59,8 @@ pub(crate) struct House {
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
     /// How many decisions there are.
     pub(crate) head: watch::Receiver<i64>,
+    /// The ledger cannot be used, for this reason: nothing is decided, what is on the disk can be read.
+    pub(crate) reading_only: Option<String>,
     /// Where the house listens on loopback, if it does.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<HouseState>,
@@ -115,7 +118,8 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         let _guard = runtime.enter();
         listen(&house.home)?
     };
-    let launched = office.desk.launched();
+    // Without the ledger nobody knows what was launched with which leave: it is left alone.
+    let launched = if house.reading_only.is_none() { office.desk.launched() } else { Vec::new() };
     let office = std::thread::Builder::new().name("office".into()).spawn(move || office.run())?;
     runtime.block_on(serve(Arc::clone(&house), listener, launched, start))?;
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -133,7 +137,15 @@ fn open(
     runtime: tokio::runtime::Handle,
 ) -> anyhow::Result<(Arc<House>, Office)> {
     let key = gate.key.clone();
-    let ledger = Ledger::open(&home.ledger())?;
+    let (ledger, reading_only) = match Ledger::open(&home.ledger()) {
+        Ok(ledger) => (ledger, None),
+        Err(e @ (LedgerError::Damaged { .. } | LedgerError::Newer { .. })) => {
+            crate::log!("reading only: {e}");
+            (salvage(&home, &home.run().join("reading-only.db"))?, Some(e.to_string()))
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let path = ledger.path().to_owned();
     let reader = ledger.reader()?;
     let caps = Caps {
         session: config.limits.running_per_session,
@@ -145,7 +157,9 @@ fn open(
     let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
     let (head, read_to) = watch::channel(ledger.last());
     let settled = publish::publisher(&home)?;
-    tidy_waiting(&home, &reader);
+    if reading_only.is_none() {
+        tidy_waiting(&home, &reader);
+    }
     let (calls, called) = mpsc::channel();
     let keeper = Keeper::new(home.clone(), key.clone(), calls.clone(), runtime);
     for task in desk.launched() {
@@ -179,7 +193,8 @@ fn open(
         fresh_keys: HashMap::new(),
     };
     let house = House {
-        readers: Readers::new(&home.ledger()),
+        readers: Readers::new(&path),
+        reading_only,
         home,
         key,
         config,
@@ -246,7 +261,9 @@ async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>,
     let server = tokio::spawn(surface::serve(Arc::clone(&house), listener));
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     house.enter(HouseState::Running, None);
-    tokio::spawn(retention::tick(Arc::clone(&house)));
+    if house.reading_only.is_none() {
+        tokio::spawn(retention::tick(Arc::clone(&house)));
+    }
     let tcp = match &start {
         Start::Foreground { tcp } => Some(open_loopback(&house, tcp.as_deref()).await),
         Start::Detached => None,

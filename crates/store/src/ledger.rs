@@ -99,6 +99,11 @@ impl Ledger {
     /// Opens the ledger, brings an older one up to date (keeping a copy), and refuses a newer one.
     pub fn open(path: &Path) -> Result<Self> {
         let damaged = |error| LedgerError::Damaged { path: path.to_owned(), error };
+        // SQLite takes an empty file for a new database; beside it, a write-ahead log says that it was one.
+        if std::fs::metadata(path).is_ok_and(|m| m.len() == 0) && path.with_extension("db-wal").exists() {
+            let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB);
+            return Err(damaged(rusqlite::Error::SqliteFailure(error, Some("the file is empty".to_owned()))));
+        }
         let mut conn = Connection::open(path).map_err(damaged)?;
         // What SQLite makes beside it gets the same mode.
         let _ = std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600));
@@ -169,6 +174,11 @@ impl Ledger {
     #[must_use]
     pub fn last(&self) -> i64 {
         self.next - 1
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     pub fn reader(&self) -> Result<Reader> {

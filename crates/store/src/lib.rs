@@ -17,6 +17,8 @@ mod config;
 #[cfg(feature = "ledger")]
 pub mod ledger;
 #[cfg(feature = "ledger")]
+pub mod salvage;
+#[cfg(feature = "ledger")]
 pub mod stream;
 
 #[cfg(feature = "ledger")]

@@ -127,7 +127,7 @@ fn a_rule_that_does_not_do_what_it_shows_refuses_to_start_with_its_line() {
         ),
         ("[[rules]]\nname = \"z\"\nanswer = \"ask\"\nmatch = \"ls\"\n", "would match everything"),
         ("[[rules]]\nname = \"z\"\nanswer = \"ask\"\nverb = \"ls\"\n", "no `match` example"),
-        ("[[rules]]\nname = \"z\"\nanser = \"ask\"\nverb = \"ls\"\n", "anser"),
+        ("[[hard_deny]]\nname = \"z\"\nverbs = \"ls\"\nmatch = \"ls\"\n", "verbs"),
         ("[[hard_deny]]\nname = \"z\"\nanswer = \"allow\"\nverb = \"ls\"\nmatch = \"ls\"\n", "can only deny"),
     ] {
         house.configure(rules);

@@ -846,3 +846,76 @@ fn permissions_are_recorded_with_who_gave_them() {
     assert_eq!((json!(scope), saved.len()), (json!("here"), 1));
     assert_eq!(s.client.grants().unwrap()[0]["id"], saved[0].grant.to_string());
 }
+
+/// Changes a ledger that nobody serves.
+fn sql(house: &House, text: &str) {
+    let conn = rusqlite::Connection::open(house.home().join("ledger.db")).unwrap();
+    conn.execute_batch(text).unwrap();
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+}
+
+#[test]
+fn f017_with_its_ledger_gone_the_house_only_reads() {
+    for damage in ["not a database at all, whatever it says", "newer"] {
+        let house = House::up(CSN);
+        let done = house.ask("echo kept; echo err >&2; exit 3");
+        house.settled(done);
+        assert!(house.csn(&["down"]).status.success());
+        let ledger = house.home().join("ledger.db");
+        match damage {
+            "newer" => sql(&house, "INSERT INTO schema_version (version, at) VALUES (99, 'later')"),
+            garbage => {
+                std::fs::write(&ledger, garbage).unwrap();
+                let _ = std::fs::remove_file(house.home().join("ledger.db-wal"));
+            }
+        }
+        let before = std::fs::read(&ledger).unwrap();
+        house.start();
+        let client = house.client();
+        assert_eq!(house.outcome(done), Outcome::Exited { code: 3 });
+        assert_eq!(house.stdout(done), "kept\n");
+        let listed = house.csn(&["ps", "-a"]);
+        assert!(String::from_utf8_lossy(&listed.stdout).contains(&done.to_string()));
+        assert_eq!(String::from_utf8_lossy(&house.csn(&["logs", &done.to_string()]).stdout), "kept\n");
+        assert!(house.csn(&["show", &done.to_string()]).status.success());
+        let out = house.csn(&["run", "--profile", "full_auto", "touch never"]);
+        assert_eq!(out.status.code(), Some(125));
+        for refused in [
+            refusal(client.ask(&house.request("echo x", json!({})))),
+            refusal(client.grant(&json!({"verb": "make", "directory": null}))),
+            refusal(client.open_session(&json!({}))),
+        ] {
+            assert_eq!(refused.code, Code::LedgerUnavailable);
+        }
+        assert!(!house.work().join("never").exists());
+        assert!(!house.csn(&["doctor"]).status.success());
+        assert!(house.csn(&["down"]).status.success());
+        assert_eq!(std::fs::read(&ledger).unwrap(), before, "the file is untouched");
+    }
+}
+
+/// A ledger of the first schema, with a task that waits, is brought up to date; a copy stays, and nobody gains a right.
+#[test]
+fn f018_an_older_ledger_is_migrated_with_a_copy_kept_and_adds_no_authority() {
+    let s = Scene::new();
+    let card = s.card("touch later");
+    s.client.grant(&json!({"verb": "mkdir", "directory": s.repo})).unwrap();
+    assert!(s.house.csn(&["down"]).status.success());
+    sql(
+        &s.house,
+        "DELETE FROM schema_version WHERE version > 1; DELETE FROM decisions WHERE line LIKE '%grant.saved%';
+         DROP INDEX tasks_waiting; DROP INDEX tasks_session; DROP INDEX decisions_of_house;
+         ALTER TABLE tasks DROP COLUMN principal; ALTER TABLE tasks DROP COLUMN session;
+         ALTER TABLE tasks DROP COLUMN waits;",
+    );
+    s.house.start();
+    assert!(s.house.home().join("ledger.v1.db").exists(), "a copy is kept");
+    assert!(s.labels().is_empty() && !s.runs("mkdir d"), "nothing is granted that was not");
+    assert_eq!(
+        s.client.approvals(false).unwrap().iter().map(|a| a.id).collect::<Vec<_>>(),
+        [card.id],
+        "it still waits"
+    );
+    s.answer(&card, Choice::Once);
+    assert!(ran(&s.house.settled(card.task_id)));
+}

@@ -216,7 +216,12 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
         }
     };
     who.may(scope)?;
-    Ok(Some(who))
+    let stops = request.uri().path() == "/lifecycle";
+    match &house.reading_only {
+        Some(why) if scope != CredentialScope::Observe && !stops => Err(Refusal::new(Code::LedgerUnavailable, why)
+            .hint("nothing runs until the ledger can be used; tasks, logs and replays can be read")),
+        _ => Ok(Some(who)),
+    }
 }
 
 fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Peer {

@@ -28,6 +28,7 @@ pub(crate) async fn show(State(house): Shared) -> Json<Value> {
         "profile": house.config.profile,
         "tcp": *house.tcp.lock().await,
         "degraded": house.gate.degraded,
+        "reading_only": house.reading_only,
         "started_at": house.started_at,
     }))
 }
@@ -125,6 +126,7 @@ pub(crate) async fn ready(State(house): Shared) -> Response {
     let state = *house.state.borrow();
     let ledger = house.readers.with(|r| r.head());
     let failing = match (state, &ledger) {
+        _ if house.reading_only.is_some() => house.reading_only.as_ref().map(|why| format!("ledger: {why}")),
         (HouseState::Running, Ok(_)) => None,
         (HouseState::Running, Err(e)) => Some(format!("ledger: {e}")),
         (state, _) => Some(format!("state: the house is {}", json!(state).as_str().unwrap_or_default())),
