@@ -150,6 +150,13 @@ pub(crate) fn covering<'g>(
     None
 }
 
+/// Nothing but where it runs.
+fn names_no_path(occurrence: &Occurrence) -> bool {
+    let Directory::Known(known) = &occurrence.directory else { return false };
+    let here = |s: &PathScope| !s.write && !s.pattern && s.kind == PathKind::Directory && known.contains(&s.path);
+    occurrence.scopes.iter().all(here)
+}
+
 pub(crate) fn covers(
     terms: &Terms<'_>,
     occurrence: &Occurrence,
@@ -173,7 +180,7 @@ pub(crate) fn covers(
     if occurrence.loose && (terms.directory.is_some() || unknown) {
         return false;
     }
-    if let Some(directory) = terms.directory.filter(|_| !(terms.of_session && occurrence.scopes.is_empty())) {
+    if let Some(directory) = terms.directory.filter(|_| !(terms.of_session && names_no_path(occurrence))) {
         let known = matches!(occurrence.directory, Directory::Known(_));
         if directories.is_empty() && !known || !directories.iter().all(|d| paths::inside(d, &paths::clean(directory))) {
             return false;

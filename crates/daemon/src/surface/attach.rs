@@ -424,7 +424,9 @@ impl Viewer {
     }
 
     async fn hang_up(mut self) {
-        while let Some(done) = self.answers.try_join_next() {
+        // Every message is answered: the shim has said, or has hung up, what is still to be passed on.
+        let moment = Duration::from_secs(1);
+        while let Ok(Some(done)) = tokio::time::timeout(moment, self.answers.join_next()).await {
             if let Ok((n, result)) = done
                 && self.answer(n, result).await.is_err()
             {

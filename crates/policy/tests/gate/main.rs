@@ -7,6 +7,7 @@ mod day;
 mod deny;
 mod differential;
 mod generate;
+mod grants;
 mod properties;
 mod reading;
 mod support;

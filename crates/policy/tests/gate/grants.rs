@@ -1,0 +1,301 @@
+//! Matching: a grant covers what its card showed and nothing beside it. By properties, and by the odd cases.
+
+use crate::support::{HOME, ROOT, assess, grant, made, plan, saved, saved_in, word};
+use countersign_model::{Answer, Audience, Choice, Facts, Found, FoundKind, Grant, Grants, Risk, Tool};
+use countersign_policy::{Context, Rules, can_be_granted, judge, needs, options, proposals, verb_alone};
+use proptest::prelude::*;
+
+fn covered(command: &str, cwd: &str, grants: &[Grant]) -> bool {
+    word(&assess(command, cwd, &[ROOT], grants, None)) == "allow"
+}
+
+/// Names of directories, some of which look alike.
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("proj".to_owned()),
+        Just("proj2".to_owned()),
+        Just("Proj".to_owned()),
+        Just("pro".to_owned()),
+        Just("proj ".to_owned()),
+        Just("pröj".to_owned()),
+        // The same to the eye, another name to the kernel.
+        Just("pro\u{308}j".to_owned()),
+        Just("..proj".to_owned()),
+        "[a-z]{1,3}",
+    ]
+}
+
+fn place() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec(name(), 2..5)
+}
+
+fn path(parts: &[String]) -> String {
+    format!("/{}", parts.join("/"))
+}
+
+fn quoted(path: &str) -> String {
+    format!("'{}'", path.replace('\'', r"'\''"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Component by component: never by letters, case, or what a name looks like.
+    #[test]
+    fn inside_is_by_components(granted in place(), asked in place()) {
+        let inside = asked.len() >= granted.len() && asked[..granted.len()] == granted[..];
+        let (granted, asked) = (path(&granted), path(&asked));
+        let grants = [grant("alpha", Some(&granted))];
+        let assessment = assess(&format!("touch {}/f", quoted(&asked)), "/somewhere/else", &[ROOT], &[grant("touch", Some(&granted))], None);
+        prop_assert_eq!(word(&assessment) == "allow", inside, "touch in {} for {}", granted, asked);
+        let run_there = assess("alpha", &asked, &[ROOT], &grants, None);
+        prop_assert_eq!(word(&run_there) == "allow", inside, "alpha in {} for {}", granted, asked);
+    }
+
+    /// However a path is written, it is the same path.
+    #[test]
+    fn spelling_changes_nothing(asked in place(), noise in prop::collection::vec(0..4usize, 4)) {
+        let odd: String = asked.iter().zip(noise.iter().cycle()).map(|(part, n)| match n {
+            0 => format!("/{part}"),
+            1 => format!("//{part}"),
+            2 => format!("/./{part}"),
+            _ => format!("/x/../{part}"),
+        }).collect();
+        let plain = path(&asked);
+        for granted in [plain.clone(), format!("{plain}/"), odd.clone()] {
+            let grants = [grant("touch", Some(&granted))];
+            for text in [format!("touch {}/f", quoted(&plain)), format!("touch {}/f", quoted(&odd))] {
+                // A grant is saved clean; one that is written oddly is cleaned when it is compared.
+                if granted == plain {
+                    prop_assert!(covered(&text, "/w/e", &grants), "{text} under {granted}");
+                }
+            }
+        }
+    }
+
+    /// A link that leads out is outside, wherever it stands.
+    #[test]
+    fn what_a_path_leads_to_decides(below in "[a-z]{1,5}", out in prop_oneof![Just("/etc/x"), Just("/work/proj2/x"), Just("/work/projx")]) {
+        let walked = format!("{ROOT}/{below}");
+        let mut facts = Facts::none(ROOT);
+        let found = Found { resolved: out.to_owned(), kind: FoundKind::Absent, dev: 0, inode: 0, mount: false };
+        facts.paths.insert(walked, found);
+        let assessment = assess(&format!("touch {below}"), ROOT, &[ROOT], &[grant("touch", Some(ROOT))], Some(facts));
+        prop_assert_ne!(word(&assessment), "allow");
+    }
+
+    /// What a grant accepts is what was shown: any other risk asks, whatever else is the same.
+    #[test]
+    fn risks_are_a_subset(accepted in prop::sample::subsequence(Risk::ALL.to_vec(), 0..6), n in 0..8usize) {
+        let command = ["git push", "git push --force", "rm -rf sub", "curl -o f http://x", "make", "npm install", "touch f", "sudo make"][n];
+        let mut given = grant(&plan(command, ROOT).occurrences.last().unwrap().verb, None);
+        given.risks = Some(accepted.clone());
+        let assessment = assess(command, ROOT, &[ROOT], &[given], None);
+        let beyond = assessment.risk_set().iter().any(|r| !accepted.contains(r));
+        if word(&assessment) == "allow" {
+            prop_assert!(!beyond, "{command}: {:?} under {accepted:?}", assessment.risk_set());
+        }
+    }
+
+    /// Whatever is offered covers the very call that asked, in the place that was shown, and not in another.
+    #[test]
+    fn what_is_saved_covers_the_call_and_not_its_neighbour(n in 0..COMMANDS.len(), choice in prop::sample::select(vec![Choice::Here, Choice::Anywhere, Choice::Session])) {
+        let command = COMMANDS[n];
+        let grants = saved(command, choice, false);
+        prop_assume!(!grants.is_empty());
+        prop_assert!(covered(command, ROOT, &grants), "{command} under {grants:?}");
+        if choice != Choice::Anywhere {
+            prop_assert!(!covered(command, "/work/proj2", &grants), "{command} in a neighbour");
+            prop_assert!(!covered(command, "/work", &grants), "{command} above");
+            prop_assert!(!covered(&format!("{command} > ../x"), ROOT, &grants), "{command} > ../x");
+        }
+        for worse in ["sudo ", "env LD_PRELOAD=/tmp/x.so ", "PATH=/tmp:$PATH "] {
+            prop_assert!(!covered(&format!("{worse}{command}"), ROOT, &grants), "{worse}{command}");
+        }
+        for more in [" > /etc/x", "; rm -rf other", " && git push --mirror", " | sh", " $(touch x)"] {
+            prop_assert!(!covered(&format!("{command}{more}"), ROOT, &grants), "{command}{more}");
+        }
+    }
+}
+
+const COMMANDS: &[&str] = &[
+    "alpha",
+    "alpha one two",
+    "git push origin main",
+    "git push --force",
+    "rm -rf build",
+    "touch src/new.rs",
+    "mkdir -p a/b",
+    "cp a b",
+    "cargo build --release",
+    "npm install left-pad",
+    "curl -s https://example.com",
+    "make -C sub all",
+    "kubectl delete pod x",
+    "docker compose up -d",
+    "sed -i s/a/b/ f.txt",
+    "git commit -m 'a b'",
+    "X=1 beta",
+    "tee out.txt",
+];
+
+#[test]
+fn destructive_and_secret_ones_are_bound_to_their_operands() {
+    for (command, exact) in [
+        ("rm -f a", true),
+        ("git push --force", true),
+        ("cat ~/.ssh/id_rsa", true),
+        ("apt-get install jq", true),
+        ("touch a", false),
+        ("make", false),
+        ("git push", false),
+    ] {
+        let grants = saved(command, Choice::Anywhere, false);
+        assert_eq!(grants[0].operands.is_some(), exact, "{command}");
+        let any = saved(command, Choice::Anywhere, true);
+        assert!(any[0].operands.is_none(), "{command}");
+    }
+    // Other rights are never granted for any arguments.
+    let sudo = saved("sudo systemctl restart nginx", Choice::Anywhere, true);
+    assert!(sudo.iter().all(|g| g.operands.is_some()), "{sudo:?}");
+}
+
+#[test]
+fn what_cannot_be_read_or_placed_is_not_offered() {
+    let offered = |command: &str, cwd: &str| {
+        let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+        let (plan, facts) = (plan(command, cwd), Facts::none(cwd));
+        let assessment = judge(&plan, &facts, &context, &Rules::default(), &Grants::default());
+        assert!(matches!(assessment.answer, Answer::Ask { .. }), "{command}");
+        options(&plan, &facts, &assessment, &context, true)
+    };
+    let once = [Choice::Once, Choice::Deny];
+    for command in
+        ["eval \"$X\"", "touch \"$F\"", "cd \"$X\" && make", "make; eval x", "bash -c \"$CODE\"", "X=$Y beta"]
+    {
+        assert_eq!(offered(command, ROOT), once, "{command}");
+    }
+    let no_here = [Choice::Once, Choice::Session, Choice::Anywhere, Choice::Deny];
+    for cwd in ["/work", "/", HOME, "/root", "/home/other"] {
+        assert_eq!(offered("make", cwd), no_here, "{cwd}");
+    }
+    let all = [Choice::Once, Choice::Session, Choice::Here, Choice::Anywhere, Choice::Deny];
+    assert_eq!(offered("make", ROOT), all, "no repository was found, so none is offered");
+    let mut facts = Facts::none("/work/proj/sub");
+    facts.repositories.insert("/work/proj/sub".to_owned(), ROOT.to_owned());
+    let repository = saved_in("make", "/work/proj/sub", &facts, Choice::Repository, false).unwrap();
+    assert_eq!(repository[0].directory.as_ref().unwrap().as_str(), ROOT);
+    facts.repositories.insert(ROOT.to_owned(), ROOT.to_owned());
+    assert!(saved_in("make", ROOT, &facts, Choice::Repository, false).is_none(), "only where it differs from here");
+    let mut context = Context::personal(HOME, vec![]);
+    context.folder = Some("/data/sessions/s".to_owned());
+    assert!(!can_be_granted("/data/sessions/s", &context) && !can_be_granted("/data/sessions/s/sub", &context));
+    assert!(can_be_granted("/data/sessions", &context) && !can_be_granted("/data", &context));
+}
+
+#[test]
+fn session_grants_hold_in_their_session_and_their_directories() {
+    let session = "se_01m7h4jys3gnc16h".parse().unwrap();
+    let under = |command: &str, cwd: &str, from: Option<_>, grants: Vec<Grant>| {
+        let context = Context { session: from, ..Context::personal(HOME, vec![ROOT.to_owned()]) };
+        let judged = judge(&plan(command, cwd), &Facts::none(cwd), &context, &Rules::default(), &Grants::of(grants));
+        word(&judged) == "allow"
+    };
+    let of_session = |command: &str| -> Vec<Grant> {
+        saved(command, Choice::Session, false).into_iter().map(|g| Grant { session: Some(session), ..g }).collect()
+    };
+    let pushes = of_session("git push");
+    assert!(under("git push", ROOT, Some(session), pushes.clone()));
+    assert!(under("git push", "/elsewhere/x", Some(session), pushes.clone()), "without paths, by verb and risks");
+    assert!(!under("git push --force", ROOT, Some(session), pushes.clone()));
+    assert!(!under("git push", ROOT, None, pushes.clone()));
+    assert!(!under("git push", ROOT, Some("se_01m7h4jys3gnc16j".parse().unwrap()), pushes));
+    let touches = of_session("touch src/a");
+    assert!(under("touch src/b", ROOT, Some(session), touches.clone()));
+    assert!(!under("touch other/b", ROOT, Some(session), touches), "with paths, where the card said");
+}
+
+#[test]
+fn another_audience_tool_or_principal_is_not_covered() {
+    let under = |with: &dyn Fn(&mut Context<'_>)| {
+        let mut context = Context::personal(HOME, vec![ROOT.to_owned()]);
+        with(&mut context);
+        let grants = Grants::of(vec![grant("make", None)]);
+        word(&judge(&plan("make", ROOT), &Facts::none(ROOT), &context, &Rules::default(), &grants)).to_owned()
+    };
+    assert_eq!(under(&|_| {}), "allow");
+    assert_eq!(under(&|c| c.audience = Audience::Team), "ask");
+    assert_eq!(under(&|c| c.audience = Audience::Public), "deny");
+    assert_eq!(under(&|c| c.tool = Tool::WriteFile), "ask");
+    assert_eq!(under(&|c| c.principal = "pr_01m7h4jys3gnc16h".parse().unwrap()), "ask");
+    let mut spent = grant("make", None);
+    spent.uses_left = Some(0);
+    assert!(!covered("make", ROOT, &[spent]));
+}
+
+#[test]
+fn a_script_is_granted_by_its_content() {
+    let facts = |command: &str, content: &str| {
+        let mut facts = Facts::none(ROOT);
+        for script in needs(&plan(command, ROOT)).scripts {
+            let resolved = format!("{ROOT}/run.sh");
+            let found = Found { resolved, kind: FoundKind::File, dev: 1, inode: 1, mount: false };
+            facts.paths.insert(script.clone(), found);
+            facts.scripts.insert(script, countersign_model::Digest::sha256(&[content.as_bytes()]));
+        }
+        facts
+    };
+    for command in ["./run.sh", "bash run.sh", "sh ./run.sh x y"] {
+        for choice in [Choice::Here, Choice::Anywhere] {
+            let grants = saved_in(command, ROOT, &facts(command, "one"), choice, false).unwrap();
+            assert!(grants[0].script.is_some(), "{command}");
+            let judged = |content: &str| {
+                word(&assess(command, ROOT, &[ROOT], &grants, Some(facts(command, content)))).to_owned()
+            };
+            assert_eq!((judged("one").as_str(), judged("two").as_str()), ("allow", "ask"), "{command}");
+        }
+        // One whose content could not be read is not saved at all.
+        assert_eq!(saved_in(command, ROOT, &Facts::none(ROOT), Choice::Here, false), None, "{command}");
+    }
+}
+
+#[test]
+fn verbs_are_read_as_the_gate_reads_them() {
+    for verb in ["make", "git push", "cargo test", "npm run", "/opt/tool", "kubectl get"] {
+        assert_eq!(verb_alone(verb).as_deref(), Ok(verb), "{verb}");
+    }
+    assert_eq!(verb_alone("  git   push ").as_deref(), Ok("git push"));
+    for bad in
+        ["git push origin", "git push --force", "a; b", "", "eval", "$X", "bash -c", "rm -rf", "a | b", "x=1 make"]
+    {
+        assert!(verb_alone(bad).is_err(), "{bad}");
+    }
+}
+
+/// Ten thousand grants, all for the same verb: the one that matters is found without looking at the others.
+#[test]
+fn the_one_grant_among_many_is_found() {
+    let mut all: Vec<Grant> = (0..10_000).map(|n| grant("make", Some(&format!("/work/p{n}/x")))).collect();
+    all.extend((0..1000).map(|n| grant(&format!("tool{n}"), None)));
+    let grants = Grants::of(all);
+    assert_eq!(grants.candidates("make", Some("/work/p77/x/y/z"), None).count(), 1);
+    assert_eq!(grants.candidates("make", Some("/work/q/x"), None).count(), 0);
+    let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+    for (cwd, expect) in [("/work/p9999/x", "allow"), ("/work/p9999", "ask"), ("/work/p10000/x", "ask")] {
+        let judged = judge(&plan("make", cwd), &Facts::none(cwd), &context, &Rules::default(), &grants);
+        assert_eq!(word(&judged), expect, "{cwd}");
+    }
+}
+
+#[test]
+fn a_proposal_names_every_occurrence_that_is_asked_about() {
+    let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+    let (command, facts) = ("git status && git push && echo x && make && ls", Facts::none(ROOT));
+    let plan = plan(command, ROOT);
+    let assessment = judge(&plan, &facts, &context, &Rules::default(), &Grants::default());
+    let all = proposals(Choice::Here, false, &plan, &facts, &assessment, &context).unwrap();
+    let verbs: Vec<&str> = all.iter().map(|p| p.verb.as_str()).collect();
+    assert_eq!(verbs, ["git push", "make"], "not what only reads or says something");
+    let grants: Vec<Grant> = all.iter().map(made).collect();
+    assert!(covered(command, ROOT, &grants));
+}
