@@ -78,7 +78,7 @@ pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &Known<'_>) -> P
 }
 
 /// A process that has not ended: its descriptor is not readable.
-fn lives(pin: &OwnedFd) -> bool {
+pub(crate) fn lives(pin: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pin, PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&now)).is_ok_and(|n| n == 0)

@@ -18,14 +18,15 @@ use axum::{
     serve::IncomingStream,
 };
 use countersign_model::{
-    Audience, By, Code, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, SessionId, Text,
-    TokenId,
+    Audience, By, Code, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, Roster, SessionId,
+    Text, TokenId,
 };
 use countersign_store::clock;
 use rustix::fd::OwnedFd;
 use std::{
+    collections::HashSet,
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
 };
 use tokio::{net::UnixListener, sync::oneshot};
 
@@ -224,14 +225,47 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
     }
 }
 
+/// Processes that were found to be a person's. One stays so until somebody is registered as an agent: it cannot come
+/// to be below a shim.
+#[derive(Default)]
+pub(crate) struct Recognised {
+    persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
+}
+
+const MOST_RECOGNISED: usize = 1024;
+
+impl Recognised {
+    fn knows(&self, roster: &Arc<Roster>, process: Process) -> bool {
+        let persons = self.persons.lock().expect("nothing panics while it holds this lock");
+        Arc::ptr_eq(&persons.0, roster) && persons.1.contains(&process)
+    }
+
+    fn add(&self, roster: &Arc<Roster>, process: Process) {
+        let mut persons = self.persons.lock().expect("nothing panics while it holds this lock");
+        if !Arc::ptr_eq(&persons.0, roster) || persons.1.len() >= MOST_RECOGNISED {
+            *persons = (Arc::clone(roster), HashSet::new());
+        }
+        persons.1.insert(process);
+    }
+}
+
 fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Peer {
     let roster = Arc::clone(&house.roster.borrow());
+    // Only with a pin: without one its number could be another's by now.
+    let before = pid.and_then(peer::process).map(|(process, _)| process).filter(|_| pin.is_some_and(peer::lives));
+    if let Some(process) = before.filter(|p| house.recognised.knows(&roster, *p)) {
+        return Peer::Person(process);
+    }
     let known = Known {
         shim: &|pid| house.keeper.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
         house: std::process::id(),
     };
-    pid.map_or(Peer::Unpinned, |pid| peer::recognise(pid, pin, &known))
+    let found = pid.map_or(Peer::Unpinned, |pid| peer::recognise(pid, pin, &known));
+    if let Peer::Person(process) = found {
+        house.recognised.add(&roster, process);
+    }
+    found
 }
 
 const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];

@@ -20,6 +20,7 @@ pub(crate) mod tcp;
 mod tokens;
 
 use crate::house::House;
+pub(crate) use arrive::Recognised;
 use arrive::{Caller, Who};
 use axum::{
     Router,

@@ -53,6 +53,17 @@ impl Conn {
         Ok((status, answer))
     }
 
+    /// Every line of a stream, as long as it is wanted.
+    pub(crate) fn lines(mut self, path: &str, mut wanted: impl FnMut(&str) -> bool) {
+        if self.send("GET", path, "", "").and_then(|()| self.head()).is_err() {
+            return;
+        }
+        let mut line = String::new();
+        while self.stream.read_line(&mut line).is_ok_and(|n| n > 0) && wanted(&line) {
+            line.clear();
+        }
+    }
+
     /// Follows server-sent events until one holds `until`.
     pub(crate) fn events(&mut self, path: &str, until: &str) -> io::Result<u64> {
         self.send("GET", path, "", "")?;

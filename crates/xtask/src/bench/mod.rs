@@ -1,5 +1,6 @@
 //! `bench`: figures beside their limits, in the same run, in blocks that follow each other within seconds.
 
+mod approvals;
 mod floor;
 mod http;
 mod load;
@@ -138,8 +139,9 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut stand = Stand::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
     type Part = (&'static str, fn(&mut Stand));
-    let parts: [Part; 8] = [
+    let parts: [Part; 9] = [
         ("latency", latency),
+        ("approvals", approvals::approvals),
         ("throughput", throughput),
         ("big", big),
         ("terminals", terminal::terminals),
