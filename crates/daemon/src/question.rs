@@ -194,7 +194,9 @@ fn offer(
         offer.exact |= proposal.operands.is_some();
         offer.saves.push(wish::label(&grant));
         let reach = countersign_policy::reach(proposal, place, &Grants::of(vec![grant]), context, rules);
-        offer.covers.extend(reach.covers.iter().map(told));
+        // That it covers what is asked for goes without saying.
+        let other = |(command, cwd): &&(String, String)| cwd != place || looked.argv.get(2) != Some(command);
+        offer.covers.extend(reach.covers.iter().filter(other).map(told));
         offer.does_not_cover.extend(reach.does_not.iter().map(told));
     }
     Some(offer)
