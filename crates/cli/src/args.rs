@@ -420,7 +420,7 @@ pub(crate) enum GrantsCommand {
 
 #[derive(Args)]
 pub(crate) struct GrantArgs {
-    /// '<verb> in <dir>' or '<verb> anywhere'
+    /// 'VERB in DIR' or 'VERB anywhere'
     pub(crate) label: Vec<String>,
     #[arg(long)]
     pub(crate) verb: Option<String>,

@@ -21,7 +21,7 @@ fn name() -> impl Strategy<Value = String> {
         // The same to the eye, another name to the kernel.
         Just("pro\u{308}j".to_owned()),
         Just("..proj".to_owned()),
-        "[a-z]{1,3}",
+        "[x-z]{2,3}",
     ]
 }
 
