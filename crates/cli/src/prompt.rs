@@ -55,6 +55,9 @@ pub(crate) fn card(approval: &Approval, room: Room) -> String {
         return out;
     }
     let _ = writeln!(out, "  risks: {}", if risks.is_empty() { "none".to_owned() } else { risks.join(", ") });
+    for variable in approval.card.iter().flat_map(|c| &c.variables) {
+        let _ = writeln!(out, "  with {}", Shown::bounded(variable.as_str(), 160));
+    }
     for script in approval.card.iter().flat_map(|c| &c.scripts) {
         let digest = script.sha256.to_string();
         let changed = if script.changed { " CHANGED since it was asked about: it will not run" } else { "" };

@@ -299,7 +299,7 @@ fn find_program(name: &str, cwd: &str, path: &str) -> Option<PathFact> {
     if name.contains('/') {
         return world::path_fact(Path::new(cwd).join(name).to_str()?);
     }
-    world::program(name, path).and_then(|p| world::path_fact(&p))
+    world::program(name, path, cwd).and_then(|p| world::path_fact(&p))
 }
 
 #[cfg(test)]

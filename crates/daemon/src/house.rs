@@ -192,6 +192,7 @@ fn open(
         settled,
         unwritten: Vec::new(),
         fresh_keys: HashMap::new(),
+        joined: HashMap::new(),
     };
     let house = House {
         readers: Readers::new(&path),

@@ -36,6 +36,8 @@ const FEW: usize = 3;
 const BATCH: usize = 512;
 /// How long after a failed commit a settled task is written down again.
 const RETRY: Duration = Duration::from_secs(1);
+/// So many keys of requests that joined others are remembered.
+const MOST_JOINED: usize = 10_000;
 /// How long an idempotency key is remembered.
 const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
 
@@ -158,6 +160,8 @@ pub(crate) struct Office {
     pub(crate) unwritten: Vec<Event>,
     /// Idempotency keys of the batch that is being worked on.
     pub(crate) fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
+    /// Keys of requests that joined one that waited: they are in no record of their own, and go with the daemon.
+    pub(crate) joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, countersign_model::At)>,
 }
 
 /// Work that waits for the commit.
@@ -346,11 +350,21 @@ impl Office {
         let (plan_digest, background) = (looked.plan_digest, request.background);
         let same = Same { principal, session, plan_digest, background, profile };
         if let Some(task) = self.desk.joins(same).filter(|_| request.attended && refused.is_none()) {
+            if let Some(idempotency) = idempotency {
+                if self.joined.len() >= MOST_JOINED {
+                    self.joined.clear();
+                }
+                self.joined.insert(idempotency.key, (task, idempotency, clock::now()));
+            }
             let asked = Asked { task, denied: None, state: None, joined: true };
             let done = Done::Replayed(reply, Ok(asked));
             return Some(Pending { step: Step::default(), looked: None, spare: None, done });
         }
         let conversation = session.and_then(|s| roster.session(s)).cloned();
+        if conversation.as_ref().is_some_and(|s| s.ended_at.is_some()) {
+            let _ = reply.send(Err(Refusal::new(Code::SessionOver, "the session has ended")));
+            return None;
+        }
         let conversation = conversation.as_deref().or(opens.as_deref());
         let assessment = self.assess(&request, &looked, &standing, conversation);
         let answer = self.answer_now(&assessment, &request, same, refused);
@@ -446,7 +460,7 @@ impl Office {
     /// The task that came under the same idempotency key before, if it was the same request.
     fn earlier(&self, new: Idempotency) -> Result<Option<Asked>, Refusal> {
         let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
-        let found = match fresh {
+        let found = match fresh.or_else(|| self.joined.get(&new.key).copied()) {
             Some(found) => Some(found),
             None => self.reader.by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
         };
@@ -483,7 +497,9 @@ impl Office {
                 let now = clock::now();
                 let context = facts::context(request, looked, &self.gate, standing, session.as_deref(), now);
                 let mint = &mut self.mint;
-                match question::grants(choice, any_arguments, looked, &assessment, &context, &by, mint) {
+                let about = self.desk.question(task).unwrap_or_default().to_vec();
+                let given = question::Given { choice, any_arguments, by: &by, about: &about };
+                match question::grants(&given, looked, &assessment, &context, mint) {
                     Ok(grants) => saves = grants,
                     Err(refusal) => return refuse(reply, refusal),
                 }

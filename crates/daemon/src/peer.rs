@@ -29,6 +29,8 @@ pub(crate) enum Peer {
 
 /// Deeper than any process tree that is not made to confuse.
 const DEEPEST: usize = 256;
+/// How often a walk is begun anew when somebody ended meanwhile.
+const TRIES: usize = 3;
 
 /// What the walk must be able to recognise.
 pub(crate) struct Known<'a> {
@@ -40,41 +42,47 @@ pub(crate) struct Known<'a> {
 
 /// Follows a peer upwards. `pin` is what the kernel says the peer is; without one its start time must stay the same.
 pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &Known<'_>) -> Peer {
-    let Some((first, _)) = process(pid) else { return Peer::Unpinned };
-    let Some(marker) = marker(pid) else { return Peer::Unpinned };
-    let mut found = marker.map(Peer::Marked);
+    for _ in 0..TRIES {
+        let Some((found, chain)) = follow(pid, known) else { continue };
+        // A process that ended on the way may have been another's by the time it was looked at: then once more.
+        let same = chain.iter().all(|(process, parent)| self::process(process.pid) == Some((*process, *parent)));
+        if same && pin.is_none_or(lives) {
+            return found;
+        }
+    }
+    Peer::Unpinned
+}
+
+/// One walk up to the first process, and everyone on the way with their parent. None when somebody was not there.
+fn follow(pid: u32, known: &Known<'_>) -> Option<(Peer, Vec<(Process, u32)>)> {
+    let mut chain: Vec<(Process, u32)> = Vec::new();
+    let mut marked = marker(pid)?.map(Peer::Marked);
     let mut at = pid;
-    for _ in 0..DEEPEST {
-        let Some((process, parent)) = process(at) else { return Peer::Unpinned };
+    while chain.len() < DEEPEST {
+        let (process, parent) = process(at)?;
+        chain.push((process, parent));
         if let Some(task) = (known.shim)(at) {
-            found = Some(Peer::Task(task));
-            break;
+            return Some((Peer::Task(task), chain));
         }
         if let Some(session) = (known.agent)(process) {
-            found = Some(Peer::Agent(session));
-            break;
+            return Some((Peer::Agent(session), chain));
         }
         if at == known.house {
-            found.get_or_insert_with(|| Peer::Marked("of a task that has lost its supervisor".to_owned()));
-            break;
+            let orphan = || Peer::Marked("of a task that has lost its supervisor".to_owned());
+            return Some((marked.unwrap_or_else(orphan), chain));
         }
-        if at != pid && found.is_none() {
+        if at != pid && marked.is_none() {
             // Of others the environment may be out of reach; they are not the ones who ask.
-            found = self::marker(at).flatten().map(Peer::Marked);
+            marked = marker(at).flatten().map(Peer::Marked);
         }
         if parent <= 1 {
-            break;
+            let person = chain.first().map(|(process, _)| Peer::Person(*process));
+            return Some((marked.or(person)?, chain));
         }
         at = parent;
     }
-    let still = match pin {
-        Some(pin) => lives(pin) && process(pid).is_some_and(|(p, _)| p == first),
-        None => process(pid).is_some_and(|(p, _)| p == first),
-    };
-    match still {
-        true => found.unwrap_or(Peer::Person(first)),
-        false => Peer::Unpinned,
-    }
+    // Nobody is so deep down by accident.
+    Some((Peer::Unpinned, Vec::new()))
 }
 
 /// A process that has not ended: its descriptor is not readable.

@@ -8,13 +8,14 @@ use countersign_model::{
 use countersign_policy::{Context, Proposal, Rules};
 use countersign_redact::{Known, Mask, text, text_bounded};
 use countersign_store::{clock, random};
-use std::io::Read as _;
 
 /// More commands than this are not told one by one.
 const MOST_TOLD: usize = 256;
 /// As much of a script as a card shows.
 const SCRIPT_SHOWN: u64 = 16 * 1024;
 const LONGEST_OPERANDS: usize = 500;
+const LONGEST_VARIABLE: usize = 200;
+const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
 
 /// What may be said about each occurrence of a plan, secrets taken out.
 #[derive(Debug, Default)]
@@ -91,21 +92,35 @@ fn risks(assessment: &Assessment, n: usize) -> Vec<countersign_model::Risk> {
     risks
 }
 
+/// An answer that may leave something behind.
+pub(crate) struct Given<'a> {
+    pub(crate) choice: Choice,
+    /// What is saved covers other operands too.
+    pub(crate) any_arguments: bool,
+    pub(crate) by: &'a By,
+    /// What the card was about.
+    pub(crate) about: &'a [About],
+}
+
 /// The grants that an answer leaves behind; none when nothing is uncovered any more.
 pub(crate) fn grants(
-    choice: Choice,
-    any_arguments: bool,
+    given: &Given<'_>,
     looked: &Looked,
     assessment: &Assessment,
     context: &Context<'_>,
-    by: &By,
     mint: &mut IdMint,
 ) -> Result<Vec<Grant>, Refusal> {
+    let Given { choice, any_arguments, by, about } = *given;
     let all = countersign_policy::proposals(choice, any_arguments, &looked.plan, &looked.facts, assessment, context);
     let mask = mask(context.key, looked);
     let now = clock::now();
+    // What the card did not ask about, because it was covered then, is not saved by answering it.
+    let asked = |p: &&Proposal| {
+        about.iter().any(|a| a.verb.as_str() == p.verb && p.risks.iter().all(|risk| a.risks.contains(risk)))
+    };
     all.unwrap_or_default()
         .iter()
+        .filter(asked)
         .map(|proposal| {
             let id = GrantId::mint(mint, now.millis(), u32::from_le_bytes(random()));
             let surface = match by {
@@ -155,6 +170,7 @@ fn made(choice: Choice, proposal: &Proposal, context: &Context<'_>, mask: &Mask)
 
 /// Everything that a card shows beside the question itself.
 pub(crate) fn card(
+    request: &Request,
     options: &[Choice],
     looked: &Looked,
     assessment: &Assessment,
@@ -166,7 +182,9 @@ pub(crate) fn card(
     let offers = options.iter().copied().filter(|c| c.saves());
     let offers = offers.filter_map(|choice| offer(choice, looked, assessment, context, rules, &mask, &places));
     let scripts = looked.facts.scripts.iter();
+    let variables = request.args.env.iter();
     Card {
+        variables: variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), LONGEST_VARIABLE)).collect(),
         offers: offers.collect(),
         scripts: scripts.filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
         in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
@@ -204,9 +222,7 @@ fn offer(
 
 /// A script as it is now, and whether that is what was asked about.
 fn script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).ok()?;
-    file.take(8 * 1024 * 1024 + 1).read_to_end(&mut bytes).ok()?;
+    let bytes = countersign_store::read_regular(path, LONGEST_SCRIPT).unwrap_or_default();
     let shown = &bytes[..bytes.len().min(SCRIPT_SHOWN as usize)];
     let content = text(mask, &String::from_utf8_lossy(shown));
     Some(Script {

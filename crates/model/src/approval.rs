@@ -120,6 +120,9 @@ pub struct Card {
     /// What each saving answer would save, and examples of what that would and would not cover, each of them judged.
     pub offers: Vec<Offer>,
     pub scripts: Vec<Script>,
+    /// The variables that the asker names, without what is secret.
+    #[serde(default)]
+    pub variables: Vec<Text>,
     /// The session's folder is the place.
     #[serde(default)]
     pub in_session_folder: bool,

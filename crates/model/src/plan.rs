@@ -502,6 +502,7 @@ impl Plan {
             args.stdin
         );
         parts.push(rest.as_bytes());
+        parts.extend(request.workspace.iter().map(|w| w.as_bytes()));
         key.digest("plan", &parts)
     }
 }

@@ -89,6 +89,9 @@ pub struct Session {
     pub principal: PrincipalId,
     pub credential: CredentialKind,
     pub audience: Audience,
+    /// The credential that opened it, by name.
+    #[serde(default)]
+    pub by: Text,
     /// Where its requests run that name no directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<Text>,

@@ -206,6 +206,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         principal: PrincipalId::owner(),
         credential: CredentialKind::Agent,
         audience: Audience::Team,
+        by: Text::of("token ci"),
         directory: Some(Text::of("/p")),
         roots: vec![Text::of("/p")],
         folder: Some(Text::of("/d/sessions/x")),

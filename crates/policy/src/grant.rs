@@ -1,9 +1,9 @@
 //! Whether a saved approval covers an occurrence: the same verb, inside its directory, for no worse risk.
 
-use crate::{judge::Context, paths, tables};
+use crate::{judge::Context, offer, paths, tables};
 use countersign_model::{
-    Digest, Directory, Facts, FoundKind, Grant, Grants, HouseKey, Occurrence, PathKind, PathScope, Risk, Text, Value,
-    Word,
+    Digest, Directory, Facts, FoundKind, Grant, Grants, HouseKey, Input, Occurrence, PathKind, PathScope, Risk, Text,
+    Value, Word,
 };
 
 /// The directories that an occurrence works in, for a grant and for a card: a file's scope is its parent.
@@ -101,8 +101,10 @@ pub(crate) fn recorded(occurrence: &Occurrence, key: &HouseKey) -> Option<Digest
         Value::One(text) => text.clone(),
         _ => "?".to_owned(),
     };
-    let mut all: Vec<String> =
-        occurrence.assignments.iter().map(|a| format!("{}={}", a.name, value(&a.value))).collect();
+    // Of two for the same name the last one counts.
+    let last = |n: usize, name: &str| occurrence.assignments[n + 1..].iter().all(|a| a.name != name);
+    let effective = occurrence.assignments.iter().enumerate().filter(|(n, a)| last(*n, &a.name));
+    let mut all: Vec<String> = effective.map(|(_, a)| format!("{}={}", a.name, value(&a.value))).collect();
     all.sort_unstable();
     let parts: Vec<&[u8]> = all.iter().map(String::as_bytes).collect();
     (!parts.is_empty()).then(|| key.digest("assignments", &parts))
@@ -113,9 +115,23 @@ pub(crate) fn operands(occurrence: &Occurrence) -> Option<Vec<&str>> {
     occurrence.words.iter().skip(1).map(Word::text).collect()
 }
 
-pub(crate) fn sealed_operands(operands: &[&str], key: &HouseKey) -> Digest {
-    let parts: Vec<&[u8]> = operands.iter().map(|o| o.as_bytes()).collect();
-    key.digest("operands", &parts)
+/// The very call: its words, the files that they name, where it writes to, and what it is fed. None when not all of
+/// that is known.
+pub(crate) fn sealed(occurrence: &Occurrence, key: &HouseKey) -> Option<Digest> {
+    let mut parts: Vec<String> = operands(occurrence)?.into_iter().map(|word| format!("word {word}")).collect();
+    let named = occurrence.scopes.iter().filter(|s| !is_where_it_runs(s, occurrence));
+    parts.extend(named.map(|s| format!("path {}", s.path)));
+    for redirect in &occurrence.redirects {
+        parts.push(format!("redirect {} {} {}", redirect.write, redirect.append, redirect.target.text()?));
+    }
+    match &occurrence.input {
+        Input::Inherited | Input::File => {}
+        Input::Text(Some(text)) => parts.push(format!("input {text}")),
+        // What comes is known only when it comes.
+        Input::Text(None) | Input::Pipe => return None,
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
+    Some(key.digest("operands", &parts))
 }
 
 /// What `kubectl get` gets is an operand, though it reads like a part of the verb.
@@ -152,9 +168,13 @@ pub(crate) fn covering<'g>(
 
 /// Nothing but where it runs.
 fn names_no_path(occurrence: &Occurrence) -> bool {
+    matches!(occurrence.directory, Directory::Known(_))
+        && occurrence.scopes.iter().all(|s| is_where_it_runs(s, occurrence))
+}
+
+fn is_where_it_runs(scope: &PathScope, occurrence: &Occurrence) -> bool {
     let Directory::Known(known) = &occurrence.directory else { return false };
-    let here = |s: &PathScope| !s.write && !s.pattern && s.kind == PathKind::Directory && known.contains(&s.path);
-    occurrence.scopes.iter().all(here)
+    !scope.write && !scope.pattern && scope.kind == PathKind::Directory && known.contains(&scope.path)
 }
 
 pub(crate) fn covers(
@@ -186,26 +206,28 @@ pub(crate) fn covers(
             return false;
         }
     }
-    if shadowed(occurrence, facts, context).is_some_and(|path| terms.program != Some(path)) {
+    if shadowed(occurrence, facts, context) != terms.program {
         return false;
     }
-    if recorded(occurrence, context.key).is_some_and(|now| terms.assignments != Some(now)) {
+    if recorded(occurrence, context.key) != terms.assignments {
         return false;
     }
-    if let Some(sealed) = terms.operands
-        && operands(occurrence).is_none_or(|words| sealed_operands(&words, context.key) != sealed)
+    if let Some(granted) = terms.operands
+        && sealed(occurrence, context.key) != Some(granted)
     {
         return false;
     }
     match terms.script {
-        Some(digest) => occurrence.scopes.iter().any(|s| facts.scripts.get(&s.walked) == Some(&digest)),
+        Some(digest) => offer::script(occurrence).is_some_and(|path| facts.scripts.get(path) == Some(&digest)),
         None => true,
     }
 }
 
-/// The file that a bare name leads to, when that is inside a root and so not the system's program.
+/// The file that a bare name leads to, when that is inside a root, or where neither the system nor a toolchain keeps
+/// its programs: then it is that file, and not what its name says.
 pub(crate) fn shadowed<'f>(occurrence: &Occurrence, facts: &'f Facts, context: &Context<'_>) -> Option<&'f str> {
     let name = occurrence.words.first().and_then(Word::text)?;
     let path = facts.programs.get(name)?;
-    context.roots.iter().any(|root| paths::inside(path, root)).then_some(path.as_str())
+    let in_root = context.roots.iter().any(|root| paths::inside(path, root));
+    (in_root || !paths::keeps_programs(path, context.home)).then_some(path.as_str())
 }

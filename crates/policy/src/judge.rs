@@ -105,16 +105,10 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         .all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere));
     // What is known to read runs unasked because the kernel holds it to that; where it cannot, a person is asked.
     if only_reads && !context.can_confine {
-        for (occurrence, coverage) in plan.occurrences.iter().zip(&mut assessment.coverage) {
-            if !occurrence.shadow {
-                *coverage = none(
-                    "it only reads, but nothing would hold it to that",
-                    "a kernel that confines it, or a person's answer",
-                );
-            }
-        }
+        unconfined(plan, &risks, facts, context, grants, &mut assessment.coverage);
         uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
     }
+    let only_reads = only_reads && assessment.grants().is_empty();
     let public = context.audience == Audience::Public;
     assessment.answer = if context.degraded && !only_reads {
         let refusal =
@@ -151,6 +145,39 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         )))
     };
     assessment
+}
+
+/// What only reads, where nothing would hold it to that: a grant covers it, or a person is asked.
+fn unconfined(
+    plan: &Plan,
+    risks: &[Vec<(Risk, &'static str)>],
+    facts: &Facts,
+    context: &Context<'_>,
+    grants: &Grants,
+    coverage: &mut [Coverage],
+) {
+    for (n, occurrence) in plan.occurrences.iter().enumerate() {
+        if let Coverage::Phrase(_) = coverage[n] {
+            let why = || {
+                none(
+                    "it only reads, but nothing would hold it to that",
+                    "a kernel that confines it, or a person's answer",
+                )
+            };
+            coverage[n] = granted(occurrence, &risks[n], facts, context, grants).unwrap_or_else(why);
+        }
+    }
+    // What only says something goes with what is granted, and asks where nothing is.
+    if !coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
+        for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
+            if !occurrence.shadow {
+                *coverage = none(
+                    "it only reads, but nothing would hold it to that",
+                    "a kernel that confines it, or a person's answer",
+                );
+            }
+        }
+    }
 }
 
 fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {

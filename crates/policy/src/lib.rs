@@ -26,7 +26,7 @@ pub use rules::{RuleFault, Rules};
 pub use shell::invisible;
 pub use tables::about;
 
-use countersign_model::{Needs, Opaque, Plan, Request, Risk, Word};
+use countersign_model::{Assignment, Needs, Opaque, Plan, Request, Risk, Value, Word};
 
 /// What a text means depends on this.
 pub struct Surroundings<'a> {
@@ -39,9 +39,36 @@ pub struct Surroundings<'a> {
 /// The plan of a request. Reading never fails; what cannot be read is opaque.
 #[must_use]
 pub fn read(request: &Request, surroundings: &Surroundings<'_>) -> Plan {
-    match (&request.args.argv, &request.args.command) {
+    let mut plan = match (&request.args.argv, &request.args.command) {
         (Some(argv), _) => read_argv(argv, surroundings),
         (None, text) => read_text(text.as_deref().unwrap_or_default(), surroundings),
+    };
+    see_variables(&mut plan, request);
+    plan
+}
+
+/// Variables that the asker names are assignments that every command sees, as if they stood before it.
+fn see_variables(plan: &mut Plan, request: &Request) {
+    let named: Vec<Assignment> = request
+        .args
+        .env
+        .iter()
+        .filter(|(name, _)| !shell::inert(name))
+        .map(|(name, value)| Assignment { name: name.clone(), value: Value::One(value.clone()) })
+        .collect();
+    let shell = request.args.argv.is_none();
+    let mutates = named.iter().any(|a| shell && shell::mutates_bash(&a.name));
+    for occurrence in &mut plan.occurrences {
+        for assignment in &named {
+            if !occurrence.assignments.iter().any(|a| a.name == assignment.name) {
+                occurrence.assignments.push(assignment.clone());
+            }
+        }
+        if mutates && occurrence.opaque.is_none() {
+            let reason = Opaque::ShellMutation;
+            occurrence.opaque = Some(reason);
+            occurrence.risks.push((Risk::Opaque, reason.reason()));
+        }
     }
 }
 

@@ -109,19 +109,20 @@ fn propose(
     risks.sort_unstable();
     risks.dedup();
     let privileged = risks.contains(&Risk::Privileged);
-    let exact = risks.iter().any(|r| EXACT.contains(r)) && (privileged || !any_arguments);
-    let operands = match exact {
-        true => {
-            let words = grant::operands(occurrence)?;
-            let sealed = grant::sealed_operands(&words, context.key);
-            Some((sealed, words.into_iter().map(str::to_owned).collect()))
-        }
-        false => None,
-    };
     let script = match script(occurrence) {
         // A script whose content nobody could read cannot be bound to it.
         Some(path) => Some(*facts.scripts.get(path)?),
         None => None,
+    };
+    // An interpreter that is not told a script runs what its words say, and its verb says nothing about that.
+    let bare = script.is_none() && crate::shell::runs_scripts(&occurrence.program);
+    let grave = risks.iter().any(|r| EXACT.contains(r));
+    let operands = match bare || privileged || grave && !any_arguments {
+        true => {
+            let words = grant::operands(occurrence)?.into_iter().map(str::to_owned).collect();
+            Some((grant::sealed(occurrence, context.key)?, words))
+        }
+        false => None,
     };
     Some(Proposal {
         verb: occurrence.verb.clone(),
@@ -182,9 +183,11 @@ pub fn can_be_granted(directory: &str, context: &Context<'_>) -> bool {
 pub(crate) fn script(occurrence: &Occurrence) -> Option<&str> {
     let by_path = occurrence.words.first().and_then(Word::text).is_some_and(|name| name.contains('/'));
     let runs = occurrence.base_risks.contains(&Risk::WorkspaceCode);
+    // Options before it may name other code.
+    let first = || occurrence.words.get(1).and_then(Word::text).is_some_and(|word| !word.starts_with(['-', '+']));
+    let told = by_path || crate::shell::runs_scripts(&occurrence.program) && first();
     let scope = occurrence.scopes.first()?;
-    (runs && !scope.pattern && (by_path || crate::shell::runs_scripts(&occurrence.program)))
-        .then_some(scope.walked.as_str())
+    (runs && !scope.pattern && told).then_some(scope.walked.as_str())
 }
 
 /// What would and what would not be covered, as commands and where they run. Every example was judged with these
@@ -247,7 +250,20 @@ pub fn reach(proposal: &Proposal, place: &str, grants: &Grants, context: &Contex
 pub fn verb_alone(text: &str) -> Result<String, String> {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.starts_with('/') && !words.contains(' ') {
-        return Ok(paths::clean(&words));
+        return match words.ends_with('/') {
+            true => Err("it is a directory".to_owned()),
+            false => Ok(paths::clean(&words)),
+        };
+    }
+    if words.len() > 200 {
+        return Err("it is too long".to_owned());
+    }
+    let program = words.split(' ').next().unwrap_or_default();
+    if tables::wrappers().get(program).is_some_and(|w| w.kind == tables::Wraps::Privileged) {
+        return Err("other rights are granted by answering, with what they are asked for".to_owned());
+    }
+    if program == "csn" {
+        return Err("no task answers or grants".to_owned());
     }
     let plan =
         crate::read_text(&words, &crate::Surroundings { cwd: "/work/x", home: "/home/user", environment: &|_| false });

@@ -51,6 +51,26 @@ pub(crate) fn is_system(path: &str) -> bool {
     DIRECTORIES.contains(&parent(path)) && path.starts_with('/') && !path.contains("/../") && !path.contains("//")
 }
 
+/// Where the system has its programs, beside the usual directories.
+const PROGRAM_PLACES: &[&str] =
+    &["/usr", "/bin", "/sbin", "/opt", "/nix/store", "/snap", "/lib", "/run/current-system"];
+/// Where toolchains keep theirs in a home.
+#[rustfmt::skip]
+const TOOLCHAINS: &[&str] = &[
+    ".cargo/bin", ".rustup", ".local/bin", ".local/share/mise", ".local/share/fnm", ".nvm", ".fnm", ".volta", ".asdf",
+    ".pyenv", ".rbenv", ".rvm", ".sdkman", ".goenv", "go/bin", "sdk/go", ".bun/bin", ".deno/bin", ".npm-global/bin",
+    ".yarn/bin", ".pnpm", ".local/share/pnpm", ".dotnet", ".poetry/bin", ".rye", ".juliaup/bin", ".ghcup/bin", ".opam",
+    ".krew/bin", ".pulumi/bin", ".nix-profile/bin", ".gem", ".elan/bin", ".foundry/bin", "bin",
+];
+
+/// Whether a program at this path is what its name says: the system put it there, or a toolchain did.
+pub(crate) fn keeps_programs(path: &str, home: &str) -> bool {
+    let path = clean(path);
+    PROGRAM_PLACES.iter().any(|place| inside(&path, place))
+        || below_home(&path, home)
+            .is_some_and(|below| TOOLCHAINS.iter().any(|t| inside(&format!("/{below}"), &format!("/{t}"))))
+}
+
 /// The part of a path below a home directory, anyone's; the home itself is empty.
 pub(crate) fn below_home<'p>(path: &'p str, home: &str) -> Option<&'p str> {
     let rest = |dir: &str| {

@@ -30,6 +30,20 @@ pub(crate) fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<
     dir_fd.sync_all()
 }
 
+/// A regular file, whole, if it is no longer than `most`. Whatever else stands there, a pipe for one, is not waited for.
+pub fn read_regular(path: &str, most: u64) -> io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(fs::open(path, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > most {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(bytes) }
+}
+
 /// Random bytes from the kernel.
 #[must_use]
 pub fn random<const N: usize>() -> [u8; N] {

@@ -360,11 +360,11 @@ impl Reader {
     }
 
     /// Ids that begin with `prefix`, at most two: enough to tell one from many.
-    pub fn by_prefix(&self, prefix: &str) -> Result<Vec<TaskId>> {
-        let mut query = self
-            .conn
-            .prepare_cached("SELECT id FROM tasks WHERE id >= ?1 AND id < ?1 || 'zzzzzzzz~' ORDER BY id LIMIT 3")?;
-        let rows = query.query_map(params![prefix], |r| r.get::<_, String>(0))?;
+    pub fn by_prefix(&self, prefix: &str, principal: PrincipalId) -> Result<Vec<TaskId>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT id FROM tasks WHERE id >= ?1 AND id < ?1 || 'zzzzzzzz~' AND principal = ?2 ORDER BY id LIMIT 50",
+        )?;
+        let rows = query.query_map(params![prefix, principal.to_string()], |r| r.get::<_, String>(0))?;
         let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
         Ok(ids.iter().filter(|id| id.starts_with(prefix)).filter_map(|id| id.parse().ok()).collect())
     }
@@ -415,11 +415,14 @@ impl Reader {
     }
 
     /// Approvals that begin with `prefix` and their tasks, at most three: enough to tell one from many.
-    pub fn approvals_by_prefix(&self, prefix: &str) -> Result<Vec<(ApprovalId, TaskId)>> {
+    pub fn approvals_by_prefix(&self, prefix: &str, principal: PrincipalId) -> Result<Vec<(ApprovalId, TaskId)>> {
         let mut query = self.conn.prepare_cached(
-            "SELECT approval, id FROM tasks WHERE approval IS NOT NULL AND approval >= ?1 ORDER BY approval LIMIT 3",
+            "SELECT approval, id FROM tasks WHERE approval IS NOT NULL AND approval >= ?1 AND principal = ?2
+             ORDER BY approval LIMIT 50",
         )?;
-        let rows = query.query_map(params![prefix], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))?;
+        let rows = query.query_map(params![prefix, principal.to_string()], |r| {
+            Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?))
+        })?;
         let found = rows.collect::<std::result::Result<Vec<_>, _>>()?;
         let found = found.iter().filter(|(approval, _)| approval.starts_with(prefix));
         Ok(found.filter_map(|(approval, task)| Some((approval.parse().ok()?, task.parse().ok()?))).collect())

@@ -23,6 +23,6 @@ pub mod stream;
 
 #[cfg(feature = "ledger")]
 pub use config::{Config, ConfigError, Reads, RetentionConfig};
-pub use fsx::random;
+pub use fsx::{random, read_regular};
 pub use home::{Home, HomeError, Lock};
 pub use keys::house_key;

@@ -43,17 +43,14 @@ pub fn look(needs: &Needs, sight: &Sight, facts: &mut Facts) {
     }
     if let Some(path) = &sight.path {
         for name in &needs.programs {
-            if let Some(found) = program(name, path) {
+            if let Some(found) = program(name, path, &facts.cwd.path) {
                 facts.programs.insert(name.clone(), found);
             }
         }
     }
     for script in &needs.scripts {
         if sight.sees(script)
-            && let Ok(meta) = fs::metadata(script)
-            && meta.is_file()
-            && meta.len() <= LONGEST_SCRIPT
-            && let Ok(bytes) = fs::read(script)
+            && let Ok(bytes) = crate::read_regular(script, LONGEST_SCRIPT)
         {
             facts.scripts.insert(script.clone(), Digest::sha256(&[&bytes]));
         }
@@ -80,11 +77,17 @@ pub fn path_fact(path: &str) -> Option<PathFact> {
     })
 }
 
-/// As a shell finds it: the first file of that name on PATH that can be executed.
+/// As a shell finds it: the first file of that name on PATH that can be executed. An entry that is empty or relative is
+/// below where it runs.
 #[must_use]
-pub fn program(name: &str, path: &str) -> Option<String> {
+pub fn program(name: &str, path: &str, cwd: &str) -> Option<String> {
     let executable = |p: &String| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    path.split(':').map(|dir| format!("{dir}/{name}")).find(executable)
+    let below = |dir: &str| match dir {
+        "" => format!("{cwd}/{name}"),
+        dir if dir.starts_with('/') => format!("{dir}/{name}"),
+        dir => format!("{cwd}/{dir}/{name}"),
+    };
+    path.split(':').map(below).find(executable)
 }
 
 /// The directory that holds `.git`, at or above this one.

@@ -241,7 +241,7 @@ fn pages_and_filters() {
     assert_eq!(ids(Filter { limit: 10, text: Some("NEEDLE".into()), ..Filter::default() }), [task(7)]);
     assert_eq!(ids(Filter { limit: 50, verb: Some("make".into()), ..Filter::default() }).len(), 30);
     assert!(ids(Filter { limit: 50, status: Some(Status::Exited), ..Filter::default() }).is_empty());
-    assert_eq!(reader.by_prefix(&task(7).to_string()[..18]).unwrap().len(), 1);
+    assert_eq!(reader.by_prefix(&task(7).to_string()[..18], PrincipalId::owner()).unwrap().len(), 1);
 }
 
 /// The journal may exist before the launch can be read: its numbers are not known until then.

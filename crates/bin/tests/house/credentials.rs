@@ -311,7 +311,7 @@ fn what_was_to_end_with_its_session_does() {
     );
     assert!(matches!(house.outcome(waiting.task_id), Outcome::Withdrawn { .. }));
     assert_eq!(client.task(&kept.task_id.to_string()).unwrap().status, Status::Running);
-    assert_eq!(refusal(client.end_session(&session.id.to_string())).code, Code::SessionOver);
+    assert!(client.end_session(&session.id.to_string()).unwrap().is_empty(), "once more finds nothing to stop");
     let listed = house.csn(&["sessions", "list", "--all"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("ended"));
 }
@@ -531,4 +531,117 @@ fn late_shims_are_known_after_a_restart() {
     assert!(house.stdout(task).contains("code 77"), "{}", house.stdout(task));
     let client: Client = house.client();
     assert_eq!(client.approval(&approval).unwrap().state, ApprovalState::Waiting);
+}
+
+/// Many at once, some in line: all of them end, and none begins meanwhile.
+#[test]
+fn a_whole_session_ends() {
+    let house = House::new(CSN);
+    house.configure("[limits]\nrunning_per_session = 4\ngrace_ms = 100\n");
+    house.start();
+    let session = house.client().open_session(&json!({"directory": house.work()})).unwrap();
+    let with = json!({"session_id": session.id, "on_session_end": "stop", "args": {"stdin": true}});
+    let tasks: Vec<TaskId> = (0..20).map(|n| house.ask_with(&format!("cat; echo {n}"), with.clone()).task_id).collect();
+    let stopped = house.client().end_session(&session.id.to_string()).unwrap();
+    assert_eq!(stopped.len(), 20);
+    for task in tasks {
+        assert!(matches!(house.outcome(task), Outcome::Cancelled { .. } | Outcome::Withdrawn { .. }));
+    }
+    let over = house.refused("true", json!({"session_id": session.id})).0;
+    assert_eq!(over.code, Code::SessionOver);
+}
+
+/// However deep down: who cannot be followed to the top is not a person.
+#[test]
+fn depth_is_no_way_out_of_a_task() {
+    let house = House::up(CSN);
+    let script = format!(
+        "import os, sys\n\
+         n = int(sys.argv[1])\n\
+         if n > 0:\n\
+         \x20   pid = os.fork()\n\
+         \x20   if pid:\n\
+         \x20       sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n\
+         \x20   os.execve(sys.executable, [sys.executable, sys.argv[0], str(n - 1)], {{}})\n\
+         os.execve('{CSN}', ['csn', 'grants', 'add', 'rm anywhere'], {{'COUNTERSIGN_HOME': '{}'}})\n",
+        house.home().display()
+    );
+    std::fs::write(house.work().join("deep.py"), script).unwrap();
+    for depth in [3, 300] {
+        let task = house.ask(&format!("python3 deep.py {depth}"));
+        assert_eq!(house.outcome(task), Outcome::Exited { code: 77 }, "{depth}");
+    }
+    assert!(house.client().grants().unwrap().is_empty());
+}
+
+#[test]
+fn a_token_is_trusted_no_more_in_somebody_elses_session() {
+    let (house, at) = open();
+    let owner = house.client();
+    let session = owner.open_session(&json!({"directory": house.work()})).unwrap();
+    owner.grant(&json!({"verb": "touch", "directory": null})).unwrap();
+    let stranger =
+        token(&house, json!({"name": "s", "kind": "agent", "scopes": ["observe", "run"], "audience": "public"}));
+    let agent = token(&house, json!({"name": "a", "kind": "agent", "scopes": ["observe", "run"]}));
+    let request = json!({"tool": "shell", "args": {"command": "touch x"}, "session_id": session.id});
+    assert_eq!(with(&at, &stranger, "POST", "/tasks", Some(request.clone())).status, 404);
+    assert_eq!(with(&at, &stranger, "GET", "/sessions", None).body["sessions"], json!([]));
+    let running = house.ask_with("cat", json!({"session_id": session.id, "args": {"stdin": true}}));
+    assert_eq!(with(&at, &stranger, "GET", &format!("/tasks/{}", running.task_id), None).status, 404);
+    assert_eq!(with(&at, &stranger, "GET", "/tasks", None).body["tasks"], json!([]));
+    // An agent of the same principal looks on, and types nothing.
+    assert_eq!(with(&at, &agent, "GET", &format!("/tasks/{}", running.task_id), None).status, 200);
+    for (method, path, body) in [
+        ("POST", "/tasks".to_owned(), request),
+        ("POST", format!("/tasks/{}/stdin", running.task_id), json!({"text": "x"})),
+        ("POST", format!("/tasks/{}/cancel", running.task_id), json!({})),
+        ("DELETE", format!("/sessions/{}", session.id), json!({})),
+        ("POST", format!("/sessions/{}/directory", session.id), json!({"directory": house.work()})),
+    ] {
+        assert_eq!(with(&at, &agent, method, &path, Some(body)).status, 403, "{method} {path}");
+    }
+    assert_eq!(owner.task(&running.task_id.to_string()).unwrap().status, Status::Running);
+}
+
+#[test]
+fn a_persons_token_does_not_run_for_a_task_either() {
+    let (house, at) = open();
+    let token = token(&house, json!({"name": "mine", "kind": "person", "scopes": ["observe", "run"]}));
+    let body =
+        json!({"tool": "shell", "args": {"command": "touch unasked", "cwd": house.work()}, "profile": "full_auto"});
+    let script = format!("curl -s -H 'Authorization: Bearer {token}' -d '{body}' http://{at}/tasks");
+    std::fs::write(house.work().join("run.sh"), script).unwrap();
+    let task = house.ask("bash run.sh");
+    house.settled(task);
+    assert!(house.stdout(task).contains("missing_scope"), "{}", house.stdout(task));
+    assert!(!house.work().join("unasked").exists());
+    assert_eq!(with(&at, &token, "POST", "/tasks", Some(body)).status, 201, "in a person's hands it does");
+}
+
+/// A connection that was made before its process became an agent is not a way around that.
+#[test]
+fn who_becomes_an_agent_is_one_on_every_connection() {
+    let house = House::up(CSN);
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let script = format!(
+        "import json, os, socket\n\
+         def call(s, method, path, body):\n\
+         \x20   b = json.dumps(body)\n\
+         \x20   s.sendall((f'{{method}} {{path}} HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: {{len(b)}}\\r\\n\\r\\n' + b).encode())\n\
+         \x20   return int(s.recv(65536).split(b' ')[1])\n\
+         old = socket.socket(socket.AF_UNIX); old.connect('{sock}')\n\
+         first = call(old, 'GET', '/lifecycle', {{}})\n\
+         new = socket.socket(socket.AF_UNIX); new.connect('{sock}')\n\
+         pid = os.fork()\n\
+         if pid == 0:\n\
+         \x20   s = socket.socket(socket.AF_UNIX); s.connect('{sock}')\n\
+         \x20   os._exit(0 if call(s, 'POST', '/sessions', {{'agent_pid': os.getppid()}}) == 201 else 1)\n\
+         opened = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n\
+         print(first, opened, call(old, 'POST', '/approvals/{ap}', {{'choice': 'once'}}), call(new, 'POST', '/approvals/{ap}', {{'choice': 'once'}}))\n",
+        sock = house.home().join("run/csn.sock").display(),
+        ap = waiting.approval_id.unwrap(),
+    );
+    std::fs::write(house.work().join("conn.py"), script).unwrap();
+    let out = house.outside(&["python3", "conn.py"]);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "200 0 403 403\n", "{}", String::from_utf8_lossy(&out.stderr));
 }

@@ -919,3 +919,55 @@ fn f018_an_older_ledger_is_migrated_with_a_copy_kept_and_adds_no_authority() {
     s.answer(&card, Choice::Once);
     assert!(ran(&s.house.settled(card.task_id)));
 }
+
+#[test]
+fn variables_that_come_with_a_request_are_seen_by_the_gate_and_on_the_card() {
+    let s = Scene::new();
+    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
+    let evil = s.house.work().join("evil");
+    std::fs::create_dir(&evil).unwrap();
+    for (name, value) in [
+        ("PATH", format!("{}:/usr/bin:/bin", evil.display())),
+        ("BASH_FUNC_touch%%", "() { id; }".to_owned()),
+        ("BASH_ENV", evil.join("x").display().to_string()),
+        ("LD_PRELOAD", "/tmp/x.so".to_owned()),
+    ] {
+        let task = s.try_ask("touch f", json!({"args": {"env": {name: value}}})).unwrap();
+        let card = s.client.approval(&task.approval_id.expect(name).to_string()).unwrap();
+        let shown = &card.card.as_ref().unwrap().variables;
+        assert!(shown.iter().any(|v| v.as_str().starts_with(name)), "{name}: {shown:?}");
+        let told = s.house.csn(&["approvals", "show", &card.id.to_string()]);
+        assert!(String::from_utf8_lossy(&told.stdout).contains(&format!("with {name}=")), "{name}");
+        s.client.cancel(task.task_id, None).unwrap();
+    }
+    // A name that leads to somebody's own file is not the program that was granted.
+    script(&s, "touch", "echo mine");
+    std::fs::rename(s.path("touch"), evil.join("touch")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", evil.display());
+    let task = s.try_ask("touch f", json!({"args": {"inherit": {"PATH": path, "HOME": "/root"}}})).unwrap();
+    assert_eq!(task.status, Status::Queued);
+}
+
+#[test]
+fn an_answer_saves_what_its_card_was_about_and_nothing_else() {
+    let s = Scene::new();
+    let grant = s.client.grant(&json!({"verb": "touch", "directory": null})).unwrap();
+    let card = s.card("touch a && mkdir b");
+    assert_eq!(card.about.iter().map(|a| a.verb.as_str()).collect::<Vec<_>>(), ["mkdir"]);
+    s.client.revoke_grant(grant["id"].as_str().unwrap()).unwrap();
+    s.answer(&card, Choice::Anywhere);
+    s.house.settled(card.task_id);
+    assert_eq!(s.labels(), ["mkdir anywhere"], "what was taken back is not given again");
+}
+
+#[test]
+fn a_script_that_became_a_pipe_holds_up_nobody() {
+    let s = Scene::new();
+    script(&s, "s.sh", "echo x");
+    let card = s.card("bash s.sh");
+    std::fs::remove_file(s.path("s.sh")).unwrap();
+    assert!(s.house.outside(&["mkfifo", &s.path("s.sh")]).status.success());
+    assert!(s.client.approval(&card.id.to_string()).unwrap().card.unwrap().scripts[0].changed);
+    s.answer(&card, Choice::Once);
+    assert!(matches!(s.house.outcome(card.task_id), Outcome::Denied { .. }));
+}

@@ -76,10 +76,13 @@ fn page(house: &House, who: &Who, all: bool, cursor: Option<TaskId>, limit: usiz
     tasks.truncate(limit);
     let next = tasks.last().copied().filter(|_| more);
     let mut approvals = Vec::new();
+    let all = tasks.len();
     for task in tasks {
         let approval = of_task(house, task)?;
         approvals.extend(approval.filter(|a| who.sees(house, a.principal, a.session_id)));
     }
+    // Who does not see everything is not told that there is more of others.
+    let next = next.filter(|_| approvals.len() == all);
     Ok(json!({"approvals": approvals, "next": next, "without_card": without}))
 }
 
@@ -143,7 +146,7 @@ async fn card(house: &Arc<House>, task: TaskId, options: &[Choice]) -> Option<Ca
     let made = tokio::task::spawn_blocking(move || {
         let (request, looked, standing, session, assessment) = judged;
         let context = facts::context(&request, &looked, &house.gate, &standing, session.as_deref(), clock::now());
-        question::card(&options, &looked, &assessment, &context, &house.gate.rules)
+        question::card(&request, &options, &looked, &assessment, &context, &house.gate.rules)
     });
     made.await.ok()
 }
@@ -216,7 +219,7 @@ fn find(house: &House, who: &Who, text: &str) -> Answer<(ApprovalId, TaskId)> {
     let found = house.readers.with(|r| {
         let all = match whole {
             Some(approval) => r.task_of_approval(approval)?.map(|task| (approval, task)).into_iter().collect(),
-            None => r.approvals_by_prefix(&prefix)?,
+            None => r.approvals_by_prefix(&prefix, who.principal)?,
         };
         let mut seen = Vec::new();
         for (approval, task) in all {

@@ -26,14 +26,14 @@ use rustix::fd::OwnedFd;
 use std::{
     collections::HashSet,
     net::SocketAddr,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex},
 };
 use tokio::{net::UnixListener, sync::oneshot};
 
 /// Who is at the other end of a connection.
 #[derive(Clone)]
 pub(crate) enum Caller {
-    Socket { uid: Option<u32>, pid: Option<u32>, pin: Option<Arc<OwnedFd>>, recognised: Arc<OnceLock<Peer>> },
+    Socket { uid: Option<u32>, pid: Option<u32>, pin: Option<Arc<OwnedFd>> },
     Tcp { theirs: SocketAddr, ours: Option<SocketAddr> },
 }
 
@@ -44,7 +44,6 @@ impl Connected<IncomingStream<'_, UnixListener>> for Caller {
             uid: peer.as_ref().map(|c| c.uid()),
             pid: peer.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok()),
             pin: countersign_shim::peer_pidfd(stream.io()).map(Arc::new),
-            recognised: Arc::default(),
         }
     }
 }
@@ -86,15 +85,28 @@ impl Who {
         if self.principal != principal {
             return false;
         }
+        let roster = house.roster.borrow();
+        let session = session.and_then(|s| roster.session(s));
+        // What somebody does who is trusted more is not for those who are trusted less.
+        if self.audience != Audience::Personal && session.is_none_or(|s| s.audience > self.audience) {
+            return false;
+        }
         match &self.sees {
             Sees::All => true,
-            Sees::Session(own) => session == Some(*own),
-            Sees::Own => {
-                let roster = house.roster.borrow();
-                let name = session.and_then(|s| roster.session(s)?.implicit.clone());
-                name.is_some_and(|n| n.as_str().starts_with(&format!("{} ", self.name)))
-            }
+            Sees::Session(own) => session.is_some_and(|s| s.id == *own),
+            Sees::Own => session.is_some_and(|s| s.by == self.name),
         }
+    }
+
+    /// Whether it may also type into it, stop it, or ask as part of it. An agent may in what it opened itself, or was
+    /// given.
+    pub(crate) fn controls(&self, house: &House, principal: PrincipalId, session: Option<SessionId>) -> bool {
+        let own = || {
+            let roster = house.roster.borrow();
+            session.and_then(|s| roster.session(s)).is_some_and(|s| s.by == self.name)
+        };
+        let given = matches!(self.sees, Sees::Session(_));
+        self.sees(house, principal, session) && (self.kind == CredentialKind::Person || given || own())
     }
 
     pub(crate) fn by(&self) -> By {
@@ -174,7 +186,7 @@ async fn not_from_a_task(
     who: &Who,
 ) -> Result<(), Refusal> {
     let Caller::Tcp { theirs, ours: Some(ours) } = *caller else { return Ok(()) };
-    let grave = matches!(scope, Some(CredentialScope::Approve | CredentialScope::Admin));
+    let grave = who.kind == CredentialKind::Person && scope.is_some_and(|s| s != CredentialScope::Observe);
     if !grave {
         return Ok(());
     }
@@ -191,7 +203,7 @@ async fn not_from_a_task(
         Ok(false) => Ok(()),
         _ => Err(Refusal::new(
             Code::MissingScope,
-            format!("{} is used by a task or an agent, which answers nothing", who.name),
+            format!("{} is used by a task or an agent, and is a person's", who.name),
         )
         .hint("revoke it: csn token revoke; whoever could read it can use it")),
     }
@@ -207,9 +219,10 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
         Caller::Socket { uid, .. } if *uid != Some(rustix::process::geteuid().as_raw()) => {
             return Err(Refusal::new(Code::Forbidden, "this house belongs to another user"));
         }
-        Caller::Socket { pid, pin, recognised, .. } => {
-            let peer = recognised.get_or_init(|| recognise(house, *pid, pin.as_deref()));
-            match (peer, request.headers().contains_key(header::AUTHORIZATION)) {
+        Caller::Socket { pid, pin, .. } => {
+            // Each time: a connection may be older than what made its process an agent.
+            let peer = recognise(house, *pid, pin.as_deref());
+            match (&peer, request.headers().contains_key(header::AUTHORIZATION)) {
                 // A token makes a person no more than they are, and an agent not a person.
                 (Peer::Person(_), true) => of_token(house, request.headers())?,
                 (peer, _) => of_peer(house, peer),

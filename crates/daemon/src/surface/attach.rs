@@ -13,7 +13,7 @@
 use super::{
     Answer, Projections, Shared,
     arrive::Who,
-    control, find_task,
+    control, find_own_task, find_task,
     problem::{Query, Segment, body},
     screen::screen,
 };
@@ -72,6 +72,7 @@ pub(crate) async fn attach(
         return Err(Refusal::new(Code::BadRequest, "`key` takes 1 to 255 characters").into());
     }
     let task = find_task(&house, &who, &id)?;
+    let types = who.scopes.contains(&CredentialScope::Run) && find_own_task(&house, &who, &id).is_ok();
     Projections::warm(&house, task).await?;
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(|e| {
@@ -87,7 +88,7 @@ pub(crate) async fn attach(
             socket,
             stream,
             read: VecDeque::new(),
-            read_only: read_only || !who.scopes.contains(&CredentialScope::Run),
+            read_only: read_only || !types,
             by: who.actor(),
             skip,
             key,

@@ -4,7 +4,7 @@
 use super::{
     Answer, Projections, Shared,
     arrive::Who,
-    find_task,
+    find_own_task,
     problem::{Problem, Segment, Whole, body},
     screen::CLOSING,
     tasks::{LONGEST_TEXT, idempotency, wait_for},
@@ -117,7 +117,7 @@ pub(crate) async fn cancel(
 ) -> Answer<Response> {
     let Cancel { reason } = if bytes.is_empty() { Cancel { reason: None } } else { body(&bytes)? };
     let reason = reason.map(|r| text_bounded(&Mask::of_shapes(), &r, LONGEST_TEXT));
-    let task = find_task(&house, &who, &id)?;
+    let task = find_own_task(&house, &who, &id)?;
     Projections::warm(&house, task).await?;
     let by = who.actor();
     Ok(applied(stop(&house, task, by, reason, KilledWhy::Cancel).await?))
@@ -215,7 +215,7 @@ async fn operate(house: &Arc<House>, task: TaskId, wish: impl FnOnce(u64) -> ToS
 
 /// A task that runs, by its id or the beginning of it.
 async fn running(house: &Arc<House>, who: &Who, id: &str) -> Answer<TaskId> {
-    let task = find_task(house, who, id)?;
+    let task = find_own_task(house, who, id)?;
     Projections::warm(house, task).await?;
     match open(house, task)?.status {
         Status::Queued => Err(Problem::from(

@@ -167,7 +167,7 @@ fn place(house: &House, directory: &str) -> Answer<String> {
         let shown = Shown::bounded(directory, 300).to_string();
         Problem::from(Refusal::new(Code::BadRequest, format!("`{shown}` {what}")))
     };
-    if !directory.starts_with('/') || directory.contains('\0') {
+    if !directory.starts_with('/') || directory.contains('\0') || directory.len() > 4096 {
         return Err(bad("is not an absolute path"));
     }
     let resolved = match world::path_fact(directory) {

@@ -100,6 +100,19 @@ async fn not_that_way() -> Problem {
     Refusal::new(Code::MethodNotAllowed, "this address does not take this method").hint("see docs/api.md").into()
 }
 
+/// The same, for those who want to type into it or stop it.
+pub(crate) fn find_own_task(house: &House, who: &Who, text: &str) -> Answer<TaskId> {
+    let task = find_task(house, who, text)?;
+    let whose = house.readers.with(|r| r.whose(task))?;
+    match whose.is_some_and(|(principal, session)| who.controls(house, principal, session)) {
+        true => Ok(task),
+        false => {
+            Err(Problem::from(Refusal::new(Code::Forbidden, "this task is of a session that somebody else opened"))
+                .of_task(task))
+        }
+    }
+}
+
 /// So much of an id must be given.
 const SHORTEST_ID: usize = 4;
 
@@ -128,7 +141,7 @@ pub(crate) fn find_task(house: &House, who: &Who, text: &str) -> Answer<TaskId> 
     }
     let found = house.readers.with(|r| {
         let mut found = Vec::new();
-        for task in r.by_prefix(&prefixed)? {
+        for task in r.by_prefix(&prefixed, who.principal)? {
             found.extend(r.whose(task)?.filter(|(p, s)| who.sees(house, *p, *s)).map(|_| task));
         }
         Ok(found)

@@ -73,10 +73,21 @@ pub(crate) fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let value = serde_path_to_error::deserialize(&mut *de).map_err(|e| {
         let at = e.path().to_string();
         let at = if at == "." { "the body".to_owned() } else { format!("`{at}`") };
-        Refusal::new(Code::BadRequest, format!("{at}: {}", e.inner()))
+        Refusal::new(Code::BadRequest, format!("{at}: {}", plainly(&e.inner().to_string())))
     })?;
     de.end().map_err(|e| Refusal::new(Code::BadRequest, format!("the body: {e}")))?;
     Ok(value)
+}
+
+/// What a parser says, without the names that our types have.
+fn plainly(message: &str) -> String {
+    match message.split_once("expected struct ") {
+        Some((before, after)) => {
+            let rest = after.find(|c: char| !c.is_alphanumeric()).map_or("", |end| &after[end..]);
+            format!("{before}expected an object{rest}")
+        }
+        None => message.to_owned(),
+    }
 }
 
 /// The parameters of a query; each may be taken once, and what nobody takes is an error.

@@ -21,23 +21,26 @@ use axum::{
 };
 use countersign_model::{
     Audience, Code, Command, CredentialKind, Facts, IdMint, KilledWhy, Limits, Mode, OnOutputLimit, OnSessionEnd,
-    Process, Refusal, Request, Session, SessionId, Shown, Status, Text, Tool,
+    Process, Refusal, Request, Session, SessionId, Shown, Status, TaskId, Text, Tool,
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{clock, random, world};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc};
+use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc, time::Duration};
 
 const PAGE: usize = 100;
 const LARGEST_PAGE: usize = 500;
 const LONGEST_TITLE: usize = 200;
+/// How often what should end with its session is looked for, and how long one of it may take to.
+const PASSES: usize = 4;
+const ENDING: Duration = Duration::from_secs(8);
 
 /// The session that a request names, or that its credential is bound to; its directory is filled in. None when the
 /// request belongs to the session of its place.
 pub(crate) fn of_request(house: &House, who: &Who, request: &mut Request) -> Answer<Option<Arc<Session>>> {
     let session = match (request.session_id, &who.sees) {
-        (Some(id), _) => Some(find(house, who, &id.to_string())?),
+        (Some(id), _) => Some(find_own(house, who, &id.to_string())?),
         (None, Sees::Session(own)) => house.roster.borrow().session(*own).cloned(),
         (None, Sees::All | Sees::Own) => None,
     };
@@ -76,6 +79,7 @@ fn new(who: &Who) -> Session {
         principal: who.principal,
         credential: who.kind,
         audience: who.audience,
+        by: who.name.clone(),
         directory: None,
         roots: Vec::new(),
         folder: None,
@@ -223,6 +227,17 @@ fn find(house: &House, who: &Who, text: &str) -> Answer<Arc<Session>> {
     }
 }
 
+/// One that whoever asks may use, not only see.
+fn find_own(house: &House, who: &Who, text: &str) -> Answer<Arc<Session>> {
+    let session = find(house, who, text)?;
+    match who.controls(house, session.principal, Some(session.id)) {
+        true => Ok(session),
+        false => Err(Refusal::new(Code::Forbidden, format!("{} was opened by somebody else", session.id))
+            .hint("open your own with POST /sessions")
+            .into()),
+    }
+}
+
 fn shown(session: &Session) -> Value {
     json!(session)
 }
@@ -263,7 +278,7 @@ pub(crate) async fn set_directory(
     Whole(bytes): Whole,
 ) -> Answer<Response> {
     let Directory { directory } = body(&bytes)?;
-    let session = find(&house, &who, &id)?;
+    let session = find_own(&house, &who, &id)?;
     if session.ended_at.is_some() {
         return Err(over(&session).into());
     }
@@ -344,20 +359,48 @@ fn moving(house: &House, who: &Who, session: &Session, directory: &str) -> Answe
 
 /// Ends a session: its grants go, and those of its tasks that were to end with it.
 pub(crate) async fn end(State(house): Shared, who: Who, Segment(id): Segment) -> Answer<Json<Value>> {
-    let session = find(&house, &who, &id)?;
+    let session = find_own(&house, &who, &id)?;
     let by = who.actor();
-    house.wish(Wish::End { session: session.id, by: by.clone() }).await?;
+    // A second call goes on with what the first could not stop.
+    if session.ended_at.is_none() {
+        house.wish(Wish::End { session: session.id, by: by.clone() }).await?;
+    }
     let mut stopped = Vec::new();
-    for task in house.readers.with(|r| r.open_in(session.id))? {
-        let state = house.projections.state(&house, task)?;
-        if state.on_session_end == OnSessionEnd::Stop {
-            match state.status {
-                Status::Queued => control::withdraw(&house, task, by.clone()).await?,
-                _ => drop(control::stop(&house, task, by.clone(), None, KilledWhy::SessionEnd).await?),
+    let mut left = Vec::new();
+    for _ in 0..PASSES {
+        left = stoppable(&house, session.id)?;
+        if left.is_empty() {
+            break;
+        }
+        // Those that wait first: none of them should begin while others end.
+        left.sort_by_key(|(_, status)| *status != Status::Queued);
+        for (task, status) in &left {
+            let done = match status {
+                Status::Queued => control::withdraw(&house, *task, by.clone()).await,
+                _ => control::stop(&house, *task, by.clone(), None, KilledWhy::SessionEnd).await.map(drop),
+            };
+            // One that began, ended or could not be reached meanwhile is looked at again.
+            if done.is_ok() && !stopped.contains(task) {
+                stopped.push(*task);
             }
-            stopped.push(task);
+        }
+        for (task, _) in &left {
+            tasks::wait_for(&house, *task, ENDING).await?;
         }
     }
+    let left: Vec<TaskId> = left.into_iter().map(|(task, _)| task).filter(|t| !stopped.contains(t)).collect();
     let ended = house.roster.borrow().session(session.id).cloned().unwrap_or(session);
-    Ok(Json(json!({"session": shown(&ended), "stopped": stopped})))
+    Ok(Json(json!({"session": shown(&ended), "stopped": stopped, "left": left})))
+}
+
+/// The tasks that were to end with their session, and have not.
+fn stoppable(house: &House, session: SessionId) -> Answer<Vec<(TaskId, Status)>> {
+    let mut found = Vec::new();
+    for task in house.readers.with(|r| r.open_in(session))? {
+        let state = house.projections.state(house, task)?;
+        if state.on_session_end == OnSessionEnd::Stop && !state.settled() {
+            found.push((task, state.status));
+        }
+    }
+    Ok(found)
 }

@@ -129,6 +129,12 @@ fn consider(house: &House, who: &Who, mut request: Request, idempotency: Option<
             Refusal::new(Code::BadRequest, "`rationale` is missing: an agent says why it needs a terminal").into()
         );
     }
+    if who.kind == CredentialKind::Agent
+        && let (Some(home), true) = (house.base_env.get("HOME"), request.args.inherit.contains_key("HOME"))
+    {
+        // What is judged by whose home it is, is judged by the house's.
+        request.args.inherit.insert("HOME".to_owned(), home.clone());
+    }
     let session = sessions::of_request(house, who, &mut request)?;
     facts::bound(&mut request, &house.config, who.kind)?;
     let looked = facts::look(&request, &house.key, &house.base_env)?;
@@ -162,7 +168,7 @@ pub(crate) fn asking(
     let standing = Standing {
         principal: who.principal,
         session: Some(session.id),
-        audience: session.audience,
+        audience: session.audience.min(who.audience),
         credential: who.kind,
         profile: if wider { house.config.profile } else { profile },
         tool: request.tool,
@@ -321,7 +327,11 @@ pub(crate) async fn list(State(house): Shared, who: Who, mut query: Query) -> An
         since: since_ms.map(|ms| TaskId::mint(&mut countersign_model::IdMint::default(), ms.min(1 << 49), 0)),
         verb: query.text("verb"),
         session: match &who.sees {
-            Sees::Session(own) => query.text("session").map_or(Some(own.to_string()), Some),
+            // Nothing of another session is told, not even that there is more.
+            Sees::Session(own) => match query.text("session") {
+                Some(other) if other != own.to_string() => Some("none".to_owned()),
+                _ => Some(own.to_string()),
+            },
             Sees::All | Sees::Own => query.text("session"),
         },
         principal: Some(who.principal),
@@ -335,8 +345,10 @@ pub(crate) async fn list(State(house): Shared, who: Who, mut query: Query) -> An
     let mut tasks = house.readers.with(|r| r.list(&filter))?;
     let more = tasks.len() as u32 == filter.limit;
     tasks.truncate(filter.limit as usize - 1);
+    let all = tasks.len();
     let next = tasks.last().filter(|_| more).map(|t| t.task_id);
     tasks.retain(|t| who.sees(&house, t.principal, t.session_id));
+    let next = next.filter(|_| who.sees == Sees::All && who.audience == Audience::Personal || tasks.len() == all);
     tasks.iter_mut().for_each(|task| super::place_in_line(&house, task));
     Ok(Json(json!({"tasks": tasks, "next": next})))
 }

@@ -41,8 +41,15 @@ pub(crate) fn read_by_bash(name: &str) -> bool {
 }
 
 /// Whether a program would do something else with this in its environment, as far as anyone can know.
-pub(super) fn inert(name: &str) -> bool {
+pub(crate) fn inert(name: &str) -> bool {
     INERT.contains(&name) || name.starts_with("LC_")
+}
+
+/// Variables by which a shell that starts runs code of its own, or takes words for something else.
+pub(crate) fn mutates_bash(name: &str) -> bool {
+    const MUTATE: &[&str] =
+        &["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE"];
+    MUTATE.contains(&name) || name.starts_with("BASH_FUNC_")
 }
 
 pub(super) const DECLARE: &[&str] = &["export", "declare", "typeset", "local", "readonly"];

@@ -261,6 +261,9 @@ fn a_script_is_granted_by_its_content() {
 
 #[test]
 fn verbs_are_read_as_the_gate_reads_them() {
+    for bad in ["sudo", "csn approvals", "/", "/opt/dir/", "doas"] {
+        assert!(verb_alone(bad).is_err(), "{bad}");
+    }
     for verb in ["make", "git push", "cargo test", "npm run", "/opt/tool", "kubectl get"] {
         assert_eq!(verb_alone(verb).as_deref(), Ok(verb), "{verb}");
     }
@@ -298,4 +301,110 @@ fn a_proposal_names_every_occurrence_that_is_asked_about() {
     assert_eq!(verbs, ["git push", "make"], "not what only reads or says something");
     let grants: Vec<Grant> = all.iter().map(made).collect();
     assert!(covered(command, ROOT, &grants));
+}
+
+/// Grants that were once wider than their card.
+#[test]
+fn what_is_granted_is_this_call_and_not_one_like_it() {
+    for (granted, not) in [
+        // Variables: with them or without is not the same.
+        ("DRY_RUN=1 terraform apply", "terraform apply"),
+        ("DRY_RUN=1 terraform apply", "DRY_RUN=0 terraform apply"),
+        ("DRY=0 DRY=1 beta", "DRY=1 DRY=0 beta"),
+        // Interpreters: only the script that was shown.
+        ("python3 -m pytest", "python3 -m http.server"),
+        ("python3 -m pytest", "python3 evil.py"),
+        ("node -r ./a.js b.js", "node -r ./e.js b.js"),
+        // Exact ones: where they write, what they are fed, and which file a word means.
+        ("crontab - <<< a", "crontab - <<< b"),
+        ("sudo tee /etc/x.conf <<< a", "sudo tee /etc/x.conf <<< b"),
+        ("rm -f b.py", "cd sub && rm -f b.py"),
+        ("rm -f b.py", "rm -f b.py > c.py"),
+        ("kubectl get pods", "kubectl get pods --kubeconfig=/tmp/evil"),
+        ("kubectl get pods", "kubectl get --raw /api/v1/secrets"),
+    ] {
+        let grants = saved(granted, Choice::Anywhere, false);
+        assert!(!grants.is_empty() && covered(granted, ROOT, &grants), "{granted}");
+        assert!(!covered(not, ROOT, &grants), "{granted} covers {not}");
+    }
+    // What is fed in and not known cannot be granted for what it is.
+    assert!(saved("make | sudo tee /etc/x.conf", Choice::Anywhere, false).is_empty());
+    // Another working directory is another place, also when it is named by an option.
+    let session: Vec<Grant> = saved("git push", Choice::Session, false);
+    let id = "se_01m7h4jys3gnc16h".parse().unwrap();
+    let session: Vec<Grant> = session.into_iter().map(|g| Grant { session: Some(id), ..g }).collect();
+    let context = Context { session: Some(id), ..Context::personal(HOME, vec![ROOT.to_owned()]) };
+    let under = |command: &str| {
+        let judged =
+            judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(session.clone()));
+        word(&judged).to_owned()
+    };
+    assert_eq!((under("git push").as_str(), under("git -C /other/repo push").as_str()), ("allow", "ask"));
+}
+
+/// A name that leads elsewhere than to the system or a toolchain is another program.
+#[test]
+fn programs_are_who_they_are() {
+    let at = |path: &str| {
+        let mut facts = Facts::none(ROOT);
+        facts.programs.insert("terraform".to_owned(), path.to_owned());
+        facts
+    };
+    let under = |grants: &[Grant], path: &str| {
+        word(&assess("terraform plan", ROOT, &[ROOT], grants, Some(at(path)))).to_owned()
+    };
+    let typed = [grant("terraform plan", None)];
+    for path in ["/usr/bin/terraform", "/opt/hashicorp/terraform", "/home/dev/.local/bin/terraform"] {
+        assert_eq!(under(&typed, path), "allow", "{path}");
+    }
+    for path in
+        ["/tmp/evil/terraform", "/work/proj/bin/terraform", "/home/dev/Downloads/terraform", "/var/tmp/terraform"]
+    {
+        assert_eq!(under(&typed, path), "ask", "{path}");
+        let saved = saved_in("terraform plan", ROOT, &at(path), Choice::Anywhere, false).unwrap();
+        assert_eq!(under(&saved, path), "allow", "{path}");
+        assert_eq!(under(&saved, "/usr/bin/terraform"), "ask", "one for {path} is not for the system's");
+        assert_eq!(under(&saved, "/tmp/other/terraform"), "ask");
+    }
+}
+
+/// Variables that come with a request are assignments like those in its text.
+#[test]
+fn variables_of_a_request_are_seen() {
+    let judged = |env: serde_json::Value, grants: Vec<Grant>| {
+        let request = serde_json::from_value(serde_json::json!({
+            "tool": "shell", "args": {"command": "git push origin main", "cwd": ROOT, "env": env},
+        }));
+        let plan = countersign_policy::read(
+            &request.unwrap(),
+            &countersign_policy::Surroundings { cwd: ROOT, home: HOME, environment: &|_| false },
+        );
+        let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+        let assessment = judge(&plan, &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants));
+        (word(&assessment).to_owned(), assessment.one_shot)
+    };
+    let granted = || vec![grant("git push", None)];
+    assert_eq!(judged(serde_json::json!({}), granted()).0, "allow");
+    assert_eq!(judged(serde_json::json!({"LC_ALL": "C", "NO_COLOR": "1"}), granted()).0, "allow");
+    for name in ["PATH", "LD_PRELOAD", "GIT_SSH_COMMAND", "HOME", "FOO"] {
+        assert_eq!(judged(serde_json::json!({name: "/tmp/x"}), granted()), ("ask".to_owned(), false), "{name}");
+    }
+    for name in ["BASH_ENV", "BASH_FUNC_git%%", "CDPATH", "ENV", "PS4"] {
+        assert_eq!(judged(serde_json::json!({name: "x"}), granted()), ("ask".to_owned(), true), "{name}");
+    }
+}
+
+#[test]
+fn where_nothing_confines_a_grant_covers_what_only_reads() {
+    let context = Context { can_confine: false, ..Context::personal(HOME, vec![ROOT.to_owned()]) };
+    let under = |command: &str, grants: Vec<Grant>| {
+        let judged = judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants));
+        word(&judged).to_owned()
+    };
+    let ls = || vec![grant("ls", Some(ROOT))];
+    assert_eq!(under("ls", vec![]), "ask");
+    assert_eq!(under("ls -la && echo done", ls()), "allow");
+    assert_eq!(under("ls /etc", ls()), "ask");
+    assert_eq!(under("ls && cat README.md", ls()), "ask");
+    assert_eq!(under("echo hi", ls()), "ask");
 }
