@@ -1,13 +1,16 @@
 //! The desk: the only thing that permits. `step(event) → decisions, effects`, pure; a restart is a replay.
 //!
-//! It knows the tasks that are not settled and nothing else: what is settled is in the ledger.
+//! It knows the tasks that are not settled, and the register: grants, sessions, credentials. What is settled is in the
+//! ledger.
 
-use crate::wish::{self, Kept, Wish};
+mod event;
+
+pub(crate) use event::{Event, Launch, Moment, Question, Same, Standing, Step, Whose, World};
+
+use crate::wish;
 use countersign_model::{
-    About, Answer, ApprovalId, At, Audience, By, Chain, Choice, Closing, Code, Confinement, CredentialKind, Decision,
-    Digest, Entered, Facts, Grant, GrantId, HouseState, IdMint, Outcome, Permit, PermitId, PrincipalId, Profile,
-    Record, Refusal, Register, Saved, Scope, Session, SessionId, StreamTotals, TaskId, TaskState, Text, Tool, WaitsFor,
-    What,
+    About, Answer, ApprovalId, At, By, Chain, Choice, Code, Confinement, Decision, Digest, Entered, Grant, GrantId,
+    Outcome, Permit, PermitId, Record, Refusal, Register, Saved, Scope, SessionId, TaskId, Text, Tool, WaitsFor, What,
 };
 use countersign_store::ledger::Entry;
 use std::{
@@ -29,16 +32,6 @@ pub(crate) struct Desk {
     refused: HashMap<Same, (At, Option<Text>)>,
 }
 
-/// Two requests are the same when all of this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Same {
-    pub(crate) principal: PrincipalId,
-    pub(crate) session: Option<SessionId>,
-    pub(crate) plan_digest: Digest,
-    pub(crate) background: bool,
-    pub(crate) profile: Profile,
-}
-
 /// How many tasks run at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Caps {
@@ -51,24 +44,6 @@ impl Default for Caps {
     fn default() -> Self {
         Self { session: 16, principal: 64, house: 256 }
     }
-}
-
-/// Whose tasks are counted together.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Whose {
-    pub(crate) session: Option<SessionId>,
-    pub(crate) principal: PrincipalId,
-}
-
-/// As whom a request is judged.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Standing {
-    pub(crate) principal: PrincipalId,
-    pub(crate) session: Option<SessionId>,
-    pub(crate) audience: Audience,
-    pub(crate) credential: CredentialKind,
-    pub(crate) profile: Profile,
-    pub(crate) tool: Tool,
 }
 
 /// A task that is not settled.
@@ -117,162 +92,6 @@ struct Granted {
     by: By,
     scope: Scope,
     confinement: Confinement,
-}
-
-/// What a moment brings with it: the desk reads no clock and draws no numbers.
-pub(crate) struct Moment<'a> {
-    pub(crate) at: At,
-    pub(crate) chance: u32,
-    pub(crate) mint: &'a mut IdMint,
-}
-
-/// Everything that can come to the desk.
-pub(crate) enum Event {
-    /// A request that has been read, looked at and judged. `planned` is its first decision.
-    Asked {
-        task: TaskId,
-        planned: Box<Decision>,
-        answer: Answer,
-        question: Question,
-        /// The grants that it rests on.
-        grants: Vec<GrantId>,
-        confinement: Confinement,
-        /// The session of this credential and place, when this is its first request.
-        opens: Option<Box<Session>>,
-        /// The shim that would run it; without one it waits for a slot.
-        shim: Option<u32>,
-    },
-    Answered {
-        task: TaskId,
-        approval: ApprovalId,
-        choice: Choice,
-        words: Option<Text>,
-        by: By,
-        world: World,
-        /// What the answer saves.
-        saves: Vec<Grant>,
-        /// Where the session is to work, when that was the question.
-        moves: Option<Text>,
-        /// What the agent should try instead, when it is refused.
-        hint: Option<String>,
-        /// It would be denied now, whatever anyone says.
-        denied: Option<Refusal>,
-        shim: Option<u32>,
-    },
-    /// A task that waits for a person is covered by what was granted meanwhile.
-    Covered {
-        task: TaskId,
-        grants: Vec<GrantId>,
-        shim: Option<u32>,
-    },
-    /// Something is to be entered into the register.
-    Wished(Wish),
-    /// There is room for a task that was in line. The world was looked at again, and judged again.
-    Slot {
-        task: TaskId,
-        world: World,
-        denied: Option<Refusal>,
-        shim: u32,
-    },
-    Withdrawn {
-        task: TaskId,
-        by: Text,
-    },
-    /// The shim has closed its journal.
-    Closed {
-        task: TaskId,
-        closing: Closing,
-    },
-    /// There is no journal and there never will be one.
-    NotStarted {
-        task: TaskId,
-        error: Text,
-        code: i32,
-    },
-    /// The shim is gone and its journal is open: we do not know how it ended.
-    Lost {
-        task: TaskId,
-        known: Text,
-        why: Text,
-        head: Digest,
-        next_seq: u64,
-    },
-    /// The directory of a settled task goes.
-    Expired {
-        task: TaskId,
-        seq: u64,
-        why: Text,
-        bytes: u64,
-        streams: StreamTotals,
-    },
-    House {
-        state: HouseState,
-        reason: Option<Text>,
-    },
-}
-
-/// What a person is asked, when one is.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Question {
-    pub(crate) uncovered: Vec<Text>,
-    pub(crate) about: Vec<About>,
-    pub(crate) options: Vec<Choice>,
-}
-
-/// Whether the facts at launch are the facts that were asked about.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum World {
-    Same,
-    Changed(&'static str),
-}
-
-impl World {
-    pub(crate) fn compare(asked: &Facts, now: Option<&Facts>) -> Self {
-        match now {
-            Some(now) if now.same(asked) => World::Same,
-            Some(now) if now.cwd != asked.cwd => {
-                World::Changed("the working directory is not the one that was asked about")
-            }
-            Some(now) if now.program != asked.program || now.programs != asked.programs => {
-                World::Changed("the program is not the one that was asked about")
-            }
-            Some(now) if now.scripts != asked.scripts => {
-                World::Changed("the script is not the one that was asked about")
-            }
-            Some(_) => World::Changed("a path leads somewhere else than when it was asked about"),
-            None => World::Changed("the working directory is gone"),
-        }
-    }
-}
-
-/// What follows from an event, once its decisions are durable.
-#[derive(Debug, Default)]
-pub(crate) struct Step {
-    pub(crate) decisions: Vec<Entry>,
-    pub(crate) launch: Option<Launch>,
-    /// The raw request is not needed any more.
-    pub(crate) forget: Option<TaskId>,
-    /// What came of a wish.
-    pub(crate) kept: Option<Kept>,
-    /// Tasks that wait for a person, and that something new may cover.
-    pub(crate) release: Vec<TaskId>,
-}
-
-impl Step {
-    /// The state of a task whose life began in this step.
-    pub(crate) fn state(&self, task: TaskId) -> Option<TaskState> {
-        let record = |e: &Entry| Record { seq: e.seq, at: e.at, t_us: None, what: What::Decision(e.decision.clone()) };
-        let records: Vec<Record> = self.decisions.iter().filter(|e| e.task == Some(task)).map(record).collect();
-        TaskState::fold(task, &records)
-    }
-}
-
-/// Leave to start a shim's work.
-#[derive(Debug)]
-pub(crate) struct Launch {
-    pub(crate) permit: Permit,
-    pub(crate) first_seq: u64,
-    pub(crate) prologue_head: Digest,
 }
 
 impl Desk {

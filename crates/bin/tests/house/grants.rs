@@ -971,3 +971,41 @@ fn a_script_that_became_a_pipe_holds_up_nobody() {
     s.answer(&card, Choice::Once);
     assert!(matches!(s.house.outcome(card.task_id), Outcome::Denied { .. }));
 }
+
+/// The terminal that asked is gone: the question is not, and its answer is told wherever it is looked for.
+#[test]
+fn f009_f011_a_question_that_cannot_be_shown_here_waits_elsewhere() {
+    let s = Scene::new();
+    let csn = format!("COUNTERSIGN_HOME={} {CSN}", s.house.home().display());
+    let mut terminal = s.house.terminal(&format!("{csn} run 'touch a'"));
+    terminal.sees("[d] Deny");
+    drop(terminal);
+    // Nothing can be said here at all: no terminal, no output.
+    let mute = s.house.outside(&["bash", "-c", &format!("{csn} run --no-wait 'touch b' > /dev/full 2> /dev/full")]);
+    assert!(!mute.status.success());
+    let waiting = s.client.approvals(false).unwrap();
+    assert_eq!(waiting.len(), 2);
+    for card in &waiting {
+        s.answer(card, Choice::Once);
+        assert!(ran(&s.house.settled(card.task_id)));
+        assert_eq!(s.client.approval(&card.id.to_string()).unwrap().resolution().unwrap(), "Approved (no save)");
+    }
+    assert!(s.client.approvals(false).unwrap().is_empty());
+}
+
+#[test]
+fn a_terminal_and_the_background_are_asked_about_once_for_a_verb_and_a_place() {
+    let s = Scene::new();
+    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
+    for (with, risk) in [(json!({"background": true}), "background"), (json!({"execution_mode": "pty"}), "interactive")]
+    {
+        let task = s.try_ask("touch a", with.clone()).unwrap();
+        assert!(json!(task.risks).as_array().unwrap().contains(&json!(risk)), "{:?}", task.risks);
+        s.client.answer(task.approval_id.unwrap(), Choice::Here, None).unwrap();
+        s.house.settled(task.task_id);
+        let again = s.try_ask("touch b", with).unwrap();
+        assert!(again.approval_id.is_none(), "once for the verb and the place");
+        s.house.settled(again.task_id);
+    }
+    assert!(s.runs("touch c"));
+}

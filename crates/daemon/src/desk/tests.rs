@@ -1,7 +1,8 @@
 //! The desk by data: events in, decisions out, and replay equals live after every step.
 
 use super::*;
-use countersign_model::{Audience, CredentialKind, Mode, OnSessionEnd, Profile, Tool};
+use crate::wish::{Kept, Wish};
+use countersign_model::{Audience, Closing, CredentialKind, IdMint, Mode, OnSessionEnd, PrincipalId, Profile, Tool};
 
 struct Office {
     desk: Desk,

@@ -60,6 +60,9 @@ impl IntoResponse for Problem {
         let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response =
             (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response();
+        if code == Code::Unauthorized {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        }
         if code == Code::Draining {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }
