@@ -383,14 +383,17 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Answer: once, session, here, repository, anywhere or deny, as far as it is offered
+    /// Answer one: what can be answered, `show` says
     Answer {
+        /// Its id, or the beginning of it
         approval: String,
+        /// once, session, here, repository, anywhere or deny
+        #[arg(value_name = "once|session|here|repository|anywhere|deny")]
         choice: String,
         /// What the agent should know
         #[arg(long)]
         words: Option<String>,
-        /// What is saved covers other operands too
+        /// What is saved covers any words, where it would be these only
         #[arg(long)]
         any_arguments: bool,
     },
@@ -422,18 +425,23 @@ pub(crate) enum GrantsCommand {
 pub(crate) struct GrantArgs {
     /// 'VERB in DIR' or 'VERB anywhere'
     pub(crate) label: Vec<String>,
+    /// Program and subcommand: 'cargo test'
     #[arg(long)]
     pub(crate) verb: Option<String>,
+    /// In this directory and below
     #[arg(long = "in", value_name = "DIR")]
     pub(crate) within: Option<std::path::PathBuf>,
+    /// Everywhere
     #[arg(long)]
     pub(crate) anywhere: bool,
-    /// A risk that is accepted; named once, only what is named is
-    #[arg(long, value_name = "RISK", value_delimiter = ',')]
+    /// Only these risks: write, destructive, network, credential, host_modifying, filesystem_wide, workspace_code,
+    /// interactive, background
+    #[arg(long, value_name = "RISK,...", value_delimiter = ',')]
     pub(crate) accept: Vec<String>,
     /// personal, team or public
     #[arg(long)]
     pub(crate) audience: Option<String>,
+    /// shell, unless named
     #[arg(long)]
     pub(crate) tool: Option<String>,
     /// Only for this session
@@ -472,18 +480,12 @@ pub(crate) enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
-    Show {
-        session: String,
-    },
+    /// Everything about one, as JSON
+    Show { session: String },
     /// Work elsewhere; outside of its roots a person is asked
-    Cd {
-        session: String,
-        directory: std::path::PathBuf,
-    },
+    Cd { session: String, directory: std::path::PathBuf },
     /// End one: its grants go
-    End {
-        session: String,
-    },
+    End { session: String },
 }
 
 #[derive(Subcommand)]
@@ -513,11 +515,12 @@ pub(crate) enum TokenCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Every one, with when it was used last
     List {
         #[arg(long)]
         json: bool,
     },
-    /// By id or by name
+    /// Take one back, by id or by name
     Revoke { token: String },
 }
 

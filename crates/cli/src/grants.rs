@@ -64,7 +64,7 @@ fn notes(grant: &Grant) -> String {
         notes.push(format!("in {session}"));
     }
     if let Some(left) = grant.uses_left {
-        notes.push(format!("{left} uses left"));
+        notes.push(format!("uses left: {left}"));
     }
     if let Some(end) = grant.expires_at {
         notes.push(format!("for {}", brief(end.since(clock::now()))));
@@ -90,7 +90,13 @@ fn add(doors: &Doors<'_>, args: &GrantArgs) -> anyhow::Result<ExitCode> {
             Label { verb: verb.clone(), directory }
         }
         (words, None) if args.within.is_none() && !args.anywhere => {
-            words.join(" ").parse::<Label>().map_err(|e| Usage(e.to_string()))?
+            // Of several words the shell has taken the spaces, and with them what they meant.
+            if words.len() > 1 && words.last().is_some_and(|w| w != "anywhere" && !w.starts_with('/')) {
+                return Err(
+                    Usage("put the label into quotes: csn grants add 'cargo test in /work/a b'".to_owned()).into()
+                );
+            }
+            words.join(" ").parse::<Label>().map_err(|e| Usage(format!("{e} (or --verb with --in DIR)")))?
         }
         _ => return Err(Usage("give a label or --verb with --in or --anywhere, not both".to_owned()).into()),
     };
@@ -108,6 +114,10 @@ fn add(doors: &Doors<'_>, args: &GrantArgs) -> anyhow::Result<ExitCode> {
                 .collect::<Result<Vec<_>, _>>()?,
         ),
     };
+    let audiences = ["personal", "team", "public"];
+    if let Some(audience) = args.audience.as_deref().filter(|a| !audiences.contains(a)) {
+        return Err(Usage(format!("--audience {}: personal, team or public", Shown::bounded(audience, 40))).into());
+    }
     let expires_at = args.expires.as_deref().map(ends).transpose()?;
     let mut body = json!({
         "verb": label.verb, "directory": label.directory, "risks": risks, "uses": args.uses, "expires_at": expires_at,
@@ -134,7 +144,7 @@ pub(crate) fn ends(text: &str) -> Result<At, Usage> {
     let days = text.strip_suffix('d').and_then(|d| d.parse::<u64>().ok()).filter(|d| (1..=366).contains(d));
     let ms = match days {
         Some(days) => days * 24 * 3_600_000,
-        None => run::time(text).map_err(|Usage(e)| Usage(format!("--expires {e}, or d")))?,
+        None => run::time(text).map_err(|_| Usage(format!("--expires {text}: use 90m, 8h or 30d, at most 366d")))?,
     };
     Ok(At::from_micros(clock::now().micros() + i64::try_from(ms).unwrap_or(0) * 1000))
 }
@@ -157,7 +167,8 @@ fn revoke(doors: &Doors<'_>, what: &str) -> anyhow::Result<ExitCode> {
         Err(_) => vec![what.to_owned()],
     };
     if ids.is_empty() {
-        return Err(Usage(format!("nothing is granted as `{}`", Shown::bounded(what, 200))).into());
+        crate::say(&format!("csn: nothing is granted as `{}`: csn grants list", Shown::bounded(what, 200)));
+        return Ok(ExitCode::FAILURE);
     }
     for id in ids {
         let grant = client.revoke_grant(&id)?;

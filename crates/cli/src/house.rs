@@ -29,7 +29,10 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
         Err(e) => return Err(e.into()),
     }
     if std::env::var_os(countersign_model::MARKER).is_some() {
-        bail!("no house runs, and a task does not start one: run `csn up --detach` outside");
+        bail!(
+            "no house serves {}, and a task does not start one: run `csn up --detach` outside",
+            home.path().display()
+        );
     }
     start(doors, &home)?;
     if let Some(why) = client.lifecycle()?.degraded {

@@ -48,13 +48,30 @@ pub(crate) fn card(approval: &Approval, room: Room) -> String {
         let _ = writeln!(out, "  why, in the asker's words: \"{}\"", Shown::bounded(why.as_str(), 500));
     }
     if approval.asker == Some(Asker::Gone) {
-        let _ = writeln!(out, "  the asker is gone; the result will wait: csn wait {}", approval.task_id);
+        let _ = writeln!(
+            out,
+            "  the asker is gone, or did not wait; the result will be there: csn wait {}",
+            approval.task_id
+        );
     }
     if approval.tool == Tool::SetWorkingDirectory {
         let _ = writeln!(out, "{}", Shown::new(approval.display.as_str()));
         return out;
     }
-    let _ = writeln!(out, "  risks: {}", if risks.is_empty() { "none".to_owned() } else { risks.join(", ") });
+    match &approval.card {
+        Some(card) if !card.risks.is_empty() => {
+            for risk in &card.risks {
+                let _ = writeln!(out, "  {}", Shown::bounded(risk.as_str(), 160));
+            }
+        }
+        _ => {
+            let risks = if risks.is_empty() { "none".to_owned() } else { risks.join(", ") };
+            let _ = writeln!(out, "  risks: {risks}");
+        }
+    }
+    if let Some(card) = approval.card.as_ref().filter(|c| c.asked_by.as_str() != "you") {
+        let _ = writeln!(out, "  asked by {}", Shown::bounded(card.asked_by.as_str(), 300));
+    }
     for variable in approval.card.iter().flat_map(|c| &c.variables) {
         let _ = writeln!(out, "  with {}", Shown::bounded(variable.as_str(), 160));
     }
@@ -64,39 +81,61 @@ pub(crate) fn card(approval: &Approval, room: Room) -> String {
         let path = Shown::bounded(script.path.as_str(), 200);
         let _ = writeln!(out, "  runs {path}, sha256 {}…{changed}", &digest[..12]);
         let lines: Vec<&str> = script.content.as_str().lines().collect();
-        for line in lines.iter().take(room.script) {
+        // Its end matters as much as its beginning.
+        let tail = if lines.len() > room.script { room.script / 3 } else { 0 };
+        let head = room.script.saturating_sub(tail).min(lines.len());
+        let left_out = lines.len() - head - tail;
+        let print = |out: &mut String, line: &str| {
             let _ = writeln!(out, "    | {}", Shown::bounded(line, 160));
+        };
+        lines[..head].iter().for_each(|line| print(&mut out, line));
+        if left_out > 0 {
+            let _ = writeln!(out, "    … {left_out} more lines: csn approvals show {}", approval.id);
         }
-        let more = lines.len().saturating_sub(room.script);
-        if more > 0 || script.omitted > 0 {
-            let _ = writeln!(
-                out,
-                "    … {more} more lines, {} more bytes: csn approvals show {}",
-                script.omitted, approval.id
-            );
+        lines[lines.len() - tail..].iter().for_each(|line| print(&mut out, line));
+        if script.omitted > 0 {
+            let _ = writeln!(out, "    … {} more bytes, in the file itself", script.omitted);
         }
     }
     let _ = writeln!(out, "{}", header(approval, room));
     if approval.uncovered.len() > 1 {
-        for text in approval.uncovered.iter().take(room.bullets) {
-            let _ = writeln!(out, "  • {}", Shown::bounded(text.as_str(), room.command.min(300)));
+        let several = places(approval).len() > 1;
+        let mut bullets: Vec<String> = Vec::new();
+        for (n, text) in approval.uncovered.iter().enumerate() {
+            let mut bullet = Shown::bounded(text.as_str(), room.command.min(300)).to_string();
+            if let Some(about) = approval.about.get(n).filter(|_| several) {
+                let all: Vec<String> =
+                    about.directories.iter().map(|d| Shown::bounded(d.as_str(), 200).to_string()).collect();
+                let _ = write!(bullet, "   in {}", all.join(", "));
+            }
+            if !bullets.contains(&bullet) {
+                bullets.push(bullet);
+            }
         }
-        if approval.uncovered.len() > room.bullets {
-            let _ = writeln!(out, "  • … {} more", approval.uncovered.len() - room.bullets);
+        for bullet in bullets.iter().take(room.bullets) {
+            let _ = writeln!(out, "  • {bullet}");
+        }
+        if bullets.len() > room.bullets {
+            let _ = writeln!(out, "  • … {} more: csn approvals show {}", bullets.len() - room.bullets, approval.id);
         }
     }
     out
 }
 
-/// ``Approve `git push` in /home/u/repo?``
-fn header(approval: &Approval, room: Room) -> String {
+/// The directories that a question is about, each once.
+fn places(approval: &Approval) -> Vec<&str> {
     let mut places: Vec<&str> = Vec::new();
     for place in approval.about.iter().flat_map(|a| &a.directories).map(|d| d.as_str()) {
         if !places.contains(&place) {
             places.push(place);
         }
     }
-    let place = match &places[..] {
+    places
+}
+
+/// ``Approve `git push` in /home/u/repo?``
+fn header(approval: &Approval, room: Room) -> String {
+    let place = match &places(approval)[..] {
         _ if approval.card.as_ref().is_some_and(|c| c.in_session_folder) => "this session".to_owned(),
         [] => Shown::bounded(approval.cwd.as_str(), 300).to_string(),
         [one] => Shown::bounded(one, 300).to_string(),
@@ -114,6 +153,9 @@ fn header(approval: &Approval, room: Room) -> String {
 /// The choices, one a line, with what each would save and how far that would go.
 pub(crate) fn choices(approval: &Approval) -> String {
     let mut out = String::new();
+    if let Some(why) = approval.card.as_ref().and_then(|c| c.not_saved.as_ref()) {
+        let _ = writeln!(out, "  nothing can be saved: {}", Shown::bounded(why.as_str(), 160));
+    }
     for choice in &approval.options {
         let offer = approval.card.iter().flat_map(|c| &c.offers).find(|o| o.choice == *choice);
         let danger = if matches!(choice, Choice::Anywhere) { " (!)" } else { "" };
@@ -168,7 +210,10 @@ fn typed(line: &str, options: &[Choice]) -> Option<(Choice, bool, String)> {
     let lower = word.to_ascii_lowercase();
     let (name, any) = lower.strip_suffix('*').map_or((lower.as_str(), false), |name| (name, true));
     let meant = |c: &&Choice| name == c.as_str() || name.chars().eq([key(**c)]);
-    options.iter().find(meant).map(|c| (*c, any, words.trim().to_owned()))
+    let choice = *options.iter().find(meant)?;
+    // Words are for a refusal; behind anything else they may be second thoughts.
+    let fits = (words.trim().is_empty() || choice == Choice::Deny) && (!any || choice.saves());
+    fits.then(|| (choice, any, words.trim().to_owned()))
 }
 
 /// A question on the terminal, answered there or taken away when it was answered elsewhere.
@@ -236,7 +281,8 @@ fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: 
         let n = tty.read(&mut line)?;
         if n == 0 {
             reads.end_of_input();
-            return writeln!(tty, "\nno answer from here any more: csn approvals answer {approval} once");
+            writeln!(tty, "\nno answer from here any more: csn approvals answer {approval} once")?;
+            return writeln!(tty, "it goes on waiting; Ctrl-C withdraws it");
         }
         let line = String::from_utf8_lossy(&line[..n]);
         // Enter alone does nothing.
@@ -244,9 +290,18 @@ fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: 
             write!(tty, "> ")?;
             continue;
         }
+        if line.trim() == "?" {
+            write!(tty, "{text}{}> ", choices(asked))?;
+            continue;
+        }
         let Some((choice, any, words)) = typed(&line, &asked.options) else {
             let keys: Vec<String> = asked.options.iter().map(|c| key(*c).to_string()).collect();
-            write!(tty, "`{}` is not one of {}\n> ", Shown::bounded(line.trim(), 40), keys.join(", "))?;
+            let shown = Shown::bounded(line.trim(), 40);
+            write!(
+                tty,
+                "`{shown}` is not one of {} (only d takes words; ? shows the question again)\n> ",
+                keys.join(", ")
+            )?;
             continue;
         };
         let words = Some(words.as_str()).filter(|w| !w.is_empty());
@@ -296,7 +351,7 @@ mod tests {
         check("HERE", Some((Choice::Here, false, "")));
         check("h*", Some((Choice::Here, true, "")));
         check("d use the other remote", Some((Choice::Deny, false, "use the other remote")));
-        for bad in ["a", "anywhere", "yes", "oo", "*", "h**"] {
+        for bad in ["a", "anywhere", "yes", "oo", "*", "h**", "h *", "o no wait", "here now", "o*", "d*"] {
             check(bad, None);
         }
     }

@@ -30,13 +30,10 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
     let request = request(&args)?;
     let client = reach(doors)?;
     let task = client.ask(&request)?;
-    if args.background {
+    if args.background || task.status == Status::Queued && args.no_wait {
         announce(&args, &task)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if task.status == Status::Queued && args.no_wait {
-        announce(&args, &task)?;
-        return Ok(ExitCode::from(exit::PENDING));
+        let waits = args.no_wait && task.status == Status::Queued;
+        return Ok(ExitCode::from(if waits { exit::PENDING } else { 0 }));
     }
     interrupts(&client, task.task_id)?;
     in_line(&client, &task);
@@ -194,7 +191,8 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         args: Command {
             command: args.text.first().cloned(),
             argv,
-            cwd: Some(cwd),
+            // A session knows where it works.
+            cwd: (args.session.is_none() || args.cwd.is_some()).then_some(cwd),
             env,
             inherit,
             stdin: args.stdin && !args.pty,

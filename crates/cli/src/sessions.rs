@@ -9,7 +9,7 @@ use crate::{
     prompt,
 };
 use countersign_client::Moved;
-use countersign_model::{Session, Shown};
+use countersign_model::{CredentialScope, Session, Shown};
 use countersign_store::clock;
 use serde_json::{Value, json};
 use std::{
@@ -66,7 +66,7 @@ pub(crate) fn sessions(doors: &Doors<'_>, command: Option<SessionsCommand>) -> a
         }
         SessionsCommand::End { session } => {
             let stopped = client.end_session(&session)?;
-            crate::say(&format!("csn: ended; {} of its tasks were stopped with it", stopped.len()));
+            crate::say(&format!("csn: ended; tasks stopped with it: {}", stopped.len()));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -96,6 +96,7 @@ pub(crate) fn token(doors: &Doors<'_>, command: TokenCommand) -> anyhow::Result<
                 (false, true) => "agent",
                 _ => return Err(Usage("say for whom: --person or --agent".to_owned()).into()),
             };
+            let scope = scope.iter().map(|s| s.parse()).collect::<Result<Vec<CredentialScope>, _>>().map_err(Usage)?;
             let mut body = json!({
                 "name": name, "kind": kind, "scopes": scope, "principal": principal,
                 "expires_at": expires.as_deref().map(grants::ends).transpose()?,

@@ -127,6 +127,12 @@ impl Desk {
         }
     }
 
+    /// The tasks that wait for a person.
+    pub(crate) fn waiting_for_a_person(&self) -> Vec<TaskId> {
+        let waits = |o: &Open| matches!(o.stage, Stage::Waiting { .. });
+        self.open.iter().filter(|(_, o)| waits(o)).map(|(task, _)| *task).collect()
+    }
+
     /// Who let a task run that is in line.
     pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&By> {
         match &self.open.get(&task)?.stage {

@@ -100,11 +100,6 @@ impl Keeper {
         self.shims.lock().expect("nothing panics while it holds this lock").insert(pid, task);
     }
 
-    /// The shims of everything that runs.
-    pub(crate) fn shims(&self) -> Vec<u32> {
-        self.shims.lock().expect("nothing panics while it holds this lock").keys().copied().collect()
-    }
-
     /// The task that this process supervises, if it is a shim of ours.
     pub(crate) fn task_of_shim(&self, pid: u32) -> Option<TaskId> {
         self.shims.lock().expect("nothing panics while it holds this lock").get(&pid).copied()

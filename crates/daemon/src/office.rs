@@ -277,6 +277,9 @@ impl Office {
                 Call::Tell(event) => {
                     if let Event::House { state, .. } = &event {
                         self.serving = *state == HouseState::Running;
+                        // What was granted just before the last daemon ended may cover some who wait.
+                        let waiting = if self.serving { self.desk.waiting_for_a_person() } else { Vec::new() };
+                        waiting.into_iter().for_each(|task| self.look_at(task));
                     }
                     let again = retold(&event);
                     if let Ok(step) = self.step(event) {
@@ -325,6 +328,13 @@ impl Office {
         halt
     }
 
+    /// Has the world looked at for a task, apart.
+    fn look_at(&mut self, task: TaskId) {
+        if self.looking.insert(task) && self.look.send(task).is_err() {
+            self.looking.remove(&task);
+        }
+    }
+
     fn step(&mut self, event: Event) -> Result<Step, Refusal> {
         let chance = u32::from_le_bytes(random());
         self.desk.step(Moment { at: clock::now(), chance, mint: &mut self.mint }, event)
@@ -356,11 +366,7 @@ impl Office {
             }
             (None, _, spare) => spare.into_iter().for_each(|s| self.spares.give_back(s)),
         }
-        for task in step.release {
-            if self.looking.insert(task) && self.look.send(task).is_err() {
-                self.looking.remove(&task);
-            }
-        }
+        step.release.into_iter().for_each(|task| self.look_at(task));
         if let Some(task) = step.forget
             && let Err(e) = waiting::forget(&self.home, task)
         {

@@ -104,25 +104,61 @@ pub(crate) fn process(pid: u32) -> Option<(Process, u32)> {
     Some((Process { pid, start }, parent))
 }
 
-/// Whether one of these processes holds the other end of a connection on loopback. What hides its descriptors is not
-/// found.
-pub(crate) fn holds(theirs: SocketAddr, ours: SocketAddr, processes: &[u32]) -> bool {
-    let Some(inode) = inode(theirs, ours) else { return false };
-    let wanted = format!("socket:[{inode}]");
-    processes.iter().any(|pid| {
-        let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-        open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str()))
-    })
+/// Who holds the other end of a connection on loopback.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// This process, of our own user.
+    Process(u32),
+    /// Somebody else's: a proxy, a tunnel.
+    Stranger,
+    /// One of our user that may not be looked into, as a tunnel's may be; nobody else has it.
+    Hidden,
+    /// It has hung up, or nobody has it.
+    Nobody,
 }
 
-/// The number of the socket that has these ends, as the kernel lists it.
-fn inode(theirs: SocketAddr, ours: SocketAddr) -> Option<u64> {
+/// Looks for whoever holds a connection, among everything that runs as `uid`.
+pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Holder {
+    let Some((owner, inode)) = inode(theirs, ours).filter(|(_, inode)| *inode != 0) else { return Holder::Nobody };
+    if owner != uid {
+        return Holder::Stranger;
+    }
+    let wanted = format!("socket:[{inode}]");
+    let mut hidden = false;
+    let Ok(all) = fs::read_dir("/proc") else { return Holder::Nobody };
+    for pid in all.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
+        match fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(open) => {
+                if open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str())) {
+                    return Holder::Process(pid);
+                }
+            }
+            Err(_) => hidden |= runs_as(pid, uid) && pid != std::process::id() && !is_shim(pid),
+        }
+    }
+    if hidden { Holder::Hidden } else { Holder::Nobody }
+}
+
+fn runs_as(pid: u32, uid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Uid:"));
+    line.is_some_and(|l| l.split_ascii_whitespace().next() == Some(uid.to_string().as_str()))
+}
+
+/// Shims hide, as the daemon does; they hold no such connection.
+fn is_shim(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"csn-shim\n")
+}
+
+/// The owner and the number of the socket that has these ends, as the kernel lists it.
+fn inode(theirs: SocketAddr, ours: SocketAddr) -> Option<(u32, u64)> {
     let table = fs::read_to_string(if theirs.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" }).ok()?;
     let (theirs, ours) = (ended(theirs), ended(ours));
     table.lines().skip(1).find_map(|line| {
-        let mut fields = line.split_ascii_whitespace();
-        let (local, remote) = (fields.nth(1)?, fields.next()?);
-        (local == theirs && remote == ours).then(|| fields.nth(6)?.parse().ok())?
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (local, remote) = (*fields.get(1)?, *fields.get(2)?);
+        (local == theirs && remote == ours)
+            .then(|| Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?)))?
     })
 }
 
@@ -179,10 +215,13 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (theirs, ours) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
-        assert!(holds(theirs, ours, &[std::process::id()]));
-        assert!(!holds(theirs, ours, &[]));
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(holder(theirs, ours, uid), Holder::Process(std::process::id()));
+        assert_eq!(holder(theirs, ours, uid + 1), Holder::Stranger);
+        // The other end is still there, and has nobody on this one.
+        let (_other, _) = listener.accept().unwrap();
         drop(client);
-        assert!(!holds(theirs, ours, &[std::process::id()]));
+        assert_eq!(holder(theirs, ours, uid), Holder::Nobody);
     }
 
     #[test]

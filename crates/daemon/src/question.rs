@@ -171,6 +171,7 @@ fn made(choice: Choice, proposal: &Proposal, context: &Context<'_>, mask: &Mask)
 /// Everything that a card shows beside the question itself.
 pub(crate) fn card(
     request: &Request,
+    asked_by: &str,
     options: &[Choice],
     looked: &Looked,
     assessment: &Assessment,
@@ -183,7 +184,20 @@ pub(crate) fn card(
     let offers = offers.filter_map(|choice| offer(choice, looked, assessment, context, rules, &mask, &places));
     let scripts = looked.facts.scripts.iter();
     let variables = request.args.env.iter();
+    let mut risks: Vec<Text> = Vec::new();
+    if let Answer::Ask { uncovered } = &assessment.answer {
+        for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
+            let told = text(&mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
+            if !risks.contains(&told) {
+                risks.push(told);
+            }
+        }
+    }
+    let not_saved = countersign_policy::cannot_be_saved(&looked.plan, assessment);
     Card {
+        asked_by: text_bounded(&mask, asked_by, LONGEST_OPERANDS),
+        risks,
+        not_saved: not_saved.filter(|_| !options.iter().any(|c| c.saves())).map(Text::of),
         variables: variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), LONGEST_VARIABLE)).collect(),
         offers: offers.collect(),
         scripts: scripts.filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
@@ -211,7 +225,8 @@ fn offer(
         let grant = made(choice, proposal, context, mask).ok()?;
         offer.exact |= proposal.operands.is_some();
         offer.saves.push(wish::label(&grant));
-        let reach = countersign_policy::reach(proposal, place, &Grants::of(vec![grant]), context, rules);
+        let grants = Grants::of(vec![grant]);
+        let reach = countersign_policy::reach(proposal, place, &looked.facts, &grants, context, rules);
         // That it covers what is asked for goes without saying.
         let other = |(command, cwd): &&(String, String)| cwd != place || looked.argv.get(2) != Some(command);
         offer.covers.extend(reach.covers.iter().filter(other).map(told));

@@ -117,6 +117,13 @@ pub enum Asker {
 /// What a person should know before answering. Made when it is looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Card {
+    /// Who asks, in words.
+    pub asked_by: Text,
+    /// Each risk with its reason.
+    pub risks: Vec<Text>,
+    /// Why nothing can be saved, when nothing can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_saved: Option<Text>,
     /// What each saving answer would save, and examples of what that would and would not cover, each of them judged.
     pub offers: Vec<Offer>,
     pub scripts: Vec<Script>,
@@ -209,12 +216,18 @@ impl Approval {
         match &self.state {
             ApprovalState::Waiting => None,
             ApprovalState::Withdrawn => Some("Withdrawn".to_owned()),
+            ApprovalState::Answered { choice: Choice::Deny, by: By::Rule(why), .. } => {
+                Some(format!("Not run: {}", why.as_str().replace('_', " ")))
+            }
             ApprovalState::Answered { choice: Choice::Deny, .. } => Some("Denied".to_owned()),
             ApprovalState::Answered { by: By::Grants(_), .. } => Some("Approved by what was granted".to_owned()),
             ApprovalState::Answered { saved, choice, .. } if !saved.is_empty() => {
                 let labels: Vec<&str> = saved.iter().map(|s| s.label.as_str()).collect();
                 let how = if *choice == Choice::Session { "Saved for this chat" } else { "Saved" };
                 Some(format!("{how}: {}", merged(&labels)))
+            }
+            ApprovalState::Answered { .. } if self.tool == Tool::SetWorkingDirectory => {
+                Some("Approved for this chat".to_owned())
             }
             ApprovalState::Answered { .. } => Some("Approved (no save)".to_owned()),
         }

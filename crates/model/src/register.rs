@@ -136,11 +136,6 @@ impl Roster {
         self.sessions.get(id).filter(|s| s.ended_at.is_none())
     }
 
-    /// The processes that are agents.
-    pub fn agents(&self) -> impl Iterator<Item = Process> {
-        self.agents.keys().copied()
-    }
-
     /// The session whose agent is this process.
     #[must_use]
     pub fn of_agent(&self, process: Process) -> Option<&Arc<Session>> {

@@ -169,6 +169,15 @@ fn unconfined(
     }
     // What only says something goes with what is granted, and asks where nothing is.
     if !coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
+        for (n, occurrence) in plan.occurrences.iter().enumerate() {
+            if let Coverage::SideEffect = coverage[n]
+                && let Some(covered) = granted(occurrence, &risks[n], facts, context, grants)
+            {
+                coverage[n] = covered;
+            }
+        }
+    }
+    if !coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
         for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
             if !occurrence.shadow {
                 *coverage = none(

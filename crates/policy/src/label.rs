@@ -42,16 +42,15 @@ impl FromStr for Label {
     type Err = LabelError;
 
     fn from_str(text: &str) -> Result<Self, LabelError> {
-        let text = text.trim();
-        let (verb, directory) = if let Some(verb) = text.strip_suffix(" anywhere") {
+        // A verb names no path, so the first one is the directory's, to its last character.
+        let (verb, directory) = if let Some((verb, directory)) = text.split_once(" in /") {
+            (verb, Some(paths::clean(&format!("/{directory}"))))
+        } else if let Some(verb) = text.trim_end().strip_suffix(" anywhere") {
             (verb, None)
-        } else if let Some((verb, directory)) = text.split_once(" in ") {
-            if !directory.starts_with('/') {
-                return Err(LabelError::Relative(directory.to_owned()));
-            }
-            (verb, Some(paths::clean(directory)))
+        } else if let Some((_, directory)) = text.split_once(" in ") {
+            return Err(LabelError::Relative(directory.to_owned()));
         } else {
-            return Err(LabelError::Nowhere(text.to_owned()));
+            return Err(LabelError::Nowhere(text.trim().to_owned()));
         };
         let verb = verb.split_whitespace().collect::<Vec<_>>().join(" ");
         if verb.is_empty() { Err(LabelError::NoVerb) } else { Ok(Self { verb, directory }) }
@@ -64,7 +63,15 @@ mod tests {
 
     #[test]
     fn labels_are_read_as_they_are_written() {
-        for (verb, directory) in [("git push", Some("/work/in it/a")), ("cargo test", None), ("sign in", None)] {
+        for (verb, directory) in [
+            ("git push", Some("/work/in it/a")),
+            ("cargo test", None),
+            ("sign in", None),
+            ("sign in", Some("/work/a")),
+            ("touch", Some("/work/foo anywhere")),
+            ("touch", Some("/work/trailing ")),
+            ("make", Some("/work/a in /b")),
+        ] {
             let label = Label { verb: verb.to_owned(), directory: directory.map(str::to_owned) };
             assert_eq!(label.to_string().parse(), Ok(label));
         }

@@ -21,7 +21,7 @@ mod tables;
 pub use examples::failing_examples;
 pub use judge::{Context, judge};
 pub use label::{Label, LabelError};
-pub use offer::{Proposal, Reach, can_be_granted, options, places, proposals, reach, verb_alone};
+pub use offer::{Proposal, Reach, can_be_granted, cannot_be_saved, options, places, proposals, reach, verb_alone};
 pub use rules::{RuleFault, Rules};
 pub use shell::invisible;
 pub use tables::about;

@@ -16,6 +16,8 @@ use countersign_model::{
 /// A grant as a card would save it, still raw: the house takes secrets out of it, or does not save it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
+    /// The command as it was asked, its words one after another.
+    pub shown: String,
     pub verb: String,
     pub directory: Option<String>,
     pub risks: Vec<Risk>,
@@ -124,7 +126,9 @@ fn propose(
         }
         false => None,
     };
+    let words: Vec<&str> = occurrence.words.iter().filter_map(Word::text).collect();
     Some(Proposal {
+        shown: words.join(" "),
         verb: occurrence.verb.clone(),
         directory,
         risks,
@@ -198,12 +202,37 @@ pub struct Reach {
     pub does_not: Vec<(String, String)>,
 }
 
+/// Why nothing about a question can be saved, when that is so.
+#[must_use]
+pub fn cannot_be_saved(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
+    let Answer::Ask { uncovered } = &assessment.answer else { return None };
+    uncovered.iter().find_map(|n| {
+        let occurrence = &plan.occurrences[*n];
+        match (occurrence.opaque, &occurrence.directory) {
+            (Some(opaque), _) => Some(opaque.reason()),
+            (None, Directory::Unknown) => Some("where it runs is not known"),
+            (None, _) if occurrence.loose => Some("a word in the place of a path or an option is not known"),
+            (None, _) if occurrence.assignments.iter().any(|a| !matches!(a.value, Value::One(_))) => {
+                Some("a variable that is set for it is not known")
+            }
+            _ => None,
+        }
+    })
+}
+
 /// How many examples of each kind there are at most.
 const EXAMPLES: usize = 3;
 
 /// Examples for a proposal that has become a grant.
 #[must_use]
-pub fn reach(proposal: &Proposal, place: &str, grants: &Grants, context: &Context<'_>, rules: &Rules) -> Reach {
+pub fn reach(
+    proposal: &Proposal,
+    place: &str,
+    looked: &Facts,
+    grants: &Grants,
+    context: &Context<'_>,
+    rules: &Rules,
+) -> Reach {
     let here = proposal.directory.as_deref().unwrap_or(place);
     let below = format!("{}/sub", here.trim_end_matches('/'));
     let aside = match paths::parent(here) {
@@ -217,8 +246,15 @@ pub fn reach(proposal: &Proposal, place: &str, grants: &Grants, context: &Contex
     let known = tables::examples_of(verb);
     let at = |command: &str, cwd: &str| (command.to_owned(), cwd.to_owned());
     let mut all: Vec<(String, String)> = known.iter().map(|c| at(c, here)).collect();
-    all.push(at(verb, here));
-    all.push(at(verb, &below));
+    let plain = !proposal.shown.contains(|c: char| !(c.is_alphanumeric() || " -_./=:@%+,".contains(c)));
+    if plain && proposal.shown.starts_with(|c: char| c.is_alphanumeric() || "./".contains(c)) {
+        all.push(at(&format!("{} other-argument", proposal.shown), here));
+    }
+    // The verb of a script is the interpreter, or its own path: by itself that says nothing.
+    if proposal.script.is_none() {
+        all.push(at(verb, here));
+        all.push(at(verb, &below));
+    }
     all.push(at(&format!("{verb} other-argument"), here));
     all.push(at(verb, &aside));
     all.push(at(&format!("sudo {verb}"), here));
@@ -232,7 +268,14 @@ pub fn reach(proposal: &Proposal, place: &str, grants: &Grants, context: &Contex
         if !plan.occurrences.iter().any(|o| o.verb == *verb && !o.shadow) {
             continue;
         }
-        let assessment = judge(&plan, &Facts::none(&cwd), context, rules, grants);
+        // The world as it was looked at, for what stands in the same place; elsewhere nothing is known.
+        let mut facts = Facts::none(&cwd);
+        if cwd == place {
+            facts.paths.clone_from(&looked.paths);
+            facts.scripts.clone_from(&looked.scripts);
+        }
+        facts.programs.clone_from(&looked.programs);
+        let assessment = judge(&plan, &facts, context, rules, grants);
         let list = match assessment.answer {
             Answer::Allow { .. } if !assessment.grants().is_empty() => &mut reach.covers,
             // It runs for another reason.

@@ -300,7 +300,7 @@ fn what_was_to_end_with_its_session_does() {
     assert_eq!(waiting.status, Status::Queued);
     let out = house.csn(&["sessions", "end", &session.id.to_string()]);
     assert!(
-        String::from_utf8_lossy(&out.stderr).contains("2 of its tasks"),
+        String::from_utf8_lossy(&out.stderr).contains("stopped with it: 2"),
         "{}",
         String::from_utf8_lossy(&out.stderr)
     );
@@ -408,7 +408,7 @@ fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
     let task = house.ask("bash steal.sh");
     house.settled(task);
     let said = house.stdout(task);
-    assert!(said.starts_with("403") && said.contains("token phone is used by a task"), "{said}");
+    assert!(said.starts_with("403") && said.contains("token phone is a person's, and used by a task"), "{said}");
     assert_eq!(house.client().approval(&approval.to_string()).unwrap().state, ApprovalState::Waiting);
     // In a person's hands it is good.
     let answer = with(&at, &token, "POST", &format!("/approvals/{approval}"), Some(json!({"choice": "once"})));
@@ -644,4 +644,94 @@ fn who_becomes_an_agent_is_one_on_every_connection() {
     std::fs::write(house.work().join("conn.py"), script).unwrap();
     let out = house.outside(&["python3", "conn.py"]);
     assert_eq!(String::from_utf8_lossy(&out.stdout), "200 0 403 403\n", "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// A token that a task has stolen does not answer either when its connection is closed before anyone can look, and does
+/// not type into what others attached to.
+#[test]
+fn a_stolen_token_is_nobodys_on_a_closed_connection_and_types_nowhere() {
+    let (house, at) = open();
+    let token = token(&house, json!({"name": "phone", "kind": "person", "scopes": ["observe", "run", "approve"]}));
+    let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let approval = waiting.approval_id.unwrap();
+    let typed = house.ask_with("cat > typed", json!({"args": {"stdin": true}})).task_id;
+    let (host, port) = at.split_once(':').unwrap();
+    let script = format!(
+        "import socket\n\
+         def send(text, close):\n\
+         \x20   s = socket.create_connection(('{host}', {port}))\n\
+         \x20   s.sendall(text.replace('\\n', '\\r\\n').encode())\n\
+         \x20   if close: s.close(); return\n\
+         \x20   print(s.recv(4096).split(b' ')[1].decode())\n\
+         auth = 'host: {at}\\nauthorization: Bearer {token}\\n'\n\
+         body = '{{\"choice\":\"once\"}}'\n\
+         for n in range(20):\n\
+         \x20   send('POST /approvals/{approval} HTTP/1.1\\n' + auth + f'content-length: {{len(body)}}\\n\\n' + body + 'POST /x HT', True)\n\
+         send('GET /tasks/{typed}/attach HTTP/1.1\\n' + auth + 'connection: upgrade\\nupgrade: websocket\\nsec-websocket-version: 13\\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\\n\\n', False)\n"
+    );
+    std::fs::write(house.work().join("steal.py"), script).unwrap();
+    let task = house.ask("python3 steal.py");
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
+    assert_eq!(house.stdout(task), "403\n", "attaching is typing");
+    assert_eq!(house.client().approval(&approval.to_string()).unwrap().state, ApprovalState::Waiting);
+}
+
+/// What a task of somebody else's starts is theirs too.
+#[test]
+fn a_task_of_a_second_principal_is_not_the_owner_on_the_socket() {
+    let (house, at) = open();
+    let bob = token(
+        &house,
+        json!({
+            "name": "bob", "principal": "bob", "kind": "person", "scopes": ["observe", "run", "approve", "admin"],
+        }),
+    );
+    house.client().grant(&json!({"verb": "mkdir", "directory": house.work()})).unwrap();
+    let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
+    std::fs::write(
+        house.work().join("sock.sh"),
+        format!("{csn} run --no-wait --json 'mkdir bobs'; {csn} grants list --json; {csn} ps -a --json"),
+    )
+    .unwrap();
+    let body =
+        json!({"tool": "shell", "args": {"command": "bash sock.sh", "cwd": house.work()}, "profile": "full_auto"});
+    let asked = with(&at, &bob, "POST", "/tasks", Some(body));
+    let task = asked.body["task_id"].as_str().unwrap();
+    let ended = with(&at, &bob, "GET", &format!("/tasks/{task}?wait_ms=20000"), None);
+    assert_eq!(ended.body["outcome"], json!({"kind": "exited", "code": 0}), "{}", ended.body);
+    let said = with(&at, &bob, "GET", &format!("/tasks/{task}/output?stream=stdout"), None).body;
+    let said = said["content"].as_str().unwrap();
+    let nested: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert_eq!((&nested["principal"], &nested["status"]), (&asked.body["principal"], &json!("queued")));
+    assert!(!said.contains("gr_"), "{said}");
+    assert!(!house.work().join("bobs").exists(), "the owner's grant is not bob's");
+    for (path, body) in
+        [("/gc", json!({"dry_run": true})), ("/ledger", json!({"index": "rebuild"})), ("/listen", json!({}))]
+    {
+        assert_eq!(with(&at, &bob, "POST", path, Some(body)).status, 403, "{path} is the owner's");
+    }
+}
+
+/// A connection ends with its token.
+#[test]
+fn a_token_that_is_revoked_hears_nothing_more() {
+    let (house, at) = open();
+    let eye = token(&house, json!({"name": "eye", "kind": "person", "scopes": ["observe"]}));
+    let mut stream = TcpStream::connect(&at).unwrap();
+    let head = format!(
+        "GET /approvals/events HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\nauthorization: {}\r\n\r\n",
+        bearer(&eye)
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut seen = String::new();
+    let mut buf = [0; 4096];
+    while !seen.contains(": now") {
+        let n = stream.read(&mut buf).unwrap();
+        seen += &String::from_utf8_lossy(&buf[..n]);
+    }
+    house.client().revoke_token("eye").unwrap();
+    house.ask_with("touch x", json!({"profile": "safe"}));
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("approval_id") && !rest.contains("touch x"), "{rest}");
 }

@@ -757,7 +757,7 @@ fn the_prompt_at_a_terminal_explains_saves_and_is_replaced() {
     terminal.sees("> ");
     let text = terminal.shown();
     for part in [
-        "risks: network",
+        "network: talks to other machines",
         "Approve `git push origin main` in",
         "[h] Always here",
         "would also cover",
@@ -1008,4 +1008,48 @@ fn a_terminal_and_the_background_are_asked_about_once_for_a_verb_and_a_place() {
         s.house.settled(again.task_id);
     }
     assert!(s.runs("touch c"));
+}
+
+#[test]
+fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() {
+    let s = Scene::new();
+    let cards: Vec<Approval> = (0..6).map(|n| s.card(&format!("touch f{n}"))).collect();
+    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
+    s.house.kill_daemon();
+    s.house.start();
+    for card in &cards {
+        assert!(ran(&s.house.settled(card.task_id)));
+    }
+}
+
+#[test]
+fn an_ended_session_is_given_nothing_and_short_ids_mean_nothing() {
+    let s = Scene::new();
+    let card = s.card("touch a");
+    for short in ["0", "ap_", "ap_0", &card.id.to_string()[..6]] {
+        assert_eq!(refusal(s.client.approval(short)).code, Code::NotFound, "{short}");
+    }
+    s.client.end_session(&s.session.id.to_string()).unwrap();
+    assert_eq!(refusal(s.client.answer(card.id, Choice::Session, None)).code, Code::SessionOver);
+    assert!(s.labels().is_empty());
+    s.answer(&card, Choice::Once);
+    assert!(ran(&s.house.settled(card.task_id)), "it can still be let run");
+    let words = s.client.answer_with(card.id, Choice::Once, Some("no wait"), false);
+    assert_eq!(refusal(words).code, Code::BadRequest, "words go with a refusal");
+}
+
+#[test]
+fn csn_run_in_a_session_runs_where_the_session_works() {
+    let s = Scene::new();
+    let id = s.session.id.to_string();
+    let pwd = |more: &[&str]| {
+        let args = [&["run", "-q", "--profile", "full_auto", "--session", &id][..], more, &["pwd"]].concat();
+        String::from_utf8(s.house.csn(&args).stdout).unwrap().trim_end().to_owned()
+    };
+    assert_eq!(pwd(&[]), s.repo.to_str().unwrap());
+    assert!(s.house.csn(&["sessions", "cd", &id, &s.path("sub")]).status.success());
+    assert_eq!(pwd(&[]), s.path("sub"));
+    assert_eq!(pwd(&["--cwd", s.repo.to_str().unwrap()]), s.repo.to_str().unwrap());
+    let out = s.house.csn(&["run", "--no-wait", "--background", "--session", &id, "touch later"]);
+    assert_eq!(out.status.code(), Some(75));
 }

@@ -159,7 +159,7 @@ impl Office {
                     let refusal = Refusal::new(Code::DeniedByPerson, format!("denied by user at {at}"));
                     let words = words.map(|w| format!("they said: \"{w}\"; ")).unwrap_or_default();
                     Answer::Deny(refusal.hint(format!(
-                        "{words}the same request is not asked again for {minutes} minutes; do something else, or ask the person"
+                        "{words}the same request is not asked again for {minutes} minutes, unless a grant covers it; do something else"
                     )))
                 }
                 None => assessment.answer.clone(),
@@ -197,6 +197,10 @@ impl Office {
         let (mut saves, mut denied, mut moves) = (Vec::new(), None, None);
         let standing = self.desk.standing(task);
         let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
+        if choice == Choice::Session && session.as_ref().is_none_or(|s| s.ended_at.is_some()) {
+            let over = Refusal::new(Code::SessionOver, "the session has ended: nothing can be saved for it");
+            return refuse(reply, over.hint("answer `once` or `deny`"));
+        }
         if let (Some((looked, request)), Some(standing), true) = (&looked, &standing, choice != Choice::Deny) {
             if request.tool == Tool::SetWorkingDirectory {
                 moves = Some(text_by_shape(&looked.facts.cwd.resolved));
@@ -263,9 +267,10 @@ impl Office {
         let spare = match self.desk.has_room(whose) {
             true => match self.spares.take() {
                 Ok(spare) => Some(spare),
+                // Without one it waits in line, where it is tried again.
                 Err(e) => {
                     crate::log!("{}", no_shim(&self.spares, &e));
-                    return None;
+                    None
                 }
             },
             false => None,
@@ -285,9 +290,7 @@ impl Office {
             return;
         }
         for task in self.desk.ready() {
-            if self.looking.insert(task) && self.look.send(task).is_err() {
-                self.looking.remove(&task);
-            }
+            self.look_at(task);
         }
     }
 

@@ -14,7 +14,8 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use countersign_model::{
-    Approval, ApprovalId, ApprovalState, Asker, Card, Choice, Code, Refusal, Request, SessionId, TaskId, Tool,
+    Approval, ApprovalId, ApprovalState, Asker, Card, Choice, Code, CredentialKind, Refusal, Request, Session,
+    SessionId, TaskId, Tool,
 };
 use countersign_store::{clock, waiting};
 use serde::Deserialize;
@@ -24,6 +25,8 @@ use tokio::sync::oneshot;
 
 const PAGE: usize = 100;
 const LARGEST_PAGE: usize = 500;
+/// So much of an id must be given: what is not there must not mean the only question that is.
+const SHORTEST_ID: usize = "ap_0000".len();
 /// So many questions of one session are shown at once; the others wait until one of them is answered.
 const CARDS: usize = 8;
 
@@ -146,9 +149,27 @@ async fn card(house: &Arc<House>, task: TaskId, options: &[Choice]) -> Option<Ca
     let made = tokio::task::spawn_blocking(move || {
         let (request, looked, standing, session, assessment) = judged;
         let context = facts::context(&request, &looked, &house.gate, &standing, session.as_deref(), clock::now());
-        question::card(&request, &options, &looked, &assessment, &context, &house.gate.rules)
+        let asked_by = asked_by(standing.credential, session.as_deref());
+        question::card(&request, &asked_by, &options, &looked, &assessment, &context, &house.gate.rules)
     });
     made.await.ok()
+}
+
+/// Who asks, for whoever is asked.
+fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
+    let who = match (kind, session.map(|s| s.by.as_str())) {
+        (CredentialKind::Person, Some("socket") | None) => "you".to_owned(),
+        (CredentialKind::Person, Some(by)) => by.to_owned(),
+        (CredentialKind::Agent, Some(by)) if by.starts_with("token ") => format!("an agent, {by}"),
+        (CredentialKind::Agent, _) => "an agent".to_owned(),
+    };
+    match session {
+        Some(Session { implicit: None, id, title, .. }) => {
+            let title = title.as_ref().map_or(String::new(), |t| format!(" \"{t}\""));
+            format!("{who}, in session {id}{title}")
+        }
+        _ => who,
+    }
 }
 
 #[derive(Deserialize)]
@@ -171,6 +192,10 @@ pub(crate) async fn answer(
     let Given { choice, words, any_arguments } = body(&bytes)?;
     if words.as_ref().is_some_and(|w| w.len() > 4096) {
         return Err(Refusal::new(Code::TooLarge, "`words` takes at most 4096 bytes").into());
+    }
+    if words.is_some() && choice != Choice::Deny || any_arguments && !choice.saves() {
+        let refusal = Refusal::new(Code::BadRequest, "`words` go with `deny`, `any_arguments` with what is saved");
+        return Err(refusal.into());
     }
     let (approval, task) = find(&house, &who, &id)?;
     let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
@@ -216,6 +241,9 @@ fn read(house: &House, task: TaskId) -> Answer<Approval> {
 fn find(house: &House, who: &Who, text: &str) -> Answer<(ApprovalId, TaskId)> {
     let whole: Option<ApprovalId> = text.parse().ok();
     let prefix = if text.starts_with("ap_") { text.to_owned() } else { format!("ap_{text}") };
+    if prefix.len() < SHORTEST_ID {
+        return Err(unknown(text).into());
+    }
     let found = house.readers.with(|r| {
         let all = match whole {
             Some(approval) => r.task_of_approval(approval)?.map(|task| (approval, task)).into_iter().collect(),

@@ -7,7 +7,7 @@ use super::problem::Problem;
 use crate::{
     house::House,
     office::Call,
-    peer::{self, Known, Peer},
+    peer::{self, Holder, Known, Peer},
     wish::Wish,
 };
 use axum::{
@@ -34,7 +34,7 @@ use tokio::{net::UnixListener, sync::oneshot};
 #[derive(Clone)]
 pub(crate) enum Caller {
     Socket { uid: Option<u32>, pid: Option<u32>, pin: Option<Arc<OwnedFd>> },
-    Tcp { theirs: SocketAddr, ours: Option<SocketAddr> },
+    Tcp { theirs: SocketAddr, ours: Option<SocketAddr>, checked: Arc<Mutex<Option<Arc<Roster>>>> },
 }
 
 impl Connected<IncomingStream<'_, UnixListener>> for Caller {
@@ -50,7 +50,7 @@ impl Connected<IncomingStream<'_, UnixListener>> for Caller {
 
 impl Connected<IncomingStream<'_, super::tcp::Capped>> for Caller {
     fn connect_info(stream: IncomingStream<'_, super::tcp::Capped>) -> Self {
-        Self::Tcp { theirs: *stream.remote_addr(), ours: stream.io().local_addr() }
+        Self::Tcp { theirs: *stream.remote_addr(), ours: stream.io().local_addr(), checked: Arc::default() }
     }
 }
 
@@ -61,6 +61,7 @@ pub(crate) struct Who {
     pub(crate) kind: CredentialKind,
     pub(crate) scopes: Vec<CredentialScope>,
     pub(crate) audience: Audience,
+    token: Option<TokenId>,
     pub(crate) sees: Sees,
     /// How this credential is called: in implicit sessions and in records.
     pub(crate) name: Text,
@@ -107,6 +108,12 @@ impl Who {
         };
         let given = matches!(self.sees, Sees::Session(_));
         self.sees(house, principal, session) && (self.kind == CredentialKind::Person || given || own())
+    }
+
+    /// Whether a connection that goes on may go on: a token may have been taken back, or have ended.
+    pub(crate) fn still_holds(&self, house: &House) -> bool {
+        let now = clock::now();
+        self.token.is_none_or(|id| house.roster.borrow().token(id).is_some_and(|t| t.holds(now)))
     }
 
     pub(crate) fn by(&self) -> By {
@@ -163,8 +170,10 @@ pub(crate) async fn arrive(
     next: Next,
 ) -> Response {
     let scope = needs(request.method(), request.uri().path());
+    // Attaching is looking, and typing.
+    let acts = scope.is_some_and(|s| s != CredentialScope::Observe) || request.uri().path().ends_with("/attach");
     let admitted = match admit(&house, &caller, &request) {
-        Ok(Some(who)) => not_from_a_task(&house, &caller, scope, &who).await.map(|()| Some(who)),
+        Ok(Some(who)) => not_from_a_task(&house, &caller, acts, &who).await.map(|()| Some(who)),
         other => other,
     };
     match admitted {
@@ -177,35 +186,37 @@ pub(crate) async fn arrive(
     }
 }
 
-/// A person's token in the hands of a task is not a person: whoever answers or grants over loopback is looked for among
-/// what runs below shims and agents.
-async fn not_from_a_task(
-    house: &Arc<House>,
-    caller: &Caller,
-    scope: Option<CredentialScope>,
-    who: &Who,
-) -> Result<(), Refusal> {
-    let Caller::Tcp { theirs, ours: Some(ours) } = *caller else { return Ok(()) };
-    let grave = who.kind == CredentialKind::Person && scope.is_some_and(|s| s != CredentialScope::Observe);
-    if !grave {
+/// A person's token in the hands of a task is not a person: whoever acts over loopback must be a process that is one, or
+/// somebody else's. Checked once for a connection, and again when somebody has become an agent.
+async fn not_from_a_task(house: &Arc<House>, caller: &Caller, acts: bool, who: &Who) -> Result<(), Refusal> {
+    let Caller::Tcp { theirs, ours, checked } = caller else { return Ok(()) };
+    if who.kind != CredentialKind::Person || !acts {
         return Ok(());
     }
-    let house = Arc::clone(house);
+    let roster = Arc::clone(&house.roster.borrow());
+    let known = checked.lock().expect("nothing panics while it holds this lock").clone();
+    if known.is_some_and(|known| Arc::ptr_eq(&known, &roster)) {
+        return Ok(());
+    }
+    let (theirs, ours, at) = (*theirs, *ours, Arc::clone(house));
     let found = tokio::task::spawn_blocking(move || {
-        let agents: Vec<u32> = house.roster.borrow().agents().filter(|p| peer::is_there(*p)).map(|p| p.pid).collect();
-        let mut below: Vec<u32> = agents.clone();
-        let tops = house.keeper.shims().into_iter().chain(agents);
-        below.extend(tops.flat_map(countersign_shim::tree::descendants));
-        below.extend(countersign_shim::tree::orphans());
-        peer::holds(theirs, ours, &below)
+        let uid = rustix::process::geteuid().as_raw();
+        match ours.map_or(Holder::Nobody, |ours| peer::holder(theirs, ours, uid)) {
+            Holder::Process(pid) => matches!(recognise(&at, Some(pid), None), Peer::Person(_)),
+            Holder::Stranger | Holder::Hidden => true,
+            Holder::Nobody => false,
+        }
     });
     match found.await {
-        Ok(false) => Ok(()),
+        Ok(true) => {
+            *checked.lock().expect("nothing panics while it holds this lock") = Some(roster);
+            Ok(())
+        }
         _ => Err(Refusal::new(
             Code::MissingScope,
-            format!("{} is used by a task or an agent, and is a person's", who.name),
+            format!("{} is a person's, and used by a task, by an agent, or by nobody who can be found", who.name),
         )
-        .hint("revoke it: csn token revoke; whoever could read it can use it")),
+        .hint("if it was stolen: csn token revoke")),
     }
 }
 
@@ -230,6 +241,9 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
         }
     };
     who.may(scope)?;
+    if scope == CredentialScope::Admin && who.principal != PrincipalId::owner() {
+        return Err(Refusal::new(Code::Forbidden, "this is for the owner of the house"));
+    }
     let stops = request.uri().path() == "/lifecycle";
     match &house.reading_only {
         Some(why) if scope != CredentialScope::Observe && !stops => Err(Refusal::new(Code::LedgerUnavailable, why)
@@ -284,19 +298,24 @@ fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Peer {
 const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
 
 fn of_peer(house: &House, peer: &Peer) -> Who {
-    let agent = |sees: Sees, name: Text, why: &'static str| Who {
-        principal: PrincipalId::owner(),
+    let agent = |principal, audience, sees: Sees, name: Text, why: &'static str| Who {
+        principal,
         kind: CredentialKind::Agent,
         scopes: AGENT.to_vec(),
-        audience: Audience::Personal,
+        audience,
+        token: None,
         sees,
         name,
         process: None,
         why,
     };
-    let of_session = |session: Option<SessionId>, why: &'static str| match session {
-        Some(session) => agent(Sees::Session(session), Text::of("agent"), why),
-        None => agent(Sees::Own, Text::of("agent"), why),
+    // Whose the session is, and how far it is trusted, its agent is and is trusted.
+    let of_session = |session: Option<SessionId>, why: &'static str| {
+        let known = session.and_then(|s| house.roster.borrow().session(s).cloned());
+        match known {
+            Some(s) => agent(s.principal, s.audience, Sees::Session(s.id), Text::of("agent"), why),
+            None => agent(PrincipalId::owner(), Audience::Personal, Sees::Own, Text::of("agent"), why),
+        }
     };
     let of_task = |task| house.readers.with(|r| r.whose(task)).ok().flatten().and_then(|(_, session)| session);
     match peer {
@@ -305,6 +324,7 @@ fn of_peer(house: &House, peer: &Peer) -> Who {
             kind: CredentialKind::Person,
             scopes: CredentialScope::ALL.to_vec(),
             audience: Audience::Personal,
+            token: None,
             sees: Sees::All,
             name: Text::of("socket"),
             process: Some(*process),
@@ -316,7 +336,10 @@ fn of_peer(house: &House, peer: &Peer) -> Who {
             Some(session) => of_session(Some(session), ", which no task has"),
             None => of_session(None, ", and this process carries the marker of a task"),
         },
-        Peer::Unpinned => agent(Sees::Own, Text::of("unknown"), ", and it could not be told which process asks"),
+        Peer::Unpinned => {
+            let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
+            agent(PrincipalId::owner(), Audience::Personal, Sees::Own, Text::of("unknown"), why)
+        }
     }
 }
 
@@ -347,6 +370,7 @@ fn of_token(house: &House, headers: &HeaderMap) -> Result<Who, Refusal> {
         kind: kept.kind,
         scopes: kept.scopes.clone(),
         audience: kept.audience,
+        token: Some(id),
         sees: Sees::All,
         name: countersign_redact::text_by_shape(&format!("token {}", kept.name)),
         process: None,

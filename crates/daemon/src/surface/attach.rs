@@ -90,6 +90,7 @@ pub(crate) async fn attach(
             read: VecDeque::new(),
             read_only: read_only || !types,
             by: who.actor(),
+            who,
             skip,
             key,
             count,
@@ -139,6 +140,7 @@ struct Viewer {
     /// Lines that were read and not sent yet.
     read: VecDeque<String>,
     read_only: bool,
+    who: Who,
     /// Who types, for the record.
     by: Text,
     /// May miss output that it would see late, as long as it sees the screen.
@@ -169,6 +171,9 @@ impl Viewer {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            if !self.who.still_holds(&self.house) {
+                return Err(Refusal::new(Code::Unauthorized, "the token does not hold any more").into());
+            }
             let rung = bell.has_changed().unwrap_or(true);
             bell.mark_unchanged();
             self.read_on().await?;
@@ -386,7 +391,7 @@ impl Viewer {
     }
 
     fn wish(&self, n: u64, wish: Option<Wish>, bytes: &[u8]) -> Result<Box<dyn FnOnce(u64) -> ToShim + Send>, Refusal> {
-        if self.read_only {
+        if self.read_only || !self.who.still_holds(&self.house) {
             return Err(Refusal::new(Code::Forbidden, "this viewer only looks on"));
         }
         let by = self.by.clone();

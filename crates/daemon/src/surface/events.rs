@@ -77,7 +77,8 @@ pub(crate) async fn of_task(
     let stream = Stream::from(&house.home, task, from);
     let gaps = Gaps::of(&house.projections.state(&house, task)?);
     let pace = speed.map(|speed| Pace { speed, last_us: None });
-    let reader = Reader { stream, next_seq: from, read: VecDeque::new(), house, task, view, state: None, gaps, pace };
+    let read = VecDeque::new();
+    let reader = Reader { who, stream, next_seq: from, read, house, task, view, state: None, gaps, pace };
     tokio::spawn(reader.run(send));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(Sent(receive))).into_response())
@@ -128,6 +129,7 @@ impl Pieces {
 }
 
 struct Reader {
+    who: Who,
     house: Arc<House>,
     task: TaskId,
     stream: Stream,
@@ -170,7 +172,7 @@ impl Reader {
         if send.send(Bytes::from_static(b"retry: 2000\n\n")).await.is_err() {
             return;
         }
-        loop {
+        while self.who.still_holds(&self.house) {
             bell.mark_unchanged();
             if !self.keep_pace(send).await {
                 return;

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many decisions are read at a time.
-const LINES: u32 = 256;
+const LINES: u32 = 64;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wants {
@@ -77,7 +77,7 @@ fn follow(house: Arc<House>, who: Who, wants: Wants, after: i64, first: Vec<Appr
         first.iter().for_each(|a| event(&mut text, after, a));
         text.push_str(": now\n\n");
         if send.send(Bytes::from(text)).await.is_ok() {
-            let _ = run(&house, &who, wants, after, &send).await;
+            let _ = run(&house, &Arc::new(who), wants, after, &send).await;
         }
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -92,38 +92,21 @@ fn event(text: &mut String, n: i64, approval: &Approval) {
 
 async fn run(
     house: &Arc<House>,
-    who: &Who,
+    who: &Arc<Who>,
     wants: Wants,
     mut after: i64,
     send: &mpsc::Sender<Bytes>,
 ) -> Result<(), Problem> {
-    let mut head = house.head.clone();
+    let (mut head, mut roster) = (house.head.clone(), house.roster.clone());
     let mut seen: HashMap<TaskId, bool> = HashMap::new();
-    loop {
+    while who.still_holds(house) {
         head.borrow_and_update();
-        let batch = house.readers.with(|r| r.after(after, LINES))?;
-        let full = batch.len() == LINES as usize;
-        let mut text = String::new();
-        for (n, task, line) in batch {
-            after = n;
-            let visible = match task {
-                Some(task) => *match seen.entry(task) {
-                    std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-                    std::collections::hash_map::Entry::Vacant(new) => {
-                        let whose = house.readers.with(|r| r.whose(task))?;
-                        new.insert(whose.is_some_and(|(p, s)| who.sees(house, p, s)))
-                    }
-                },
-                // About the house itself: for its owner, and of those for who may do everything.
-                None => who.principal == PrincipalId::owner() && who.scopes.contains(&CredentialScope::Admin),
-            };
-            if visible {
-                tell(&mut text, house, wants, n, task, &line)?;
-            }
-        }
-        if seen.len() > 10_000 {
-            seen.clear();
-        }
+        roster.borrow_and_update();
+        // Apart: reading a long history must not hold up those who ask.
+        let (at, them, from) = (Arc::clone(house), Arc::clone(who), after);
+        let read = tokio::task::spawn_blocking(move || read(&at, &them, wants, from, seen)).await;
+        let (text, last, full, known) = read.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
+        (after, seen) = (last, known);
         if !text.is_empty() && send.send(Bytes::from(text)).await.is_err() {
             return Ok(());
         }
@@ -132,6 +115,7 @@ async fn run(
         }
         tokio::select! {
             changed = head.changed() => if changed.is_err() { return Ok(()) },
+            changed = roster.changed() => if changed.is_err() { return Ok(()) },
             () = send.closed() => return Ok(()),
             () = tokio::time::sleep(HEARTBEAT) => {
                 if send.send(Bytes::from_static(b": still here\n\n")).await.is_err() {
@@ -140,6 +124,43 @@ async fn run(
             }
         }
     }
+    Ok(())
+}
+
+/// What was read: its events, the number of the last decision, whether there may be more, and which tasks may be seen.
+type Read = (String, i64, bool, HashMap<TaskId, bool>);
+
+fn read(
+    house: &House,
+    who: &Who,
+    wants: Wants,
+    mut after: i64,
+    mut seen: HashMap<TaskId, bool>,
+) -> Result<Read, Problem> {
+    let batch = house.readers.with(|r| r.after(after, LINES))?;
+    let full = batch.len() == LINES as usize;
+    let mut text = String::new();
+    if seen.len() > 10_000 {
+        seen.clear();
+    }
+    for (n, task, line) in batch {
+        after = n;
+        let visible = match task {
+            Some(task) => *match seen.entry(task) {
+                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::hash_map::Entry::Vacant(new) => {
+                    let whose = house.readers.with(|r| r.whose(task))?;
+                    new.insert(whose.is_some_and(|(p, s)| who.sees(house, p, s)))
+                }
+            },
+            // About the house itself: for its owner, and of those for who may do everything.
+            None => who.principal == PrincipalId::owner() && who.scopes.contains(&CredentialScope::Admin),
+        };
+        if visible {
+            tell(&mut text, house, wants, n, task, &line)?;
+        }
+    }
+    Ok((text, after, full, seen))
 }
 
 fn tell(

@@ -127,8 +127,11 @@ fn given(house: &House, who: &Who, giving: Giving) -> Answer<Grant> {
             return Err(Refusal::new(Code::NotFound, format!("there is no session {session}")).into());
         }
     }
-    if giving.uses == Some(0) || giving.expires_at.is_some_and(|end| end <= clock::now()) {
-        return Err(bad("it would not hold for a moment".to_owned()));
+    if giving.uses == Some(0) {
+        return Err(bad("`uses` is 1 or more".to_owned()));
+    }
+    if giving.expires_at.is_some_and(|end| end <= clock::now()) {
+        return Err(bad("`expires_at` has passed already".to_owned()));
     }
     let risks = giving.risks.map(|mut risks| {
         risks.sort_unstable();

@@ -56,7 +56,7 @@ pub(crate) fn of_request(house: &House, who: &Who, request: &mut Request) -> Ans
 }
 
 fn over(session: &Session) -> Refusal {
-    Refusal::new(Code::SessionOver, format!("{} has ended", session.id)).hint("open another with POST /sessions")
+    Refusal::new(Code::SessionOver, format!("{} has ended", session.id)).hint("open another: csn sessions open")
 }
 
 /// The session of a credential's requests from one place, and whether it has to be opened.
@@ -210,7 +210,7 @@ fn find(house: &House, who: &Who, text: &str) -> Answer<Arc<Session>> {
     let prefix = if text.starts_with("se_") { text.to_owned() } else { format!("se_{text}") };
     let unknown = || {
         Refusal::new(Code::NotFound, format!("there is no session {}", Shown::bounded(text, 60)))
-            .hint("GET /sessions lists them")
+            .hint("`csn sessions list` shows them")
     };
     let roster = Arc::clone(&house.roster.borrow());
     let mut found = roster.sessions().filter(|s| {
@@ -233,7 +233,7 @@ fn find_own(house: &House, who: &Who, text: &str) -> Answer<Arc<Session>> {
     match who.controls(house, session.principal, Some(session.id)) {
         true => Ok(session),
         false => Err(Refusal::new(Code::Forbidden, format!("{} was opened by somebody else", session.id))
-            .hint("open your own with POST /sessions")
+            .hint("open your own: csn sessions open")
             .into()),
     }
 }
@@ -398,7 +398,8 @@ fn stoppable(house: &House, session: SessionId) -> Answer<Vec<(TaskId, Status)>>
     let mut found = Vec::new();
     for task in house.readers.with(|r| r.open_in(session))? {
         let state = house.projections.state(house, task)?;
-        if state.on_session_end == OnSessionEnd::Stop && !state.settled() {
+        let ends = state.on_session_end == OnSessionEnd::Stop || state.tool == Tool::SetWorkingDirectory;
+        if ends && !state.settled() {
             found.push((task, state.status));
         }
     }

@@ -49,11 +49,15 @@ pub(crate) async fn ask(State(house): Shared, who: Who, headers: HeaderMap, Whol
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(LONGEST_WAIT));
     let idempotency = idempotency(&house, &who, &headers, "POST /tasks", &bytes)?;
     let asking = {
-        let house = Arc::clone(&house);
+        let (house, who) = (Arc::clone(&house), who.clone());
         tokio::task::spawn_blocking(move || consider(&house, &who, request, idempotency)).await
     };
     let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
     let asked = put(&house, asking).await?;
+    if asked.state.is_none() && find_task(&house, &who, &asked.task.to_string()).is_err() {
+        let refusal = Refusal::new(Code::IdempotencyConflict, "somebody else has used this Idempotency-Key");
+        return Err(refusal.hint("use a new key for a new request").into());
+    }
     let replayed = asked.state.is_none() && !asked.joined;
     if let Some(state) = &asked.state {
         house.projections.begin(&house, state);

@@ -26,6 +26,8 @@ use tokio::{
 pub(crate) const PORT: u16 = 7311;
 /// So many connections at once; who comes later waits.
 const MOST: usize = 256;
+/// How long one may say nothing at first.
+const SILENT: Duration = Duration::from_secs(10);
 
 /// A listener that lets in so many at a time.
 pub(crate) struct Capped {
@@ -36,6 +38,8 @@ pub(crate) struct Capped {
 /// A connection, and its place.
 pub(crate) struct Held {
     stream: TcpStream,
+    /// Who says nothing does not keep a place.
+    silent: Option<Pin<Box<tokio::time::Sleep>>>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -53,7 +57,8 @@ impl Listener for Capped {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
                     let _ = stream.set_nodelay(true);
-                    return (Held { stream, _place: place }, address);
+                    let silent = Some(Box::pin(tokio::time::sleep(SILENT)));
+                    return (Held { stream, silent, _place: place }, address);
                 }
                 // Out of descriptors, most likely: there is nothing to wait for but time.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -74,7 +79,13 @@ impl Held {
 
 impl AsyncRead for Held {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.silent = None;
+        }
+        let overdue = self.silent.as_mut().is_some_and(|silent| silent.as_mut().poll(cx).is_ready());
+        if read.is_pending() && overdue { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { read }
     }
 }
 

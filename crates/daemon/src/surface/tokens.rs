@@ -90,6 +90,9 @@ pub(crate) async fn create(State(house): Shared, who: Who, Whole(bytes): Whole) 
         revoked_at: None,
     };
     let of = making.principal.as_deref().map(|p| name(p, "principal")).transpose()?;
+    if of.as_ref().is_some_and(|of| of.as_str() == "owner") {
+        return Err(Refusal::new(Code::BadRequest, "`principal`: the owner is whom it is for without one").into());
+    }
     match house.wish(Wish::Token { token: Box::new(token), of }).await? {
         Kept::Token(token) => {
             let mut told = shown(&house, &token);

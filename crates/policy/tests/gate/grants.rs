@@ -407,4 +407,6 @@ fn where_nothing_confines_a_grant_covers_what_only_reads() {
     assert_eq!(under("ls /etc", ls()), "ask");
     assert_eq!(under("ls && cat README.md", ls()), "ask");
     assert_eq!(under("echo hi", ls()), "ask");
+    assert_eq!(under("echo hi; pwd", vec![grant("echo", None)]), "allow", "what only says something goes with it");
+    assert_eq!(under("echo hi; ls", vec![grant("echo", None)]), "ask");
 }
