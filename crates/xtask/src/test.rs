@@ -1,8 +1,20 @@
 //! `test`: everything that must pass, in the order in which it is cheapest to find out. `soak`: the slow proofs.
 
-use crate::{Result, cargo, command, run};
+use crate::{Result, cargo, command, outside, run};
+
+/// What the tests start beside our own programs.
+const NEEDED: &[(&str, &str)] = &[
+    ("bash", "bash"),
+    ("curl", "curl"),
+    ("git", "git"),
+    ("python3", "python3"),
+    ("script", "bsdutils"),
+    ("setsid", "util-linux"),
+    ("stty", "coreutils"),
+];
 
 pub(crate) fn test() -> Result<()> {
+    outside::install(NEEDED)?;
     run(cargo().args(["fmt", "--all", "--check"]))?;
     let features = ["--workspace", "--all-targets", "--features", "countersign-bin/crash-points"];
     run(cargo().args(["clippy", "--quiet"]).args(features).args(["--", "-D", "warnings"]))?;

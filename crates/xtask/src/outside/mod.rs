@@ -68,7 +68,7 @@ pub(crate) fn outside(only: Option<&str>) -> Result<()> {
         let names: Vec<_> = CHECKS.iter().map(|(name, _)| *name).collect();
         return Err(format!("no check of that name; there are {}", names.join(", ")));
     }
-    install()?;
+    install(NEEDED)?;
     let programs = match std::env::var_os("CSN_BIN") {
         Some(dir) => fs::canonicalize(&dir).map_err(|e| format!("CSN_BIN: {e}"))?,
         None => {
@@ -90,9 +90,10 @@ pub(crate) fn outside(only: Option<&str>) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
-fn install() -> Result<()> {
+/// Installs what is missing of these programs, each with the package that has it.
+pub(crate) fn install(needed: &[(&str, &'static str)]) -> Result<()> {
     let missing: Vec<_> =
-        NEEDED.iter().filter(|(program, _)| !installed(program)).map(|(_, package)| *package).collect();
+        needed.iter().filter(|(program, _)| !installed(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
