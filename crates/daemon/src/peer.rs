@@ -111,8 +111,8 @@ pub(crate) enum Holder {
     Process(u32),
     /// Somebody else's: a proxy, a tunnel.
     Stranger,
-    /// One of our user that may not be looked into, as a tunnel's may be; nobody else has it.
-    Hidden,
+    /// One of these, of our user, which may not be looked into, as a tunnel's may be; nobody else has it.
+    Hidden(Vec<u32>),
     /// It has hung up, or nobody has it.
     Nobody,
 }
@@ -124,7 +124,7 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Holder {
         return Holder::Stranger;
     }
     let wanted = format!("socket:[{inode}]");
-    let mut hidden = false;
+    let mut hidden = Vec::new();
     let Ok(all) = fs::read_dir("/proc") else { return Holder::Nobody };
     for pid in all.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
         match fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -133,10 +133,27 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Holder {
                     return Holder::Process(pid);
                 }
             }
-            Err(_) => hidden |= runs_as(pid, uid) && pid != std::process::id() && !is_shim(pid),
+            Err(_) if runs_as(pid, uid) && pid != std::process::id() && !is_shim(pid) => hidden.push(pid),
+            Err(_) => {}
         }
     }
-    if hidden { Holder::Hidden } else { Holder::Nobody }
+    if hidden.is_empty() { Holder::Nobody } else { Holder::Hidden(hidden) }
+}
+
+/// Whether a process is below a task or an agent, as far as its parents tell.
+pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> bool {
+    let mut at = pid;
+    for _ in 0..DEEPEST {
+        let Some((process, parent)) = process(at) else { return true };
+        if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.house {
+            return true;
+        }
+        if parent <= 1 {
+            return false;
+        }
+        at = parent;
+    }
+    true
 }
 
 fn runs_as(pid: u32, uid: u32) -> bool {

@@ -203,7 +203,8 @@ async fn not_from_a_task(house: &Arc<House>, caller: &Caller, acts: bool, who: &
         let uid = rustix::process::geteuid().as_raw();
         match ours.map_or(Holder::Nobody, |ours| peer::holder(theirs, ours, uid)) {
             Holder::Process(pid) => matches!(recognise(&at, Some(pid), None), Peer::Person(_)),
-            Holder::Stranger | Holder::Hidden => true,
+            Holder::Hidden(all) => with_known(&at, |known| !all.iter().any(|pid| peer::is_below(*pid, known))),
+            Holder::Stranger => true,
             Holder::Nobody => false,
         }
     });
@@ -283,16 +284,21 @@ fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Peer {
     if let Some(process) = before.filter(|p| house.recognised.knows(&roster, *p)) {
         return Peer::Person(process);
     }
-    let known = Known {
-        shim: &|pid| house.keeper.task_of_shim(pid),
-        agent: &|process| roster.of_agent(process).map(|s| s.id),
-        house: std::process::id(),
-    };
-    let found = pid.map_or(Peer::Unpinned, |pid| peer::recognise(pid, pin, &known));
+    let found = pid.map_or(Peer::Unpinned, |pid| with_known(house, |known| peer::recognise(pid, pin, known)));
     if let Peer::Person(process) = found {
         house.recognised.add(&roster, process);
     }
     found
+}
+
+/// With all that marks a process as a task's or an agent's.
+fn with_known<T>(house: &House, look: impl FnOnce(&Known<'_>) -> T) -> T {
+    let roster = Arc::clone(&house.roster.borrow());
+    look(&Known {
+        shim: &|pid| house.keeper.task_of_shim(pid),
+        agent: &|process| roster.of_agent(process).map(|s| s.id),
+        house: std::process::id(),
+    })
 }
 
 const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
