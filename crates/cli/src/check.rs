@@ -7,8 +7,8 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_model::{
-    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, Grant, Grants, Occurrence, Plan, Profile,
-    Rule, RuleAnswer, Shown,
+    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Grants, Occurrence, Plan,
+    Profile, Rule, RuleAnswer, Shown,
 };
 use countersign_policy::{Context, Label, Rules, Surroundings};
 use countersign_store::{Config, Home, Reads, world};
@@ -180,6 +180,8 @@ fn respond(question: &Question, basis: &Basis) -> Value {
     below.push(question.cwd.clone());
     let needs = countersign_policy::needs(&plan);
     world::look(&needs, &world::Sight { below: Some(below), path: None }, &mut facts);
+    // What does not exist is judged by its letters, unless a link leads to where it would be.
+    facts.paths.retain(|path, f| f.kind != FoundKind::Absent || f.resolved != countersign_policy::clean(path));
     let context = Context {
         profile: question.profile.unwrap_or(basis.config.profile),
         audience: audience(question.audience.as_deref()),

@@ -241,7 +241,7 @@ fn script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
     let shown = &bytes[..bytes.len().min(SCRIPT_SHOWN as usize)];
     let content = text(mask, &String::from_utf8_lossy(shown));
     Some(Script {
-        path: text(mask, path),
+        path: text(mask, &countersign_policy::clean(path)),
         sha256: asked,
         content,
         omitted: (bytes.len() - shown.len()) as u64,

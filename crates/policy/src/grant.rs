@@ -46,7 +46,7 @@ pub(crate) fn of_scope(scope: &PathScope, facts: &Facts) -> Vec<String> {
         (PathKind::Perhaps, None | Some(FoundKind::Absent)) => return Vec::new(),
         (PathKind::Entry, _) => up(),
         // What is yet to be made is an entry of its parent.
-        (PathKind::Directory, Some(FoundKind::Absent)) if scope.write => up(),
+        (PathKind::Directory | PathKind::Any, Some(FoundKind::Absent)) if scope.write => up(),
         (PathKind::Directory, _) => resolved.to_owned(),
         (_, Some(FoundKind::Directory)) => resolved.to_owned(),
         (_, Some(FoundKind::File | FoundKind::Other)) | (PathKind::File, _) => up(),

@@ -254,9 +254,9 @@ pub fn reach(
     if proposal.script.is_none() {
         all.push(at(verb, here));
         all.push(at(verb, &below));
+        all.push(at(&format!("{verb} other-argument"), here));
+        all.push(at(verb, &aside));
     }
-    all.push(at(&format!("{verb} other-argument"), here));
-    all.push(at(verb, &aside));
     all.push(at(&format!("sudo {verb}"), here));
     for (command, cwd) in all {
         if tried.contains(&(command.clone(), cwd.clone())) {
