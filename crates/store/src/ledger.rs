@@ -4,8 +4,8 @@
 //! over it and can be rebuilt at any time.
 
 use countersign_model::{
-    ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Record, SessionId, Status, TaskId,
-    TaskState, What,
+    ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Record, Scope, SessionId, Status,
+    TaskId, TaskState, What,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use std::{
@@ -25,7 +25,6 @@ const REGISTER: &str = "
     UPDATE tasks SET waits = 1 WHERE settled = 0 AND status = 'queued' AND approval IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM decisions d WHERE d.task = tasks.id AND d.line LIKE '%\"kind\":\"permission.granted\"%');
     CREATE INDEX tasks_waiting ON tasks (id) WHERE waits = 1;
-    CREATE INDEX tasks_session ON tasks (session, id) WHERE session IS NOT NULL;
     CREATE INDEX decisions_of_house ON decisions (n) WHERE task IS NULL;
 ";
 
@@ -211,6 +210,8 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
             tx.prepare_cached("UPDATE tasks SET approval = ?2, waits = 1 WHERE id = ?1")?
                 .execute(params![task, approval.to_string()])?;
         }
+        // What the policy lets through never waited.
+        Decision::PermissionGranted { scope: Scope::Policy, .. } => {}
         Decision::PermissionGranted { .. } => {
             tx.prepare_cached("UPDATE tasks SET waits = 0 WHERE id = ?1 AND waits = 1")?.execute(params![task])?;
         }
@@ -454,7 +455,7 @@ impl Reader {
     /// The tasks of a session that are not settled.
     pub fn open_in(&self, session: SessionId) -> Result<Vec<TaskId>> {
         let mut query =
-            self.conn.prepare_cached("SELECT id FROM tasks WHERE session = ?1 AND settled = 0 ORDER BY id")?;
+            self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 AND session = ?1 ORDER BY id")?;
         let rows = query.query_map(params![session.to_string()], |r| r.get::<_, String>(0))?;
         let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())

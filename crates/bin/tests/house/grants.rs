@@ -900,7 +900,7 @@ fn f018_an_older_ledger_is_migrated_with_a_copy_kept_and_adds_no_authority() {
     sql(
         &s.house,
         "DELETE FROM schema_version WHERE version > 1; DELETE FROM decisions WHERE line LIKE '%grant.saved%';
-         DROP INDEX tasks_waiting; DROP INDEX tasks_session; DROP INDEX decisions_of_house;
+         DROP INDEX tasks_waiting; DROP INDEX decisions_of_house;
          ALTER TABLE tasks DROP COLUMN principal; ALTER TABLE tasks DROP COLUMN session;
          ALTER TABLE tasks DROP COLUMN waits;",
     );
@@ -1010,9 +1010,17 @@ fn a_terminal_and_the_background_are_asked_about_once_for_a_verb_and_a_place() {
 fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() {
     let s = Scene::new();
     let cards: Vec<Approval> = (0..6).map(|n| s.card(&format!("touch f{n}"))).collect();
-    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
     s.house.kill_daemon();
+    let point = s.house.work().join("point");
+    s.house.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
+    // Once this is written, so is everything that came before it.
+    s.client.grant(&json!({"verb": "other", "directory": s.repo})).unwrap();
+    // Dies when the grant is written, and before anybody is let go.
+    std::fs::write(&point, "ledger.after_commit").unwrap();
+    assert!(s.client.grant(&json!({"verb": "touch", "directory": s.repo})).is_err());
+    s.house.daemon_ends();
     s.house.start();
+    assert_eq!(s.labels().len(), 2);
     for card in &cards {
         assert!(ran(&s.house.settled(card.task_id)));
     }

@@ -33,9 +33,21 @@ use tokio::{net::UnixListener, sync::oneshot};
 /// Who is at the other end of a connection.
 #[derive(Clone)]
 pub(crate) enum Caller {
-    Socket { uid: Option<u32>, pid: Option<u32>, pin: Option<Arc<OwnedFd>> },
-    Tcp { theirs: SocketAddr, ours: Option<SocketAddr>, checked: Arc<Mutex<Option<Arc<Roster>>>> },
+    /// `person`: what it was found to be, and by which roster.
+    Socket {
+        uid: Option<u32>,
+        pid: Option<u32>,
+        pin: Option<Arc<OwnedFd>>,
+        person: Arc<Mutex<Person>>,
+    },
+    Tcp {
+        theirs: SocketAddr,
+        ours: Option<SocketAddr>,
+        checked: Arc<Mutex<Option<Arc<Roster>>>>,
+    },
 }
+
+type Person = Option<(Arc<Roster>, Process)>;
 
 impl Connected<IncomingStream<'_, UnixListener>> for Caller {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
@@ -44,6 +56,7 @@ impl Connected<IncomingStream<'_, UnixListener>> for Caller {
             uid: peer.as_ref().map(|c| c.uid()),
             pid: peer.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok()),
             pin: countersign_shim::peer_pidfd(stream.io()).map(Arc::new),
+            person: Arc::default(),
         }
     }
 }
@@ -231,9 +244,8 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
         Caller::Socket { uid, .. } if *uid != Some(rustix::process::geteuid().as_raw()) => {
             return Err(Refusal::new(Code::Forbidden, "this house belongs to another user"));
         }
-        Caller::Socket { pid, pin, .. } => {
-            // Each time: a connection may be older than what made its process an agent.
-            let peer = recognise(house, *pid, pin.as_deref());
+        Caller::Socket { pid, pin, person, .. } => {
+            let peer = recognise_again(house, *pid, pin.as_deref(), person);
             match (&peer, request.headers().contains_key(header::AUTHORIZATION)) {
                 // A token makes a person no more than they are, and an agent not a person.
                 (Peer::Person(_), true) => of_token(house, request.headers())?,
@@ -275,6 +287,25 @@ impl Recognised {
         }
         persons.1.insert(process);
     }
+}
+
+/// The same for a connection that goes on: until the roster changes, a process that lives is who it was. A connection may
+/// be older than what made its process an agent.
+fn recognise_again(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>, person: &Mutex<Person>) -> Peer {
+    let mut person = person.lock().expect("nothing panics while it holds this lock");
+    let roster = Arc::clone(&house.roster.borrow());
+    if let Some((known, process)) = person.as_ref()
+        && Arc::ptr_eq(known, &roster)
+        && pin.is_some_and(peer::lives)
+    {
+        return Peer::Person(*process);
+    }
+    let found = recognise(house, pid, pin);
+    *person = match found {
+        Peer::Person(process) => Some((roster, process)),
+        _ => None,
+    };
+    found
 }
 
 fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Peer {

@@ -194,7 +194,11 @@ pub(crate) fn asking(
         (None, Some(argv)) => whole(&argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
         (None, None) => whole(&format!("Let this session read {}?", looked.facts.cwd.resolved)),
     };
-    let texts = Texts::of(&request, &looked, &assessment, &mask, &display);
+    // What runs without a grant asks nothing with one.
+    let texts = match &assessment.answer {
+        countersign_model::Answer::Ask { .. } => Texts::of(&request, &looked, &assessment, &mask, &display),
+        countersign_model::Answer::Allow { .. } | countersign_model::Answer::Deny(_) => Texts::default(),
+    };
     let planned = Decision::Planned {
         plan_digest: looked.plan_digest,
         display,
