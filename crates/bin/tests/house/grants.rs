@@ -1022,7 +1022,11 @@ fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() 
     s.house.start();
     assert_eq!(s.labels().len(), 2);
     for card in &cards {
-        assert!(ran(&s.house.settled(card.task_id)));
+        // One that was let go in the very commit after which the house died was not started, and says so.
+        let state = s.house.settled(card.task_id);
+        let told = matches!(&state.outcome, Some(Outcome::Failed { .. }));
+        let granted = matches!(&state.ruling, Some(Ruling::Granted { by: By::Grants(_), .. }));
+        assert!(granted && (ran(&state) || told), "{:?} {:?}", state.outcome, state.ruling);
     }
 }
 
