@@ -197,6 +197,6 @@ fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &Contex
     });
     hit.then(|| {
         Refusal::new(Code::ProtectedPath, "countersign's own files are out of reach of every task")
-            .hint("`csn config show` shows the configuration; a person changes it in an editor of their own")
+            .hint("a person looks at and changes them in a terminal of their own")
     })
 }
