@@ -197,7 +197,7 @@ impl Office {
         let (mut saves, mut denied, mut moves) = (Vec::new(), None, None);
         let standing = self.desk.standing(task);
         let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
-        if choice == Choice::Session && session.as_ref().is_none_or(|s| s.ended_at.is_some()) {
+        if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
             let over = Refusal::new(Code::SessionOver, "the session has ended: nothing can be saved for it");
             return refuse(reply, over.hint("answer `once` or `deny`"));
         }

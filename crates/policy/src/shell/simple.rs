@@ -454,6 +454,8 @@ impl Walk<'_> {
             }
         }
         let old = state.directory.clone();
+        // One that fails stays where it is, and leaves the stack alone.
+        let failed = state.clone();
         // `pushd -n` and its kind change the stack and stay where they are.
         if name != "cd" && made.words.iter().any(|w| w.text() == Some("-n")) {
             state.set("\0stack", Value::Unknown);
@@ -507,7 +509,6 @@ impl Walk<'_> {
             state.set("\0stack", Value::Any(all));
         }
         self.emit(made);
-        let failed = state.clone();
         state.directory = Rc::new(target);
         Exit { ok: Some(state.clone()), failed: Some(failed) }
     }

@@ -84,6 +84,8 @@ impl State {
             let mut merged = BTreeMap::new();
             for name in self.variables.keys().chain(other.variables.keys()) {
                 let value = match (self.variables.get(name), other.variables.get(name)) {
+                    // A stack is one list or the other, not one of all that is in them.
+                    (Some(a), Some(b)) if name == "\0stack" && a != b => Value::Unknown,
                     (Some(a), Some(b)) => either(a, b),
                     // Set on one side only: on the other it is what it was before, which nobody told us.
                     _ => Value::Unknown,

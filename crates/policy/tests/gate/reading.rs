@@ -254,3 +254,10 @@ fn blanks_in_a_value_split_the_word_around_it() {
     assert!(words[1].many && words[1].value == Value::Unknown && words[2].text() == Some("x"), "{words:?}");
     check("v='a -f'; rm x$v", &["rm@here"], "once[rm]");
 }
+
+/// Found by a generated command: after a `pushd` that may have failed, nobody knows where `popd` leads.
+#[test]
+fn a_pushd_that_may_fail_makes_the_stack_unknown() {
+    check("pushd sub && make && popd && make", &["make@here"], "allow");
+    check("pushd sub; pushd deep; popd; make", &["make@here"], "once[make]");
+}
