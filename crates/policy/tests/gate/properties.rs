@@ -172,7 +172,10 @@ proptest! {
     fn deny_is_deny_under_every_grant(seed in any::<u64>(), grants in prop::collection::vec(any_grant(), 0..6), n in 0..6usize) {
         let denied = ["rm -rf /", "csn down", "cat ~/.config/countersign/config.toml", "mkfs.ext4 /dev/sda1", ":(){ :|:& };:", "sudo rm -rf ~"][n];
         for text in [format!("{}\n{denied}", script(&mut Random::new(seed))), format!("bash -c '{denied}' && ls"), format!("echo \"$({denied})\"")] {
-            prop_assert_eq!(word(&judged(&text, &grants)), "deny", "{}", text);
+            // Of text that cannot be read, what can be salvaged depends on what stands before it; it asks at least.
+            let unread = plan(&text, ROOT).occurrences.iter().any(|o| o.unread);
+            let answer = judged(&text, &grants);
+            prop_assert!(word(&answer) == "deny" || unread && word(&answer) == "ask" && answer.one_shot, "{}", text);
         }
     }
 
