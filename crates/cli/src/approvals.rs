@@ -79,13 +79,9 @@ fn watch(doors: &Doors<'_>, client: Client, json: bool) -> anyhow::Result<ExitCo
     let follower = std::thread::spawn(move || {
         loop {
             let event = stream.next_approval();
-            // A house that is going down and coming up again is waited for.
-            let broken = matches!(event, Err(ClientError::Broken(_) | ClientError::NoHouse { .. }));
+            // A house that goes down and comes up again is waited for: each try waits a little longer.
             if send.send(event).is_err() {
                 return;
-            }
-            if broken {
-                std::thread::sleep(Duration::from_millis(200));
             }
         }
     });

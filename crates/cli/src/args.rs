@@ -179,7 +179,7 @@ pub(crate) struct CheckArgs {
     /// A directory that may be read unasked, in place of the repository around it
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<String>,
-    /// As if this were granted: 'cargo test in /work/a', 'git push anywhere'
+    /// As if this were granted: 'cargo test in /srv/a', 'git push anywhere'
     #[arg(long, value_name = "GRANT")]
     pub(crate) grant: Vec<String>,
     #[arg(long, value_enum)]
@@ -412,7 +412,7 @@ pub(crate) enum GrantsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Approve something beforehand: 'cargo test in /work/a', or --verb with --in or --anywhere
+    /// Approve something beforehand: 'cargo test in /srv/a', or --verb with --in or --anywhere
     Add(GrantArgs),
     /// Take back a grant, by id or by label
     Revoke {

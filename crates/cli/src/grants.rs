@@ -93,7 +93,7 @@ fn add(doors: &Doors<'_>, args: &GrantArgs) -> anyhow::Result<ExitCode> {
             // Of several words the shell has taken the spaces, and with them what they meant.
             if words.len() > 1 && words.last().is_some_and(|w| w != "anywhere" && !w.starts_with('/')) {
                 return Err(
-                    Usage("put the label into quotes: csn grants add 'cargo test in /work/a b'".to_owned()).into()
+                    Usage("put the label into quotes: csn grants add 'cargo test in /srv/a b'".to_owned()).into()
                 );
             }
             words.join(" ").parse::<Label>().map_err(|e| Usage(format!("{e} (or --verb with --in DIR)")))?
