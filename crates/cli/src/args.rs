@@ -1,7 +1,7 @@
 //! What can be typed.
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
-use countersign_model::{Profile, StreamName};
+use countersign_model::{Confinement, Profile, StreamName};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -263,6 +263,9 @@ pub(crate) struct RunArgs {
     /// How much the house asks for this one
     #[arg(long, value_enum)]
     pub(crate) profile: Option<ProfileArg>,
+    /// What the kernel shall hold it to; `shield` asks a person to let run open what would run read-only
+    #[arg(long, value_enum)]
+    pub(crate) confinement: Option<ConfinementArg>,
     /// Nobody can be asked: what needs approval is denied
     #[arg(long)]
     pub(crate) unattended: bool,
@@ -544,6 +547,24 @@ impl From<ProfileArg> for Profile {
             ProfileArg::Locked => Self::Locked,
             ProfileArg::Safe => Self::Safe,
             ProfileArg::FullAuto => Self::FullAuto,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum ConfinementArg {
+    Shield,
+    Workspace,
+    ReadOnly,
+}
+
+impl From<ConfinementArg> for Confinement {
+    fn from(arg: ConfinementArg) -> Self {
+        match arg {
+            ConfinementArg::Shield => Self::Shield,
+            ConfinementArg::Workspace => Self::Workspace,
+            ConfinementArg::ReadOnly => Self::ReadOnly,
         }
     }
 }

@@ -118,6 +118,7 @@ pub(crate) struct Session<'a> {
     /// Standard input is passed on.
     typing: bool,
     words: Option<countersign_model::Text>,
+    notes: Vec<String>,
 }
 
 impl<'a> Session<'a> {
@@ -157,6 +158,7 @@ impl<'a> Session<'a> {
             keyboard,
             typing,
             words: None,
+            notes: Vec::new(),
         }
     }
 
@@ -451,7 +453,7 @@ impl<'a> Session<'a> {
                 }
             }
             let took = state.duration_us.map(Duration::from_micros);
-            return Ok(Some(End::Ended(Ended { outcome, took, words: None })));
+            return Ok(Some(End::Ended(Ended { outcome, took, words: None, notes: Vec::new() })));
         }
         Ok(None)
     }
@@ -473,6 +475,10 @@ impl<'a> Session<'a> {
         match record.what {
             What::Frame(Frame::Output { stream, .. }) => self.stream = stream,
             What::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
+            What::Frame(Frame::WallMet { note }) => self.notes.push(note.as_str().to_owned()),
+            What::Frame(Frame::WriteDetected { path, change, escape: true }) => {
+                self.notes.push(crate::run::escaped(&path, change))
+            }
             What::Frame(Frame::Exited { duration_us, .. }) => self.took = Some(Duration::from_micros(duration_us)),
             What::Decision(Decision::PermissionGranted { .. }) => self.asked(false),
             What::Decision(Decision::Withdrawn { .. }) => self.asked(true),
@@ -482,7 +488,12 @@ impl<'a> Session<'a> {
             }
             What::Decision(Decision::Launched { .. }) => self.started(house)?,
             What::Decision(Decision::Settled { outcome, .. }) => {
-                return Ok(Some(End::Ended(Ended { outcome, took: self.took, words: self.words.take() })));
+                return Ok(Some(End::Ended(Ended {
+                    outcome,
+                    took: self.took,
+                    words: self.words.take(),
+                    notes: std::mem::take(&mut self.notes),
+                })));
             }
             _ => {}
         }

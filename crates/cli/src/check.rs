@@ -360,12 +360,18 @@ fn tell(
             }
         }
     }
-    if assessment.confinement == Confinement::ReadOnly {
-        writeln!(out, "confinement: read_only (roots: {})", Shown::bounded(&context.roots.join(", "), 300))?;
-        if !Confinement::ENFORCED {
-            writeln!(out, "  this version cannot make the kernel enforce that yet, so `csn run` asks instead")?;
+    let roots = context.roots.join(", ");
+    let roots = Shown::bounded(&roots, 300);
+    let held = match assessment.confinement {
+        _ if matches!(assessment.answer, Answer::Deny(_)) => return Ok(()),
+        Confinement::None => "none: what asks for other rights cannot be shielded".to_owned(),
+        Confinement::Shield => "shield: it runs as you, and cannot signal or trace what is not its own".to_owned(),
+        Confinement::Workspace => format!("workspace: it writes {roots}, its own TMPDIR and caches"),
+        Confinement::ReadOnly => {
+            format!("read_only: it reads {roots} and the system, writes nothing and reaches nobody")
         }
-    }
+    };
+    writeln!(out, "confinement: {held}")?;
     Ok(())
 }
 

@@ -115,7 +115,15 @@ pub(crate) fn show(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<
         state.risks.iter().filter_map(|r| serde_json::to_value(r).ok()?.as_str().map(str::to_owned)).collect();
     row("risks", if risks.is_empty() { "none".to_owned() } else { risks.join(", ") })?;
     if let Some(confinement) = state.confinement {
-        row("confinement", serde_json::to_value(confinement)?.as_str().unwrap_or_default().to_owned())?;
+        let missing: Vec<&str> = state.enforced.iter().flat_map(|e| &e.missing).map(|m| m.as_str()).collect();
+        let partial = if missing.is_empty() { String::new() } else { format!(" (partial: no {})", missing.join(", ")) };
+        row("confinement", format!("{}{partial}", confinement.as_str()))?;
+    }
+    if let Some(note) = &state.note {
+        row("note", Shown::new(note.as_str()).to_string())?;
+    }
+    for path in &state.escapes {
+        row("changed", format!("{} (makes programs run later)", Shown::new(path.as_str())))?;
     }
     row("asked", state.asked_at.to_string())?;
     if let Some(at) = state.ended_at {

@@ -14,8 +14,8 @@ use crate::{
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Record, Request,
-    SignalName, Status, TaskId, TaskState, Text, Tool, WaitsFor, What, is_base_variable,
+    Command, Decision, FileChange, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Record,
+    Request, SignalName, Status, TaskId, TaskState, Text, Tool, WaitsFor, What, is_base_variable,
 };
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use std::{
@@ -205,6 +205,7 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         background: args.background,
         attended: !args.unattended,
         profile: args.profile.map(Into::into),
+        confinement: args.confinement.map(Into::into),
         wait_ms: None,
         limits: Limits { wall_ms, idle_ms, output_bytes, ..Limits::default() },
         leftovers: match args.leftovers {
@@ -364,6 +365,8 @@ pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
     pub(crate) took: Option<Duration>,
     pub(crate) words: Option<Text>,
+    /// What its confinement has to say.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Passes the stream on until the task has settled, through any number of restarts of the daemon.
@@ -377,7 +380,7 @@ fn follow(
     let json = args.json;
     let mut events = client.events(task, None);
     let mut printer = Printer::new(client.clone(), task, args.raw);
-    let (mut took, mut words) = (None, None);
+    let (mut took, mut words, mut notes) = (None, None, Vec::new());
     loop {
         let event = match events.next_event() {
             Ok(Some(event)) => event,
@@ -397,6 +400,8 @@ fn follow(
                 Some(text) => printer.print_text(stream, offset, &text)?,
                 None => printer.print(stream, offset + len)?,
             },
+            What::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
+            What::Frame(Frame::WriteDetected { path, change, escape: true }) => notes.push(escaped(&path, change)),
             What::Frame(Frame::Exited { duration_us, .. }) => took = Some(Duration::from_micros(duration_us)),
             What::Frame(Frame::LimitReached { limit, value, .. }) if !json && limit.as_str() == "output" => {
                 say(&format!(
@@ -417,7 +422,7 @@ fn follow(
             }
             What::Decision(Decision::Settled { outcome, .. }) => {
                 printer.finish()?;
-                return Ok(Ended { outcome, took, words });
+                return Ok(Ended { outcome, took, words, notes });
             }
             _ => {}
         }
@@ -435,10 +440,23 @@ fn whole_text(line: &str, len: u64) -> Option<String> {
     carried.text.filter(|t| carried.encoding.is_none() && t.len() as u64 == len)
 }
 
+/// A file that makes programs run later was changed by a task that was let write.
+pub(crate) fn escaped(path: &Text, change: FileChange) -> String {
+    let what = match change {
+        FileChange::Created => "made",
+        FileChange::Modified => "changed",
+        FileChange::Deleted => "removed",
+    };
+    format!("it {what} {path}, which makes programs run later: look at it before you go on")
+}
+
 pub(crate) fn closing(task: TaskId, ended: &Ended) {
     let took = ended.took.map(|t| format!(", {}", brief(t))).unwrap_or_default();
     let outcome = ended.outcome.to_string();
     say(&format!("csn: {task} {}{took}", countersign_model::Shown::new(&outcome)));
+    for note in &ended.notes {
+        say(&format!("     {}", countersign_model::Shown::new(note)));
+    }
     if let Some(words) = &ended.words {
         say(&format!("     \"{}\"", countersign_model::Shown::new(words.as_str())));
     }

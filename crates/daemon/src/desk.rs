@@ -293,7 +293,20 @@ impl Desk {
                     }
                 }
             }
-            Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, shim } => {
+            Event::Answered {
+                task,
+                approval,
+                choice,
+                words,
+                by,
+                world,
+                saves,
+                moves,
+                hint,
+                denied,
+                confinement,
+                shim,
+            } => {
                 let open = self.waiting(task, approval)?;
                 let standing = open.standing;
                 if let Stage::Waiting { options, .. } = &open.stage
@@ -326,18 +339,17 @@ impl Desk {
                         step.forget = shim.map(|_| task);
                         let saved = self.save(&mut step, &now, saves);
                         step.release.retain(|t| *t != task);
-                        let leave = Leave { task, by, scope, confinement: Confinement::None, saved, shim };
+                        let leave = Leave { task, by, scope, confinement, saved, shim };
                         self.permit(&mut step, now, leave);
                     }
                 }
             }
-            Event::Covered { task, grants, shim } => {
+            Event::Covered { task, grants, confinement, shim } => {
                 if self.question(task).is_none() {
                     return Err(over());
                 }
                 step.forget = shim.map(|_| task);
                 let (by, scope) = self.covered_by(&grants, "grant");
-                let confinement = Confinement::None;
                 self.permit(&mut step, now, Leave { task, by, scope, confinement, saved: Vec::new(), shim });
             }
             Event::Wished(wish) => {

@@ -22,7 +22,7 @@ const INJECTS: &[&str] = &[
     "RUBYOPT",
 ];
 
-fn injects(name: &str) -> bool {
+pub(crate) fn injects(name: &str) -> bool {
     let git = name.starts_with("GIT_") && !name.starts_with("GIT_AUTHOR_") && !name.starts_with("GIT_COMMITTER_");
     INJECTS.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC_") || git || ours(name)
 }

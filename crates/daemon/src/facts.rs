@@ -6,7 +6,7 @@ use crate::{
 };
 use countersign_model::{
     Assessment, At, Audience, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, Grants, HouseKey,
-    Limits, Mode, PathFact, Plan, Refusal, Request, Session, Shown, TaskId, Text, Tool,
+    Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, Request, Session, Shown, TaskId, Text, Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
@@ -47,6 +47,12 @@ pub(crate) struct Gate {
     /// The configuration cannot be read, for this reason: only what provably reads may run.
     pub(crate) degraded: Option<String>,
     pub(crate) key: HouseKey,
+    /// What the kernel can hold tasks to, what the operator wants of what is granted, and whom workspaces reach.
+    pub(crate) kernel: Kernel,
+    pub(crate) granted: Confinement,
+    pub(crate) network: Network,
+    /// The home of whoever runs the house, whatever an asker says is theirs.
+    pub(crate) home: String,
 }
 
 impl Looked {
@@ -99,6 +105,11 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
         (Mode::Pty, false, rows, cols) => {
             terminal_size(rows.unwrap_or(ROWS), cols.unwrap_or(COLS))?;
         }
+    }
+    if request.confinement == Some(Confinement::None) {
+        return bad(
+            "`confinement` is shield, workspace or read_only: nothing runs without a shield but what is privileged",
+        );
     }
     if let Some(workspace) = &request.workspace
         && (workspace.contains('\0') || !Path::new(workspace).is_absolute())
@@ -169,7 +180,9 @@ pub(crate) fn context<'a>(
         profile: standing.profile,
         audience: standing.audience,
         attended: request.attended,
-        can_confine: Confinement::ENFORCED,
+        kernel: gate.kernel,
+        wanted: request.confinement,
+        granted: gate.granted,
         background: request.background,
         interactive: request.mode == Mode::Pty,
         home: &looked.home,
@@ -202,7 +215,7 @@ pub(crate) fn assess(
 
 /// What may be read unasked: what the session may, or, of one that nobody opened, the repository or directory where
 /// the request runs; and what the configuration adds.
-fn roots(looked: &Looked, gate: &Gate, standing: &Standing, session: Option<&Session>) -> Vec<String> {
+pub(crate) fn roots(looked: &Looked, gate: &Gate, standing: &Standing, session: Option<&Session>) -> Vec<String> {
     let text = |t: &Text| t.as_str().to_owned();
     let folder = session.and_then(|s| s.folder.as_ref()).map(text);
     if standing.audience == Audience::Public {
@@ -221,7 +234,8 @@ pub(crate) fn root_of(facts: &Facts, home: &str, gate: &Gate) -> Option<String> 
     let repository = facts.repositories.get(cwd);
     let here = repository.unwrap_or(cwd);
     let named = repository.is_some() || gate.roots.contains(here);
-    countersign_policy::can_be_root(here, home, &gate.protected, named).then(|| here.clone())
+    let can = |home| countersign_policy::can_be_root(here, home, &gate.protected, named);
+    (can(home) && can(&gate.home)).then(|| here.clone())
 }
 
 /// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.

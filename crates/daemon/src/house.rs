@@ -110,9 +110,13 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         rules,
         protected: own_places(&home),
         read_all: config.audience.personal.read == Reads::All,
-        roots: config.roots.clone(),
+        roots: real_roots(&config.roots),
         degraded,
         key: house_key(&home).context("the house has no digest key")?,
+        kernel: config.confine.kernel(countersign_shim::kernel()),
+        granted: config.confine.granted,
+        network: config.confine.network,
+        home: std::env::var("HOME").unwrap_or_default(),
     });
     let (house, office) = open(home, config, gate, shim, runtime.handle().clone())?;
     let listener = {
@@ -128,6 +132,14 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     // Last: as long as the office may write, no other daemon may.
     drop(lock);
     Ok(())
+}
+
+/// As they were named, and where they really are.
+fn real_roots(named: &[String]) -> Vec<String> {
+    let real = |root: &String| std::fs::canonicalize(root).ok()?.into_os_string().into_string().ok();
+    let mut roots: Vec<String> = named.iter().cloned().chain(named.iter().filter_map(real)).collect();
+    roots.dedup();
+    roots
 }
 
 fn open(

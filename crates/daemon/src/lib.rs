@@ -1,5 +1,6 @@
 //! The house: desk, shim keeping, recovery, shutdown, and the HTTP surface on the unix socket.
 
+mod confine;
 mod desk;
 mod env;
 mod facts;

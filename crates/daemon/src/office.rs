@@ -6,6 +6,7 @@
 mod decide;
 
 use crate::{
+    confine,
     desk::{Caps, Desk, Event, Moment, NOT_AGAIN, Standing, Step, World},
     facts::{self, Looked},
     keeper::Keeper,
@@ -14,8 +15,8 @@ use crate::{
     wish::{Kept, Wish},
 };
 use countersign_model::{
-    ApprovalId, By, Choice, Code, Decision, HouseKey, HouseState, IdMint, Idempotency, Order, Process, Record, Refusal,
-    Register, Request, Resolved, Roster, Session, TaskId, TaskState, Text,
+    ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Order, Process,
+    Record, Refusal, Register, Request, Resolved, Roster, Session, TaskId, TaskState, Text,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -393,7 +394,17 @@ impl Office {
     fn order(&self, launch: crate::desk::Launch, looked: Looked, request: &Request) -> Result<Order, (String, i32)> {
         let task = launch.permit.task;
         let exec = looked.exec(&self.key).map_err(|e| (e, 127))?;
-        let mut env = looked.env;
+        let standing = self.desk.standing(task);
+        let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
+        let walls = match standing {
+            Some(standing) => confine::walls(&looked, &self.gate, &standing, session.as_deref()),
+            None => return Err(("the task is over".to_owned(), 125)),
+        };
+        let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);
+        if launch.permit.confinement == Confinement::ReadOnly {
+            confine::base_only(request, &mut env, &mut exposure);
+            confine::budget(&mut limits);
+        }
         env.push((countersign_model::MARKER.to_owned(), task.to_string()));
         let what = Resolved {
             task,
@@ -401,9 +412,9 @@ impl Office {
             exec,
             cwd: looked.facts.cwd,
             env,
-            exposure: looked.exposure,
+            exposure,
             mode: request.mode,
-            limits: request.limits,
+            limits,
             leftovers: request.leftovers,
             on_output_limit: request.on_output_limit,
             stdin: request.args.stdin,
@@ -415,6 +426,7 @@ impl Office {
             prologue_head: launch.prologue_head,
             secret: crate::keeper::secret(&self.key, task),
             mask_key: self.key.digest("mask", &[task.to_string().as_bytes()]),
+            walls,
         };
         Order::under(launch.permit, what).map_err(|e| (e.to_string(), 125))
     }

@@ -1,9 +1,9 @@
 //! The one fold: records in, the state of a task out. Daemon, CLI and replay all call this and nothing else.
 
 use crate::{
-    About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Frame, Limits, Mode,
-    OnSessionEnd, Outcome, PrincipalId, Profile, Record, Risk, Saved, Scope, SessionId, Status, StreamName, TaskId,
-    Text, Tool, WaitsFor, What,
+    About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Enforced, Frame,
+    Limits, Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Record, Risk, Saved, Scope, SessionId, Status,
+    StreamName, TaskId, Text, Tool, WaitsFor, What,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -57,6 +57,15 @@ pub struct TaskState {
     pub ruling: Option<Ruling>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+    /// How far the kernel enforced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforced: Option<Enforced>,
+    /// It failed, and its confinement may be why: in one line, with what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Text>,
+    /// Files that make programs run later, which it changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub escapes: Vec<Text>,
     pub asked_at: At,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launched_at: Option<At>,
@@ -218,6 +227,9 @@ impl TaskState {
             options: Vec::new(),
             ruling: None,
             confinement: None,
+            enforced: None,
+            note: None,
+            escapes: Vec::new(),
             asked_at: record.at,
             launched_at: None,
             spawned_at: None,
@@ -325,7 +337,9 @@ impl TaskState {
             | Frame::CancelRequested { .. }
             | Frame::LimitReached { .. }
             | Frame::CleanupStarted { .. } => {}
-            Frame::Spawned { pid, .. } => {
+            Frame::Spawned { pid, confinement, enforced, .. } => {
+                self.confinement = Some(*confinement);
+                self.enforced.clone_from(enforced);
                 self.spawned_at = Some(at);
                 self.pid = Some(*pid);
             }
@@ -358,6 +372,8 @@ impl TaskState {
                 self.cpu_us = Some(*cpu_us);
                 self.max_rss_kb = Some(*max_rss_kb);
             }
+            Frame::WallMet { note } => self.note = Some(note.clone()),
+            Frame::WriteDetected { path, escape, .. } => self.escapes.extend(escape.then(|| path.clone())),
             Frame::Kept { processes } => self.kept.clone_from(processes),
             Frame::Closed { streams, .. } => {
                 self.kept.clear();

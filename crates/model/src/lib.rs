@@ -5,6 +5,7 @@
 mod approval;
 pub mod cast;
 mod clean;
+mod confinement;
 mod digest;
 mod fold;
 mod glob;
@@ -13,6 +14,7 @@ mod id;
 mod keys;
 mod order;
 mod outcome;
+pub mod places;
 mod plan;
 mod record;
 mod refusal;
@@ -27,6 +29,7 @@ pub mod view;
 
 pub use approval::{About, Approval, ApprovalState, Asker, Card, Choice, Offer, Script};
 pub use clean::{Clean, Text};
+pub use confinement::{Confinement, Enforced, Kernel, Network, Walls};
 pub use digest::{Chain, Digest, HouseKey};
 pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
 /// The variable that marks every process of a task.
@@ -39,12 +42,12 @@ pub use keys::{Key, KeyMode};
 pub use order::{Closing, Exec, Exposure, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals};
 pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
 pub use plan::{
-    Assignment, Confinement, Directory, Facts, Found, FoundKind, Input, Needs, Occurrence, Opaque, PathFact, PathKind,
-    PathScope, Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
+    Assignment, Directory, Facts, Found, FoundKind, Input, Needs, Occurrence, Opaque, PathFact, PathKind, PathScope,
+    Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
 };
 pub use record::{
-    By, Decision, EnvClass, FORMAT, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record, RecordError, Saved,
-    Scope, StreamName, WaitsFor, What,
+    By, Decision, EnvClass, FORMAT, FileChange, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record,
+    RecordError, Saved, Scope, StreamName, WaitsFor, What,
 };
 pub use refusal::{Code, Refusal};
 pub use register::{Entered, Grants, Register, Roster};

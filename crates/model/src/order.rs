@@ -2,7 +2,7 @@
 
 use crate::{
     At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Mode, OnOutputLimit, Outcome, PathFact, PermitId, Scope,
-    StreamName, TaskId,
+    StreamName, TaskId, Walls,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -60,6 +60,8 @@ pub struct Resolved {
     pub secret: Digest,
     /// Keys the placeholders of redaction, so that the same secret looks the same within this task.
     pub mask_key: Digest,
+    /// What confinement is built from.
+    pub walls: Walls,
 }
 
 /// The program and its arguments, with the identity that the facts gave it.

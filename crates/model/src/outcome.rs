@@ -64,6 +64,8 @@ pub enum Limited {
     Output,
     Frames,
     Disk,
+    Memory,
+    Processes,
 }
 
 /// What the kernel said of a process's end.
@@ -127,6 +129,8 @@ impl fmt::Display for Outcome {
             Outcome::Limited { limit: Limited::Output } => f.write_str("stopped: the output limit was reached"),
             Outcome::Limited { limit: Limited::Frames } => f.write_str("stopped: the frame limit was reached"),
             Outcome::Limited { limit: Limited::Disk } => f.write_str("stopped: the disk is full"),
+            Outcome::Limited { limit: Limited::Memory } => f.write_str("stopped: the memory limit was reached"),
+            Outcome::Limited { limit: Limited::Processes } => f.write_str("stopped: too many processes at once"),
             Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
             Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),
             Outcome::Withdrawn { .. } => f.write_str("withdrawn before it ran"),

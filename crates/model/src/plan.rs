@@ -1,6 +1,6 @@
 //! The plan: the one normal form of a request, and the facts that the world adds to it.
 
-use crate::{Digest, HouseKey, Request};
+use crate::{Confinement, Digest, HouseKey, Request};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, ops::Range};
 
@@ -38,6 +38,8 @@ pub struct Occurrence {
     pub remote: bool,
     /// Another program starts it: a builtin's name means a program then.
     pub wrapped: bool,
+    /// Something that ends it by a signal stands before it.
+    pub timed: bool,
     /// Every path that it names.
     pub scopes: Vec<PathScope>,
     /// A word in the place of a path or an option is unknown.
@@ -309,21 +311,6 @@ pub struct RiskNote {
     pub reason: &'static str,
 }
 
-/// What the kernel enforces on a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Confinement {
-    #[default]
-    None,
-    /// Read the roots and the system, write nothing, reach nobody.
-    ReadOnly,
-}
-
-impl Confinement {
-    /// Whether a supervisor of this version enforces any of it.
-    pub const ENFORCED: bool = false;
-}
-
 /// What the world says about the paths and programs of a plan. Taken at the ask, again at launch; both must agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -452,6 +439,9 @@ pub struct Rule {
     /// Told to whoever is refused.
     #[serde(default)]
     pub reason: Option<String>,
+    /// What it lets run is held to this at least.
+    #[serde(default)]
+    pub confinement: Confinement,
     /// Commands that it must match, and commands that it must not.
     #[serde(default, rename = "match", deserialize_with = "one_or_many")]
     pub matches: Vec<String>,
@@ -503,6 +493,7 @@ impl Plan {
         );
         parts.push(rest.as_bytes());
         parts.extend(request.workspace.iter().map(|w| w.as_bytes()));
+        parts.extend(request.confinement.iter().map(|c| c.as_str().as_bytes()));
         key.digest("plan", &parts)
     }
 }

@@ -4,8 +4,9 @@
 //! stand, so writing is a plain concatenation and nothing is ever re-serialised to check it.
 
 use crate::{
-    About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Entered, ExitStatus, GrantId, Limits,
-    Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, Risk, SessionId, SignalName, StreamTotals, Text, Tool,
+    About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Enforced, Entered, ExitStatus,
+    GrantId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, Risk, SessionId, SignalName,
+    StreamTotals, Text, Tool,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -130,6 +131,9 @@ pub enum Frame {
         dev: u64,
         inode: u64,
         confinement: Confinement,
+        /// How far that goes on this kernel.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        enforced: Option<Enforced>,
     },
     /// Never text: the bytes are stored once, in the output file. `digest` is BLAKE3.
     #[serde(rename = "stream.output")]
@@ -174,6 +178,17 @@ pub enum Frame {
         cpu_us: u64,
         max_rss_kb: u64,
     },
+    /// It failed, and what it was held to may be why.
+    #[serde(rename = "confinement.met")]
+    WallMet { note: Text },
+    /// A file that makes programs run later was changed by a task that may write.
+    #[serde(rename = "file.write_detected")]
+    WriteDetected {
+        path: Text,
+        change: FileChange,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        escape: bool,
+    },
     /// The main process is gone; these descendants keep the task running, as asked.
     #[serde(rename = "leftovers.kept")]
     Kept { processes: Vec<u32> },
@@ -187,6 +202,15 @@ pub enum Frame {
     /// The last frame of every journal.
     #[serde(rename = "journal.closed")]
     Closed { outcome: Outcome, frames: u64, streams: StreamTotals },
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileChange {
+    Created,
+    Modified,
+    Deleted,
 }
 
 /// An `Idempotency-Key` and the body that came under it, both as keyed digests.
@@ -450,6 +474,8 @@ impl Record {
             | "process.killed"
             | "process.exited"
             | "leftovers.kept"
+            | "confinement.met"
+            | "file.write_detected"
             | "pty.cleanup_started"
             | "pty.cleanup_completed"
             | "journal.closed" => What::Frame(serde_json::from_str(line)?),

@@ -64,6 +64,8 @@ codes! {
     PathsChanged = "paths_changed", 403, 77;
     /// What let it run was taken back before it did.
     GrantRevoked = "grant_revoked", 403, 77;
+    /// It is to run confined, and this kernel cannot do that.
+    CannotConfine = "cannot_confine", 403, 77;
     /// The configuration cannot be read.
     PolicyUnavailable = "policy_unavailable", 403, 77;
     /// The session has ended.

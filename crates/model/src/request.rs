@@ -1,6 +1,6 @@
 //! The request: what an agent or a person wants run, exactly as asked. It is also the body of `POST /tasks`.
 
-use crate::SessionId;
+use crate::{Confinement, SessionId};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -31,6 +31,9 @@ pub struct Request {
     pub attended: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// What it shall be held to: less than the house would, or, of what only reads, more leave, for which a person is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
     /// How long the answer may wait for the end of the task. Never changes what runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,

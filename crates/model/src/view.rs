@@ -146,6 +146,8 @@ fn of_frame(frame: &Frame, rendered: Option<&Rendered>) -> Vec<Value> {
         | Frame::Killed { .. }
         | Frame::Exited { .. }
         | Frame::Kept { .. }
+        | Frame::WallMet { .. }
+        | Frame::WriteDetected { .. }
         | Frame::CleanupStarted { .. }
         | Frame::CleanupCompleted { .. }
         | Frame::Closed { .. } => Vec::new(),

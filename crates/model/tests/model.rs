@@ -86,6 +86,7 @@ fn frames() -> Vec<Frame> {
             dev: 1,
             inode: 2,
             confinement: Confinement::None,
+            enforced: None,
         },
         Frame::Output { stream: StreamName::Stdout, offset: 0, len: 6, digest: digest("chunk") },
         Frame::Redacted { stream: StreamName::Stderr, offset: 3, rule: Text::of("github-token"), count: 2 },
@@ -276,6 +277,35 @@ fn decisions_of_the_register() -> Vec<Decision> {
     all
 }
 
+/// What came with confinement.
+fn confined_frames() -> Vec<Frame> {
+    let spawned = |confinement, enforced| Frame::Spawned {
+        pid: 43,
+        pgid: 43,
+        sid: 42,
+        argv_digest: digest("argv"),
+        executable: Text::of("/usr/bin/bash"),
+        dev: 1,
+        inode: 2,
+        confinement,
+        enforced,
+    };
+    let whole = Enforced { landlock: 7, seccomp: true, missing: vec![] };
+    let partial = Enforced { landlock: 4, seccomp: false, missing: vec![Text::of("signals"), Text::of("tracing")] };
+    let limited = |limit| Frame::Closed { outcome: Outcome::Limited { limit }, frames: 5, streams: BTreeMap::new() };
+    vec![
+        spawned(Confinement::ReadOnly, Some(whole.clone())),
+        spawned(Confinement::Workspace, Some(whole)),
+        spawned(Confinement::Shield, Some(partial)),
+        Frame::WallMet { note: Text::of("it ran confined") },
+        Frame::WriteDetected { path: Text::of("/p/Makefile"), change: FileChange::Modified, escape: true },
+        Frame::WriteDetected { path: Text::of("/p/a"), change: FileChange::Created, escape: false },
+        Frame::WriteDetected { path: Text::of("/p/b"), change: FileChange::Deleted, escape: false },
+        limited(Limited::Memory),
+        limited(Limited::Processes),
+    ]
+}
+
 fn records() -> Vec<(String, Record)> {
     let decided = |(d, seq): (Decision, u64)| {
         (Record::decision_line(seq, at(), &d), Record { seq, at: at(), t_us: None, what: What::Decision(d) })
@@ -288,7 +318,13 @@ fn records() -> Vec<(String, Record)> {
     let first = decisions().into_iter().zip(0..).map(decided).chain(frames().into_iter().zip(100..).map(happened));
     let later = later_decisions().into_iter().zip(200..).map(decided);
     let register = decisions_of_the_register().into_iter().zip(400..).map(decided);
-    first.chain(later).chain(later_frames().into_iter().zip(300..).map(happened)).chain(register).collect()
+    let confined = confined_frames().into_iter().zip(500..).map(happened);
+    first
+        .chain(later)
+        .chain(later_frames().into_iter().zip(300..).map(happened))
+        .chain(register)
+        .chain(confined)
+        .collect()
 }
 
 const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
@@ -403,6 +439,15 @@ fn an_order_needs_a_permit_for_exactly_that() {
         prologue_head: digest("head"),
         secret: digest("secret"),
         mask_key: digest("mask"),
+        walls: Walls {
+            roots: vec!["/p".into()],
+            read_all: false,
+            home: "/h".into(),
+            protected: vec![],
+            programs: vec![],
+            network: Network::Open,
+            kernel: Kernel::FULL,
+        },
     };
     assert!(Order::under(permit(task(), digest("plan")), what.clone()).is_ok());
     assert!(Order::under(permit(task(), digest("another")), what.clone()).is_err());

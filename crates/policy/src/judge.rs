@@ -6,7 +6,8 @@ use crate::{
 };
 use countersign_model::{
     Answer, Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, Grants, HouseKey,
-    Occurrence, PathScope, Plan, PrincipalId, Profile, Reading, Refusal, Risk, RiskNote, SessionId, Tool, Value,
+    Kernel, Occurrence, PathScope, Plan, PrincipalId, Profile, Reading, Refusal, Risk, RiskNote, SessionId, Tool,
+    Value,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -16,8 +17,12 @@ pub struct Context<'a> {
     pub audience: Audience,
     /// Whether somebody can be asked.
     pub attended: bool,
-    /// Whether the kernel can hold a read-only task to what it may do. Where it cannot, such tasks ask.
-    pub can_confine: bool,
+    /// What the kernel can hold a task to. What only reads asks where it cannot be held to that.
+    pub kernel: Kernel,
+    /// What the asker wants it to be held to.
+    pub wanted: Option<Confinement>,
+    /// What the operator wants of everything that is granted or approved.
+    pub granted: Confinement,
     pub background: bool,
     /// Whether it gets a terminal, and so somebody to answer its questions.
     pub interactive: bool,
@@ -54,7 +59,9 @@ impl<'a> Context<'a> {
             profile: Profile::Safe,
             audience: Audience::Personal,
             attended: true,
-            can_confine: true,
+            kernel: Kernel::FULL,
+            wanted: None,
+            granted: Confinement::Shield,
             background: false,
             interactive: false,
             home,
@@ -81,7 +88,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     let mut assessment = Assessment {
         answer: Answer::Ask { uncovered: Vec::new() },
         risks: notes,
-        confinement: Confinement::None,
+        confinement: Confinement::Shield,
         coverage: Vec::new(),
         one_shot: false,
         directories: plan.occurrences.iter().map(|o| grant::directories(o, facts)).collect(),
@@ -103,13 +110,19 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         .coverage
         .iter()
         .all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere));
-    // What is known to read runs unasked because the kernel holds it to that; where it cannot, a person is asked.
-    if only_reads && !context.can_confine {
-        unconfined(plan, &risks, facts, context, grants, &mut assessment.coverage);
+    // What is known to read runs unasked because the kernel holds it to that; where it cannot, or shall not, a person is
+    // asked.
+    if only_reads && let Some((why, help)) = cannot_be_held(plan, context) {
+        let why = || none(why, help);
+        unconfined(plan, &risks, facts, context, grants, &why, &mut assessment.coverage);
         uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
     }
     let only_reads = only_reads && assessment.grants().is_empty();
+    assessment.confinement = confinement(plan, &risks, facts, context, rules, &assessment, grants);
+    let held = context.kernel.holds(assessment.confinement);
     let public = context.audience == Audience::Public;
+    let wider = context.wanted.is_some_and(|wanted| wanted < Confinement::Workspace);
+    let automatic = context.profile == Profile::FullAuto && !privileged && !must_ask && !wider;
     assessment.answer = if context.degraded && !only_reads {
         let refusal =
             Refusal::new(Code::PolicyUnavailable, "the configuration cannot be read: only reading is allowed");
@@ -118,6 +131,8 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         if only_reads {
             assessment.confinement = Confinement::ReadOnly;
             Answer::Allow { rule: "read_only" }
+        } else if !held {
+            Answer::Deny(unheld(assessment.confinement))
         } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
             Answer::Allow { rule: "grant" }
         } else {
@@ -126,12 +141,16 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     } else if public {
         let refusal = Refusal::new(Code::NotForAudience, "strangers may only read, and only in their own folder");
         Answer::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
-    } else if context.profile == Profile::FullAuto && !privileged && !must_ask {
+    } else if automatic && context.kernel.holds(Confinement::Workspace) {
+        // Nobody has seen it: it gets no further than its workspace.
+        assessment.confinement = assessment.confinement.max(Confinement::Workspace);
         Answer::Allow { rule: "profile.full_auto" }
     } else if context.profile == Profile::Locked {
         let locked =
             Refusal::new(Code::Locked, "the profile is locked: only what is granted runs, and nothing is asked");
         Answer::Deny(locked.hint("a person may run it with --profile safe"))
+    } else if context.attended && !held {
+        Answer::Deny(unheld(assessment.confinement))
     } else if context.attended {
         Answer::Ask { uncovered }
     } else {
@@ -147,6 +166,49 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     assessment
 }
 
+/// Why what only reads cannot run unasked, and what would help.
+fn cannot_be_held(plan: &Plan, context: &Context<'_>) -> Option<(&'static str, &'static str)> {
+    if context.wanted.is_some_and(|wanted| wanted != Confinement::ReadOnly) {
+        return Some(("it only reads, but shall not be held to that", "a person's answer"));
+    }
+    if !context.kernel.holds(Confinement::ReadOnly) {
+        let help = "a kernel that confines it (Linux 6.2 with Landlock), or a person's answer";
+        return Some(("it only reads, but nothing would hold it to that", help));
+    }
+    if !context.kernel.scopes() && plan.occurrences.iter().any(|o| o.timed) {
+        let why = "on this kernel what is confined can signal nobody, and `timeout` must";
+        return Some((why, "leave `timeout` out (the task has a limit of its own), or a person's answer"));
+    }
+    None
+}
+
+/// What it is held to if a person, a grant, a rule or the profile lets it run.
+fn confinement(
+    plan: &Plan,
+    risks: &[Vec<(Risk, &'static str)>],
+    facts: &Facts,
+    context: &Context<'_>,
+    rules: &Rules,
+    assessment: &Assessment,
+    grants: &Grants,
+) -> Confinement {
+    let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
+    // Other rights cannot be gained behind a shield: whoever allows this allows all of it.
+    if privileged {
+        return Confinement::None;
+    }
+    let by_rule = (0..plan.occurrences.len()).map(|n| rules.confinement(&plan.occurrences[n], &risks[n], facts));
+    let by_grant = assessment.grants().into_iter().filter_map(|g| grants.get(g)).map(|g| g.confinement);
+    let wanted = context.wanted.into_iter().chain([context.granted, Confinement::Shield]);
+    by_rule.chain(by_grant).chain(wanted).max().unwrap_or(Confinement::Shield)
+}
+
+/// The operator, or the asker, wants it held to more than this kernel can.
+fn unheld(confinement: Confinement) -> Refusal {
+    let message = format!("it is to run confined ({}), and this kernel cannot do that", confinement.as_str());
+    Refusal::new(Code::CannotConfine, message).hint("`csn doctor` says what the kernel has; config.toml: [confine]")
+}
+
 /// What only reads, where nothing would hold it to that: a grant covers it, or a person is asked.
 fn unconfined(
     plan: &Plan,
@@ -154,16 +216,11 @@ fn unconfined(
     facts: &Facts,
     context: &Context<'_>,
     grants: &Grants,
+    why: &dyn Fn() -> Coverage,
     coverage: &mut [Coverage],
 ) {
     for (n, occurrence) in plan.occurrences.iter().enumerate() {
         if let Coverage::Phrase(_) = coverage[n] {
-            let why = || {
-                none(
-                    "it only reads, but nothing would hold it to that",
-                    "a kernel that confines it, or a person's answer",
-                )
-            };
             coverage[n] = granted(occurrence, &risks[n], facts, context, grants).unwrap_or_else(why);
         }
     }
@@ -180,10 +237,7 @@ fn unconfined(
     if !coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
         for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
             if !occurrence.shadow {
-                *coverage = none(
-                    "it only reads, but nothing would hold it to that",
-                    "a kernel that confines it, or a person's answer",
-                );
+                *coverage = why();
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The operator's rules: lasting answers, each with examples that it must and must not match.
 
 use crate::{grant, judge::Context, paths};
-use countersign_model::{Code, Directory, Facts, Occurrence, Plan, Refusal, Risk, Rule, RuleAnswer, Word};
+use countersign_model::{Code, Confinement, Directory, Facts, Occurrence, Plan, Refusal, Risk, Rule, RuleAnswer, Word};
 
 /// Rules that have been checked against their own examples.
 #[derive(Debug, Clone, Default)]
@@ -64,6 +64,17 @@ impl Rules {
             }
         }
         None
+    }
+
+    /// What the rules that speak of an occurrence want it held to.
+    pub(crate) fn confinement(
+        &self,
+        occurrence: &Occurrence,
+        risks: &[(Risk, &'static str)],
+        facts: &Facts,
+    ) -> Confinement {
+        let speaks = |r: &&Rule| r.confinement > Confinement::None && touches(r, occurrence, risks, facts);
+        self.rules.iter().filter(speaks).map(|r| r.confinement).max().unwrap_or_default()
     }
 
     pub(crate) fn says(&self, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> Says {

@@ -10,8 +10,11 @@
 //!
 //! What happens when is decided in `life`, which does no I/O; `supervise` does what it says.
 
+mod aftermath;
+mod budget;
 pub mod control;
 mod feeder;
+mod gitconfig;
 mod inlet;
 mod launch;
 mod life;
@@ -19,12 +22,14 @@ mod nursery;
 mod operate;
 mod outlet;
 mod probe;
+mod seccomp;
 mod start;
 mod sticky;
 mod supervise;
 mod sys;
 mod terminal;
 pub mod tree;
+mod walls;
 pub mod wire;
 
 pub use launch::{HELD, Nursery, Spare, probe, start_house};
@@ -33,3 +38,4 @@ pub use probe::features;
 pub use supervise::SCREEN;
 pub use sys::{become_subreaper, close_inherited, give_back_large_buffers, not_dumpable, peer_pidfd};
 pub use terminal::{Screen, Shown};
+pub use walls::kernel;

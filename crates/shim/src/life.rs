@@ -43,6 +43,9 @@ pub(crate) enum Stop {
     Output,
     Frames,
     Disk,
+    /// More than its budget: at once, before there is still more.
+    Memory,
+    Processes,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -172,6 +175,10 @@ impl Life {
 
     fn stop(&mut self, now: Now, stop: Stop) -> Vec<Effect> {
         match self.phase {
+            Phase::Running | Phase::Keeping if matches!(stop, Stop::Memory | Stop::Processes) => {
+                self.stop = Some(stop);
+                self.over(Some(KilledWhy::Limit))
+            }
             Phase::Running | Phase::Keeping => {
                 self.stop = Some(stop);
                 self.phase = Phase::Stopping { kill_at: now + self.bounds.grace };
@@ -212,7 +219,7 @@ impl Life {
             Stop::Shutdown { .. } => KilledWhy::Shutdown,
             Stop::SessionEnd { .. } => KilledWhy::SessionEnd,
             Stop::Wall | Stop::Idle => KilledWhy::Timeout,
-            Stop::Output | Stop::Frames | Stop::Disk => KilledWhy::Limit,
+            Stop::Output | Stop::Frames | Stop::Disk | Stop::Memory | Stop::Processes => KilledWhy::Limit,
         })
     }
 
@@ -241,6 +248,8 @@ impl Life {
             (Some(Stop::Output), _) => Outcome::Limited { limit: Limited::Output },
             (Some(Stop::Frames), _) => Outcome::Limited { limit: Limited::Frames },
             (Some(Stop::Disk), _) => Outcome::Limited { limit: Limited::Disk },
+            (Some(Stop::Memory), _) => Outcome::Limited { limit: Limited::Memory },
+            (Some(Stop::Processes), _) => Outcome::Limited { limit: Limited::Processes },
             (None, Some(exit)) => exit.into(),
             (None, None) => Outcome::Lost { why: Text::of("the main process did not end") },
         }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 pub fn features() -> Value {
     let system = rustix::system::uname();
     let terminal = crate::terminal::Terminal::open(24, 80);
-    let landlock = crate::sys::landlock_version();
+    let kernel = crate::walls::kernel();
+    let landlock = kernel.landlock;
     let unnamed = OFlags::RDWR | OFlags::TMPFILE;
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -25,6 +26,7 @@ pub fn features() -> Value {
             "unnamed_files": rustix::fs::open(std::env::temp_dir(), unnamed, Mode::RUSR).is_ok(),
             "cgroup2": std::fs::metadata("/sys/fs/cgroup/cgroup.controllers").is_ok(),
             "landlock": landlock > 0,
+            "seccomp": kernel.seccomp,
         },
         "landlock_version": landlock,
     })

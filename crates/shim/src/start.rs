@@ -1,21 +1,29 @@
 //! From an order to a running child: its directory, its descriptors, its terminal.
 
 use crate::{
+    aftermath::Escapes,
+    budget::Budget,
     inlet::Inlet,
     outlet::Outlet,
     supervise::Shim,
     sys::{self, ChildStdio},
     terminal::{Screen, Terminal},
+    walls::{self, Built, Site},
 };
-use countersign_model::{Frame, Limits, Mode, Outcome, StreamName};
+use countersign_model::{Confinement, Frame, Limits, MARKER, Mode, Outcome, StreamName};
 use countersign_redact::{Mask, text};
-use countersign_store::crash;
+use countersign_store::{clock, crash};
 use rustix::{
     fd::OwnedFd,
     fs::{Mode as FileMode, OFlags},
     pipe::{PipeFlags, pipe_with},
 };
-use std::{io, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+    sync::Arc,
+};
 
 const PIPE_SIZE: usize = 1024 * 1024;
 
@@ -28,13 +36,6 @@ struct Ends {
 
 impl Shim<'_> {
     pub(crate) fn spawn(&mut self) -> Result<(), Outcome> {
-        let texts = |names: &[String]| names.iter().map(|n| text(&self.mask, n)).collect();
-        let exposure = &self.what.exposure;
-        self.journal.push(&Frame::EnvExposed {
-            class: exposure.class,
-            names: texts(&exposure.names),
-            withheld: texts(&exposure.withheld),
-        });
         let failed = |mask: &Mask, error: String, code| Outcome::Failed { error: text(mask, &error), code };
         let cwd = self.open_cwd().map_err(|e| failed(&self.mask, e, 125))?;
         self.check_program().map_err(|e| failed(&self.mask, e, 126))?;
@@ -42,13 +43,32 @@ impl Shim<'_> {
             let what = if self.what.mode == Mode::Pty { "no terminal could be made" } else { "no pipes could be made" };
             failed(&self.mask, format!("{what}: {e}"), 125)
         })?;
+        let site = Site {
+            task_dir: &self.dir,
+            cwd: &self.what.cwd.resolved,
+            env: &self.what.env,
+            terminal: ends.terminal.as_ref().and_then(Terminal::name),
+        };
+        let Built { forgo, enforced, env: given, temporary } =
+            walls::build(self.confinement, &self.what.walls, &site).map_err(|e| failed(&self.mask, e, 125))?;
+        self.temporary = temporary;
+        if self.confinement == Confinement::Workspace {
+            self.escapes = Some(Escapes::of(&self.what.walls.roots));
+        }
+        let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
+        let names: BTreeSet<&String> = self.what.exposure.names.iter().chain(env.keys()).collect();
+        let names = names.into_iter().filter(|n| *n != MARKER).map(|n| text(&self.mask, n)).collect();
+        let withheld = self.what.exposure.withheld.iter().map(|n| text(&self.mask, n)).collect();
+        self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld });
         let exec = &self.what.exec;
         let started = sys::spawn(sys::Child {
             program: Path::new(&exec.program.path),
             argv: &exec.argv,
-            env: &self.what.env,
+            env: &env,
             cwd,
             stdio,
+            forgo,
         });
         let pid = started.map_err(|e| {
             let code = if e.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
@@ -71,7 +91,11 @@ impl Shim<'_> {
             dev: exec.program.dev,
             inode: exec.program.inode,
             confinement: self.confinement,
+            enforced,
         });
+        if self.confinement == Confinement::ReadOnly {
+            self.budget = Some(Budget::new(clock::steady()));
+        }
         if ends.terminal.is_some() {
             self.journal.push(&Frame::Resized { rows: self.what.rows, cols: self.what.cols, by: None });
         }

@@ -1,6 +1,8 @@
 //! The loop of one shim: waits for its order, runs it, records it, and tells its daemon.
 
 use crate::{
+    aftermath::{self, Escapes},
+    budget::Budget,
     control::{self, Control},
     inlet::{Asker, Inlet},
     life::{Bounds, Effect, Event, Life, Stop},
@@ -8,7 +10,7 @@ use crate::{
     outlet::{Got, Outlet},
     sys,
     terminal::Terminal,
-    tree,
+    tree, walls,
     wire::{self, FromShim, ToShim},
 };
 use countersign_model::{
@@ -128,6 +130,9 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         too_many_frames: false,
         unrecorded: false,
         terminal_spoke: false,
+        budget: None,
+        temporary: None,
+        escapes: None,
     };
     let outcome = match shim.spawn() {
         Ok(()) => shim.supervise(),
@@ -203,6 +208,12 @@ pub(crate) struct Shim<'a> {
     /// The number up to which readers have been told, and when they are told of the rest.
     rung: u64,
     ring_at: Option<Instant>,
+    /// What a read-only task may use.
+    pub(crate) budget: Option<Budget>,
+    /// The private directory of a confined task.
+    pub(crate) temporary: Option<PathBuf>,
+    /// The files that make programs run later, as they were.
+    pub(crate) escapes: Option<Escapes>,
 }
 
 impl Shim<'_> {
@@ -224,9 +235,15 @@ impl Shim<'_> {
         }
     }
 
-    /// What is neither output nor time: how much has come.
+    /// What is neither output nor time: how much has come, and how much it uses.
     fn mind_limits(&mut self) {
         let now = self.journal.elapsed();
+        if let Some((stop, value)) = self.budget.as_mut().and_then(|b| b.exceeded(clock::steady())) {
+            self.budget = None;
+            let limit = Text::of(if stop == Stop::Memory { "memory" } else { "processes" });
+            self.journal.push(&Frame::LimitReached { limit, value, action: Text::of("stopped") });
+            self.step(now, Event::Stop(stop));
+        }
         if !self.over_limit && self.outlets.iter().any(Outlet::is_over_limit) {
             self.over_limit = true;
             let kill = self.what.on_output_limit == OnOutputLimit::Kill;
@@ -326,7 +343,8 @@ impl Shim<'_> {
         let cuts = cuts.map(|at| at.saturating_duration_since(now));
         let disk = self.disk_full_since.map(|_| DISK_RETRY);
         let ring = self.ring_at.map(|at| at.saturating_duration_since(now));
-        life.into_iter().chain(cuts).chain(disk).chain(ring).min()
+        let budget = self.budget.as_ref().map(|b| b.due().saturating_duration_since(now));
+        life.into_iter().chain(cuts).chain(disk).chain(ring).chain(budget).min()
     }
 
     fn take(&mut self, ready: &Ready) {
@@ -548,6 +566,25 @@ impl Shim<'_> {
         }
     }
 
+    /// What there is to say about its confinement, now that it is over.
+    fn look_back(&mut self, outcome: &Outcome) {
+        if let Some(before) = self.escapes.take() {
+            let now = Escapes::of(&self.what.walls.roots);
+            for (path, change) in before.changes(&now) {
+                let path = text(&self.mask, &path);
+                self.journal.push(&Frame::WriteDetected { path, change, escape: true });
+            }
+        }
+        let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
+        let streams = self.outlets.iter().map(|o| self.dir.join(o.name().file())).collect::<Vec<_>>();
+        if failed && let Some(note) = aftermath::note(self.confinement, &streams) {
+            self.journal.push(&Frame::WallMet { note: Text::of(note) });
+        }
+        if let Some(temporary) = self.temporary.take() {
+            walls::clear(&temporary);
+        }
+    }
+
     /// The last bytes, the exit, the end of the journal; then the daemon is told.
     fn close(mut self, outcome: Outcome) -> ExitCode {
         let mut outcome = outcome;
@@ -563,6 +600,7 @@ impl Shim<'_> {
         if self.main_usage.is_none() {
             self.reap();
         }
+        self.look_back(&outcome);
         if let Some(usage) = &self.main_usage {
             self.journal.push(&Frame::Exited {
                 status: usage.status,

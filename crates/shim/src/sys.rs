@@ -1,9 +1,13 @@
 //! The calls that Rust's libraries do not wrap. The only unsafe code of the workspace.
 #![allow(unsafe_code)]
 
+pub(crate) mod confine;
+
+use confine::Forgo;
 use countersign_model::ExitStatus;
 use rustix::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::{
+    collections::BTreeMap,
     ffi::CString,
     io,
     os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
@@ -51,14 +55,6 @@ pub fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
     };
     // SAFETY: the descriptor was made for us just now, and nobody else has it.
     (got == 0 && fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// The version of Landlock that the kernel offers; 0 where there is none.
-pub(crate) fn landlock_version() -> u32 {
-    const VERSION: libc::c_ulong = 1;
-    // SAFETY: with this flag the kernel takes no pointer and makes nothing.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
-    u32::try_from(version).unwrap_or(0)
 }
 
 /// Makes every orphan below us our child.
@@ -160,9 +156,11 @@ pub(crate) fn reap() -> Option<Reaped> {
 pub(crate) struct Child<'a> {
     pub program: &'a Path,
     pub argv: &'a [String],
-    pub env: &'a [(String, String)],
+    pub env: &'a BTreeMap<String, String>,
     pub cwd: OwnedFd,
     pub stdio: ChildStdio,
+    /// What it gives up before it starts.
+    pub forgo: Forgo,
 }
 
 /// What the child has as its first three descriptors.
@@ -191,8 +189,8 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
     if let Some((name, args)) = child.argv.split_first() {
         command.arg0(name).args(args);
     }
-    command.env_clear().envs(child.env.iter().map(|(k, v)| (k, v)));
-    let terminal = matches!(child.stdio, ChildStdio::Terminal(_));
+    command.env_clear().envs(child.env);
+    let (terminal, forgo) = (matches!(child.stdio, ChildStdio::Terminal(_)), child.forgo);
     match child.stdio {
         ChildStdio::Pipes { stdin, stdout, stderr } => {
             command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr).process_group(0);
@@ -204,7 +202,7 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
     }
     // SAFETY: only system calls on values made before the fork; no allocation, no locks.
     unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent, terminal));
+        command.pre_exec(move || prepare_child(cwd, parent, terminal, &forgo));
     }
     let started = command.spawn();
     drop(child.cwd);
@@ -212,7 +210,7 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
 }
 
 /// Between fork and exec.
-fn prepare_child(cwd: RawFd, parent: u32, terminal: bool) -> io::Result<()> {
+fn prepare_child(cwd: RawFd, parent: u32, terminal: bool, forgo: &Forgo) -> io::Result<()> {
     // SAFETY: plain system calls on integers.
     unsafe {
         // Standard input is the terminal by now.
@@ -232,5 +230,6 @@ fn prepare_child(cwd: RawFd, parent: u32, terminal: bool) -> io::Result<()> {
         // Whatever a library may have opened without the flag: nothing beyond the three crosses the exec.
         libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
-    Ok(())
+    // Last, since from here on even this may do less than before.
+    forgo.apply()
 }

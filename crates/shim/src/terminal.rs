@@ -6,7 +6,7 @@ use countersign_redact::Mask;
 use rustix::{
     fd::OwnedFd,
     process::Pid,
-    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
+    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt},
     termios::{InputModes, LocalModes, OptionalActions, Winsize, tcgetattr, tcgetpgrp, tcsetattr, tcsetwinsize},
 };
 use std::{
@@ -36,6 +36,11 @@ impl Terminal {
         let terminal = Self { master };
         terminal.resize(rows, cols)?;
         Ok((terminal, slave))
+    }
+
+    /// The file that the child's end is known by.
+    pub(crate) fn name(&self) -> Option<String> {
+        ptsname(&self.master, Vec::new()).ok()?.into_string().ok()
     }
 
     /// Another descriptor of our end, to read from or to write to.

@@ -1,6 +1,6 @@
 //! `config.toml`: what the operator wants. Unknown keys and bad values refuse to start, with the line at fault.
 
-use countersign_model::{Limits, Profile, Rule};
+use countersign_model::{Confinement, Kernel, Limits, Network, Profile, Rule};
 use serde::Deserialize;
 use std::{io, path::PathBuf};
 use toml::Spanned;
@@ -16,6 +16,7 @@ pub struct Config {
     /// Directories that may be read unasked, beside the repository that a request runs in.
     pub roots: Vec<String>,
     pub audience: AudienceConfig,
+    pub confine: ConfineConfig,
     /// Lasting answers, and additions to what is always denied.
     pub rules: Vec<Spanned<Rule>>,
     pub hard_deny: Vec<Spanned<Rule>>,
@@ -45,6 +46,32 @@ pub enum Reads {
     Roots,
     /// Everywhere but where secrets are kept.
     All,
+}
+
+/// What the kernel shall enforce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConfineConfig {
+    /// What is granted or approved is held to this: `shield` (it runs open), `workspace` or `read_only`.
+    pub granted: Confinement,
+    /// Whom a task in a workspace may reach.
+    pub network: Network,
+    /// The newest version of Landlock to make use of, to see how the house behaves on an older kernel.
+    pub landlock: u32,
+}
+
+impl Default for ConfineConfig {
+    fn default() -> Self {
+        Self { granted: Confinement::Shield, network: Network::Open, landlock: Kernel::FULL.landlock }
+    }
+}
+
+impl ConfineConfig {
+    /// What is made use of, of what there is.
+    #[must_use]
+    pub fn kernel(&self, has: Kernel) -> Kernel {
+        Kernel { landlock: has.landlock.min(self.landlock), ..has }
+    }
 }
 
 /// Bounds for requests that name none.
@@ -107,6 +134,7 @@ impl Default for Config {
             retention: RetentionConfig::default(),
             roots: Vec::new(),
             audience: AudienceConfig::default(),
+            confine: ConfineConfig::default(),
             rules: Vec::new(),
             hard_deny: Vec::new(),
             lines: Default::default(),
@@ -194,6 +222,9 @@ impl Config {
         config.lines = [config.rules.iter().map(line).collect(), config.hard_deny.iter().map(line).collect()];
         if let Some(root) = config.roots.iter().find(|r| !r.starts_with('/') || r.len() == 1) {
             return Err(serde::de::Error::custom(format!("roots: `{root}` is not a directory that can be a root")));
+        }
+        if config.confine.granted == Confinement::None {
+            return Err(serde::de::Error::custom("confine.granted is shield, workspace or read_only"));
         }
         let l = &config.limits;
         for (name, value) in [

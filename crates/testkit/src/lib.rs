@@ -1,7 +1,7 @@
 //! A whole house in a temp dir for tests: the real programs, the real socket, nothing shared with the user's own.
 
 use countersign_client::{Client, ClientError, Events};
-use countersign_model::{Frame, Outcome, Record, Refusal, Request, StreamName, TaskId, TaskState, What};
+use countersign_model::{Choice, Frame, Outcome, Record, Refusal, Request, StreamName, TaskId, TaskState, What};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -189,6 +189,17 @@ impl House {
 
     pub fn ask_with(&self, text: &str, with: Value) -> TaskState {
         self.client().ask(&self.request(text, with)).expect("the house takes it")
+    }
+
+    /// Asks for shell text that a person lets run open: what `full_auto` lets run stays in its workspace.
+    pub fn ask_open(&self, text: &str, with: Value) -> TaskId {
+        let mut open = json!({"profile": "safe", "confinement": "shield"});
+        merge(&mut open, with);
+        let state = self.ask_with(text, open);
+        if let Some(approval) = state.approval_id {
+            self.client().answer(approval, Choice::Once, None).expect("the answer is taken");
+        }
+        state.task_id
     }
 
     /// Asks for something that the house refuses.

@@ -123,7 +123,7 @@ fn what_changed_between_question_and_answer_does_not_run() {
 #[test]
 fn csn_run_without_a_terminal_says_what_it_waits_for() {
     let house = House::up(CSN);
-    let mut run = house.csn_spawn(&["run", "echo approved"]);
+    let mut run = house.csn_spawn(&["run", "--confinement", "shield", "echo approved"]);
     let mut err = BufReader::new(run.stderr.take().unwrap());
     let mut line = String::new();
     err.read_line(&mut line).unwrap();
@@ -133,12 +133,12 @@ fn csn_run_without_a_terminal_says_what_it_waits_for() {
     let mut out = String::new();
     run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert_eq!((out.as_str(), run.wait().unwrap().code()), ("approved\n", Some(0)));
-    let out = house.csn(&["run", "--no-wait", "echo never"]);
+    let out = house.csn(&["run", "--no-wait", "--confinement", "shield", "echo never"]);
     assert_eq!(out.status.code(), Some(75));
-    let out = house.csn(&["run", "--unattended", "echo never"]);
+    let out = house.csn(&["run", "--unattended", "--confinement", "shield", "echo never"]);
     assert_eq!(out.status.code(), Some(77));
     assert!(String::from_utf8_lossy(&out.stderr).contains("nobody is there to ask"));
-    let out = house.csn(&["run", "--profile", "locked", "echo never"]);
+    let out = house.csn(&["run", "--profile", "locked", "touch never"]);
     assert_eq!(out.status.code(), Some(77));
 }
 

@@ -368,7 +368,7 @@ fn a_task_cannot_answer_for_itself() {
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id.unwrap().to_string();
     std::fs::write(house.work().join("try.sh"), attempts(&house, &approval)).unwrap();
-    let task = house.ask("bash try.sh");
+    let task = house.ask_open("bash try.sh", json!({}));
     let outcome = house.outcome(task);
     let said = house.stdout(task);
     assert_eq!(outcome, Outcome::Exited { code: 0 }, "{said}");
@@ -383,7 +383,7 @@ fn a_task_cannot_answer_for_itself() {
         foreign.task_id
     );
     std::fs::write(house.work().join("nested.sh"), nested).unwrap();
-    let nested = house.ask("bash nested.sh");
+    let nested = house.ask_open("bash nested.sh", json!({}));
     house.settled(nested);
     let said = house.stdout(nested);
     let asked: TaskState = serde_json::from_str(said.lines().next().unwrap()).unwrap();
@@ -419,7 +419,10 @@ fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
 
 #[test]
 fn what_kills_its_supervisor_first_is_not_a_person() {
-    let house = House::up(CSN);
+    let house = House::new(CSN);
+    // As on a kernel without scopes: with them, nobody kills a supervisor.
+    house.configure("[confine]\nlandlock = 5\n");
+    house.start();
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id.unwrap();
     // Ignores what ends with its parent, kills the shim, and goes on with nothing of its task about it.
@@ -437,7 +440,7 @@ fn what_kills_its_supervisor_first_is_not_a_person() {
         work = house.work().display(),
     );
     std::fs::write(house.work().join("kill.py"), script).unwrap();
-    let task = house.ask("exec python3 kill.py");
+    let task = house.ask_open("exec python3 kill.py", json!({}));
     assert!(matches!(house.outcome(task), Outcome::Lost { .. }));
     let answered = std::fs::read_to_string(house.work().join("answered")).unwrap_or_default();
     assert_ne!(answered, "0", "it was refused, or ended before it could ask");
@@ -521,7 +524,7 @@ fn late_shims_are_known_after_a_restart() {
         house.home().display()
     );
     std::fs::write(house.work().join("late.sh"), script).unwrap();
-    let task: TaskId = house.ask("bash late.sh");
+    let task: TaskId = house.ask_open("bash late.sh", json!({}));
     house.frame(task, |f| matches!(f, countersign_model::Frame::Spawned { .. }));
     kill(house.daemon_pid());
     house.daemon_ends();
@@ -568,7 +571,7 @@ fn depth_is_no_way_out_of_a_task() {
     );
     std::fs::write(house.work().join("deep.py"), script).unwrap();
     for depth in [3, 300] {
-        let task = house.ask(&format!("python3 deep.py {depth}"));
+        let task = house.ask_open(&format!("python3 deep.py {depth}"), json!({}));
         assert_eq!(house.outcome(task), Outcome::Exited { code: 77 }, "{depth}");
     }
     assert!(house.client().grants().unwrap().is_empty());
@@ -694,8 +697,10 @@ fn a_task_of_a_second_principal_is_not_the_owner_on_the_socket() {
     )
     .unwrap();
     let body =
-        json!({"tool": "shell", "args": {"command": "bash sock.sh", "cwd": house.work()}, "profile": "full_auto"});
+        json!({"tool": "shell", "args": {"command": "bash sock.sh", "cwd": house.work()}, "confinement": "shield"});
     let asked = with(&at, &bob, "POST", "/tasks", Some(body));
+    let approval = format!("/approvals/{}", asked.body["approval_id"].as_str().unwrap());
+    assert_eq!(with(&at, &bob, "POST", &approval, Some(json!({"choice": "once"}))).status, 200);
     let task = asked.body["task_id"].as_str().unwrap();
     let ended = with(&at, &bob, "GET", &format!("/tasks/{task}?wait_ms=20000"), None);
     assert_eq!(ended.body["outcome"], json!({"kind": "exited", "code": 0}), "{}", ended.body);

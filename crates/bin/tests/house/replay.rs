@@ -85,7 +85,7 @@ fn casts_are_as_their_versions_say() {
     let v3 = cast(&house, task, "v3");
     let all = shown(&v3);
     assert!(all.contains("out\r\n") && all.contains("err\r\n") && all.contains("\u{4f60}\r\n"), "{all:?}");
-    let task = house.client().ask(&house.request("true", json!({"profile": "safe"}))).unwrap().task_id;
+    let task = house.client().ask(&house.request("touch x", json!({"profile": "safe"}))).unwrap().task_id;
     assert_eq!(cast(&house, task, "v3").len(), 1, "nothing has happened yet");
 }
 

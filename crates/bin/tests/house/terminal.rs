@@ -14,6 +14,11 @@ pub(crate) fn pty(house: &House, text: &str) -> TaskId {
     ask(house, text, json!({"execution_mode": "pty"}))
 }
 
+/// A terminal for a command that goes where no workspace does.
+pub(crate) fn open(house: &House, text: &str) -> TaskId {
+    house.ask_open(text, json!({"execution_mode": "pty"}))
+}
+
 pub(crate) fn shown(house: &House, task: TaskId) -> String {
     String::from_utf8_lossy(&house.output(task, StreamName::Pty)).into_owned()
 }
@@ -419,7 +424,7 @@ fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
     let stage = House::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let inside = |command: &str| {
-        let task = pty(&stage, &unmarked(&format!("{csn} {command}")));
+        let task = open(&stage, &unmarked(&format!("{csn} {command}")));
         stage.settled(task);
         shown(&stage, task)
     };
@@ -438,7 +443,7 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
     let house = House::up(CSN);
     let stage = House::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
-    let outer = pty(
+    let outer = open(
         &stage,
         &unmarked(&format!(
             "{csn} run --pty -q --profile full_auto 'stty size; read x; echo \"<$x>\"; exit 5'; echo code $?"
@@ -454,7 +459,7 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
         pty(&house, "stty -echo; echo inner; while read x; do echo \"<$x>\"; test \"$x\" = end && exit 3; done");
     house.says(inner, "inner");
     let outer =
-        pty(&stage, &unmarked(&format!("{csn} attach {inner}; echo left $?; stty -a | grep -o ' echo '; read x")));
+        open(&stage, &unmarked(&format!("{csn} attach {inner}; echo left $?; stty -a | grep -o ' echo '; read x")));
     stage.says(outer, "inner");
     send(&stage, outer, json!({"text": "one\r"}));
     stage.says(outer, "<one>");
@@ -465,7 +470,7 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
     stage.says(outer, " echo ");
     send(&house, inner, json!({"text": "end\r"}));
     assert_eq!(house.outcome(inner), Outcome::Exited { code: 3 });
-    let late = pty(&stage, &unmarked(&format!("{csn} attach {inner}; echo left $?")));
+    let late = open(&stage, &unmarked(&format!("{csn} attach {inner}; echo left $?")));
     stage.settled(late);
     assert!(shown(&stage, late).contains("<end>") && shown(&stage, late).contains("left 3"), "{}", shown(&stage, late));
 }

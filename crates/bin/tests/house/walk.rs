@@ -87,7 +87,7 @@ fn background_tasks_are_waited_for_by_id() {
     assert_eq!(house.csn(&["logs", task]).stdout, b"later\n");
     assert_eq!(house.csn(&["logs", &task[..17]]).stdout, b"later\n", "a unique beginning is enough");
     let shown = String::from_utf8(house.csn(&["show", task]).stdout).unwrap();
-    assert!(shown.contains("exited 4") && shown.contains("confinement  none"), "{shown}");
+    assert!(shown.contains("exited 4") && shown.contains("confinement  workspace"), "{shown}");
     let listed = String::from_utf8(house.csn(&["ps", "-a"]).stdout).unwrap();
     assert!(listed.contains(task));
 }

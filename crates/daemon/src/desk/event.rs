@@ -74,12 +74,14 @@ pub(crate) enum Event {
         hint: Option<String>,
         /// It would be denied now, whatever anyone says.
         denied: Option<Refusal>,
+        confinement: Confinement,
         shim: Option<u32>,
     },
     /// A task that waits for a person is covered by what was granted meanwhile.
     Covered {
         task: TaskId,
         grants: Vec<GrantId>,
+        confinement: Confinement,
         shim: Option<u32>,
     },
     /// Something is to be entered into the register.

@@ -99,7 +99,20 @@ impl Office {
         };
         let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
         let (words, moves, hint, denied) = (None, None, None, None);
-        self.step(Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, shim })
+        self.step(Event::Answered {
+            task,
+            approval,
+            choice,
+            words,
+            by,
+            world,
+            saves,
+            moves,
+            hint,
+            denied,
+            confinement: Confinement::Shield,
+            shim,
+        })
     }
 
     fn grant(&mut self, verb: &'static str, session: Option<SessionId>, uses_left: Option<u64>) -> Grant {
@@ -273,10 +286,16 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
     let state = step.state(a);
     assert!(state.is_none(), "its life began before");
     let ids = vec![grant.id.unwrap()];
-    let step = office.step(Event::Covered { task: b, grants: ids.clone(), shim: Some(2) }).unwrap();
+    let step = office
+        .step(Event::Covered { task: b, grants: ids.clone(), confinement: Confinement::Shield, shim: Some(2) })
+        .unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
     assert_eq!(step.launch.unwrap().permit.by, By::Grants(ids));
-    assert!(office.step(Event::Covered { task: b, grants: Vec::new(), shim: Some(2) }).is_err());
+    assert!(
+        office
+            .step(Event::Covered { task: b, grants: Vec::new(), confinement: Confinement::Shield, shim: Some(2) })
+            .is_err()
+    );
 }
 
 #[test]
@@ -304,7 +323,9 @@ fn uses_are_counted_with_the_permit_and_survive_a_replay() {
     office.step(Event::Wished(Wish::Grant(Box::new(grant)))).unwrap();
     let id = office.desk.register.grants.iter().next().unwrap().id.unwrap();
     let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
-    let step = office.step(Event::Covered { task, grants: vec![id], shim: Some(1) }).unwrap();
+    let step = office
+        .step(Event::Covered { task, grants: vec![id], confinement: Confinement::Shield, shim: Some(1) })
+        .unwrap();
     assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
     assert!(!office.desk.register.grants.get(id).unwrap().holds(At::from_micros(0)));
 }

@@ -74,8 +74,7 @@ impl Office {
             answer,
             question,
             grants: assessment.grants(),
-            // Nothing confines yet: what only reads asks, and what a person lets run runs open.
-            confinement: Confinement::None,
+            confinement: assessment.confinement,
             opens,
             shim: spare.as_ref().map(Spare::pid),
         };
@@ -194,7 +193,7 @@ impl Office {
             let done = Done::Plain(reply, Err(refusal));
             Some(Pending { step: Step::default(), looked: None, spare: None, done })
         };
-        let (mut saves, mut denied, mut moves) = (Vec::new(), None, None);
+        let (mut saves, mut denied, mut moves, mut confinement) = (Vec::new(), None, None, Confinement::Shield);
         let standing = self.desk.standing(task);
         let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
@@ -206,6 +205,7 @@ impl Office {
                 moves = Some(text_by_shape(&looked.facts.cwd.resolved));
             } else {
                 let assessment = self.assess(request, looked, standing, session.as_deref());
+                confinement = assessment.confinement;
                 if let Answer::Deny(refusal) = &assessment.answer {
                     denied = Some(refusal.clone());
                 }
@@ -233,7 +233,8 @@ impl Office {
         }
         let hint = self.hint_outside(task, session.as_deref());
         let shim = spare.as_ref().map(Spare::pid);
-        let event = Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, shim };
+        let event =
+            Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, confinement, shim };
         match self.step(event) {
             Ok(step) => Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) }),
             Err(refusal) => {
@@ -275,7 +276,8 @@ impl Office {
             },
             false => None,
         };
-        match self.step(Event::Covered { task, grants, shim: spare.as_ref().map(Spare::pid) }) {
+        let (confinement, shim) = (assessment.confinement, spare.as_ref().map(Spare::pid));
+        match self.step(Event::Covered { task, grants, confinement, shim }) {
             Ok(step) => Some(Pending { step, looked: Some((looked, request)), spare, done: Done::Told(None) }),
             Err(_) => {
                 spare.into_iter().for_each(|s| self.spares.give_back(s));

@@ -332,6 +332,7 @@ fn moving(house: &House, who: &Who, session: &Session, directory: &str) -> Answe
         background: false,
         attended: true,
         profile: None,
+        confinement: None,
         wait_ms: None,
         limits: Limits::default(),
         leftovers: Default::default(),

@@ -57,6 +57,8 @@ pub(crate) struct Walk<'a> {
     pub(super) shadow: bool,
     /// Another program stands before it: what looks like a builtin may be a program of that name.
     pub(super) wrapped: bool,
+    /// Behind `timeout`, which ends it by a signal.
+    pub(super) timed: bool,
     /// A shell without bash's own syntax.
     pub(super) posix: bool,
     texts: usize,
@@ -77,6 +79,7 @@ impl<'a> Walk<'a> {
             privileged: false,
             shadow: false,
             wrapped: false,
+            timed: false,
             posix: false,
             texts: 0,
             shells: 0,
@@ -118,6 +121,7 @@ impl<'a> Walk<'a> {
         occurrence.privileged |= self.privileged;
         occurrence.shadow = self.shadow;
         occurrence.wrapped = self.wrapped;
+        occurrence.timed = self.timed;
         if self.occurrences.len() < MOST_OCCURRENCES {
             self.occurrences.push(occurrence);
         } else if let Some(last) = self.occurrences.last_mut() {

@@ -313,8 +313,9 @@ impl Walk<'_> {
             own.privileged = privileged;
             self.emit(own);
         }
-        let before = (self.privileged, self.input.clone(), self.wrapped);
+        let before = (self.privileged, self.input.clone(), self.wrapped, self.timed);
         self.wrapped = true;
+        self.timed |= matches!(program, "timeout" | "gtimeout");
         self.privileged |= privileged;
         // What it reads is its input, not its command's.
         let input = match wrapper.kind {
@@ -331,7 +332,7 @@ impl Walk<'_> {
         } else {
             self.command_words(next, assignments, redirects, place, &mut inner, Some(input));
         }
-        (self.privileged, self.input, self.wrapped) = before;
+        (self.privileged, self.input, self.wrapped, self.timed) = before;
     }
 
     /// The commands of `find … -exec`.

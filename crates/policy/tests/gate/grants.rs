@@ -396,7 +396,10 @@ fn variables_of_a_request_are_seen() {
 
 #[test]
 fn where_nothing_confines_a_grant_covers_what_only_reads() {
-    let context = Context { can_confine: false, ..Context::personal(HOME, vec![ROOT.to_owned()]) };
+    let context = Context {
+        kernel: countersign_model::Kernel { landlock: 2, seccomp: true },
+        ..Context::personal(HOME, vec![ROOT.to_owned()])
+    };
     let under = |command: &str, grants: Vec<Grant>| {
         let judged = judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants));
         word(&judged).to_owned()

@@ -1,0 +1,162 @@
+//! What is said about a confined task when it is over: whether it may have failed at the walls, and which files it changed
+//! that make programs run later.
+
+use crate::walls;
+use countersign_model::{Confinement, FileChange};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read as _, Seek as _, SeekFrom},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+/// How much of the end of a stream is looked through.
+const TAIL: u64 = 64 * 1024;
+/// More entries of one directory than this are not looked at.
+const MOST: usize = 256;
+/// What programs say when the kernel refuses them something.
+const REFUSED: &[&str] = &[
+    "Permission denied",
+    "permission denied",
+    "Operation not permitted",
+    "operation not permitted",
+    "EACCES",
+    "EPERM",
+    "os error 13",
+    "os error 1)",
+    "Errno 13]",
+    "Errno 1]",
+    "no new privileges",
+    "Keine Berechtigung",
+    "Vorgang nicht zulässig",
+    "Permission non accordée",
+    "Opération non permise",
+    "Permiso denegado",
+    "Operación no permitida",
+];
+/// Behind a shield files are as ever: only these can be its doing.
+const SHIELDED: &[&str] = &["Operation not permitted", "EPERM", "no new privileges"];
+
+/// The one line for whoever asked, if what a failed task said speaks of refusals.
+pub(crate) fn note(confinement: Confinement, streams: &[PathBuf]) -> Option<&'static str> {
+    let said = |words: &[&str]| streams.iter().filter_map(|s| tail(s)).any(|t| words.iter().any(|w| t.contains(w)));
+    match confinement {
+        Confinement::ReadOnly if said(REFUSED) => Some(
+            "it ran confined (read_only): it reads the roots and the system, writes nothing, reaches nobody and reads no keys; \
+             ask for it with confinement \"shield\" (csn run --confinement shield) to have a person let it run open",
+        ),
+        Confinement::Workspace if said(REFUSED) => Some(
+            "it ran confined (workspace): it writes the roots, its own TMPDIR and caches, and reads no keys of the home; \
+             ask for it with confinement \"shield\" (csn run --confinement shield) to have a person let it run open",
+        ),
+        Confinement::Shield if said(SHIELDED) => Some(
+            "it ran shielded: it cannot signal or trace what is not its own, nor gain other rights; \
+             a task is stopped with csn cancel",
+        ),
+        _ => None,
+    }
+}
+
+fn tail(stream: &Path) -> Option<String> {
+    let mut file = fs::File::open(stream).ok()?;
+    let len = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(TAIL))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The files of the roots that make programs run later, as they are now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Escapes(BTreeMap<String, Stamp>);
+
+type Stamp = (u64, u64, u64, i64, i64, i64, i64);
+
+impl Escapes {
+    pub(crate) fn of(roots: &[String]) -> Self {
+        let mut found = BTreeMap::new();
+        let mut see = |path: &Path| {
+            if let Ok(m) = fs::symlink_metadata(path)
+                && !m.is_dir()
+            {
+                let stamp = (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec());
+                found.insert(path.to_string_lossy().into_owned(), stamp);
+            }
+        };
+        for root in roots {
+            for name in walls::ESCAPES {
+                let path = Path::new(root).join(name);
+                match name.ends_with('/') {
+                    false => see(&path),
+                    true => {
+                        let entries = fs::read_dir(&path).into_iter().flatten().flatten().take(MOST);
+                        entries.for_each(|entry| see(&entry.path()));
+                    }
+                }
+            }
+        }
+        Self(found)
+    }
+
+    /// What has become of them since.
+    pub(crate) fn changes(&self, now: &Self) -> Vec<(String, FileChange)> {
+        let mut changes = Vec::new();
+        for (path, stamp) in &now.0 {
+            match self.0.get(path) {
+                None => changes.push((path.clone(), FileChange::Created)),
+                Some(before) if before != stamp => changes.push((path.clone(), FileChange::Modified)),
+                Some(_) => {}
+            }
+        }
+        let gone = self.0.keys().filter(|path| !now.0.contains_key(*path));
+        changes.extend(gone.map(|path| (path.clone(), FileChange::Deleted)));
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_to_what_runs_later_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join(".git/hooks")).unwrap();
+        fs::write(root.join("Makefile"), "a").unwrap();
+        fs::write(root.join(".envrc"), "a").unwrap();
+        let roots = [root.to_str().unwrap().to_owned()];
+        let before = Escapes::of(&roots);
+        assert_eq!(before.changes(&Escapes::of(&roots)), []);
+        fs::write(root.join("Makefile"), "ab").unwrap();
+        fs::write(root.join(".git/hooks/pre-commit"), "x").unwrap();
+        fs::write(root.join("other.txt"), "x").unwrap();
+        fs::remove_file(root.join(".envrc")).unwrap();
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let expect = [
+            (at(".git/hooks/pre-commit"), FileChange::Created),
+            (at("Makefile"), FileChange::Modified),
+            (at(".envrc"), FileChange::Deleted),
+        ];
+        assert_eq!(before.changes(&Escapes::of(&roots)), expect);
+    }
+
+    #[test]
+    fn a_note_needs_a_refusal() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |text: &str| {
+            let at = dir.path().join("stderr.log");
+            fs::write(&at, text).unwrap();
+            at
+        };
+        let refused = [said("touch: cannot touch 'x': Permission denied\n")];
+        assert!(note(Confinement::ReadOnly, &refused).is_some());
+        assert!(note(Confinement::Shield, &refused).is_none());
+        assert!(note(Confinement::None, &refused).is_none());
+        let other = said("grep: no such thing\n");
+        assert!(note(Confinement::ReadOnly, &[other]).is_none());
+        let killed = said("bash: kill: (1) - Operation not permitted\n");
+        assert!(note(Confinement::Shield, &[killed]).is_some());
+    }
+}

@@ -1,0 +1,453 @@
+//! A person's git configuration, without what runs programs and what is secret: what confined git gets instead of the real
+//! one. Reads git's own format; what it does not understand, it leaves out.
+
+use countersign_model::glob_matches;
+use countersign_redact::looks_secret;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Files longer than this, and includes deeper, are not followed.
+const LONGEST: u64 = 1024 * 1024;
+const DEEPEST: usize = 10;
+
+/// One setting: `[section "subsection"] key = value`; none is a key without a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Setting {
+    section: String,
+    subsection: Option<String>,
+    key: String,
+    value: Option<String>,
+}
+
+/// What confined programs see of a person's configuration.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sanitised {
+    /// What is harmless of it, as a file.
+    pub(crate) text: String,
+    /// The files that it names for git to read: ignores, attributes.
+    pub(crate) reads: Vec<PathBuf>,
+    /// The originals that hold nothing secret: programs beside git read them, for the ignores.
+    pub(crate) plain: Vec<PathBuf>,
+}
+
+/// Reads `~/.config/git/config` and `~/.gitconfig`, as git would, for a repository whose git directory is known.
+pub(crate) fn sanitise(home: &Path, config_home: &Path, git_dir: Option<&Path>) -> Sanitised {
+    let mut out = Sanitised::default();
+    for path in [config_home.join("git/config"), home.join(".gitconfig")] {
+        let mut settings = Vec::new();
+        if !read(&path, home, git_dir, 0, &mut settings) {
+            continue;
+        }
+        if !settings.iter().any(is_secret) {
+            out.plain.push(path);
+        }
+        let mut last = None;
+        for setting in settings.iter().filter(|s| is_harmless(s)) {
+            let header = (&setting.section, &setting.subsection);
+            if last != Some(header) {
+                out.text.push_str(&heading(setting));
+                last = Some(header);
+            }
+            out.text.push_str(&line(setting));
+            if is_path(setting) {
+                out.reads.extend(setting.value.as_deref().map(|v| expand(v, home)));
+            }
+        }
+    }
+    for name in ["ignore", "attributes"] {
+        out.reads.push(config_home.join("git").join(name));
+    }
+    out
+}
+
+fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<Setting>) -> bool {
+    let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= LONGEST);
+    let Some(text) = fs::read_to_string(path).ok().filter(|_| small && depth < DEEPEST) else { return false };
+    for setting in parse(&text) {
+        let included = match (setting.section.as_str(), setting.key.as_str(), setting.subsection.as_deref()) {
+            ("include", "path", None) => true,
+            ("includeif", "path", Some(condition)) => holds(condition, path, home, git_dir),
+            _ => {
+                out.push(setting);
+                continue;
+            }
+        };
+        if let Some(value) = setting.value.filter(|_| included) {
+            let target = expand(&value, home);
+            let target = path.parent().map_or_else(|| target.clone(), |dir| dir.join(&target));
+            read(&target, home, git_dir, depth + 1, out);
+        }
+    }
+    true
+}
+
+/// Whether `includeIf` includes. A condition that is not known does not hold.
+fn holds(condition: &str, from: &Path, home: &Path, git_dir: Option<&Path>) -> bool {
+    let Some(git_dir) = git_dir else { return false };
+    if let Some(pattern) = condition.strip_prefix("gitdir:").or_else(|| condition.strip_prefix("gitdir/i:")) {
+        let fold = |s: &str| if condition.starts_with("gitdir/i:") { s.to_lowercase() } else { s.to_owned() };
+        let mut pattern = match pattern.strip_prefix("./") {
+            Some(rest) => from.parent().unwrap_or(home).join(rest).to_string_lossy().into_owned(),
+            None => expand(pattern, home).to_string_lossy().into_owned(),
+        };
+        if condition.ends_with('/') && !pattern.ends_with('/') {
+            pattern.push('/');
+        }
+        let (pattern, at) = (fold(&pattern), fold(&git_dir.to_string_lossy()));
+        let anywhere = pattern.strip_prefix("**/").or_else(|| (!pattern.starts_with('/')).then_some(pattern.as_str()));
+        let everything = pattern
+            .strip_suffix("/**")
+            .map(|p| format!("{p}/"))
+            .or_else(|| pattern.ends_with('/').then(|| pattern.clone()));
+        return match (everything, anywhere) {
+            (Some(directory), None) => format!("{at}/").starts_with(&directory),
+            (Some(directory), Some(_)) => {
+                format!("{at}/").contains(&format!("/{}", directory.trim_start_matches("**/").trim_start_matches('/')))
+            }
+            (None, Some(rest)) => at.ends_with(&format!("/{rest}")),
+            (None, None) => at == pattern || glob_matches(&pattern, &at),
+        };
+    }
+    if let Some(pattern) = condition.strip_prefix("onbranch:") {
+        let head = fs::read_to_string(git_dir.join("HEAD")).unwrap_or_default();
+        let Some(branch) = head.trim().strip_prefix("ref: refs/heads/") else { return false };
+        return match pattern.strip_suffix('/') {
+            Some(directory) => branch.starts_with(&format!("{directory}/")),
+            None => branch == pattern || glob_matches(pattern, branch),
+        };
+    }
+    false
+}
+
+/// Where a submodule's configuration says that its work tree is.
+pub(crate) fn worktree(config: &str) -> Option<String> {
+    let of_core = |s: &Setting| s.section == "core" && s.subsection.is_none() && s.key == "worktree";
+    parse(config).into_iter().rfind(of_core)?.value
+}
+
+fn expand(value: &str, home: &Path) -> PathBuf {
+    match value.strip_prefix("~/") {
+        Some(rest) => home.join(rest),
+        None => PathBuf::from(value),
+    }
+}
+
+fn is_path(s: &Setting) -> bool {
+    matches!(
+        (s.section.as_str(), s.key.as_str()),
+        ("core", "excludesfile" | "attributesfile")
+            | ("mailmap", "file")
+            | ("blame", "ignorerevsfile")
+            | ("diff", "orderfile")
+    )
+}
+
+/// Whether showing a setting would show a secret.
+fn is_secret(s: &Setting) -> bool {
+    let with_user = |text: &str| {
+        text.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().is_some_and(|host| host.contains('@')))
+    };
+    matches!(s.section.as_str(), "http" | "sendemail" | "imap" | "github" | "gitlab" | "hub" | "azure")
+        || looks_secret(&s.key) && s.key != "signingkey"
+        || s.value.as_deref().is_some_and(with_user)
+        || s.subsection.as_deref().is_some_and(with_user)
+}
+
+/// Whether a setting changes what is shown and nothing else. What is not known here is left out.
+fn is_harmless(s: &Setting) -> bool {
+    if is_secret(s) {
+        return false;
+    }
+    // By their last word these name programs, wherever they stand.
+    const PROGRAMS: &[&str] = &[
+        "command",
+        "cmd",
+        "program",
+        "helper",
+        "tool",
+        "driver",
+        "textconv",
+        "editor",
+        "pager",
+        "external",
+        "clean",
+        "smudge",
+        "process",
+        "hookspath",
+        "templatedir",
+        "template",
+        "sshcommand",
+        "askpass",
+        "fsmonitor",
+        "gitproxy",
+        "difffilter",
+        "packobjectshook",
+        "uploadpack",
+        "receivepack",
+        "vcs",
+        "browser",
+        "guitool",
+        "update",
+        "alternaterefscommand",
+        "defaultkeycommand",
+        "worktree",
+    ];
+    if PROGRAMS.contains(&s.key.as_str()) {
+        return false;
+    }
+    match s.section.as_str() {
+        "user" | "author" | "committer" => matches!(s.key.as_str(), "name" | "email" | "useconfigonly"),
+        "alias" => s.value.as_deref().is_some_and(|v| !v.trim_start().starts_with('!')),
+        "url" => matches!(s.key.as_str(), "insteadof" | "pushinsteadof"),
+        "core" => s.key != "gitdir" && s.key != "sshcommand",
+        "diff" => match s.subsection {
+            None => true,
+            Some(_) => matches!(s.key.as_str(), "xfuncname" | "funcname" | "binary" | "wordregex" | "algorithm"),
+        },
+        "color" | "column" | "status" | "log" | "blame" | "grep" | "pretty" | "i18n" | "safe" | "versionsort"
+        | "feature" | "advice" | "notes" | "mailmap" | "stash" | "rerere" | "index" | "checkout" | "fetch" | "pull"
+        | "push" | "rebase" | "merge" | "branch" | "tag" | "init" | "apply" | "submodule" | "format" | "showbranch"
+        | "commit" | "help" | "gc" | "pack" | "extensions" | "remote" => {
+            s.section != "remote" || s.subsection.is_none()
+        }
+        _ => false,
+    }
+}
+
+fn heading(s: &Setting) -> String {
+    match &s.subsection {
+        None => format!("[{}]\n", s.section),
+        Some(name) => format!("[{} \"{}\"]\n", s.section, name.replace('\\', "\\\\").replace('"', "\\\"")),
+    }
+}
+
+fn line(s: &Setting) -> String {
+    match &s.value {
+        None => format!("\t{}\n", s.key),
+        Some(value) => {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\t', "\\t");
+            format!("\t{} = \"{value}\"\n", s.key)
+        }
+    }
+}
+
+/// The settings of a file, in order. A line that makes no sense ends it: git would refuse the file.
+fn parse(text: &str) -> Vec<Setting> {
+    let mut out = Vec::new();
+    let (mut section, mut subsection): (String, Option<String>) = (String::new(), None);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            c if c.is_whitespace() => {}
+            '#' | ';' => while chars.next_if(|c| *c != '\n').is_some() {},
+            '[' => {
+                let Some(found) = header(&mut chars) else { return out };
+                (section, subsection) = found;
+            }
+            c if c.is_ascii_alphabetic() => {
+                let mut key = String::from(c);
+                while let Some(c) = chars.next_if(|c| c.is_ascii_alphanumeric() || *c == '-') {
+                    key.push(c);
+                }
+                while chars.next_if(|c| *c == ' ' || *c == '\t').is_some() {}
+                let value = match chars.peek() {
+                    Some('=') => {
+                        chars.next();
+                        let Some(value) = value(&mut chars) else { return out };
+                        Some(value)
+                    }
+                    Some('\n' | '\r' | '#' | ';') | None => None,
+                    Some(_) => return out,
+                };
+                let (section, subsection, key) = (section.clone(), subsection.clone(), key.to_ascii_lowercase());
+                out.push(Setting { section, subsection, key, value });
+            }
+            _ => return out,
+        }
+    }
+    out
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+/// After `[`: `name]`, `name.sub]` or `name "sub"]`.
+fn header(chars: &mut Chars<'_>) -> Option<(String, Option<String>)> {
+    let mut name = String::new();
+    while let Some(c) = chars.next_if(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.')) {
+        name.push(c.to_ascii_lowercase());
+    }
+    while chars.next_if(|c| *c == ' ' || *c == '\t').is_some() {}
+    match chars.next()? {
+        ']' => Some(match name.split_once('.') {
+            Some((section, sub)) => (section.to_owned(), Some(sub.to_owned())),
+            None => (name, None),
+        }),
+        '"' => {
+            let mut sub = String::new();
+            loop {
+                match chars.next()? {
+                    '"' => break,
+                    '\n' => return None,
+                    '\\' => sub.push(chars.next()?),
+                    c => sub.push(c),
+                }
+            }
+            (chars.next()? == ']').then_some((name, Some(sub)))
+        }
+        _ => None,
+    }
+}
+
+/// After `=`: up to the end of the line, with quotes, escapes, comments and continuations.
+fn value(chars: &mut Chars<'_>) -> Option<String> {
+    let (mut out, mut blanks, mut quoted) = (String::new(), String::new(), false);
+    while chars.next_if(|c| *c == ' ' || *c == '\t').is_some() {}
+    loop {
+        match chars.next() {
+            None | Some('\n') if quoted => return None,
+            None | Some('\n') => return Some(out),
+            Some('\r') if !quoted && chars.peek() == Some(&'\n') => {}
+            Some('"') => {
+                out.push_str(&std::mem::take(&mut blanks));
+                quoted = !quoted;
+            }
+            Some('#' | ';') if !quoted => while chars.next_if(|c| *c != '\n').is_some() {},
+            Some('\\') => {
+                out.push_str(&std::mem::take(&mut blanks));
+                match chars.next()? {
+                    '\n' => {}
+                    '\r' if chars.next_if_eq(&'\n').is_some() => {}
+                    'n' => out.push('\n'),
+                    't' => out.push('\t'),
+                    'b' => drop(out.pop()),
+                    c @ ('\\' | '"') => out.push(c),
+                    _ => return None,
+                }
+            }
+            Some(c @ (' ' | '\t')) if !quoted => blanks.push(c),
+            Some(c) => {
+                out.push_str(&std::mem::take(&mut blanks));
+                out.push(c);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[(&str, &str)], git_dir: Option<&str>) -> (Sanitised, PathBuf) {
+        let dir = tempfile::tempdir().unwrap().keep();
+        for (name, text) in files {
+            let path = dir.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text.replace("HOME", dir.to_str().unwrap())).unwrap();
+        }
+        let git_dir = git_dir.map(|g| PathBuf::from(g.replace("HOME", dir.to_str().unwrap())));
+        (sanitise(&dir, &dir.join(".config"), git_dir.as_deref()), dir)
+    }
+
+    #[test]
+    fn what_is_shown_stays_and_what_runs_goes() {
+        let (made, dir) = of(
+            &[(
+                ".gitconfig",
+                r#"[user]
+	name = A "B" C ; comment
+	email = a@b
+	signingkey = ABC
+[core]
+	pager = less
+	fsmonitor = /evil
+	excludesFile = ~/.ignore
+	abbrev=12
+[alias]
+	st = status -s
+	evil = !rm -rf /
+[diff "x"]
+	textconv = evil
+	xfuncname = "^a\\b"
+[diff]
+	external = evil
+	noprefix
+[filter "lfs"]
+	process = evil
+[credential]
+	helper = store
+[log]
+	date = \
+iso
+"#,
+            )],
+            None,
+        );
+        let expect = "[user]\n\tname = \"A B C\"\n\temail = \"a@b\"\n[core]\n\texcludesfile = \"~/.ignore\"\n\tabbrev = \
+                      \"12\"\n[alias]\n\tst = \"status -s\"\n[diff \"x\"]\n\txfuncname = \"^a\\\\b\"\n[diff]\n\tnoprefix\n\
+                      [log]\n\tdate = \"iso\"\n";
+        assert_eq!(made.text, expect);
+        assert_eq!(made.reads[0], dir.join(".ignore"));
+        assert_eq!(made.plain, [dir.join(".gitconfig")]);
+    }
+
+    #[test]
+    fn a_file_with_a_secret_is_not_for_other_programs() {
+        for secret in [
+            "[http \"https://x\"]\n\textraHeader = Authorization: x\n",
+            "[url \"https://me:pw@host/\"]\n\tinsteadOf = https://host/\n",
+            "[github]\n\tuser = me\n",
+            "[x]\n\tapi-token = y\n",
+        ] {
+            let (made, _) = of(&[(".gitconfig", secret)], None);
+            assert_eq!((made.text.as_str(), made.plain.len()), ("", 0), "{secret}");
+        }
+        let (made, dir) = of(&[(".gitconfig", "[url \"git@host:\"]\n\tinsteadOf = https://host/\n")], None);
+        assert!(made.text.contains("insteadof") && made.plain == [dir.join(".gitconfig")], "{made:?}");
+    }
+
+    #[test]
+    fn includes_are_put_in_their_place() {
+        let files = [
+            (".config/git/config", "[include]\n\tpath = more\n"),
+            (".config/git/more", "[user]\n\tname = One\n"),
+            (
+                ".gitconfig",
+                "[includeIf \"gitdir:~/work/\"]\n\tpath = work.inc\n[includeIf \"onbranch:main\"]\n\tpath = \
+                 b.inc\n[include]\n\tpath = .gitconfig\n",
+            ),
+            ("work.inc", "[user]\n\temail = w@w\n"),
+            ("b.inc", "[log]\n\tdate = iso\n"),
+            ("work/p/.git/HEAD", "ref: refs/heads/main\n"),
+        ];
+        let (made, _) = of(&files, Some("HOME/work/p/.git"));
+        assert!(made.text.starts_with("[user]\n\tname = \"One\"\n[user]\n\temail = \"w@w\"\n[log]"), "{}", made.text);
+        let (made, _) = of(&files, Some("HOME/other/.git"));
+        assert!(!made.text.contains("w@w"), "{}", made.text);
+        let (made, _) = of(&files, None);
+        assert!(!made.text.contains("w@w"), "{}", made.text);
+    }
+
+    #[test]
+    fn nonsense_ends_the_reading() {
+        for text in ["[a", "[a \"b", "= 1", "[user]\nname = \"open", "[user]\n\u{0}", "[user]\nname x", "[]\nx = \\q"] {
+            let (made, _) = of(&[(".gitconfig", text)], None);
+            assert_eq!(made.text, "", "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        for value in ["a", " lead and trail ", "q\"uo\\te", "tab\there", "line\nbreak", "# ; no comment", ""] {
+            let setting = Setting {
+                section: "pretty".into(),
+                subsection: Some("s\"u\\b".into()),
+                key: "x".into(),
+                value: Some(value.into()),
+            };
+            assert_eq!(parse(&(heading(&setting) + &line(&setting))), [setting]);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The calls by which a process gives up rights: Landlock, seccomp, capabilities, limits.
+#![allow(unsafe_code)]
+
+use rustix::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use seccompiler::sock_filter;
+use std::io;
+
+/// Rights over files, as Landlock numbers them.
+pub(crate) mod right {
+    pub(crate) const EXECUTE: u64 = 1;
+    pub(crate) const WRITE_FILE: u64 = 1 << 1;
+    pub(crate) const READ_FILE: u64 = 1 << 2;
+    pub(crate) const READ_DIR: u64 = 1 << 3;
+    pub(crate) const REMOVE_DIR: u64 = 1 << 4;
+    pub(crate) const REMOVE_FILE: u64 = 1 << 5;
+    pub(crate) const MAKE_DIR: u64 = 1 << 7;
+    pub(crate) const MAKE_REG: u64 = 1 << 8;
+    pub(crate) const MAKE_SOCK: u64 = 1 << 9;
+    pub(crate) const MAKE_FIFO: u64 = 1 << 10;
+    pub(crate) const MAKE_SYM: u64 = 1 << 12;
+    pub(crate) const REFER: u64 = 1 << 13;
+    pub(crate) const TRUNCATE: u64 = 1 << 14;
+    pub(crate) const IOCTL_DEV: u64 = 1 << 15;
+    /// Those that a file can have; the others are a directory's.
+    pub(crate) const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
+
+    /// Every right that this version knows. Those that nobody is given, such as making devices, are handled, too.
+    pub(crate) fn all(version: u32) -> u64 {
+        match version {
+            0 => 0,
+            1 => (1 << 13) - 1,
+            2 => (1 << 14) - 1,
+            3 | 4 => (1 << 15) - 1,
+            _ => (1 << 16) - 1,
+        }
+    }
+}
+
+/// Limits of a process, as the kernel numbers them.
+pub(crate) mod limit {
+    pub(crate) const FSIZE: u32 = 1;
+    pub(crate) const DATA: u32 = 2;
+    pub(crate) const CORE: u32 = 4;
+}
+
+/// Binding and connecting by TCP.
+const NET_ALL: u64 = 0b11;
+/// Abstract sockets and signals.
+const SCOPES_ALL: u64 = 0b11;
+
+/// The version of Landlock that the kernel offers; 0 where there is none.
+pub(crate) fn landlock_version() -> u32 {
+    const VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag the kernel takes no pointer and makes nothing.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
+    u32::try_from(version).unwrap_or(0)
+}
+
+/// Whether filters for system calls can be installed.
+pub(crate) fn has_seccomp() -> bool {
+    let action = libc::SECCOMP_RET_ERRNO;
+    // SAFETY: asks about one action, which lives on the stack; nothing is changed.
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0u32, &raw const action) == 0 }
+}
+
+#[repr(C)]
+struct RulesetAttr {
+    handled_fs: u64,
+    handled_net: u64,
+    scoped: u64,
+}
+
+#[repr(C, packed)]
+struct BeneathAttr {
+    allowed: u64,
+    parent: RawFd,
+}
+
+/// What a ruleset is about. A kernel that does not know a part of it must be asked with that part empty.
+pub(crate) fn ruleset(version: u32, files: bool, net: bool) -> io::Result<OwnedFd> {
+    let attr = RulesetAttr {
+        handled_fs: if files { right::all(version) } else { 0 },
+        handled_net: if net && version >= 4 { NET_ALL } else { 0 },
+        scoped: if version >= 6 { SCOPES_ALL } else { 0 },
+    };
+    // SAFETY: the kernel reads the structure, whose size it is told; the descriptor that comes back is new and ours.
+    unsafe {
+        match libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attr, size_of::<RulesetAttr>(), 0u32) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd as RawFd)),
+        }
+    }
+}
+
+/// Leave to use a file, or a directory and what is below it.
+pub(crate) fn allow(ruleset: impl AsFd, beneath: impl AsFd, rights: u64) -> io::Result<()> {
+    const PATH_BENEATH: u32 = 1;
+    let attr = BeneathAttr { allowed: rights, parent: beneath.as_fd().as_raw_fd() };
+    let ruleset = ruleset.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads the structure, which lives on the stack.
+    match unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, &raw const attr, 0u32) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What a child gives up between fork and exec. Everything is built before.
+#[derive(Default)]
+pub(crate) struct Forgo {
+    /// Rights that it does not have cannot be gained by starting a program.
+    pub(crate) no_new_privileges: bool,
+    pub(crate) ruleset: Option<OwnedFd>,
+    pub(crate) filter: Option<&'static [sock_filter]>,
+    /// The capabilities that are left, if any are taken.
+    pub(crate) keep_capabilities: Option<u64>,
+    /// Limits by their number.
+    pub(crate) limits: Vec<(u32, u64)>,
+}
+
+#[repr(C)]
+struct CapHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+const CAP_VERSION_3: u32 = 0x2008_0522;
+/// More than any kernel has; asking beyond the last one fails, and that is the end.
+const CAPS: u64 = 64;
+/// Being root gives nothing by itself, and nobody can undo that: SECBIT_NOROOT and its lock.
+const NO_ROOT: libc::c_ulong = 0b11;
+
+/// Whether this process has any capability to give up.
+pub(crate) fn has_capabilities() -> bool {
+    let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
+    let mut data = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: the kernel reads the header and fills in both halves of the data, which live on the stack.
+    let got = unsafe { libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()) };
+    got != 0 || data.iter().any(|half| half.permitted != 0 || half.inheritable != 0)
+}
+
+impl Forgo {
+    /// Only system calls on values that were made before: no allocation, no locks.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        let done = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        for (resource, most) in &self.limits {
+            let (mut now, none) = ([0u64; 2], std::ptr::null::<u64>());
+            // SAFETY: a limit is two numbers, soft and hard, which live on the stack. One that is lower already stays.
+            unsafe {
+                done(libc::syscall(libc::SYS_prlimit64, 0, *resource, none, now.as_mut_ptr()))?;
+                let new = now.map(|limit| limit.min(*most));
+                done(libc::syscall(libc::SYS_prlimit64, 0, *resource, new.as_ptr(), none))?;
+            }
+        }
+        if self.no_new_privileges {
+            // SAFETY: changes one attribute of this process; no pointers.
+            done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
+        }
+        if let Some(keep) = self.keep_capabilities {
+            drop_capabilities(keep)?;
+        }
+        if let Some(ruleset) = &self.ruleset {
+            // SAFETY: plain integers.
+            done(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) })?;
+        }
+        if let Some(filter) = self.filter {
+            let program = libc::sock_fprog {
+                len: u16::try_from(filter.len()).unwrap_or(u16::MAX),
+                filter: filter.as_ptr().cast_mut().cast(),
+            };
+            // SAFETY: the kernel copies the program, which lives as long as the process; both types are its sock_filter.
+            done(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0u32, &raw const program) })?;
+        }
+        Ok(())
+    }
+}
+
+fn drop_capabilities(keep: u64) -> io::Result<()> {
+    let failed = || Err(io::Error::last_os_error());
+    let half = |n: u32| {
+        let kept = (keep >> (32 * n)) as u32;
+        CapData { effective: kept, permitted: kept, inheritable: 0 }
+    };
+    let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
+    // SAFETY: plain integers, and two structures on the stack that the kernel reads.
+    unsafe {
+        for capability in (0..CAPS).filter(|c| keep >> c & 1 == 0) {
+            // Beyond the last one that the kernel knows, and for who may not change the set: nothing to take.
+            libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0);
+        }
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        if keep == 0 {
+            libc::prctl(libc::PR_SET_SECUREBITS, NO_ROOT, 0, 0, 0);
+        }
+        let data = [half(0), half(1)];
+        if libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) != 0 {
+            return failed();
+        }
+        let mut now = data;
+        if libc::syscall(libc::SYS_capget, &raw const header, now.as_mut_ptr()) != 0 {
+            return failed();
+        }
+        let beyond = |n: usize| now[n].permitted & !data[n].permitted;
+        if beyond(0) != 0 || beyond(1) != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+    }
+    Ok(())
+}

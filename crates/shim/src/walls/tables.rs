@@ -1,0 +1,71 @@
+//! What lies within the walls, beside the roots. docs/security.md says the same in words.
+
+/// Read by every confined task, with what the system keeps there to be executed.
+pub(super) const LIBRARIES: &[&str] = &["/lib", "/lib32", "/lib64", "/libx32"];
+/// Read by every confined task.
+#[rustfmt::skip]
+pub(super) const SYSTEM: &[&str] = &["/proc", "/sys", "/run/utmp", "/var/lib/dpkg", "/var/lib/rpm", "/var/cache/fontconfig"];
+/// The part of /etc that says how things are called and shown, and holds no secret.
+#[rustfmt::skip]
+pub(super) const ETC: &[&str] = &[
+    "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "hostname", "resolv.conf", "services", "protocols",
+    "networks", "gai.conf", "localtime", "timezone", "locale.conf", "locale.alias", "default/locale", "ld.so.cache",
+    "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "os-release", "lsb-release", "debian_version", "redhat-release", "alternatives",
+    "bash.bashrc", "bashrc", "profile", "profile.d", "inputrc", "DIR_COLORS", "magic", "mime.types", "terminfo",
+    "shells", "mtab", "fstab", "gitattributes", "python3", "python3.11", "perl", "ca-certificates", "ca-certificates.conf",
+    "ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust", "crypto-policies", "fonts", "papersize", "environment",
+];
+/// What a workspace reads of /etc in addition.
+#[rustfmt::skip]
+pub(super) const ETC_OF_WORKSPACES: &[&str] = &[
+    "gitconfig", "apt", "java", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "maven", "gradle",
+    "php", "ruby", "login.defs", "mke2fs.conf", "subuid", "subgid", "pip.conf", "npmrc", "xdg", "protobuf", "vim",
+];
+/// Devices that hold nothing: read.
+pub(super) const SOURCES: &[&str] = &["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Devices that a workspace writes to.
+pub(super) const DEVICES: &[&str] = &["/dev/zero", "/dev/full", "/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/tty"];
+/// Directories that programs in these toolchains of a home need beside themselves.
+pub(super) const COMPANIONS: &[(&str, &[&str])] = &[
+    (".cargo/bin", &[".rustup"]),
+    (".local/bin", &[".local/share/uv", ".local/share/pipx", ".local/pipx", ".local/lib"]),
+    (".bun/bin", &[".bun/install/global"]),
+    (".yarn/bin", &[".config/yarn/global"]),
+    ("go/bin", &["sdk"]),
+];
+/// Where tools of a workspace keep what they have fetched: written, and made for those that are installed.
+#[rustfmt::skip]
+pub(super) const CACHES: &[(&str, &[&str])] = &[
+    ("", &[".cache", ".ccache", ".sccache"]),
+    ("cargo", &[".cargo/registry", ".cargo/git", ".cargo/.package-cache", ".cargo/.package-cache-mutate", ".cargo/.global-cache"]),
+    ("npm", &[".npm"]),
+    ("yarn", &[".yarn/cache", ".yarn/berry"]),
+    ("pnpm", &[".pnpm-store", ".local/share/pnpm/store", ".local/state/pnpm"]),
+    ("bun", &[".bun/install/cache"]),
+    ("go", &["go/pkg"]),
+    ("gradle", &[".gradle/caches", ".gradle/wrapper", ".gradle/daemon", ".gradle/native", ".gradle/notifications"]),
+    ("mvn", &[".m2/repository", ".m2/wrapper"]),
+    ("dotnet", &[".nuget/packages", ".local/share/NuGet"]),
+    ("composer", &[".composer/cache"]),
+    ("bundle", &[".bundle/cache"]),
+    ("dart", &[".pub-cache"]),
+    ("sbt", &[".ivy2/cache", ".sbt/boot"]),
+    ("conan", &[".conan2/p"]),
+];
+/// What else a workspace reads in a home: how tools are set up, without what holds tokens.
+#[rustfmt::skip]
+pub(super) const SETTINGS: &[&str] = &[
+    ".gitconfig", ".config/git/config", ".config/git/ignore", ".config/git/attributes", ".config/git/hooks", ".cargo/config.toml",
+    ".cargo/config", ".cargo/env", ".editorconfig", ".prettierrc", ".eslintrc.json", ".config/ruff", ".config/black", ".config/mypy",
+    ".config/flake8", ".config/pylintrc", ".pylintrc", ".clang-format", ".tool-versions", ".nvmrc", ".node-version",
+    ".python-version", ".config/mise", ".asdfrc", ".m2/toolchains.xml", ".config/go/env", ".config/uv", ".config/rustfmt",
+    ".config/nextest", ".jq", ".ripgreprc", ".config/fd",
+];
+/// Files that make programs run later, for whoever comes: changes to them are noted. A name with a slash at its end is a
+/// directory, of which every entry counts.
+#[rustfmt::skip]
+pub(crate) const ESCAPES: &[&str] = &[
+    ".git/hooks/", ".git/config", ".git/info/attributes", ".envrc", ".vscode/", ".husky/", ".cargo/config", ".cargo/config.toml",
+    "package.json", "Makefile", "makefile", "GNUmakefile", "justfile", ".npmrc", "conftest.py", ".bashrc", ".profile", ".zshrc",
+    ".bash_profile", ".zshenv", "build.rs", "setup.py", ".gitattributes", ".pre-commit-config.yaml", ".github/workflows/",
+];
