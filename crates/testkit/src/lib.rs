@@ -5,6 +5,7 @@ use countersign_model::{Choice, Frame, Outcome, Record, Refusal, Request, Stream
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::Mutex,
@@ -18,6 +19,8 @@ pub struct House {
     daemon: Mutex<Option<Child>>,
     env: Vec<(String, String)>,
     home: PathBuf,
+    /// Whose house it is; none is whoever runs the test.
+    user: Option<u32>,
 }
 
 impl House {
@@ -26,7 +29,7 @@ impl House {
     pub fn new(csn: &str) -> Self {
         let dir = TempDir::with_prefix("csn").expect("a temp dir");
         let home = dir.path().join("home");
-        Self { dir, csn: csn.into(), daemon: Mutex::default(), env: Vec::new(), home }
+        Self { dir, csn: csn.into(), daemon: Mutex::default(), env: Vec::new(), home, user: None }
     }
 
     /// A house that serves.
@@ -35,6 +38,38 @@ impl House {
         let house = Self::new(csn);
         house.start();
         house
+    }
+
+    /// A house of another user, with programs that this one may start. Only root can make one; what is asked of it goes
+    /// through `csn`.
+    #[must_use]
+    pub fn of_user(csn: &str, user: u32) -> Self {
+        let mut house = Self::new(csn);
+        let bin = house.dir.path().join("bin");
+        std::fs::create_dir(&bin).expect("a bin dir");
+        for name in ["csn", "csn-shim"] {
+            std::fs::copy(Path::new(csn).with_file_name(name), bin.join(name)).expect("a copy");
+        }
+        house.csn = bin.join("csn");
+        house.user = Some(user);
+        house.own();
+        house
+    }
+
+    /// Gives everything in the house's directory to its user.
+    #[expect(clippy::disallowed_methods, reason = "tests drive real programs")]
+    pub fn own(&self) {
+        if let Some(user) = self.user {
+            let owner = format!("{user}:{user}");
+            let done = Command::new("chown").args(["-Rh", &owner]).arg(self.dir.path()).status();
+            assert!(done.is_ok_and(|s| s.success()), "chown works");
+        }
+    }
+
+    /// The directory that everything of this house lies in; it is the home of its user.
+    #[must_use]
+    pub fn base(&self) -> &Path {
+        self.dir.path()
     }
 
     /// The home lies here instead.
@@ -84,6 +119,9 @@ impl House {
         command.env("COUNTERSIGN_HOME", &self.home).env("HOME", self.dir.path());
         command.env("XDG_CONFIG_HOME", self.dir.path().join("config"));
         command.current_dir(self.work());
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command
     }
 

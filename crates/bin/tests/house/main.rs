@@ -4,6 +4,7 @@
 mod approvals;
 mod bounds;
 mod check;
+mod confine;
 mod crash;
 mod credentials;
 mod disk;
