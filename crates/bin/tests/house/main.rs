@@ -7,6 +7,7 @@ mod check;
 mod confine;
 mod crash;
 mod credentials;
+mod daily;
 mod disk;
 mod grants;
 mod input;
