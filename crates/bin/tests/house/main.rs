@@ -17,6 +17,7 @@ mod terminal;
 mod tree;
 mod viewers;
 mod walk;
+mod workspace;
 
 /// The program under test.
 const CSN: &str = env!("CARGO_BIN_EXE_csn");
