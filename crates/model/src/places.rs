@@ -60,8 +60,7 @@ pub const TOOLCHAINS: &[&str] = &[
 pub fn keeps_programs(path: &str, home: &str) -> bool {
     let path = clean(path);
     PROGRAM_PLACES.iter().any(|place| inside(&path, place))
-        || below_home(&path, home)
-            .is_some_and(|below| TOOLCHAINS.iter().any(|t| inside(&format!("/{below}"), &format!("/{t}"))))
+        || below_home(&path, home).is_some_and(|below| TOOLCHAINS.iter().any(|t| inside(below, t)))
 }
 
 /// The part of a path below a home directory, anyone's; the home itself is empty.
@@ -147,13 +146,10 @@ pub fn is_credential(path: &str, home: &str) -> bool {
     if path.starts_with("/etc/ssh/ssh_host_") && !path.ends_with(".pub") {
         return true;
     }
-    if let Some(below) = below_home(path, home) {
-        let below = format!("/{below}");
-        if CREDENTIAL_DIRECTORIES.iter().any(|d| inside(&below, &format!("/{d}")))
-            || CREDENTIAL_FILES.iter().any(|f| below[1..] == **f)
-        {
-            return !below.ends_with(".pub") && !below.ends_with("/known_hosts");
-        }
+    if let Some(below) = below_home(path, home)
+        && (CREDENTIAL_DIRECTORIES.iter().any(|d| inside(below, d)) || CREDENTIAL_FILES.contains(&below))
+    {
+        return !below.ends_with(".pub") && !below.ends_with("/known_hosts");
     }
     const ANYWHERE: &[&str] = &[
         ".ssh",
@@ -221,10 +217,7 @@ pub fn covers_credentials(directory: &str, home: &str) -> bool {
     }
     match below_home(directory, home) {
         Some("") => true,
-        Some(below) => {
-            let below = format!("/{below}");
-            CREDENTIAL_DIRECTORIES.iter().chain(CREDENTIAL_FILES).any(|c| inside(&format!("/{c}"), &below))
-        }
+        Some(below) => CREDENTIAL_DIRECTORIES.iter().chain(CREDENTIAL_FILES).any(|c| inside(c, below)),
         None => false,
     }
 }
@@ -235,11 +228,10 @@ pub const OWN: &[&str] = &[".config/countersign", ".local/state/countersign"];
 /// Whether a path is, or lies in, what belongs to countersign itself.
 #[must_use]
 pub fn is_protected(path: &str, home: &str, places: &[String]) -> bool {
-    places.iter().any(|p| inside(path, p)) || own(home).any(|p| inside(path, &p)) || {
-        let below = below_home(path, home).map(|b| format!("/{b}"));
-        below.is_some_and(|b| OWN.iter().any(|o| inside(&b, &format!("/{o}"))))
-            || path.starts_with("/run/user/") && path.split('/').nth(4) == Some("countersign")
-    }
+    places.iter().any(|p| inside(path, p))
+        || below_home(path, home).is_some_and(|below| OWN.iter().any(|o| inside(below, o)))
+        || home == "/" && own(home).any(|p| inside(path, &p))
+        || path.starts_with("/run/user/") && path.split('/').nth(4) == Some("countersign")
 }
 
 pub fn own(home: &str) -> impl Iterator<Item = String> + '_ {
@@ -250,11 +242,8 @@ pub fn own(home: &str) -> impl Iterator<Item = String> + '_ {
 #[must_use]
 pub fn holds_protected(directory: &str, home: &str, places: &[String]) -> bool {
     places.iter().any(|p| inside(p, directory))
-        || own(home).any(|p| inside(&p, directory))
-        || below_home(directory, home).is_some_and(|b| {
-            let below = if b.is_empty() { String::new() } else { format!("/{b}") };
-            OWN.iter().any(|o| inside(&format!("/{o}"), &below) || below.is_empty())
-        })
+        || below_home(directory, home).is_some_and(|b| b.is_empty() || OWN.iter().any(|o| inside(o, b)))
+        || inside(home, directory)
 }
 
 #[cfg(test)]

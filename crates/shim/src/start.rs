@@ -50,7 +50,8 @@ impl Shim<'_> {
             terminal: ends.terminal.as_ref().and_then(Terminal::name),
         };
         let Built { forgo, enforced, env: given, temporary } =
-            walls::build(self.confinement, &self.what.walls, &site).map_err(|e| failed(&self.mask, e, 125))?;
+            walls::build(self.confinement, &self.what.walls, &site, self.foundation.take())
+                .map_err(|e| failed(&self.mask, e, 125))?;
         self.temporary = temporary;
         if self.confinement == Confinement::Workspace {
             self.escapes = Some(Escapes::of(&self.what.walls.roots));

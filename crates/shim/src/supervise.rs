@@ -10,7 +10,8 @@ use crate::{
     outlet::{Got, Outlet},
     sys,
     terminal::Terminal,
-    tree, walls,
+    tree,
+    walls::{self, Foundation},
     wire::{self, FromShim, ToShim},
 };
 use countersign_model::{
@@ -61,18 +62,19 @@ pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
     sys::default_signals();
     let _ = rustix::process::setsid();
     match wait_for_order(channel) {
-        Ok(Some((order, channel))) => run(&order, channel),
+        Ok(Some((order, channel, foundation))) => run(&order, channel, foundation),
         Ok(None) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Says hello and waits. A daemon that goes away without an order needs us no more.
-fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd)>> {
+fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd, Option<Foundation>)>> {
     let mut stream = std::os::unix::net::UnixStream::from(channel);
     wire::send(&mut stream, &control::hello(None))?;
+    let foundation = Foundation::prepare();
     match wire::receive(&mut stream) {
-        Ok(ToShim::Order(order)) => Ok(Some((*order, stream.into()))),
+        Ok(ToShim::Order(order)) => Ok(Some((*order, stream.into(), foundation))),
         Ok(_) => Ok(None),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(e) => Err(e),
@@ -85,7 +87,7 @@ fn not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(order: &Order, channel: OwnedFd) -> ExitCode {
+fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitCode {
     let what = order.what();
     let known = Known::of_env(what.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     let mask = Arc::new(Mask::new(what.mask_key, known));
@@ -133,6 +135,7 @@ fn run(order: &Order, channel: OwnedFd) -> ExitCode {
         budget: None,
         temporary: None,
         escapes: None,
+        foundation,
     };
     let outcome = match shim.spawn() {
         Ok(()) => shim.supervise(),
@@ -214,6 +217,8 @@ pub(crate) struct Shim<'a> {
     pub(crate) temporary: Option<PathBuf>,
     /// The files that make programs run later, as they were.
     pub(crate) escapes: Option<Escapes>,
+    /// What was made of its walls before anybody knew what it would be.
+    pub(crate) foundation: Option<Foundation>,
 }
 
 impl Shim<'_> {

@@ -19,6 +19,7 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 pub(crate) use tables::ESCAPES;
 
@@ -68,8 +69,76 @@ pub(crate) struct Site<'a> {
     pub(crate) terminal: Option<String>,
 }
 
+/// What every read-only task has of the system, made by a shim that waits: opening fifty places takes as long as starting
+/// a process.
+pub(crate) struct Foundation {
+    ruleset: OwnedFd,
+    rules: Vec<Rule>,
+    version: u32,
+    /// When /etc was last changed: what is replaced there is another file, which no rule names.
+    etc: (i64, i64),
+}
+
+impl Foundation {
+    /// None where nothing could be confined anyway.
+    pub(crate) fn prepare() -> Option<Self> {
+        let version = kernel().landlock.min(Kernel::FULL.landlock);
+        let etc = changed("/etc")?;
+        let mut rules: Vec<Rule> = of_system().collect();
+        rules.iter_mut().for_each(|rule| rule.rights &= right::all(version));
+        let ruleset = confine::ruleset(version, version > 0, true).ok()?;
+        enter(&ruleset, &rules).ok()?;
+        rehearse();
+        Some(Self { ruleset, rules, version, etc })
+    }
+
+    fn is_good(&self, version: u32) -> bool {
+        self.version == version && changed("/etc") == Some(self.etc)
+    }
+}
+
+/// Goes through the motions of building, for nobody. A process that was just forked has to be given its memory page by page as
+/// it gets there; that takes longer than the work, and can be done while it waits.
+fn rehearse() {
+    let walls = Walls {
+        roots: vec!["/usr".to_owned()],
+        read_all: false,
+        home: "/root".to_owned(),
+        protected: vec!["/nowhere".to_owned()],
+        programs: vec!["/usr/bin/env".to_owned()],
+        network: Network::Open,
+        kernel: Kernel::FULL,
+    };
+    let env = [("PATH".to_owned(), "/usr/bin:/root/.cargo/bin:/root/.local/bin".to_owned())];
+    let nowhere = Path::new("/nowhere");
+    let site = Site { task_dir: nowhere, cwd: "/usr", env: &env, terminal: None };
+    let mut rules = Rules::new(&walls, site.cwd, Kernel::FULL.landlock);
+    rules.reading(&site, nowhere, &mut BTreeMap::new());
+    let _ = confine::has_capabilities();
+}
+
+fn changed(path: &str) -> Option<(i64, i64)> {
+    let stat = rustix::fs::stat(path).ok()?;
+    Some((stat.st_ctime, stat.st_ctime_nsec as i64))
+}
+
+/// What every confined task has of the system.
+fn of_system() -> impl Iterator<Item = Rule> {
+    let rule = |path: String, rights| Rule { path, rights, links: Links::Followed, at: At::Path };
+    let programs = places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).map(move |p| rule((*p).to_owned(), RUN));
+    let system = tables::SYSTEM.iter().map(move |p| rule((*p).to_owned(), LIST));
+    let etc = tables::ETC.iter().map(move |name| rule(format!("/etc/{name}"), LIST));
+    let sources = tables::SOURCES.iter().map(move |p| rule((*p).to_owned(), right::READ_FILE));
+    programs.chain(system).chain(etc).chain(sources).chain([rule("/dev/null".to_owned(), DEVICE)])
+}
+
 /// Builds what the order says. What cannot be enforced in full is refused, but for the shield, which says what it lacks.
-pub(crate) fn build(confinement: Confinement, walls: &Walls, site: &Site<'_>) -> Result<Built, String> {
+pub(crate) fn build(
+    confinement: Confinement,
+    walls: &Walls,
+    site: &Site<'_>,
+    foundation: Option<Foundation>,
+) -> Result<Built, String> {
     let has = kernel();
     let kernel = Kernel {
         landlock: has.landlock.min(walls.kernel.landlock).min(Kernel::FULL.landlock),
@@ -87,18 +156,32 @@ pub(crate) fn build(confinement: Confinement, walls: &Walls, site: &Site<'_>) ->
     let missing = kernel.lacks(confinement).into_iter().map(Text::of).collect();
     let confined = confinement >= Confinement::Workspace;
     built.enforced = Some(Enforced { landlock: kernel.landlock, seccomp: confined, missing });
-    let alone = confinement == Confinement::ReadOnly || walls.network == Network::None;
-    if confined || kernel.scopes() {
-        let made = confine::ruleset(kernel.landlock, confined, confined && alone);
-        built.forgo.ruleset = Some(made.map_err(|e| format!("no Landlock ruleset could be made: {e}"))?);
-    }
+    let ruleset = |net| {
+        let made = confine::ruleset(kernel.landlock, confined, net);
+        made.map_err(|e| format!("no Landlock ruleset could be made: {e}"))
+    };
     if !confined {
+        built.forgo.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
-    let temporary = make_temporary(site.task_dir).map_err(|e| format!("no directory for temporary files: {e}"))?;
+    let (temporary, own) =
+        make_temporary(site.task_dir).map_err(|e| format!("no directory for temporary files: {e}"))?;
     let mut plan = Rules::new(walls, site.cwd, kernel.landlock);
-    plan.system();
-    plan.own(&temporary, confinement, site.terminal.as_deref());
+    let whole = !places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).any(|p| plan.is_delicate(p));
+    let foundation = foundation.filter(|r| confinement == Confinement::ReadOnly && whole && r.is_good(kernel.landlock));
+    let alone = confinement == Confinement::ReadOnly || walls.network == Network::None;
+    let ruleset = match foundation {
+        Some(foundation) => {
+            plan.entered = foundation.rules.len();
+            plan.rules = foundation.rules;
+            foundation.ruleset
+        }
+        None => {
+            plan.system();
+            ruleset(alone)?
+        }
+    };
+    plan.own(&temporary, own, confinement, site.terminal.as_deref());
     match confinement {
         Confinement::ReadOnly => {
             plan.reading(site, &temporary, &mut built.env);
@@ -112,9 +195,8 @@ pub(crate) fn build(confinement: Confinement, walls: &Walls, site: &Site<'_>) ->
         }
     }
     built.env.insert("TMPDIR", temporary.to_string_lossy().into_owned());
-    if let Some(ruleset) = &built.forgo.ruleset {
-        plan.enter(ruleset)?;
-    }
+    enter(&ruleset, &plan.rules[plan.entered..])?;
+    built.forgo.ruleset = Some(ruleset);
     built.forgo.filter = seccomp::filter(confinement, walls.network, kernel.scopes());
     built.temporary = Some(temporary);
     Ok(built)
@@ -126,11 +208,11 @@ pub(crate) fn clear(temporary: &Path) {
     let _ = fs::remove_dir_all(temporary);
 }
 
-fn make_temporary(task_dir: &Path) -> io::Result<PathBuf> {
+fn make_temporary(task_dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     let at = task_dir.join(TEMPORARY);
     fs::DirBuilder::new().mode(0o700).create(&at)?;
-    // By its real name: the rules that open it follow no links.
-    fs::canonicalize(at)
+    let fd = rustix::fs::open(&at, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    Ok((at, fd))
 }
 
 /// Who may have put a link where a path leads.
@@ -148,12 +230,29 @@ struct Rules<'a> {
     /// The directories that secrets lie directly in, of those that are a root or where it runs.
     cut_at: Vec<&'a str>,
     version: u32,
-    rules: Vec<(String, u64, Links)>,
+    rules: Vec<Rule>,
+    /// So many of them are in the ruleset already.
+    entered: usize,
+}
+
+/// Rights over one place.
+struct Rule {
+    path: String,
+    rights: u64,
+    links: Links,
+    /// The place, where it had to be opened to see what it is; or the directory that it is an entry of.
+    at: At,
+}
+
+enum At {
+    Path,
+    Fd(OwnedFd),
+    Below(Rc<OwnedFd>),
 }
 
 impl<'a> Rules<'a> {
     fn new(walls: &'a Walls, cwd: &'a str, version: u32) -> Self {
-        let mut rules = Self { walls, cut_at: Vec::new(), version, rules: Vec::new() };
+        let mut rules = Self { walls, cut_at: Vec::new(), version, rules: Vec::new(), entered: 0 };
         // A root by itself is looked at when it is given; not so one in a directory that is given anyway.
         let system = |root: &&str| places::PROGRAM_PLACES.iter().any(|p| places::inside(root, p));
         let within = walls.roots.iter().any(|root| places::inside(cwd, root) && root != cwd);
@@ -165,16 +264,21 @@ impl<'a> Rules<'a> {
     }
 
     fn add(&mut self, path: impl Into<String>, rights: u64, links: Links) {
-        let (path, rights) = (path.into(), rights & right::all(self.version));
+        let path = path.into();
         if !self.has(&path, rights) {
-            self.rules.push((path, rights, links));
+            self.give(path, rights, links, At::Path);
         }
+    }
+
+    /// Without looking whether it is given already.
+    fn give(&mut self, path: impl Into<String>, rights: u64, links: Links, at: At) {
+        self.rules.push(Rule { path: path.into(), rights: rights & right::all(self.version), links, at });
     }
 
     /// Whether these rights are given there already.
     fn has(&self, path: &str, rights: u64) -> bool {
         let rights = rights & right::all(self.version);
-        self.rules.iter().any(|(at, has, _)| has & rights == rights && places::inside(path, at))
+        self.rules.iter().any(|rule| rule.rights & rights == rights && places::inside(path, &rule.path))
     }
 
     fn is_secret(&self, path: &str) -> bool {
@@ -195,6 +299,7 @@ impl<'a> Rules<'a> {
         if !look && !self.is_delicate(directory) {
             return self.add(directory, rights, Links::Refused);
         }
+        let Ok(fd) = open(directory, Links::Refused) else { return };
         let Some(entries) = entries(directory) else { return };
         let path = |name: &str| format!("{}/{name}", directory.trim_end_matches('/'));
         let apart = |(name, kind): &(String, Kind)| {
@@ -202,17 +307,19 @@ impl<'a> Rules<'a> {
             self.is_secret(&path) || *kind == Kind::Directory && self.is_delicate(&path)
         };
         if !entries.iter().any(apart) {
-            return self.add(directory, rights, Links::Refused);
+            return self.give(directory, rights, Links::Refused, At::Fd(fd));
         }
         // What is there may be seen; what is in it is given one by one.
-        self.add(directory, right::READ_DIR, Links::Refused);
+        let fd = Rc::new(fd);
+        self.give(directory, right::READ_DIR, Links::Refused, At::Below(Rc::clone(&fd)));
         for (name, kind) in entries {
             let path = path(&name);
+            let below = At::Below(Rc::clone(&fd));
             match kind {
                 _ if self.is_secret(&path) => {}
                 Kind::Directory if self.is_delicate(&path) => self.carve(&path, rights, false),
-                Kind::Directory => self.add(path, rights, Links::Refused),
-                Kind::File => self.add(path, rights & right::OF_FILES, Links::Refused),
+                Kind::Directory => self.give(path, rights, Links::Refused, below),
+                Kind::File => self.give(path, rights & right::OF_FILES, Links::Refused, below),
                 Kind::Link => {}
             }
         }
@@ -220,43 +327,43 @@ impl<'a> Rules<'a> {
 
     /// Something in a home: where it really is, unless that is where secrets are.
     fn of_home(&mut self, path: &Path, rights: u64) {
-        let Some(path) = fs::canonicalize(path).ok().and_then(|p| p.into_os_string().into_string().ok()) else {
-            return;
+        let Some(path) = path.to_str() else { return };
+        let (path, fd) = match open(path, Links::Refused) {
+            Ok(fd) => (path.to_owned(), fd),
+            // Through a link, of which there are few.
+            Err(rustix::io::Errno::LOOP) => {
+                let real = fs::canonicalize(path).ok().and_then(|p| p.into_os_string().into_string().ok());
+                let Some(real) = real else { return };
+                let Ok(fd) = open(&real, Links::Refused) else { return };
+                (real, fd)
+            }
+            Err(_) => return,
         };
-        if self.is_secret(&path) {
+        if self.is_secret(&path) || self.has(&path, rights) {
             return;
         }
-        match fs::symlink_metadata(&path) {
-            Ok(m) if m.is_dir() => self.carve(&path, rights, false),
-            Ok(m) if m.is_file() => self.add(path, rights & right::OF_FILES, Links::Refused),
-            _ => {}
+        match kind(&fd) {
+            Some(Kind::Directory) if self.is_delicate(&path) => self.carve(&path, rights, false),
+            Some(Kind::Directory) => self.give(path, rights, Links::Refused, At::Fd(fd)),
+            Some(Kind::File) => self.give(path, rights & right::OF_FILES, Links::Refused, At::Fd(fd)),
+            Some(Kind::Link) | None => {}
         }
     }
 
-    /// What every confined task has of the system.
+    /// What every confined task has of the system, without what is delicate in it.
     fn system(&mut self) {
-        for place in places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES) {
-            match self.is_delicate(place) {
-                true => self.carve(place, RUN, false),
-                false => self.add(*place, RUN, Links::Followed),
+        for rule in of_system() {
+            match rule.rights == RUN && self.is_delicate(&rule.path) {
+                true => self.carve(&rule.path, RUN, false),
+                false => self.give(rule.path, rule.rights, rule.links, At::Path),
             }
         }
-        for place in tables::SYSTEM {
-            self.add(*place, LIST, Links::Followed);
-        }
-        for name in tables::ETC {
-            self.add(format!("/etc/{name}"), LIST, Links::Followed);
-        }
-        for device in tables::SOURCES {
-            self.add(*device, right::READ_FILE, Links::Followed);
-        }
-        self.add("/dev/null", DEVICE, Links::Followed);
     }
 
     /// What is the task's own.
-    fn own(&mut self, temporary: &Path, confinement: Confinement, terminal: Option<&str>) {
+    fn own(&mut self, temporary: &Path, fd: OwnedFd, confinement: Confinement, terminal: Option<&str>) {
         let rights = if confinement == Confinement::ReadOnly { MAKE } else { BUILD };
-        self.add(temporary.to_string_lossy(), rights, Links::Refused);
+        self.give(temporary.to_string_lossy(), rights, Links::Refused, At::Fd(fd));
         if let Some(terminal) = terminal {
             self.add(terminal, DEVICE, Links::Followed);
             self.add("/dev/tty", DEVICE, Links::Followed);
@@ -274,15 +381,13 @@ impl<'a> Rules<'a> {
         let home = Path::new(&self.walls.home);
         for entry in variable(site.env, "PATH").unwrap_or_default().split(':').filter(|e| e.starts_with('/')) {
             let entry = places::clean(entry);
-            let below = places::below_home(&entry, &self.walls.home).map(|below| format!("/{below}"));
-            let chain = below.as_ref().and_then(|below| {
-                places::TOOLCHAINS.iter().find(|t| places::inside(below, &format!("/{t}"))).map(|t| (below, *t))
-            });
+            let chain = places::below_home(&entry, &self.walls.home)
+                .and_then(|below| Some((below, places::TOOLCHAINS.iter().find(|t| places::inside(below, t))?)));
             match chain {
                 Some((below, chain)) => {
-                    let top = entry.strip_suffix(below.as_str()).map_or(home, Path::new).to_owned();
+                    let top = entry.strip_suffix(below).map_or(home, Path::new).to_owned();
                     self.of_home(&top.join(chain), RUN);
-                    let companions = tables::COMPANIONS.iter().find(|(name, _)| *name == chain);
+                    let companions = tables::COMPANIONS.iter().find(|(name, _)| name == chain);
                     for companion in companions.into_iter().flat_map(|(_, all)| *all) {
                         self.of_home(&top.join(companion), RUN);
                     }
@@ -313,7 +418,8 @@ impl<'a> Rules<'a> {
             self.of_home(path, right::READ_FILE);
         }
         let copy = temporary.join("gitconfig");
-        let global = match git.text.is_empty() || fs::write(&copy, &git.text).is_err() {
+        let runs_git = self.walls.programs.iter().any(|p| places::base(p).starts_with("git"));
+        let global = match git.text.is_empty() || !runs_git || fs::write(&copy, &git.text).is_err() {
             true => "/dev/null".to_owned(),
             false => copy.to_string_lossy().into_owned(),
         };
@@ -345,6 +451,12 @@ impl<'a> Rules<'a> {
         let home = Path::new(&self.walls.home).to_owned();
         for setting in tables::SETTINGS {
             self.of_home(&home.join(setting), LIST);
+        }
+        for name in tables::IF_PLAIN {
+            let path = home.join(name);
+            if is_plain(&path) {
+                self.give(path.to_string_lossy(), right::READ_FILE, Links::Refused, At::Path);
+            }
         }
         let path = variable(site.env, "PATH").unwrap_or_default();
         let installed = |tool: &str| path.split(':').any(|dir| Path::new(dir).join(tool).is_file());
@@ -385,23 +497,50 @@ impl<'a> Rules<'a> {
         }
         first
     }
+}
 
-    /// Has the kernel take them. Places that are not there are nowhere.
-    fn enter(&self, ruleset: &OwnedFd) -> Result<(), String> {
-        for (path, rights, links) in &self.rules {
-            let Ok(fd) = open(path, *links) else { continue };
-            let Ok(stat) = rustix::fs::fstat(&fd) else { continue };
-            let rights = match stat.st_mode & libc::S_IFMT {
-                libc::S_IFDIR => *rights,
-                libc::S_IFLNK => continue,
-                _ => *rights & right::OF_FILES,
-            };
-            if rights != 0 {
-                confine::allow(ruleset, &fd, rights).map_err(|e| format!("no Landlock rule could be made: {e}"))?;
+/// Has the kernel take them. Places that are not there are nowhere.
+fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), String> {
+    let failed = |e| format!("no Landlock rule could be made: {e}");
+    for rule in rules {
+        let opened;
+        let fd = match &rule.at {
+            At::Fd(fd) => fd,
+            at => {
+                let found = match at {
+                    At::Below(directory) => below(directory, &rule.path, rule.rights),
+                    _ => open(&rule.path, rule.links),
+                };
+                let Ok(found) = found else { continue };
+                opened = found;
+                &opened
             }
+        };
+        match confine::allow(ruleset, fd, rule.rights) {
+            // A directory's rights over what is none.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => match (kind(fd), rule.rights & right::OF_FILES) {
+                (Some(Kind::File), rights) if rights != 0 => confine::allow(ruleset, fd, rights).map_err(failed)?,
+                _ => {}
+            },
+            allowed => allowed.map_err(failed)?,
         }
-        Ok(())
     }
+    Ok(())
+}
+
+/// An entry of a directory that is open already; the directory itself, if nothing but its names is given.
+fn below(directory: &OwnedFd, path: &str, rights: u64) -> rustix::io::Result<OwnedFd> {
+    let name = if rights == right::READ_DIR { "." } else { places::base(path) };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(directory, name, flags, Mode::empty())
+}
+
+fn kind(fd: &OwnedFd) -> Option<Kind> {
+    Some(match rustix::fs::fstat(fd).ok()?.st_mode & libc::S_IFMT {
+        libc::S_IFDIR => Kind::Directory,
+        libc::S_IFLNK => Kind::Link,
+        _ => Kind::File,
+    })
 }
 
 fn open(path: &str, links: Links) -> rustix::io::Result<OwnedFd> {
@@ -434,6 +573,16 @@ fn entries(directory: &str) -> Option<Vec<(String, Kind)>> {
         _ => Kind::File,
     };
     Some(entries.flatten().filter_map(|e| Some((e.file_name().into_string().ok()?, kind(&e)))).collect())
+}
+
+/// Whether a file of settings speaks of no secret.
+fn is_plain(path: &Path) -> bool {
+    let Ok(text) = countersign_store::read_regular(&path.to_string_lossy(), 64 * 1024) else { return false };
+    let text = String::from_utf8_lossy(&text).to_lowercase();
+    let with_user = |line: &str| {
+        line.split("://").skip(1).any(|rest| rest.split(['/', ' ', '"', '\'']).next().is_some_and(|h| h.contains('@')))
+    };
+    !tables::SECRET_WORDS.iter().any(|word| text.contains(word)) && !text.lines().any(with_user)
 }
 
 /// The git directory that a `.git` file names, if it says that it belongs to this work tree, and the repository that it is

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-use seccompiler::sock_filter;
 use std::io;
 
 /// Rights over files, as Landlock numbers them.
@@ -104,13 +103,24 @@ pub(crate) fn allow(ruleset: impl AsFd, beneath: impl AsFd, rights: u64) -> io::
     }
 }
 
+/// One instruction of a filter for system calls, as the kernel takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Step {
+    pub(crate) code: u16,
+    /// How many are passed over, when a comparison holds and when it does not.
+    pub(crate) then: u8,
+    pub(crate) otherwise: u8,
+    pub(crate) value: u32,
+}
+
 /// What a child gives up between fork and exec. Everything is built before.
 #[derive(Default)]
 pub(crate) struct Forgo {
     /// Rights that it does not have cannot be gained by starting a program.
     pub(crate) no_new_privileges: bool,
     pub(crate) ruleset: Option<OwnedFd>,
-    pub(crate) filter: Option<&'static [sock_filter]>,
+    pub(crate) filter: Option<&'static [Step]>,
     /// The capabilities that are left, if any are taken.
     pub(crate) keep_capabilities: Option<u64>,
     /// Limits by their number.
@@ -132,8 +142,6 @@ struct CapData {
 }
 
 const CAP_VERSION_3: u32 = 0x2008_0522;
-/// More than any kernel has; asking beyond the last one fails, and that is the end.
-const CAPS: u64 = 64;
 /// Being root gives nothing by itself, and nobody can undo that: SECBIT_NOROOT and its lock.
 const NO_ROOT: libc::c_ulong = 0b11;
 
@@ -175,13 +183,14 @@ impl Forgo {
                 len: u16::try_from(filter.len()).unwrap_or(u16::MAX),
                 filter: filter.as_ptr().cast_mut().cast(),
             };
-            // SAFETY: the kernel copies the program, which lives as long as the process; both types are its sock_filter.
+            // SAFETY: the kernel copies the program, which lives as long as the process; a step has the form of its own.
             done(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0u32, &raw const program) })?;
         }
         Ok(())
     }
 }
 
+/// A process that can gain no new rights keeps what it has left, whatever it starts: the bounding set need not be touched.
 fn drop_capabilities(keep: u64) -> io::Result<()> {
     let failed = || Err(io::Error::last_os_error());
     let half = |n: u32| {
@@ -191,10 +200,6 @@ fn drop_capabilities(keep: u64) -> io::Result<()> {
     let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
     // SAFETY: plain integers, and two structures on the stack that the kernel reads.
     unsafe {
-        for capability in (0..CAPS).filter(|c| keep >> c & 1 == 0) {
-            // Beyond the last one that the kernel knows, and for who may not change the set: nothing to take.
-            libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0);
-        }
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
         if keep == 0 {
             libc::prctl(libc::PR_SET_SECUREBITS, NO_ROOT, 0, 0, 0);

@@ -8,18 +8,19 @@ pub(super) const SYSTEM: &[&str] = &["/proc", "/sys", "/run/utmp", "/var/lib/dpk
 /// The part of /etc that says how things are called and shown, and holds no secret.
 #[rustfmt::skip]
 pub(super) const ETC: &[&str] = &[
-    "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "hostname", "resolv.conf", "services", "protocols",
-    "networks", "gai.conf", "localtime", "timezone", "locale.conf", "locale.alias", "default/locale", "ld.so.cache",
-    "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "os-release", "lsb-release", "debian_version", "redhat-release", "alternatives",
-    "bash.bashrc", "bashrc", "profile", "profile.d", "inputrc", "DIR_COLORS", "magic", "mime.types", "terminfo",
-    "shells", "mtab", "fstab", "gitattributes", "python3", "python3.11", "perl", "ca-certificates", "ca-certificates.conf",
-    "ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust", "crypto-policies", "fonts", "papersize", "environment",
+    "passwd", "group", "nsswitch.conf", "hostname", "localtime", "timezone", "locale.alias", "default/locale",
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "os-release", "lsb-release", "debian_version",
+    "alternatives", "bash.bashrc", "inputrc", "DIR_COLORS", "magic", "mime.types", "terminfo", "mtab", "gitattributes",
+    "python3", "python3.11", "perl", "ssl/openssl.cnf", "ssl/certs", "ca-certificates", "pki/tls/certs",
 ];
 /// What a workspace reads of /etc in addition.
 #[rustfmt::skip]
 pub(super) const ETC_OF_WORKSPACES: &[&str] = &[
-    "gitconfig", "apt", "java", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "maven", "gradle",
-    "php", "ruby", "login.defs", "mke2fs.conf", "subuid", "subgid", "pip.conf", "npmrc", "xdg", "protobuf", "vim",
+    "hosts", "host.conf", "resolv.conf", "services", "protocols", "networks", "gai.conf", "locale.conf", "redhat-release",
+    "bashrc", "profile", "profile.d", "environment", "shells", "fstab", "fonts", "papersize",
+    "ca-certificates.conf", "pki/ca-trust", "crypto-policies", "gitconfig", "apt", "java",
+    "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "maven", "gradle", "php", "ruby",
+    "login.defs", "mke2fs.conf", "subuid", "subgid", "xdg", "protobuf", "vim",
 ];
 /// Devices that hold nothing: read.
 pub(super) const SOURCES: &[&str] = &["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
@@ -61,6 +62,16 @@ pub(super) const SETTINGS: &[&str] = &[
     ".python-version", ".config/mise", ".asdfrc", ".m2/toolchains.xml", ".config/go/env", ".config/uv", ".config/rustfmt",
     ".config/nextest", ".jq", ".ripgreprc", ".config/fd",
 ];
+/// Files of a home that often hold tokens: read by a workspace only where they do not. `/etc/pip.conf` and such are named in
+/// full.
+#[rustfmt::skip]
+pub(super) const IF_PLAIN: &[&str] = &[
+    ".npmrc", ".yarnrc", ".yarnrc.yml", ".config/pip/pip.conf", ".pip/pip.conf", ".condarc", ".m2/settings.xml",
+    ".gradle/gradle.properties", "/etc/pip.conf", "/etc/npmrc", "/usr/etc/npmrc",
+];
+/// Words that speak of a secret in such a file.
+pub(super) const SECRET_WORDS: &[&str] =
+    &["auth", "token", "passw", "secret", "apikey", "api_key", "api-key", "credential", "private"];
 /// Files that make programs run later, for whoever comes: changes to them are noted. A name with a slash at its end is a
 /// directory, of which every entry counts.
 #[rustfmt::skip]

@@ -1,6 +1,7 @@
 //! `bench`: figures beside their limits, in the same run, in blocks that follow each other within seconds.
 
 mod approvals;
+mod confine;
 mod floor;
 mod http;
 mod load;
@@ -139,9 +140,10 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut stand = Stand::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
     type Part = (&'static str, fn(&mut Stand));
-    let parts: [Part; 9] = [
+    let parts: [Part; 10] = [
         ("latency", latency),
         ("approvals", approvals::approvals),
+        ("confinement", confine::confinement),
         ("throughput", throughput),
         ("big", big),
         ("terminals", terminal::terminals),
