@@ -4,6 +4,7 @@ use super::{
     Answering, Asked, Asking, Done, IDEMPOTENCY, MOST_JOINED, Office, Pending, Reply, ledger_refusal, no_shim,
 };
 use crate::{
+    confine,
     desk::{Event, NOT_AGAIN, Question, Same, Standing, Step, Whose, World},
     facts::{self, Looked},
     question,
@@ -63,6 +64,11 @@ impl Office {
                 return None;
             }
         };
+        if assessment.confinement == Confinement::ReadOnly
+            && let Decision::Planned { limits, .. } = &mut asking.planned
+        {
+            confine::budget(limits);
+        }
         let denied = match &answer {
             Answer::Deny(refusal) => Some(refusal.clone()),
             _ => None,

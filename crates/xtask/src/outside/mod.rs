@@ -8,6 +8,7 @@ mod casts;
 mod programs;
 mod tmux;
 mod viewers;
+mod workspace;
 
 use crate::{Result, build, command, run};
 use std::{
@@ -59,6 +60,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("killed-daemon", viewers::killed_daemon),
     ("killed-under-run", viewers::killed_under_run),
     ("casts", casts::casts),
+    ("workspace", workspace::workspace),
 ];
 
 /// All checks, or the one of this name.
