@@ -154,6 +154,8 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
         return Ok(Ending::Settles(Box::new(Event::Closed { task, closing })));
     }
     let (ended, survivors) = end_strays(keeper, task, shim, first_seq);
+    // Its temporary files were to go with it.
+    countersign_shim::clear_temporary(&dir);
     let mut known =
         format!("the supervisor ended without closing its journal; {ended} processes of the task were ended");
     if !survivors.is_empty() {

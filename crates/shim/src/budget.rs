@@ -17,13 +17,11 @@ const MEMORY_EVERY: u32 = 5;
 pub(crate) struct Budget {
     due: Instant,
     rounds: u32,
-    memory: u64,
 }
 
 impl Budget {
     pub(crate) fn new(now: Instant) -> Self {
-        // Never more than half of what there is.
-        Self { due: now + EVERY, rounds: 0, memory: (physical() / 2).min(walls::MEMORY) }
+        Self { due: now + EVERY, rounds: 0 }
     }
 
     pub(crate) fn due(&self) -> Instant {
@@ -41,9 +39,10 @@ impl Budget {
         if all.len() > PROCESSES {
             return Some((Stop::Processes, PROCESSES as u64));
         }
-        if self.rounds.is_multiple_of(MEMORY_EVERY) && all.iter().map(|pid| own_memory(*pid)).sum::<u64>() > self.memory
-        {
-            return Some((Stop::Memory, self.memory));
+        if self.rounds.is_multiple_of(MEMORY_EVERY) {
+            // Never more than half of what there is.
+            let most = (physical() / 2).min(walls::MEMORY);
+            return (all.iter().map(|pid| own_memory(*pid)).sum::<u64>() > most).then_some((Stop::Memory, most));
         }
         None
     }

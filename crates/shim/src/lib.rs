@@ -38,4 +38,4 @@ pub use probe::features;
 pub use supervise::SCREEN;
 pub use sys::{become_subreaper, close_inherited, give_back_large_buffers, not_dumpable, peer_pidfd};
 pub use terminal::{Screen, Shown};
-pub use walls::kernel;
+pub use walls::{clear_temporary, kernel};

@@ -49,10 +49,9 @@ impl Shim<'_> {
             env: &self.what.env,
             terminal: ends.terminal.as_ref().and_then(Terminal::name),
         };
-        let Built { forgo, enforced, env: given, temporary } =
+        let Built { forgo, enforced, env: given } =
             walls::build(self.confinement, &self.what.walls, &site, self.foundation.take())
                 .map_err(|e| failed(&self.mask, e, 125))?;
-        self.temporary = temporary;
         if self.confinement == Confinement::Workspace {
             self.escapes = Some(Escapes::of(&self.what.walls.roots));
         }

@@ -15,7 +15,7 @@ use crate::{
     wire::{self, FromShim, ToShim},
 };
 use countersign_model::{
-    Frame, KilledWhy, Limits, OnOutputLimit, Order, Outcome, Resolved, SignalName, StreamName, Text,
+    Confinement, Frame, KilledWhy, Limits, OnOutputLimit, Order, Outcome, Resolved, SignalName, StreamName, Text,
 };
 use countersign_redact::{Known, Mask, text};
 use countersign_store::{
@@ -133,7 +133,6 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
         unrecorded: false,
         terminal_spoke: false,
         budget: None,
-        temporary: None,
         escapes: None,
         foundation,
     };
@@ -168,7 +167,7 @@ fn open(what: &Resolved, channel: OwnedFd) -> io::Result<(Control, Writer, Owned
 
 pub(crate) struct Shim<'a> {
     pub(crate) what: &'a Resolved,
-    pub(crate) confinement: countersign_model::Confinement,
+    pub(crate) confinement: Confinement,
     pub(crate) dir: PathBuf,
     pub(crate) mask: Arc<Mask>,
     pub(crate) control: Control,
@@ -213,8 +212,6 @@ pub(crate) struct Shim<'a> {
     ring_at: Option<Instant>,
     /// What a read-only task may use.
     pub(crate) budget: Option<Budget>,
-    /// The private directory of a confined task.
-    pub(crate) temporary: Option<PathBuf>,
     /// The files that make programs run later, as they were.
     pub(crate) escapes: Option<Escapes>,
     /// What was made of its walls before anybody knew what it would be.
@@ -585,8 +582,8 @@ impl Shim<'_> {
         if failed && let Some(note) = aftermath::note(self.confinement, &streams) {
             self.journal.push(&Frame::WallMet { note: Text::of(note) });
         }
-        if let Some(temporary) = self.temporary.take() {
-            walls::clear(&temporary);
+        if self.confinement >= Confinement::Workspace {
+            walls::clear_temporary(&self.dir);
         }
     }
 

@@ -56,8 +56,6 @@ pub(crate) struct Built {
     pub(crate) enforced: Option<Enforced>,
     /// Variables that it gets, over what it has.
     pub(crate) env: BTreeMap<&'static str, String>,
-    /// Its private directory.
-    pub(crate) temporary: Option<PathBuf>,
 }
 
 /// Where it runs, beside the walls that the order names.
@@ -148,7 +146,7 @@ pub(crate) fn build(
         let (wanted, landlock) = (confinement.as_str(), kernel.landlock);
         return Err(format!("it is to run confined ({wanted}), and this kernel cannot do that (Landlock {landlock})"));
     }
-    let mut built = Built { forgo: Forgo::default(), enforced: None, env: BTreeMap::new(), temporary: None };
+    let mut built = Built { forgo: Forgo::default(), enforced: None, env: BTreeMap::new() };
     if confinement == Confinement::None {
         return Ok(built);
     }
@@ -198,14 +196,12 @@ pub(crate) fn build(
     enter(&ruleset, &plan.rules[plan.entered..])?;
     built.forgo.ruleset = Some(ruleset);
     built.forgo.filter = seccomp::filter(confinement, walls.network, kernel.scopes());
-    built.temporary = Some(temporary);
     Ok(built)
 }
 
-/// Removes what a confined task has left behind of its own.
-pub(crate) fn clear(temporary: &Path) {
-    // It may have taken the leave to enter from directories of its own.
-    let _ = fs::remove_dir_all(temporary);
+/// Removes the temporary files of a confined task, whoever made them.
+pub fn clear_temporary(task_dir: &Path) {
+    let _ = fs::remove_dir_all(task_dir.join(TEMPORARY));
 }
 
 fn make_temporary(task_dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {

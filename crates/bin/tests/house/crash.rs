@@ -136,6 +136,7 @@ fn a_shim_may_die_at_every_named_point() {
             "shim.after_close" => assert_eq!(outcome, Outcome::Exited { code: 0 }),
             _ => assert!(matches!(outcome, Outcome::Lost { .. }), "{point}: {outcome:?}"),
         }
+        assert!(!house.task_dir(task).join("tmp").exists(), "{point}: its temporary files went with it");
         let next = house.ask("true");
         assert_eq!(house.outcome(next), Outcome::Exited { code: 0 });
     }
