@@ -30,6 +30,10 @@ fn main() {
         Some("memory") => return memory(),
         Some("output") => return output(),
         Some("disk") => return disk(),
+        Some("files") => return files(),
+        Some("threads") => return threads(),
+        Some("zombies") => return zombies(),
+        Some("closed") => return closed(),
         _ => {}
     }
     for (name, directory) in targets.iter().filter(|(name, _)| name.starts_with("write.")) {
@@ -271,7 +275,13 @@ impl Probe {
         }
         let mut pair = [0i32; 2];
         let at = (&raw mut pair) as usize;
-        self.must_fail("pair that takes addresses", libc::SYS_socketpair, &[1, 2, 0, at]);
+        for kind in [2usize, 3, 4] {
+            self.must_fail(
+                format!("pair of kind {kind}, which takes addresses"),
+                libc::SYS_socketpair,
+                &[1, kind, 0, at],
+            );
+        }
         // A pair of its own leads nowhere, whatever it is told.
         if call(libc::SYS_socketpair, &[1, 1, 0, at]) == 0 {
             let address = [1u8, 0, b'/', b'x', 0];
@@ -339,6 +349,11 @@ impl Probe {
         self.must_be_refused("semget", libc::SYS_semget, &[KEY, 0, 0]);
         self.must_be_refused("mq_open", libc::SYS_mq_open, &[c"no-such-queue".as_ptr() as usize, 0, 0, 0]);
         self.must_fail("memfd", libc::SYS_memfd_create, &[text, 0]);
+        self.must_fail("shared memory of nobody", libc::SYS_mmap, &[0, 4096, 3, 0x21, usize::MAX, 0]);
+        if let Ok(file) = fs::File::open("/etc/passwd") {
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as usize;
+            self.must_fail("lease", libc::SYS_fcntl, &[fd, libc::F_SETLEASE as usize, libc::F_RDLCK as usize]);
+        }
         self.must_fail("fanotify", libc::SYS_fanotify_init, &[0, 0]);
         self.must_be_refused("sethostname", libc::SYS_sethostname, &[text, 100_000]);
         self.must_be_refused("renice a user", libc::SYS_setpriority, &[2, 4_242_424, 0]);
@@ -474,4 +489,59 @@ fn disk() {
         wrote += 1;
     }
     println!("wrote {wrote}");
+}
+
+/// Files without end, none of them large.
+fn files() {
+    let block = vec![b'x'; 64 << 20];
+    for n in 0..200 {
+        if fs::write(std::env::temp_dir().join(format!("f{n}")), &block).is_err() {
+            break;
+        }
+    }
+    println!("wrote them");
+}
+
+fn threads() {
+    for _ in 0..2_000 {
+        if std::thread::Builder::new().stack_size(64 << 10).spawn(|| std::thread::park()).is_err() {
+            break;
+        }
+    }
+    std::thread::park();
+}
+
+/// Children that have ended, and that nobody takes away.
+fn zombies() {
+    for _ in 0..2_000 {
+        // SAFETY: the child ends at once.
+        if unsafe { libc::fork() } == 0 {
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) };
+        }
+    }
+    std::thread::park();
+}
+
+/// Leaves what is hard to remove.
+fn closed() {
+    let mut at = std::env::temp_dir();
+    let _ = fs::create_dir_all(at.join("open"));
+    // SAFETY: plain integers and a path that lives as long as the call.
+    unsafe {
+        libc::umask(0);
+        let inner = c(&at.join("closed"));
+        libc::mkdir(inner.as_ptr(), 0o700);
+        let _ = fs::write(at.join("closed/left"), "x");
+        let deep = c"deep";
+        let _ = std::env::set_current_dir(&at);
+        for _ in 0..5_000 {
+            libc::mkdir(deep.as_ptr(), 0o700);
+            libc::chdir(deep.as_ptr());
+        }
+    }
+    at.push("shut");
+    // SAFETY: as above.
+    unsafe { libc::mkdir(c(&at).as_ptr(), 0o300) };
+    println!("left");
 }

@@ -184,6 +184,9 @@ pub(crate) struct CheckArgs {
     pub(crate) grant: Vec<String>,
     #[arg(long, value_enum)]
     pub(crate) profile: Option<ProfileArg>,
+    /// As if this had been asked for
+    #[arg(long, value_enum)]
+    pub(crate) confinement: Option<ConfinementArg>,
     /// As if nobody could be asked
     #[arg(long)]
     pub(crate) unattended: bool,

@@ -7,8 +7,8 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_model::{
-    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Grants, Occurrence, Plan,
-    Profile, Rule, RuleAnswer, Shown,
+    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Grants, Kernel,
+    Occurrence, Plan, Profile, Rule, RuleAnswer, Shown,
 };
 use countersign_policy::{Context, Label, Rules, Surroundings};
 use countersign_store::{Config, Home, Reads, world};
@@ -121,6 +121,9 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         attended: !args.unattended,
         protected: basis.protected.clone(),
         read_all: basis.config.audience.personal.read == Reads::All,
+        kernel: basis.config.confine.kernel(Kernel::FULL),
+        granted: basis.config.confine.granted,
+        wanted: args.confinement.map(Into::into),
         ..Context::personal(&basis.home, roots)
     };
     let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);

@@ -98,6 +98,7 @@ pub(crate) fn up(doors: &Doors<'_>, tcp: Option<&str>) -> anyhow::Result<ExitCod
 pub(crate) fn down(stop_tasks: bool) -> anyhow::Result<ExitCode> {
     let home = Home::locate()?;
     let client = Client::new(home.socket());
+    let holder = home.holder();
     match client.stop(stop_tasks) {
         Ok(()) => {}
         Err(ClientError::NoHouse { .. }) if home.holder().is_none() => {
@@ -106,7 +107,10 @@ pub(crate) fn down(stop_tasks: bool) -> anyhow::Result<ExitCode> {
         }
         Err(e) => return Err(e.into()),
     }
-    home.wait_until_free()?;
+    // Of this daemon, not of the house: whoever waits for a task of it starts the next one at once.
+    if let Some(holder) = holder {
+        Home::wait_until_gone(holder)?;
+    }
     let left = if stop_tasks { "running tasks were stopped" } else { "running tasks go on" };
     say(&format!("csn: down; {left}; questions and tasks in line go on waiting"));
     Ok(ExitCode::SUCCESS)

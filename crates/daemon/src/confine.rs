@@ -5,12 +5,16 @@ use crate::{
     env,
     facts::{self, Gate, Looked},
 };
-use countersign_model::{Audience, EnvClass, Exposure, Limits, Request, Session, Walls, is_base_variable};
+use countersign_model::{Audience, EnvClass, Exposure, Limits, Request, Session, Walls, is_base_variable, places};
 use std::collections::BTreeSet;
 
 /// What a read-only task gets of time, and what is kept of what it says.
 const WALL_MS: u64 = 120_000;
 const OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Variables that say where a toolchain is.
+const TOOLS: &[&str] =
+    &["RUSTUP_HOME", "CARGO_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "VOLTA_HOME", "SDKMAN_DIR"];
 
 /// The places of a task, as they are judged by.
 pub(crate) fn walls(looked: &Looked, gate: &Gate, standing: &Standing, session: Option<&Session>) -> Walls {
@@ -19,7 +23,8 @@ pub(crate) fn walls(looked: &Looked, gate: &Gate, standing: &Standing, session: 
     Walls {
         roots: facts::roots(looked, gate, standing, session),
         read_all: gate.read_all && standing.audience == Audience::Personal,
-        home: looked.home.clone(),
+        homes: looked.home.clone(),
+        home: gate.home.clone(),
         protected: gate.protected.clone(),
         programs: programs.into_iter().collect(),
         network: gate.network,
@@ -27,12 +32,23 @@ pub(crate) fn walls(looked: &Looked, gate: &Gate, standing: &Standing, session: 
     }
 }
 
-/// Confined reading gets the base of an environment, and what the asker named: it was judged with that.
-pub(crate) fn base_only(request: &Request, env: &mut Vec<(String, String)>, exposure: &mut Exposure) {
-    let named = |name: &str| request.args.env.contains_key(name) && !env::injects(name);
-    let kept = |name: &str| is_base_variable(name) || name == "PWD" || named(name);
-    env.retain(|(name, _)| kept(name));
-    exposure.names.retain(|name| kept(name));
+/// Confined reading gets the base of an environment, and what the asker named; what injects code only where a person has
+/// seen it. What is left out is on record.
+pub(crate) fn base_only(
+    request: &Request,
+    asked: bool,
+    homes: &str,
+    env: &mut Vec<(String, String)>,
+    exposure: &mut Exposure,
+) {
+    let named = |name: &str| request.args.env.contains_key(name) && (asked || !env::injects(name));
+    // Where the system or the home keeps a toolchain, when that says so.
+    let tools =
+        |(name, value): &(String, String)| TOOLS.contains(&name.as_str()) && places::keeps_programs(value, homes);
+    env.retain(|v| is_base_variable(&v.0) || v.0 == "PWD" || named(&v.0) || tools(v));
+    let (kept, left) = std::mem::take(&mut exposure.names).into_iter().partition(|n| env.iter().any(|(k, _)| k == n));
+    exposure.names = kept;
+    exposure.withheld.extend::<Vec<String>>(left);
     exposure.class = if request.args.env.is_empty() { EnvClass::Base } else { EnvClass::Named };
 }
 

@@ -364,7 +364,7 @@ impl Desk {
                 }
                 step.kept = Some(kept);
             }
-            Event::Slot { task, world, denied, shim } => {
+            Event::Slot { task, world, denied, confinement, shim } => {
                 if !matches!(self.open.get(&task).map(|o| &o.stage), Some(Stage::InLine { .. })) {
                     return Err(over());
                 }
@@ -375,7 +375,13 @@ impl Desk {
                         self.deny(&mut step, now.at, task, by, &refusal, None);
                     }
                     (None, World::Changed(what)) => self.paths_changed(&mut step, now.at, task, what),
-                    (None, World::Same) => self.launch(&mut step, now.at, task, shim),
+                    (None, World::Same) => {
+                        // What the operator has narrowed meanwhile counts; what was permitted is never widened.
+                        if let Some(Open { stage: Stage::InLine { granted, .. }, .. }) = self.open.get_mut(&task) {
+                            granted.confinement = granted.confinement.max(confinement);
+                        }
+                        self.launch(&mut step, now.at, task, shim);
+                    }
                 }
             }
             Event::Withdrawn { task, by } => {

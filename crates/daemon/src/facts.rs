@@ -10,7 +10,7 @@ use countersign_model::{
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
-use std::{collections::BTreeMap, io, path::Path};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// Shell text longer than this does not fit into one argument of the kernel.
 const LONGEST_TEXT: usize = 128 * 1024 - 1;
@@ -31,7 +31,7 @@ pub(crate) struct Looked {
     pub(crate) exposure: Exposure,
     pub(crate) plan_digest: Digest,
     pub(crate) plan: Plan,
-    /// The home of whoever asks.
+    /// The homes of whoever asks and of the house, with colons between them.
     pub(crate) home: String,
 }
 
@@ -304,8 +304,19 @@ pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, St
         exposure,
         plan_digest: Plan::digest(key, request, cwd),
         plan,
-        home,
+        home: homes([Some(&home), base.get("HOME")]),
     })
+}
+
+/// Homes by their names, and by their real ones where those are others; see `countersign_model::places`.
+fn homes(named: [Option<&String>; 2]) -> String {
+    let mut homes: Vec<String> = Vec::new();
+    for home in named.into_iter().flatten() {
+        let real = fs::canonicalize(home).ok().and_then(|p| p.into_os_string().into_string().ok());
+        homes.extend([Some(home.clone()), real].into_iter().flatten());
+    }
+    homes.dedup();
+    homes.join(":")
 }
 
 /// As the kernel and a shell would find it: a word with a slash is a path, a bare name is looked up on PATH.

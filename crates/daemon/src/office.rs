@@ -402,7 +402,8 @@ impl Office {
         };
         let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);
         if launch.permit.confinement == Confinement::ReadOnly {
-            confine::base_only(request, &mut env, &mut exposure);
+            let asked = matches!(launch.permit.by, By::Person { .. });
+            confine::base_only(request, asked, &looked.home, &mut env, &mut exposure);
             confine::budget(&mut limits);
         }
         env.push((countersign_model::MARKER.to_owned(), task.to_string()));

@@ -129,7 +129,10 @@ pub(crate) fn grants(
             };
             let grant = made(choice, proposal, context, &mask)?;
             let created_by = Some(countersign_redact::text_by_shape(&by.to_string()));
-            Ok(Grant { id: Some(id), created_at: Some(now), created_by, surface, ..grant })
+            // What was approved as confined is granted as confined.
+            let narrowed = Some(assessment.confinement).filter(|c| *c > Confinement::Shield);
+            let confinement = narrowed.unwrap_or_default();
+            Ok(Grant { id: Some(id), created_at: Some(now), created_by, surface, confinement, ..grant })
         })
         .collect()
 }
@@ -202,6 +205,7 @@ pub(crate) fn card(
         offers: offers.collect(),
         scripts: scripts.filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
         in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
+        confinement: assessment.confinement,
     }
 }
 

@@ -1,6 +1,8 @@
 //! An approval: a question waiting for a person. It is a reading of its task's decisions, not a second store.
 
-use crate::{ApprovalId, At, By, PrincipalId, Ruling, Saved, SessionId, Status, TaskId, TaskState, Text, Tool};
+use crate::{
+    ApprovalId, At, By, Confinement, PrincipalId, Ruling, Saved, SessionId, Status, TaskId, TaskState, Text, Tool,
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -133,6 +135,9 @@ pub struct Card {
     /// The session's folder is the place.
     #[serde(default)]
     pub in_session_folder: bool,
+    /// What the kernel would hold it to.
+    #[serde(default)]
+    pub confinement: Confinement,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

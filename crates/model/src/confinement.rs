@@ -65,7 +65,7 @@ impl Kernel {
         }
         // Where it cannot tell its own from others, a read-only task may signal nobody at all: that is whole, too.
         if matches!(confinement, Confinement::Shield | Confinement::Workspace) && !self.scopes() {
-            lacks.push("signals");
+            lacks.extend(["signals", "abstract sockets"]);
         }
         if confinement == Confinement::Shield && !self.scopes() {
             lacks.push("tracing");
@@ -102,7 +102,9 @@ pub struct Walls {
     pub roots: Vec<String>,
     /// Reading goes everywhere but where secrets are kept.
     pub read_all: bool,
-    /// The home of whoever asks, where keys and toolchains are known by name.
+    /// The homes where keys are known by name, as `places` has them.
+    pub homes: String,
+    /// The home of whoever runs the house: its toolchains, caches and settings are used, whatever an asker calls theirs.
     pub home: String,
     /// Countersign's own places: never.
     pub protected: Vec<String>,

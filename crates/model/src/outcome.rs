@@ -66,6 +66,8 @@ pub enum Limited {
     Disk,
     Memory,
     Processes,
+    /// Of its TMPDIR.
+    Temporary,
 }
 
 /// What the kernel said of a process's end.
@@ -131,6 +133,7 @@ impl fmt::Display for Outcome {
             Outcome::Limited { limit: Limited::Disk } => f.write_str("stopped: the disk is full"),
             Outcome::Limited { limit: Limited::Memory } => f.write_str("stopped: the memory limit was reached"),
             Outcome::Limited { limit: Limited::Processes } => f.write_str("stopped: too many processes at once"),
+            Outcome::Limited { limit: Limited::Temporary } => f.write_str("stopped: too much in its TMPDIR"),
             Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
             Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),
             Outcome::Withdrawn { .. } => f.write_str("withdrawn before it ran"),

@@ -1,5 +1,8 @@
 //! Places by their letters: what lies in what, and where secrets, toolchains and countersign's own files are. The gate reads by
 //! these, and the supervisor builds its walls by them: one table for both.
+//!
+//! Where a home is asked for, several may be named, with colons between them as in PATH: the same one by a link and by its real
+//! name, that of whoever asks and that of whoever runs the house.
 
 /// `.` and `..` and doubled slashes resolved, without looking.
 #[must_use]
@@ -63,15 +66,17 @@ pub fn keeps_programs(path: &str, home: &str) -> bool {
         || below_home(&path, home).is_some_and(|below| TOOLCHAINS.iter().any(|t| inside(below, t)))
 }
 
+fn each(homes: &str) -> impl Iterator<Item = &str> {
+    homes.split(':').filter(|home| home.len() > 1)
+}
+
 /// The part of a path below a home directory, anyone's; the home itself is empty.
 #[must_use]
 pub fn below_home<'p>(path: &'p str, home: &str) -> Option<&'p str> {
     let rest = |dir: &str| {
         path.strip_prefix(dir).filter(|r| r.is_empty() || r.starts_with('/')).map(|r| r.trim_start_matches('/'))
     };
-    if home.len() > 1
-        && let Some(rest) = rest(home)
-    {
+    if let Some(rest) = each(home).find_map(rest) {
         return Some(rest);
     }
     if let Some(rest) = rest("/root") {
@@ -104,7 +109,7 @@ const CREDENTIAL_FILES: &[&str] = &[
     ".gradle/gradle.properties", ".nuget/NuGet/NuGet.Config", ".bash_history", ".zsh_history", ".history",
     ".python_history", ".node_repl_history", ".mysql_history", ".psql_history", ".sqlite_history", ".lesshst",
     ".viminfo", ".rediscli_history", ".irb_history", ".fish_history", ".local/share/fish/fish_history", ".Xauthority",
-    ".ICEauthority", ".smbcredentials", ".msmtprc", ".fetchmailrc", ".claude.json", ".databrickscfg", ".dockercfg",
+    ".cache/huggingface/token", ".cache/huggingface/stored_tokens", ".huggingface/token", ".ICEauthority", ".smbcredentials", ".msmtprc", ".fetchmailrc", ".claude.json", ".databrickscfg", ".dockercfg",
 ];
 /// Places of the system that do; everything below them too.
 #[rustfmt::skip]
@@ -205,7 +210,7 @@ pub fn is_credential_name(name: &str) -> bool {
 pub fn is_delicate(directory: &str, home: &str, protected: &[String]) -> bool {
     covers_credentials(directory, home)
         || CREDENTIAL_PLACES.iter().any(|p| inside(p, directory))
-        || home.len() > 1 && inside(home, directory)
+        || each(home).any(|home| inside(home, directory))
         || holds_protected(directory, home, protected)
 }
 
@@ -235,7 +240,7 @@ pub fn is_protected(path: &str, home: &str, places: &[String]) -> bool {
 }
 
 pub fn own(home: &str) -> impl Iterator<Item = String> + '_ {
-    OWN.iter().map(move |o| format!("{}/{o}", home.trim_end_matches('/')))
+    home.split(':').flat_map(|home| OWN.iter().map(move |o| format!("{}/{o}", home.trim_end_matches('/'))))
 }
 
 /// Whether something protected lies below a directory.
@@ -243,7 +248,7 @@ pub fn own(home: &str) -> impl Iterator<Item = String> + '_ {
 pub fn holds_protected(directory: &str, home: &str, places: &[String]) -> bool {
     places.iter().any(|p| inside(p, directory))
         || below_home(directory, home).is_some_and(|b| b.is_empty() || OWN.iter().any(|o| inside(o, b)))
-        || inside(home, directory)
+        || each(home).any(|home| inside(home, directory))
 }
 
 #[cfg(test)]
@@ -257,6 +262,17 @@ mod tests {
         {
             assert_eq!(clean(path), expect, "{path}");
         }
+    }
+
+    #[test]
+    fn a_home_may_have_several_names() {
+        let homes = "/home/link:/data/real/me";
+        assert_eq!(below_home("/data/real/me/.ssh/id", homes), Some(".ssh/id"));
+        assert!(is_credential("/data/real/me/.ssh/id", homes) && is_credential("/home/link/.netrc", homes));
+        assert!(is_delicate("/data/real", homes, &[]) && is_delicate("/data/real/me", homes, &[]));
+        assert!(!is_delicate("/data/other", homes, &[]) && below_home("/x", "/").is_none());
+        assert!(is_protected("/data/real/me/.config/countersign/x", homes, &[]));
+        assert_eq!(own(homes).count(), 4);
     }
 
     #[test]

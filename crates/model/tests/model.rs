@@ -303,6 +303,7 @@ fn confined_frames() -> Vec<Frame> {
         Frame::WriteDetected { path: Text::of("/p/b"), change: FileChange::Deleted, escape: false },
         limited(Limited::Memory),
         limited(Limited::Processes),
+        limited(Limited::Temporary),
     ]
 }
 
@@ -442,6 +443,7 @@ fn an_order_needs_a_permit_for_exactly_that() {
         walls: Walls {
             roots: vec!["/p".into()],
             read_all: false,
+            homes: "/h".into(),
             home: "/h".into(),
             protected: vec![],
             programs: vec![],

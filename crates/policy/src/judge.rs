@@ -117,7 +117,13 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         unconfined(plan, &risks, facts, context, grants, &why, &mut assessment.coverage);
         uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
     }
-    let only_reads = only_reads && assessment.grants().is_empty();
+    if privileged && uncovered.is_empty() {
+        apart_from_privileged(plan, &mut assessment.coverage);
+        uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
+    }
+    // Nothing in it to ask about, and still nothing that would hold it: then it is asked about as a whole.
+    let unheld_whole = only_reads && plan.occurrences.is_empty() && cannot_be_held(plan, context).is_some();
+    let only_reads = only_reads && uncovered.is_empty() && !unheld_whole && assessment.grants().is_empty();
     assessment.confinement = confinement(plan, &risks, facts, context, rules, &assessment, grants);
     let held = context.kernel.holds(assessment.confinement);
     let public = context.audience == Audience::Public;
@@ -127,7 +133,10 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         let refusal =
             Refusal::new(Code::PolicyUnavailable, "the configuration cannot be read: only reading is allowed");
         Answer::Deny(refusal.hint("`csn doctor` says what is wrong with config.toml"))
-    } else if uncovered.is_empty() {
+    } else if privileged && context.wanted.is_some() {
+        let refusal = Refusal::new(Code::CannotConfine, "what asks for other rights cannot be confined");
+        Answer::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
+    } else if uncovered.is_empty() && !unheld_whole {
         if only_reads {
             assessment.confinement = Confinement::ReadOnly;
             Answer::Allow { rule: "read_only" }
@@ -164,6 +173,19 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         )))
     };
     assessment
+}
+
+/// What asks for other rights runs unconfined, and what stands beside it would, too: then that asks as well, unless it only
+/// reads. Nobody has seen the two together.
+fn apart_from_privileged(plan: &Plan, coverage: &mut [Coverage]) {
+    for (occurrence, coverage) in plan.occurrences.iter().zip(coverage) {
+        if !occurrence.privileged && matches!(coverage, Coverage::Grant { .. } | Coverage::Rule(_)) {
+            *coverage = none(
+                "beside something that asks for other rights it would run without confinement",
+                "run it apart from that, or a person's answer",
+            );
+        }
+    }
 }
 
 /// Why what only reads cannot run unasked, and what would help.
@@ -359,8 +381,11 @@ fn coverage(
             match reads_only(occurrence, risks, facts, context) {
                 Ok(coverage) => coverage,
                 Err(why) => match said {
-                    Says::Allow(name) => Coverage::Rule(name),
-                    Says::Ask | Says::Nothing => granted(occurrence, risks, facts, context, grants).unwrap_or(why),
+                    // A rule for the house is none for strangers.
+                    Says::Allow(name) if context.audience != Audience::Public => Coverage::Rule(name),
+                    Says::Allow(_) | Says::Ask | Says::Nothing => {
+                        granted(occurrence, risks, facts, context, grants).unwrap_or(why)
+                    }
                 },
             }
         })

@@ -2,7 +2,7 @@
 //! that make programs run later.
 
 use crate::walls;
-use countersign_model::{Confinement, FileChange};
+use countersign_model::{Confinement, FileChange, Walls};
 use std::{
     collections::BTreeMap,
     fs,
@@ -37,6 +37,10 @@ const REFUSED: &[&str] = &[
 ];
 /// Behind a shield files are as ever: only these can be its doing.
 const SHIELDED: &[&str] = &["Operation not permitted", "EPERM", "no new privileges"];
+
+/// For a task that had no more time.
+pub(crate) const LATE: &str = "it ran confined (read_only), which has two minutes at most; \
+    ask for it with confinement \"shield\" (csn run --confinement shield) to have a person let it run longer";
 
 /// The one line for whoever asked, if what a failed task said speaks of refusals.
 pub(crate) fn note(confinement: Confinement, streams: &[PathBuf]) -> Option<&'static str> {
@@ -74,7 +78,11 @@ pub(crate) struct Escapes(BTreeMap<String, Stamp>);
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
 impl Escapes {
-    pub(crate) fn of(roots: &[String]) -> Self {
+    pub(crate) fn of(walls: &Walls) -> Self {
+        Self::at(&walls::places_of_escapes(walls))
+    }
+
+    fn at(places: &[(PathBuf, &[&str])]) -> Self {
         let mut found = BTreeMap::new();
         let mut see = |path: &Path| {
             if let Ok(m) = fs::symlink_metadata(path)
@@ -84,9 +92,9 @@ impl Escapes {
                 found.insert(path.to_string_lossy().into_owned(), stamp);
             }
         };
-        for root in roots {
-            for name in walls::ESCAPES {
-                let path = Path::new(root).join(name);
+        for (place, names) in places {
+            for name in *names {
+                let path = place.join(name);
                 match name.ends_with('/') {
                     false => see(&path),
                     true => {
@@ -126,9 +134,9 @@ mod tests {
         fs::create_dir_all(root.join(".git/hooks")).unwrap();
         fs::write(root.join("Makefile"), "a").unwrap();
         fs::write(root.join(".envrc"), "a").unwrap();
-        let roots = [root.to_str().unwrap().to_owned()];
-        let before = Escapes::of(&roots);
-        assert_eq!(before.changes(&Escapes::of(&roots)), []);
+        let places = [(root.to_owned(), &[".git/hooks/", "Makefile", ".envrc"][..])];
+        let before = Escapes::at(&places);
+        assert_eq!(before.changes(&Escapes::at(&places)), []);
         fs::write(root.join("Makefile"), "ab").unwrap();
         fs::write(root.join(".git/hooks/pre-commit"), "x").unwrap();
         fs::write(root.join("other.txt"), "x").unwrap();
@@ -139,7 +147,7 @@ mod tests {
             (at("Makefile"), FileChange::Modified),
             (at(".envrc"), FileChange::Deleted),
         ];
-        assert_eq!(before.changes(&Escapes::of(&roots)), expect);
+        assert_eq!(before.changes(&Escapes::at(&places)), expect);
     }
 
     #[test]

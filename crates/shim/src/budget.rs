@@ -1,27 +1,34 @@
-//! What a read-only task may use of the machine: so many processes, so much memory. Nothing tells us when it has more, so it is
-//! looked at, the sooner the more it could have become.
+//! What a read-only task may use of the machine: so many processes, so much memory, so much of its TMPDIR. Nothing tells us when
+//! it has more, so it is looked at.
 
 use crate::{life::Stop, tree, walls};
 use std::{
     fs,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-/// Processes at once.
+/// Processes and threads at once, the dead that nobody has taken away among them.
 pub(crate) const PROCESSES: usize = 256;
+/// What may lie in its TMPDIR, in bytes and in files.
+const TEMPORARY: u64 = 1024 * 1024 * 1024;
+const FILES: usize = 20_000;
 /// How often they are counted. A machine forks a few hundred times in this.
 const EVERY: Duration = Duration::from_millis(20);
-/// Memory is looked at every so many times: reading it costs more, and it grows more slowly.
-const MEMORY_EVERY: u32 = 5;
+/// Memory and files are looked at every so many times: that costs more, and they grow more slowly.
+const RARELY: u32 = 5;
 
 pub(crate) struct Budget {
     due: Instant,
     rounds: u32,
+    temporary: PathBuf,
+    /// What the machine had left when we first looked.
+    had: Option<u64>,
 }
 
 impl Budget {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { due: now + EVERY, rounds: 0 }
+    pub(crate) fn new(now: Instant, task_dir: &Path) -> Self {
+        Self { due: now + EVERY, rounds: 0, temporary: walls::temporary(task_dir), had: None }
     }
 
     pub(crate) fn due(&self) -> Instant {
@@ -35,31 +42,81 @@ impl Budget {
         }
         self.due = now + EVERY;
         self.rounds += 1;
-        let all = tree::descendants(std::process::id());
-        if all.len() > PROCESSES {
+        let (all, tasks) = tree::census(std::process::id());
+        if tasks > PROCESSES {
             return Some((Stop::Processes, PROCESSES as u64));
         }
-        if self.rounds.is_multiple_of(MEMORY_EVERY) {
-            // Never more than half of what there is.
-            let most = (physical() / 2).min(walls::MEMORY);
-            return (all.iter().map(|pid| own_memory(*pid)).sum::<u64>() > most).then_some((Stop::Memory, most));
+        if self.rounds % RARELY != 1 {
+            return None;
         }
-        None
+        let (total, available) = machine();
+        // Never more than half of what there is.
+        let most = (total / 2).min(walls::MEMORY);
+        let own: u64 = all.iter().map(|pid| own_memory(*pid)).sum();
+        // What a kernel keeps for a process is in nobody's account: when the machine has lost as much as it may use, and is short of
+        // it, this task is the one that can be run again.
+        let had = *self.had.get_or_insert(available);
+        let lost = had.saturating_sub(available) > most && available < total / 4;
+        if own > most || lost {
+            return Some((Stop::Memory, most));
+        }
+        let (bytes, files) = lies_in(&self.temporary);
+        (bytes > TEMPORARY || files > FILES).then_some((Stop::Temporary, TEMPORARY))
     }
 }
 
 /// The memory that a process has for itself and shares with its own, without the files that it looks into.
 fn own_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let of = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-        line.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok()
-    };
-    (of("RssAnon").unwrap_or(0) + of("RssShmem").unwrap_or(0)) * 1024
+    ["RssAnon", "RssShmem", "VmSwap", "VmPTE"].iter().map(|name| kib(&status, name)).sum::<u64>() * 1024
 }
 
-fn physical() -> u64 {
+/// What the machine has, and what is left of it.
+fn machine() -> (u64, u64) {
     let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = info.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
-    total.map_or(u64::MAX, |kib| kib * 1024)
+    match (kib(&info, "MemTotal"), kib(&info, "MemAvailable")) {
+        (0, _) => (u64::MAX, u64::MAX),
+        (total, available) => (total * 1024, available * 1024),
+    }
+}
+
+fn kib(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// How much lies below a directory; with too many files the rest is not looked at.
+fn lies_in(directory: &Path) -> (u64, usize) {
+    let (mut bytes, mut files, mut todo) = (0, 0, vec![directory.to_owned()]);
+    while let Some(directory) = todo.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            files += 1;
+            match entry.metadata() {
+                Ok(m) if m.is_dir() => todo.push(entry.path()),
+                Ok(m) => bytes += std::os::unix::fs::MetadataExt::blocks(&m) * 512,
+                Err(_) => {}
+            }
+            if files > FILES {
+                return (bytes, files);
+            }
+        }
+    }
+    (bytes, files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_there_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("a/b"), vec![1; 100_000]).unwrap();
+        let (bytes, files) = lies_in(dir.path());
+        assert!((100_000..200_000).contains(&bytes) && files == 2, "{bytes} {files}");
+        let (total, available) = machine();
+        assert!(available <= total && total > 1 << 20);
+        assert!(own_memory(std::process::id()) > 100_000);
+    }
 }

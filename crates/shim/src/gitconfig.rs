@@ -4,7 +4,7 @@
 use countersign_model::glob_matches;
 use countersign_redact::looks_secret;
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -28,21 +28,29 @@ pub(crate) struct Sanitised {
     pub(crate) text: String,
     /// The files that it names for git to read: ignores, attributes.
     pub(crate) reads: Vec<PathBuf>,
-    /// The originals that hold nothing secret: programs beside git read them, for the ignores.
-    pub(crate) plain: Vec<PathBuf>,
 }
 
-/// Reads `~/.config/git/config` and `~/.gitconfig`, as git would, for a repository whose git directory is known.
-pub(crate) fn sanitise(home: &Path, config_home: &Path, git_dir: Option<&Path>) -> Sanitised {
+/// Puts it where programs look for it: `git/config` below a directory, with the ignores and attributes that lie beside the
+/// original. Gives the file.
+pub(crate) fn put(text: &str, config_home: &Path, directory: &Path) -> io::Result<PathBuf> {
+    let (from, to) = (config_home.join("git"), directory.join("git"));
+    fs::create_dir_all(&to)?;
+    for name in ["ignore", "attributes"] {
+        if fs::metadata(from.join(name)).is_ok_and(|m| m.is_file() && m.len() <= LONGEST) {
+            fs::copy(from.join(name), to.join(name))?;
+        }
+    }
+    let config = to.join("config");
+    fs::write(&config, text)?;
+    Ok(config)
+}
+
+/// Reads `/etc/gitconfig`, `~/.config/git/config` and `~/.gitconfig`, as git would, for a repository whose git directory is known.
+pub(crate) fn sanitise(system: &Path, home: &Path, config_home: &Path, git_dir: Option<&Path>) -> Sanitised {
     let mut out = Sanitised::default();
-    for path in [config_home.join("git/config"), home.join(".gitconfig")] {
+    for path in [system.to_owned(), config_home.join("git/config"), home.join(".gitconfig")] {
         let mut settings = Vec::new();
-        if !read(&path, home, git_dir, 0, &mut settings) {
-            continue;
-        }
-        if !settings.iter().any(is_secret) {
-            out.plain.push(path);
-        }
+        read(&path, home, git_dir, 0, &mut settings);
         let mut last = None;
         for setting in settings.iter().filter(|s| is_harmless(s)) {
             let header = (&setting.section, &setting.subsection);
@@ -56,15 +64,13 @@ pub(crate) fn sanitise(home: &Path, config_home: &Path, git_dir: Option<&Path>) 
             }
         }
     }
-    for name in ["ignore", "attributes"] {
-        out.reads.push(config_home.join("git").join(name));
-    }
     out
 }
 
-fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<Setting>) -> bool {
+/// Reads a file, if there is one, and what it includes.
+fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<Setting>) {
     let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= LONGEST);
-    let Some(text) = fs::read_to_string(path).ok().filter(|_| small && depth < DEEPEST) else { return false };
+    let Some(text) = fs::read_to_string(path).ok().filter(|_| small && depth < DEEPEST) else { return };
     for setting in parse(&text) {
         let included = match (setting.section.as_str(), setting.key.as_str(), setting.subsection.as_deref()) {
             ("include", "path", None) => true,
@@ -80,7 +86,6 @@ fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mu
             read(&target, home, git_dir, depth + 1, out);
         }
     }
-    true
 }
 
 /// Whether `includeIf` includes. A condition that is not known does not hold.
@@ -147,7 +152,7 @@ fn is_path(s: &Setting) -> bool {
 /// Whether showing a setting would show a secret.
 fn is_secret(s: &Setting) -> bool {
     let with_user = |text: &str| {
-        text.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().is_some_and(|host| host.contains('@')))
+        text.split("://").skip(1).any(|rest| rest.split('/').next().is_some_and(|host| host.contains('@')))
     };
     matches!(s.section.as_str(), "http" | "sendemail" | "imap" | "github" | "gitlab" | "hub" | "azure")
         || looks_secret(&s.key) && s.key != "signingkey"
@@ -226,6 +231,12 @@ fn heading(s: &Setting) -> String {
 fn line(s: &Setting) -> String {
     match &s.value {
         None => format!("\t{}\n", s.key),
+        // As most people write it: not everybody who reads this knows quotes.
+        Some(value)
+            if value == value.trim() && !value.is_empty() && !value.contains(['"', '\\', '#', ';', '\n', '\t']) =>
+        {
+            format!("\t{} = {value}\n", s.key)
+        }
         Some(value) => {
             let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\t', "\\t");
             format!("\t{} = \"{value}\"\n", s.key)
@@ -348,7 +359,7 @@ mod tests {
             fs::write(path, text.replace("HOME", dir.to_str().unwrap())).unwrap();
         }
         let git_dir = git_dir.map(|g| PathBuf::from(g.replace("HOME", dir.to_str().unwrap())));
-        (sanitise(&dir, &dir.join(".config"), git_dir.as_deref()), dir)
+        (sanitise(&dir.join("system"), &dir, &dir.join(".config"), git_dir.as_deref()), dir)
     }
 
     #[test]
@@ -385,27 +396,26 @@ iso
             )],
             None,
         );
-        let expect = "[user]\n\tname = \"A B C\"\n\temail = \"a@b\"\n[core]\n\texcludesfile = \"~/.ignore\"\n\tabbrev = \
-                      \"12\"\n[alias]\n\tst = \"status -s\"\n[diff \"x\"]\n\txfuncname = \"^a\\\\b\"\n[diff]\n\tnoprefix\n\
-                      [log]\n\tdate = \"iso\"\n";
+        let expect = "[user]\n\tname = A B C\n\temail = a@b\n[core]\n\texcludesfile = ~/.ignore\n\tabbrev = 12\n[alias]\n\t\
+                      st = status -s\n[diff \"x\"]\n\txfuncname = \"^a\\\\b\"\n[diff]\n\tnoprefix\n[log]\n\tdate = iso\n";
         assert_eq!(made.text, expect);
         assert_eq!(made.reads[0], dir.join(".ignore"));
-        assert_eq!(made.plain, [dir.join(".gitconfig")]);
     }
 
     #[test]
-    fn a_file_with_a_secret_is_not_for_other_programs() {
+    fn secrets_are_left_out() {
         for secret in [
             "[http \"https://x\"]\n\textraHeader = Authorization: x\n",
             "[url \"https://me:pw@host/\"]\n\tinsteadOf = https://host/\n",
             "[github]\n\tuser = me\n",
             "[x]\n\tapi-token = y\n",
+            "= bad\n[github]\n\ttoken = x\n",
         ] {
             let (made, _) = of(&[(".gitconfig", secret)], None);
-            assert_eq!((made.text.as_str(), made.plain.len()), ("", 0), "{secret}");
+            assert_eq!(made.text, "", "{secret}");
         }
-        let (made, dir) = of(&[(".gitconfig", "[url \"git@host:\"]\n\tinsteadOf = https://host/\n")], None);
-        assert!(made.text.contains("insteadof") && made.plain == [dir.join(".gitconfig")], "{made:?}");
+        let (made, _) = of(&[(".gitconfig", "[url \"git@host:\"]\n\tinsteadOf = https://host/\n")], None);
+        assert!(made.text.contains("insteadof"), "{made:?}");
     }
 
     #[test]
@@ -423,7 +433,7 @@ iso
             ("work/p/.git/HEAD", "ref: refs/heads/main\n"),
         ];
         let (made, _) = of(&files, Some("HOME/work/p/.git"));
-        assert!(made.text.starts_with("[user]\n\tname = \"One\"\n[user]\n\temail = \"w@w\"\n[log]"), "{}", made.text);
+        assert!(made.text.starts_with("[user]\n\tname = One\n[user]\n\temail = w@w\n[log]"), "{}", made.text);
         let (made, _) = of(&files, Some("HOME/other/.git"));
         assert!(!made.text.contains("w@w"), "{}", made.text);
         let (made, _) = of(&files, None);
@@ -440,7 +450,16 @@ iso
 
     #[test]
     fn what_is_written_reads_the_same() {
-        for value in ["a", " lead and trail ", "q\"uo\\te", "tab\there", "line\nbreak", "# ; no comment", ""] {
+        for value in [
+            "a",
+            " lead and trail ",
+            "q\"uo\\te",
+            "tab\there",
+            "line\nbreak",
+            "# ; no comment",
+            "",
+            "plain words, $(x) = y",
+        ] {
             let setting = Setting {
                 section: "pretty".into(),
                 subsection: Some("s\"u\\b".into()),

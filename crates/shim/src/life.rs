@@ -46,6 +46,7 @@ pub(crate) enum Stop {
     /// More than its budget: at once, before there is still more.
     Memory,
     Processes,
+    Temporary,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -175,7 +176,7 @@ impl Life {
 
     fn stop(&mut self, now: Now, stop: Stop) -> Vec<Effect> {
         match self.phase {
-            Phase::Running | Phase::Keeping if matches!(stop, Stop::Memory | Stop::Processes) => {
+            Phase::Running | Phase::Keeping if matches!(stop, Stop::Memory | Stop::Processes | Stop::Temporary) => {
                 self.stop = Some(stop);
                 self.over(Some(KilledWhy::Limit))
             }
@@ -219,7 +220,9 @@ impl Life {
             Stop::Shutdown { .. } => KilledWhy::Shutdown,
             Stop::SessionEnd { .. } => KilledWhy::SessionEnd,
             Stop::Wall | Stop::Idle => KilledWhy::Timeout,
-            Stop::Output | Stop::Frames | Stop::Disk | Stop::Memory | Stop::Processes => KilledWhy::Limit,
+            Stop::Output | Stop::Frames | Stop::Disk | Stop::Memory | Stop::Processes | Stop::Temporary => {
+                KilledWhy::Limit
+            }
         })
     }
 
@@ -250,6 +253,7 @@ impl Life {
             (Some(Stop::Disk), _) => Outcome::Limited { limit: Limited::Disk },
             (Some(Stop::Memory), _) => Outcome::Limited { limit: Limited::Memory },
             (Some(Stop::Processes), _) => Outcome::Limited { limit: Limited::Processes },
+            (Some(Stop::Temporary), _) => Outcome::Limited { limit: Limited::Temporary },
             (None, Some(exit)) => exit.into(),
             (None, None) => Outcome::Lost { why: Text::of("the main process did not end") },
         }

@@ -53,7 +53,7 @@ impl Shim<'_> {
             walls::build(self.confinement, &self.what.walls, &site, self.foundation.take())
                 .map_err(|e| failed(&self.mask, e, 125))?;
         if self.confinement == Confinement::Workspace {
-            self.escapes = Some(Escapes::of(&self.what.walls.roots));
+            self.escapes = Some(Escapes::of(&self.what.walls));
         }
         let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
         let env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
@@ -94,7 +94,7 @@ impl Shim<'_> {
             enforced,
         });
         if self.confinement == Confinement::ReadOnly {
-            self.budget = Some(Budget::new(clock::steady()));
+            self.budget = Some(Budget::new(clock::steady(), &self.dir));
         }
         if ends.terminal.is_some() {
             self.journal.push(&Frame::Resized { rows: self.what.rows, cols: self.what.cols, by: None });

@@ -16,6 +16,7 @@ use crate::{
 };
 use countersign_model::{
     Confinement, Frame, KilledWhy, Limits, OnOutputLimit, Order, Outcome, Resolved, SignalName, StreamName, Text,
+    TimedOut,
 };
 use countersign_redact::{Known, Mask, text};
 use countersign_store::{
@@ -242,7 +243,11 @@ impl Shim<'_> {
         let now = self.journal.elapsed();
         if let Some((stop, value)) = self.budget.as_mut().and_then(|b| b.exceeded(clock::steady())) {
             self.budget = None;
-            let limit = Text::of(if stop == Stop::Memory { "memory" } else { "processes" });
+            let limit = Text::of(match stop {
+                Stop::Memory => "memory",
+                Stop::Temporary => "temporary",
+                _ => "processes",
+            });
             self.journal.push(&Frame::LimitReached { limit, value, action: Text::of("stopped") });
             self.step(now, Event::Stop(stop));
         }
@@ -571,7 +576,7 @@ impl Shim<'_> {
     /// What there is to say about its confinement, now that it is over.
     fn look_back(&mut self, outcome: &Outcome) {
         if let Some(before) = self.escapes.take() {
-            let now = Escapes::of(&self.what.walls.roots);
+            let now = Escapes::of(&self.what.walls);
             for (path, change) in before.changes(&now) {
                 let path = text(&self.mask, &path);
                 self.journal.push(&Frame::WriteDetected { path, change, escape: true });
@@ -579,7 +584,10 @@ impl Shim<'_> {
         }
         let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
         let streams = self.outlets.iter().map(|o| self.dir.join(o.name().file())).collect::<Vec<_>>();
-        if failed && let Some(note) = aftermath::note(self.confinement, &streams) {
+        let late = matches!(outcome, Outcome::TimedOut { limit: TimedOut::Wall });
+        if late && self.confinement == Confinement::ReadOnly {
+            self.journal.push(&Frame::WallMet { note: Text::of(aftermath::LATE) });
+        } else if failed && let Some(note) = aftermath::note(self.confinement, &streams) {
             self.journal.push(&Frame::WallMet { note: Text::of(note) });
         }
         if self.confinement >= Confinement::Workspace {

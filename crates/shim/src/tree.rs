@@ -23,6 +23,23 @@ pub fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
+/// Everything that lives below `root`, and how many processes and threads that makes, with those that have ended and were not
+/// taken off the table: each of them is a number that nobody else can have.
+#[must_use]
+pub fn census(root: u32) -> (Vec<u32>, usize) {
+    let (mut found, mut tasks, mut todo) = (Vec::new(), 0, vec![root]);
+    while let Some(pid) = todo.pop() {
+        for child in children(pid) {
+            tasks += fs::read_dir(format!("/proc/{child}/task")).map_or(1, |threads| threads.count().max(1));
+            found.push(child);
+            todo.push(child);
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    (found, tasks)
+}
+
 /// Whether anything below `root` is in this process group.
 #[must_use]
 pub fn has_group(root: u32, group: Option<u32>) -> bool {

@@ -3,6 +3,7 @@
 //! Everything here happens before the fork. Places are opened without following links, unless only the system's owner
 //! could have put them there; what a link leads to is looked at by the same table by which the gate reads.
 
+mod clear;
 mod tables;
 
 use crate::{
@@ -21,7 +22,6 @@ use std::{
     path::{Path, PathBuf},
     rc::Rc,
 };
-pub(crate) use tables::ESCAPES;
 
 const LIST: u64 = right::READ_FILE | right::READ_DIR;
 const RUN: u64 = LIST | right::EXECUTE;
@@ -40,6 +40,8 @@ const DEVICE: u64 = right::READ_FILE | right::WRITE_FILE | right::TRUNCATE | rig
 const CAPS_OF_WORKSPACES: u64 = 0b1111_1011 | 1 << 10;
 /// A confined process writes no files larger than this, and has no more memory of its own.
 const LARGEST_FILE: u64 = 256 * 1024 * 1024;
+/// Each may hold as much in the kernel as a socket takes.
+const MOST_FILES: u64 = 1024;
 pub(crate) const MEMORY: u64 = 4 * 1024 * 1024 * 1024;
 /// The private directory of a confined task, in its own.
 const TEMPORARY: &str = "tmp";
@@ -101,6 +103,7 @@ fn rehearse() {
     let walls = Walls {
         roots: vec!["/usr".to_owned()],
         read_all: false,
+        homes: "/root".to_owned(),
         home: "/root".to_owned(),
         protected: vec!["/nowhere".to_owned()],
         programs: vec!["/usr/bin/env".to_owned()],
@@ -153,7 +156,8 @@ pub(crate) fn build(
     built.forgo.no_new_privileges = true;
     let missing = kernel.lacks(confinement).into_iter().map(Text::of).collect();
     let confined = confinement >= Confinement::Workspace;
-    built.enforced = Some(Enforced { landlock: kernel.landlock, seccomp: confined, missing });
+    let landlock = if confined || kernel.scopes() { kernel.landlock } else { 0 };
+    built.enforced = Some(Enforced { landlock, seccomp: confined, missing });
     let ruleset = |net| {
         let made = confine::ruleset(kernel.landlock, confined, net);
         made.map_err(|e| format!("no Landlock ruleset could be made: {e}"))
@@ -183,7 +187,12 @@ pub(crate) fn build(
     match confinement {
         Confinement::ReadOnly => {
             plan.reading(site, &temporary, &mut built.env);
-            built.forgo.limits = vec![(limit::CORE, 0), (limit::FSIZE, LARGEST_FILE), (limit::DATA, MEMORY)];
+            built.forgo.limits = vec![
+                (limit::CORE, 0),
+                (limit::FSIZE, LARGEST_FILE),
+                (limit::DATA, MEMORY),
+                (limit::NOFILE, MOST_FILES),
+            ];
             built.forgo.keep_capabilities = confine::has_capabilities().then_some(0);
         }
         _ => {
@@ -201,7 +210,16 @@ pub(crate) fn build(
 
 /// Removes the temporary files of a confined task, whoever made them.
 pub fn clear_temporary(task_dir: &Path) {
-    let _ = fs::remove_dir_all(task_dir.join(TEMPORARY));
+    let temporary = task_dir.join(TEMPORARY);
+    if fs::remove_dir_all(&temporary).is_err() {
+        // Directories that may not be entered, or deeper than anybody has descriptors for.
+        let _ = clear::remove(&temporary);
+    }
+}
+
+/// The TMPDIR of a confined task.
+pub(crate) fn temporary(task_dir: &Path) -> PathBuf {
+    task_dir.join(TEMPORARY)
 }
 
 fn make_temporary(task_dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
@@ -243,6 +261,7 @@ struct Rule {
 enum At {
     Path,
     Fd(OwnedFd),
+    Itself(Rc<OwnedFd>),
     Below(Rc<OwnedFd>),
 }
 
@@ -278,13 +297,13 @@ impl<'a> Rules<'a> {
     }
 
     fn is_secret(&self, path: &str) -> bool {
-        places::is_credential(path, &self.walls.home)
-            || places::is_protected(path, &self.walls.home, &self.walls.protected)
+        places::is_credential(path, &self.walls.homes)
+            || places::is_protected(path, &self.walls.homes, &self.walls.protected)
     }
 
     fn is_delicate(&self, directory: &str) -> bool {
         self.cut_at.iter().any(|cut| places::inside(cut, directory))
-            || places::is_delicate(directory, &self.walls.home, &self.walls.protected)
+            || places::is_delicate(directory, &self.walls.homes, &self.walls.protected)
     }
 
     /// A directory without what in it is secret. `look` is whether its own entries are looked at in any case.
@@ -300,14 +319,15 @@ impl<'a> Rules<'a> {
         let path = |name: &str| format!("{}/{name}", directory.trim_end_matches('/'));
         let apart = |(name, kind): &(String, Kind)| {
             let path = path(name);
-            self.is_secret(&path) || *kind == Kind::Directory && self.is_delicate(&path)
+            *kind == Kind::Odd || self.is_secret(&path) || *kind == Kind::Directory && self.is_delicate(&path)
         };
         if !entries.iter().any(apart) {
             return self.give(directory, rights, Links::Refused, At::Fd(fd));
         }
-        // What is there may be seen; what is in it is given one by one.
+        // What is there may be seen (and made, where that is given); what is in it is given one by one.
         let fd = Rc::new(fd);
-        self.give(directory, right::READ_DIR, Links::Refused, At::Below(Rc::clone(&fd)));
+        let whole = rights & !(right::READ_FILE | right::EXECUTE);
+        self.give(directory, whole, Links::Refused, At::Itself(Rc::clone(&fd)));
         for (name, kind) in entries {
             let path = path(&name);
             let below = At::Below(Rc::clone(&fd));
@@ -316,7 +336,7 @@ impl<'a> Rules<'a> {
                 Kind::Directory if self.is_delicate(&path) => self.carve(&path, rights, false),
                 Kind::Directory => self.give(path, rights, Links::Refused, below),
                 Kind::File => self.give(path, rights & right::OF_FILES, Links::Refused, below),
-                Kind::Link => {}
+                Kind::Link | Kind::Odd => {}
             }
         }
     }
@@ -342,7 +362,7 @@ impl<'a> Rules<'a> {
             Some(Kind::Directory) if self.is_delicate(&path) => self.carve(&path, rights, false),
             Some(Kind::Directory) => self.give(path, rights, Links::Refused, At::Fd(fd)),
             Some(Kind::File) => self.give(path, rights & right::OF_FILES, Links::Refused, At::Fd(fd)),
-            Some(Kind::Link) | None => {}
+            Some(Kind::Link | Kind::Odd) | None => {}
         }
     }
 
@@ -372,6 +392,10 @@ impl<'a> Rules<'a> {
         }
     }
 
+    fn is_in_root(&self, path: &Path) -> bool {
+        self.walls.roots.iter().any(|root| path.starts_with(root))
+    }
+
     /// The toolchains of the home that PATH leads to, and with them what they need.
     fn toolchains(&mut self, site: &Site<'_>, all_of_path: bool) {
         let home = Path::new(&self.walls.home);
@@ -388,7 +412,8 @@ impl<'a> Rules<'a> {
                         self.of_home(&top.join(companion), RUN);
                     }
                 }
-                None if all_of_path => self.of_home(Path::new(&entry), RUN),
+                // In a root it is given with that, and only where it really lies there.
+                None if all_of_path && !self.is_in_root(Path::new(&entry)) => self.of_home(Path::new(&entry), RUN),
                 None => {}
             }
         }
@@ -405,21 +430,31 @@ impl<'a> Rules<'a> {
         self.toolchains(site, false);
         let git_dir = self.git_directories(LIST);
         let home = Path::new(&self.walls.home);
-        let config_home = match variable(site.env, "XDG_CONFIG_HOME").filter(|p| p.starts_with('/')) {
-            Some(path) => PathBuf::from(path),
-            None => home.join(".config"),
+        let config_home = match variable(site.env, "XDG_CONFIG_HOME").map(Path::new) {
+            // Elsewhere it may be anybody's, and what it names would be read.
+            Some(path) if path.starts_with(home) && !self.is_in_root(path) => path.to_owned(),
+            _ => home.join(".config"),
         };
-        let git = gitconfig::sanitise(home, &config_home, git_dir.as_deref());
-        for path in git.reads.iter().chain(&git.plain) {
-            self.of_home(path, right::READ_FILE);
+        env.insert("GIT_CONFIG_GLOBAL", "/dev/null".to_owned());
+        // Git, and those who leave out what it would.
+        if self
+            .walls
+            .programs
+            .iter()
+            .map(|p| places::base(p))
+            .any(|p| p.starts_with("git") || tables::LIKE_GIT.contains(&p))
+        {
+            let git = gitconfig::sanitise(Path::new("/etc/gitconfig"), home, &config_home, git_dir.as_deref());
+            for path in git.reads.iter().filter(|p| fs::metadata(p).is_ok_and(|m| m.is_file())) {
+                self.of_home(path, right::READ_FILE);
+            }
+            let own = temporary.join("config");
+            if let Ok(config) = gitconfig::put(&git.text, &config_home, &own) {
+                env.insert("GIT_CONFIG_GLOBAL", config.to_string_lossy().into_owned());
+                // What else is in the real one cannot be read here anyway.
+                env.insert("XDG_CONFIG_HOME", own.to_string_lossy().into_owned());
+            }
         }
-        let copy = temporary.join("gitconfig");
-        let runs_git = self.walls.programs.iter().any(|p| places::base(p).starts_with("git"));
-        let global = match git.text.is_empty() || !runs_git || fs::write(&copy, &git.text).is_err() {
-            true => "/dev/null".to_owned(),
-            false => copy.to_string_lossy().into_owned(),
-        };
-        env.insert("GIT_CONFIG_GLOBAL", global);
         let fixed = [
             ("GIT_CONFIG_NOSYSTEM", "1"),
             ("GIT_OPTIONAL_LOCKS", "0"),
@@ -502,9 +537,10 @@ fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), String> {
         let opened;
         let fd = match &rule.at {
             At::Fd(fd) => fd,
+            At::Itself(fd) => fd,
             at => {
                 let found = match at {
-                    At::Below(directory) => below(directory, &rule.path, rule.rights),
+                    At::Below(directory) => below(directory, &rule.path),
                     _ => open(&rule.path, rule.links),
                 };
                 let Ok(found) = found else { continue };
@@ -524,11 +560,10 @@ fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), String> {
     Ok(())
 }
 
-/// An entry of a directory that is open already; the directory itself, if nothing but its names is given.
-fn below(directory: &OwnedFd, path: &str, rights: u64) -> rustix::io::Result<OwnedFd> {
-    let name = if rights == right::READ_DIR { "." } else { places::base(path) };
+/// An entry of a directory that is open already.
+fn below(directory: &OwnedFd, path: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(directory, name, flags, Mode::empty())
+    rustix::fs::openat(directory, places::base(path), flags, Mode::empty())
 }
 
 fn kind(fd: &OwnedFd) -> Option<Kind> {
@@ -558,17 +593,24 @@ enum Kind {
     Directory,
     File,
     Link,
+    /// Its name is not text: it cannot be told from a secret's.
+    Odd,
 }
 
-/// What a directory holds. A name that is not text cannot be told from a secret's, and is left out.
+/// What a directory holds.
 fn entries(directory: &str) -> Option<Vec<(String, Kind)>> {
-    let entries = fs::read_dir(directory).ok()?;
-    let kind = |entry: &fs::DirEntry| match entry.file_type() {
-        Ok(t) if t.is_dir() => Kind::Directory,
-        Ok(t) if t.is_symlink() => Kind::Link,
-        _ => Kind::File,
+    let of = |entry: fs::DirEntry| {
+        let kind = match entry.file_type() {
+            Ok(t) if t.is_dir() => Kind::Directory,
+            Ok(t) if t.is_symlink() => Kind::Link,
+            _ => Kind::File,
+        };
+        match entry.file_name().into_string() {
+            Ok(name) => (name, kind),
+            Err(name) => (name.to_string_lossy().into_owned(), Kind::Odd),
+        }
     };
-    Some(entries.flatten().filter_map(|e| Some((e.file_name().into_string().ok()?, kind(&e)))).collect())
+    Some(fs::read_dir(directory).ok()?.flatten().map(of).collect())
 }
 
 /// Whether a file of settings speaks of no secret.
@@ -579,6 +621,17 @@ fn is_plain(path: &Path) -> bool {
         line.split("://").skip(1).any(|rest| rest.split(['/', ' ', '"', '\'']).next().is_some_and(|h| h.contains('@')))
     };
     !tables::SECRET_WORDS.iter().any(|word| text.contains(word)) && !text.lines().any(with_user)
+}
+
+/// The places of a task where files lie that make programs run later: its roots, and where their git directories are elsewhere, those.
+pub(crate) fn places_of_escapes(walls: &Walls) -> Vec<(PathBuf, &'static [&'static str])> {
+    let mut all: Vec<(PathBuf, &'static [&'static str])> = Vec::new();
+    for root in walls.roots.iter().map(Path::new) {
+        all.push((root.to_owned(), tables::ESCAPES));
+        let linked = fs::symlink_metadata(root.join(".git")).is_ok_and(|m| m.is_file()).then(|| linked(root)).flatten();
+        all.extend(linked.into_iter().flatten().map(|git_dir| (git_dir, tables::ESCAPES_OF_GIT)));
+    }
+    all
 }
 
 /// The git directory that a `.git` file names, if it says that it belongs to this work tree, and the repository that it is

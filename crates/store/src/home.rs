@@ -102,13 +102,22 @@ impl Home {
         }
     }
 
-    /// Waits until no daemon holds this home.
-    pub fn wait_until_free(&self) -> io::Result<()> {
-        let file = File::open(self.path.join("lock"))?;
+    /// Until this process has ended.
+    pub fn wait_until_gone(pid: u32) -> io::Result<()> {
+        use rustix::{
+            event::{PollFd, PollFlags, poll},
+            process::{Pid, PidfdFlags, pidfd_open},
+        };
+        let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        let ended = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(ended) => ended,
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
         loop {
-            match flock(&file, FlockOperation::LockShared) {
+            match poll(&mut [PollFd::new(&ended, PollFlags::IN)], None) {
                 Err(rustix::io::Errno::INTR) => {}
-                done => return Ok(done?),
+                done => return Ok(done.map(drop)?),
             }
         }
     }

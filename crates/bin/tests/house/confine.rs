@@ -246,7 +246,8 @@ fn without_confinement_the_same_program_gets_out() {
         "pid.victim: set its limits",
         "socket of family 1, kind 1",
         "socket of family 2, kind 2",
-        "pair that takes addresses",
+        "pair of kind 3, which takes addresses",
+        "shared memory of nobody",
         "memfd",
         "a program that it has written",
     ] {
@@ -270,6 +271,17 @@ fn what_a_read_only_task_uses_is_bounded() {
     let (_, out, err) = range.run("ls", &[]);
     let wrote: u64 = out.trim().strip_prefix("wrote ").map_or(0, |n| n.parse().unwrap());
     assert!(wrote <= 256, "{out} {err}");
+    for (mode, says) in [("threads", "too many processes"), ("zombies", "too many processes"), ("files", "TMPDIR")] {
+        range.mode(mode);
+        let (code, out, err) = range.run("ls", &[]);
+        assert!(code == 124 && err.contains(says), "{mode}: {code} {out} {err}");
+    }
+    range.mode("closed");
+    let (_, out, err) = range.run("ls", &["--json"]);
+    assert!(out.contains("left"), "{out} {err}");
+    let tasks = fs::read_dir(range.house.home().join("tasks")).unwrap().flatten();
+    let mut left = tasks.flat_map(|shard| fs::read_dir(shard.path()).unwrap().flatten()).map(|t| t.path().join("tmp"));
+    assert!(left.all(|tmp| !tmp.exists()), "however it was left");
     range.mode("output");
     let (code, out, _) = range.run("ls", &["--json"]);
     assert_eq!(code, 0);
@@ -514,10 +526,10 @@ fn an_older_kernel_asks_instead() {
     let missing: Vec<String> = state.enforced.unwrap().missing.iter().map(|m| m.as_str().to_owned()).collect();
     assert_eq!(
         (state.confinement, missing),
-        (Some(Confinement::Shield), vec!["signals".to_owned(), "tracing".to_owned()])
+        (Some(Confinement::Shield), ["signals", "abstract sockets", "tracing"].map(str::to_owned).to_vec())
     );
     let shown = String::from_utf8(house.csn(&["show", &task.to_string()]).stdout).unwrap();
-    assert!(shown.contains("shield (partial: no signals, tracing)"), "{shown}");
+    assert!(shown.contains("shield (partial: no signals, abstract sockets, tracing)"), "{shown}");
     let doctor = String::from_utf8(house.csn(&["doctor"]).stdout).unwrap();
     assert!(doctor.contains("asks instead"), "{doctor}");
 
@@ -598,4 +610,89 @@ fn reading_everywhere_stops_at_keys() {
     assert!(all.is_none_or(|said| !said.contains("STOLEN")));
     let walk = format!("find {}/.config {}/.ssh -type f", base.display(), base.display());
     assert!(read(walk).is_none_or(|said| !said.contains("STOLEN")));
+}
+
+/// What a request says of its surroundings opens nothing.
+#[test]
+fn an_askers_own_configuration_opens_nothing() {
+    let house = House::up(CSN);
+    let (base, work) = (house.base().to_owned(), house.work());
+    fs::create_dir_all(base.join("private")).unwrap();
+    fs::write(base.join("private/diary"), "DIARY\n").unwrap();
+    fs::write(work.join("cat.sh"), format!("cat {}/private/diary /etc/hosts.equiv-none; false", base.display()))
+        .unwrap();
+    let sh = |text: &str| assert!(house.outside(&["bash", "-c", text]).status.success(), "{text}");
+    sh("git init -q . && git config core.fsmonitor 'sh cat.sh'");
+    let config = format!("[core]\n\texcludesFile = {}/private\n[blame]\n\tignoreRevsFile = /\n", base.display());
+    for dir in ["xdg/git", "fake/.config/git"] {
+        fs::create_dir_all(work.join(dir)).unwrap();
+        fs::write(work.join(dir).join("config"), &config).unwrap();
+    }
+    fs::write(work.join("fake/.gitconfig"), &config).unwrap();
+    // The person's own configuration may name files, and no directories.
+    fs::write(base.join(".gitconfig"), config.replace("\n\texcludesFile = ", "\n\tattributesFile = ")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    for inherit in [
+        json!({"HOME": base, "PATH": path}),
+        json!({"HOME": base, "PATH": path, "XDG_CONFIG_HOME": work.join("xdg")}),
+        json!({"HOME": work.join("fake"), "PATH": path}),
+    ] {
+        let with = json!({"profile": "safe", "args": {"inherit": inherit}});
+        let task = house.ask_with("git status --short", with);
+        if task.status == Status::Queued {
+            continue;
+        }
+        house.settled(task.task_id);
+        let err = house.output(task.task_id, countersign_model::StreamName::Stderr);
+        let said = String::from_utf8_lossy(&err).into_owned() + &house.stdout(task.task_id);
+        assert!(said.contains("Permission denied") && !said.contains("DIARY"), "{inherit}: {said}");
+    }
+}
+
+/// Keys are known by where they are, whatever name the home goes by; and by name, whatever letters that has.
+#[test]
+fn keys_are_kept_under_every_name() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let house = House::new(CSN);
+    let real = house.base().join("big/me");
+    fs::create_dir_all(real.join(".ssh")).unwrap();
+    fs::write(real.join(".ssh/id_rsa"), "STOLEN").unwrap();
+    symlink(&real, house.base().join("link")).unwrap();
+    house.start();
+    assert!(house.outside(&["git", "init", "-q", house.base().join("big").to_str().unwrap()]).status.success());
+    let inherit = json!({"HOME": house.base().join("link"), "PATH": std::env::var("PATH").unwrap()});
+    let with = json!({"profile": "safe", "args": {"cwd": house.base().join("big"), "inherit": inherit}});
+    let asked = house.ask_with("rg --hidden STOLEN", with);
+    if asked.status != Status::Queued {
+        house.settled(asked.task_id);
+        assert!(!house.stdout(asked.task_id).contains("STOLEN"));
+    }
+    let odd = house.work().join(std::ffi::OsStr::from_bytes(b"\xff.pem"));
+    fs::write(&odd, "STOLEN").unwrap();
+    let task = house.ask_with("grep -r STOLEN .", json!({"profile": "safe"}));
+    house.settled(task.task_id);
+    assert!(!house.stdout(task.task_id).contains("STOLEN:") && !house.stdout(task.task_id).contains("matches"));
+    // What a toolchain keeps beside its programs, and what a configuration says in passing.
+    for (path, text) in [
+        (".local/share/uv/credentials/credentials.toml", "STOLEN"),
+        (".gitconfig", "[user]\n\tname = A\n# old token: STOLEN\n"),
+    ] {
+        let at = house.base().join(path);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(at, text).unwrap();
+    }
+    let bin = house.base().join(".local/bin");
+    fs::create_dir_all(&bin).unwrap();
+    let script = format!(
+        "#!/bin/sh\ncat {0}/.local/share/uv/credentials/credentials.toml {0}/.gitconfig\n",
+        house.base().display()
+    );
+    fs::write(bin.join("ls"), script).unwrap();
+    fs::set_permissions(bin.join("ls"), fs::Permissions::from_mode(0o755)).unwrap();
+    let inherit =
+        json!({"HOME": house.base(), "PATH": format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())});
+    let task = house.ask_with("ls", json!({"profile": "safe", "args": {"inherit": inherit}}));
+    house.settled(task.task_id);
+    let err = String::from_utf8_lossy(&house.output(task.task_id, countersign_model::StreamName::Stderr)).into_owned();
+    assert!(err.matches("Permission denied").count() == 2 && !house.stdout(task.task_id).contains("STOLEN"), "{err}");
 }

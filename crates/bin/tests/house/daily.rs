@@ -66,8 +66,7 @@ fn sorted((code, out, err): &(i32, Vec<u8>, Vec<u8>)) -> (i32, Vec<&[u8]>, Vec<&
 }
 
 fn project(house: &House) -> BTreeMap<String, String> {
-    let home = house.base().join("user");
-    std::fs::create_dir_all(&home).unwrap();
+    let home = house.base().to_owned();
     // The toolchain of whoever runs the test, where it would be looked for.
     if let Some(real) = std::env::var_os("HOME") {
         let _ = std::os::unix::fs::symlink(Path::new(&real).join(".rustup"), home.join(".rustup"));

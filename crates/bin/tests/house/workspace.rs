@@ -221,3 +221,76 @@ fn files_that_make_programs_run_are_noted() {
         [(at(".git/hooks/pre-commit"), FileChange::Created, true), (at("package.json"), FileChange::Modified, true)];
     assert_eq!(found, expect);
 }
+
+/// A work tree's hooks are those of its repository, which lies elsewhere.
+#[test]
+fn hooks_of_a_repository_elsewhere_are_noted_too() {
+    let house = house("");
+    let main = house.base().join("main");
+    let sh = |text: &str| {
+        let out = house.outside(&["bash", "-c", text]);
+        assert!(out.status.success(), "{text}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    let main = main.to_str().unwrap();
+    sh(&format!(
+        "git init -q -b main {main} && cd {main} && git commit -q --allow-empty -m x && git worktree add -q ../tree"
+    ));
+    let with = json!({"args": {"cwd": house.base().join("tree")}});
+    let task =
+        house.ask_with(&format!("echo x > {main}/.git/hooks/post-checkout; git commit -q --allow-empty -m y"), with);
+    let state = house.settled(task.task_id);
+    assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }));
+    assert!(state.escapes.iter().any(|p| p.as_str().ends_with("main/.git/hooks/post-checkout")), "{:?}", state.escapes);
+}
+
+/// Nobody sets the limits of a supervisor.
+#[test]
+fn a_workspace_does_not_end_its_supervisor_by_a_limit() {
+    let house = house("");
+    let said = fails(
+        &house,
+        "python3 -c 'import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (0, 0))'",
+    );
+    assert!(said.contains("not permitted") || said.contains("PermissionError"), "{said}");
+}
+
+/// What is approved as confined is saved as confined; and what asks for other rights takes nothing else out of it.
+#[test]
+fn a_grant_keeps_what_its_card_said() {
+    let house = house("");
+    let ask = |text: &str, with: serde_json::Value| house.ask_with(text, with);
+    let first = ask("make", json!({"profile": "safe", "confinement": "workspace"}));
+    let card = house.client().approval(&first.approval_id.unwrap().to_string()).unwrap();
+    assert_eq!(card.card.unwrap().confinement, Confinement::Workspace);
+    house.client().answer(first.approval_id.unwrap(), Choice::Here, None).unwrap();
+    assert_eq!(house.settled(first.task_id).confinement, Some(Confinement::Workspace));
+    let again = ask("make", json!({"profile": "safe"}));
+    assert_eq!(house.settled(again.task_id).confinement, Some(Confinement::Workspace));
+    let sudo = ask("sudo -n id", json!({"profile": "safe"}));
+    let card = house.client().approval(&sudo.approval_id.unwrap().to_string()).unwrap();
+    assert_eq!(card.card.unwrap().confinement, Confinement::None);
+    house.client().answer(sudo.approval_id.unwrap(), Choice::Here, None).unwrap();
+    assert_eq!(house.settled(sudo.task_id).confinement, Some(Confinement::None));
+    assert_eq!(
+        ask("make; sudo -n id", json!({"profile": "safe"})).status,
+        Status::Queued,
+        "nobody saw the two together"
+    );
+    let refused = house.refused("sudo -n id", json!({"profile": "safe", "confinement": "read_only"})).0;
+    assert_eq!(refused.code, countersign_model::Code::CannotConfine);
+}
+
+/// What waits in line runs as the operator wants it when it runs.
+#[test]
+fn what_is_narrowed_meanwhile_counts() {
+    let house = house("[limits]\nrunning = 1\n");
+    house.client().grant(&json!({"verb": "make", "directory": house.work()})).unwrap();
+    let first = house.ask_with("cat", json!({"args": {"stdin": true}}));
+    let waits = house.ask_with("make", json!({"profile": "safe"}));
+    assert_eq!(waits.status, Status::Queued);
+    house.kill_daemon();
+    house.configure("[limits]\nrunning = 1\n[confine]\ngranted = \"workspace\"\n");
+    house.start();
+    house.client().cancel(first.task_id, None).unwrap();
+    assert_eq!(house.settled(waits.task_id).confinement, Some(Confinement::Workspace));
+}

@@ -91,6 +91,8 @@ pub(crate) enum Event {
         task: TaskId,
         world: World,
         denied: Option<Refusal>,
+        /// What it would be held to if it were let run now.
+        confinement: Confinement,
         shim: u32,
     },
     Withdrawn {

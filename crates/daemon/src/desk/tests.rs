@@ -192,7 +192,9 @@ fn end(office: &mut Office, task: TaskId) {
 }
 
 fn slot(office: &mut Office, task: TaskId) -> Step {
-    office.step(Event::Slot { task, world: World::Same, denied: None, shim: 7 }).unwrap()
+    office
+        .step(Event::Slot { task, world: World::Same, denied: None, confinement: Confinement::Shield, shim: 7 })
+        .unwrap()
 }
 
 #[test]
@@ -253,10 +255,12 @@ fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
     let step = office.step(Event::Withdrawn { task: b, by: Text::of("t") }).unwrap();
     assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
     end(&mut office, a);
-    let gone = Event::Slot { task: c, world: World::Changed("x"), denied: None, shim: 7 };
+    let gone =
+        Event::Slot { task: c, world: World::Changed("x"), denied: None, confinement: Confinement::Shield, shim: 7 };
     assert_eq!(kinds(&office.step(gone).unwrap()), ["permission.denied", "task.settled"]);
     let revoked = Refusal::new(Code::Locked, "not any more");
-    let denied = Event::Slot { task: d, world: World::Same, denied: Some(revoked), shim: 7 };
+    let denied =
+        Event::Slot { task: d, world: World::Same, denied: Some(revoked), confinement: Confinement::Shield, shim: 7 };
     let step = office.step(denied).unwrap();
     assert!(step.launch.is_none() && step.forget == Some(d));
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);

@@ -320,13 +320,22 @@ impl Office {
             }
         };
         let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(task, looked, request));
-        match self.step(Event::Slot { task, world, denied, shim: spare.pid() }) {
+        let confinement = looked.as_ref().and_then(|(looked, request)| self.confinement_now(task, looked, request));
+        let confinement = confinement.unwrap_or_default();
+        match self.step(Event::Slot { task, world, denied, confinement, shim: spare.pid() }) {
             Ok(step) => Some(Pending { step, looked, spare: Some(spare), done: Done::Told(None) }),
             Err(_) => {
                 self.spares.give_back(spare);
                 None
             }
         }
+    }
+
+    /// What a task would be held to if it were let run now; of one that only reads that is what it was permitted with.
+    fn confinement_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Confinement> {
+        let standing = self.desk.standing(task)?;
+        let session = standing.session.and_then(|s| self.desk.register.roster.session(s));
+        Some(self.assess(request, looked, &standing, session.map(|s| &**s)).confinement)
     }
 
     /// Whether what was permitted before would be denied now, or what permitted it has been taken back.

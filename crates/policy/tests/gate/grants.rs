@@ -413,3 +413,35 @@ fn where_nothing_confines_a_grant_covers_what_only_reads() {
     assert_eq!(under("echo hi; pwd", vec![grant("echo", None)]), "allow", "what only says something goes with it");
     assert_eq!(under("echo hi; ls", vec![grant("echo", None)]), "ask");
 }
+
+#[test]
+fn confinement_is_never_wider_than_what_was_seen() {
+    use countersign_model::{Confinement, Kernel, Profile};
+    type Change<'a> = &'a dyn Fn(Context<'static>) -> Context<'static>;
+    let of = |text: &str, change: Change<'_>| {
+        let context = change(Context::personal(HOME, vec![ROOT.to_owned()]));
+        judge(&plan(text, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::default())
+    };
+    let plain = |c: Context<'static>| c;
+    let reads = of("ls", &plain);
+    assert_eq!((word(&reads), reads.confinement), ("allow", Confinement::ReadOnly));
+    let open = of("ls", &|c| Context { wanted: Some(Confinement::Shield), ..c });
+    assert_eq!((word(&open), open.confinement), ("ask", Confinement::Shield));
+    let empty = of("x=1", &|c| Context { wanted: Some(Confinement::Shield), ..c });
+    assert_eq!(word(&empty), "ask");
+    let auto = of("touch x", &|c| Context { profile: Profile::FullAuto, ..c });
+    assert_eq!((word(&auto), auto.confinement), ("allow", Confinement::Workspace));
+    let older = |c: Context<'static>| Context {
+        profile: Profile::FullAuto,
+        kernel: Kernel { landlock: 2, seccomp: true },
+        ..c
+    };
+    assert_eq!(word(&of("touch x", &older)), "ask");
+    assert_eq!(word(&of("touch x", &|c| Context { wanted: Some(Confinement::Shield), ..older(c) })), "ask");
+    // Reading only, and nobody may let it run otherwise.
+    let degraded = of("ls", &|c| Context { degraded: true, wanted: Some(Confinement::Shield), ..c });
+    assert_eq!(word(&degraded), "deny");
+    let sudo = of("sudo -n id", &|c| Context { wanted: Some(Confinement::ReadOnly), ..c });
+    assert_eq!(word(&sudo), "deny");
+    assert_eq!(of("sudo -n id", &plain).confinement, Confinement::None);
+}

@@ -26,10 +26,22 @@ pub(super) const ETC_OF_WORKSPACES: &[&str] = &[
 pub(super) const SOURCES: &[&str] = &["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 /// Devices that a workspace writes to.
 pub(super) const DEVICES: &[&str] = &["/dev/zero", "/dev/full", "/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/tty"];
+/// Programs that read git's configuration, for what it ignores.
+pub(super) const LIKE_GIT: &[&str] =
+    &["rg", "fd", "fdfind", "ag", "tokei", "scc", "delta", "bat", "batcat", "eza", "exa"];
 /// Directories that programs in these toolchains of a home need beside themselves.
 pub(super) const COMPANIONS: &[(&str, &[&str])] = &[
     (".cargo/bin", &[".rustup"]),
-    (".local/bin", &[".local/share/uv", ".local/share/pipx", ".local/pipx", ".local/lib"]),
+    (
+        ".local/bin",
+        &[
+            ".local/share/uv/tools",
+            ".local/share/uv/python",
+            ".local/share/pipx/venvs",
+            ".local/pipx/venvs",
+            ".local/lib",
+        ],
+    ),
     (".bun/bin", &[".bun/install/global"]),
     (".yarn/bin", &[".config/yarn/global"]),
     ("go/bin", &["sdk"]),
@@ -75,8 +87,10 @@ pub(super) const SECRET_WORDS: &[&str] =
 /// Files that make programs run later, for whoever comes: changes to them are noted. A name with a slash at its end is a
 /// directory, of which every entry counts.
 #[rustfmt::skip]
-pub(crate) const ESCAPES: &[&str] = &[
+pub(super) const ESCAPES: &[&str] = &[
     ".git/hooks/", ".git/config", ".git/info/attributes", ".envrc", ".vscode/", ".husky/", ".cargo/config", ".cargo/config.toml",
     "package.json", "Makefile", "makefile", "GNUmakefile", "justfile", ".npmrc", "conftest.py", ".bashrc", ".profile", ".zshrc",
     ".bash_profile", ".zshenv", "build.rs", "setup.py", ".gitattributes", ".pre-commit-config.yaml", ".github/workflows/",
 ];
+/// The same in a git directory that lies elsewhere.
+pub(super) const ESCAPES_OF_GIT: &[&str] = &["hooks/", "config", "config.worktree", "info/attributes"];
