@@ -504,7 +504,7 @@ fn files() {
 
 fn threads() {
     for _ in 0..2_000 {
-        if std::thread::Builder::new().stack_size(64 << 10).spawn(|| std::thread::park()).is_err() {
+        if std::thread::Builder::new().stack_size(64 << 10).spawn(std::thread::park).is_err() {
             break;
         }
     }
