@@ -88,34 +88,12 @@ impl Foundation {
         rules.iter_mut().for_each(|rule| rule.rights &= right::all(version));
         let ruleset = confine::ruleset(version, version > 0, true).ok()?;
         enter(&ruleset, &rules).ok()?;
-        rehearse();
         Some(Self { ruleset, rules, version, etc })
     }
 
     fn is_good(&self, version: u32) -> bool {
         self.version == version && changed("/etc") == Some(self.etc)
     }
-}
-
-/// Goes through the motions of building, for nobody. A process that was just forked has to be given its memory page by page as
-/// it gets there; that takes longer than the work, and can be done while it waits.
-fn rehearse() {
-    let walls = Walls {
-        roots: vec!["/usr".to_owned()],
-        read_all: false,
-        homes: "/root".to_owned(),
-        home: "/root".to_owned(),
-        protected: vec!["/nowhere".to_owned()],
-        programs: vec!["/usr/bin/env".to_owned()],
-        network: Network::Open,
-        kernel: Kernel::FULL,
-    };
-    let env = [("PATH".to_owned(), "/usr/bin:/root/.cargo/bin:/root/.local/bin".to_owned())];
-    let nowhere = Path::new("/nowhere");
-    let site = Site { task_dir: nowhere, cwd: "/usr", env: &env, terminal: None };
-    let mut rules = Rules::new(&walls, site.cwd, Kernel::FULL.landlock);
-    rules.reading(&site, nowhere, &mut BTreeMap::new());
-    let _ = confine::has_capabilities();
 }
 
 fn changed(path: &str) -> Option<(i64, i64)> {
@@ -211,7 +189,8 @@ pub(crate) fn build(
 /// Removes the temporary files of a confined task, whoever made them.
 pub fn clear_temporary(task_dir: &Path) {
     let temporary = task_dir.join(TEMPORARY);
-    if fs::remove_dir_all(&temporary).is_err() {
+    // Mostly it is empty.
+    if fs::remove_dir(&temporary).is_err() && fs::remove_dir_all(&temporary).is_err() {
         // Directories that may not be entered, or deeper than anybody has descriptors for.
         let _ = clear::remove(&temporary);
     }
