@@ -266,7 +266,7 @@ pub(crate) struct RunArgs {
     /// How much the house asks for this one
     #[arg(long, value_enum)]
     pub(crate) profile: Option<ProfileArg>,
-    /// What the kernel shall hold it to; `shield` asks a person to let run open what would run read-only
+    /// What the kernel shall hold it to: less than it would be, or `shield` for what would run read-only
     #[arg(long, value_enum)]
     pub(crate) confinement: Option<ConfinementArg>,
     /// Nobody can be asked: what needs approval is denied
@@ -557,8 +557,11 @@ impl From<ProfileArg> for Profile {
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum ConfinementArg {
+    /// Open: what only reads asks a person then
     Shield,
+    /// Writes the roots, its own TMPDIR and caches; reads no keys of the home
     Workspace,
+    /// Reads the roots and the system; writes nothing, reaches nobody
     ReadOnly,
 }
 

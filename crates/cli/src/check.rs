@@ -262,6 +262,7 @@ fn reason(plan: &Plan, assessment: &Assessment) -> String {
         Answer::Allow { rule } => match *rule {
             "read_only" => "everything in it only reads, inside the roots".to_owned(),
             "grant" | "rule" => "everything in it only reads, or is granted".to_owned(),
+            "profile.full_auto" => "the profile lets it run, held to its workspace".to_owned(),
             other => other.to_owned(),
         },
         Answer::Deny(refusal) => refusal.message.clone(),

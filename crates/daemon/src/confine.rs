@@ -8,8 +8,7 @@ use crate::{
 use countersign_model::{Audience, EnvClass, Exposure, Limits, Request, Session, Walls, is_base_variable, places};
 use std::collections::BTreeSet;
 
-/// What a read-only task gets of time, and what is kept of what it says.
-const WALL_MS: u64 = 120_000;
+/// What is kept of what a read-only task says.
 const OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Variables that say where a toolchain is.
@@ -54,6 +53,6 @@ pub(crate) fn base_only(
 
 pub(crate) fn budget(limits: &mut Limits) {
     let within = |limit: Option<u64>, most: u64| Some(limit.map_or(most, |l| l.min(most)));
-    limits.wall_ms = within(limits.wall_ms, WALL_MS);
+    limits.wall_ms = within(limits.wall_ms, Limits::READ_ONLY_WALL_MS);
     limits.output_bytes = within(limits.output_bytes, OUTPUT_BYTES);
 }

@@ -183,6 +183,8 @@ pub struct Limits {
 impl Limits {
     pub const GRACE_MS: u64 = 5_000;
     pub const DRAIN_MS: u64 = 2_000;
+    /// What a read-only task has at most.
+    pub const READ_ONLY_WALL_MS: u64 = 120_000;
     /// The longest limit that can be asked for: a year.
     pub const MAX_MS: u64 = 366 * 24 * 3_600_000;
     pub const OUTPUT_BYTES: u64 = 1024 * 1024 * 1024;

@@ -155,8 +155,10 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         assessment.confinement = assessment.confinement.max(Confinement::Workspace);
         Answer::Allow { rule: "profile.full_auto" }
     } else if context.profile == Profile::Locked {
-        let locked =
-            Refusal::new(Code::Locked, "the profile is locked: only what is granted runs, and nothing is asked");
+        let locked = Refusal::new(
+            Code::Locked,
+            "the profile is locked: only what reads and what is granted runs, and nothing is asked",
+        );
         Answer::Deny(locked.hint("a person may run it with --profile safe"))
     } else if context.attended && !held {
         Answer::Deny(unheld(assessment.confinement))
@@ -452,13 +454,10 @@ fn reads_only(
             [one] => format!(" in {one}"),
             _ => String::new(),
         };
-        let beyond: Vec<&str> = risks
-            .iter()
-            .map(|(r, _)| *r)
-            .filter(|r| *r != Risk::Write && !occurrence.base_risks.contains(r))
-            .map(Risk::as_str)
-            .collect();
-        let accepting = if beyond.is_empty() { String::new() } else { format!(" that accepts {}", beyond.join(", ")) };
+        // A grant that names risks accepts those and no others.
+        let beyond = risks.iter().any(|(r, _)| *r != Risk::Write && !occurrence.base_risks.contains(r));
+        let named: Vec<&str> = risks.iter().map(|(r, _)| r.as_str()).collect();
+        let accepting = if beyond { format!(" that accepts {}", named.join(", ")) } else { String::new() };
         format!("a grant for `{}`{directory}{accepting}, or a person's answer", occurrence.verb)
     };
     if let Some(why) = occurrence.opaque {

@@ -2,7 +2,7 @@
 //! that make programs run later.
 
 use crate::walls;
-use countersign_model::{Confinement, FileChange, Walls};
+use countersign_model::{Confinement, FileChange, Network, Walls};
 use std::{
     collections::BTreeMap,
     fs,
@@ -35,31 +35,41 @@ const REFUSED: &[&str] = &[
     "Permiso denegado",
     "Operación no permitida",
 ];
+/// What they say when nobody can be reached.
+const UNREACHED: &[&str] =
+    &["Could not resolve host", "name resolution", "Network is unreachable", "ENOTFOUND", "EAI_AGAIN"];
+/// What shells say about signals that were not sent.
+const SIGNALS: &[&str] = &["kill: (", "kill: sending signal", "killing pid"];
 /// Behind a shield files are as ever: only these can be its doing.
 const SHIELDED: &[&str] = &["Operation not permitted", "EPERM", "no new privileges"];
 
 /// For a task that had no more time.
 pub(crate) const LATE: &str = "it ran confined (read_only), which has two minutes at most; \
-    ask for it with confinement \"shield\" (csn run --confinement shield) to have a person let it run longer";
+    to have a person let it run longer, ask with --confinement shield";
 
 /// The one line for whoever asked, if what a failed task said speaks of refusals.
-pub(crate) fn note(confinement: Confinement, streams: &[PathBuf]) -> Option<&'static str> {
+pub(crate) fn note(confinement: Confinement, network: Network, streams: &[PathBuf]) -> Option<String> {
     let said = |words: &[&str]| streams.iter().filter_map(|s| tail(s)).any(|t| words.iter().any(|w| t.contains(w)));
-    match confinement {
-        Confinement::ReadOnly if said(REFUSED) => Some(
-            "it ran confined (read_only): it reads the roots and the system, writes nothing, reaches nobody and reads no keys; \
-             ask for it with confinement \"shield\" (csn run --confinement shield) to have a person let it run open",
-        ),
-        Confinement::Workspace if said(REFUSED) => Some(
-            "it ran confined (workspace): it writes the roots, its own TMPDIR and caches, and reads no keys of the home; \
-             ask for it with confinement \"shield\" (csn run --confinement shield) to have a person let it run open",
-        ),
-        Confinement::Shield if said(SHIELDED) => Some(
-            "it ran shielded: it cannot signal or trace what is not its own, nor gain other rights; \
-             a task is stopped with csn cancel",
-        ),
-        _ => None,
+    if confinement > Confinement::None && (said(SIGNALS) || confinement == Confinement::Shield && said(SHIELDED)) {
+        let what = "it ran shielded: no task can signal or trace what is not its own, nor gain other rights";
+        return Some(format!("{what}; a task is stopped with csn cancel"));
     }
+    let alone = confinement == Confinement::ReadOnly || network == Network::None;
+    let what = match confinement {
+        Confinement::None | Confinement::Shield => return None,
+        Confinement::ReadOnly => {
+            "it reads the roots and the system, without what is called like a secret (.env, *.pem, …), \
+             writes nothing but its own TMPDIR, and reaches nobody"
+        }
+        Confinement::Workspace if alone => {
+            "it writes the roots, its own TMPDIR and caches, reads no keys of the home, and has no network"
+        }
+        Confinement::Workspace => "it writes the roots, its own TMPDIR and caches, and reads no keys of the home",
+    };
+    (said(REFUSED) || alone && said(UNREACHED)).then(|| {
+        let name = confinement.as_str();
+        format!("it ran confined ({name}): {what}; to have a person let it run open, ask with --confinement shield")
+    })
 }
 
 fn tail(stream: &Path) -> Option<String> {
@@ -159,12 +169,18 @@ mod tests {
             at
         };
         let refused = [said("touch: cannot touch 'x': Permission denied\n")];
+        let note = |confinement, streams: &[PathBuf]| note(confinement, Network::Open, streams);
         assert!(note(Confinement::ReadOnly, &refused).is_some());
         assert!(note(Confinement::Shield, &refused).is_none());
         assert!(note(Confinement::None, &refused).is_none());
         let other = said("grep: no such thing\n");
         assert!(note(Confinement::ReadOnly, &[other]).is_none());
         let killed = said("bash: kill: (1) - Operation not permitted\n");
-        assert!(note(Confinement::Shield, &[killed]).is_some());
+        for confinement in [Confinement::Shield, Confinement::Workspace, Confinement::ReadOnly] {
+            assert!(note(confinement, std::slice::from_ref(&killed)).unwrap().contains("csn cancel"));
+        }
+        let alone = [said("curl: (6) Could not resolve host: x\n")];
+        assert!(note(Confinement::Workspace, &alone).is_none());
+        assert!(super::note(Confinement::Workspace, Network::None, &alone).unwrap().contains("no network"));
     }
 }

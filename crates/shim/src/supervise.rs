@@ -585,10 +585,12 @@ impl Shim<'_> {
         let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
         let streams = self.outlets.iter().map(|o| self.dir.join(o.name().file())).collect::<Vec<_>>();
         let late = matches!(outcome, Outcome::TimedOut { limit: TimedOut::Wall });
+        // Its own limit it knows about.
+        let late = late && self.what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {
             self.journal.push(&Frame::WallMet { note: Text::of(aftermath::LATE) });
-        } else if failed && let Some(note) = aftermath::note(self.confinement, &streams) {
-            self.journal.push(&Frame::WallMet { note: Text::of(note) });
+        } else if failed && let Some(note) = aftermath::note(self.confinement, self.what.walls.network, &streams) {
+            self.journal.push(&Frame::WallMet { note: text(&self.mask, &note) });
         }
         if self.confinement >= Confinement::Workspace {
             walls::clear_temporary(&self.dir);
