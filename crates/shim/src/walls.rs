@@ -4,6 +4,7 @@
 //! could have put them there; what a link leads to is looked at by the same table by which the gate reads.
 
 mod clear;
+mod repository;
 mod tables;
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
     sys::confine::{self, Forgo, limit, right},
 };
 use countersign_model::{Confinement, Enforced, Kernel, Network, Text, Walls, places};
+pub(crate) use repository::places_of_escapes;
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags, ResolveFlags, openat2},
@@ -303,10 +305,9 @@ impl<'a> Rules<'a> {
         if !entries.iter().any(apart) {
             return self.give(directory, rights, Links::Refused, At::Fd(fd));
         }
-        // What is there may be seen (and made, where that is given); what is in it is given one by one.
+        // What is there may be seen; what is in it is given one by one.
         let fd = Rc::new(fd);
-        let whole = rights & !(right::READ_FILE | right::EXECUTE);
-        self.give(directory, whole, Links::Refused, At::Itself(Rc::clone(&fd)));
+        self.give(directory, right::READ_DIR, Links::Refused, At::Itself(Rc::clone(&fd)));
         for (name, kind) in entries {
             let path = path(&name);
             let below = At::Below(Rc::clone(&fd));
@@ -479,7 +480,20 @@ impl<'a> Rules<'a> {
                     let _ = fs::DirBuilder::new().recursive(true).mode(0o755).create(&at);
                 }
                 self.of_home(&at, BUILD);
+                // Where a tool keeps a token among what it has fetched, others may still make theirs beside it.
+                if self.is_delicate(&at.to_string_lossy()) {
+                    self.of_cache(&at);
+                }
             }
+        }
+    }
+
+    /// A cache that is given entry by entry: what is new in it may be made, and written.
+    fn of_cache(&mut self, at: &Path) {
+        let rights = BUILD & !(right::READ_FILE | right::EXECUTE);
+        let real = fs::canonicalize(at).ok().and_then(|p| p.into_os_string().into_string().ok());
+        if let Some(real) = real.filter(|real| !self.is_secret(real)) {
+            self.give(real, rights, Links::Refused, At::Path);
         }
     }
 
@@ -497,7 +511,7 @@ impl<'a> Rules<'a> {
             if !meta.is_file() {
                 continue;
             }
-            for place in linked(Path::new(&root)).into_iter().flatten() {
+            for place in repository::linked(Path::new(&root)).into_iter().flatten() {
                 let path = place.to_string_lossy().into_owned();
                 if !self.is_secret(&path) && !self.is_delicate(&path) {
                     self.add(path, rights, Links::Refused);
@@ -600,52 +614,4 @@ fn is_plain(path: &Path) -> bool {
         line.split("://").skip(1).any(|rest| rest.split(['/', ' ', '"', '\'']).next().is_some_and(|h| h.contains('@')))
     };
     !tables::SECRET_WORDS.iter().any(|word| text.contains(word)) && !text.lines().any(with_user)
-}
-
-/// The places of a task where files lie that make programs run later: its roots, and where their git directories are elsewhere, those.
-pub(crate) fn places_of_escapes(walls: &Walls) -> Vec<(PathBuf, &'static [&'static str])> {
-    let mut all: Vec<(PathBuf, &'static [&'static str])> = Vec::new();
-    for root in walls.roots.iter().map(Path::new) {
-        all.push((root.to_owned(), tables::ESCAPES));
-        let linked = fs::symlink_metadata(root.join(".git")).is_ok_and(|m| m.is_file()).then(|| linked(root)).flatten();
-        all.extend(linked.into_iter().flatten().map(|git_dir| (git_dir, tables::ESCAPES_OF_GIT)));
-    }
-    all
-}
-
-/// The git directory that a `.git` file names, if it says that it belongs to this work tree, and the repository that it is
-/// a part of.
-fn linked(root: &Path) -> Option<Vec<PathBuf>> {
-    let read = |path: PathBuf| {
-        let small = fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() < 64 * 1024);
-        fs::read_to_string(path).ok().filter(|_| small)
-    };
-    let named = read(root.join(".git"))?;
-    let git_dir = fs::canonicalize(root.join(named.strip_prefix("gitdir:")?.trim())).ok()?;
-    let back = match read(git_dir.join("gitdir")) {
-        // A work tree: its directory says where its `.git` is.
-        Some(back) => fs::canonicalize(git_dir.join(back.trim())).ok()? == root.join(".git"),
-        // A submodule: its configuration says where its work tree is.
-        None => {
-            let config = read(git_dir.join("config"))?;
-            let worktree = gitconfig::worktree(&config)?;
-            fs::canonicalize(git_dir.join(worktree)).ok()? == root
-        }
-    };
-    if !back || !is_git_directory(&git_dir) && !git_dir.join("commondir").is_file() {
-        return None;
-    }
-    let mut all = vec![git_dir.clone()];
-    // Of a work tree only the repository that it lies in: what it says beyond that anybody could have written.
-    if git_dir.join("commondir").is_file()
-        && let Some(common) = git_dir.parent().filter(|p| p.ends_with("worktrees")).and_then(Path::parent)
-        && is_git_directory(common)
-    {
-        all.push(common.to_owned());
-    }
-    Some(all)
-}
-
-fn is_git_directory(path: &Path) -> bool {
-    path.join("HEAD").is_file() && path.join("objects").is_dir()
 }

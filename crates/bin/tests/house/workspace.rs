@@ -17,6 +17,7 @@ fn house(config: &str) -> House {
         (".aws/credentials", "STOLEN\n"),
         (".npmrc", "//registry/:_authToken=STOLEN\n"),
         (".config/gh/hosts.yml", "STOLEN\n"),
+        (".cache/huggingface/token", "STOLEN\n"),
         ("other/.git/config", "[core]\n"),
         ("other/file", "STOLEN\n"),
         (".gitconfig", "[user]\n\tname = Me\n\temail = me@example.org\n"),
@@ -121,7 +122,10 @@ fn what_is_not_the_projects_is_left_alone() {
     fails(&house, &format!("echo evil > {base}/.cargo/config.toml"));
     fails(&house, "echo evil > /usr/local/bin/evil");
     fails(&house, "echo evil > /tmp/evil-of-a-workspace");
-    for secret in [".ssh/id_rsa", ".aws/credentials", ".npmrc", ".config/gh/hosts.yml", "other/file"] {
+    works(&house, &format!("mkdir {base}/.cache/fresh && echo x > {base}/.cache/fresh/y"));
+    for secret in
+        [".ssh/id_rsa", ".aws/credentials", ".npmrc", ".config/gh/hosts.yml", ".cache/huggingface/token", "other/file"]
+    {
         let said = fails(&house, &format!("dd if={base}/{secret}"));
         assert!(!said.contains("STOLEN") && said.contains("Permission denied"), "{said}");
     }
