@@ -46,7 +46,7 @@ impl Budget {
         if tasks > PROCESSES {
             return Some((Stop::Processes, PROCESSES as u64));
         }
-        if self.rounds % RARELY != 1 {
+        if !self.rounds.is_multiple_of(RARELY) {
             return None;
         }
         let (total, available) = machine();
