@@ -327,7 +327,7 @@ fn what_a_repository_makes_git_run_is_confined() {
     fs::write(base.join(".ssh/id_rsa"), "STOLEN\n").unwrap();
     let evil = work.join("evil.sh");
     let script = format!(
-        "#!/bin/sh\nsleep 0.01; echo RAN \"$1\" >&2\n\
+        "#!/bin/sh\necho RAN \"$1\" >&2\n\
          for d in {work} {base} {base}/elsewhere /tmp /var/tmp /dev/shm; do echo x > $d/pwned-{port}; done\n\
          cat {base}/.ssh/id_rsa >&2\n\
          bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; echo hi >&3'\n\
@@ -458,17 +458,12 @@ fn a_swapped_link_leads_nowhere() {
                 fs::rename(work.join("next"), work.join("notes")).unwrap();
                 symlink(base.join(".ssh/id_rsa"), work.join("next")).unwrap();
                 fs::rename(work.join("next"), work.join("notes")).unwrap();
-                let _ = fs::remove_file(work.join("dir"));
-                let _ = fs::create_dir(work.join("dir"));
-                let _ = fs::remove_dir(work.join("dir"));
-                symlink(base.join(".ssh"), work.join("dir")).unwrap();
             }
         })
     };
     let (mut plain, mut walled) = (0, 0);
     for _ in 0..150 {
-        let Ok(task) =
-            house.client().ask(&house.request("cat notes dir/id_rsa", json!({"profile": "safe", "attended": false})))
+        let Ok(task) = house.client().ask(&house.request("cat notes", json!({"profile": "safe", "attended": false})))
         else {
             continue;
         };
@@ -482,6 +477,7 @@ fn a_swapped_link_leads_nowhere() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     swapping.join().unwrap();
     println!("{plain} read the file, {walled} met the wall");
+    assert!(plain > 0, "some of them ran");
 }
 
 #[test]
@@ -567,8 +563,9 @@ fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
     assert_eq!(code, 1, "{file}");
     let (code, ..) = shielded("kill -9 $PPID");
     assert_eq!(code, 1, "not its supervisor either");
-    let (code, out, err, _) =
-        shielded("mkdir -p a b && touch a/f && mv a/f b/f && ln b/f b/g && sleep 9 & kill $! && wait; ls b; echo fine");
+    let (code, out, err, _) = shielded(
+        "set -e; mkdir -p a b; touch a/f; mv a/f b/f; ln b/f b/g; test -e b/g; sleep 9 & kill $!; ! wait $!; echo fine",
+    );
     assert!(code == 0 && out.contains("fine"), "{out}{err}");
     let (code, out, ..) = shielded("grep NoNewPrivs /proc/self/status");
     assert_eq!((code, out.contains('1')), (0, true));
@@ -605,11 +602,16 @@ fn reading_everywhere_stops_at_keys() {
     assert!(read("cat /etc/hostname".to_owned()).is_some());
     assert_eq!(read(format!("cat {}/.ssh/id_rsa", base.display())), None);
     // Whatever a program goes through by itself: the kernel knows the places.
-    let all =
-        read(format!("rg --no-ignore --hidden --no-messages STOLEN {0}/docs {0}/.config/gh/../..", base.display()));
-    assert!(all.is_none_or(|said| !said.contains("STOLEN")));
-    let walk = format!("find {}/.config {}/.ssh -type f", base.display(), base.display());
-    assert!(read(walk).is_none_or(|said| !said.contains("STOLEN")));
+    let bin = base.join(".local/bin");
+    fs::create_dir_all(&bin).unwrap();
+    let script = format!("#!/bin/sh\ncat {0}/docs/plain {0}/.ssh/id_rsa {0}/.config/gh/hosts.yml\n", base.display());
+    fs::write(bin.join("ls"), script).unwrap();
+    fs::set_permissions(bin.join("ls"), fs::Permissions::from_mode(0o755)).unwrap();
+    let inherit = json!({"HOME": base, "PATH": format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())});
+    let task = house.ask_with("ls", json!({"profile": "safe", "args": {"inherit": inherit}}));
+    house.settled(task.task_id);
+    let err = String::from_utf8_lossy(&house.output(task.task_id, countersign_model::StreamName::Stderr)).into_owned();
+    assert_eq!((house.stdout(task.task_id).as_str(), err.matches("Permission denied").count()), ("plain", 2), "{err}");
 }
 
 /// What a request says of its surroundings opens nothing.
@@ -631,7 +633,7 @@ fn an_askers_own_configuration_opens_nothing() {
     fs::write(work.join("fake/.gitconfig"), &config).unwrap();
     // The person's own configuration may name files, and no directories.
     fs::write(base.join(".gitconfig"), config.replace("\n\texcludesFile = ", "\n\tattributesFile = ")).unwrap();
-    let path = std::env::var("PATH").unwrap();
+    let (path, mut ran) = (std::env::var("PATH").unwrap(), 0);
     for inherit in [
         json!({"HOME": base, "PATH": path}),
         json!({"HOME": base, "PATH": path, "XDG_CONFIG_HOME": work.join("xdg")}),
@@ -646,7 +648,9 @@ fn an_askers_own_configuration_opens_nothing() {
         let err = house.output(task.task_id, countersign_model::StreamName::Stderr);
         let said = String::from_utf8_lossy(&err).into_owned() + &house.stdout(task.task_id);
         assert!(said.contains("Permission denied") && !said.contains("DIARY"), "{inherit}: {said}");
+        ran += 1;
     }
+    assert!(ran >= 2, "{ran}");
 }
 
 /// Keys are known by where they are, whatever name the home goes by; and by name, whatever letters that has.
@@ -671,7 +675,7 @@ fn keys_are_kept_under_every_name() {
     fs::write(&odd, "STOLEN").unwrap();
     let task = house.ask_with("grep -r STOLEN .", json!({"profile": "safe"}));
     house.settled(task.task_id);
-    assert!(!house.stdout(task.task_id).contains("STOLEN:") && !house.stdout(task.task_id).contains("matches"));
+    assert!(!house.stdout(task.task_id).contains("STOLEN"), "{}", house.stdout(task.task_id));
     // What a toolchain keeps beside its programs, and what a configuration says in passing.
     for (path, text) in [
         (".local/share/uv/credentials/credentials.toml", "STOLEN"),
