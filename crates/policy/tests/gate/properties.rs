@@ -131,6 +131,8 @@ proptest! {
     #[test]
     fn what_bash_ignores_changes_nothing(seed in any::<u64>(), before in "[ \\t\\n]{0,4}(# [a-z ]{0,12}\n)?", after in "[ \\t\\n]{0,4}( # [a-z' ]{0,12})?") {
         let text = script(&mut Random::new(seed));
+        // Of text that cannot be read a bounded number of pieces is tried: a line more may end that sooner.
+        prop_assume!(!plan(&text, ROOT).occurrences.iter().any(|o| o.unread));
         let plain = judged(&text, &[]);
         // A newline first: the text may end inside a comment, or in a document's delimiter.
         let padded = judged(&format!("{before}{text}\n{after}"), &[]);
