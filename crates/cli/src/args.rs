@@ -41,6 +41,8 @@ pub(crate) enum Command {
     /// Ctrl-D leaves it to run by itself.
     #[command(override_usage = "csn run [OPTIONS] 'shell text'\n       csn run [OPTIONS] -- PROGRAM [ARGUMENT]...")]
     Run(Box<RunArgs>),
+    /// Read, write or edit one file as a task: asked about, recorded, with secrets taken out and left where they are
+    File(Box<FileArgs>),
     /// List tasks that wait or run
     Ps {
         /// Finished ones too
@@ -134,6 +136,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Take secrets out of what passes through: standard input, or files, to standard output
+    ///
+    /// Values of this environment that look secret go too, in every form. `csn redact test` tries every example of every
+    /// rule.
+    #[command(override_usage = "csn redact [OPTIONS] [FILE]...\n       csn redact test")]
+    Redact(RedactArgs),
     /// Check the house: daemon, home, ledger, supervisor, kernel, disk, clock
     Doctor {
         #[arg(long)]
@@ -193,6 +201,25 @@ pub(crate) struct CheckArgs {
     /// As if config.toml were not there
     #[arg(long)]
     pub(crate) no_config: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct RedactArgs {
+    /// Say on standard error what was found where, never what it was
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// List the rules
+    #[arg(long, conflicts_with_all = ["report", "words"])]
+    pub(crate) rules: bool,
+    /// Report or rules as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Leave the rules of config.toml out
+    #[arg(long)]
+    pub(crate) no_config: bool,
+    /// Files to read, one after the other
+    #[arg(value_name = "FILE")]
+    pub(crate) words: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -284,6 +311,99 @@ pub(crate) struct RunArgs {
     /// No closing line
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// A file tool instead of a command; see `csn file`.
+    #[arg(skip)]
+    pub(crate) file: Option<FileCommand>,
+}
+
+/// Where a file tool works, and who may be asked.
+#[derive(Args)]
+pub(crate) struct FileArgs {
+    #[command(subcommand)]
+    pub(crate) command: FileCommand,
+    /// The directory that paths are below
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) cwd: Option<std::path::PathBuf>,
+    /// Frames as JSON lines instead of output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Why, for whoever is asked to approve it
+    #[arg(long, global = true)]
+    pub(crate) why: Option<String>,
+    /// Nobody can be asked: what needs approval is denied
+    #[arg(long, global = true)]
+    pub(crate) unattended: bool,
+    /// As part of this session
+    #[arg(long, value_name = "SESSION", global = true)]
+    pub(crate) session: Option<String>,
+    /// Do not wait for an approval: exit 75
+    #[arg(long, global = true)]
+    pub(crate) no_wait: bool,
+    /// No closing line
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum FileCommand {
+    /// Show a file, with its secrets taken out
+    Read {
+        path: String,
+        /// The first line to show, from 1
+        #[arg(long, value_name = "N")]
+        first_line: Option<u64>,
+        /// How many lines
+        #[arg(long, value_name = "N")]
+        line_count: Option<u64>,
+    },
+    /// Write a file whole, from standard input
+    Write { path: String },
+    /// Replace a piece of a file; what it stands for is kept where a placeholder stands in both
+    Edit {
+        path: String,
+        /// What stands there now, as `csn file read` shows it
+        #[arg(long, allow_hyphen_values = true)]
+        old: String,
+        /// What shall stand there
+        #[arg(long, allow_hyphen_values = true)]
+        new: String,
+        /// Wherever it stands; without this it must stand there once
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+impl FileArgs {
+    /// The same as a task like any other.
+    pub(crate) fn into_run(self) -> RunArgs {
+        RunArgs {
+            text: Vec::new(),
+            argv: Vec::new(),
+            pty: false,
+            stdin: false,
+            background: false,
+            raw: false,
+            json: self.json,
+            cwd: self.cwd,
+            env: Vec::new(),
+            timeout: None,
+            idle_timeout: None,
+            output_limit: None,
+            on_output_limit: OnOutputLimitArg::Tail,
+            workspace: None,
+            leftovers: LeftoversArg::Kill,
+            title: None,
+            why: self.why,
+            profile: None,
+            confinement: None,
+            unattended: self.unattended,
+            session: self.session,
+            on_session_end: OnSessionEndArg::Keep,
+            no_wait: self.no_wait,
+            quiet: self.quiet,
+            file: Some(self.command),
+        }
+    }
 }
 
 #[derive(Args)]

@@ -12,6 +12,7 @@ mod house;
 mod lists;
 mod logs;
 mod prompt;
+mod redact;
 mod replay;
 mod run;
 mod search;
@@ -80,6 +81,7 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Up { tcp, .. } => house::up(doors, tcp.as_deref()),
         Command::Down { stop_tasks } => house::down(stop_tasks),
         Command::Run(args) => run::run(doors, *args),
+        Command::File(args) => run::run(doors, args.into_run()),
         Command::Ps { all, json } => lists::ps(doors, all, json),
         Command::Show { task, view: Some(view), .. } => lists::view(doors, &task, view),
         Command::Show { task, screen: true, json, .. } => lists::screen(doors, &task, json),
@@ -101,6 +103,7 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Token { command } => sessions::token(doors, command),
         Command::Check(args) => check::check(&args),
         Command::Policy { command } => check::policy(&command),
+        Command::Redact(args) => redact::redact(&args),
         Command::Doctor { json, fix } => doctor::doctor(doors, json, fix),
         Command::Gc { older_than, keep, dry_run, json } => gc::gc(doors, older_than, keep.as_deref(), dry_run, json),
         Command::Completions { shell } => args::completions(shell),

@@ -2,7 +2,7 @@
 
 use crate::{
     Doors, Usage,
-    args::{LeftoversArg, OnOutputLimitArg, OnSessionEndArg, RunArgs},
+    args::{FileCommand, LeftoversArg, OnOutputLimitArg, OnSessionEndArg, RunArgs},
     attach::{self, End, Session},
     code, exit, gc,
     house::reach,
@@ -186,8 +186,9 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         let pty = if args.pty { "--pty " } else { "" };
         return Err(Usage(format!("{message}: csn run {pty}-- {}", args.text.join(" "))).into());
     }
+    let (tool, file) = file_tool(args.file.as_ref())?;
     Ok(Request {
-        tool: Tool::Shell,
+        tool,
         args: Command {
             command: args.text.first().cloned(),
             argv,
@@ -198,6 +199,7 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
             stdin: args.stdin && !args.pty,
             rows: size.map(|(rows, _)| rows),
             cols: size.map(|(_, cols)| cols),
+            ..file
         },
         title: args.title.clone(),
         rationale: args.why.clone(),
@@ -222,6 +224,24 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         },
         workspace,
         session_id,
+    })
+}
+
+/// What a file tool is asked to do.
+fn file_tool(file: Option<&FileCommand>) -> anyhow::Result<(Tool, Command)> {
+    let about = |path: &String| Command { path: Some(path.clone()), ..Command::default() };
+    Ok(match file {
+        None => (Tool::Shell, Command::default()),
+        Some(FileCommand::Read { path, first_line, line_count }) => {
+            (Tool::ReadFile, Command { first_line: *first_line, line_count: *line_count, ..about(path) })
+        }
+        Some(FileCommand::Write { path }) => {
+            let content = io::read_to_string(io::stdin()).context("what shall be written is not text")?;
+            (Tool::WriteFile, Command { content: Some(content), ..about(path) })
+        }
+        Some(FileCommand::Edit { path, old, new, all }) => {
+            (Tool::EditFile, Command { old: Some(old.clone()), new: Some(new.clone()), all: *all, ..about(path) })
+        }
     })
 }
 

@@ -5,14 +5,17 @@ use crate::{
     env,
 };
 use countersign_model::{
-    Assessment, At, Audience, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, Grants, HouseKey,
-    Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, Request, Session, Shown, TaskId, Text, Tool,
+    Assessment, At, Audience, Builtin, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, FileWork,
+    Grants, HouseKey, Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, Request, Session, Shown, TaskId, Text,
+    Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// Shell text longer than this does not fit into one argument of the kernel.
+/// The most that a file tool writes at once.
+const LARGEST_CONTENT: usize = 8 * 1024 * 1024;
 const LONGEST_TEXT: usize = 128 * 1024 - 1;
 /// The size of a terminal for those who name none.
 pub(crate) const ROWS: u16 = 24;
@@ -53,9 +56,25 @@ pub(crate) struct Gate {
     pub(crate) network: Network,
     /// The home of whoever runs the house, whatever an asker says is theirs.
     pub(crate) home: String,
+    /// The user's rules for what is taken out of output.
+    pub(crate) redaction: Vec<countersign_model::RedactionRule>,
 }
 
 impl Looked {
+    /// What a file tool does, and where: the path that was judged.
+    pub(crate) fn builtin(&self, request: &Request) -> Option<Builtin> {
+        let args = &request.args;
+        let named = args.path.clone().filter(|_| request.tool.is_builtin())?;
+        let scope = self.plan.occurrences.first()?.scopes.iter().find(|s| !s.pattern)?;
+        let resolved = self.facts.paths.get(&scope.walked).map(|found| found.resolved.clone())?;
+        let what = match request.tool {
+            Tool::ReadFile => FileWork::Read { first_line: args.first_line, line_count: args.line_count },
+            Tool::WriteFile => FileWork::Write { content: args.content.clone()? },
+            _ => FileWork::Edit { old: args.old.clone()?, new: args.new.clone()?, all: args.all },
+        };
+        Some(Builtin { named, resolved, what })
+    }
+
     pub(crate) fn exec(&self, key: &HouseKey) -> Result<Exec, String> {
         let program = self.facts.program.clone().ok_or_else(|| {
             let name = self.argv.first().map(String::as_str).unwrap_or_default();
@@ -71,7 +90,13 @@ impl Looked {
 pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
     let args = &request.args;
     let bad = |message: &str| Err(Refusal::new(Code::BadRequest, message));
+    if request.tool.is_builtin() {
+        check_file_tool(request)?;
+    } else if [&args.path, &args.content, &args.old, &args.new].iter().any(|a| a.is_some()) {
+        return bad("`path`, `content`, `old` and `new` are for file tools: read_file, write_file, edit_file");
+    }
     match (&args.command, &args.argv) {
+        _ if request.tool.is_builtin() => {}
         (None, None) if request.tool == Tool::SetWorkingDirectory => {}
         _ if request.tool == Tool::SetWorkingDirectory => return bad("`args` takes `cwd` alone"),
         (None, None) => return bad("`args` needs `command` (shell text) or `argv` (a list of words)"),
@@ -128,6 +153,40 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
         return bad(&format!("`limits.frames` is at least {}", Limits::FEWEST_FRAMES));
     }
     Ok(())
+}
+
+/// Checks what a file tool was given.
+fn check_file_tool(request: &Request) -> Result<(), Refusal> {
+    let (args, tool) = (&request.args, request.tool.as_str());
+    let bad = |message: String| Err(Refusal::new(Code::BadRequest, message));
+    if args.command.is_some() || args.argv.is_some() || args.stdin || request.mode == Mode::Pty {
+        return bad(format!("`{tool}` runs no command: it takes `path`, and no terminal or input"));
+    }
+    match &args.path {
+        None => return bad(format!("`args.path` is missing: `{tool}` is about one file")),
+        Some(path) if path.is_empty() || path.contains('\0') => return bad("`args.path` is not a path".to_owned()),
+        _ => {}
+    }
+    let given = (args.content.is_some(), args.old.is_some(), args.new.is_some());
+    match (request.tool, given) {
+        (Tool::ReadFile, (false, false, false)) | (Tool::WriteFile, (true, false, false)) => {}
+        (Tool::EditFile, (false, true, true)) if args.old.as_deref() == Some("") => {
+            return bad("`args.old` is empty: name what stands there now, or use write_file".to_owned());
+        }
+        (Tool::EditFile, (false, true, true)) => {}
+        (Tool::ReadFile, _) => return bad("`read_file` takes `path`, `first_line` and `line_count`".to_owned()),
+        (Tool::WriteFile, _) => return bad("`write_file` takes `path` and `content`".to_owned()),
+        _ => return bad("`edit_file` takes `path`, `old`, `new` and `all`".to_owned()),
+    }
+    if args.first_line == Some(0) {
+        return bad("`args.first_line` counts from 1".to_owned());
+    }
+    let longest = [&args.content, &args.old, &args.new].into_iter().flatten().map(String::len).max().unwrap_or(0);
+    match longest > LARGEST_CONTENT {
+        true => Err(Refusal::new(Code::TooLarge, format!("{longest} bytes are more than `{tool}` takes"))
+            .hint("write it in parts, or let a command write it")),
+        false => Ok(()),
+    }
 }
 
 /// A size that a terminal can have.
@@ -280,6 +339,13 @@ pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, St
     let path = env.get("PATH").cloned();
     let (program, argv) = match (&request.args.argv, &request.args.command) {
         (Some(argv), _) => (find_program(&argv[0], cwd, path.as_deref().unwrap_or_default()), argv.clone()),
+        (None, None) if request.tool.is_builtin() => {
+            // There is no program; what is done is done where the file is.
+            (
+                Some(cwd_fact.clone()),
+                vec![request.tool.as_str().to_owned(), request.args.path.clone().unwrap_or_default()],
+            )
+        }
         (None, None) => (None, Vec::new()),
         (None, text) => {
             let bash = BASH.iter().find_map(|p| world::path_fact(p));

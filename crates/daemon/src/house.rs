@@ -79,6 +79,8 @@ pub(crate) struct House {
 pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_shim::not_dumpable();
     countersign_shim::give_back_large_buffers();
+    // What went wrong may quote what it went wrong with.
+    std::panic::set_hook(Box::new(|info| crate::log!("panic: {info}")));
     if start == Start::Detached {
         countersign_shim::close_inherited();
         let _ = rustix::process::setsid();
@@ -91,6 +93,9 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     let [rules, denies] = config.rules();
     let rules = countersign_policy::Rules::new(rules, denies)
         .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
+    let redaction = config.redaction();
+    let user = countersign_redact::User::new(&redaction).map_err(|f| config.redaction_fault(f.index, f.message))?;
+    countersign_redact::install(user);
     home.prepare()?;
     let lock = home.lock()?;
     // Orphans of a shim that is killed come to us, so that they can be ended.
@@ -117,6 +122,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         granted: config.confine.granted,
         network: config.confine.network,
         home: std::env::var("HOME").unwrap_or_default(),
+        redaction,
     });
     let (house, office) = open(home, config, gate, shim, runtime.handle().clone())?;
     let listener = {

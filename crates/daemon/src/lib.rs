@@ -20,11 +20,12 @@ mod wish;
 pub use countersign_store::HomeError;
 pub use house::{Start, beside, main};
 
-/// A line for the operator. Never holds what a task printed or was asked.
+/// A line for the operator. Never holds what a task printed or was asked; what an error quotes is cleaned.
 macro_rules! log {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "{} {}", countersign_store::clock::now(), format_args!($($arg)*));
+        let line = countersign_redact::text_by_shape(&format!($($arg)*));
+        let _ = writeln!(std::io::stderr(), "{} {line}", countersign_store::clock::now());
     }};
 }
 pub(crate) use log;

@@ -394,6 +394,10 @@ impl Office {
     fn order(&self, launch: crate::desk::Launch, looked: Looked, request: &Request) -> Result<Order, (String, i32)> {
         let task = launch.permit.task;
         let exec = looked.exec(&self.key).map_err(|e| (e, 127))?;
+        let builtin = looked.builtin(request);
+        if request.tool.is_builtin() && builtin.is_none() {
+            return Err(("the file cannot be placed".to_owned(), 125));
+        }
         let standing = self.desk.standing(task);
         let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         let walls = match standing {
@@ -411,6 +415,7 @@ impl Office {
             task,
             plan_digest: looked.plan_digest,
             exec,
+            builtin,
             cwd: looked.facts.cwd,
             env,
             exposure,
@@ -426,7 +431,8 @@ impl Office {
             first_seq: launch.first_seq,
             prologue_head: launch.prologue_head,
             secret: crate::keeper::secret(&self.key, task),
-            mask_key: self.key.digest("mask", &[task.to_string().as_bytes()]),
+            mask_key: crate::question::mask_key(&self.key),
+            redaction: self.gate.redaction.clone(),
             walls,
         };
         Order::under(launch.permit, what).map_err(|e| (e.to_string(), 125))

@@ -17,6 +17,7 @@ mod outcome;
 pub mod places;
 mod plan;
 mod record;
+mod redaction;
 mod refusal;
 mod register;
 mod render;
@@ -39,7 +40,9 @@ pub use glob::glob_matches;
 pub use grant::{Grant, Operands};
 pub use id::{ApprovalId, GrantId, IdError, IdMint, PermitId, PrincipalId, SessionId, TaskId, TokenId};
 pub use keys::{Key, KeyMode};
-pub use order::{Closing, Exec, Exposure, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals};
+pub use order::{
+    Builtin, Closing, Exec, Exposure, FileWork, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals,
+};
 pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
 pub use plan::{
     Assignment, Directory, Facts, Found, FoundKind, Input, Needs, Occurrence, Opaque, PathFact, PathKind, PathScope,
@@ -49,6 +52,7 @@ pub use record::{
     By, Decision, EnvClass, FORMAT, FileChange, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record,
     RecordError, Saved, Scope, StreamName, WaitsFor, What,
 };
+pub use redaction::RedactionRule;
 pub use refusal::{Code, Refusal};
 pub use register::{Entered, Grants, Register, Roster};
 pub use render::{INLINE_WHOLE, Rendered};

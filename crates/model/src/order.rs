@@ -1,8 +1,8 @@
 //! Permit and order: nothing runs without leave for exactly that.
 
 use crate::{
-    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Mode, OnOutputLimit, Outcome, PathFact, PermitId, Scope,
-    StreamName, TaskId, Walls,
+    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Mode, OnOutputLimit, Outcome, PathFact, PermitId,
+    RedactionRule, Scope, StreamName, TaskId, Walls,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -39,6 +39,9 @@ pub struct Resolved {
     pub task: TaskId,
     pub plan_digest: Digest,
     pub exec: Exec,
+    /// What the supervisor does by itself instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builtin: Option<Builtin>,
     pub cwd: PathFact,
     pub env: Vec<(String, String)>,
     pub exposure: Exposure,
@@ -58,8 +61,11 @@ pub struct Resolved {
     pub prologue_head: Digest,
     /// What a daemon must say to be obeyed on the control socket.
     pub secret: Digest,
-    /// Keys the placeholders of redaction, so that the same secret looks the same within this task.
+    /// Keys the placeholders of redaction, so that the same secret looks the same in all that this house shows.
     pub mask_key: Digest,
+    /// The user's rules for what is taken out of the output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redaction: Vec<RedactionRule>,
     /// What confinement is built from.
     pub walls: Walls,
 }
@@ -70,6 +76,23 @@ pub struct Exec {
     pub program: PathFact,
     pub argv: Vec<String>,
     pub argv_digest: Digest,
+}
+
+/// Something that needs no program: one file is read or changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Builtin {
+    /// As the asker named it, and where that leads.
+    pub named: String,
+    pub resolved: String,
+    pub what: FileWork,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileWork {
+    Read { first_line: Option<u64>, line_count: Option<u64> },
+    Write { content: String },
+    Edit { old: String, new: String, all: bool },
 }
 
 /// Which variables a task was given: names, never values.

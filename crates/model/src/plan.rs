@@ -482,6 +482,16 @@ impl Plan {
             parts.push(b"env");
             parts.extend(map.iter().flat_map(|(k, v)| [k.as_bytes(), v.as_bytes()]));
         }
+        if request.tool != crate::Tool::Shell {
+            parts.push(request.tool.as_str().as_bytes());
+        }
+        for part in [&args.path, &args.content, &args.old, &args.new] {
+            parts.extend(part.iter().flat_map(|text| [b"part" as &[u8], text.as_bytes()]));
+        }
+        let lines = format!("{:?} {:?} {}", args.first_line, args.line_count, args.all);
+        if args.path.is_some() {
+            parts.push(lines.as_bytes());
+        }
         let rest = format!(
             "{:?} {:?} {:?} {:?} {:?} {}",
             request.mode,

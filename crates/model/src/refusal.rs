@@ -46,6 +46,8 @@ codes! {
     Expired = "expired", 410, 1;
     OptionNotOffered = "option_not_offered", 422, 2;
     IdempotencyConflict = "idempotency_conflict", 422, 1;
+    /// A placeholder of redaction where the secret itself would have to stand.
+    PlaceholderInText = "placeholder_in_text", 422, 2;
     TooLarge = "too_large", 413, 2;
     RangeNotSatisfiable = "range_not_satisfiable", 416, 1;
     /// All of a file system, a disk, the machine.

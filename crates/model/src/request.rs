@@ -52,7 +52,8 @@ pub struct Request {
     pub session_id: Option<SessionId>,
 }
 
-/// The arguments of the tool `shell`: one of `command` and `argv`, and the surroundings.
+/// The arguments of a tool: for `shell` one of `command` and `argv`; for file tools a `path` and what to do there; and the
+/// surroundings.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
@@ -71,6 +72,25 @@ pub struct Command {
     /// Whether input will be sent. Without it, standard input is empty; a terminal always takes input.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stdin: bool,
+    /// The file that a file tool is about; below `cwd` unless it is absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// `read_file`: the first line to show, from 1, and how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_line: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_count: Option<u64>,
+    /// `write_file`: all that the file shall hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// `edit_file`: what stands there now, as `read_file` shows it, and what shall stand there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<String>,
+    /// Wherever it stands; without this it must stand there once.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub all: bool,
     /// The size of the terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u16>,
@@ -78,7 +98,8 @@ pub struct Command {
     pub cols: Option<u16>,
 }
 
-/// What is asked for. Grants name one of these; today's house runs the shell and moves sessions.
+/// What is asked for. Grants name one of these; today's house runs the shell, moves sessions, and reads, writes and edits
+/// files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
@@ -94,6 +115,30 @@ pub enum Tool {
     GitDiff,
     GitLog,
     GitShow,
+}
+
+impl Tool {
+    /// What it is called, as a verb.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Tool::Shell => "shell",
+            Tool::SetWorkingDirectory => "set_working_directory",
+            Tool::ReadFile => "read_file",
+            Tool::WriteFile => "write_file",
+            Tool::EditFile => "edit_file",
+            Tool::ListFiles => "list_files",
+            Tool::SearchFiles => "search_files",
+            Tool::GitStatus => "git_status",
+            Tool::GitDiff => "git_diff",
+            Tool::GitLog => "git_log",
+            Tool::GitShow => "git_show",
+        }
+    }
+
+    /// Whether the supervisor does it by itself, on one file.
+    pub fn is_builtin(self) -> bool {
+        matches!(self, Tool::ReadFile | Tool::WriteFile | Tool::EditFile)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

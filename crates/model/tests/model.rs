@@ -440,6 +440,8 @@ fn an_order_needs_a_permit_for_exactly_that() {
         prologue_head: digest("head"),
         secret: digest("secret"),
         mask_key: digest("mask"),
+        redaction: Vec::new(),
+        builtin: None,
         walls: Walls {
             roots: vec!["/p".into()],
             read_all: false,

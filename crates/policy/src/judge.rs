@@ -170,8 +170,12 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
             "this needs a person's approval, and nobody is there to ask",
         );
         let verb = uncovered.iter().find_map(|n| plan.occurrences.get(*n)).map_or("…", |o| o.verb.as_str());
+        let tool = match context.tool {
+            Tool::Shell => String::new(),
+            tool => format!(" --tool {}", tool.as_str()),
+        };
         Answer::Deny(refusal.hint(format!(
-            "approve it beforehand (csn grants add --verb '{verb}' --in DIR), or ask where somebody can answer"
+            "approve it beforehand (csn grants add --verb '{verb}'{tool} --in DIR), or ask where somebody can answer"
         )))
     };
     assessment

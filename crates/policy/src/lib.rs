@@ -26,7 +26,7 @@ pub use rules::{RuleFault, Rules};
 pub use shell::invisible;
 pub use tables::about;
 
-use countersign_model::{Assignment, Needs, Opaque, Plan, Request, Risk, Value, Word};
+use countersign_model::{Assignment, Needs, Opaque, Plan, Request, Risk, Tool, Value, Word};
 
 /// What a text means depends on this.
 pub struct Surroundings<'a> {
@@ -39,11 +39,25 @@ pub struct Surroundings<'a> {
 /// The plan of a request. Reading never fails; what cannot be read is opaque.
 #[must_use]
 pub fn read(request: &Request, surroundings: &Surroundings<'_>) -> Plan {
+    if let Some(path) = request.args.path.as_deref().filter(|_| request.tool.is_builtin()) {
+        return read_file_tool(request.tool, path, surroundings);
+    }
     let mut plan = match (&request.args.argv, &request.args.command) {
         (Some(argv), _) => read_argv(argv, surroundings),
         (None, text) => read_text(text.as_deref().unwrap_or_default(), surroundings),
     };
     see_variables(&mut plan, request);
+    plan
+}
+
+/// The plan of a file tool: what it does to its file is what a well-known program would, and it is judged as that, under
+/// its own name.
+fn read_file_tool(tool: Tool, path: &str, surroundings: &Surroundings<'_>) -> Plan {
+    let like = if tool == Tool::ReadFile { "cat" } else { "tee" };
+    let mut plan = read_argv(&[like, "--", path].map(str::to_owned), surroundings);
+    for occurrence in &mut plan.occurrences {
+        occurrence.verb = tool.as_str().to_owned();
+    }
     plan
 }
 

@@ -1,5 +1,6 @@
-//! Known values: what the environment of a task passes in and would not want printed.
+//! Known values: what the environment of a task passes in and would not want printed, and what else it has told us.
 
+use crate::guard;
 use base64::{Engine as _, engine::general_purpose};
 use std::collections::BTreeSet;
 
@@ -7,12 +8,16 @@ use std::collections::BTreeSet;
 const SHORTEST: usize = 6;
 /// A value must fit into what a scrubber may hold back.
 const LONGEST: usize = 8 * 1024;
+/// An encoded form shorter than this says too little.
+const SHORTEST_FORM: usize = 6;
 
 /// Whether a variable of this name is likely to hold a secret.
 #[must_use]
 pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["key", "token", "secret", "password", "passwd", "pwd", "credential"].iter().any(|word| name.contains(word))
+    ["key", "token", "secret", "password", "passwd", "pwd", "credential", "passphrase"]
+        .iter()
+        .any(|word| name.contains(word))
         && !matches!(&*name, "pwd" | "oldpwd")
 }
 
@@ -23,53 +28,105 @@ pub struct Known {
 }
 
 impl Known {
-    /// The secret-looking values of an environment.
+    /// The values of an environment that look secret, by their name or by their shape.
     pub fn of_env<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known = Self::default();
         for (name, value) in env {
             if looks_secret(name) {
-                known.add(value);
+                known.add_if_secret(value);
+            } else {
+                known.add_found(value);
             }
         }
         known
     }
 
+    /// A value under a telling name, unless it is a switch, a path or a word that stands for nothing.
+    fn add_if_secret(&mut self, value: &str) {
+        if !guard::is_ordinary(value.as_bytes()) {
+            self.add(value);
+        }
+        self.add_found(value);
+    }
+
+    /// Whatever rules find in a text: from then on it is known in every form.
+    pub fn add_found(&mut self, text: &str) {
+        for secret in crate::secrets_in(text) {
+            self.add(&secret);
+        }
+    }
+
+    /// A value, whatever it looks like, unless it is too short or too long to be told from other text.
     pub fn add(&mut self, value: &str) {
         if !(SHORTEST..=LONGEST).contains(&value.len()) {
             return;
         }
         let bytes = value.as_bytes();
-        let mut add = |form: Vec<u8>| {
+        self.form(bytes.to_vec());
+        // The last letter of an encoded text also depends on what follows; where nothing does, it goes too.
+        self.form(general_purpose::STANDARD_NO_PAD.encode(bytes).into_bytes());
+        self.form(general_purpose::URL_SAFE_NO_PAD.encode(bytes).into_bytes());
+        for shift in 0..3 {
+            self.form(aligned(&general_purpose::STANDARD_NO_PAD, bytes, shift));
+            self.form(aligned(&general_purpose::URL_SAFE_NO_PAD, bytes, shift));
+        }
+        for form in [percent(bytes, false, false), percent(bytes, true, false), percent(bytes, false, true)] {
+            self.form(form);
+        }
+        for form in [json(value, false, false), json(value, true, false), json(value, false, true)] {
+            self.form(form);
+        }
+        self.form(bytes.iter().flat_map(|b| format!("{b:02x}").into_bytes()).collect());
+        self.form(bytes.iter().flat_map(|b| format!("{b:02X}").into_bytes()).collect());
+        self.form(value.replace('\'', "'\\''").into_bytes());
+    }
+
+    /// Line breaks are not in the text that is searched.
+    fn form(&mut self, mut form: Vec<u8>) {
+        form.retain(|b| !matches!(b, b'\n' | b'\r'));
+        if form.len() >= SHORTEST_FORM {
             self.forms.insert(form);
-        };
-        add(bytes.to_vec());
-        add(general_purpose::STANDARD_NO_PAD.encode(bytes).into_bytes());
-        add(general_purpose::URL_SAFE_NO_PAD.encode(bytes).into_bytes());
-        add(percent(bytes));
-        add(json(value));
+        }
     }
 }
 
-fn percent(bytes: &[u8]) -> Vec<u8> {
+/// The part of a base 64 text that is the same whatever stands before and behind the value: it begins at any of three
+/// places within a group.
+fn aligned(engine: &general_purpose::GeneralPurpose, bytes: &[u8], shift: usize) -> Vec<u8> {
+    let padded: Vec<u8> = std::iter::repeat_n(0, shift).chain(bytes.iter().copied()).collect();
+    let text = engine.encode(&padded).into_bytes();
+    let first = (shift * 8).div_ceil(6);
+    let last = padded.len() * 8 / 6;
+    text[first.min(last)..last].to_vec()
+}
+
+fn percent(bytes: &[u8], lower: bool, form: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     for &b in bytes {
         match b {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(b),
+            b' ' if form => out.push(b'+'),
+            _ if lower => out.extend(format!("%{b:02x}").bytes()),
             _ => out.extend(format!("%{b:02X}").bytes()),
         }
     }
     out
 }
 
-fn json(value: &str) -> Vec<u8> {
+fn json(value: &str, ascii: bool, slash: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len());
     for c in value.chars() {
         match c {
             '"' | '\\' => out.extend([b'\\', c as u8]),
+            '/' if slash => out.extend(b"\\/"),
             '\n' => out.extend(b"\\n"),
             '\r' => out.extend(b"\\r"),
             '\t' => out.extend(b"\\t"),
-            c if (c as u32) < 0x20 => out.extend(format!("\\u{:04x}", c as u32).bytes()),
+            c if (c as u32) < 0x20 || ascii && !c.is_ascii() => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    out.extend(format!("\\u{unit:04x}").bytes());
+                }
+            }
             c => out.extend(c.encode_utf8(&mut [0; 4]).bytes()),
         }
     }

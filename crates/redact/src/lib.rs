@@ -3,33 +3,92 @@
 //! Secrets are taken out once, before the first byte is stored. A [`Mask`] is what to look for; a [`Scrubber`] is one
 //! stream being looked at. The only place that mints [`Clean`].
 
+mod broken;
+mod context;
+mod core;
+pub mod examples;
+mod file;
+mod guard;
 mod known;
+mod mask;
+mod pem;
 mod rules;
+mod runs;
 mod scrub;
+mod shadow;
+mod shape;
+mod span;
 mod tail;
 
+pub use file::{EditError, Shown};
 pub use known::{Known, looks_secret};
-pub use scrub::{CHUNK, Chunk, Found, Mask, Scrubber, warm_up};
+pub use mask::{Fault, Mask, User, install, rules, warm_up};
+pub use rules::Rule;
+pub use scrub::{CHUNK, Chunk, Found, Scrubber};
+pub use span::RuleId;
 pub use tail::{TAIL, Tail};
 
 use countersign_model::{Clean, Text};
 
-/// Up to this length a plain search is cheaper than compiling one.
-const SHORT: usize = 512;
-
 /// Text, whole and at once.
 #[must_use]
 pub fn text(mask: &Mask, raw: &str) -> Text {
-    if raw.len() <= SHORT && !mask.suspects(raw.as_bytes()) {
+    let mut core = core::Core::default();
+    core.scan(mask, raw.as_bytes(), true, true);
+    if core.edits.is_empty() {
         return mint(raw.to_owned());
     }
-    let bytes = scrub::whole(mask, raw.as_bytes());
-    let clean = match String::from_utf8(bytes) {
+    let clean = match String::from_utf8(core.apply(raw.as_bytes())) {
         Ok(text) => text,
         // Only a secret that ends inside a character could cut one; its rest is not text any more.
         Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
     };
     mint(clean)
+}
+
+/// What is found by looking around it rather than by a rule of its own.
+pub const BY_HAND: &[(&str, &str)] = &[
+    ("known-value", "A secret-looking value of the environment, plain, or in base 64, hex, URL or JSON encoding"),
+    ("private-key", "The lines of a private key between BEGIN and END, and of a PuTTY key"),
+    ("password", "The value of a name that holds password, passwd, passphrase or pwd"),
+    ("secret-value", "The value of a name that holds key, token, secret or credential"),
+    ("authorization", "The credentials of an Authorization header"),
+    ("cookie", "The values of Cookie and Set-Cookie headers"),
+    ("url-password", "The password in scheme://user:password@host"),
+];
+
+/// The placeholders in a text, from left to right.
+pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        while let Some(at) = text[from..].find(OPENS).map(|i| from + i) {
+            let rest = &text[at + OPENS.len()..];
+            let id = rest.bytes().take_while(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-').count();
+            let tail = rest.as_bytes().get(id..id + 6);
+            from = at + 1;
+            if id > 0 && tail.is_some_and(|t| t[0] == b':' && t[1..5].iter().all(u8::is_ascii_hexdigit) && t[5] == b']')
+            {
+                return Some(&text[at..at + OPENS.len() + id + 6]);
+            }
+        }
+        None
+    })
+}
+
+/// The first placeholder in a text, if there is one.
+#[must_use]
+pub fn placeholder(text: &str) -> Option<&str> {
+    placeholders(text).next()
+}
+
+/// How every placeholder begins.
+const OPENS: &str = "[redacted:";
+
+/// What rules find in a text, as it stands there.
+pub(crate) fn secrets_in(text: &str) -> Vec<String> {
+    let mut core = core::Core::default();
+    core.scan(&Mask::of_shapes(), text.as_bytes(), true, true);
+    core.edits.iter().filter(|e| e.rule.is_some()).filter_map(|e| text.get(e.raw.clone()).map(str::to_owned)).collect()
 }
 
 /// Text, cleaned whole and then cut to `max` bytes, with a word about what is not shown: a cut before could leave half
@@ -42,6 +101,12 @@ pub fn text_bounded(mask: &Mask, raw: &str, max: usize) -> Text {
     }
     let kept = clean.floor_char_boundary(max);
     mint(format!("{}… ({} bytes not shown)", &clean[..kept], clean.len() - kept))
+}
+
+/// The name of a rule: built in, or checked when the configuration was read.
+#[must_use]
+pub fn name(rule: &RuleId) -> Text {
+    mint(rule.clone().into_owned())
 }
 
 /// Text with nothing known but the shapes of tokens: for words that come without an environment.

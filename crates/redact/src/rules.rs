@@ -1,54 +1,277 @@
-//! Shapes of provider tokens: a public prefix that stays, and a run of characters after it that goes.
+//! Shapes of secrets: what a rule is, the tables made from `rules/*.toml`, and the rules that users add.
 
-/// One shape. `min..=max` counts the characters after the prefix.
-pub(crate) struct Rule {
-    pub(crate) id: &'static str,
-    pub(crate) prefix: &'static str,
-    pub(crate) alphabet: fn(u8) -> bool,
-    pub(crate) min: usize,
-    pub(crate) max: usize,
+use countersign_model::RedactionRule;
+use regex_automata::{
+    Anchored, MatchKind,
+    hybrid::{
+        LazyStateID,
+        dfa::{Cache, DFA},
+    },
+    nfa::thompson,
+    util::{start, syntax},
+};
+use std::sync::OnceLock;
+
+/// One shape: a public keyword that stays, and what must follow it, which goes.
+#[derive(Debug)]
+pub struct Rule {
+    pub id: &'static str,
+    pub about: &'static str,
+    pub keywords: &'static [&'static str],
+    pub regex: &'static str,
+    pub(crate) entropy: f64,
+    pub(crate) checked: bool,
+    pub(crate) before: Option<&'static str>,
+    pub(crate) digit: bool,
+    pub(crate) bounded: bool,
+    /// Templates of texts that hold a secret, and of texts that do not.
+    pub matches: &'static [&'static str],
+    pub misses: &'static [&'static str],
 }
 
-fn alnum(b: u8) -> bool {
-    b.is_ascii_alphanumeric()
+pub(crate) struct Keyword {
+    pub(crate) text: &'static str,
+    pub(crate) rule: usize,
 }
 
-fn upper(b: u8) -> bool {
-    b.is_ascii_uppercase() || b.is_ascii_digit()
+include!(concat!(env!("OUT_DIR"), "/rules.rs"));
+
+/// Why this cannot be a rule.
+///
+/// # Errors
+/// Says what is wrong and what to do.
+pub(crate) fn check(rule: &RedactionRule) -> Result<Shape, String> {
+    let id = &rule.id;
+    if id.is_empty() || id.len() > 40 || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    {
+        return Err(format!("the id {id:?} must be of lower-case letters, digits and dashes, at most 40"));
+    }
+    if RULES.iter().any(|r| r.id == id) {
+        return Err(format!("{id}: a rule of this name is built in; choose another id"));
+    }
+    if rule.keywords.is_empty() {
+        return Err(format!("{id}: needs keywords: the fixed text that stands before the secret and may stay"));
+    }
+    if let Some(k) = rule.keywords.iter().find(|k| k.len() < 3 || k.len() > 48) {
+        return Err(format!("{id}: the keyword {k:?} must have 3 to 48 bytes: a shorter one would hit on every line"));
+    }
+    if rule.keywords.iter().any(|k| k.bytes().any(|b| b.is_ascii_control())) {
+        return Err(format!("{id}: a keyword cannot hold line breaks or control characters"));
+    }
+    let machine = Shape::new(&rule.regex).map_err(|e| format!("{id}: regex: {e}"))?;
+    if machine.takes_nothing() {
+        return Err(format!("{id}: the regex matches empty text; it must say what follows a keyword"));
+    }
+    Ok(machine)
 }
 
-fn word(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b == b'_'
+/// A compiled regex, anchored where the keyword ends. States are made as they are reached.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    dfa: DFA,
 }
 
-fn url_safe(b: u8) -> bool {
-    word(b) || b == b'-'
+/// A shape on its way through a text.
+pub(crate) struct Running<'a> {
+    dfa: &'a DFA,
+    machine: &'a mut Machine,
+    state: LazyStateID,
 }
 
-const fn rule(id: &'static str, prefix: &'static str, alphabet: fn(u8) -> bool, min: usize, max: usize) -> Rule {
-    Rule { id, prefix, alphabet, min, max }
+/// What a shape has worked out so far.
+pub(crate) struct Machine {
+    cache: Cache,
+    /// Which states can go on.
+    lives: Vec<(LazyStateID, bool)>,
 }
 
-pub(crate) const RULES: &[Rule] = &[
-    rule("github-token", "ghp_", alnum, 36, 255),
-    rule("github-token", "gho_", alnum, 36, 255),
-    rule("github-token", "ghu_", alnum, 36, 255),
-    rule("github-token", "ghs_", alnum, 36, 255),
-    rule("github-token", "ghr_", alnum, 36, 255),
-    rule("github-pat", "github_pat_", word, 22, 255),
-    rule("gitlab-token", "glpat-", url_safe, 20, 255),
-    rule("anthropic-key", "sk-ant-", url_safe, 20, 255),
-    rule("openai-key", "sk-proj-", url_safe, 20, 255),
-    rule("slack-token", "xoxb-", url_safe, 10, 255),
-    rule("slack-token", "xoxp-", url_safe, 10, 255),
-    rule("slack-token", "xoxa-", url_safe, 10, 255),
-    rule("slack-token", "xoxs-", url_safe, 10, 255),
-    rule("aws-key-id", "AKIA", upper, 16, 16),
-    rule("aws-key-id", "ASIA", upper, 16, 16),
-    rule("stripe-key", "sk_live_", alnum, 16, 255),
-    rule("stripe-key", "rk_live_", alnum, 16, 255),
-    rule("google-key", "AIza", url_safe, 35, 35),
-    rule("npm-token", "npm_", alnum, 36, 36),
-    rule("pypi-token", "pypi-", url_safe, 50, 511),
-    rule("huggingface-token", "hf_", alnum, 30, 64),
-];
+impl Shape {
+    pub(crate) fn new(regex: &str) -> Result<Self, String> {
+        let built = DFA::builder()
+            .syntax(syntax::Config::new().unicode(false).utf8(false))
+            .thompson(thompson::Config::new().nfa_size_limit(Some(2 << 20)).utf8(false))
+            .configure(DFA::config().match_kind(MatchKind::All).cache_capacity(8 << 20))
+            .build(regex);
+        built.map(|dfa| Self { dfa }).map_err(|e| {
+            // The innermost says what is wrong, and where.
+            let mut inner: &dyn std::error::Error = &e;
+            while let Some(source) = inner.source() {
+                inner = source;
+            }
+            inner.to_string()
+        })
+    }
+
+    pub(crate) fn of_rule(rule: usize) -> &'static Self {
+        static SHAPES: OnceLock<Vec<OnceLock<Shape>>> = OnceLock::new();
+        let shapes = SHAPES.get_or_init(|| RULES.iter().map(|_| OnceLock::new()).collect());
+        shapes[rule].get_or_init(|| Self::new(RULES[rule].regex).expect("a test compiles every rule"))
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        Machine { cache: self.dfa.create_cache(), lives: Vec::new() }
+    }
+
+    fn takes_nothing(&self) -> bool {
+        let mut machine = self.machine();
+        Running::new(self, &mut machine).is_none_or(|mut r| r.ends_here())
+    }
+}
+
+impl<'a> Running<'a> {
+    pub(crate) fn new(shape: &'a Shape, machine: &'a mut Machine) -> Option<Self> {
+        let state = shape.dfa.start_state(&mut machine.cache, &start::Config::new().anchored(Anchored::Yes)).ok()?;
+        Some(Self { dfa: &shape.dfa, machine, state })
+    }
+
+    /// Takes one byte. False: nothing that begins like this matches. `matched`: what was taken before this byte matches.
+    #[inline]
+    pub(crate) fn take(&mut self, byte: u8, matched: &mut bool) -> bool {
+        // A cache that gives up has been cleared too often; nothing is lost but this match.
+        let Ok(next) = self.dfa.next_state(&mut self.machine.cache, self.state, byte) else { return false };
+        self.state = next;
+        if !next.is_tagged() {
+            *matched = false;
+            return true;
+        }
+        *matched = next.is_match();
+        !next.is_dead() && !next.is_quit()
+    }
+
+    /// Whether what was taken so far matches.
+    pub(crate) fn ends_here(&mut self) -> bool {
+        self.dfa.next_eoi_state(&mut self.machine.cache, self.state).is_ok_and(|s| s.is_match())
+    }
+
+    /// Whether any byte could go on from here.
+    pub(crate) fn lives(&mut self) -> bool {
+        if let Some((_, lives)) = self.machine.lives.iter().find(|(state, _)| *state == self.state) {
+            return *lives;
+        }
+        let cache = &mut self.machine.cache;
+        let classes = self.dfa.byte_classes();
+        let lives = classes.representatives(0..=255).filter_map(|unit| unit.as_u8()).any(|byte| {
+            let next = self.dfa.next_state(cache, self.state, byte);
+            next.is_ok_and(|s| !s.is_dead() && !s.is_quit() && !Self::only_matched(self.dfa, cache, s))
+        });
+        self.machine.lives.push((self.state, lives));
+        lives
+    }
+
+    /// A state that says no more than that a match ended one byte ago.
+    fn only_matched(dfa: &DFA, cache: &mut Cache, state: LazyStateID) -> bool {
+        state.is_match()
+            && dfa.byte_classes().representatives(0..=255).all(|unit| {
+                unit.as_u8().is_none_or(|b| dfa.next_state(cache, state, b).is_ok_and(|s| s.is_dead() || s.is_quit()))
+            })
+            && !dfa.next_eoi_state(cache, state).is_ok_and(|s| s.is_match())
+    }
+}
+
+/// The keywords that begin like this.
+#[inline]
+pub(crate) fn of_head(head: [u8; 3]) -> &'static [Keyword] {
+    let [a, b, c] = head.map(usize::from);
+    let hash = (a ^ b << 5 ^ c << 10) & 0x7fff;
+    if HEAD_BITS[hash / 64] >> (hash % 64) & 1 == 0 {
+        return &[];
+    }
+    HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| HEADS[n].1)
+}
+
+/// Shannon's entropy of some bytes, in bits for each.
+pub(crate) fn entropy(bytes: &[u8]) -> f64 {
+    // Σ n·log n, by adding up what each byte adds to it.
+    static STEPS: OnceLock<Vec<f64>> = OnceLock::new();
+    let log = |n: f64| if n > 0.0 { n * n.log2() } else { 0.0 };
+    let steps = STEPS.get_or_init(|| (0..64).map(|n| log(f64::from(n + 1)) - log(f64::from(n))).collect());
+    let mut counts = [0u16; 256];
+    let mut sum = 0.0;
+    // What is beyond this says no more.
+    let bytes = &bytes[..bytes.len().min(4096)];
+    for b in bytes {
+        let n = &mut counts[usize::from(*b)];
+        sum += steps.get(usize::from(*n)).copied().unwrap_or_else(|| log(f64::from(*n) + 1.0) - log(f64::from(*n)));
+        *n += 1;
+    }
+    let total = bytes.len() as f64;
+    if total == 0.0 { 0.0 } else { total.log2() - sum / total }
+}
+
+/// The checksum that ends GitHub's and npm's tokens: CRC-32 of the rest, in base 62, six digits.
+pub(crate) fn crc_base62(random: &[u8]) -> [u8; 6] {
+    let mut crc = !0u32;
+    for &byte in random {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+        }
+    }
+    let (mut rest, mut out) = (!crc, [b'0'; 6]);
+    for digit in out.iter_mut().rev() {
+        *digit = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[(rest % 62) as usize];
+        rest /= 62;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_compiles_and_takes_something() {
+        for (n, rule) in RULES.iter().enumerate() {
+            assert!(!Shape::of_rule(n).takes_nothing(), "{}", rule.id);
+            assert!(!rule.matches.is_empty() && !rule.misses.is_empty(), "{}", rule.id);
+            assert_eq!(RULES.iter().filter(|r| r.id == rule.id).count(), 1, "{}", rule.id);
+        }
+    }
+
+    #[test]
+    fn every_keyword_is_found_by_its_head() {
+        let found: usize = HEADS.iter().map(|(_, k)| k.len()).sum::<usize>();
+        assert_eq!(found, RULES.iter().map(|r| r.keywords.len()).sum::<usize>());
+        assert!(HEADS.is_sorted_by_key(|(head, _)| head));
+    }
+
+    #[test]
+    fn a_shape_knows_when_it_has_ended() {
+        let shape = Shape::new("[a-z]{3}(-[0-9]{2})?").unwrap();
+        let mut machine = shape.machine();
+        let mut run = Running::new(&shape, &mut machine).unwrap();
+        let mut matched = false;
+        for b in b"abc" {
+            assert!(run.take(*b, &mut matched));
+        }
+        assert!(run.ends_here() && run.lives());
+        for b in b"-12" {
+            assert!(run.take(*b, &mut matched));
+        }
+        assert!(run.ends_here() && !run.lives());
+    }
+
+    #[test]
+    fn a_bad_rule_says_what_is_wrong() {
+        let rule = |id: &str, keyword: &str, regex: &str| RedactionRule {
+            id: id.to_owned(),
+            about: String::new(),
+            keywords: vec![keyword.to_owned()],
+            regex: regex.to_owned(),
+            matches: Vec::new(),
+            misses: Vec::new(),
+        };
+        assert!(check(&rule("acme", "acme_", "[a-z]{20}")).is_ok());
+        for (bad, why) in [
+            (rule("Acme", "acme_", "[a-z]{20}"), "lower-case"),
+            (rule("jwt", "acme_", "[a-z]{20}"), "built in"),
+            (rule("acme", "a_", "[a-z]{20}"), "3 to 48"),
+            (rule("acme", "acme_", "[a-z"), "unclosed"),
+            (rule("acme", "acme_", "[a-z]*"), "empty"),
+            (rule("acme", "acme_", "[a-z]{1000}{1000}"), "exceeded"),
+        ] {
+            let said = check(&bad).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}

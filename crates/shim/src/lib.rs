@@ -12,6 +12,7 @@
 
 mod aftermath;
 mod budget;
+mod builtin;
 pub mod control;
 mod feeder;
 mod gitconfig;

@@ -20,6 +20,9 @@ use std::{
 #[must_use]
 pub fn main() -> ExitCode {
     sys::not_dumpable();
+    std::panic::set_hook(Box::new(|info| {
+        eprintln!("csn-shim: {}", countersign_redact::text_by_shape(&info.to_string()))
+    }));
     sys::default_signals();
     sys::ignore_children();
     let _ = std::env::set_current_dir("/");

@@ -74,6 +74,10 @@ pub(crate) enum Got {
 
 impl Outlet {
     pub(crate) fn new(name: StreamName, pipe: OwnedFd, mask: Arc<Mask>, limit: u64, screen: Option<Screen>) -> Self {
+        Self::of(name, Some(pipe), mask, limit, screen)
+    }
+
+    fn of(name: StreamName, pipe: Option<OwnedFd>, mask: Arc<Mask>, limit: u64, screen: Option<Screen>) -> Self {
         Self {
             limit,
             tail: None,
@@ -82,7 +86,7 @@ impl Outlet {
             screen,
             hung_until: None,
             name,
-            pipe: Some(pipe),
+            pipe,
             feeder: None,
             scrubber: Scrubber::new(mask),
             appender: Appender::new(),
@@ -94,6 +98,24 @@ impl Outlet {
             last_chance: false,
             dead: false,
         }
+    }
+
+    /// For what nobody writes into but we.
+    pub(crate) fn without_pipe(name: StreamName, mask: Arc<Mask>, limit: u64) -> Self {
+        Self::of(name, None, mask, limit, None)
+    }
+
+    /// All of it, to its end.
+    pub(crate) fn put(&mut self, mut bytes: &[u8], journal: &mut Writer, dir: &Path) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let n = bytes.len().min(self.scrubber.room().len());
+            self.scrubber.room()[..n].copy_from_slice(&bytes[..n]);
+            self.fed(n);
+            bytes = &bytes[n..];
+            self.cut_full(journal, dir)?;
+        }
+        self.ended();
+        self.cut_all(journal, dir)
     }
 
     /// The pipe, while it is open and we want more of it: a full disk stops the reading, and so the child.
@@ -337,7 +359,7 @@ impl Outlet {
             self.sha.settle().update(piece.as_ref());
         }
         for (Found { rule, offset }, count) in std::mem::take(&mut self.behind) {
-            let rule = countersign_model::Text::of(rule);
+            let rule = countersign_redact::name(&rule);
             journal.push(&Frame::Redacted { stream: self.name, offset, rule, count });
         }
         Ok(())
@@ -364,7 +386,7 @@ impl Outlet {
             return;
         }
         for (Found { rule, offset }, count) in counted {
-            let rule = countersign_model::Text::of(rule);
+            let rule = countersign_redact::name(&rule);
             journal.push(&Frame::Redacted { stream: self.name, offset, rule, count });
         }
     }
@@ -468,14 +490,14 @@ mod tests {
         assert!(outlet.deadline().is_none() && outlet.wants().is_some());
     }
 
-    /// `n` may be the beginning of a token; nothing follows, and somebody looks in between.
+    /// `n` may be the beginning of a known value; nothing follows, and somebody looks in between.
     #[test]
     fn what_is_held_when_somebody_looks_is_let_go_later() {
         let dir = tempfile::tempdir().unwrap();
         let task = "tk_01m7h4jys3gnc16h".parse().unwrap();
         let mut journal = Writer::create(dir.path(), task, countersign_model::Digest::sha256(&[]), 0).unwrap();
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-        let mask = Arc::new(Mask::of_shapes());
+        let mask = Arc::new(Mask::of_shapes().with(&["nothing-else".to_owned()]));
         let mut outlet = Outlet::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
         rustix::io::write(&write, b"seen").unwrap();
         assert_eq!(outlet.read().unwrap(), Got::Bytes);

@@ -18,7 +18,7 @@ use countersign_model::{
     Confinement, Frame, KilledWhy, Limits, OnOutputLimit, Order, Outcome, Resolved, SignalName, StreamName, Text,
     TimedOut,
 };
-use countersign_redact::{Known, Mask, text};
+use countersign_redact::{Known, Mask, User, text, text_by_shape};
 use countersign_store::{
     clock, crash,
     journal::{self, Writer},
@@ -90,7 +90,13 @@ fn not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
 
 fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitCode {
     let what = order.what();
-    let known = Known::of_env(what.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    // Checked by the daemon when it read them; a rule that does not compile here cannot let anything through unseen.
+    match User::new(&what.redaction) {
+        Ok(user) => countersign_redact::install(user),
+        Err(fault) => return not_started(channel, text_by_shape(&fault.message), 125),
+    }
+    let mut known = Known::of_env(what.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    what.exec.argv.iter().for_each(|arg| known.add_found(arg));
     let mask = Arc::new(Mask::new(what.mask_key, known));
     crash::point("shim.before_journal");
     // Should the record not begin, this is how the daemon hears of it.
@@ -137,9 +143,12 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
         escapes: None,
         foundation,
     };
-    let outcome = match shim.spawn() {
-        Ok(()) => shim.supervise(),
-        Err(outcome) => outcome,
+    let outcome = match &what.builtin {
+        Some(builtin) => shim.work(builtin),
+        None => match shim.spawn() {
+            Ok(()) => shim.supervise(),
+            Err(outcome) => outcome,
+        },
     };
     shim.close(outcome)
 }

@@ -1,6 +1,6 @@
 //! `config.toml`: what the operator wants. Unknown keys and bad values refuse to start, with the line at fault.
 
-use countersign_model::{Confinement, Kernel, Limits, Network, Profile, Rule};
+use countersign_model::{Confinement, Kernel, Limits, Network, Profile, RedactionRule, Rule};
 use serde::Deserialize;
 use std::{io, path::PathBuf};
 use toml::Spanned;
@@ -17,12 +17,20 @@ pub struct Config {
     pub roots: Vec<String>,
     pub audience: AudienceConfig,
     pub confine: ConfineConfig,
+    pub redact: RedactConfig,
     /// Lasting answers, and additions to what is always denied.
     pub rules: Vec<Spanned<Rule>>,
     pub hard_deny: Vec<Spanned<Rule>>,
     /// The line that each of these starts on.
     #[serde(skip)]
-    lines: [Vec<usize>; 2],
+    lines: [Vec<usize>; 3],
+}
+
+/// What is taken out of output beside what the house knows.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedactConfig {
+    pub rules: Vec<Spanned<RedactionRule>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -135,6 +143,7 @@ impl Default for Config {
             roots: Vec::new(),
             audience: AudienceConfig::default(),
             confine: ConfineConfig::default(),
+            redact: RedactConfig::default(),
             rules: Vec::new(),
             hard_deny: Vec::new(),
             lines: Default::default(),
@@ -192,7 +201,7 @@ impl Config {
                     Err(_) => Vec::new(),
                 };
                 let line = |rule: &Spanned<Rule>| text[..rule.span().start].matches('\n').count() + 1;
-                let lines = [Vec::new(), denies.iter().map(line).collect()];
+                let lines = [Vec::new(), denies.iter().map(line).collect(), Vec::new()];
                 let config = Self { hard_deny: denies, lines, ..Self::default() };
                 Ok((config, Some(format!("{} is not a valid configuration: {error}", path.display()))))
             }
@@ -216,10 +225,25 @@ impl Config {
         ConfigError::Rule { path: Self::path().unwrap_or_default(), line, message }
     }
 
+    /// What the user wants taken out of output, to be checked by who can.
+    #[must_use]
+    pub fn redaction(&self) -> Vec<RedactionRule> {
+        self.redact.rules.iter().map(|r| r.get_ref().clone()).collect()
+    }
+
+    /// What is wrong with one of these rules, with the line that it starts on.
+    #[must_use]
+    pub fn redaction_fault(&self, index: usize, message: String) -> ConfigError {
+        let line = self.lines[2].get(index).copied().unwrap_or_default();
+        ConfigError::Rule { path: Self::path().unwrap_or_default(), line, message }
+    }
+
     pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        fn lines<T>(text: &str, of: &[Spanned<T>]) -> Vec<usize> {
+            of.iter().map(|it| text[..it.span().start].matches('\n').count() + 1).collect()
+        }
         let mut config: Self = toml::from_str(text)?;
-        let line = |rule: &Spanned<Rule>| text[..rule.span().start].matches('\n').count() + 1;
-        config.lines = [config.rules.iter().map(line).collect(), config.hard_deny.iter().map(line).collect()];
+        config.lines = [lines(text, &config.rules), lines(text, &config.hard_deny), lines(text, &config.redact.rules)];
         if let Some(root) = config.roots.iter().find(|r| !r.starts_with('/') || r.len() == 1) {
             return Err(serde::de::Error::custom(format!("roots: `{root}` is not a directory that can be a root")));
         }

@@ -44,7 +44,7 @@ fn differing(house: &House, cwd: &Path, commands: &[String], env: &BTreeMap<Stri
         let confined = (code, house.output(asked, StreamName::Stdout), house.output(asked, StreamName::Stderr));
         let open = bash(text, cwd, env);
         // It searches in parallel: whose lines come first is chance.
-        let in_any_order = text.starts_with("rg ") && sorted(&confined) == sorted(&open);
+        let in_any_order = (text.starts_with("rg ") || text.contains(" rg ")) && sorted(&confined) == sorted(&open);
         if confined != open && !in_any_order {
             let show = |(code, out, err): &(i32, Vec<u8>, Vec<u8>)| {
                 let text = |b: &[u8]| String::from_utf8_lossy(&b[..b.len().min(600)]).into_owned();

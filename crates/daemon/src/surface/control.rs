@@ -84,7 +84,12 @@ impl Stdin {
         let len = match &input {
             Input::Text { text, eof } if text.is_empty() && !eof => return bad("there is nothing to write"),
             Input::Keys(keys) if keys.is_empty() => return bad("there is nothing to write"),
-            Input::Text { text, .. } | Input::Paste(text) => text.len(),
+            Input::Text { text, .. } | Input::Paste(text) => {
+                if let Some(placeholder) = countersign_redact::placeholder(text) {
+                    return Err(super::tasks::no_placeholder(placeholder, "input"));
+                }
+                text.len()
+            }
             Input::Bytes { bytes, .. } => bytes.len(),
             // No key takes more.
             Input::Keys(keys) => keys.len() * 8,

@@ -44,6 +44,9 @@ impl From<LedgerError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Refusal { code, message, hint } = self.refusal;
+        // What it quotes may hold a secret; who sent it knows it, but not who keeps the answer.
+        let message = countersign_redact::text_by_shape(&message);
+        let hint = hint.map(|hint| countersign_redact::text_by_shape(&hint).into_inner());
         let mut body = json!({
             "type": format!("urn:countersign:problem:{}", code.as_str()),
             "title": code.as_str().replace('_', " "),

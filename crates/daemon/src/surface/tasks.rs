@@ -24,7 +24,7 @@ use countersign_model::{
     Assessment, Audience, Code, CredentialKind, Decision, Grants, HouseState, Idempotency, Mode, Outcome, Plan,
     Refusal, Request, Session, Status, StreamName, TaskId, TaskState, Text, Tool,
 };
-use countersign_redact::{text, text_bounded};
+use countersign_redact::{Known, text, text_bounded};
 use countersign_store::ledger::Filter;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -125,9 +125,11 @@ pub(crate) fn idempotency(
 
 /// Reads and looks: everything before the desk.
 fn consider(house: &House, who: &Who, mut request: Request, idempotency: Option<Idempotency>) -> Answer<Asking> {
-    if request.tool != Tool::Shell {
-        return Err(Refusal::new(Code::Unsupported, "this house runs the tool `shell`").into());
+    if request.tool != Tool::Shell && !request.tool.is_builtin() {
+        let tools = "this house runs the tools `shell`, `read_file`, `write_file` and `edit_file`";
+        return Err(Refusal::new(Code::Unsupported, tools).into());
     }
+    refuse_placeholders(&request)?;
     if who.kind == CredentialKind::Agent && request.mode == Mode::Pty && request.rationale.is_none() {
         return Err(
             Refusal::new(Code::BadRequest, "`rationale` is missing: an agent says why it needs a terminal").into()
@@ -151,6 +153,34 @@ fn consider(house: &House, who: &Who, mut request: Request, idempotency: Option<
     };
     request.session_id = Some(session.id);
     asking(house, who, request, looked, &session, opens, idempotency)
+}
+
+/// What a request wants run or given to what runs.
+fn given(request: &Request) -> impl Iterator<Item = &str> {
+    let args = &request.args;
+    args.command.iter().chain(args.argv.iter().flatten()).chain(args.env.values()).map(String::as_str)
+}
+
+/// Placeholders are for reading. Only `edit_file` can put back what one stands for: where `old` has it too.
+fn refuse_placeholders(request: &Request) -> Result<(), Refusal> {
+    if let Some(placeholder) = given(request).find_map(countersign_redact::placeholder) {
+        return Err(no_placeholder(placeholder, "a command"));
+    }
+    let args = &request.args;
+    if let Some(placeholder) = args.content.as_deref().and_then(countersign_redact::placeholder) {
+        return Err(no_placeholder(placeholder, "a file"));
+    }
+    let (old, new) = (args.old.as_deref().unwrap_or_default(), args.new.as_deref().unwrap_or_default());
+    match countersign_redact::placeholders(new).find(|p| !old.contains(p)) {
+        Some(placeholder) => Err(no_placeholder(placeholder, "`new` unless `old` has it too")),
+        None => Ok(()),
+    }
+}
+
+/// A placeholder stands for something that this house knows and whoever asks does not: passed on, it would be garbage.
+pub(crate) fn no_placeholder(placeholder: &str, place: &str) -> Refusal {
+    Refusal::new(Code::PlaceholderInText, format!("{placeholder} stands for a secret and cannot be used in {place}"))
+        .hint("leave the secret where it is: use a variable or a file that holds it, or edit_file, which keeps what it stands for")
 }
 
 /// A request with everything that is said about it clean.
@@ -185,13 +215,16 @@ pub(crate) fn asking(
     let none = Grants::default();
     let assessment =
         facts::assess(&request, &looked, &house.gate, &standing, Some(session), &none, countersign_store::clock::now());
-    let mask = question::mask(&house.key, &looked);
+    let mut told = Known::default();
+    given(&request).for_each(|text| told.add_found(text));
+    let mask = question::mask(&house.key, &looked).and(&told);
     let clean = |raw: &str| text_bounded(&mask, raw, LONGEST_TEXT);
     // Whole, however long: what a person approves is all there is.
     let whole = |raw: &str| text(&mask, raw);
     let display = match (&request.args.command, &request.args.argv) {
         (Some(text), _) => whole(text),
         (None, Some(argv)) => whole(&argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
+        (None, None) if request.tool.is_builtin() => whole(&work(&request)),
         (None, None) => whole(&format!("Let this session read {}?", looked.facts.cwd.resolved)),
     };
     // What runs without a grant asks nothing with one.
@@ -270,6 +303,28 @@ fn verbs(request: &Request, plan: &Plan, assessment: &Assessment) -> String {
     let mut all = if uncovered.is_empty() { own().map(|(o, _)| o.verb.as_str()).collect() } else { uncovered };
     all.dedup();
     all.join(", ")
+}
+
+/// What a file tool would do, for people: what goes and what comes, line by line.
+fn work(request: &Request) -> String {
+    let args = &request.args;
+    let path = quoted(args.path.as_deref().unwrap_or_default());
+    let mut out = format!("{} {path}", request.tool.as_str());
+    if let Some(first) = args.first_line {
+        out += &format!(" from line {first}");
+    }
+    if let Some(count) = args.line_count {
+        out += &format!(", {count} lines");
+    }
+    if args.all {
+        out += " (wherever it stands)";
+    }
+    for (mark, text) in [('-', &args.old), ('+', &args.new), ('+', &args.content)] {
+        for line in text.iter().flat_map(|t| t.lines()) {
+            out += &format!("\n{mark} {line}");
+        }
+    }
+    out
 }
 
 /// A word as a shell would need it.

@@ -1,0 +1,181 @@
+//! `csn redact`: the redaction of the house as a filter for people. No daemon, no home.
+
+use crate::{Usage, args::RedactArgs, exit};
+use countersign_model::{Digest, RedactionRule};
+use countersign_redact::{Found, Known, Mask, Scrubber, User, examples::expand};
+use countersign_store::{Config, clock};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd,
+    process::ExitCode,
+    sync::Arc,
+};
+
+/// When nothing has come for this long, what is not secret is shown.
+const IDLE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
+    let config = if args.no_config { Config::default() } else { Config::load()? };
+    let own = config.redaction();
+    let user = User::new(&own).map_err(|f| config.redaction_fault(f.index, f.message))?;
+    if args.rules {
+        return list(&own, args.json);
+    }
+    countersign_redact::install(user);
+    match args.words.split_first() {
+        Some((word, [])) if word == "test" => return test(&own),
+        Some((word, _)) if word == "test" => return Err(Usage("`csn redact test` takes nothing more".into()).into()),
+        _ => {}
+    }
+    let env: Vec<(String, String)> =
+        std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect();
+    let known = Known::of_env(env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    // Nobody else has to find the same secret under the same name.
+    let key = Digest::sha256(&[clock::now().to_string().as_bytes(), &std::process::id().to_le_bytes()]);
+    let mask = Arc::new(Mask::new(key, known));
+    let mut report = Report::default();
+    if args.words.is_empty() {
+        filter(&mask, io::stdin(), &mut report, "-")?;
+    }
+    for path in &args.words {
+        let file = File::open(path).map_err(|e| anyhow::anyhow!("{path}: {e}"))?;
+        filter(&mask, file, &mut report, path)?;
+    }
+    if args.report {
+        report.print(args.json)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where each rule hit: never what.
+#[derive(Default)]
+struct Report {
+    places: BTreeMap<String, Vec<(String, u64)>>,
+}
+
+impl Report {
+    fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stderr().lock();
+        if json {
+            let rules: BTreeMap<&str, Vec<_>> = self
+                .places
+                .iter()
+                .map(|(rule, places)| {
+                    let places = places.iter().map(|(file, line)| serde_json::json!({"file": file, "line": line}));
+                    (rule.as_str(), places.collect())
+                })
+                .collect();
+            return writeln!(out, "{}", serde_json::json!({"v": 1, "found": rules}));
+        }
+        let total: usize = self.places.values().map(Vec::len).sum();
+        writeln!(out, "{total} replaced")?;
+        for (rule, places) in &self.places {
+            let shown: Vec<String> = places.iter().take(5).map(|(file, line)| format!("{file}:{line}")).collect();
+            let more = if places.len() > shown.len() { ", …" } else { "" };
+            writeln!(out, "{:6}  {rule:24} {}{more}", places.len(), shown.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// One stream, from its first byte to its last.
+struct Filter<'a> {
+    scrubber: Scrubber,
+    /// Lines that were given out.
+    lines: u64,
+    name: &'a str,
+}
+
+impl Filter<'_> {
+    fn pass_on(&mut self, all: bool, report: &mut Report) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        loop {
+            let before = self.scrubber.given();
+            let Some(chunk) = self.scrubber.cut(all) else { break };
+            let bytes = chunk.as_ref();
+            for Found { rule, offset } in self.scrubber.found() {
+                let upto = usize::try_from(offset.saturating_sub(before)).unwrap_or(0).min(bytes.len());
+                let line = self.lines + count_lines(&bytes[..upto]) + 1;
+                report.places.entry(rule.into_owned()).or_default().push((self.name.to_owned(), line));
+            }
+            self.lines += count_lines(bytes);
+            out.write_all(bytes)?;
+            self.scrubber.recycle(chunk.into_inner());
+        }
+        out.flush()
+    }
+}
+
+fn count_lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|b| **b == b'\n').count() as u64
+}
+
+fn filter(mask: &Arc<Mask>, mut input: impl io::Read + AsFd, report: &mut Report, name: &str) -> io::Result<()> {
+    let mut filter = Filter { scrubber: Scrubber::new(Arc::clone(mask)), lines: 0, name };
+    loop {
+        let quiet = {
+            let mut fds = [PollFd::new(&input, PollFlags::IN)];
+            matches!(poll(&mut fds, Some(&IDLE)), Ok(0))
+        };
+        if quiet {
+            filter.scrubber.flush();
+            filter.pass_on(true, report)?;
+            // Now for as long as it takes.
+            let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], None);
+        }
+        match input.by_ref().read(filter.scrubber.room()) {
+            Ok(0) => break,
+            Ok(n) => filter.scrubber.fed(n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        filter.pass_on(false, report)?;
+    }
+    filter.scrubber.finish();
+    filter.pass_on(true, report)
+}
+
+fn list(own: &[RedactionRule], json: bool) -> anyhow::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    let built_in = countersign_redact::rules().iter().map(|r| (r.id, r.about, "built in"));
+    let own = own.iter().map(|r| (r.id.as_str(), r.about.as_str(), "config"));
+    let by_hand = countersign_redact::BY_HAND.iter().map(|(id, about)| (*id, *about, "built in"));
+    for (id, about, origin) in built_in.chain(by_hand).chain(own) {
+        match json {
+            true => writeln!(out, "{}", serde_json::json!({"id": id, "about": about, "origin": origin}))?,
+            false => writeln!(out, "{id:26} {about}{}", if origin == "config" { " (config)" } else { "" })?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every example of every rule, made anew.
+fn test(own: &[RedactionRule]) -> anyhow::Result<ExitCode> {
+    let built_in = countersign_redact::rules().iter().map(|r| (r.id, r.matches.to_vec(), r.misses.to_vec()));
+    let own = own.iter().map(|r| {
+        (r.id.as_str(), r.matches.iter().map(String::as_str).collect(), r.misses.iter().map(String::as_str).collect())
+    });
+    let (mut rules, mut examples, mut wrong) = (0, 0, 0);
+    let seed = clock::now().to_string().bytes().fold(0u64, |seed, b| seed.wrapping_mul(31).wrapping_add(b.into()));
+    for (id, matches, misses) in built_in.chain(own) {
+        rules += 1;
+        let all = matches.iter().map(|t| (t, true)).chain(misses.iter().map(|t| (t, false)));
+        for (template, should) in all {
+            examples += 1;
+            let example = expand(template, seed).map_err(anyhow::Error::msg)?;
+            let clean = countersign_redact::text_by_shape(&example.text);
+            let left = example.secrets.iter().any(|s| s.len() >= 8 && clean.as_str().contains(s.as_str()));
+            let found = clean.as_str() != example.text;
+            if found != should || should && left {
+                wrong += 1;
+                let what = if should { "is not found" } else { "is found and must not be" };
+                eprintln!("{id}: an example of {template} {what}");
+            }
+        }
+    }
+    println!("{rules} rules, {examples} examples, {wrong} wrong");
+    Ok(ExitCode::from(if wrong > 0 { exit::OURS } else { 0 }))
+}

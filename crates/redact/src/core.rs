@@ -1,0 +1,276 @@
+//! The engine: which parts of a stream go.
+//!
+//! A byte is *decided* once no later byte can change what happens to it; that makes the result the same for every way
+//! of cutting the input. What is decided never goes back: whatever is found later is clipped to what is left. Held are
+//! only values that are open, key blocks, links whose `@` may still come, beginnings of known values, and beginnings of
+//! escape sequences. `flush` (nothing has come for a while) lets go of beginnings of known values under four bytes.
+
+use crate::{
+    Mask, context,
+    mask::Hit,
+    shadow::{Gap, Shadow, Step},
+    shape::{self, Caches},
+    span::{Look, Rank, RuleId, Span},
+};
+use std::{collections::VecDeque, ops::Range};
+
+/// How far back what has been decided is kept: rules look at what stands before a value.
+const CONTEXT: usize = 640;
+/// A text inside an escape sequence that is shorter holds no secret.
+const SHORTEST_STRING: usize = 8;
+
+/// A part of the stream, and what stands there instead.
+#[derive(Debug, Clone)]
+pub(crate) struct Edit {
+    pub(crate) raw: Range<usize>,
+    pub(crate) text: Vec<u8>,
+    /// Which rule it was; what is only swallowed is not counted again.
+    pub(crate) rule: Option<RuleId>,
+}
+
+#[derive(Default)]
+pub(crate) struct Core {
+    shadow: Shadow,
+    caches: Caches,
+    /// In the text, and in the stream.
+    decided: usize,
+    pub(crate) decided_raw: usize,
+    /// Tokens that may go on with the line that begins there.
+    continued: Vec<(usize, RuleId)>,
+    /// Inside a run that goes to its end.
+    swallow: Option<fn(u8) -> bool>,
+    /// What has been decided and not yet been carried out, in order.
+    pub(crate) edits: VecDeque<Edit>,
+    /// Texts inside escape sequences that are not clean.
+    strings: Vec<Edit>,
+}
+
+impl Core {
+    /// Looks at all there is of the stream.
+    pub(crate) fn scan(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) {
+        let mut inside = Vec::new();
+        self.shadow.build(raw, end, &mut inside);
+        for range in inside {
+            self.clean_string(mask, raw, range);
+        }
+        while !self.pass(mask, raw, flush, end) {}
+        self.decided_raw = self.shadow.raw(self.decided);
+        // What was left out behind the last byte is decided with it; before a held one, too.
+        let ready = self.strings.partition_point(|e| e.raw.end <= self.decided_raw);
+        for edit in self.strings.drain(..ready) {
+            let at = self.edits.partition_point(|e| e.raw.start < edit.raw.start);
+            self.edits.insert(at, edit);
+        }
+    }
+
+    /// A title, a link: text that is not shown where it stands.
+    fn clean_string(&mut self, mask: &Mask, raw: &[u8], range: Range<usize>) {
+        if range.len() < SHORTEST_STRING {
+            return;
+        }
+        let text = &raw[range.clone()];
+        let mut core = Core::default();
+        core.scan(mask, text, true, true);
+        if let Some(rule) = core.edits.iter().find_map(|e| e.rule.clone()) {
+            self.strings.push(Edit { raw: range, text: core.apply(text), rule: Some(rule) });
+        }
+    }
+
+    /// `raw` with all edits carried out.
+    pub(crate) fn apply(&self, raw: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(raw.len() + 32 * self.edits.len());
+        let mut at = 0;
+        for edit in &self.edits {
+            out.extend_from_slice(&raw[at..edit.raw.start]);
+            out.extend_from_slice(&edit.text);
+            at = edit.raw.end;
+        }
+        out.extend_from_slice(&raw[at..]);
+        out
+    }
+
+    /// One look from what is decided to the end. False: something was found behind which the text must be looked at anew.
+    fn pass(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) -> bool {
+        if let Some(goes_on) = self.swallow
+            && !self.swallowed(raw, goes_on, end)
+        {
+            return true;
+        }
+        let mut caches = std::mem::take(&mut self.caches);
+        let (mut groups, hold, continued) = self.collect(mask, raw, &mut caches, flush, end);
+        self.caches = caches;
+        // Something that is only partly there is held as a whole.
+        let hold = groups.iter().find(|g| g.start < hold && hold < g.end).map_or(hold, |g| g.start).max(self.decided);
+        groups.retain(|g| g.end <= hold && g.end > self.decided);
+        self.continued = continued;
+        for group in groups {
+            let swallow = group.swallow;
+            self.replace(mask, raw, group);
+            if swallow.is_some() {
+                self.swallow = swallow;
+                self.continued.clear();
+                return false;
+            }
+        }
+        self.decided = hold;
+        true
+    }
+
+    /// All that goes, without overlaps, from left to right; where the first thing begins that is still open; and where a
+    /// token may go on.
+    fn collect(
+        &self,
+        mask: &Mask,
+        raw: &[u8],
+        caches: &mut Caches,
+        flush: bool,
+        end: bool,
+    ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
+        let view = self.shadow.view(raw, end);
+        let mut hold = context::open_link(view, flush).unwrap_or(view.len());
+        let mut spans: Vec<Span> = Vec::new();
+        let mut continued = Vec::new();
+        // What ends with its line may go on with the next.
+        let mut follow = |at: usize, rule: RuleId, spans: &mut Vec<Span>, hold: &mut usize| {
+            let mut next = Some((at, rule));
+            while let Some((at, rule)) = next.take() {
+                match shape::look_continued(view, at, &rule) {
+                    Look::Nothing => {}
+                    Look::Open(from) => {
+                        *hold = (*hold).min(from);
+                        if !continued.contains(&(from, rule.clone())) {
+                            continued.push((from, rule));
+                        }
+                    }
+                    Look::Found(span) => {
+                        next = span.continues.then(|| (span.end, span.rule.clone()));
+                        spans.push(span);
+                    }
+                }
+            }
+        };
+        for (at, rule) in &self.continued {
+            follow(*at, rule.clone(), &mut spans, &mut hold);
+        }
+        let mut hits = mask.hits(view.bytes, self.decided.saturating_sub(context::REACH), self.shadow.returns);
+        while let Some((start, to, hit)) = hits.next() {
+            // Behind something open only what may reach back before it counts.
+            if start >= hold && !matches!(hit, Hit::At) {
+                continue;
+            }
+            match mask.look(view, start, to, hit, caches) {
+                Look::Nothing => {}
+                Look::Open(from) => hold = hold.min(from),
+                Look::Found(span) => {
+                    if span.continues {
+                        follow(span.end, span.rule.clone(), &mut spans, &mut hold);
+                    }
+                    spans.push(span);
+                }
+            }
+        }
+        if !end {
+            hold = hold.min(mask.undecided(view.bytes, flush));
+        }
+        (merged(spans, self.decided), hold, continued)
+    }
+
+    /// Takes out the rest of a run that had no end. False: there is still no end.
+    fn swallowed(&mut self, raw: &[u8], goes_on: fn(u8) -> bool, end: bool) -> bool {
+        let mut walk = self.shadow.view(raw, end).walk(self.decided);
+        let stop = loop {
+            let at = walk.at;
+            match walk.step() {
+                Step::Byte(b) if goes_on(b) => {}
+                Step::Gap(Gap::Escape) => {}
+                Step::More => break None,
+                _ => break Some(at),
+            }
+        };
+        let to = stop.unwrap_or(self.shadow.len());
+        if to > self.decided {
+            let text = self.kept(raw, self.decided, to);
+            let range = self.shadow.raw(self.decided)..self.shadow.raw(to - 1) + 1;
+            self.edits.push_back(Edit { raw: range, text, rule: None });
+            self.decided = to;
+        }
+        if stop.is_some() {
+            self.swallow = None;
+        }
+        stop.is_some()
+    }
+
+    /// Puts a placeholder for a part of the text. Escape sequences inside stay; line breaks go with the rest.
+    fn replace(&mut self, mask: &Mask, raw: &[u8], span: Span) {
+        let start = span.start.max(self.decided);
+        let mut text = Vec::with_capacity(48);
+        mask.placeholder(&span.rule, &self.shadow.view(raw, true).joined(start..span.end), &mut text);
+        let range = self.shadow.raw(start)..self.shadow.raw(span.end - 1) + 1;
+        text.extend(self.kept(raw, start, span.end));
+        self.edits.push_back(Edit { raw: range, text, rule: Some(span.rule) });
+        self.decided = span.end;
+    }
+
+    /// The escape sequences between two places of the text, cleaned.
+    fn kept(&mut self, raw: &[u8], from: usize, to: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        for gap in self.shadow.gaps_inside(from, to) {
+            let mut at = gap.start;
+            while let Some(n) = self.strings.iter().position(|e| gap.contains(&e.raw.start) && e.raw.start >= at) {
+                let edit = self.strings.remove(n);
+                out.extend_from_slice(&raw[at..edit.raw.start]);
+                out.extend_from_slice(&edit.text);
+                at = edit.raw.end;
+            }
+            out.extend_from_slice(&raw[at..gap.end]);
+        }
+        out
+    }
+
+    /// Forgets what is no longer needed of a stream that has been given out up to `given`. Gives how much of it.
+    pub(crate) fn forget(&mut self, given: usize) -> usize {
+        let text = self.decided.saturating_sub(CONTEXT).min(self.shadow.text_before(given));
+        let raw = self.shadow.forget(text);
+        self.decided -= text;
+        self.decided_raw -= raw;
+        for (at, _) in &mut self.continued {
+            *at -= text;
+        }
+        for edit in self.edits.iter_mut().chain(&mut self.strings) {
+            edit.raw = edit.raw.start - raw..edit.raw.end - raw;
+        }
+        raw
+    }
+}
+
+/// One span for all that overlap, named after the one that says most. What lies within a token and its public beginning
+/// is that token.
+fn merged(mut spans: Vec<Span>, decided: usize) -> Vec<Span> {
+    if spans.is_empty() {
+        return spans;
+    }
+    let mut tokens: Vec<(usize, usize)> =
+        spans.iter().filter(|s| s.rank == Rank::Shape).map(|s| (s.public, s.end)).collect();
+    tokens.sort_unstable();
+    let inside = |s: &Span| {
+        let from = tokens.partition_point(|t| t.0 <= s.start);
+        tokens[from.saturating_sub(4)..from].iter().any(|t| s.end <= t.1)
+    };
+    spans.retain(|s| s.end > decided && (s.rank == Rank::Shape || !inside(s)));
+    spans.sort_by(|a, b| (a.start, b.end, &a.rule).cmp(&(b.start, a.end, &b.rule)));
+    let mut out: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match out.last_mut() {
+            Some(last) if span.start < last.end => {
+                if span.end > last.end {
+                    (last.end, last.swallow) = (span.end, span.swallow);
+                }
+                if span.rank > last.rank {
+                    (last.rule, last.rank) = (span.rule, span.rank);
+                }
+            }
+            _ => out.push(span),
+        }
+    }
+    out
+}

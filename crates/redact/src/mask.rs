@@ -1,0 +1,384 @@
+//! What to look for: the values that a task must not print, the rules, and how both are searched for.
+
+use crate::{
+    Known,
+    broken::Pairs,
+    context, pem,
+    rules::{self, FREE, RULES, Shape, of_head},
+    runs,
+    shadow::{View, is_break},
+    shape::{self, Caches},
+    span::{Look, Rank, RuleId, Span},
+};
+use aho_corasick::{AhoCorasick, Match, MatchKind, packed};
+use countersign_model::{Digest, RedactionRule};
+use std::sync::{Arc, OnceLock};
+
+/// The SIMD search takes at most 64 patterns; more go into a second searcher.
+const SHARD: usize = 64;
+/// With few patterns there are few false alarms.
+const FAST: usize = 16;
+/// A partial known value of this length is held through a flush.
+const PARTIAL: usize = 4;
+
+/// What to look for. Shared by the streams of a task; compiled when the first of them has something to look at.
+pub struct Mask {
+    values: Vec<Vec<u8>>,
+    built: OnceLock<Values>,
+    user: Option<Arc<User>>,
+    key: [u8; 32],
+}
+
+/// The rules of a user, compiled.
+#[derive(Debug)]
+pub struct User {
+    rules: Vec<(RuleId, Shape)>,
+    keywords: Vec<(Vec<u8>, usize)>,
+    searchers: Vec<Searcher>,
+}
+
+/// What is wrong with a rule of the user's, and which one it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub index: usize,
+    pub message: String,
+}
+
+impl User {
+    /// # Errors
+    /// Says which rule is at fault, and how.
+    pub fn new(rules: &[RedactionRule]) -> Result<Option<Arc<Self>>, Fault> {
+        let mut compiled: Vec<(RuleId, Shape)> = Vec::new();
+        let mut keywords = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let fault = |message| Fault { index, message };
+            if compiled.iter().any(|(id, _)| *id == rule.id) {
+                return Err(fault(format!("{}: there are two rules of this name", rule.id)));
+            }
+            compiled.push((RuleId::from(rule.id.clone()), rules::check(rule).map_err(fault)?));
+            keywords.extend(rule.keywords.iter().map(|k| (k.clone().into_bytes(), index)));
+        }
+        if compiled.is_empty() {
+            return Ok(None);
+        }
+        keywords.sort_by_key(|(k, _)| std::cmp::Reverse(k.len()));
+        let texts: Vec<&[u8]> = keywords.iter().map(|(k, _)| k.as_slice()).collect();
+        let searchers = texts.chunks(SHARD).map(Searcher::new).collect();
+        Ok(Some(Arc::new(Self { rules: compiled, keywords, searchers })))
+    }
+}
+
+static INSTALLED: OnceLock<Option<Arc<User>>> = OnceLock::new();
+
+/// The user's rules for every mask that this process makes from here on. Once.
+pub fn install(user: Option<Arc<User>>) {
+    let _ = INSTALLED.set(user);
+}
+
+/// A search for a few dozen patterns: with SIMD where the processor has it, which is also the cheapest to make.
+#[derive(Debug)]
+enum Searcher {
+    Packed(packed::Searcher),
+    Automaton(AhoCorasick),
+}
+
+impl Searcher {
+    fn new<P: AsRef<[u8]>>(patterns: &[P]) -> Self {
+        let mut builder = packed::Config::new().match_kind(packed::MatchKind::LeftmostFirst).builder();
+        match builder.extend(patterns).build() {
+            Some(searcher) => Searcher::Packed(searcher),
+            None => {
+                let mut builder = AhoCorasick::builder();
+                let built = builder.match_kind(MatchKind::LeftmostFirst).build(patterns);
+                Searcher::Automaton(built.expect("a few dozen short patterns are within every limit of the automaton"))
+            }
+        }
+    }
+
+    fn find(&self, text: &[u8]) -> Option<Match> {
+        match self {
+            Searcher::Packed(searcher) => searcher.find(text),
+            Searcher::Automaton(searcher) => searcher.find(text),
+        }
+    }
+}
+
+/// Words of names, beginnings of headers, first lines of keys, and the few keywords that are searched for: the same for
+/// everyone, compiled once in a process and inherited by its forks.
+struct Built {
+    texts: Vec<Meaning>,
+    searchers: Vec<(Searcher, usize)>,
+}
+
+/// What a text that was found says.
+#[derive(Clone, Copy)]
+enum Meaning {
+    /// A name that holds it has a secret for its value.
+    Word,
+    Header,
+    /// The first line of a key begins.
+    Key,
+    Putty,
+    Rule(usize),
+}
+
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let words = context::WORDS.iter().map(|w| (*w, Meaning::Word));
+        let headers = context::HEADERS.iter().map(|h| (*h, Meaning::Header));
+        let keys = [(pem::STEM, Meaning::Key), (pem::PUTTY, Meaning::Putty)];
+        let free = FREE.iter().map(|k| (k.text, Meaning::Rule(k.rule)));
+        // A search is the faster the longer its shortest pattern is.
+        let all = words.chain(headers).chain(keys).chain(free);
+        let (short, long): (Vec<_>, Vec<_>) = all.partition(|(text, _)| text.len() < 4);
+        let search =
+            |these: &[(&str, Meaning)]| Searcher::new(&these.iter().map(|(text, _)| *text).collect::<Vec<_>>());
+        let mut searchers = vec![(search(&short), 0)];
+        searchers.extend(long.chunks(FAST).enumerate().map(|(n, these)| (search(these), short.len() + n * FAST)));
+        Built { texts: short.iter().chain(&long).map(|(_, meaning)| *meaning).collect(), searchers }
+    })
+}
+
+/// Does what can be done before the first text comes.
+pub fn warm_up() {
+    let _ = built();
+}
+
+/// The values of a task, ready to be searched for.
+struct Values {
+    searchers: Vec<Searcher>,
+    pairs: Pairs,
+    /// There are some that are not always seen as runs.
+    hidden: bool,
+}
+
+impl Values {
+    fn new(values: &[Vec<u8>]) -> Self {
+        Self {
+            searchers: values.chunks(SHARD).map(Searcher::new).collect(),
+            pairs: Pairs::new(values),
+            hidden: values.iter().any(|v| !runs::sees(v)),
+        }
+    }
+}
+
+/// What was found where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Hit {
+    Value,
+    /// One of the texts that are the same for everyone.
+    Text(usize),
+    /// A keyword of this rule, and whether that is always found.
+    Rule(usize, bool),
+    User(usize),
+    /// What may end the password of a link.
+    At,
+    /// What may begin the hash of a password.
+    Dollar,
+}
+
+/// One searcher on its way through the text, and what it found next.
+struct Lane<'a> {
+    source: Source<'a>,
+    next: Option<(usize, usize, Hit)>,
+}
+
+enum Source<'a> {
+    Search(&'a Searcher, fn(usize) -> Hit, usize),
+    /// Single bytes that say something.
+    Marks,
+    Found(std::vec::IntoIter<(usize, usize, Hit)>),
+}
+
+/// All that is found in a text, from left to right.
+pub(crate) struct Hits<'a> {
+    text: &'a [u8],
+    lanes: Vec<Lane<'a>>,
+}
+
+impl Lane<'_> {
+    fn advance(&mut self, text: &[u8], from: usize) {
+        let rest = text.get(from..).unwrap_or_default();
+        self.next = match &mut self.source {
+            Source::Search(searcher, kind, base) => {
+                searcher.find(rest).map(|m| (from + m.start(), from + m.end(), kind(*base + m.pattern().as_usize())))
+            }
+            Source::Marks => memchr::memchr2(b'@', b'$', rest).map(|i| {
+                let hit = if rest[i] == b'@' { Hit::At } else { Hit::Dollar };
+                (from + i, from + i + 1, hit)
+            }),
+            Source::Found(found) => found.next(),
+        };
+    }
+}
+
+impl Hits<'_> {
+    /// The next hit: where it begins and ends, and what it is.
+    pub(crate) fn next(&mut self) -> Option<(usize, usize, Hit)> {
+        let lane = self.lanes.iter_mut().filter(|l| l.next.is_some()).min_by_key(|l| l.next.map(|n| n.0))?;
+        let hit = lane.next?;
+        lane.advance(self.text, hit.0 + 1);
+        Some(hit)
+    }
+}
+
+impl Mask {
+    #[must_use]
+    pub fn new(key: Digest, known: Known) -> Self {
+        Self::with_rules(key, known, INSTALLED.get().cloned().flatten())
+    }
+
+    #[must_use]
+    pub fn with_rules(key: Digest, known: Known, user: Option<Arc<User>>) -> Self {
+        // Longest first: with leftmost-first search a value then wins over its own beginning.
+        let mut values: Vec<Vec<u8>> = known.forms.into_iter().collect();
+        values.sort_by_key(|v| std::cmp::Reverse(v.len()));
+        Self { values, built: OnceLock::new(), user, key: *key.as_bytes() }
+    }
+
+    /// Whether there is anything to look for beside shapes.
+    #[must_use]
+    pub fn knows_values(&self) -> bool {
+        !self.values.is_empty()
+    }
+
+    /// The same mask with more known values, in all their forms.
+    #[must_use]
+    pub fn with<'a>(&self, values: impl IntoIterator<Item = &'a String>) -> Self {
+        let mut known = Known { forms: self.values.iter().cloned().collect() };
+        values.into_iter().for_each(|value| known.add(value));
+        Self::with_rules(Digest::from_bytes(self.key), known, self.user.clone())
+    }
+
+    /// The same mask, and what another one knows.
+    #[must_use]
+    pub fn and(&self, known: &Known) -> Self {
+        let forms = self.values.iter().chain(&known.forms).cloned().collect();
+        Self::with_rules(Digest::from_bytes(self.key), Known { forms }, self.user.clone())
+    }
+
+    /// Nothing known but the rules.
+    #[must_use]
+    pub fn of_shapes() -> Self {
+        Self::new(Digest::sha256(&[b"shape"]), Known::default())
+    }
+
+    pub(crate) fn hits<'a>(&'a self, text: &'a [u8], from: usize, returns: bool) -> Hits<'a> {
+        let values = self.built.get_or_init(|| Values::new(&self.values));
+        let built = built();
+        let (places, breaks) = runs::find(text, from, returns);
+        let mut found: Vec<_> = places.iter().map(|p| (p.start, p.end, Hit::Rule(p.rule, p.sure))).collect();
+        if self.knows_values() {
+            self.broken_values(values, text, from, &breaks, &mut found);
+        }
+        let mut sources = Vec::with_capacity(values.searchers.len() + 5);
+        sources.extend(values.searchers.iter().map(|s| Source::Search(s, |_| Hit::Value, 0)));
+        sources.extend(built.searchers.iter().map(|(s, base)| Source::Search(s, Hit::Text, *base)));
+        sources.push(Source::Marks);
+        if let Some(user) = &self.user {
+            sources.extend(user.searchers.iter().enumerate().map(|(n, s)| Source::Search(s, Hit::User, n * SHARD)));
+        }
+        if !found.is_empty() {
+            found.sort_by_key(|f| f.0);
+            sources.push(Source::Found(found.into_iter()));
+        }
+        let mut lanes: Vec<Lane<'a>> = sources.into_iter().map(|source| Lane { source, next: None }).collect();
+        lanes.iter_mut().for_each(|l| l.advance(text, from));
+        Hits { text, lanes }
+    }
+
+    /// Known values with line breaks inside. Most can only be broken inside runs.
+    fn broken_values(
+        &self,
+        values: &Values,
+        text: &[u8],
+        from: usize,
+        breaks: &[usize],
+        found: &mut Vec<(usize, usize, Hit)>,
+    ) {
+        if values.hidden {
+            for at in memchr::memchr2_iter(b'\n', b'\r', &text[from..]) {
+                self.broken_value(values, text, from + at, found);
+            }
+        } else {
+            breaks.iter().for_each(|at| self.broken_value(values, text, *at, found));
+        }
+    }
+
+    /// Those with the break at `at` in them.
+    fn broken_value(&self, values: &Values, text: &[u8], at: usize, found: &mut Vec<(usize, usize, Hit)>) {
+        values.pairs.around(text, at, |n| &self.values[n], |_, start, end| found.push((start, end, Hit::Value)));
+    }
+
+    /// Looks at one hit closely.
+    pub(crate) fn look(&self, view: View<'_>, start: usize, end: usize, hit: Hit, caches: &mut Caches) -> Look {
+        match hit {
+            Hit::Value => Look::Found(Span::new(start, end, "known-value", Rank::Known)),
+            Hit::At => context::look_at(view, start),
+            Hit::Rule(n, sure) => match shape::look(view, start, end, n, caches) {
+                Look::Found(span) if !sure && !runs::always_found(view.bytes, start, span.end) => Look::Nothing,
+                look => look,
+            },
+            Hit::Dollar => {
+                let Some(head) = view.bytes.get(start..start + 3) else { return Look::Nothing };
+                let keyword = of_head([head[0], head[1], head[2]])
+                    .iter()
+                    .find(|k| view.bytes[start..].starts_with(k.text.as_bytes()));
+                keyword.map_or(Look::Nothing, |k| shape::look(view, start, start + k.text.len(), k.rule, caches))
+            }
+            Hit::Text(n) => match built().texts[n] {
+                Meaning::Word => context::look(view, start, end - start),
+                Meaning::Header => context::look_header(view, start, end - start),
+                Meaning::Key => pem::look(view, start),
+                Meaning::Putty => pem::look_putty(view, end),
+                Meaning::Rule(n) => shape::look(view, start, end, n, caches),
+            },
+            Hit::User(n) => {
+                let Some(user) = &self.user else { return Look::Nothing };
+                let rule = user.keywords[n].1;
+                let (id, shape) = &user.rules[rule];
+                shape::look_user(view, start, end, id, rule, shape, caches)
+            }
+        }
+    }
+
+    /// Where the undecided end of `text` begins: the earliest place from which a known value may still be growing, line
+    /// breaks or not.
+    pub(crate) fn undecided(&self, text: &[u8], flush: bool) -> usize {
+        let at_least = if flush { PARTIAL } else { 1 };
+        let Some(longest) = self.values.first().map(Vec::len) else { return text.len() };
+        let mut places: Vec<usize> = (0..text.len()).rev().filter(|i| !is_break(text[*i])).take(longest).collect();
+        places.reverse();
+        let joined: Vec<u8> = places.iter().map(|i| text[*i]).collect();
+        let start = self.values.iter().map(|v| partial(&joined, v, at_least)).min().unwrap_or(joined.len());
+        places.get(start).copied().unwrap_or(text.len())
+    }
+
+    pub(crate) fn placeholder(&self, rule: &str, secret: &[u8], into: &mut Vec<u8>) {
+        let hash = blake3::keyed_hash(&self.key, secret);
+        let [a, b, ..] = *hash.as_bytes();
+        let hex = |n: u8| b"0123456789abcdef"[usize::from(n & 15)];
+        into.extend_from_slice(b"[redacted:");
+        into.extend_from_slice(rule.as_bytes());
+        into.extend_from_slice(&[b':', hex(a >> 4), hex(a), hex(b >> 4), hex(b), b']']);
+    }
+}
+
+/// The start of the longest end of `buf` that is a beginning, but not the whole, of `pattern`.
+fn partial(buf: &[u8], pattern: &[u8], at_least: usize) -> usize {
+    let lowest = buf.len().saturating_sub(pattern.len() - 1);
+    let highest = (buf.len() + 1).saturating_sub(at_least);
+    let Some(first) = pattern.first() else { return buf.len() };
+    let Some(range) = buf.get(lowest..highest) else { return buf.len() };
+    memchr::memchr_iter(*first, range)
+        .map(|i| lowest + i)
+        .find(|&start| pattern.starts_with(&buf[start..]))
+        .unwrap_or(buf.len())
+}
+
+/// The rules that are built in, for those who list them.
+#[must_use]
+pub fn rules() -> &'static [crate::Rule] {
+    RULES
+}

@@ -1,0 +1,298 @@
+//! Where tokens may stand: long runs of what tokens are made of that change between letters, capitals and digits.
+//!
+//! There are hundreds of keywords, and no search for that many is fast. But what follows nearly all of them is long and
+//! looks thrown, and little of ordinary text does. So text is sampled: eight bytes of every sixteen, by code that a
+//! compiler turns into vector instructions. A run of 23 bytes cannot slip through between two samples. Only in and
+//! before such runs keywords are looked for.
+
+use crate::{
+    broken::Pairs,
+    rules::{HEADS, Keyword, of_head},
+    shadow::is_break,
+};
+use std::sync::OnceLock;
+
+/// A run of this length has eight bytes that are sampled, wherever it begins. What is shorter counts for nothing, so
+/// that it does not matter where it begins.
+const SHORTEST: usize = 23;
+/// How far before a run its keyword may begin.
+const REACH: usize = 48;
+/// How far back the beginning of a run is looked for.
+const LONGEST: usize = 512;
+/// How often a token changes between small letters, capitals and digits, at least.
+const CHANGES: usize = 3;
+const BLOCK: usize = 64;
+
+/// All keywords, by where they could be broken.
+fn broken_keywords() -> &'static (Pairs, Vec<&'static Keyword>) {
+    static BROKEN: OnceLock<(Pairs, Vec<&'static Keyword>)> = OnceLock::new();
+    BROKEN.get_or_init(|| {
+        let keywords: Vec<&Keyword> = HEADS.iter().flat_map(|(_, keywords)| *keywords).collect();
+        (Pairs::new(keywords.iter().map(|k| k.text)), keywords)
+    })
+}
+
+/// A keyword in the text, and whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) rule: usize,
+    /// It is found wherever it stands, whatever follows.
+    pub(crate) sure: bool,
+}
+
+/// What tokens are made of, and line breaks, which may have been put into them.
+fn member(b: u8) -> bool {
+    MEMBERS[usize::from(b)]
+}
+
+static MEMBERS: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = (b as u8).is_ascii_alphanumeric() || matches!(b as u8, b'_' | b'-' | b'+' | b'\n' | b'\r');
+        b += 1;
+    }
+    table
+};
+
+/// Whether a value is always found by its run, however it is broken into lines.
+pub(crate) fn sees(value: &[u8]) -> bool {
+    value.len() >= 23 && value.iter().all(|b| member(*b)) && thrown(value)
+}
+
+/// Whether a run changes often enough between small letters, capitals and digits. Breaks do not count.
+fn thrown(run: &[u8]) -> bool {
+    let (mut last, mut changes) = (0, 0);
+    for b in run {
+        if is_break(*b) {
+            continue;
+        }
+        let now = KINDS[usize::from(*b)];
+        changes += usize::from(now != last && now != 0 && last != 0);
+        last = now;
+        if changes >= CHANGES {
+            return true;
+        }
+    }
+    false
+}
+
+/// Where the run begins that `at` is in.
+fn begin(text: &[u8], at: usize) -> usize {
+    let lowest = at.saturating_sub(LONGEST);
+    let mut start = at;
+    while start > lowest && member(text[start - 1]) {
+        start -= 1;
+    }
+    start
+}
+
+/// How far before the run at `start` a keyword is looked for: in a link, it may be the host.
+fn reach(text: &[u8], start: usize) -> usize {
+    let linked = start > 0 && matches!(text[start - 1], b'/' | b'=' | b'@');
+    if linked { 2 * REACH } else { REACH }
+}
+
+/// Whether a value between `start` and `end`, whose keyword begins at `public`, is always found, whatever follows it:
+/// what depends on where samples fall must not be found at all.
+pub(crate) fn always_found(text: &[u8], public: usize, end: usize) -> bool {
+    let mut at = public;
+    while at < end {
+        if !member(text[at]) {
+            at += 1;
+            continue;
+        }
+        let start = begin(text, at);
+        let stop = at + text[at..end].iter().take_while(|b| member(**b)).count();
+        if stop - start >= SHORTEST && thrown(&text[start..stop]) && public + reach(text, start) >= start {
+            return true;
+        }
+        at = stop;
+    }
+    false
+}
+
+static KINDS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = match b as u8 {
+            b'a'..=b'z' => 1,
+            b'A'..=b'Z' => 2,
+            b'0'..=b'9' => 3,
+            _ => 0,
+        };
+        b += 1;
+    }
+    table
+};
+
+/// Which of the four samples of a block hold nothing but members.
+#[inline]
+fn sample(block: &[u8; BLOCK]) -> u32 {
+    let mut picked = [0u8; BLOCK / 2];
+    for n in 0..4 {
+        picked[n * 8..n * 8 + 8].copy_from_slice(&block[n * 16..n * 16 + 8]);
+    }
+    for b in &mut picked {
+        let alphabetic = (*b | 0x20).wrapping_sub(b'a') < 26;
+        let digit = b.wrapping_sub(b'0') < 10;
+        let other = (*b == b'_') | (*b == b'-') | (*b == b'+') | (*b == b'\n') | (*b == b'\r');
+        *b = u8::from(!(alphabetic | digit | other));
+    }
+    let mut full = 0;
+    for n in 0..4 {
+        let eight: [u8; 8] = picked[n * 8..n * 8 + 8].try_into().expect("eight bytes");
+        full |= u32::from(u64::from_ne_bytes(eight) == 0) << n;
+    }
+    full
+}
+
+/// Runs through a text once, and gives the keywords found.
+pub(crate) struct Finder<'a> {
+    text: &'a [u8],
+    /// Runs have been looked at up to here, and keywords up to there.
+    done: usize,
+    inspected: usize,
+    found: Vec<Place>,
+    /// Line breaks inside runs.
+    breaks: Vec<usize>,
+}
+
+/// The keywords in `text` from `from` on, from left to right; and the line breaks inside runs.
+///
+/// `returns`: there are carriage returns in it.
+pub(crate) fn find(text: &[u8], from: usize, returns: bool) -> (Vec<Place>, Vec<usize>) {
+    let mut finder = Finder { text, done: from, inspected: from, found: Vec::new(), breaks: Vec::new() };
+    let base = from / 16 * 16;
+    let mut at = base;
+    while let Some(block) = text.get(at..at + BLOCK) {
+        let mut full = sample(block.try_into().expect("a whole block"));
+        while full != 0 {
+            let n = full.trailing_zeros() as usize;
+            finder.run(at + n * 16);
+            full &= full - 1;
+        }
+        at += BLOCK;
+    }
+    while at < text.len() {
+        if text[at..text.len().min(at + 8)].iter().all(|b| member(*b)) {
+            finder.run(at);
+        }
+        at += 16;
+    }
+    finder.tail();
+    if returns {
+        finder.wraps(from);
+    }
+    finder.found.sort_by_key(|p| p.start);
+    (finder.found, finder.breaks)
+}
+
+impl Finder<'_> {
+    fn run(&mut self, at: usize) {
+        if at < self.done {
+            return;
+        }
+        let start = begin(self.text, at);
+        let mut end = (at + 8).min(self.text.len());
+        while end < self.text.len() && member(self.text[end]) {
+            end += 1;
+        }
+        self.done = end;
+        if end - start >= SHORTEST && thrown(&self.text[start..end]) {
+            self.inspect(start.saturating_sub(reach(self.text, start)), end);
+        }
+    }
+
+    /// At the end a run may be short, for it may go on.
+    fn tail(&mut self) {
+        let blanks = self.text.iter().rev().take_while(|b| matches!(b, b' ' | b'\r')).count();
+        let end = self.text.len() - blanks;
+        let run = self.text[..end].iter().rev().take(4096).take_while(|b| member(**b)).count();
+        self.inspect((end - run).saturating_sub(REACH), self.text.len());
+    }
+
+    /// Where a line editor wraps, a run ends that does not.
+    fn wraps(&mut self, from: usize) {
+        for at in memchr::memchr_iter(b'\r', &self.text[from..]).map(|n| from + n) {
+            let wraps = at > 0 && self.text[at - 1] == b' ' && self.text.get(at + 1).is_some_and(|b| !is_break(*b));
+            if wraps {
+                let start = at.saturating_sub(2 * REACH);
+                keywords(self.text, start, at, b' ', |start, end, rule| {
+                    self.found.push(Place { start, end, rule, sure: true });
+                });
+            }
+        }
+    }
+
+    fn inspect(&mut self, from: usize, to: usize) {
+        let from = from.max(self.inspected);
+        if from >= to {
+            return;
+        }
+        self.inspected = to;
+        let before = from.checked_sub(1).map_or(b' ', |i| self.text[i]);
+        keywords(self.text, from, to, before, |start, end, rule| {
+            self.found.push(Place { start, end, rule, sure: false })
+        });
+        let mut at = from;
+        while let Some(n) = memchr::memchr2(b'\n', b'\r', &self.text[at..to]) {
+            at += n;
+            self.broken(at);
+            self.breaks.push(at);
+            at += self.text[at..].iter().take_while(|b| is_break(**b)).count();
+            if at >= to {
+                break;
+            }
+        }
+    }
+
+    /// Keywords that have the line break at `at` in them.
+    fn broken(&mut self, at: usize) {
+        let (pairs, keywords) = broken_keywords();
+        pairs.around(
+            self.text,
+            at,
+            |n| keywords[n].text.as_bytes(),
+            |n, start, end| {
+                self.found.push(Place { start, end, rule: keywords[n].rule, sure: false });
+            },
+        );
+    }
+}
+
+/// The keywords that begin in a part of the text, where a word may begin.
+#[inline]
+fn keywords(text: &[u8], from: usize, to: usize, before: u8, mut found: impl FnMut(usize, usize, usize)) {
+    let last = to.min(text.len().saturating_sub(2));
+    let mut inside = KINDS[usize::from(before)] != 0;
+    // Where the last `\` or `%` stands: what follows `\n`, `%3D`, `\u003d` begins a word too.
+    let near = from.saturating_sub(6);
+    let before = text[near..from].iter().rposition(|b| matches!(b, b'\\' | b'%'));
+    let mut mark = before.map_or(usize::MAX, |n| near + n);
+    for (at, three) in (from..last).zip(text[from..].windows(3)) {
+        let byte = three[0];
+        let word = KINDS[usize::from(byte)] != 0;
+        let within = inside && word;
+        inside = word;
+        if !word && matches!(byte, b'\\' | b'%') {
+            mark = at;
+        }
+        if within && at.wrapping_sub(mark) > 6 && !always(byte, three[1]) {
+            continue;
+        }
+        for keyword in of_head([byte, three[1], three[2]]) {
+            if text[at..].starts_with(keyword.text.as_bytes()) {
+                found(at, at + keyword.text.len(), keyword.rule);
+            }
+        }
+    }
+}
+
+/// Begins of keywords that count inside a word too: a checksum, or their own form, tells them from it.
+fn always(byte: u8, next: u8) -> bool {
+    matches!((byte, next), (b'g', b'h') | (b'n', b'p') | (b'7'..=b'9', b'Q'))
+}

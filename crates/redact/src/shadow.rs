@@ -1,0 +1,367 @@
+//! The text behind a stream: what a reader sees, without escape sequences, and where each byte of it stands in the
+//! stream.
+//!
+//! Secrets are looked for here, so that no colour hides one. Line breaks stay in the text; whoever walks through it is
+//! told of them as [`Gap`]s, and may go on. A stream without escapes is its own text, and is not copied.
+
+use std::{borrow::Cow, ops::Range};
+
+/// A string in an escape sequence (a title, a link) is taken as one up to this length.
+const LONGEST_STRING: usize = 4096;
+const LONGEST_SEQUENCE: usize = 64;
+const ESC: u8 = 0x1b;
+
+/// What lies between two bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Gap {
+    /// Sequences that move nothing on to another line, as far as we know.
+    Escape,
+    /// A carriage return by itself: a line that is drawn again, or one that a line editor has wrapped.
+    Return,
+    /// A line break, or the end of all.
+    Break,
+}
+
+/// A run of the text that is contiguous in the stream too. Before each but the first, something was left out.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    shadow: usize,
+    raw: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    /// The text, if it is not the stream itself.
+    copy: Option<Vec<u8>>,
+    runs: Vec<Run>,
+    /// Something was left out since the last byte.
+    open: bool,
+    /// The stream has been read up to here; behind it only the beginning of a sequence.
+    built: usize,
+    /// There are, or were, carriage returns.
+    pub(crate) returns: bool,
+}
+
+/// What an escape sequence at the beginning of some bytes comes to.
+enum Sequence {
+    /// Its length.
+    Whole(usize),
+    /// Its length, and where the text in it begins and ends.
+    Text(usize, Range<usize>),
+    /// More bytes will tell.
+    Unfinished,
+}
+
+impl Shadow {
+    /// Reads on. Gives the places of texts inside escape sequences to `strings`.
+    pub(crate) fn build(&mut self, raw: &[u8], end: bool, strings: &mut Vec<Range<usize>>) {
+        while self.built < raw.len() {
+            let rest = &raw[self.built..];
+            let plain = match self.returns {
+                true => memchr::memchr(ESC, rest),
+                false => memchr::memchr2(ESC, b'\r', rest),
+            };
+            let plain = plain.unwrap_or(rest.len());
+            if rest.get(plain) == Some(&b'\r') {
+                self.returns = true;
+                continue;
+            }
+            if plain > 0 {
+                self.push(&rest[..plain]);
+                continue;
+            }
+            let length = match sequence(rest) {
+                Sequence::Whole(length) => length,
+                Sequence::Text(length, text) => {
+                    strings.push(self.built + text.start..self.built + text.end);
+                    length
+                }
+                Sequence::Unfinished if end => 1,
+                Sequence::Unfinished => return,
+            };
+            if self.copy.is_none() {
+                self.copy = Some(raw[..self.built].to_vec());
+                self.runs = vec![Run { shadow: 0, raw: 0 }];
+            }
+            self.built += length;
+            self.open = true;
+        }
+    }
+
+    fn push(&mut self, plain: &[u8]) {
+        if let Some(copy) = &mut self.copy {
+            if std::mem::take(&mut self.open) {
+                self.runs.push(Run { shadow: copy.len(), raw: self.built });
+            }
+            copy.extend_from_slice(plain);
+        }
+        self.built += plain.len();
+    }
+
+    pub(crate) fn view<'a>(&'a self, raw: &'a [u8], end: bool) -> View<'a> {
+        let bytes = self.copy.as_deref().unwrap_or(&raw[..self.built]);
+        View { bytes, runs: &self.runs, end }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.copy.as_ref().map_or(self.built, Vec::len)
+    }
+
+    /// Where a byte of the text stands in the stream; behind the last one, how far the stream has been read.
+    pub(crate) fn raw(&self, at: usize) -> usize {
+        if self.copy.is_none() || at >= self.len() {
+            return at.min(self.len()) + (self.built - self.len());
+        }
+        let run = &self.runs[self.runs.partition_point(|r| r.shadow <= at) - 1];
+        run.raw + (at - run.shadow)
+    }
+
+    /// How much of the text stands before a place in the stream.
+    pub(crate) fn text_before(&self, raw: usize) -> usize {
+        if self.copy.is_none() {
+            return raw.min(self.built);
+        }
+        let Some(last) = self.runs.partition_point(|r| r.raw < raw).checked_sub(1) else { return 0 };
+        let end = self.runs.get(last + 1).map_or(self.len(), |next| next.shadow);
+        (self.runs[last].shadow + (raw - self.runs[last].raw)).min(end)
+    }
+
+    /// The parts of the stream between two bytes of the text that are not in it.
+    pub(crate) fn gaps_inside(&self, from: usize, to: usize) -> impl Iterator<Item = Range<usize>> {
+        let first = self.runs.partition_point(|r| r.shadow <= from);
+        let last = self.runs.partition_point(|r| r.shadow < to);
+        (first..last.max(first)).map(|n| {
+            let (before, run) = (&self.runs[n - 1], &self.runs[n]);
+            before.raw + (run.shadow - before.shadow)..run.raw
+        })
+    }
+
+    /// Drops text from the beginning. Gives how much of the stream that is.
+    pub(crate) fn forget(&mut self, text: usize) -> usize {
+        let raw = self.raw(text);
+        if let Some(copy) = &mut self.copy {
+            copy.drain(..text);
+            let keep = self.runs.partition_point(|r| r.shadow <= text) - 1;
+            self.runs.drain(..keep);
+            let first = &mut self.runs[0];
+            (first.raw, first.shadow) = (first.raw + text - first.shadow, text);
+            for run in &mut self.runs {
+                run.shadow -= text;
+                // At the very end the stream may have been read further than its last run.
+                run.raw = run.raw.saturating_sub(raw);
+            }
+            if self.runs.len() == 1 && !self.open && self.built - raw == copy.len() {
+                self.copy = None;
+                self.runs.clear();
+            }
+        }
+        self.built -= raw;
+        raw
+    }
+}
+
+/// The sequence that begins with the escape at the beginning of `bytes`. Whatever is none ends after its first byte.
+fn sequence(bytes: &[u8]) -> Sequence {
+    let Some(kind) = bytes.get(1) else { return Sequence::Unfinished };
+    match kind {
+        b'[' => {
+            let params = bytes[2..].iter().take(LONGEST_SEQUENCE).take_while(|b| (0x20..0x40).contains(*b)).count();
+            match bytes.get(2 + params) {
+                _ if params == LONGEST_SEQUENCE => Sequence::Whole(1),
+                Some(0x40..=0x7e) => Sequence::Whole(params + 3),
+                Some(_) => Sequence::Whole(1),
+                None => Sequence::Unfinished,
+            }
+        }
+        b']' | b'P' | b'X' | b'^' | b'_' => {
+            let text = &bytes[2..bytes.len().min(2 + LONGEST_STRING)];
+            match memchr::memchr2(0x07, ESC, text) {
+                Some(n) if text[n] == 0x07 => Sequence::Text(n + 3, 2..n + 2),
+                Some(n) => match bytes.get(n + 3) {
+                    Some(b'\\') => Sequence::Text(n + 4, 2..n + 2),
+                    Some(_) => Sequence::Whole(1),
+                    None => Sequence::Unfinished,
+                },
+                None if text.len() == LONGEST_STRING => Sequence::Whole(1),
+                None => Sequence::Unfinished,
+            }
+        }
+        0x20..=0x2f => {
+            let more = bytes[1..].iter().take(4).take_while(|b| (0x20..0x30).contains(*b)).count();
+            match bytes.get(1 + more) {
+                Some(0x30..=0x7e) => Sequence::Whole(more + 2),
+                Some(_) => Sequence::Whole(1),
+                None => Sequence::Unfinished,
+            }
+        }
+        0x30..=0x7e => Sequence::Whole(2),
+        _ => Sequence::Whole(1),
+    }
+}
+
+/// The text as rules look at it.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) bytes: &'a [u8],
+    runs: &'a [Run],
+    /// Nothing more will come.
+    pub(crate) end: bool,
+}
+
+/// What comes next in a walk through the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Byte(u8),
+    Gap(Gap),
+    /// Nothing yet. At the end of the stream a break is told instead.
+    More,
+}
+
+#[inline]
+pub(crate) fn is_break(b: u8) -> bool {
+    matches!(b, b'\n' | b'\r')
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn byte(&self, at: usize) -> Option<u8> {
+        self.bytes.get(at).copied()
+    }
+
+    /// Whether an escape sequence was left out right before this byte.
+    pub(crate) fn escaped(&self, at: usize) -> bool {
+        self.runs.binary_search_by_key(&at, |r| r.shadow).is_ok_and(|n| n > 0)
+    }
+
+    /// Whether the line editor has wrapped its line behind the blank at `at`: a return that begins no new line follows.
+    /// Nothing: more bytes will tell.
+    pub(crate) fn wraps(&self, at: usize) -> Option<bool> {
+        match (self.byte(at + 1), self.byte(at + 2)) {
+            (Some(b'\r'), Some(b)) => Some(!is_break(b)),
+            (Some(b'\r') | None, _) if !self.end => None,
+            _ => Some(false),
+        }
+    }
+
+    /// A part of the text without its line breaks.
+    pub(crate) fn joined(&self, range: Range<usize>) -> Cow<'a, [u8]> {
+        let part = &self.bytes[range];
+        match memchr::memchr2(b'\n', b'\r', part) {
+            None => Cow::Borrowed(part),
+            Some(_) => Cow::Owned(part.iter().copied().filter(|b| !is_break(*b)).collect()),
+        }
+    }
+
+    pub(crate) fn walk(self, at: usize) -> Walk<'a> {
+        Walk { view: self, at, next: self.runs.partition_point(|r| r.shadow <= at) }
+    }
+
+    /// The line that `at` is in begins here, as far as `reach` bytes back.
+    pub(crate) fn line_start(&self, at: usize, reach: usize) -> usize {
+        let lowest = at.saturating_sub(reach);
+        memchr::memrchr2(b'\n', b'\r', &self.bytes[lowest..at]).map_or(lowest, |n| lowest + n + 1)
+    }
+}
+
+/// Goes forward. `at` is the place of the next byte.
+pub(crate) struct Walk<'a> {
+    view: View<'a>,
+    pub(crate) at: usize,
+    next: usize,
+}
+
+impl Walk<'_> {
+    #[inline]
+    pub(crate) fn step(&mut self) -> Step {
+        if !self.view.runs.is_empty() && self.view.runs.get(self.next).is_some_and(|run| run.shadow == self.at) {
+            self.next += 1;
+            return Step::Gap(Gap::Escape);
+        }
+        match self.view.bytes.get(self.at) {
+            Some(b) if is_break(*b) => self.breaks(),
+            Some(b) => {
+                self.at += 1;
+                Step::Byte(*b)
+            }
+            None if self.view.end => Step::Gap(Gap::Break),
+            None => Step::More,
+        }
+    }
+
+    fn breaks(&mut self) -> Step {
+        let rest = &self.view.bytes[self.at..];
+        let run = rest.iter().take_while(|b| is_break(**b)).count();
+        let gap = match rest[..run].contains(&b'\n') {
+            true => Gap::Break,
+            // Whether a line feed follows is not known yet.
+            false if run == rest.len() && !self.view.end => return Step::More,
+            false => Gap::Return,
+        };
+        self.at += run;
+        // Escapes among the breaks are passed over with them.
+        while self.view.runs.get(self.next).is_some_and(|run| run.shadow < self.at) {
+            self.next += 1;
+        }
+        Step::Gap(gap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(raw: &[u8], cuts: usize) -> (String, Vec<String>) {
+        let mut shadow = Shadow::default();
+        let mut strings = Vec::new();
+        for end in (1..=raw.len()).filter(|n| n % cuts == 0 || *n == raw.len()) {
+            shadow.build(&raw[..end], end == raw.len(), &mut strings);
+        }
+        for at in 0..shadow.len() {
+            assert_eq!(raw[shadow.raw(at)], shadow.view(raw, true).bytes[at]);
+        }
+        let text = String::from_utf8(shadow.view(raw, true).bytes.to_vec()).unwrap();
+        (text, strings.into_iter().map(|r| String::from_utf8(raw[r].to_vec()).unwrap()).collect())
+    }
+
+    #[test]
+    fn what_is_not_text_is_left_out_in_any_pieces() {
+        let cases: &[(&str, &str, &[&str])] = &[
+            ("a\x1b[31mb\x1b[0mc", "abc", &[]),
+            ("a\r\nb\nc\rd", "a\r\nb\nc\rd", &[]),
+            ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\!", "link!", &["8;;http://x", "8;;"]),
+            ("\x1b]0;title\x07x\x1b(By\x1b7z", "xyz", &["0;title"]),
+            ("\x1b[12\x01x", "[12\x01x", &[]),
+            ("é\x1b[m€", "é€", &[]),
+            ("x\x1b", "x", &[]),
+        ];
+        for (raw, text, strings) in cases {
+            for cuts in [1, 2, 3, 100] {
+                let (got, inside) = seen(raw.as_bytes(), cuts);
+                assert_eq!(
+                    (&*got, &inside[..]),
+                    (*text, &strings.iter().map(ToString::to_string).collect::<Vec<_>>()[..]),
+                    "{raw:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_moves_the_rest() {
+        let raw = b"one\n\x1b[1mtwo\x1b[0m\nthree\x1b[0m";
+        for text in 0..14 {
+            let mut s = Shadow::default();
+            s.build(raw, false, &mut Vec::new());
+            let whole = s.view(raw, false).bytes.to_vec();
+            let gone = s.forget(text.min(whole.len()));
+            let left = &raw[gone..];
+            for at in 0..s.len() {
+                assert_eq!(left[s.raw(at)], s.view(left, false).bytes[at], "{text}");
+            }
+            assert_eq!(s.view(left, false).bytes, &whole[text.min(whole.len())..]);
+        }
+    }
+}

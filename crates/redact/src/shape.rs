@@ -1,0 +1,229 @@
+//! A keyword was found: does what follows it have the shape of its rule?
+
+use crate::{
+    rules::{Machine, RULES, Running, Shape, crc_base62, entropy},
+    shadow::{Gap, Step, View},
+    span::{Look, Rank, RuleId, Span, token_byte},
+};
+
+/// A value that does not end is masked to here, and swallowed behind it.
+const LONGEST: usize = 16 * 1024;
+
+/// The machines of one stream, made when a keyword of theirs is first met.
+#[derive(Default)]
+pub(crate) struct Caches(Vec<Option<Box<Machine>>>);
+
+impl Caches {
+    fn of(&mut self, n: usize, shape: &Shape) -> &mut Machine {
+        if self.0.len() <= n {
+            self.0.resize_with(n + 1, || None);
+        }
+        self.0[n].get_or_insert_with(|| Box::new(shape.machine()))
+    }
+}
+
+/// What is asked of a match beside its shape.
+struct Terms {
+    id: RuleId,
+    entropy: f64,
+    digit: bool,
+    bounded: bool,
+    checked: bool,
+}
+
+/// Looks at what follows a keyword of a rule, which stands between `start` and `end`.
+pub(crate) fn look(view: View<'_>, start: usize, end: usize, n: usize, caches: &mut Caches) -> Look {
+    let rule = &RULES[n];
+    if let Some(digits) = rule.before
+        && !preceded(view, start, digits)
+    {
+        return Look::Nothing;
+    }
+    let terms = Terms {
+        id: rule.id.into(),
+        entropy: rule.entropy,
+        digit: rule.digit,
+        bounded: rule.bounded && rule.before.is_none(),
+        checked: rule.checked,
+    };
+    let shape = Shape::of_rule(n);
+    let cache = caches.of(n, shape);
+    follow(view, start, end, &terms, shape, cache)
+}
+
+/// The same for a rule of the user's.
+pub(crate) fn look_user(
+    view: View<'_>,
+    start: usize,
+    end: usize,
+    id: &RuleId,
+    n: usize,
+    shape: &Shape,
+    caches: &mut Caches,
+) -> Look {
+    let terms = Terms { id: id.clone(), entropy: 0.0, digit: false, bounded: true, checked: false };
+    let cache = caches.of(RULES.len() + n, shape);
+    follow(view, start, end, &terms, shape, cache)
+}
+
+/// The only thing that a rule wants before its keyword is a number, of so many digits.
+fn preceded(view: View<'_>, start: usize, digits: &str) -> bool {
+    let (low, high) = digits
+        .strip_prefix("[0-9]{")
+        .and_then(|d| d.strip_suffix('}'))
+        .and_then(|d| d.split_once(','))
+        .and_then(|(a, b)| Some((a.parse::<usize>().ok()?, b.parse::<usize>().ok()?)))
+        .unwrap_or((1, 64));
+    let run = view.bytes[..start].iter().rev().take(high + 1).take_while(|b| b.is_ascii_digit()).count();
+    (low..=high).contains(&run)
+}
+
+/// Whether a word may begin here: after no letter or digit, or after one that belongs to an escape (`\n`, `%3D`).
+fn begins(view: View<'_>, start: usize) -> bool {
+    let Some(before) = start.checked_sub(1).and_then(|i| view.byte(i)) else { return true };
+    if !before.is_ascii_alphanumeric() || view.escaped(start) {
+        return true;
+    }
+    let back = |n: usize| start.checked_sub(n).and_then(|i| view.byte(i));
+    let escaped = matches!(before, b'n' | b'r' | b't') && back(2) == Some(b'\\');
+    let percent = before.is_ascii_hexdigit() && back(3) == Some(b'%');
+    let unicode = before.is_ascii_hexdigit() && back(6) == Some(b'\\') && back(5) == Some(b'u');
+    escaped || percent || unicode
+}
+
+fn follow(view: View<'_>, public: usize, start: usize, terms: &Terms, shape: &Shape, cache: &mut Machine) -> Look {
+    let bounded = !terms.bounded || begins(view, public);
+    // Only a checksum tells a token inside a word from the word.
+    if !bounded && !terms.checked {
+        return Look::Nothing;
+    }
+    let Some(mut run) = Running::new(shape, cache) else { return Look::Nothing };
+    let mut walk = view.walk(start);
+    // Where the value begins: a break may stand between it and its keyword.
+    let mut begin = None;
+    let mut last = None;
+    let mut continues = false;
+    // Where this line of it begins, and how long the last one was: text that is wrapped has lines of one length.
+    let (mut line, mut width) = (None, None);
+    loop {
+        let at = walk.at;
+        match walk.step() {
+            Step::Byte(b) => {
+                let begin = *begin.get_or_insert(at);
+                if b == b' ' && at > begin {
+                    match view.wraps(at) {
+                        // A line editor has wrapped the line here.
+                        Some(true) => {
+                            walk = view.walk(at + 2);
+                            continue;
+                        }
+                        None => return Look::Open(begin),
+                        Some(false) => {}
+                    }
+                }
+                let mut matched = false;
+                let lives = run.take(b, &mut matched);
+                if matched && at > begin {
+                    last = Some(at);
+                }
+                if !lives {
+                    break;
+                }
+                if at + 1 - begin >= LONGEST {
+                    return match last {
+                        Some(_) => {
+                            Look::Found(Span { swallow: Some(token_byte), ..span(public, begin, at + 1, terms) })
+                        }
+                        None => Look::Nothing,
+                    };
+                }
+            }
+            Step::Gap(Gap::Escape) => {}
+            Step::Gap(_) => {
+                let length = line.map(|from| at - from);
+                let wrapped = length.is_some() && length == width;
+                (line, width) = (Some(walk.at), length);
+                if begin.is_some() && (!wrapped || at >= view.len()) && run.ends_here() {
+                    last = Some(at);
+                    continues = run.lives() && at < view.len();
+                    break;
+                }
+                if at >= view.len() {
+                    break;
+                }
+            }
+            Step::More => return begin.map_or(Look::Nothing, Look::Open),
+        }
+    }
+    let (Some(start), Some(end)) = (begin, last) else { return Look::Nothing };
+    let value = &*view.joined(start..end);
+    let follows = view.byte(end);
+    let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let proven = || terms.checked && value.len() == 36 && crc_base62(&value[..30]) == value[30..];
+    if (goes_on || !bounded) && !proven() {
+        return Look::Nothing;
+    }
+    if entropy(value) < terms.entropy || (terms.digit && !value.iter().any(u8::is_ascii_digit)) {
+        return Look::Nothing;
+    }
+    Look::Found(Span { continues, ..span(public, start, end, terms) })
+}
+
+fn span(public: usize, start: usize, end: usize, terms: &Terms) -> Span {
+    Span { public, ..Span::new(start, end, terms.id.clone(), Rank::Shape) }
+}
+
+/// A token that could have gone on ended with its line. Whether what begins the next one is the rest of it.
+pub(crate) fn look_continued(view: View<'_>, at: usize, rule: &RuleId) -> Look {
+    let mut walk = view.walk(at);
+    let mut begin = None;
+    loop {
+        let here = walk.at;
+        match walk.step() {
+            Step::Byte(b) if token_byte(b) => _ = begin.get_or_insert(here),
+            Step::Byte(_) => return continued(view, begin, here, rule, false),
+            Step::Gap(Gap::Escape) => {}
+            Step::Gap(_) if here >= view.len() => return continued(view, begin, here, rule, false),
+            Step::Gap(_) if begin.is_none() => {}
+            Step::Gap(_) => return continued(view, begin, here, rule, true),
+            Step::More => return Look::Open(begin.unwrap_or(view.len())),
+        }
+        if here - at > LONGEST {
+            return Look::Nothing;
+        }
+    }
+}
+
+fn continued(view: View<'_>, at: Option<usize>, end: usize, rule: &RuleId, continues: bool) -> Look {
+    let Some(at) = at else { return Look::Nothing };
+    let value = &view.bytes[at..end];
+    let follows = view.byte(end);
+    // A name and its value, a path, a word: the next line is about something else.
+    if value.len() < 4
+        || matches!(follows, Some(b':' | b'(' | b'@'))
+        || value.contains(&b'=') && !value.ends_with(b"=")
+        || !random(value)
+    {
+        return Look::Nothing;
+    }
+    Look::Found(Span { continues, ..Span::new(at, end, rule.clone(), Rank::Shape) })
+}
+
+/// Whether this looks thrown rather than written: letters of both cases in the middle of a word, or digits among them.
+pub(crate) fn random(value: &[u8]) -> bool {
+    let (mut changes, mut pairs) = (0, 0);
+    let kind = |b: u8| match b {
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        b'0'..=b'9' => 3,
+        _ => 0,
+    };
+    for pair in value.windows(2) {
+        let (a, b) = (kind(pair[0]), kind(pair[1]));
+        if a != 0 && b != 0 {
+            pairs += 1;
+            changes += usize::from(a != b);
+        }
+    }
+    changes >= 2 || (changes == 1 && pairs <= 6 && value.iter().any(u8::is_ascii_digit))
+}

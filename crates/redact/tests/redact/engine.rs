@@ -1,0 +1,273 @@
+//! The engine: values, tokens, blocks, and that the pieces in which they come do not matter.
+
+use crate::support::{check, leak, mask, run};
+use countersign_redact::{Scrubber, examples::expand, rules, text};
+use proptest::prelude::*;
+
+fn alnum(n: usize) -> String {
+    (0..n).map(|i| char::from(b"aZ3kQ9xB7"[i * 5 % 9])).collect()
+}
+
+#[test]
+fn tokens_go_and_their_prefix_stays() {
+    let token = format!("ghp_{}", alnum(36));
+    check(&[], &format!("a {token} b"), "a ghp_<github-token> b");
+    check(&[], &token, "ghp_<github-token>");
+    check(&[], &format!("x{token}"), &format!("x{token}"));
+    check(&[], "ghp_short ghp_", "ghp_short ghp_");
+    let key = "AKIA".to_owned() + &"Q7XM4KZP".repeat(2);
+    check(&[], &format!("{key}\n"), "AKIA<aws-access-key>\n");
+    check(&[], &format!("{key}Z"), &format!("{key}Z"));
+    check(&[], &format!("sk-ant-{}.", alnum(600)), "sk-ant-<anthropic-key>.");
+}
+
+#[test]
+fn known_values_go_in_every_form() {
+    let value = "hunter2\"&+/é";
+    check(&[value], &format!("[{value}]"), "[<known-value>]");
+    check(&[value], "aHVudGVyMiImKy/DqQ==", "<known-value>==");
+    check(&[value], "hunter2%22%26%2B%2F%C3%A9", "<known-value>");
+    check(&[value], r#"{"p":"hunter2\"&+/é"}"#, r#"{"p":"<known-value>"}"#);
+    check(&["abcdef", "abcdefgh"], "abcdefgh abcdefg", "<known-value> <known-value>g");
+    check(&["short"], "short", "short");
+}
+
+#[test]
+fn the_same_secret_looks_the_same() {
+    let m = mask(&["correct horse"]);
+    let a = text(&m, "correct horse, correct horse");
+    let (x, y) = a.as_str().split_once(", ").unwrap();
+    assert_eq!(x, y);
+}
+
+#[test]
+fn characters_are_not_cut_between_chunks() {
+    let mut s = Scrubber::new(mask(&[]));
+    let crab = "🦀".as_bytes();
+    s.room()[..3].copy_from_slice(&crab[..3]);
+    s.fed(3);
+    assert!(s.cut(false).is_none());
+    s.room()[..1].copy_from_slice(&crab[3..]);
+    s.fed(1);
+    assert_eq!(s.cut(false).unwrap().as_ref(), crab);
+}
+
+#[test]
+fn a_token_is_found_wherever_it_stands_and_however_it_is_broken() {
+    let mask = mask(&[]);
+    let mut wrong = Vec::new();
+    for rule in rules() {
+        let example = expand(rule.matches[0], 77).unwrap();
+        for pad in 0..17 {
+            for wrap in [0, 5, 9, 21] {
+                let mut input = format!("{}{}", " ".repeat(pad), example.text);
+                // Broken behind its keyword: before it nothing is secret, and a keyword is a word.
+                let from = pad
+                    + rule.keywords.iter().filter_map(|k| example.text.find(k).map(|i| i + k.len())).min().unwrap_or(0);
+                if wrap > 0 && example.text.len() > 30 && !rule.regex.contains('|') {
+                    for at in (from + 1..input.len().saturating_sub(4)).rev().filter(|at| (at - from) % wrap == 0) {
+                        input.insert_str(at, "\r\n");
+                    }
+                }
+                let out = String::from_utf8(run(&mask, input.as_bytes(), &[])).unwrap();
+                let exact = !rule.regex.contains(',') && !rule.regex.contains('?');
+                for secret in example.secrets.iter().filter(|s| s.len() >= 16 && (wrap == 0 || exact)) {
+                    if leak(&out, secret).is_some() {
+                        wrong.push((rule.id, pad, wrap, input.clone(), out.clone()));
+                    }
+                }
+            }
+        }
+    }
+    wrong.dedup_by_key(|w| w.0);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn key_blocks_go_and_their_first_and_last_lines_stay() {
+    let lines: Vec<String> = (0..20).map(|n| expand("{base64:64}", n).unwrap().text).collect();
+    let begin = "-----BEGIN RSA PRIVATE KEY-----";
+    let end = "-----END RSA PRIVATE KEY-----";
+    let body = lines.join("\n");
+    check(&[], &format!("a\n{begin}\n{body}\n{end}\nb"), &format!("a\n{begin}\n<private-key>\n{end}\nb"));
+    check(
+        &[],
+        &format!("{{\"k\": \"{begin}\\n{}\\n{end}\\n\"}}", lines.join("\\n")),
+        &format!("{{\"k\": \"{begin}\\n<private-key>\\n{end}\\n\"}}"),
+    );
+    check(&[], &format!("{begin}\nProc-Type: 4,ENCRYPTED\n\n{body}\n{end}"), &format!("{begin}\n<private-key>\n{end}"));
+    let indented: String = lines.iter().map(|l| format!("    {l}\n")).collect();
+    check(&[], &format!("    {begin}\n{indented}    {end}\n"), &format!("    {begin}\n    <private-key>\n    {end}\n"));
+    // Without its end, up to where it can be told.
+    check(
+        &[],
+        &format!("{begin}\n{body}\nand then (some) prose"),
+        &format!("{begin}\n<private-key>\nand then (some) prose"),
+    );
+    check(
+        &[],
+        &format!("PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3\n{}\nPrivate-MAC: 00", lines[..3].join("\n")),
+        "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3\n<private-key>",
+    );
+    for plain in [
+        format!("if line == \"{begin}\" {{ return true; }}"),
+        format!("{begin} is how such a file begins, and then there are lines of letters.\nThere is no key here: only words about it.\n"),
+        "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQswCQYDVQQGEwJJ\n-----END CERTIFICATE-----\n".to_owned(),
+    ] {
+        check(&[], &plain, &plain);
+    }
+    let endless: String = (0..3000).map(|n| expand("{base64:64}\n", n).unwrap().text).collect();
+    let out = String::from_utf8(run(&mask(&[]), format!("{begin}\n{endless}").as_bytes(), &[])).unwrap();
+    assert!(out.len() > 100_000 && out.len() < 3000 * 65 - 60_000, "{}", out.len());
+}
+
+#[test]
+fn escapes_hide_nothing_and_stay() {
+    let token = alnum(36);
+    let coloured: String = token.chars().map(|c| format!("{c}\x1b[0m")).collect();
+    check(
+        &[],
+        &format!("\x1b[32mgh\x1b[31mp_{coloured}!"),
+        &format!("\x1b[32mgh\x1b[31mp_<github-token>{}!", "\x1b[0m".repeat(36)),
+    );
+    check(&[], &format!("\x1b]0;ghp_{token}\x07x"), "\x1b]0;ghp_<github-token>\x07x");
+    check(
+        &[],
+        &format!("\x1b]8;;https://h/?token=ghp_{token}\x1b\\link\x1b]8;;\x1b\\"),
+        "\x1b]8;;https://h/?token=ghp_<github-token>\x1b\\link\x1b]8;;\x1b\\",
+    );
+    // A line editor wraps with a blank and a return.
+    check(&[], &format!("$ x ghp_{} \r{} y", &token[..20], &token[20..]), "$ x ghp_<github-token> y");
+    check(&["correct horse"], "cor\x1b[1mrect hor\r\nse", "<known-value>\x1b[1m");
+}
+
+/// Pieces of which texts are made that are hard to cut: secrets, their beginnings, and what may end or break them.
+fn pieces() -> Vec<String> {
+    let made = |t: &str| expand(t, 4711).unwrap().text;
+    let mut all: Vec<String> = [
+        "\n",
+        "\r\n",
+        "\r",
+        " ",
+        "\"",
+        "'",
+        "=",
+        ":",
+        "@",
+        "/",
+        "\\n",
+        "\x1b[0m",
+        "\x1b[1;31m",
+        "\x1b]0;t\x07",
+        "\x1b",
+        "é",
+        "-----",
+        "password",
+        "token=",
+        "\"key\": \"",
+        "https://u:",
+        "ghp_",
+        "sk-ant-",
+        "AKIA",
+        "correct ",
+        "Authorization: Bearer ",
+        "Cookie: a=",
+    ]
+    .map(str::to_owned)
+    .into();
+    for template in [
+        "ghp_{alnum:36}",
+        "sk-ant-{base64url:40}",
+        "AKIA{base32:16}",
+        "glpat-{base64url:20}",
+        "eyJ{base64url:30}.{base64url:40}.{base64url:43}",
+        "hunter{digit:4}",
+        "PASSWORD=p{alnum:9}",
+        "https://u:{alnum:12}@h/",
+        "-----BEGIN PRIVATE KEY-----\n{base64:64}\n{base64:64}\n-----END PRIVATE KEY-----\n",
+        "\x1b]8;;https://h/?token={alnum:40}\x1b\\x",
+    ] {
+        all.push(made(template));
+    }
+    all.extend(VALUES.map(str::to_owned));
+    all
+}
+
+const VALUES: [&str; 3] = ["correct horse battery", "correct pony", "ghp_inside-a-value"];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_chunking_gives_the_same(
+        parts in prop::collection::vec((any::<prop::sample::Index>(), 0..3usize), 1..24),
+        cuts in prop::collection::vec(1..40usize, 0..60),
+        flushes in prop::collection::btree_set(0..600usize, 0..5),
+    ) {
+        let pieces = pieces();
+        let mut input = Vec::new();
+        for (index, cut) in &parts {
+            let piece = index.get(&pieces).as_bytes();
+            // Whole, its first half, its second half.
+            let middle = piece.len() / 2;
+            input.extend_from_slice([piece, &piece[..middle], &piece[middle..]][*cut]);
+        }
+        let mask = mask(&VALUES);
+        // The same flush points, and any pieces between them.
+        let plan = |sizes: &mut dyn Iterator<Item = usize>| {
+            let (mut plan, mut at) = (Vec::new(), 0);
+            for stop in flushes.iter().copied().chain([input.len()]) {
+                while at < stop.min(input.len()) {
+                    let n = sizes.next().unwrap_or(1).min(stop - at);
+                    plan.push(n);
+                    at += n;
+                }
+                if stop < input.len() {
+                    plan.push(0);
+                }
+            }
+            plan
+        };
+        let whole = run(&mask, &input, &plan(&mut std::iter::repeat(usize::MAX)));
+        for plan in [plan(&mut cuts.iter().copied().cycle()), plan(&mut std::iter::repeat(1))] {
+            let other = run(&mask, &input, &plan);
+            prop_assert_eq!(String::from_utf8_lossy(&whole), String::from_utf8_lossy(&other), "{:?} {:?}", String::from_utf8_lossy(&input), flushes);
+        }
+    }
+
+    #[test]
+    fn any_flush_lets_at_most_three_bytes_out(
+        which in 0..7usize,
+        seed in any::<u64>(),
+        before in "[a-z \n]{0,9}",
+        at in prop::collection::vec(0..60usize, 1..40),
+        style in 0..4usize,
+    ) {
+        let value = expand("{alnum:20}", seed).unwrap().text;
+        let templates = ["ghp_{alnum:36}", "AKIA{base32:16}", "xoxb-{digit:12}-{digit:12}-{alnum:24}", "npm_{alnum:36}", "PASSWORD={alnum:15}", "glsa_{alnum:32}_{hex:8}", "postgres://u:{alnum:14}@db/x"];
+        let example = expand(templates[which], seed).unwrap();
+        // Colours, breaks and wraps inside; a value that has only its name goes only as long as it is on its line.
+        let broken: String = match style {
+            1 => example.text.chars().map(|c| format!("{c}\x1b[3{}m", seed % 8)).collect(),
+            2 if which == 1 => example.text[..5].to_owned() + &wrapped(&example.text[5..], 1 + (seed % 17) as usize, "\r\n"),
+            2 if [0, 3].contains(&which) => wrapped(&example.text, 1 + (seed % 17) as usize, "\r\n"),
+            3 if [0, 1, 3].contains(&which) => example.text[..5].to_owned() + &wrapped(&example.text[5..], 8 + (seed % 17) as usize, " \r"),
+            _ => example.text.clone(),
+        };
+        let known = if style == 2 { wrapped(&value, 1 + (seed % 7) as usize, "\n") } else { value.clone() };
+        let input = format!("{before}{known} {broken} \n");
+        let cuts: Vec<usize> = at.iter().flat_map(|n| [1 + n % 9, 0]).collect();
+        let out = String::from_utf8_lossy(&run(&mask(&[&value]), input.as_bytes(), &cuts)).into_owned();
+        // What a reader sees: neither colours nor breaks.
+        let seen: String = out.replace(&format!("\x1b[3{}m", seed % 8), "").replace(" \r", "").replace(['\r', '\n'], "");
+        for secret in example.secrets.iter().chain([&value]).filter(|s| s.len() >= 12) {
+            prop_assert_eq!(leak(&seen, secret), None, "{} in {:?} from {:?}", secret, out, input);
+        }
+    }
+}
+
+fn wrapped(text: &str, every: usize, with: &str) -> String {
+    let bytes = text.as_bytes();
+    let pieces: Vec<&str> = bytes.chunks(every).map(|c| std::str::from_utf8(c).unwrap()).collect();
+    pieces.join(with)
+}

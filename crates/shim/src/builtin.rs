@@ -1,0 +1,190 @@
+//! File tools: an order without a child. One file is read, written or edited here, by the path that was judged and no
+//! other: no link is followed on the way.
+
+use crate::{outlet::Outlet, supervise::Shim};
+use countersign_model::{Builtin, FileChange, FileWork, Frame, Limits, Outcome, StreamName, Text};
+use countersign_redact::{EditError, Found, Mask, Shown, text};
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags},
+};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The largest file that is shown or edited.
+const LARGEST: u64 = 32 * 1024 * 1024;
+
+/// What it came to: what is told, and whether it worked.
+type Done = Result<Told, String>;
+
+#[derive(Default)]
+struct Told {
+    text: Vec<u8>,
+    change: Option<FileChange>,
+    /// What was taken out of the text.
+    found: Vec<Found>,
+}
+
+impl Shim<'_> {
+    /// Does what the order says and tells it as a program would: on standard output, or on standard error with a code.
+    pub(crate) fn work(&mut self, builtin: &Builtin) -> Outcome {
+        let names = Vec::new();
+        self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld: Vec::new() });
+        let limit = self.what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
+        let (stream, told, code) = match done(builtin, &self.mask) {
+            Ok(told) => {
+                if let Some(change) = told.change {
+                    let path = text(&self.mask, &builtin.resolved);
+                    self.journal.push(&Frame::WriteDetected { path, change, escape: false });
+                }
+                (StreamName::Stdout, told, 0)
+            }
+            Err(why) => {
+                let text = format!("{}: {why}\n", builtin.named).into_bytes();
+                (StreamName::Stderr, Told { text, ..Told::default() }, 1)
+            }
+        };
+        let mut outlet = Outlet::without_pipe(stream, Arc::clone(&self.mask), limit);
+        let put = outlet.put(&told.text, &mut self.journal, &self.dir);
+        let mut counted: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for found in &told.found {
+            counted.entry(&found.rule).or_insert((found.offset, 0)).1 += 1;
+        }
+        for (rule, (offset, count)) in counted {
+            self.journal.push(&Frame::Redacted {
+                stream,
+                offset,
+                rule: countersign_redact::name(&rule.to_owned().into()),
+                count,
+            });
+        }
+        self.outlets.push(outlet);
+        match put {
+            Ok(()) => Outcome::Exited { code },
+            Err(e) => Outcome::Failed { error: said(&self.mask, &e.to_string()), code: 125 },
+        }
+    }
+}
+
+fn said(mask: &Mask, error: &str) -> Text {
+    text(mask, error)
+}
+
+fn done(builtin: &Builtin, mask: &Mask) -> Done {
+    let path = Path::new(&builtin.resolved);
+    match &builtin.what {
+        FileWork::Read { first_line, line_count } => {
+            let shown = Shown::new(mask, read(path)?.0);
+            let (text, found) = shown.lines(first_line.unwrap_or(1), *line_count);
+            Ok(Told { text: text.get().to_vec(), change: None, found })
+        }
+        FileWork::Write { content } => {
+            let old = match open(path) {
+                Ok(file) => Some(file),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+                Err(e) => return Err(e.to_string()),
+            };
+            replace(path, old.as_ref(), content.as_bytes()).map_err(|e| e.to_string())?;
+            let change = if old.is_some() { FileChange::Modified } else { FileChange::Created };
+            let text = format!("wrote {} bytes to {}\n", content.len(), builtin.named).into_bytes();
+            Ok(Told { text, change: Some(change), ..Told::default() })
+        }
+        FileWork::Edit { old, new, all } => {
+            let (raw, file) = read(path)?;
+            let (bytes, places) = Shown::new(mask, raw).edit(old, new, *all).map_err(|e| why(&e))?;
+            replace(path, Some(&file), &bytes).map_err(|e| e.to_string())?;
+            let places = if places == 1 { "one place".to_owned() } else { format!("{places} places") };
+            let text = format!("edited {} in {places}\n", builtin.named).into_bytes();
+            Ok(Told { text, change: Some(FileChange::Modified), ..Told::default() })
+        }
+    }
+}
+
+fn why(error: &EditError) -> String {
+    match error {
+        EditError::NotFound => "`old` does not stand there; read_file shows what does, to the letter".to_owned(),
+        EditError::Often(n) => format!("`old` stands there {n} times; name more of what is around it, or set `all`"),
+        EditError::InsidePlaceholder => {
+            "`old` begins or ends inside a placeholder; take in all of it, or none".to_owned()
+        }
+        EditError::Unknown(p) => {
+            format!("{p} in `new` is not one thing in `old`; what it stands for cannot be put there")
+        }
+    }
+}
+
+/// The file that was judged: not what a link in its place, or on the way to it, leads to now.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let file = File::from(fd);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("is not a regular file")),
+    }
+}
+
+fn read(path: &Path) -> Result<(Vec<u8>, File), String> {
+    let mut file = open(path).map_err(|e| e.to_string())?;
+    let length = file.metadata().map_err(|e| e.to_string())?.len();
+    if length > LARGEST {
+        return Err(format!("has {length} bytes, the most is {LARGEST}; `sed -n` and `rg` show parts of it"));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    io::Read::take(&mut file, LARGEST + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    Ok((bytes, file))
+}
+
+/// Puts a new file in the place of the old one at once: whoever reads it meanwhile sees one or the other. Where that cannot
+/// be done without taking something away (other names, another owner), the file itself is written.
+fn replace(path: &Path, old: Option<&File>, bytes: &[u8]) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("is not the name of a file"));
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let Some(old) = old else {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o666))?;
+        return fill(File::from(fd), bytes);
+    };
+    let stat = rustix::fs::fstat(old)?;
+    let temporary = PathBuf::from(format!(".{}.csn-{}", name.to_string_lossy(), std::process::id()));
+    let swapped = swap(&directory, &temporary, name.as_ref(), &stat, bytes);
+    if swapped.is_ok() {
+        return Ok(());
+    }
+    let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
+    // The file itself, by the descriptor that was looked at.
+    let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(old));
+    let fd = rustix::fs::open(again, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let file = File::from(fd);
+    file.set_len(0)?;
+    fill(file, bytes)
+}
+
+fn swap(directory: &OwnedFd, temporary: &Path, name: &Path, stat: &rustix::fs::Stat, bytes: &[u8]) -> io::Result<()> {
+    if stat.st_nlink > 1 {
+        return Err(io::Error::other("it has other names"));
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(directory.as_fd(), temporary, flags, Mode::from_raw_mode(0o600))?;
+    let made = rustix::fs::fstat(&fd)?;
+    if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
+        rustix::fs::fchown(&fd, Some(uid), Some(gid))?;
+    }
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    fill(File::from(fd), bytes)?;
+    Ok(rustix::fs::renameat(directory, temporary, directory, name)?)
+}
+
+fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
