@@ -9,6 +9,9 @@ use crate::{
 /// A value that does not end is masked to here, and swallowed behind it.
 const LONGEST: usize = 16 * 1024;
 
+/// The narrowest screen that text is taken to be wrapped for, when one line of it is all there is to see.
+const WIDE: usize = 60;
+
 /// The machines of one stream, made when a keyword of theirs is first met.
 #[derive(Default)]
 pub(crate) struct Caches(Vec<Option<Box<Machine>>>);
@@ -145,7 +148,9 @@ fn follow(view: View<'_>, public: usize, start: usize, terms: &Terms, shape: &Sh
                 (line, width) = (Some(walk.at), length);
                 if begin.is_some() && (!wrapped || at >= view.len()) && run.ends_here() {
                     last = Some(at);
-                    continues = run.lives() && at < view.len();
+                    // Only a long line is one that was wrapped.
+                    let wide = at - view.line_start(at, WIDE + 1) >= WIDE;
+                    continues = wide && at < view.len() && run.lives();
                     break;
                 }
                 if at >= view.len() {

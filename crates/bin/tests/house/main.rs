@@ -11,6 +11,7 @@ mod daily;
 mod disk;
 mod grants;
 mod input;
+mod redaction;
 mod replay;
 mod stream;
 mod terminal;
