@@ -177,6 +177,7 @@ impl Reader {
             if !self.keep_pace(send).await {
                 return;
             }
+            let before = self.next_seq;
             let piece = match self.piece() {
                 Ok(piece) => piece,
                 Err(problem) => {
@@ -191,7 +192,8 @@ impl Reader {
             if piece.ended {
                 return;
             }
-            if nothing {
+            // A view may have nothing to say of many records; there may be more behind them.
+            if nothing && self.next_seq == before {
                 tokio::select! {
                     rung = bell.changed() => if rung.is_err() {
                         // The entry went with its settlement: what that wrote is there now.
