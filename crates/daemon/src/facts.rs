@@ -14,9 +14,9 @@ use countersign_store::{Config, Home, waiting, world};
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// Shell text longer than this does not fit into one argument of the kernel.
-/// The most that a file tool writes at once.
-const LARGEST_CONTENT: usize = 8 * 1024 * 1024;
 const LONGEST_TEXT: usize = 128 * 1024 - 1;
+/// The most that a file tool writes at once; a request has to hold it.
+const LARGEST_CONTENT: usize = 3 * 1024 * 1024;
 /// The size of a terminal for those who name none.
 pub(crate) const ROWS: u16 = 24;
 pub(crate) const COLS: u16 = 80;
@@ -165,6 +165,7 @@ fn check_file_tool(request: &Request) -> Result<(), Refusal> {
     match &args.path {
         None => return bad(format!("`args.path` is missing: `{tool}` is about one file")),
         Some(path) if path.is_empty() || path.contains('\0') => return bad("`args.path` is not a path".to_owned()),
+        Some(path) if path.ends_with('/') => return bad("`args.path` is a directory's: name a file".to_owned()),
         _ => {}
     }
     let given = (args.content.is_some(), args.old.is_some(), args.new.is_some());

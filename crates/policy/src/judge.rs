@@ -309,6 +309,9 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_
         {
             add(Risk::HostModifying, "writes where the system or every shell reads");
         }
+        if scope.write && [path, resolved].iter().any(|p| p.split('/').any(|part| part == ".git")) {
+            add(Risk::WorkspaceCode, "changes what git runs later");
+        }
         // What nobody looked at is taken to be there, where the system keeps its own.
         let found = facts.paths.get(&scope.walked);
         let exists = found.map_or(paths::is_system_place(path, "/"), |f| f.kind == FoundKind::File);

@@ -23,19 +23,25 @@ pub(crate) const WORDS: &[&str] = &[
     "ECRET",
     "assw",
     "ASSW",
+    "assW",
+    "_pass",
+    "_PASS",
+    "quirepass",
     "assphrase",
     "ASSPHRASE",
     "redential",
     "REDENTIAL",
 ];
 /// What begins a header that holds nothing but secrets.
-pub(crate) const HEADERS: &[&str] = &["uthorization", "UTHORIZATION", "ookie:", "OOKIE:"];
+pub(crate) const HEADERS: &[&str] = &["uthorization", "UTHORIZATION", "ookie:", "OOKIE:", "ookie\"", "ookie'"];
 
 /// How far before and behind a word its name may reach.
 const NAME: usize = 48;
 /// Blanks between a name, what separates it and its value.
 const BLANKS: usize = 24;
 const LONGEST: usize = 4096;
+/// Behind a name that says little.
+const SHORT: usize = 256;
 /// A place that is looked at again when more has come lies at most this far back.
 pub(crate) const REACH: usize = 2 * NAME + 2 * BLANKS + 64;
 
@@ -118,6 +124,21 @@ pub(crate) fn look(view: View<'_>, word: usize, length: usize) -> Look {
     read(&mut r, word).unwrap_or_else(|| r.open())
 }
 
+/// What stands between a name and its value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Between {
+    /// `=` and its kind; true: right behind the name, as shells want it.
+    Equals(bool),
+    /// `:`; true: with a blank, as in YAML and headers.
+    Colon(bool),
+    /// `<name>value</name>`
+    Tag,
+    /// A blank: the argument of an option, of a command, of a line of a configuration.
+    Blank,
+    /// A comma, a bar, or other words: `"name", "value"`, `name: X, value: Y`.
+    Apart,
+}
+
 fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
     let view = r.view;
     let lowest = word.saturating_sub(NAME);
@@ -134,57 +155,52 @@ fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
         name = rest;
     }
     let before = |n: usize| begin.checked_sub(n).and_then(|i| view.byte(i));
-    let flag = name.starts_with(b"-");
-    let tag = before(1) == Some(b'<');
     let opened = matches!(before(1), Some(b'"' | b'\'' | b'`'));
-    r.take(b']')?;
-    let closed = r.quote()? != Quote::None;
+    let (mut closed, mut subscript) = (false, false);
+    for _ in 0..3 {
+        match r.take(b']')? {
+            true => subscript = true,
+            false if r.quote()? != Quote::None => closed = true,
+            false => break,
+        }
+    }
     let blanks = r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
-    let separator = r.peek()?;
-    let next = || r.peek_at(1);
-    let spaced = match separator {
-        b'=' => match next()? {
-            b'=' | b'~' => return Some(Look::Nothing),
-            b'>' => {
-                r.at += 2;
-                true
-            }
-            _ => {
-                r.at += 1;
-                blanks > 0
-            }
-        },
-        b':' => match next()? {
-            b':' => return Some(Look::Nothing),
-            b'=' => {
-                r.at += 2;
-                true
-            }
-            b => {
-                r.at += 1;
-                matches!(b, b' ' | b'\t')
-            }
-        },
-        b'>' if tag && !closed => {
-            r.at += 1;
-            false
-        }
-        b',' if flag && opened && closed => {
-            r.at += 1;
-            true
-        }
-        _ if flag && blanks > 0 && !closed => true,
-        _ => return Some(Look::Nothing),
+    // Most words are only words, and are told by what follows them.
+    let flag = name.starts_with(b"-");
+    let separated = match r.peek()? {
+        b'=' | b':' | b'?' | b'+' | b'%' => true,
+        b'>' => before(1) == Some(b'<'),
+        b',' => opened && closed,
+        b'|' | b'\'' => blanks > 0,
+        // `name: NAME`, and the value in the next line.
+        END => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
+        _ => closed && blanks > 0,
     };
-    let arrow = separator == b'>';
+    if !separated && !flag && !(blanks > 0 && is_command(view, begin, name)) {
+        return Some(Look::Nothing);
+    }
+    let spoken = is_spoken(view, begin);
+    let strength = match guard::strength(name, (closed || opened) && !subscript) {
+        Strength::Weak | Strength::Fair if spoken => Strength::Strong,
+        strength => strength,
+    };
+    if strength == Strength::None {
+        return Some(Look::Nothing);
+    }
+    let named = Named { begin, name, strength, opened, closed, blanks };
+    let Some(between) = separate(r, &named)? else { return Some(Look::Nothing) };
     r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     r.value = Some(r.at);
     // `let key: &str = "…"`: what stands first is a type.
-    let typed = separator == b':' && spaced && !closed && skip_type(r)?;
-    // `b"…"`, `r'…'`, `@"…"`.
-    if matches!(r.peek()?, b'b' | b'r' | b'f' | b'u' | b'L' | b'@') && matches!(r.peek_at(1)?, b'"' | b'\'') {
-        r.at += 1;
-    }
+    let typed = between == Between::Colon(true) && !closed && skip_type(r)?;
+    // `b"…"`, `rb'…'`, `@"…"`.
+    let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'@');
+    let letters = match (prefix(r.peek()?), r.peek_at(1)?) {
+        (true, b'"' | b'\'') => 1,
+        (true, b) if prefix(b) && matches!(r.peek_at(2)?, b'"' | b'\'') => 2,
+        _ => 0,
+    };
+    r.at += letters;
     let mut quote = r.quote()?;
     skip_scheme(r)?;
     if quote == Quote::None {
@@ -194,36 +210,156 @@ fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
         return Some(Look::Nothing);
     }
     let start = r.at;
+    r.value = Some(start);
     if r.peek()? == END {
         return Some(Look::Nothing);
     }
-    let shell = separator == b'=' && blanks == 0 && !spaced && !opened;
+    let shell = between == Between::Equals(true) && !opened;
     let alone = shell && is_assignment(view, begin);
-    let end = value_end(r, quote, alone, arrow)?;
+    let end =
+        value_end(r, quote, alone, between == Between::Tag, if strength < Strength::Strong { SHORT } else { LONGEST })?;
     if end == start {
         return Some(Look::Nothing);
     }
     let follows = r.peek().unwrap_or(END);
+    let header = matches!(name, [b'x' | b'X', b'-', ..]) && between == Between::Colon(true);
     let setting = Setting {
         quoted: quote != Quote::None,
         // A whole line of a configuration, an argument, a part of a link.
         plain: quote != Quote::None
-            || flag
             || alone
+            || spoken
+            || flag
+            || header
+            || matches!(between, Between::Blank | Between::Tag | Between::Apart)
             || shell && name.len() > 3 && !name.iter().any(u8::is_ascii_lowercase)
-            || arrow
-            || (shell && matches!(before(1), Some(b'?' | b'&' | b';')))
-            || is_entry(view, begin, separator, spaced, follows),
-        spaced,
+            || shell && matches!(before(1), Some(b'?' | b'&' | b';'))
+            || is_entry(view, begin, between, follows),
+        spaced: !matches!(between, Between::Equals(true) | Between::Colon(false) | Between::Tag),
         follows,
+        shell,
+        alone,
     };
-    let strength = guard::strength(name, closed || opened);
     let value = &*view.joined(start..end);
-    if strength == Strength::None || !guard::is_secret(strength, name, value, &setting) || guard::says_other(name) {
+    if !guard::is_secret(strength, name, value, &setting) || guard::says_other(name, strength) {
         return Some(Look::Nothing);
     }
-    let swallow = (end - start >= LONGEST).then_some(crate::span::token_byte as fn(u8) -> bool);
+    // Whatever is longer goes to its end, without another placeholder.
+    let in_quotes: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
+    let goes_on = if quote == Quote::None { crate::span::token_byte as fn(u8) -> bool } else { in_quotes };
+    let swallow = (end - start >= LONGEST).then_some(goes_on);
     Some(Look::Found(Span { swallow, ..Span::new(start, end, rule(strength), Rank::Context) }))
+}
+
+/// A name, and how it stands there.
+struct Named<'a> {
+    begin: usize,
+    name: &'a [u8],
+    strength: Strength,
+    opened: bool,
+    closed: bool,
+    blanks: usize,
+}
+
+/// Reads over what separates a name from its value. The inner nothing: there is no value.
+fn separate(r: &mut Reader<'_>, named: &Named<'_>) -> Option<Option<Between>> {
+    let Named { begin, name, strength, opened, closed, blanks } = *named;
+    let flag = name.starts_with(b"-");
+    let certain = strength >= Strength::Strong;
+    let (between, length) = match r.peek()? {
+        b'=' => match r.peek_at(1)? {
+            b'=' | b'~' => return Some(None),
+            b'>' => (Between::Equals(false), 2),
+            _ => (Between::Equals(blanks == 0), 1),
+        },
+        b'?' | b'+' if r.peek_at(1)? == b'=' => (Between::Equals(false), 2),
+        b'%' if r.peek_at(1)? == b'3' && matches!(r.peek_at(2)?, b'D' | b'd' | b'A' | b'a') => {
+            (Between::Equals(true), 3)
+        }
+        b':' => match r.peek_at(1)? {
+            b':' => return Some(None),
+            b'=' => (Between::Equals(false), 2),
+            b => (Between::Colon(matches!(b, b' ' | b'\t')), 1),
+        },
+        b'>' if !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => (Between::Tag, 1),
+        b',' if opened && closed && certain && value_apart(r)? => return Some(Some(Between::Apart)),
+        b',' if opened && closed && (flag || certain) && matches!(after_blanks(r, 1)?, b'"' | b'\'') => {
+            (Between::Apart, 1)
+        }
+        b'|' if blanks > 0 && certain => (Between::Apart, 1),
+        // `ALTER USER x PASSWORD 'value'`
+        b'\'' if blanks > 0 && !closed && name.eq_ignore_ascii_case(b"password") => (Between::Apart, 0),
+        _ if flag && blanks > 0 && !closed => (Between::Blank, 0),
+        _ if blanks > 0 && !closed && is_command(r.view, begin, name) => (Between::Blank, 0),
+        _ if certain => return Some(value_apart(r)?.then_some(Between::Apart)),
+        _ => return Some(None),
+    };
+    r.at += length;
+    Some(Some(between))
+}
+
+/// What stands behind `from` bytes and blanks.
+fn after_blanks(r: &Reader<'_>, from: usize) -> Option<u8> {
+    let mut n = from;
+    while matches!(r.peek_at(n)?, b' ' | b'\t') && n < BLANKS {
+        n += 1;
+    }
+    r.peek_at(n)
+}
+
+/// `name: X` and then `value: Y`, in the same line or the next: leaves the reader before the value.
+fn value_apart(r: &mut Reader<'_>) -> Option<bool> {
+    const WORD: &[u8] = b"value";
+    let bytes = r.view.bytes;
+    let mut at = r.at;
+    while at - r.at < BLANKS {
+        match bytes.get(at) {
+            Some(b' ' | b'\t' | b'\r' | b'\n' | b',' | b'"' | b'\'') => at += 1,
+            Some(_) => break,
+            None if r.view.end => return Some(false),
+            None => return None,
+        }
+    }
+    for (n, want) in WORD.iter().enumerate() {
+        match bytes.get(at + n) {
+            Some(b) if b.eq_ignore_ascii_case(want) => {}
+            None if !r.view.end => return None,
+            _ => return Some(false),
+        }
+    }
+    let mut reader = Reader { view: r.view, at: at + WORD.len(), value: None };
+    reader.quote()?;
+    reader.skip(BLANKS, |b| b == b' ')?;
+    if !matches!(reader.peek()?, b':' | b'=') {
+        return Some(false);
+    }
+    r.at = reader.at + 1;
+    Some(true)
+}
+
+/// `API key: …`: the word before says what the name alone does not.
+fn is_spoken(view: View<'_>, begin: usize) -> bool {
+    const BEFORE: &[&[u8]] =
+        &[b"api", b"access", b"secret", b"private", b"auth", b"account", b"license", b"bearer", b"refresh"];
+    let Some(blank) = begin.checked_sub(1).filter(|i| view.bytes[*i] == b' ') else { return false };
+    let length = view.bytes[..blank].iter().rev().take(12).take_while(|b| b.is_ascii_alphabetic()).count();
+    let word = view.bytes[blank - length..blank].to_ascii_lowercase();
+    BEFORE.contains(&&*word)
+}
+
+/// A command or a line of a configuration whose values stand behind a blank: `ENV NAME value`, `machine … password value`.
+fn is_command(view: View<'_>, begin: usize, name: &[u8]) -> bool {
+    const SETS: &[&[u8]] = &[b"ENV", b"setx", b"set -x", b"set -gx", b"set -Ux", b"setenv", b"ARG"];
+    let line = view.line_start(begin, 128);
+    let before = view.bytes[line..begin].trim_ascii();
+    let loud = !name.iter().any(u8::is_ascii_lowercase);
+    SETS.contains(&before) && loud
+        || name == b"password"
+            && (before.is_empty()
+                || before.starts_with(b"machine ")
+                || before.starts_with(b"login ")
+                || before.starts_with(b"default "))
+        || matches!(name, b"requirepass" | b"masterauth") && before.is_empty()
 }
 
 fn rule(strength: Strength) -> &'static str {
@@ -277,15 +413,19 @@ fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
 }
 
 /// Where the value ends, or nothing if that is still to come.
-fn value_end(r: &mut Reader<'_>, quote: Quote, alone: bool, arrow: bool) -> Option<usize> {
+fn value_end(r: &mut Reader<'_>, quote: Quote, alone: bool, arrow: bool, longest: usize) -> Option<usize> {
     let start = r.at;
     loop {
         let b = r.peek()?;
-        if b == END || r.at - start >= LONGEST {
+        if b == END || r.at - start >= longest {
             break;
         }
         // A line editor wraps with a blank and a return; the line goes on.
-        if b == b' ' && quote == Quote::None && r.at > start && r.view.wraps(r.at)? {
+        if b == b' '
+            && r.at > start
+            && (quote == Quote::None || r.at + 3 > r.view.len() || r.view.bytes[r.at + 1] == b'\r')
+            && r.view.wraps(r.at)?
+        {
             r.at += 2;
             continue;
         }
@@ -346,10 +486,10 @@ fn is_assignment(view: View<'_>, begin: usize) -> bool {
 }
 
 /// A line of a configuration that has nothing but a name and a value.
-fn is_entry(view: View<'_>, begin: usize, separator: u8, spaced: bool, follows: u8) -> bool {
+fn is_entry(view: View<'_>, begin: usize, between: Between, follows: u8) -> bool {
     let line = view.line_start(begin, 64);
     let before = view.bytes[line..begin].trim_ascii();
-    (separator == b':' && spaced || separator == b'=') && (before.is_empty() || before == b"-") && follows == END
+    matches!(between, Between::Colon(true) | Between::Equals(_)) && matches!(before, b"" | b"-") && follows == END
 }
 
 /// Looks at a header: its value goes as a whole, but for the scheme and, in cookies, names.
@@ -360,16 +500,19 @@ pub(crate) fn look_header(view: View<'_>, at: usize, length: usize) -> Look {
 
 fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
     let view = r.view;
-    let cookie = view.bytes[r.at - 1] == b':';
-    if !cookie {
-        r.quote()?;
+    let last = view.bytes[r.at - 1];
+    let cookie = matches!(last, b':' | b'"' | b'\'');
+    if last != b':' {
+        if !cookie {
+            r.quote()?;
+        }
         r.skip(4, |b| b == b' ')?;
         if !matches!(r.peek()?, b':' | b'=' | b',') {
             return Some(Look::Nothing);
         }
         r.at += 1;
     }
-    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
     r.value = Some(r.at);
     r.quote()?;
     if cookie {
@@ -380,33 +523,41 @@ fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
         }
     } else {
         skip_scheme(r)?;
+        // A scheme that nobody has told us of: a word, and then another.
+        let word =
+            (0..20).take_while(|n| r.peek_at(*n).is_some_and(|b| b.is_ascii_alphanumeric() || b == b'-')).count();
+        let next = (r.peek_at(word)?, r.peek_at(word + 1)?);
+        if word >= 3 && next.0 == b' ' && next.1.is_ascii_alphanumeric() {
+            r.at += word + 1;
+        }
     }
     r.value = Some(r.at);
     let start = r.at;
-    let set_cookie =
-        cookie && view.bytes[..at].len() >= 5 && view.bytes[at - 5..at].to_ascii_lowercase().starts_with(b"set-");
-    loop {
-        let ends = match r.peek()? {
+    let set_cookie = cookie && at >= 5 && view.bytes[at - 5..at].to_ascii_lowercase().starts_with(b"set-");
+    let mut parts = false;
+    let long = loop {
+        let b = r.peek()?;
+        // `Credential=…, Signature=…`
+        parts |= b == b'=' && r.at - start < 32 && !matches!(r.peek_at(1)?, b'=' | END);
+        let ends = match b {
             END | b'"' | b'\'' | b'`' => true,
             b';' => set_cookie || !cookie,
-            b' ' | b'\t' | b',' => !cookie,
+            b' ' | b'\t' | b',' => !cookie && !parts,
             _ => false,
         };
         if ends || r.at - start >= LONGEST {
-            break;
+            break !ends;
         }
         r.at += 1;
-    }
+    };
     let value = &view.bytes[start..r.at];
-    if value.len() < 8
-        || guard::is_placeholder(value)
-        || !value.iter().any(|b| b.is_ascii_digit()) && crate::rules::entropy(value) < 3.0
-        || matches!(r.peek(), Some(b'('))
-    {
+    let telling = value.iter().any(u8::is_ascii_digit) || crate::rules::entropy(value) >= 3.0;
+    if value.len() < 8 || !telling || guard::is_placeholder(value) || guard::is_code(value) {
         return Some(Look::Nothing);
     }
     let rule = if cookie { "cookie" } else { "authorization" };
-    Some(Look::Found(Span::new(start, r.at, rule, Rank::Context)))
+    let rest: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
+    Some(Look::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
 }
 
 /// How far back a link's user may stand before the `@`.

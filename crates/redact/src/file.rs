@@ -30,6 +30,8 @@ pub enum EditError {
     InsidePlaceholder,
     /// A placeholder that is not in what is replaced, or that stands for more than one thing there.
     Unknown(String),
+    /// A secret would stand where nothing says that it is one, and be shown.
+    Exposed,
 }
 
 impl Shown {
@@ -88,11 +90,11 @@ impl Shown {
     }
 
     /// The true bytes with `old`, as the clean text has it, replaced by `new`, and how often. What a placeholder in `old`
-    /// stands for is put where `new` has that placeholder.
+    /// stands for is put where `new` has that placeholder. What was masked before is masked after.
     ///
     /// # Errors
     /// Says why nothing was changed.
-    pub fn edit(&self, old: &str, new: &str, all: bool) -> Result<(Vec<u8>, usize), EditError> {
+    pub fn edit(&self, mask: &Mask, old: &str, new: &str, all: bool) -> Result<(Vec<u8>, usize), EditError> {
         let places: Vec<usize> = memchr::memmem::find_iter(&self.clean, old.as_bytes()).collect();
         match places.len() {
             0 => return Err(EditError::NotFound),
@@ -101,40 +103,122 @@ impl Shown {
             _ => {}
         }
         let (mut out, mut at) = (Vec::with_capacity(self.raw.len() + new.len()), 0);
+        // Where secrets stand afterwards.
+        let mut secrets = Vec::new();
         for place in &places {
             let (start, end) = (self.place(*place), self.place(place + old.len()));
             let (Some(start), Some(end)) = (start, end) else { return Err(EditError::InsidePlaceholder) };
-            out.extend_from_slice(&self.raw[at..start]);
-            self.restore(*place..place + old.len(), new, &mut out)?;
+            self.keep(at..start, &mut out, &mut secrets);
+            self.restore(*place..place + old.len(), new, &mut out, &mut secrets)?;
             at = end;
         }
-        out.extend_from_slice(&self.raw[at..]);
-        Ok((out, places.len()))
+        self.keep(at..self.raw.len(), &mut out, &mut secrets);
+        let after = Self::new(mask, out);
+        let masked = |secret: &Range<usize>| {
+            let n = after.pieces.partition_point(|p| p.raw.end < secret.end);
+            after.pieces.get(n).is_some_and(|p| p.raw.start <= secret.start && secret.end <= p.raw.end)
+        };
+        match secrets.iter().all(masked) {
+            true => Ok((after.raw, places.len())),
+            false => Err(EditError::Exposed),
+        }
+    }
+
+    /// A part of the file that stays, and the secrets in it.
+    fn keep(&self, part: Range<usize>, out: &mut Vec<u8>, secrets: &mut Vec<Range<usize>>) {
+        let inside = self.pieces.iter().filter(|p| p.raw.start >= part.start && p.raw.end <= part.end);
+        secrets.extend(inside.map(|p| {
+            let start = out.len() + p.raw.start - part.start;
+            start..start + p.raw.len()
+        }));
+        out.extend_from_slice(&self.raw[part]);
     }
 
     /// Writes `new` with what its placeholders stand for within `span` of the clean text.
-    fn restore(&self, span: Range<usize>, new: &str, out: &mut Vec<u8>) -> Result<(), EditError> {
+    fn restore(
+        &self,
+        span: Range<usize>,
+        new: &str,
+        out: &mut Vec<u8>,
+        secrets: &mut Vec<Range<usize>>,
+    ) -> Result<(), EditError> {
         let inside = || self.pieces.iter().filter(|p| p.clean.start >= span.start && p.clean.end <= span.end);
         let mut rest = new;
         for placeholder in placeholders(new) {
             let Some((before, behind)) = rest.split_once(placeholder) else { continue };
-            let mut meant: Vec<&[u8]> = inside()
-                .filter(|p| self.clean[p.clean.clone()].starts_with(placeholder.as_bytes()))
-                .map(|p| &self.raw[p.raw.clone()])
-                .collect();
-            meant.dedup();
-            // A file may hold what looks like a placeholder and is none.
-            let literal =
-                meant.is_empty() && memchr::memmem::find(&self.clean[span.clone()], placeholder.as_bytes()).is_some();
-            if literal {
-                meant.push(placeholder.as_bytes());
-            }
-            let [meant] = meant[..] else { return Err(EditError::Unknown(placeholder.to_owned())) };
             out.extend_from_slice(before.as_bytes());
-            out.extend_from_slice(meant);
             rest = behind;
+            let pieces: Vec<&Piece> =
+                inside().filter(|p| self.clean[p.clean.clone()].starts_with(placeholder.as_bytes())).collect();
+            // A file may hold what looks like a placeholder and is none.
+            let written = memchr::memmem::find_iter(&self.clean[span.clone()], placeholder.as_bytes()).count();
+            let mut meant: Vec<&[u8]> = pieces.iter().map(|p| &self.raw[p.raw.clone()]).collect();
+            meant.dedup();
+            match (&meant[..], written - pieces.len()) {
+                ([meant], 0) => {
+                    secrets.push(out.len()..out.len() + meant.len());
+                    out.extend_from_slice(meant);
+                }
+                ([], 1..) => out.extend_from_slice(placeholder.as_bytes()),
+                _ => return Err(EditError::Unknown(placeholder.to_owned())),
+            }
         }
         out.extend_from_slice(rest.as_bytes());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examples::expand;
+
+    fn shown(text: &str) -> (Mask, Shown, Vec<String>) {
+        let mask = Mask::of_shapes();
+        let shown = Shown::new(&mask, text.as_bytes().to_vec());
+        let clean = String::from_utf8(shown.clean.clone()).unwrap();
+        (mask, shown, placeholders(&clean).map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn edits_are_exact_and_unmask_nothing() {
+        let token = expand("ghp_{alnum:36}", 1).unwrap().text;
+        let password = expand("p{alnum:11}", 2).unwrap().text;
+        let text = format!("a = \"{token}\"\npassword={password}\nend");
+        let (mask, shown, marks) = shown(&text);
+        let [one, two] = &marks[..] else { panic!("{marks:?}") };
+        let edited =
+            |old: &str, new: &str| shown.edit(&mask, old, new, false).map(|(b, _)| String::from_utf8(b).unwrap());
+        assert_eq!(edited("end", "END"), Ok(text.replace("end", "END")));
+        assert_eq!(
+            edited(&format!("password={two}"), &format!("x=1\npassword={two}!")),
+            Ok(text.replace("password=", "x=1\npassword=").replace("\nend", "!\nend"))
+        );
+        assert_eq!(edited(&format!("ghp_{one}"), "none"), Ok(text.replace(&token, "none")), "a secret may go");
+        for (old, new) in [
+            (format!("password={two}"), format!("note {two}")),
+            ("password=".to_owned(), "note ".to_owned()),
+            (format!("ghp_{one}"), format!("ghp {one}")),
+            ("ghp_".to_owned(), "x".to_owned()),
+        ] {
+            assert_eq!(edited(&old, &new), Err(EditError::Exposed), "{old} → {new}");
+        }
+        assert_eq!(edited("nowhere", "x"), Err(EditError::NotFound));
+        assert_eq!(edited("\n", "x"), Err(EditError::Often(2)));
+        assert_eq!(edited(&one[3..], "x"), Err(EditError::InsidePlaceholder));
+        assert_eq!(edited(&format!("ghp_{one}"), &format!("ghp_{two}")), Err(EditError::Unknown(two.clone())));
+    }
+
+    #[test]
+    fn text_that_looks_like_a_placeholder_stays_what_it_is() {
+        let password = expand("p{alnum:11}", 3).unwrap().text;
+        let (_, _, marks) = shown(&format!("password={password}\n"));
+        let mark = &marks[0];
+        let text = format!("doc: {mark}\npassword={password}\n");
+        let (mask, shown, _) = shown(&text);
+        let both = format!("doc: {mark}\npassword={mark}\n");
+        assert_eq!(shown.edit(&mask, &both, &both, false), Err(EditError::Unknown(mark.clone())));
+        let (bytes, _) = shown.edit(&mask, &format!("doc: {mark}"), &format!("docs: {mark}"), false).unwrap();
+        assert_eq!(String::from_utf8(bytes).unwrap(), text.replace("doc:", "docs:"));
     }
 }

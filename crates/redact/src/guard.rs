@@ -1,6 +1,8 @@
 //! Whether a value that stands behind a telling name is a secret, or a word, a type, a variable, a call, a placeholder.
 
 use crate::{rules::entropy, shape::random};
+use aho_corasick::AhoCorasick;
+use std::sync::OnceLock;
 
 /// How much a name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,13 +27,13 @@ pub(crate) struct Setting {
     pub(crate) spaced: bool,
     /// What stands right behind it.
     pub(crate) follows: u8,
+    /// `name=value`, and nothing but that.
+    pub(crate) shell: bool,
+    pub(crate) alone: bool,
 }
 
-/// Parts of names that say something else.
+/// Names of keys and tokens that hold one of these say something else.
 const OTHER: &[&str] = &[
-    "public",
-    "primary",
-    "foreign",
     "keyboard",
     "keyword",
     "keymap",
@@ -60,38 +62,77 @@ const OTHER: &[&str] = &[
     "cache_key",
     "cache-key",
     "fingerprint",
-    "keyid",
-    "key_id",
-    "key-id",
-    "keyname",
-    "key_name",
-    "key-name",
-    "keytype",
-    "key_type",
-    "key-type",
-    "keylen",
-    "key_len",
-    "key_size",
-    "keysize",
-    "keyusage",
-    "key_usage",
-    "keyfile",
-    "key_file",
-    "key-file",
-    "key_path",
-    "key-path",
     "keyring",
     "keystore",
     "keyserver",
+    "max_token",
+    "maxtoken",
+    "min_token",
+    "num_token",
+    "token_count",
+    "tokencount",
+    "token_limit",
+    "token_budget",
+    "token_len",
+    "token_index",
+    "donkey",
+    "whiskey",
+    "hockey",
+    "jockey",
+    "mickey",
+    "key_mgmt",
+    "key-mgmt",
+    "key_exchange",
+    "known_hosts",
+    "keyof",
+    "keyphrase",
+    "object_key",
+    "image_key",
+    "row_key",
+    "group_key",
+    "group-key",
+    "key_prefix",
+    "token_prefix",
+    "stringkey",
+    "objectkey",
+    "propertykey",
+];
+
+/// Names that end like this say where something is, or of what kind, whatever it is.
+const ENDS: &[&str] = &[
+    "key_id",
+    "keyid",
+    "key-id",
+    "key_name",
+    "keyname",
+    "key-name",
+    "key_type",
+    "keytype",
+    "key-type",
+    "key_len",
+    "keylen",
+    "key_size",
+    "keysize",
+    "key_usage",
+    "keyusage",
+    "key_file",
+    "keyfile",
+    "key-file",
+    "key_path",
+    "keypath",
+    "key-path",
+    "key_alg",
+    "keyalg",
+    "key_ops",
     "secret_name",
     "secretname",
     "secret-name",
-    "secretref",
     "secret_ref",
+    "secretref",
     "secret-ref",
     "secretkeyref",
-    "tokentype",
     "token_type",
+    "tokentype",
     "token-type",
     "token_url",
     "tokenurl",
@@ -107,50 +148,20 @@ const OTHER: &[&str] = &[
     "token-file",
     "tokenfile",
     "password_field",
-    "password_hash_",
-    "max_token",
-    "maxtoken",
-    "min_token",
-    "num_token",
-    "token_count",
-    "tokencount",
-    "tokens_",
-    "_tokens",
-    "keys_",
-    "token_limit",
-    "token_budget",
-    "token_len",
-    "donkey",
-    "whiskey",
-    "hockey",
-    "jockey",
-    "mickey",
-    "key_mgmt",
-    "key-mgmt",
-    "key_exchange",
-    "known_hosts",
-    "keyalg",
-    "key_alg",
-    "key_ops",
-    "pwdlast",
-    "passwords",
-    "secrets",
+    "secrets_path",
+    "public_key",
+    "publickey",
+    "public-key",
+    "primary_key",
+    "primarykey",
+    "primary-key",
+    "foreign_key",
+    "foreignkey",
+    "foreign-key",
     "passwordless",
     "secretary",
-    "token_index",
-    "keyboard",
-    "stringkey",
-    "objectkey",
-    "propertykey",
-    "keyof",
-    "keyphrase",
-    "object_key",
-    "image_key",
-    "row_key",
-    "group_key",
-    "group-key",
-    "key_prefix",
-    "token_prefix",
+    "_tokens",
+    "pwdlastset",
 ];
 
 /// What makes a key or a token one that opens something.
@@ -227,29 +238,59 @@ const TELLING: &[&str] = &[
 ];
 
 fn has(name: &str, words: &[&str]) -> bool {
-    words.iter().any(|w| name.contains(w))
+    words.iter().any(|w| memchr::memmem::find(name.as_bytes(), w.as_bytes()).is_some())
+}
+
+/// Whether a name holds one of many words.
+fn has_any(name: &str, words: &'static [&'static str], built: &'static OnceLock<AhoCorasick>) -> bool {
+    built.get_or_init(|| AhoCorasick::new(words).expect("a few dozen words")).is_match(name)
+}
+
+static TELLING_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
+static OTHER_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
+
+/// A name without what only numbers it or says where it is used: `API_KEY2`, `apiKeyProd`, `TOKENS`.
+fn stem(name: &str) -> &str {
+    const USES: &[&str] = &[
+        "prod",
+        "production",
+        "dev",
+        "test",
+        "testing",
+        "staging",
+        "stage",
+        "live",
+        "main",
+        "old",
+        "new",
+        "primary",
+        "secondary",
+        "backup",
+        "default",
+        "value",
+        "string",
+    ];
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let name = USES.iter().find_map(|u| name.strip_suffix(u)).unwrap_or(name).trim_end_matches(['_', '-', '.']);
+    name.strip_suffix('s').filter(|n| n.ends_with("key") || n.ends_with("token")).unwrap_or(name)
 }
 
 /// How much a name says. `quoted`: it stands in quotes, as names in JSON do.
 pub(crate) fn strength(name: &[u8], quoted: bool) -> Strength {
     let Ok(written) = std::str::from_utf8(name) else { return Strength::None };
-    let name = written.trim_matches(['-', '.']).to_ascii_lowercase();
-    if has(&name, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"]) {
+    let lower = written.trim_matches(['-', '.']).to_ascii_lowercase();
+    if has(&lower, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"]) || lower.ends_with("pass") {
         return Strength::Password;
     }
-    if has(&name, &["secret", "credential"]) {
+    if has(&lower, &["secret", "credential"]) {
         return Strength::Strong;
     }
+    let name = stem(&lower);
     // `GITHUB_TOKEN`, `DEPLOY_KEY`: nobody writes a table's names like this.
-    let shouted = !written.bytes().any(|b| b.is_ascii_lowercase())
-        && written.len() > 3
-        && (name.ends_with("key") || name.ends_with("token"));
-    let ends = name.ends_with("key")
-        || name.ends_with("token")
-        || name.contains("key-data")
-        || name.contains("token_")
-        || name.contains("key_");
-    if shouted && !quoted || ends && has(&name, TELLING) {
+    let ends = name.ends_with("key") || name.ends_with("token");
+    let shouted = !written.bytes().any(|b| b.is_ascii_lowercase()) && written.len() > 3 && ends;
+    let ends = ends || name.contains("key-data") || name.contains("token_") || name.contains("key_");
+    if shouted && !quoted || ends && has_any(name, TELLING, &TELLING_WORDS) {
         return Strength::Strong;
     }
     match ends {
@@ -260,8 +301,26 @@ pub(crate) fn strength(name: &[u8], quoted: bool) -> Strength {
 }
 
 /// Whether a name says something else, whatever words it holds.
-pub(crate) fn says_other(name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(|name| has(&name.to_ascii_lowercase(), OTHER))
+pub(crate) fn says_other(name: &[u8], strength: Strength) -> bool {
+    let Ok(name) = std::str::from_utf8(name) else { return true };
+    let name = name.to_ascii_lowercase();
+    let secret = strength == Strength::Password || has(&name, &["secret", "credential"]);
+    let telling = secret
+        || has(
+            &name,
+            &[
+                "access_token",
+                "access-token",
+                "accesstoken",
+                "api_token",
+                "api_key",
+                "apikey",
+                "api-key",
+                "access_key",
+                "accesskey",
+            ],
+        );
+    ENDS.iter().any(|e| name.ends_with(e)) || !telling && has_any(&name, OTHER, &OTHER_WORDS)
 }
 
 /// Words that stand where a secret would.
@@ -436,36 +495,63 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
         return true;
     }
     // Variables and templates; a dollar inside a value is a value's.
-    let opens = [&b"${"[..], b"$(", b"{{", b"<", b"%(", b"%{", b"#{", b"$$", b"{", b"[%", b"@@"];
-    if opens.iter().any(|o| value.starts_with(o)) || matches!(value, b"%s" | b"%d" | b"%v" | b"{}") {
+    let closed = |open: &[u8], close: &[u8]| value.starts_with(open) && memchr::memmem::find(value, close).is_some();
+    let pairs: [(&[u8], &[u8]); 9] = [
+        (b"${", b"}"),
+        (b"$(", b")"),
+        (b"{{", b"}}"),
+        (b"<", b">"),
+        (b"%(", b")"),
+        (b"%{", b"}"),
+        (b"#{", b"}"),
+        (b"{", b"}"),
+        (b"@@", b"@@"),
+    ];
+    if pairs.iter().any(|(open, close)| closed(open, close))
+        || value.starts_with(b"${")
+        || value.starts_with(b"$(")
+        || matches!(value, b"%s" | b"%d" | b"%v")
+    {
         return true;
     }
-    if *first == b'$' && value[1..].iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+    if *first == b'$' && is_variable(&value[1..]) {
         return true;
     }
     let lower = value.to_ascii_lowercase();
+    let has = |part: &[u8]| memchr::memmem::find(&lower, part).is_some();
     let parts = [
-        &b"xxxx"[..],
-        b"your",
+        &b"xxxxxx"[..],
+        b"your_",
+        b"your-",
         b"example",
         b"placeholder",
         b"changeme",
         b"change-me",
         b"change_me",
-        b"dummy",
         b"....",
         b"****",
-        b"<your",
-        b"insert",
-        b"replace",
         b"redacted",
-        b"secret-here",
+        b"-here",
         b"_here",
     ];
-    if parts.iter().any(|p| memchr::memmem::find(&lower, p).is_some()) {
+    let words = [&b"your"[..], b"dummy", b"insert", b"replace", b"xxxx"];
+    if parts.iter().any(|p| has(p)) || !value.iter().any(u8::is_ascii_digit) && words.iter().any(|w| has(w)) {
         return true;
     }
     std::str::from_utf8(&lower).is_ok_and(|v| WORDS.contains(&v.trim_end_matches(['!', '?', '.', ',', ';', ':'])))
+}
+
+/// A name of one case, numbered at most at its end.
+fn is_variable(name: &[u8]) -> bool {
+    let body = name.len() - name.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let body = &name[..body];
+    let letters = body.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_');
+    letters && !body.is_empty() && (camel(body) || body.contains(&b'_'))
+}
+
+/// What a program would say here: a call, a member, a name.
+pub(crate) fn is_code(value: &[u8]) -> bool {
+    value.contains(&b'(') || memchr::memmem::find(value, b"://").is_some() || is_wordy(value)
 }
 
 fn is_hex(value: &[u8]) -> bool {
@@ -537,15 +623,32 @@ fn is_wordy(value: &[u8]) -> bool {
         let leading = segment.iter().take_while(|b| b.is_ascii_digit()).count();
         let at_edge = digits == trailing.max(leading);
         let fits = letters == 0 && digits <= 4 || digits == 0 || at_edge && digits <= 3 && letters > digits;
-        fits && camel(segment)
+        fits && camel(segment) && sounds(segment)
     })
 }
 
-/// Capitals only where words begin.
+/// Whether letters could be a word or some: no language has six consonants in a row, or next to no vowels.
+fn sounds(segment: &[u8]) -> bool {
+    let letters: Vec<u8> = segment.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase).collect();
+    if letters.len() < 12 {
+        return true;
+    }
+    let vowel = |b: &u8| matches!(b, b'a' | b'e' | b'i' | b'o' | b'u' | b'y');
+    let vowels = letters.iter().filter(|b| vowel(b)).count();
+    let longest = letters.split(vowel).map(<[u8]>::len).max().unwrap_or(0);
+    longest < 6 && vowels * 5 >= letters.len() && vowels * 3 <= letters.len() * 2
+}
+
+/// Capitals only where words begin, or in names that are written with them.
 fn camel(segment: &[u8]) -> bool {
     let upper = segment.iter().filter(|b| b.is_ascii_uppercase()).count();
     let lower = segment.iter().filter(|b| b.is_ascii_lowercase()).count();
-    lower == 0 || upper * 3 <= lower + 2
+    if lower == 0 || upper * 3 <= lower + 2 {
+        return true;
+    }
+    let words = 1 + segment.windows(2).filter(|w| w[0].is_ascii_lowercase() && w[1].is_ascii_uppercase()).count();
+    let longest = segment.split(|b| !b.is_ascii_lowercase()).map(<[u8]>::len).max().unwrap_or(0);
+    (upper + lower) / words >= 4 && longest >= 4
 }
 
 /// A value of a program rather than a text: a call, a member, a number, an operator.
@@ -560,8 +663,15 @@ fn is_expression(value: &[u8], setting: &Setting) -> bool {
     );
     let call = matches!(setting.follows, b'(' | b'[' | b'{');
     let generic = !setting.plain && setting.follows == b'<' || setting.follows == b'>' && setting.spaced;
-    call || generic
-        || (number && !setting.plain)
+    // `certs[0][2]`, `request.key):`
+    let name = value.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')).count();
+    let indexed = name > 0 && matches!(value.get(name), Some(b'[' | b'('));
+    let closes = value.contains(&b')') && !value.contains(&b'(');
+    indexed
+        || closes
+        || call
+        || generic
+        || (number && !setting.plain && !setting.shell)
         || (operator && !setting.plain)
         || memchr::memmem::find(value, b"::").is_some()
         || memchr::memmem::find(value, b"->").is_some()
@@ -569,65 +679,67 @@ fn is_expression(value: &[u8], setting: &Setting) -> bool {
 
 /// The decision.
 pub(crate) fn is_secret(strength: Strength, name: &[u8], value: &[u8], setting: &Setting) -> bool {
-    if value.len() < 4 || is_placeholder(value) || is_path(value) || is_expression(value, setting) {
+    if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
+        return false;
+    }
+    let password = strength == Strength::Password;
+    let rooted = value.starts_with(b"/")
+        || value.starts_with(b"./")
+        || value.starts_with(b"~/")
+        || memchr::memmem::find(value, b"://").is_some();
+    if is_path(value) && (!password || rooted) {
         return false;
     }
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
     let blanks = value.iter().filter(|b| **b == b' ').count();
     // A sentence.
-    if blanks > 0 && (strength != Strength::Password || blanks > 6 || digits == 0 && blanks < 3) {
+    if blanks > 0 && (!password || blanks > 6 || digits == 0 && blanks < 3) {
         return false;
     }
     let wordy = is_wordy(value);
     match strength {
         Strength::None => false,
-        Strength::Password => {
-            if digits == value.len() {
-                return setting.plain && digits >= 4;
-            }
-            if !wordy {
-                return setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || random(value));
-            }
-            // Words alone: only where nothing but a value can stand, and not the name again.
-            let segments = value.split(|b| !b.is_ascii_alphanumeric()).filter(|s| !s.is_empty()).count();
-            let lower = value.to_ascii_lowercase();
-            let words = [
-                "pass", "passwd", "password", "pwd", "secret", "token", "key", "cred", "user", "login", "auth", "str",
-                "config", "setting", "param",
-            ];
-            let own = words.iter().any(|w| lower.starts_with(w.as_bytes()) || lower.ends_with(w.as_bytes()));
-            let upper_name = !name.iter().any(u8::is_ascii_lowercase);
-            let config =
-                setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || upper_name && setting.plain;
-            config && !own && value.len() >= 6 && value.is_ascii() && !value.contains(&b'.')
-                || setting.plain && digits > 0 && !own && value.len() >= 6 && segments == 1
+        Strength::Password if digits == value.len() => setting.plain && digits >= 4 || setting.shell && digits >= 6,
+        Strength::Password if !wordy => {
+            setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || random(value))
         }
-        Strength::Fair if is_hex(value) || is_uuid(value) => false,
+        Strength::Password => is_password_of_words(name, value, digits, setting),
+        Strength::Fair if is_hex(value) || is_uuid(value) => setting.shell && setting.plain && value.len() >= 32,
         Strength::Fair | Strength::Strong => {
             if digits == value.len() || wordy && !is_hex(value) && !is_uuid(value) {
                 return false;
             }
             let mixed = digits > 0 && letters > 0;
-            let strong = mixed && value.len() >= 8 || value.len() >= 16 && entropy(value) >= 3.2;
+            let strong = mixed && value.len() >= 8 || value.len() >= 16 && entropy(value) >= 3.0;
             strong
                 && (setting.plain || value.len() >= 16 && entropy(value) >= 3.0)
                 && !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>'))
         }
         Strength::Weak => {
-            let made = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'='));
-            made && digits >= 2
-                && letters > 0
-                && value.len() >= 16
-                && !is_hex(value)
-                && !is_uuid(value)
-                && !wordy
-                && random(value)
-                && entropy(value) >= 3.5
-                && !value.contains(&b'/')
-                && setting.plain
+            let made = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
+            let thrown = digits >= 2 && letters > 0 && value.len() >= 16 && random(value) && entropy(value) >= 3.5;
+            made && thrown && !is_hex(value) && !is_uuid(value) && !wordy && setting.plain
         }
     }
+}
+
+/// Words alone are a password only where nothing but a value can stand, and where they do not say the name again.
+fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Setting) -> bool {
+    let loud = !name.iter().any(u8::is_ascii_lowercase);
+    if setting.alone && loud && !setting.quoted {
+        return value.len() >= 6;
+    }
+    let words = [
+        "pass", "passwd", "password", "pwd", "secret", "token", "key", "cred", "user", "login", "auth", "str",
+        "config", "setting", "param",
+    ];
+    let lower = value.to_ascii_lowercase();
+    let own = words.iter().any(|w| lower.starts_with(w.as_bytes()) || lower.ends_with(w.as_bytes()));
+    let segments = value.split(|b| !b.is_ascii_alphanumeric()).filter(|s| !s.is_empty()).count();
+    let config = setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || loud && setting.plain;
+    let numbered = setting.plain && digits > 0 && segments == 1;
+    !own && value.len() >= 6 && (numbered || config && value.is_ascii() && !value.contains(&b'.'))
 }
 
 /// Whether a value under a telling name in an environment is a switch, a path or a word rather than a secret.

@@ -169,8 +169,8 @@ pub(crate) enum Hit {
     Value,
     /// One of the texts that are the same for everyone.
     Text(usize),
-    /// A keyword of this rule, and whether that is always found.
-    Rule(usize, bool),
+    /// A keyword of this rule, and where the line is wrapped behind it.
+    Rule(usize, Option<usize>),
     User(usize),
     /// What may end the password of a link.
     At,
@@ -268,7 +268,7 @@ impl Mask {
         let values = self.built.get_or_init(|| Values::new(&self.values));
         let built = built();
         let (places, breaks) = runs::find(text, from, returns);
-        let mut found: Vec<_> = places.iter().map(|p| (p.start, p.end, Hit::Rule(p.rule, p.sure))).collect();
+        let mut found: Vec<_> = places.iter().map(|p| (p.start, p.end, Hit::Rule(p.rule, p.wrap))).collect();
         if self.knows_values() {
             self.broken_values(values, text, from, &breaks, &mut found);
         }
@@ -316,8 +316,12 @@ impl Mask {
         match hit {
             Hit::Value => Look::Found(Span::new(start, end, "known-value", Rank::Known)),
             Hit::At => context::look_at(view, start),
-            Hit::Rule(n, sure) => match shape::look(view, start, end, n, caches) {
-                Look::Found(span) if !sure && !runs::always_found(view.bytes, start, span.end) => Look::Nothing,
+            Hit::Rule(n, wrap) => match shape::look(view, start, end, n, caches) {
+                Look::Found(span)
+                    if wrap.is_none_or(|at| at >= span.end) && !runs::always_found(view.bytes, start, span.end) =>
+                {
+                    Look::Nothing
+                }
                 look => look,
             },
             Hit::Dollar => {

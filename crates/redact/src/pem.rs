@@ -11,6 +11,8 @@ const CAP: usize = 64 * 1024;
 const LONGEST_HEADER: usize = 64;
 /// A run of this length is taken for a part of the key.
 const RUN: usize = 16;
+/// And one of this length, whatever stands around it.
+const SURE: usize = 40;
 pub(crate) const STEM: &str = "-----BEGIN ";
 /// What stands before the secret lines of a PuTTY key.
 pub(crate) const PUTTY: &str = "Private-Lines: ";
@@ -33,8 +35,9 @@ pub(crate) fn look(view: View<'_>, start: usize) -> Look {
         return Look::Nothing;
     };
     let label = &header[..dashes];
-    let is_private = memchr::memmem::find(label, b"PRIVATE KEY").is_some();
-    if !is_private || !label.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b' ') {
+    let upper = label.to_ascii_uppercase();
+    let is_private = [&b"PRIVATE KEY"[..], b"STATIC KEY"].iter().any(|k| memchr::memmem::find(&upper, k).is_some());
+    if !is_private || !label.iter().all(|b| b.is_ascii_alphanumeric() || *b == b' ') {
         return Look::Nothing;
     }
     body(view, name + dashes + 5)
@@ -68,26 +71,25 @@ fn body(view: View<'_>, start: usize) -> Look {
                     true => line.undo(),
                     false => line.take(b),
                 }
-                escaped || line.hopeless
+                escaped
             }
             Step::Gap(Gap::Escape) => false,
             Step::Gap(_) if at >= view.len() => {
                 key += line.runs();
-                return verdict(view, start, if line.good() { at } else { good }, key);
+                return verdict(view, start, if line.good() || line.runs() > 0 { at } else { good }, key);
             }
             Step::Gap(_) => true,
             Step::More if !any => return Look::Nothing,
             Step::More => return Look::Open(first(view, start)),
         };
         if ended {
-            // What no key holds may stand right behind one.
-            if line.good() || line.longest >= RUN {
+            if line.good() {
                 (good, strikes) = (at, 0);
                 key += line.runs();
             } else if !line.blank() {
                 strikes += 1;
             }
-            if strikes >= 2 || line.hopeless {
+            if strikes >= 2 {
                 return verdict(view, start, good, key);
             }
             line = Line::default();
@@ -170,7 +172,8 @@ impl Line {
     }
 
     fn good(&self) -> bool {
-        !self.hopeless && (self.longest >= RUN || self.header && self.bytes < 80)
+        // What no key holds may stand around a line of one: prefixes of logs, ends of strings.
+        self.longest >= if self.hopeless { SURE } else { RUN } || !self.hopeless && self.header && self.bytes < 80
     }
 
     fn blank(&self) -> bool {

@@ -38,8 +38,8 @@ pub(crate) struct Place {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) rule: usize,
-    /// It is found wherever it stands, whatever follows.
-    pub(crate) sure: bool,
+    /// Where a line editor has wrapped the line behind it: what reaches over that is found wherever it stands.
+    pub(crate) wrap: Option<usize>,
 }
 
 /// What tokens are made of, and line breaks, which may have been put into them.
@@ -222,7 +222,7 @@ impl Finder<'_> {
             if wraps {
                 let start = at.saturating_sub(2 * REACH);
                 keywords(self.text, start, at, b' ', |start, end, rule| {
-                    self.found.push(Place { start, end, rule, sure: true });
+                    self.found.push(Place { start, end, rule, wrap: Some(at) });
                 });
             }
         }
@@ -236,7 +236,7 @@ impl Finder<'_> {
         self.inspected = to;
         let before = from.checked_sub(1).map_or(b' ', |i| self.text[i]);
         keywords(self.text, from, to, before, |start, end, rule| {
-            self.found.push(Place { start, end, rule, sure: false })
+            self.found.push(Place { start, end, rule, wrap: None })
         });
         let mut at = from;
         while let Some(n) = memchr::memchr2(b'\n', b'\r', &self.text[at..to]) {
@@ -258,7 +258,7 @@ impl Finder<'_> {
             at,
             |n| keywords[n].text.as_bytes(),
             |n, start, end| {
-                self.found.push(Place { start, end, rule: keywords[n].rule, sure: false });
+                self.found.push(Place { start, end, rule: keywords[n].rule, wrap: None });
             },
         );
     }

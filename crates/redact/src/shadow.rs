@@ -251,7 +251,20 @@ impl<'a> View<'a> {
         let part = &self.bytes[range];
         match memchr::memchr2(b'\n', b'\r', part) {
             None => Cow::Borrowed(part),
-            Some(_) => Cow::Owned(part.iter().copied().filter(|b| !is_break(*b)).collect()),
+            Some(_) => {
+                let mut joined: Vec<u8> = Vec::with_capacity(part.len());
+                for (n, b) in part.iter().enumerate() {
+                    match is_break(*b) {
+                        // Where a line editor wraps, the blank is part of the break.
+                        true if *b == b'\r' && part.get(n + 1) != Some(&b'\n') && joined.last() == Some(&b' ') => {
+                            joined.pop();
+                        }
+                        true => {}
+                        false => joined.push(*b),
+                    }
+                }
+                Cow::Owned(joined)
+            }
         }
     }
 

@@ -163,12 +163,12 @@ fn follow(view: View<'_>, public: usize, start: usize, terms: &Terms, shape: &Sh
     let (Some(start), Some(end)) = (begin, last) else { return Look::Nothing };
     let value = &*view.joined(start..end);
     let follows = view.byte(end);
-    let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric());
     let proven = || terms.checked && value.len() == 36 && crc_base62(&value[..30]) == value[30..];
     if (goes_on || !bounded) && !proven() {
         return Look::Nothing;
     }
-    if entropy(value) < terms.entropy || (terms.digit && !value.iter().any(u8::is_ascii_digit)) {
+    if entropy(value) < terms.entropy || (terms.digit && !value.iter().any(u8::is_ascii_digit) && !random(value)) {
         return Look::Nothing;
     }
     Look::Found(Span { continues, ..span(public, start, end, terms) })

@@ -96,7 +96,7 @@ fn done(builtin: &Builtin, mask: &Mask) -> Done {
         }
         FileWork::Edit { old, new, all } => {
             let (raw, file) = read(path)?;
-            let (bytes, places) = Shown::new(mask, raw).edit(old, new, *all).map_err(|e| why(&e))?;
+            let (bytes, places) = Shown::new(mask, raw).edit(mask, old, new, *all).map_err(|e| why(&e))?;
             replace(path, Some(&file), &bytes).map_err(|e| e.to_string())?;
             let places = if places == 1 { "one place".to_owned() } else { format!("{places} places") };
             let text = format!("edited {} in {places}\n", builtin.named).into_bytes();
@@ -111,6 +111,10 @@ fn why(error: &EditError) -> String {
         EditError::Often(n) => format!("`old` stands there {n} times; name more of what is around it, or set `all`"),
         EditError::InsidePlaceholder => {
             "`old` begins or ends inside a placeholder; take in all of it, or none".to_owned()
+        }
+        EditError::Exposed => {
+            "a secret would then stand where nothing says that it is one, and be shown; keep its name or prefix with it"
+                .to_owned()
         }
         EditError::Unknown(p) => {
             format!("{p} in `new` is not one thing in `old`; what it stands for cannot be put there")
@@ -140,48 +144,70 @@ fn read(path: &Path) -> Result<(Vec<u8>, File), String> {
     Ok((bytes, file))
 }
 
-/// Puts a new file in the place of the old one at once: whoever reads it meanwhile sees one or the other. Where that cannot
-/// be done without taking something away (other names, another owner), the file itself is written.
+/// Puts a new file in the place of the old one at once: whoever reads it meanwhile sees one or the other. Where that would
+/// take something away (other names, attributes, another owner), the file itself is written.
 fn replace(path: &Path, old: Option<&File>, bytes: &[u8]) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::other("is not the name of a file"));
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let directory = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let directory = directory.map_err(|e| match e {
+        rustix::io::Errno::NOENT => {
+            io::Error::other(format!("there is no directory {}; make it first", parent.display()))
+        }
+        e => e.into(),
+    })?;
     let Some(old) = old else {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o666))?;
         return fill(File::from(fd), bytes);
     };
-    let stat = rustix::fs::fstat(old)?;
-    let temporary = PathBuf::from(format!(".{}.csn-{}", name.to_string_lossy(), std::process::id()));
-    let swapped = swap(&directory, &temporary, name.as_ref(), &stat, bytes);
-    if swapped.is_ok() {
-        return Ok(());
-    }
-    let _ = rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty());
-    // The file itself, by the descriptor that was looked at.
+    // Whoever may not write the file may not replace it either.
     let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(old));
-    let fd = rustix::fs::open(again, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let file = File::from(fd);
-    file.set_len(0)?;
-    fill(file, bytes)
+    let itself = File::from(rustix::fs::open(again, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?);
+    let stat = rustix::fs::fstat(old)?;
+    let has_more = stat.st_nlink > 1 || rustix::fs::flistxattr(old, &mut [0u8; 0][..]).is_ok_and(|n| n > 0);
+    if !has_more && let Some(temporary) = beside(&directory, name, &stat)? {
+        let (file, called) = temporary;
+        let swapped = fill(file, bytes).and_then(|()| Ok(rustix::fs::renameat(&directory, &called, &directory, name)?));
+        if swapped.is_err() {
+            let _ = rustix::fs::unlinkat(&directory, &called, AtFlags::empty());
+        }
+        return swapped;
+    }
+    // Room first: a disk that is full must not cost what was there.
+    if bytes.len() as u64 > u64::try_from(stat.st_size).unwrap_or(0) {
+        rustix::fs::fallocate(&itself, rustix::fs::FallocateFlags::KEEP_SIZE, 0, bytes.len() as u64)?;
+    }
+    (&itself).write_all(bytes)?;
+    itself.set_len(bytes.len() as u64)?;
+    itself.sync_all()
 }
 
-fn swap(directory: &OwnedFd, temporary: &Path, name: &Path, stat: &rustix::fs::Stat, bytes: &[u8]) -> io::Result<()> {
-    if stat.st_nlink > 1 {
-        return Err(io::Error::other("it has other names"));
-    }
+/// A new file beside the old one that looks like it; none where that cannot be had for want of rights.
+fn beside(directory: &OwnedFd, name: &std::ffi::OsStr, stat: &rustix::fs::Stat) -> io::Result<Option<(File, PathBuf)>> {
+    let called = PathBuf::from(format!(".{}.csn-{}", name.to_string_lossy(), std::process::id()));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(directory.as_fd(), temporary, flags, Mode::from_raw_mode(0o600))?;
+    let fd = match rustix::fs::openat(directory.as_fd(), &called, flags, Mode::from_raw_mode(0o600)) {
+        Ok(fd) => fd,
+        Err(
+            rustix::io::Errno::ACCESS
+            | rustix::io::Errno::PERM
+            | rustix::io::Errno::EXIST
+            | rustix::io::Errno::NAMETOOLONG,
+        ) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
     let made = rustix::fs::fstat(&fd)?;
-    if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
-        let (uid, gid) = (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
-        rustix::fs::fchown(&fd, Some(uid), Some(gid))?;
+    let (uid, gid) = (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
+    let same_owner = (made.st_uid, made.st_gid) == (stat.st_uid, stat.st_gid)
+        || rustix::fs::fchown(&fd, Some(uid), Some(gid)).is_ok();
+    if !same_owner || rustix::fs::fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err() {
+        rustix::fs::unlinkat(directory, &called, AtFlags::empty())?;
+        return Ok(None);
     }
-    rustix::fs::fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
-    fill(File::from(fd), bytes)?;
-    Ok(rustix::fs::renameat(directory, temporary, directory, name)?)
+    Ok(Some((File::from(fd), called)))
 }
 
 fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {

@@ -61,11 +61,20 @@ fn forms(secret: &str) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Fails if a form of a secret is in what is called `place`.
-fn clean(place: &str, bytes: &[u8], plants: &[(&str, String, Vec<String>)]) {
-    for (rule, _, secrets) in plants {
-        for form in secrets.iter().flat_map(|s| forms(s)) {
-            assert!(memchr::memmem::find(bytes, &form).is_none(), "a secret of {rule} is in {place}");
+/// What to look for everywhere.
+struct Hunt(Vec<(&'static str, memchr::memmem::Finder<'static>)>);
+
+impl Hunt {
+    fn new(plants: &[(&'static str, String, Vec<String>)]) -> Self {
+        let forms =
+            plants.iter().flat_map(|(rule, _, secrets)| secrets.iter().flat_map(|s| forms(s)).map(|f| (*rule, f)));
+        Self(forms.map(|(rule, form)| (rule, memchr::memmem::Finder::new(&form).into_owned())).collect())
+    }
+
+    /// Fails if a form of a secret is in what is called `place`.
+    fn clean(&self, place: &str, bytes: &[u8]) {
+        for (rule, finder) in &self.0 {
+            assert!(finder.find(bytes).is_none(), "a secret of {rule} is in {place}");
         }
     }
 }
@@ -83,7 +92,7 @@ fn answers(house: &House, task: TaskId) -> Vec<(String, Vec<u8>)> {
         vec!["show", &id, "--view", "tool_task"],
         vec!["replay", &id, "--cast", "v3", "-"],
         vec!["replay", &id, "--text"],
-        vec!["search", &id, "-e", "."],
+        vec!["search", &id, "a"],
         vec!["ps", "-a", "--json"],
     ] {
         let out = house.csn(&args);
@@ -97,6 +106,7 @@ fn answers(house: &House, task: TaskId) -> Vec<(String, Vec<u8>)> {
 fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
     let house = House::up(CSN);
     let plants = plants();
+    let hunt = Hunt::new(&plants);
     let work = house.work();
     let raw: String = plants.iter().map(|(_, text, _)| format!("{text}\n")).collect();
     let control = std::env::temp_dir().join(format!("csn-plants-{}", std::process::id()));
@@ -118,7 +128,7 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
         }
     }
     // In the command, in a title, in the environment: then they are known, and their encodings go too.
-    for (_, text, secrets) in plants.iter().filter(|(_, t, s)| !t.contains('\'') && s.len() == 1).step_by(4) {
+    for (_, text, secrets) in plants.iter().filter(|(_, t, s)| !t.contains('\'') && s.len() == 1).step_by(12) {
         let secret = &secrets[0];
         let encode = "printf %s \"$PLANT_TOKEN\" | base64 -w 20; python3 -c 'import os,json,urllib.parse; t=os.environ[\"PLANT_TOKEN\"]; print(json.dumps(t), urllib.parse.quote(t), t.encode().hex())'";
         let with = json!({"args": {"env": {"PLANT_TOKEN": secret}}, "title": format!("with {text}"), "rationale": text, "confinement": "shield"});
@@ -130,18 +140,18 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
     std::fs::remove_file(&control).unwrap();
     // A refusal quotes what was sent.
     let (refusal, _) = house.refused("true", json!({"args": {"cwd": format!("/no/such/{}", plants[0].1)}}));
-    clean("a refusal", refusal.message.as_bytes(), &plants);
+    hunt.clean("a refusal", refusal.message.as_bytes());
     let mut read = 0;
     for file in files_below(house.home()).into_iter().chain(files_below(&work)) {
         let bytes = std::fs::read(&file).unwrap();
         read += bytes.len();
-        clean(&file.display().to_string(), &bytes, &plants);
+        hunt.clean(&file.display().to_string(), &bytes);
     }
     assert!(read > 100_000, "the files were read: {read}");
     assert!(work.join(".runs").exists(), "the streams were published");
     for task in tasks.iter().take(7) {
         for (what, bytes) in answers(&house, *task) {
-            clean(&what, &bytes, &plants);
+            hunt.clean(&what, &bytes);
         }
     }
     // It was there to be found: every rule is named in what was kept.
@@ -167,7 +177,7 @@ fn all_output(house: &House, task: TaskId) -> Vec<u8> {
 }
 
 #[test]
-fn known_values_go_however_they_come_and_a_password_that_is_typed_is_not_kept() {
+fn a_known_value_that_comes_byte_by_byte_is_held_from_its_fourth_on() {
     let house = House::up(CSN);
     let secret = expand("{alnum:18}", u64::from(std::process::id())).unwrap().text;
     let with = json!({"args": {"env": {"DB_PASSWORD": secret}}, "confinement": "shield"});

@@ -319,9 +319,19 @@ fn work(request: &Request) -> String {
     if args.all {
         out += " (wherever it stands)";
     }
-    for (mark, text) in [('-', &args.old), ('+', &args.new), ('+', &args.content)] {
-        for line in text.iter().flat_map(|t| t.lines()) {
-            out += &format!("\n{mark} {line}");
+    let parts = [('-', &args.old), ('+', &args.new), ('+', &args.content)];
+    // What differs only in how lines end must be seen to differ.
+    let ends = parts.iter().any(|(_, t)| t.as_ref().is_some_and(|t| t.contains('\r')))
+        || args.old.as_ref().map(|t| t.ends_with('\n')) != args.new.as_ref().map(|t| t.ends_with('\n'));
+    for (mark, text) in parts {
+        for line in text.iter().flat_map(|t| t.split_inclusive('\n')) {
+            let end = match (ends, line.ends_with("\r\n"), line.ends_with('\n')) {
+                (false, ..) => "",
+                (true, true, _) => " \\r\\n",
+                (true, false, true) => " \\n",
+                (true, false, false) => " (no line end)",
+            };
+            out += &format!("\n{mark} {}{end}", line.trim_end_matches(['\r', '\n']));
         }
     }
     out

@@ -3,5 +3,6 @@
 
 mod context;
 mod engine;
+mod ordinary;
 mod rules;
 mod support;
