@@ -211,6 +211,9 @@ pub(crate) struct RedactArgs {
     /// List the rules
     #[arg(long, conflicts_with_all = ["report", "words"])]
     pub(crate) rules: bool,
+    /// Print an example of every rule, made up now: something to try a pipeline or a scanner with
+    #[arg(long, conflicts_with_all = ["report", "words", "rules", "json"])]
+    pub(crate) examples: bool,
     /// Report or rules as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -24,6 +24,9 @@ pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
     if args.rules {
         return list(&own, args.json);
     }
+    if args.examples {
+        return examples();
+    }
     countersign_redact::install(user);
     match args.words.split_first() {
         Some((word, [])) if word == "test" => return test(&own),
@@ -152,6 +155,22 @@ fn list(own: &[RedactionRule], json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A seed that is another one each time.
+fn seed() -> u64 {
+    let now = clock::now().to_string();
+    now.bytes().fold(0u64, |seed, b| seed.wrapping_mul(31).wrapping_add(b.into()))
+}
+
+/// One example of every rule that is built in.
+fn examples() -> anyhow::Result<ExitCode> {
+    let (mut out, seed) = (io::stdout().lock(), seed());
+    for (n, rule) in countersign_redact::rules().iter().enumerate() {
+        let example = expand(rule.matches[0], seed.wrapping_add(n as u64)).map_err(anyhow::Error::msg)?;
+        writeln!(out, "{}\t{}", rule.id, example.text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Every example of every rule, made anew.
 fn test(own: &[RedactionRule]) -> anyhow::Result<ExitCode> {
     let built_in = countersign_redact::rules().iter().map(|r| (r.id, r.matches.to_vec(), r.misses.to_vec()));
@@ -159,7 +178,7 @@ fn test(own: &[RedactionRule]) -> anyhow::Result<ExitCode> {
         (r.id.as_str(), r.matches.iter().map(String::as_str).collect(), r.misses.iter().map(String::as_str).collect())
     });
     let (mut rules, mut examples, mut wrong) = (0, 0, 0);
-    let seed = clock::now().to_string().bytes().fold(0u64, |seed, b| seed.wrapping_mul(31).wrapping_add(b.into()));
+    let seed = seed();
     for (id, matches, misses) in built_in.chain(own) {
         rules += 1;
         let all = matches.iter().map(|t| (t, true)).chain(misses.iter().map(|t| (t, false)));

@@ -176,7 +176,7 @@ fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
         END => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
         _ => closed && blanks > 0,
     };
-    if !separated && !flag && !(blanks > 0 && is_command(view, begin, name)) {
+    if !(separated || flag || blanks > 0 && is_command(view, begin, name)) {
         return Some(Look::Nothing);
     }
     let spoken = is_spoken(view, begin);

@@ -5,6 +5,7 @@
 //! them. Programs that are missing are installed with apt.
 
 mod casts;
+mod opinion;
 mod programs;
 mod tmux;
 mod viewers;
@@ -61,6 +62,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("killed-under-run", viewers::killed_under_run),
     ("casts", casts::casts),
     ("workspace", workspace::workspace),
+    ("second-opinion", opinion::second_opinion),
 ];
 
 /// All checks, or the one of this name.
