@@ -6,6 +6,7 @@ mod floor;
 mod http;
 mod load;
 pub(crate) mod proxy;
+mod redaction;
 mod terminal;
 
 use crate::{Result, build, cargo, command, run};
@@ -140,12 +141,13 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut stand = Stand::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
     type Part = (&'static str, fn(&mut Stand));
-    let parts: [Part; 10] = [
+    let parts: [Part; 11] = [
         ("latency", latency),
         ("approvals", approvals::approvals),
         ("confinement", confine::confinement),
         ("throughput", throughput),
         ("big", big),
+        ("redaction", redaction::redaction),
         ("terminals", terminal::terminals),
         ("searching", terminal::searching),
         ("late", terminal::late),

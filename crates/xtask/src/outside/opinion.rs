@@ -44,7 +44,7 @@ pub(super) fn second_opinion(stage: &Stage) -> Result<()> {
     stage.directory("project", &[])?;
     let examples = stage.csn(&["redact", "--no-config", "--examples"])?;
     let plants: Vec<(&str, &str)> = examples.lines().filter_map(|line| line.split_once('\t')).collect();
-    let control = stage.dir.join("control.txt");
+    let control = stage.dir.join("project/control.txt");
     let text: String = plants.iter().map(|(_, text)| format!("{text}\n")).collect();
     fs::write(&control, &text).map_err(|e| e.to_string())?;
     let names: BTreeMap<&str, &str> = [("kingfisher", KINGFISHER), ("detect-secrets", DETECT_SECRETS)].into();
@@ -63,13 +63,13 @@ pub(super) fn second_opinion(stage: &Stage) -> Result<()> {
         before.insert(*name, found);
     }
     let path = control.display().to_string();
-    for run in [
-        vec!["run", "--quiet", "--profile", "full_auto", "--confinement", "workspace"],
-        vec!["run", "--quiet", "--pty", "--profile", "full_auto", "--confinement", "workspace"],
-    ] {
-        let print = format!("while read -r line; do echo \"said $line\"; done < {path}; cat {path} >&2");
-        stage.csn(&[&run[..], &[&print]].concat())?;
+    let project = stage.dir.join("project").display().to_string();
+    let print = format!("while read -r line; do echo \"said $line\"; done < {path}; cat {path} >&2");
+    for terminal in [&[][..], &["--pty"]] {
+        let run = ["run", "--quiet", "--profile", "full_auto", "--cwd", &project];
+        stage.csn(&[&run[..], terminal, &[&print]].concat())?;
     }
+    stage.csn(&["file", "read", "--quiet", "--cwd", &project, "control.txt"])?;
     fs::remove_file(&control).map_err(|e| e.to_string())?;
     let kept = stage.dir.join("home");
     for (name, script) in &names {
