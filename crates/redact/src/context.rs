@@ -1,4 +1,4 @@
-//! Names that say that a value is secret: `name=value`, `"name": "value"`, `--name value`, headers, cookies, links.
+//! Names that say that a value is secret: `name=value`, `"name": "value"`, `--name value`.
 //!
 //! The name and what separates it stay; the value goes. Most of this file is about what is *not* a secret although it
 //! stands there: types, variables, calls, words, placeholders.
@@ -32,49 +32,47 @@ pub(crate) const WORDS: &[&str] = &[
     "redential",
     "REDENTIAL",
 ];
-/// What begins a header that holds nothing but secrets.
-pub(crate) const HEADERS: &[&str] = &["uthorization", "UTHORIZATION", "ookie:", "OOKIE:", "ookie\"", "ookie'"];
 
 /// How far before and behind a word its name may reach.
 const NAME: usize = 48;
 /// Blanks between a name, what separates it and its value.
-const BLANKS: usize = 24;
-const LONGEST: usize = 4096;
+pub(crate) const BLANKS: usize = 24;
+pub(crate) const LONGEST: usize = 4096;
 /// Behind a name that says little.
 const SHORT: usize = 256;
 /// A place that is looked at again when more has come lies at most this far back.
 pub(crate) const REACH: usize = 2 * NAME + 2 * BLANKS + 64;
 
-fn name_byte(b: u8) -> bool {
+pub(crate) fn name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
 }
 
 /// A place in the text, on its way forward. `None` from any step: more bytes will tell.
-struct Reader<'a> {
-    view: View<'a>,
-    at: usize,
+pub(crate) struct Reader<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) at: usize,
     /// Where the value may begin, once everything before it has been read.
-    value: Option<usize>,
+    pub(crate) value: Option<usize>,
 }
 
 /// A break, or the end of all.
-const END: u8 = b'\n';
+pub(crate) const END: u8 = b'\n';
 
 impl Reader<'_> {
     /// The next byte, a break as one; nothing is taken.
-    fn peek(&self) -> Option<u8> {
+    pub(crate) fn peek(&self) -> Option<u8> {
         self.peek_at(0)
     }
 
     /// What it comes to if more bytes must tell: what may be a value already stays here.
-    fn open(&self) -> Look {
+    pub(crate) fn open(&self) -> Look {
         match self.value {
             Some(start) if start < self.view.len() => Look::Open(start),
             _ => Look::Nothing,
         }
     }
 
-    fn peek_at(&self, ahead: usize) -> Option<u8> {
+    pub(crate) fn peek_at(&self, ahead: usize) -> Option<u8> {
         match self.view.byte(self.at + ahead) {
             Some(b) if is_break(b) => Some(END),
             None if self.view.end => Some(END),
@@ -82,7 +80,7 @@ impl Reader<'_> {
         }
     }
 
-    fn skip(&mut self, most: usize, wanted: impl Fn(u8) -> bool) -> Option<usize> {
+    pub(crate) fn skip(&mut self, most: usize, wanted: impl Fn(u8) -> bool) -> Option<usize> {
         let from = self.at;
         while self.at - from < most && wanted(self.peek()?) {
             self.at += 1;
@@ -90,14 +88,14 @@ impl Reader<'_> {
         Some(self.at - from)
     }
 
-    fn take(&mut self, wanted: u8) -> Option<bool> {
+    pub(crate) fn take(&mut self, wanted: u8) -> Option<bool> {
         let there = self.peek()? == wanted;
         self.at += usize::from(there);
         Some(there)
     }
 
     /// A quote, plain or escaped, and how it must end.
-    fn quote(&mut self) -> Option<Quote> {
+    pub(crate) fn quote(&mut self) -> Option<Quote> {
         let slashes = self.skip(3, |b| b == b'\\')?;
         match self.peek()? {
             q @ (b'"' | b'\'' | b'`') => {
@@ -113,7 +111,7 @@ impl Reader<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Quote {
+pub(crate) enum Quote {
     None,
     Of(u8, usize),
 }
@@ -389,7 +387,7 @@ fn skip_type(r: &mut Reader<'_>) -> Option<bool> {
 }
 
 /// `Bearer`, `Basic`, `token` before the value itself.
-fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
+pub(crate) fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
     const SCHEMES: &[&[u8]] =
         &[b"bearer ", b"basic ", b"token ", b"bot ", b"apikey ", b"digest ", b"key ", b"splunk ", b"negotiate "];
     for scheme in SCHEMES {
@@ -490,124 +488,4 @@ fn is_entry(view: View<'_>, begin: usize, between: Between, follows: u8) -> bool
     let line = view.line_start(begin, 64);
     let before = view.bytes[line..begin].trim_ascii();
     matches!(between, Between::Colon(true) | Between::Equals(_)) && matches!(before, b"" | b"-") && follows == END
-}
-
-/// Looks at a header: its value goes as a whole, but for the scheme and, in cookies, names.
-pub(crate) fn look_header(view: View<'_>, at: usize, length: usize) -> Look {
-    let mut r = Reader { view, at: at + length, value: None };
-    read_header(&mut r, at).unwrap_or_else(|| r.open())
-}
-
-fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
-    let view = r.view;
-    let last = view.bytes[r.at - 1];
-    let cookie = matches!(last, b':' | b'"' | b'\'');
-    if last != b':' {
-        if !cookie {
-            r.quote()?;
-        }
-        r.skip(4, |b| b == b' ')?;
-        if !matches!(r.peek()?, b':' | b'=' | b',') {
-            return Some(Look::Nothing);
-        }
-        r.at += 1;
-    }
-    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
-    r.value = Some(r.at);
-    r.quote()?;
-    if cookie {
-        // The first name stays.
-        r.skip(64, name_byte)?;
-        if !r.take(b'=')? {
-            return Some(Look::Nothing);
-        }
-    } else {
-        skip_scheme(r)?;
-        // A scheme that nobody has told us of: a word, and then another.
-        let word =
-            (0..20).take_while(|n| r.peek_at(*n).is_some_and(|b| b.is_ascii_alphanumeric() || b == b'-')).count();
-        let next = (r.peek_at(word)?, r.peek_at(word + 1)?);
-        if word >= 3 && next.0 == b' ' && next.1.is_ascii_alphanumeric() {
-            r.at += word + 1;
-        }
-    }
-    r.value = Some(r.at);
-    let start = r.at;
-    let set_cookie = cookie && at >= 5 && view.bytes[at - 5..at].to_ascii_lowercase().starts_with(b"set-");
-    let mut parts = false;
-    let long = loop {
-        let b = r.peek()?;
-        // `Credential=…, Signature=…`
-        parts |= b == b'=' && r.at - start < 32 && !matches!(r.peek_at(1)?, b'=' | END);
-        let ends = match b {
-            END | b'"' | b'\'' | b'`' => true,
-            b';' => set_cookie || !cookie,
-            b' ' | b'\t' | b',' => !cookie && !parts,
-            _ => false,
-        };
-        if ends || r.at - start >= LONGEST {
-            break !ends;
-        }
-        r.at += 1;
-    };
-    let value = &view.bytes[start..r.at];
-    let telling = value.iter().any(u8::is_ascii_digit) || crate::rules::entropy(value) >= 3.0;
-    if value.len() < 8 || !telling || guard::is_placeholder(value) || guard::is_code(value) {
-        return Some(Look::Nothing);
-    }
-    let rule = if cookie { "cookie" } else { "authorization" };
-    let rest: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
-    Some(Look::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
-}
-
-/// How far back a link's user may stand before the `@`.
-const USERINFO: usize = 384;
-
-fn userinfo_byte(b: u8) -> bool {
-    !matches!(b, b' ' | b'\t' | b'/' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | b'(' | b')') && !b.is_ascii_control()
-}
-
-/// The password between `scheme://user:` and `at`, if that is what ends there.
-fn password(view: View<'_>, at: usize) -> Option<(usize, usize)> {
-    let mut i = at;
-    let mut colon = None;
-    while i > 0 && at - i < USERINFO && userinfo_byte(view.bytes[i - 1]) {
-        i -= 1;
-        if view.bytes[i] == b':' {
-            colon = Some(i);
-        }
-    }
-    let scheme = i >= 4 && &view.bytes[i - 3..i] == b"://" && view.bytes[i - 4].is_ascii_alphanumeric();
-    let colon = colon.filter(|_| scheme)?;
-    Some((colon + 1, at))
-}
-
-/// Looks at an `@`: what stands between the colon and it in a link is a password.
-pub(crate) fn look_at(view: View<'_>, at: usize) -> Look {
-    let Some((start, end)) = password(view, at) else { return Look::Nothing };
-    // A password may hold an `@` itself; the last one before the host counts.
-    let rest = &view.bytes[at + 1..view.len().min(at + USERINFO)];
-    let host = rest.iter().position(|b| !userinfo_byte(*b));
-    let Some(host) = host.or((view.end || rest.len() + 1 >= USERINFO).then_some(rest.len())) else {
-        return Look::Open(start);
-    };
-    if rest[..host].contains(&b'@') {
-        return Look::Nothing;
-    }
-    let value = &view.bytes[start..end];
-    if value.is_empty() || guard::is_placeholder(value) {
-        return Look::Nothing;
-    }
-    Look::Found(Span::new(start, end, "url-password", Rank::Context))
-}
-
-/// Where the password of a link begins whose `@` may still come, at the end of the text.
-pub(crate) fn open_link(view: View<'_>, flush: bool) -> Option<usize> {
-    if view.end {
-        return None;
-    }
-    let (start, end) = password(view, view.len())?;
-    // A port looks the same, and people type those.
-    let port = end - start <= 5 && view.bytes[start..end].iter().all(u8::is_ascii_digit);
-    (start < end && !(flush && port)).then_some(start)
 }

@@ -6,7 +6,7 @@
 //! escape sequences. `flush` (nothing has come for a while) lets go of beginnings of known values under four bytes.
 
 use crate::{
-    Mask, context,
+    Mask, context, header,
     mask::Hit,
     shadow::{Gap, Shadow, Step},
     shape::{self, Caches},
@@ -127,7 +127,7 @@ impl Core {
         end: bool,
     ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
         let view = self.shadow.view(raw, end);
-        let mut hold = context::open_link(view, flush).unwrap_or(view.len());
+        let mut hold = header::open_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
         let mut continued = Vec::new();
         // What ends with its line may go on with the next.

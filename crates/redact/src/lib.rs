@@ -9,6 +9,7 @@ mod core;
 pub mod examples;
 mod file;
 mod guard;
+mod header;
 mod known;
 mod mask;
 mod pem;
@@ -19,6 +20,7 @@ mod shadow;
 mod shape;
 mod span;
 mod tail;
+mod words;
 
 pub use file::{EditError, Shown};
 pub use known::{Known, looks_secret};

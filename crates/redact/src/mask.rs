@@ -3,7 +3,7 @@
 use crate::{
     Known,
     broken::Pairs,
-    context, pem,
+    context, header, pem,
     rules::{self, FREE, RULES, Shape, of_head},
     runs,
     shadow::{View, is_break},
@@ -126,7 +126,7 @@ fn built() -> &'static Built {
     static BUILT: OnceLock<Built> = OnceLock::new();
     BUILT.get_or_init(|| {
         let words = context::WORDS.iter().map(|w| (*w, Meaning::Word));
-        let headers = context::HEADERS.iter().map(|h| (*h, Meaning::Header));
+        let headers = header::HEADERS.iter().map(|h| (*h, Meaning::Header));
         let keys = [(pem::STEM, Meaning::Key), (pem::PUTTY, Meaning::Putty)];
         let free = FREE.iter().map(|k| (k.text, Meaning::Rule(k.rule)));
         // A search is the faster the longer its shortest pattern is.
@@ -315,7 +315,7 @@ impl Mask {
     pub(crate) fn look(&self, view: View<'_>, start: usize, end: usize, hit: Hit, caches: &mut Caches) -> Look {
         match hit {
             Hit::Value => Look::Found(Span::new(start, end, "known-value", Rank::Known)),
-            Hit::At => context::look_at(view, start),
+            Hit::At => header::look_at(view, start),
             Hit::Rule(n, wrap) => match shape::look(view, start, end, n, caches) {
                 Look::Found(span)
                     if wrap.is_none_or(|at| at >= span.end) && !runs::always_found(view.bytes, start, span.end) =>
@@ -333,7 +333,7 @@ impl Mask {
             }
             Hit::Text(n) => match built().texts[n] {
                 Meaning::Word => context::look(view, start, end - start),
-                Meaning::Header => context::look_header(view, start, end - start),
+                Meaning::Header => header::look_header(view, start, end - start),
                 Meaning::Key => pem::look(view, start),
                 Meaning::Putty => pem::look_putty(view, end),
                 Meaning::Rule(n) => shape::look(view, start, end, n, caches),

@@ -219,6 +219,14 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         let out = house.csn(&["grants", "add", "--verb", tool, "--tool", tool, "--in", work.to_str().unwrap()]);
         assert!(out.status.success());
     }
+    // What git runs is more than a file.
+    std::fs::create_dir_all(work.join(".git/hooks")).unwrap();
+    for path in [".git/hooks/pre-commit", ".git/config"] {
+        let args = json!({"path": path, "content": "x", "command": null});
+        let (refusal, _) =
+            house.refused("", json!({"tool": "write_file", "profile": "safe", "attended": false, "args": args}));
+        assert_eq!(refusal.code, Code::ApprovalRequiredUnattended, "{path}");
+    }
     let stands_for = placeholder(&shown).unwrap().to_owned();
     let edit = |old: &str, new: &str| {
         let asked = client.ask(&file("edit_file", json!({"old": old, "new": new})));
@@ -248,9 +256,12 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
             other => panic!("{other}"),
         }
     }
-    for (old, why) in
-        [("nothing like it", "does not stand there"), (&stands_for[..12], "inside a placeholder"), ("=", "times")]
-    {
+    for (old, why) in [
+        ("nothing like it", "does not stand there"),
+        (&stands_for[..12], "inside a placeholder"),
+        ("DB_PASSWORD=", "be shown"),
+        ("=", "times"),
+    ] {
         let state = edit(old, "x").unwrap();
         assert_eq!(state.outcome, Some(Outcome::Exited { code: 1 }));
         let said = String::from_utf8(house.output(state.task_id, StreamName::Stderr)).unwrap();

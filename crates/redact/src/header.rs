@@ -1,0 +1,131 @@
+//! Headers that hold nothing but secrets, and the passwords of links.
+
+use crate::{
+    context::{BLANKS, END, LONGEST, Reader, name_byte, skip_scheme},
+    guard,
+    shadow::View,
+    span::{Look, Rank, Span},
+};
+
+/// What begins a header that holds nothing but secrets.
+pub(crate) const HEADERS: &[&str] = &["uthorization", "UTHORIZATION", "ookie:", "OOKIE:", "ookie\"", "ookie'"];
+
+/// Looks at a header: its value goes as a whole, but for the scheme and, in cookies, names.
+pub(crate) fn look_header(view: View<'_>, at: usize, length: usize) -> Look {
+    let mut r = Reader { view, at: at + length, value: None };
+    read_header(&mut r, at).unwrap_or_else(|| r.open())
+}
+
+fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
+    let view = r.view;
+    let last = view.bytes[r.at - 1];
+    let cookie = matches!(last, b':' | b'"' | b'\'');
+    if last != b':' {
+        if !cookie {
+            r.quote()?;
+        }
+        r.skip(4, |b| b == b' ')?;
+        if !matches!(r.peek()?, b':' | b'=' | b',') {
+            return Some(Look::Nothing);
+        }
+        r.at += 1;
+    }
+    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
+    r.value = Some(r.at);
+    r.quote()?;
+    if cookie {
+        // The first name stays.
+        r.skip(64, name_byte)?;
+        if !r.take(b'=')? {
+            return Some(Look::Nothing);
+        }
+    } else {
+        skip_scheme(r)?;
+        // A scheme that nobody has told us of: a word, and then another.
+        let word =
+            (0..20).take_while(|n| r.peek_at(*n).is_some_and(|b| b.is_ascii_alphanumeric() || b == b'-')).count();
+        let next = (r.peek_at(word)?, r.peek_at(word + 1)?);
+        if word >= 3 && next.0 == b' ' && next.1.is_ascii_alphanumeric() {
+            r.at += word + 1;
+        }
+    }
+    r.value = Some(r.at);
+    let start = r.at;
+    let set_cookie = cookie && at >= 5 && view.bytes[at - 5..at].to_ascii_lowercase().starts_with(b"set-");
+    let mut parts = false;
+    let long = loop {
+        let b = r.peek()?;
+        // `Credential=…, Signature=…`
+        parts |= b == b'=' && r.at - start < 32 && !matches!(r.peek_at(1)?, b'=' | END);
+        let ends = match b {
+            END | b'"' | b'\'' | b'`' => true,
+            b';' => set_cookie || !cookie,
+            b' ' | b'\t' | b',' => !cookie && !parts,
+            _ => false,
+        };
+        if ends || r.at - start >= LONGEST {
+            break !ends;
+        }
+        r.at += 1;
+    };
+    let value = &view.bytes[start..r.at];
+    let telling = value.iter().any(u8::is_ascii_digit) || crate::rules::entropy(value) >= 3.0;
+    if value.len() < 8 || !telling || guard::is_placeholder(value) || guard::is_code(value) {
+        return Some(Look::Nothing);
+    }
+    let rule = if cookie { "cookie" } else { "authorization" };
+    let rest: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
+    Some(Look::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
+}
+
+/// How far back a link's user may stand before the `@`.
+const USERINFO: usize = 384;
+
+fn userinfo_byte(b: u8) -> bool {
+    !matches!(b, b' ' | b'\t' | b'/' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | b'(' | b')') && !b.is_ascii_control()
+}
+
+/// The password between `scheme://user:` and `at`, if that is what ends there.
+fn password(view: View<'_>, at: usize) -> Option<(usize, usize)> {
+    let mut i = at;
+    let mut colon = None;
+    while i > 0 && at - i < USERINFO && userinfo_byte(view.bytes[i - 1]) {
+        i -= 1;
+        if view.bytes[i] == b':' {
+            colon = Some(i);
+        }
+    }
+    let scheme = i >= 4 && &view.bytes[i - 3..i] == b"://" && view.bytes[i - 4].is_ascii_alphanumeric();
+    let colon = colon.filter(|_| scheme)?;
+    Some((colon + 1, at))
+}
+
+/// Looks at an `@`: what stands between the colon and it in a link is a password.
+pub(crate) fn look_at(view: View<'_>, at: usize) -> Look {
+    let Some((start, end)) = password(view, at) else { return Look::Nothing };
+    // A password may hold an `@` itself; the last one before the host counts.
+    let rest = &view.bytes[at + 1..view.len().min(at + USERINFO)];
+    let host = rest.iter().position(|b| !userinfo_byte(*b));
+    let Some(host) = host.or((view.end || rest.len() + 1 >= USERINFO).then_some(rest.len())) else {
+        return Look::Open(start);
+    };
+    if rest[..host].contains(&b'@') {
+        return Look::Nothing;
+    }
+    let value = &view.bytes[start..end];
+    if value.is_empty() || guard::is_placeholder(value) {
+        return Look::Nothing;
+    }
+    Look::Found(Span::new(start, end, "url-password", Rank::Context))
+}
+
+/// Where the password of a link begins whose `@` may still come, at the end of the text.
+pub(crate) fn open_link(view: View<'_>, flush: bool) -> Option<usize> {
+    if view.end {
+        return None;
+    }
+    let (start, end) = password(view, view.len())?;
+    // A port looks the same, and people type those.
+    let port = end - start <= 5 && view.bytes[start..end].iter().all(u8::is_ascii_digit);
+    (start < end && !(flush && port)).then_some(start)
+}
