@@ -99,12 +99,14 @@ impl Filter<'_> {
             let before = self.scrubber.given();
             let Some(chunk) = self.scrubber.cut(all) else { break };
             let bytes = chunk.as_ref();
+            let mut counted = 0;
             for Found { rule, offset } in self.scrubber.found() {
-                let upto = usize::try_from(offset.saturating_sub(before)).unwrap_or(0).min(bytes.len());
-                let line = self.lines + count_lines(&bytes[..upto]) + 1;
-                report.places.entry(rule.into_owned()).or_default().push((self.name.to_owned(), line));
+                let upto = usize::try_from(offset.saturating_sub(before)).unwrap_or(0).clamp(counted, bytes.len());
+                self.lines += count_lines(&bytes[counted..upto]);
+                counted = upto;
+                report.places.entry(rule.into_owned()).or_default().push((self.name.to_owned(), self.lines + 1));
             }
-            self.lines += count_lines(bytes);
+            self.lines += count_lines(&bytes[counted..]);
             out.write_all(bytes)?;
             self.scrubber.recycle(chunk.into_inner());
         }

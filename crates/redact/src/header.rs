@@ -1,9 +1,9 @@
 //! Headers that hold nothing but secrets, and the passwords of links.
 
 use crate::{
-    context::{BLANKS, END, LONGEST, Reader, name_byte, skip_scheme},
+    context::{BLANKS, LONGEST, Reader, name_byte, skip_scheme},
     guard,
-    shadow::View,
+    shadow::{View, is_break},
     span::{Look, Rank, Span},
 };
 
@@ -52,25 +52,28 @@ fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
     r.value = Some(r.at);
     let start = r.at;
     let set_cookie = cookie && at >= 5 && view.bytes[at - 5..at].to_ascii_lowercase().starts_with(b"set-");
-    let mut parts = false;
-    let long = loop {
-        let b = r.peek()?;
-        // `Credential=…, Signature=…`
-        parts |= b == b'=' && r.at - start < 32 && !matches!(r.peek_at(1)?, b'=' | END);
-        let ends = match b {
-            END | b'"' | b'\'' | b'`' => true,
-            b';' => set_cookie || !cookie,
-            b' ' | b'\t' | b',' => !cookie && !parts,
-            _ => false,
-        };
-        if ends || r.at - start >= LONGEST {
-            break !ends;
-        }
-        r.at += 1;
+    let most = &view.bytes[start..view.len().min(start + LONGEST)];
+    // `Credential=…, Signature=…`
+    let word = most.iter().take(32).take_while(|b| !matches!(b, b' ' | b'\t' | b','));
+    let parts = word.zip(most.iter().skip(1)).any(|(a, b)| *a == b'=' && *b != b'=' && !is_break(*b));
+    let ends = |b: u8| match b {
+        b'\n' | b'\r' | b'"' | b'\'' | b'`' => true,
+        b';' => set_cookie || !cookie,
+        b' ' | b'\t' | b',' => !cookie && !parts,
+        _ => false,
     };
-    let value = &view.bytes[start..r.at];
-    let telling = value.iter().any(u8::is_ascii_digit) || crate::rules::entropy(value) >= 3.0;
-    if value.len() < 8 || !telling || guard::is_placeholder(value) || guard::is_code(value) {
+    let length = match most.iter().position(|b| ends(*b)) {
+        Some(n) => n,
+        None if most.len() == LONGEST || view.end => most.len(),
+        None => return None,
+    };
+    let long = length == LONGEST;
+    r.at += length;
+    let value = &most[..length];
+    // The beginning says enough.
+    let first = &value[..length.min(256)];
+    let telling = first.iter().any(u8::is_ascii_digit) || crate::rules::entropy(first) >= 3.0;
+    if length < 8 || !telling || guard::is_placeholder(first) || guard::is_code(first) {
         return Some(Look::Nothing);
     }
     let rule = if cookie { "cookie" } else { "authorization" };
@@ -102,6 +105,10 @@ fn password(view: View<'_>, at: usize) -> Option<(usize, usize)> {
 
 /// Looks at an `@`: what stands between the colon and it in a link is a password.
 pub(crate) fn look_at(view: View<'_>, at: usize) -> Look {
+    // The last one before the host counts.
+    if view.byte(at + 1) == Some(b'@') {
+        return Look::Nothing;
+    }
     let Some((start, end)) = password(view, at) else { return Look::Nothing };
     // A password may hold an `@` itself; the last one before the host counts.
     let rest = &view.bytes[at + 1..view.len().min(at + USERINFO)];
