@@ -16,6 +16,8 @@ use std::{collections::VecDeque, ops::Range};
 
 /// How far back what has been decided is kept: rules look at what stands before a value.
 const CONTEXT: usize = 640;
+/// The most that one placeholder stands for.
+const LONGEST_GROUP: usize = 128 * 1024;
 /// A text inside an escape sequence that is shorter holds no secret.
 const SHORTEST_STRING: usize = 8;
 
@@ -101,6 +103,13 @@ impl Core {
         self.caches = caches;
         // Something that is only partly there is held as a whole.
         let hold = groups.iter().find(|g| g.start < hold && hold < g.end).map_or(hold, |g| g.start).max(self.decided);
+        // What overlaps without end goes in pieces, so that what is held has a bound.
+        if let Some(group) = groups.first().filter(|g| g.end - g.start.max(self.decided) >= LONGEST_GROUP).cloned() {
+            let end = group.start.max(self.decided) + LONGEST_GROUP;
+            self.continued.clear();
+            self.replace(mask, raw, Span { end, ..group });
+            return false;
+        }
         groups.retain(|g| g.end <= hold && g.end > self.decided);
         self.continued = continued;
         for group in groups {
@@ -153,7 +162,12 @@ impl Core {
             follow(*at, rule.clone(), &mut spans, &mut hold);
         }
         let mut hits = mask.hits(view.bytes, self.decided.saturating_sub(context::REACH), self.shadow.returns);
+        // Inside the value of a header there is no other.
+        let mut header = 0;
         while let Some((start, to, hit)) = hits.next() {
+            if start < header && mask.is_header(hit) {
+                continue;
+            }
             // Behind something open only what may reach back before it counts.
             if start >= hold && !matches!(hit, Hit::At) {
                 continue;
@@ -162,6 +176,9 @@ impl Core {
                 Look::Nothing => {}
                 Look::Open(from) => hold = hold.min(from),
                 Look::Found(span) => {
+                    if mask.is_header(hit) {
+                        header = span.end;
+                    }
                     if span.continues {
                         follow(span.end, span.rule.clone(), &mut spans, &mut hold);
                     }

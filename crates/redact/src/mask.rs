@@ -311,6 +311,11 @@ impl Mask {
         values.pairs.around(text, at, |n| &self.values[n], |_, start, end| found.push((start, end, Hit::Value)));
     }
 
+    /// Whether a hit begins a header.
+    pub(crate) fn is_header(&self, hit: Hit) -> bool {
+        matches!(hit, Hit::Text(n) if matches!(built().texts[n], Meaning::Header))
+    }
+
     /// Looks at one hit closely.
     pub(crate) fn look(&self, view: View<'_>, start: usize, end: usize, hit: Hit, caches: &mut Caches) -> Look {
         match hit {

@@ -141,6 +141,39 @@ fn escapes_hide_nothing_and_stay() {
     check(&["correct horse"], "cor\x1b[1mrect hor\r\nse", "<known-value>\x1b[1m");
 }
 
+/// What never ends must not be kept for ever, nor take for ever.
+#[test]
+fn what_is_held_has_a_bound() {
+    let mask = mask(&["a-known-value-of-some-length"]);
+    for piece in [
+        "Cookie: a=",
+        "Cookie: a=b1",
+        "password=",
+        "password=\"a1b2c3",
+        "Authorization: x1 ",
+        "https://u:p@",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "eyJhbGciOiJIUzI1NiJ9.",
+        "ghp_a \r",
+        "\x1b]0;",
+        "a-known-value-",
+        "token=ghp_",
+        "sk-ant-aB3",
+        "Bearer aB3",
+    ] {
+        let text = piece.repeat((1 << 20) / piece.len());
+        let mut scrubber = Scrubber::new(std::sync::Arc::clone(&mask));
+        let mut most = 0;
+        for bytes in text.as_bytes().chunks(64 * 1024) {
+            scrubber.room()[..bytes.len()].copy_from_slice(bytes);
+            scrubber.fed(bytes.len());
+            while scrubber.cut(false).is_some() {}
+            most = most.max(scrubber.held());
+        }
+        assert!(most <= 256 * 1024, "{piece:?}: {most}");
+    }
+}
+
 /// Pieces of which texts are made that are hard to cut: secrets, their beginnings, and what may end or break them.
 fn pieces() -> Vec<String> {
     let made = |t: &str| expand(t, 4711).unwrap().text;
