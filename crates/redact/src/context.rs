@@ -74,6 +74,8 @@ impl Reader<'_> {
 
     pub(crate) fn peek_at(&self, ahead: usize) -> Option<u8> {
         match self.view.byte(self.at + ahead) {
+            // Elsewhere on the screen something else begins.
+            _ if (0..=ahead).any(|n| self.view.moved(self.at + n)) => Some(END),
             Some(b) if is_break(b) => Some(END),
             None if self.view.end => Some(END),
             b => b,

@@ -111,7 +111,8 @@ impl Core {
             return false;
         }
         groups.retain(|g| g.end <= hold && g.end > self.decided);
-        self.continued = continued;
+        // What is not decided is looked at again from where it begins.
+        self.continued = continued.into_iter().filter(|(at, _)| *at >= hold).collect();
         for group in groups {
             let swallow = group.swallow;
             self.replace(mask, raw, group);
@@ -152,6 +153,7 @@ impl Core {
                         }
                     }
                     Look::Found(span) => {
+                        continued.push((span.start, rule));
                         next = span.continues.then(|| (span.end, span.rule.clone()));
                         spans.push(span);
                     }

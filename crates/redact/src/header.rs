@@ -52,7 +52,8 @@ fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
     r.value = Some(r.at);
     let start = r.at;
     let set_cookie = cookie && at >= 5 && view.bytes[at - 5..at].to_ascii_lowercase().starts_with(b"set-");
-    let most = &view.bytes[start..view.len().min(start + LONGEST)];
+    let until = view.until_moved(start);
+    let most = &view.bytes[start..until.min(start + LONGEST)];
     // `Credential=…, Signature=…`
     let word = most.iter().take(32).take_while(|b| !matches!(b, b' ' | b'\t' | b','));
     let parts = word.zip(most.iter().skip(1)).any(|(a, b)| *a == b'=' && *b != b'=' && !is_break(*b));
@@ -64,7 +65,7 @@ fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
     };
     let length = match most.iter().position(|b| ends(*b)) {
         Some(n) => n,
-        None if most.len() == LONGEST || view.end => most.len(),
+        None if most.len() == LONGEST || view.end || view.moved(until) => most.len(),
         None => return None,
     };
     let long = length == LONGEST;
@@ -92,7 +93,7 @@ fn userinfo_byte(b: u8) -> bool {
 fn password(view: View<'_>, at: usize) -> Option<(usize, usize)> {
     let mut i = at;
     let mut colon = None;
-    while i > 0 && at - i < USERINFO && userinfo_byte(view.bytes[i - 1]) {
+    while i > 0 && at - i < USERINFO && userinfo_byte(view.bytes[i - 1]) && !view.moved(i) {
         i -= 1;
         if view.bytes[i] == b':' {
             colon = Some(i);
@@ -128,7 +129,7 @@ pub(crate) fn look_at(view: View<'_>, at: usize) -> Look {
 
 /// Where the password of a link begins whose `@` may still come, at the end of the text.
 pub(crate) fn open_link(view: View<'_>, flush: bool) -> Option<usize> {
-    if view.end {
+    if view.end || view.moved(view.len()) {
         return None;
     }
     let (start, end) = password(view, view.len())?;

@@ -74,7 +74,7 @@ fn body(view: View<'_>, start: usize) -> Look {
                 escaped
             }
             Step::Gap(Gap::Escape) => false,
-            Step::Gap(_) if at >= view.len() => {
+            Step::Gap(_) if at >= view.len() && view.end => {
                 key += line.runs();
                 return verdict(view, start, if line.good() || line.runs() > 0 { at } else { good }, key);
             }

@@ -20,6 +20,8 @@ pub(crate) enum Gap {
     Return,
     /// A line break, or the end of all.
     Break,
+    /// The cursor was moved: what follows stands somewhere else on the screen.
+    Move,
 }
 
 /// A run of the text that is contiguous in the stream too. Before each but the first, something was left out.
@@ -27,6 +29,8 @@ pub(crate) enum Gap {
 struct Run {
     shadow: usize,
     raw: usize,
+    /// What was left out before it moved the cursor: it is somewhere else on the screen.
+    moved: bool,
 }
 
 #[derive(Debug, Default)]
@@ -34,8 +38,8 @@ pub(crate) struct Shadow {
     /// The text, if it is not the stream itself.
     copy: Option<Vec<u8>>,
     runs: Vec<Run>,
-    /// Something was left out since the last byte.
-    open: bool,
+    /// Something was left out since the last byte, and whether it moved the cursor.
+    open: Option<bool>,
     /// The stream has been read up to here; behind it only the beginning of a sequence.
     built: usize,
     /// There are, or were, carriage returns.
@@ -81,17 +85,17 @@ impl Shadow {
             };
             if self.copy.is_none() {
                 self.copy = Some(raw[..self.built].to_vec());
-                self.runs = vec![Run { shadow: 0, raw: 0 }];
+                self.runs = vec![Run { shadow: 0, raw: 0, moved: false }];
             }
+            self.open = self.open.max(Some(moves(&rest[..length])));
             self.built += length;
-            self.open = true;
         }
     }
 
     fn push(&mut self, plain: &[u8]) {
         if let Some(copy) = &mut self.copy {
-            if std::mem::take(&mut self.open) {
-                self.runs.push(Run { shadow: copy.len(), raw: self.built });
+            if let Some(moved) = self.open.take() {
+                self.runs.push(Run { shadow: copy.len(), raw: self.built, moved });
             }
             copy.extend_from_slice(plain);
         }
@@ -100,7 +104,7 @@ impl Shadow {
 
     pub(crate) fn view<'a>(&'a self, raw: &'a [u8], end: bool) -> View<'a> {
         let bytes = self.copy.as_deref().unwrap_or(&raw[..self.built]);
-        View { bytes, runs: &self.runs, end }
+        View { bytes, runs: &self.runs, moved: self.open == Some(true), end }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -144,19 +148,34 @@ impl Shadow {
             let keep = self.runs.partition_point(|r| r.shadow <= text) - 1;
             self.runs.drain(..keep);
             let first = &mut self.runs[0];
+            if first.shadow < text {
+                first.moved = false;
+            }
             (first.raw, first.shadow) = (first.raw + text - first.shadow, text);
             for run in &mut self.runs {
                 run.shadow -= text;
                 // At the very end the stream may have been read further than its last run.
                 run.raw = run.raw.saturating_sub(raw);
             }
-            if self.runs.len() == 1 && !self.open && self.built - raw == copy.len() {
+            if self.runs.len() == 1 && self.open.is_none() && self.built - raw == copy.len() {
                 self.copy = None;
                 self.runs.clear();
             }
         }
         self.built -= raw;
         raw
+    }
+}
+
+/// Whether a sequence moves the cursor, or the text under it. Colours, modes and texts do not; nor does what clears the
+/// rest of a line.
+fn moves(sequence: &[u8]) -> bool {
+    match sequence {
+        [ESC, b'[', .., last] => {
+            matches!(last, b'A'..=b'J' | b'L'..=b'P' | b'S' | b'T' | b'X' | b'Z' | b'@' | b'`' | b'a' | b'd'..=b'f' | b'r' | b'u')
+        }
+        [ESC, kind] => matches!(kind, b'8' | b'D' | b'E' | b'M' | b'c'),
+        _ => false,
     }
 }
 
@@ -204,6 +223,8 @@ fn sequence(bytes: &[u8]) -> Sequence {
 pub(crate) struct View<'a> {
     pub(crate) bytes: &'a [u8],
     runs: &'a [Run],
+    /// The cursor was moved since the last byte.
+    moved: bool,
     /// Nothing more will come.
     pub(crate) end: bool,
 }
@@ -234,6 +255,20 @@ impl<'a> View<'a> {
     /// Whether an escape sequence was left out right before this byte.
     pub(crate) fn escaped(&self, at: usize) -> bool {
         self.runs.binary_search_by_key(&at, |r| r.shadow).is_ok_and(|n| n > 0)
+    }
+
+    /// Whether this byte, or what comes next, stands somewhere else than right behind the one before.
+    pub(crate) fn moved(&self, at: usize) -> bool {
+        if at >= self.bytes.len() {
+            return self.moved;
+        }
+        !self.runs.is_empty() && self.runs.binary_search_by_key(&at, |r| r.shadow).is_ok_and(|n| self.runs[n].moved)
+    }
+
+    /// Where, behind `at`, something else on the screen begins; the end of the text if it does not.
+    pub(crate) fn until_moved(&self, at: usize) -> usize {
+        let from = self.runs.partition_point(|r| r.shadow <= at);
+        self.runs[from..].iter().find(|r| r.moved).map_or(self.bytes.len(), |r| r.shadow)
     }
 
     /// Whether the line editor has wrapped its line behind the blank at `at`: a return that begins no new line follows.
@@ -269,7 +304,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn walk(self, at: usize) -> Walk<'a> {
-        Walk { view: self, at, next: self.runs.partition_point(|r| r.shadow <= at) }
+        Walk { view: self, at, next: self.runs.partition_point(|r| r.shadow <= at), told: false }
     }
 
     /// The line that `at` is in begins here, as far as `reach` bytes back.
@@ -284,6 +319,7 @@ pub(crate) struct Walk<'a> {
     view: View<'a>,
     pub(crate) at: usize,
     next: usize,
+    told: bool,
 }
 
 impl Walk<'_> {
@@ -291,7 +327,8 @@ impl Walk<'_> {
     pub(crate) fn step(&mut self) -> Step {
         if !self.view.runs.is_empty() && self.view.runs.get(self.next).is_some_and(|run| run.shadow == self.at) {
             self.next += 1;
-            return Step::Gap(Gap::Escape);
+            let moved = self.view.runs[self.next - 1].moved;
+            return Step::Gap(if moved { Gap::Move } else { Gap::Escape });
         }
         match self.view.bytes.get(self.at) {
             Some(b) if is_break(*b) => self.breaks(),
@@ -300,6 +337,7 @@ impl Walk<'_> {
                 Step::Byte(*b)
             }
             None if self.view.end => Step::Gap(Gap::Break),
+            None if self.view.moved && !std::mem::replace(&mut self.told, true) => Step::Gap(Gap::Move),
             None => Step::More,
         }
     }

@@ -142,18 +142,24 @@ fn follow(view: View<'_>, public: usize, start: usize, terms: &Terms, shape: &Sh
                 }
             }
             Step::Gap(Gap::Escape) => {}
+            Step::Gap(Gap::Move) => {
+                if begin.is_some() && run.ends_here() {
+                    last = Some(at);
+                }
+                break;
+            }
             Step::Gap(_) => {
                 let length = line.map(|from| at - from);
                 let wrapped = length.is_some() && length == width;
                 (line, width) = (Some(walk.at), length);
-                if begin.is_some() && (!wrapped || at >= view.len()) && run.ends_here() {
+                if begin.is_some() && (!wrapped || at >= view.len() && view.end) && run.ends_here() {
                     last = Some(at);
                     // Only a long line is one that was wrapped.
                     let wide = at - view.line_start(at, WIDE + 1) >= WIDE;
                     continues = wide && at < view.len() && run.lives();
                     break;
                 }
-                if at >= view.len() {
+                if at >= view.len() && view.end {
                     break;
                 }
             }
@@ -162,7 +168,7 @@ fn follow(view: View<'_>, public: usize, start: usize, terms: &Terms, shape: &Sh
     }
     let (Some(start), Some(end)) = (begin, last) else { return Look::Nothing };
     let value = &*view.joined(start..end);
-    let follows = view.byte(end);
+    let follows = view.byte(end).filter(|_| !view.moved(end));
     let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric());
     let proven = || terms.checked && value.len() == 36 && crc_base62(&value[..30]) == value[30..];
     if (goes_on || !bounded) && !proven() {
@@ -188,7 +194,8 @@ pub(crate) fn look_continued(view: View<'_>, at: usize, rule: &RuleId) -> Look {
             Step::Byte(b) if token_byte(b) => _ = begin.get_or_insert(here),
             Step::Byte(_) => return continued(view, begin, here, rule, false),
             Step::Gap(Gap::Escape) => {}
-            Step::Gap(_) if here >= view.len() => return continued(view, begin, here, rule, false),
+            Step::Gap(Gap::Move) => return continued(view, begin, here, rule, false),
+            Step::Gap(_) if here >= view.len() && view.end => return continued(view, begin, here, rule, false),
             Step::Gap(_) if begin.is_none() => {}
             Step::Gap(_) => return continued(view, begin, here, rule, true),
             Step::More => return Look::Open(begin.unwrap_or(view.len())),
@@ -202,7 +209,7 @@ pub(crate) fn look_continued(view: View<'_>, at: usize, rule: &RuleId) -> Look {
 fn continued(view: View<'_>, at: Option<usize>, end: usize, rule: &RuleId, continues: bool) -> Look {
     let Some(at) = at else { return Look::Nothing };
     let value = &view.bytes[at..end];
-    let follows = view.byte(end);
+    let follows = view.byte(end).filter(|_| !view.moved(end));
     // A name and its value, a path, a word: the next line is about something else.
     if value.len() < 4
         || matches!(follows, Some(b':' | b'(' | b'@'))

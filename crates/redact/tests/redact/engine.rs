@@ -136,6 +136,14 @@ fn escapes_hide_nothing_and_stay() {
         &format!("\x1b]8;;https://h/?token=ghp_{token}\x1b\\link\x1b]8;;\x1b\\"),
         "\x1b]8;;https://h/?token=ghp_<github-token>\x1b\\link\x1b]8;;\x1b\\",
     );
+    // What is drawn elsewhere on the screen is something else, and nothing waits for it.
+    check(&[], "keys:\x1b[5;1H│──────1a2b3c4d5e6f7g8h9i0j", "keys:\x1b[5;1H│──────1a2b3c4d5e6f7g8h9i0j");
+    let mut drawn = Scrubber::new(mask(&[]));
+    for text in ["api_key: abc123def456\x1b[7;3H", "Authorization: Basic abc123def456ghi\x1b[2J"] {
+        drawn.room()[..text.len()].copy_from_slice(text.as_bytes());
+        drawn.fed(text.len());
+        assert_eq!(drawn.held(), 0, "{text:?}");
+    }
     // A line editor wraps with a blank and a return.
     check(&[], &format!("$ x ghp_{} \r{} y", &token[..20], &token[20..]), "$ x ghp_<github-token> y");
     check(&["correct horse"], "cor\x1b[1mrect hor\r\nse", "<known-value>\x1b[1m");
@@ -191,6 +199,8 @@ fn pieces() -> Vec<String> {
         "\\n",
         "\x1b[0m",
         "\x1b[1;31m",
+        "\x1b[5;7H",
+        "\x1b[K",
         "\x1b]0;t\x07",
         "\x1b",
         "é",
