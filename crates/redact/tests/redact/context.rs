@@ -1,6 +1,7 @@
 //! Names and their values, and what only looks like them.
 
-use crate::support::clean;
+use crate::support::{clean, leak};
+use countersign_redact::examples::expand;
 
 #[test]
 fn values_of_telling_names_go_and_the_names_stay() {
@@ -25,7 +26,6 @@ fn values_of_telling_names_go_and_the_names_stay() {
         ("<password>Zx81kq99</password>", "<password><password></password>"),
         ("let api_key: &str = \"Zx81kq99Lm00\";", "let api_key: &str = \"<secret-value>\";"),
         ("Server=x;Pwd=Zx81kq99;Database=y", "Server=x;Pwd=<password>;Database=y"),
-        ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzABCDEF99", "aws_secret_access_key = <secret-value>"),
         ("X-Api-Key: Zx81kq99Lm00", "X-Api-Key: <secret-value>"),
         ("[\"--token\", \"Zx81kq99Lm00\"]", "[\"--token\", \"<secret-value>\"]"),
         ("os.environ[\"API_TOKEN\"] = \"Zx81kq99Lm00\"", "os.environ[\"API_TOKEN\"] = \"<secret-value>\""),
@@ -66,6 +66,20 @@ fn values_of_telling_names_go_and_the_names_stay() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn keys_without_a_shape_go_by_their_names() {
+    for seed in 0..50 {
+        let key = expand("{base64:40}", seed).unwrap().text;
+        for line in [
+            format!("aws_secret_access_key = {key}\n"),
+            format!("AWS_SECRET_ACCESS_KEY={key}"),
+            format!("{{\"SecretAccessKey\": \"{key}\"}}"),
+        ] {
+            assert_eq!(leak(&clean(&[], &line), &key), None, "{line}");
+        }
+    }
 }
 
 #[test]
