@@ -1,7 +1,7 @@
 //! A keyword was found: does what follows it have the shape of its rule?
 
 use crate::{
-    rules::{Machine, RULES, Running, Shape, crc_base62, entropy},
+    rules::{Machine, RULES, Running, Shape, crc_base62, entropy, of_head},
     shadow::{Gap, Step, View},
     span::{Look, Rank, RuleId, Span, token_byte},
 };
@@ -210,6 +210,12 @@ fn continued(view: View<'_>, at: Option<usize>, end: usize, rule: &RuleId, conti
     let Some(at) = at else { return Look::Nothing };
     let value = &view.bytes[at..end];
     let follows = view.byte(end).filter(|_| !view.moved(end));
+    // Another token: its own rule says what stays of it.
+    if let [a, b, c, ..] = value
+        && of_head([*a, *b, *c]).iter().any(|k| value.starts_with(k.text.as_bytes()))
+    {
+        return Look::Nothing;
+    }
     // A name and its value, a path, a word: the next line is about something else.
     if value.len() < 4
         || matches!(follows, Some(b':' | b'(' | b'@'))

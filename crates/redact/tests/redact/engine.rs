@@ -144,6 +144,13 @@ fn escapes_hide_nothing_and_stay() {
         drawn.fed(text.len());
         assert_eq!(drawn.held(), 0, "{text:?}");
     }
+    // A line that is long enough to have been wrapped, and another token in the next.
+    let line = format!("{} ghp_{token}", "x".repeat(40));
+    check(
+        &[],
+        &format!("{line}\r\nghp_{token}\r\n"),
+        &format!("{} ghp_<github-token>\r\nghp_<github-token>\r\n", "x".repeat(40)),
+    );
     // A line editor wraps with a blank and a return.
     check(&[], &format!("$ x ghp_{} \r{} y", &token[..20], &token[20..]), "$ x ghp_<github-token> y");
     check(&["correct horse"], "cor\x1b[1mrect hor\r\nse", "<known-value>\x1b[1m");
