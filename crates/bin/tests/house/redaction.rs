@@ -6,7 +6,11 @@ use countersign_model::{Code, Frame, Mode, Outcome, StreamName, TaskId, What};
 use countersign_redact::{examples::expand, placeholder, rules};
 use countersign_testkit::House;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::{
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+};
 
 /// One example of every rule: the text, and what in it is secret.
 fn plants() -> Vec<(&'static str, String, Vec<String>)> {
@@ -79,7 +83,21 @@ impl Hunt {
     }
 }
 
-/// Everything that the API says of a task.
+/// What the house answers to a request for this, head and body.
+fn get(house: &House, path: &str) -> Vec<u8> {
+    let mut socket = UnixStream::connect(house.home().join("run/csn.sock")).unwrap();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: csn\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "{path}: {}",
+        String::from_utf8_lossy(&answer[..answer.len().min(300)])
+    );
+    answer
+}
+
+/// Everything that the API says of a task, by itself and through the command line.
 fn answers(house: &House, task: TaskId) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let id = task.to_string();
@@ -98,6 +116,21 @@ fn answers(house: &House, task: TaskId) -> Vec<(String, Vec<u8>)> {
         let out = house.csn(&args);
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
         all.push((args.join(" "), [out.stdout, out.stderr].concat()));
+    }
+    let stream = if house.settled(task).mode == Mode::Pty { "pty" } else { "stderr" };
+    for path in [
+        "",
+        "/events",
+        "/events?view=terminal",
+        "/events?view=tool_task",
+        &format!("/output?stream={stream}&offset_bytes=0&max_bytes=4194304"),
+        "/cast?version=v2",
+    ] {
+        let path = format!("/tasks/{task}{path}");
+        all.push((path.clone(), get(house, &path)));
+    }
+    for path in ["/tasks", "/approvals?all=true", "/grants", "/sessions?all=true", "/tokens", "/lifecycle"] {
+        all.push((path.to_owned(), get(house, path)));
     }
     all
 }
