@@ -31,27 +31,23 @@ impl Known {
     /// The values of an environment that look secret, by their name or by their shape.
     pub fn of_env<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known = Self::default();
+        let mut values = Vec::new();
         for (name, value) in env {
-            if looks_secret(name) {
-                known.add_if_secret(value);
-            } else {
-                known.add_found(value);
+            // Under a telling name, unless it is a switch, a path or a word that stands for nothing.
+            if looks_secret(name) && !guard::is_ordinary(value.as_bytes()) {
+                known.add(value);
             }
+            values.push(value);
         }
+        known.add_found(values);
         known
     }
 
-    /// A value under a telling name, unless it is a switch, a path or a word that stands for nothing.
-    fn add_if_secret(&mut self, value: &str) {
-        if !guard::is_ordinary(value.as_bytes()) {
-            self.add(value);
-        }
-        self.add_found(value);
-    }
-
-    /// Whatever rules find in a text: from then on it is known in every form.
-    pub fn add_found(&mut self, text: &str) {
-        for secret in crate::secrets_in(text) {
+    /// Whatever rules find in these texts: from then on it is known in every form. One look for all of them.
+    pub fn add_found<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
+        let all: Vec<&str> = texts.into_iter().collect();
+        // No text of a request or an environment holds this, and no secret reaches over it.
+        for secret in crate::secrets_in(&all.join("\0")) {
             self.add(&secret);
         }
     }

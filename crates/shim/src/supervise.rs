@@ -96,7 +96,7 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
         Err(fault) => return not_started(channel, text_by_shape(&fault.message), 125),
     }
     let mut known = Known::of_env(what.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-    what.exec.argv.iter().for_each(|arg| known.add_found(arg));
+    known.add_found(what.exec.argv.iter().map(String::as_str));
     let mask = Arc::new(Mask::new(what.mask_key, known));
     crash::point("shim.before_journal");
     // Should the record not begin, this is how the daemon hears of it.

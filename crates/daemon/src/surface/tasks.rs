@@ -216,7 +216,7 @@ pub(crate) fn asking(
     let assessment =
         facts::assess(&request, &looked, &house.gate, &standing, Some(session), &none, countersign_store::clock::now());
     let mut told = Known::default();
-    given(&request).for_each(|text| told.add_found(text));
+    told.add_found(given(&request));
     let mask = question::mask(&house.key, &looked).and(&told);
     let clean = |raw: &str| text_bounded(&mask, raw, LONGEST_TEXT);
     // Whole, however long: what a person approves is all there is.
