@@ -17,10 +17,15 @@ use std::sync::OnceLock;
 const SHORTEST: usize = 23;
 /// How far before a run its keyword may begin.
 const REACH: usize = 48;
+/// So many times as far where the run goes on from a slash or the like: a token in base64 is cut there, a link has its host.
+const LINKED: usize = 6;
 /// How far back the beginning of a run is looked for.
 const LONGEST: usize = 512;
 /// How often a token changes between small letters, capitals and digits, at least.
 const CHANGES: usize = 3;
+/// Or so many digits: of hexadecimal ones, some change seldom. A count, and not a share, so that what follows takes
+/// nothing away from it.
+const DIGITS: usize = 12;
 const BLOCK: usize = 64;
 
 /// All keywords, by where they could be broken.
@@ -62,9 +67,10 @@ pub(crate) fn sees(value: &[u8]) -> bool {
     value.len() >= 23 && value.iter().all(|b| member(*b)) && thrown(value)
 }
 
-/// Whether a run changes often enough between small letters, capitals and digits. Breaks do not count.
+/// Whether a run changes often enough between small letters, capitals and digits, or has many of the last. Breaks do not
+/// count.
 fn thrown(run: &[u8]) -> bool {
-    let (mut last, mut changes) = (0, 0);
+    let (mut last, mut changes, mut digits) = (0, 0, 0);
     for b in run {
         if is_break(*b) {
             continue;
@@ -72,7 +78,8 @@ fn thrown(run: &[u8]) -> bool {
         let now = KINDS[usize::from(*b)];
         changes += usize::from(now != last && now != 0 && last != 0);
         last = now;
-        if changes >= CHANGES {
+        digits += usize::from(now == DIGIT);
+        if changes >= CHANGES || digits >= DIGITS {
             return true;
         }
     }
@@ -89,10 +96,10 @@ fn begin(text: &[u8], at: usize) -> usize {
     start
 }
 
-/// How far before the run at `start` a keyword is looked for: in a link, it may be the host.
+/// How far before the run at `start` a keyword is looked for.
 fn reach(text: &[u8], start: usize) -> usize {
     let linked = start > 0 && matches!(text[start - 1], b'/' | b'=' | b'@');
-    if linked { 2 * REACH } else { REACH }
+    if linked { LINKED * REACH } else { REACH }
 }
 
 /// Whether a value between `start` and `end`, whose keyword begins at `public`, is always found, whatever follows it:
@@ -106,13 +113,17 @@ pub(crate) fn always_found(text: &[u8], public: usize, end: usize) -> bool {
         }
         let start = begin(text, at);
         let stop = at + text[at..end].iter().take_while(|b| member(**b)).count();
-        if stop - start >= SHORTEST && thrown(&text[start..stop]) && public + reach(text, start) >= start {
+        // A keyword that begins the run is found whatever the run looks like.
+        let near = || thrown(&text[start..stop]) && public + reach(text, start) >= start;
+        if stop - start >= SHORTEST && (start == public || near()) {
             return true;
         }
         at = stop;
     }
     false
 }
+
+const DIGIT: u8 = 3;
 
 static KINDS: [u8; 256] = {
     let mut table = [0; 256];
@@ -121,7 +132,7 @@ static KINDS: [u8; 256] = {
         table[b] = match b as u8 {
             b'a'..=b'z' => 1,
             b'A'..=b'Z' => 2,
-            b'0'..=b'9' => 3,
+            b'0'..=b'9' => DIGIT,
             _ => 0,
         };
         b += 1;
@@ -188,6 +199,8 @@ pub(crate) fn find(text: &[u8], from: usize, returns: bool) -> (Vec<Place>, Vec<
         finder.wraps(from);
     }
     finder.found.sort_by_key(|p| p.start);
+    // What began one run may have been within reach of the next.
+    finder.found.dedup();
     (finder.found, finder.breaks)
 }
 
@@ -202,8 +215,22 @@ impl Finder<'_> {
             end += 1;
         }
         self.done = end;
-        if end - start >= SHORTEST && thrown(&self.text[start..end]) {
-            self.inspect(start.saturating_sub(reach(self.text, start)), end);
+        if end - start < SHORTEST {
+            return;
+        }
+        match thrown(&self.text[start..end]) {
+            true => self.inspect(start.saturating_sub(reach(self.text, start)), end),
+            false => self.begins_with(start),
+        }
+    }
+
+    /// A run that does not look thrown may be a token all the same, if it begins as one.
+    fn begins_with(&mut self, start: usize) {
+        if start >= self.inspected {
+            let before = start.checked_sub(1).map_or(b' ', |i| self.text[i]);
+            keywords(self.text, start, start + 1, before, |start, end, rule| {
+                self.found.push(Place { start, end, rule, wrap: None });
+            });
         }
     }
 
