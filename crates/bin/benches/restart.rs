@@ -27,6 +27,7 @@ fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
         tool: Tool::Shell,
         title: None,
         rationale: None,
+        labels: Default::default(),
         session: None,
         principal: PrincipalId::owner(),
         credential: CredentialKind::Person,
@@ -46,12 +47,14 @@ fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
         scope: Scope::Policy,
         confinement: Confinement::None,
         saved: Vec::new(),
+        policy: None,
     };
     let launched = Decision::Launched { shim_pid: 4242, first_seq: 3 };
-    let settled = Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest) };
+    let settled =
+        Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest), recovered: false };
     let entry = |(seq, decision): (u64, Decision)| {
         let line = Record::decision_line(seq, at, &decision);
-        Entry { task: Some(task), seq, at, line, decision }
+        Entry { task: Some(task), seq, at, line, decision, receipt: None }
     };
     [(0, planned), (1, granted), (2, launched), (8, settled)].into_iter().map(entry).collect()
 }

@@ -5,11 +5,12 @@ use countersign_daemon::{HomeError, Start, beside};
 use std::{path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    let doors = Doors { start_house: &start_house, probe_shim: &probe_shim };
+    let doors = Doors { start_house: &start_house, probe_shim: &probe_shim, manage: &countersign_shim::manage };
     match countersign_cli::main(&doors) {
         Action::Exit(code) => code,
+        Action::Serve { machine: true, .. } => serve(Start::Machine),
         Action::Serve { detached: true, .. } => serve(Start::Detached),
-        Action::Serve { detached: false, tcp } => serve(Start::Foreground { tcp }),
+        Action::Serve { tcp, .. } => serve(Start::Foreground { tcp }),
     }
 }
 

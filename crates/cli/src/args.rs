@@ -28,12 +28,18 @@ pub(crate) enum Command {
         /// Where to listen for those who have a token
         #[arg(long, value_name = "127.0.0.1:PORT")]
         tcp: Option<String>,
+        /// For every user of the machine, as its service starts it (csn service install --system)
+        #[arg(long, conflicts_with_all = ["detach", "detached", "tcp"])]
+        system: bool,
     },
     /// Stop the daemon; tasks go on unless told otherwise
     Down {
         /// Stop every running task first
         #[arg(long)]
         stop_tasks: bool,
+        /// Let them go on, whatever the configuration says
+        #[arg(long, conflicts_with = "stop_tasks")]
+        keep_tasks: bool,
     },
     /// Run a command as a task and pass on its output and exit code
     ///
@@ -118,6 +124,27 @@ pub(crate) enum Command {
     Sessions {
         #[command(subcommand)]
         command: Option<SessionsCommand>,
+    },
+    /// Signed accounts of what was asked, decided and done
+    Receipts {
+        #[command(subcommand)]
+        command: ReceiptsCommand,
+    },
+    /// Check what was kept against what was signed: everything, a task, a receipt, or an exported file
+    ///
+    /// Works without a daemon. Exit code 0 only if all of it holds.
+    Verify(VerifyArgs),
+    /// The keys that receipts are signed with
+    Keys {
+        #[command(subcommand)]
+        command: KeysCommand,
+    },
+    /// Put a task into one archive: receipt, stream, output, plan, keys; `csn verify` checks it anywhere
+    Export(ExportArgs),
+    /// The daemon as a service of systemd
+    Service {
+        #[command(subcommand)]
+        command: ServiceCommand,
     },
     /// Credentials for those who do not come through the socket
     Token {
@@ -293,6 +320,9 @@ pub(crate) struct RunArgs {
     /// Why, for whoever is asked to approve it
     #[arg(long)]
     pub(crate) why: Option<String>,
+    /// What is written down beside it, unchecked
+    #[arg(long, value_name = "NAME=TEXT")]
+    pub(crate) label: Vec<String>,
     /// How much the house asks for this one
     #[arg(long, value_enum)]
     pub(crate) profile: Option<ProfileArg>,
@@ -397,6 +427,7 @@ impl FileArgs {
             leftovers: LeftoversArg::Kill,
             title: None,
             why: self.why,
+            label: Vec::new(),
             profile: None,
             confinement: None,
             unattended: self.unattended,
@@ -615,6 +646,136 @@ pub(crate) enum SessionsCommand {
     Cd { session: String, directory: std::path::PathBuf },
     /// End one: its grants go
     End { session: String },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ReceiptsCommand {
+    /// The newest first
+    List {
+        /// How many
+        #[arg(long, short = 'n', default_value_t = 50)]
+        limit: usize,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// One of them: by task, by its own id, or by its number
+    Show {
+        #[arg(value_name = "TASK|RECEIPT")]
+        receipt: String,
+        /// The signed statement as JSON
+        #[arg(long)]
+        json: bool,
+        /// The signed envelope (DSSE), as others verify it
+        #[arg(long, conflicts_with = "json")]
+        envelope: bool,
+    },
+    /// Envelopes, one to a line, with the keys that verify them
+    Export {
+        #[arg(value_name = "TASK|RECEIPT")]
+        receipts: Vec<String>,
+        /// From this number on
+        #[arg(long)]
+        from: Option<u64>,
+        /// Up to this number
+        #[arg(long)]
+        to: Option<u64>,
+        /// A new file, instead of standard output
+        #[arg(long, short)]
+        output: Option<std::path::PathBuf>,
+    },
+    /// The same as `csn verify`
+    Verify(VerifyArgs),
+    /// A signed head of the ledger: kept elsewhere, it proves that nothing before it was taken back
+    Head {
+        /// A new file, instead of standard output
+        #[arg(long, short)]
+        output: Option<std::path::PathBuf>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct VerifyArgs {
+    /// A task, a receipt (id or number), or a file or directory that was exported; without one, everything
+    #[arg(value_name = "TASK|RECEIPT|FILE")]
+    pub(crate) target: Option<String>,
+    /// Receipts from this number on
+    #[arg(long, conflicts_with = "target")]
+    pub(crate) from: Option<u64>,
+    /// Receipts up to this number
+    #[arg(long, conflicts_with = "target")]
+    pub(crate) to: Option<u64>,
+    /// A head that was kept elsewhere (csn receipts head): nothing before it may be missing
+    #[arg(long, value_name = "HEAD", conflicts_with_all = ["target", "from", "to"])]
+    pub(crate) since: Option<std::path::PathBuf>,
+    /// Trust this public key (csn keys export), and those that it speaks for, and no other
+    #[arg(long, value_name = "PEM")]
+    pub(crate) key: Vec<std::path::PathBuf>,
+    /// Leave the files of tasks alone
+    #[arg(long)]
+    pub(crate) receipts_only: bool,
+    /// What was found, as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct ExportArgs {
+    /// A task, or its receipt by id or number
+    #[arg(value_name = "TASK|RECEIPT")]
+    pub(crate) task: String,
+    /// The archive to make; TASK.tar here, if none is named
+    #[arg(long, short)]
+    pub(crate) output: Option<std::path::PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Every key, oldest first
+    List {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// The public half, as openssl reads it
+    Export {
+        /// The beginning of its id; the one in use, if none is named
+        key: Option<String>,
+    },
+    /// Go over to a new key; the old one speaks for it
+    Rotate {
+        /// The old one is lost and cannot speak
+        #[arg(long)]
+        lost: bool,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ServiceCommand {
+    /// Write the unit, and have systemd start it now and with every login
+    Install {
+        /// For the machine: a house with a user of its own, which runs tasks as whoever asks
+        #[arg(long)]
+        system: bool,
+        /// Print the unit, and do nothing
+        #[arg(long)]
+        print: bool,
+    },
+    /// Stop it and remove the unit; tasks go on, and nothing that was recorded goes
+    Uninstall {
+        /// The machine's
+        #[arg(long)]
+        system: bool,
+    },
+    /// Whether it is installed and runs; exit 1 when it does not
+    Status {
+        /// The machine's
+        #[arg(long)]
+        system: bool,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Subcommand)]

@@ -476,7 +476,7 @@ impl<'a> Session<'a> {
             What::Frame(Frame::Output { stream, .. }) => self.stream = stream,
             What::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
             What::Frame(Frame::WallMet { note }) => self.notes.push(note.as_str().to_owned()),
-            What::Frame(Frame::WriteDetected { path, change, escape: true }) => {
+            What::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
                 self.notes.push(crate::run::escaped(&path, change))
             }
             What::Frame(Frame::Exited { duration_us, .. }) => self.took = Some(Duration::from_micros(duration_us)),

@@ -11,7 +11,7 @@ use countersign_model::{
     Occurrence, Plan, Profile, Rule, RuleAnswer, Shown,
 };
 use countersign_policy::{Context, Label, Rules, Surroundings};
-use countersign_store::{Config, Home, Reads, world};
+use countersign_store::{Config, Home, MACHINE_HOME, Reads, world};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
@@ -36,6 +36,9 @@ impl Basis {
         let rules = rules_of(&config)?;
         let mut protected: Vec<String> =
             Home::locate().ok().and_then(|h| h.path().to_str().map(str::to_owned)).into_iter().collect();
+        if Home::door_of_others().is_some() {
+            protected.extend([MACHINE_HOME, "/etc/countersign"].map(str::to_owned));
+        }
         protected.extend(Config::path().and_then(|p| p.parent()?.to_str().map(str::to_owned)));
         let home = std::env::var("HOME").ok().filter(|h| h.starts_with('/')).unwrap_or_else(|| "/".to_owned());
         Ok(Self { home, protected, config, rules })

@@ -1,9 +1,15 @@
 //! `doctor`: what holds and what does not. Exit 1 when something that matters does not.
 
-use crate::{Doors, house::reach};
-use countersign_client::Client;
+use crate::{
+    Doors,
+    house::{Place, reach},
+};
 use countersign_model::{Confinement, Kernel, Network};
-use countersign_store::{Config, ConfineConfig, Home, ledger::Reader};
+use countersign_store::{
+    Config, ConfineConfig, Home,
+    ledger::Reader,
+    verify::{self, Wanted},
+};
 use serde_json::{Value, json};
 use std::{
     io::{self, Write as _},
@@ -17,12 +23,12 @@ struct Check {
 }
 
 pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Result<ExitCode> {
-    let home = Home::locate()?;
+    let Place { home, client, own } = Place::find()?;
     let fixed = match fix {
         true => fixes(doors, &home)?,
         false => Vec::new(),
     };
-    let life = Client::new(home.socket()).lifecycle();
+    let life = client.lifecycle();
     let mut checks = Vec::new();
     let mut check = |name, result: Result<String, String>| {
         let (ok, says) = match result {
@@ -35,6 +41,7 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
         "daemon",
         match &life {
             Ok(life) => Ok(format!("pid {}, version {}, {}", life.pid, life.version, text(&json!(life.state)))),
+            Err(e) if !own => Err(format!("the house of this machine does not answer: {e}")),
             Err(_) if home.holder().is_none() => Ok("not running; `csn run` starts it".to_owned()),
             Err(e) => Err(format!("pid {} holds the house but does not answer: {e}", home.holder().unwrap_or(0))),
         },
@@ -57,6 +64,7 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
     check(
         "home",
         match std::fs::metadata(home.path()) {
+            _ if !own => Ok(format!("{}, the machine's", home.path().display())),
             Ok(_) => home.prepare().map(|()| home.path().display().to_string()).map_err(|e| e.to_string()),
             Err(_) => Ok(format!("{} (not made yet)", home.path().display())),
         },
@@ -73,19 +81,36 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
     check(
         "ledger",
         match home.ledger().exists() {
+            _ if !own => Ok("kept by the machine's house (sudo -u countersign csn verify)".to_owned()),
             _ if life.as_ref().is_ok_and(|l| l.reading_only.is_some()) => {
                 Err(life.as_ref().ok().and_then(|l| l.reading_only.clone()).unwrap_or_default())
             }
             false => Ok("none yet".to_owned()),
-            true => match Reader::open(&home.ledger()).and_then(|r| Ok((r.check()?, r.head()?))) {
-                Ok((None, (n, _))) => Ok(format!("{n} decisions, chain whole")),
-                Ok((Some(wrong), _)) => Err(wrong),
+            true => match verify::house(&home, &Wanted { receipts_only: true, ..Wanted::default() }, &|_, _| {}) {
+                Ok(report) if report.holds() => {
+                    Ok(format!("{} decisions, {} receipts, chains whole", report.decisions, report.receipts))
+                }
+                Ok(report) => {
+                    let told: Vec<String> =
+                        report.findings.iter().take(3).map(|f| format!("{}: {}", f.place, f.what)).collect();
+                    Err(format!("{} (csn verify tells all)", told.join("; ")))
+                }
                 Err(e) => Err(e.to_string()),
             },
         },
     );
+    check(
+        "receipts",
+        match life.as_ref().ok().and_then(|l| l.receipts.clone()) {
+            Some(why) => Err(format!("not made out: {why}")),
+            None if !own => Ok("made out and signed".to_owned()),
+            None => keys(&home),
+        },
+    );
     check("disk", disk(&home));
-    check("clock", clock(&home));
+    if own {
+        check("clock", clock(&home));
+    }
     check(
         "shell",
         match ["/bin/bash", "/usr/bin/bash"].iter().find(|p| std::path::Path::new(p).exists()) {
@@ -121,6 +146,20 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// The keys, and whether nobody else can read them.
+fn keys(home: &Home) -> Result<String, String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = home.keys().join("signing.key");
+    match std::fs::metadata(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok("no key yet; it is made at the first start".to_owned()),
+        Err(e) => Err(format!("{}: {e}", path.display())),
+        Ok(m) if m.permissions().mode() & 0o077 != 0 => {
+            Err(format!("{} can be read by others: chmod 600 it, and csn keys rotate", path.display()))
+        }
+        Ok(_) => Ok("made out and signed".to_owned()),
+    }
+}
+
 /// What can be put right without losing anything.
 fn fixes(doors: &Doors<'_>, home: &Home) -> anyhow::Result<Vec<String>> {
     let mut done = Vec::new();
@@ -137,7 +176,8 @@ fn fixes(doors: &Doors<'_>, home: &Home) -> anyhow::Result<Vec<String>> {
             None => break,
         }
     }
-    for entry in std::fs::read_dir(home.run())?.flatten() {
+    // Of another's house only its own daemon tidies up.
+    for entry in std::fs::read_dir(home.run()).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with("tk_") && name.ends_with(".sock") && !ours.contains(&name) {
             std::fs::remove_file(entry.path())?;

@@ -4,7 +4,7 @@ use crate::{Doors, say};
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::is_base_variable;
-use countersign_store::Home;
+use countersign_store::{Config, Home, MACHINE_HOME, TasksAtStop, ledger::Reader};
 use std::{process::ExitCode, thread, time::Duration};
 
 /// How long another starter is waited for.
@@ -18,12 +18,35 @@ fn base_env() -> Vec<(String, String)> {
     vars.filter(|(name, _)| wanted(name)).collect()
 }
 
-/// The house of this user. Started if none runs, but never from inside a task.
+/// The house that is meant: the user's own, or one that others keep.
+pub(crate) struct Place {
+    pub(crate) home: Home,
+    pub(crate) client: Client,
+    /// It may be started by this user, and its files are theirs.
+    pub(crate) own: bool,
+}
+
+impl Place {
+    pub(crate) fn find() -> anyhow::Result<Self> {
+        let Some(door) = Home::door_of_others() else {
+            let home = Home::locate()?;
+            return Ok(Self { client: Client::new(home.socket()), home, own: true });
+        };
+        let client = Client::new(door);
+        // What it says of itself; while it is down, what it would be.
+        let home = client.lifecycle().map_or_else(|_| MACHINE_HOME.into(), |life| life.home);
+        Ok(Self { client, home: Home::at(home), own: false })
+    }
+}
+
+/// The house that is meant. One's own is started if it does not run, but never from inside a task.
 pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
-    let home = Home::locate()?;
-    let client = Client::new(home.socket());
+    let Place { home, client, own } = Place::find()?;
     match client.lifecycle() {
         Ok(_) => return Ok(client),
+        Err(e) if !own => {
+            return Err(e).context("the house of this machine does not answer (csn service status --system)");
+        }
         // A daemon that is just dying may still have taken the call.
         Err(ClientError::NoHouse { .. } | ClientError::Broken(_)) => {}
         Err(e) => return Err(e.into()),
@@ -45,6 +68,11 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
 /// either it serves in a moment, or the house is free in a moment.
 fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
     let client = Client::new(home.socket());
+    // Where there is a service for it, that is who starts it.
+    let unit = crate::service::user_unit_path().is_ok_and(|path| path.exists());
+    if unit && (doors.manage)("systemctl", &["--user", "start", crate::service::UNIT]).is_ok_and(|(done, _)| done) {
+        return Ok(());
+    }
     let mut last = None;
     for _ in 0..PATIENCE {
         match (doors.start_house)(&base_env()) {
@@ -65,13 +93,16 @@ fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
 
 /// Whether a house serves already.
 pub(crate) fn serves() -> bool {
-    Home::locate().is_ok_and(|home| Client::new(home.socket()).lifecycle().is_ok())
+    Place::find().is_ok_and(|place| place.client.lifecycle().is_ok())
 }
 
 /// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
 pub(crate) fn up(doors: &Doors<'_>, tcp: Option<&str>) -> anyhow::Result<ExitCode> {
-    let home = Home::locate()?;
-    let client = Client::new(home.socket());
+    let Place { home, client, own } = Place::find()?;
+    if !own {
+        say("csn: the house of this machine serves you; COUNTERSIGN_HOME=DIR csn up starts one of your own");
+        return Ok(ExitCode::from(u8::from(client.lifecycle().is_err())));
+    }
     let already = client.lifecycle().is_ok();
     if !already {
         start(doors, &home)?;
@@ -95,13 +126,14 @@ pub(crate) fn up(doors: &Doors<'_>, tcp: Option<&str>) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn down(stop_tasks: bool) -> anyhow::Result<ExitCode> {
-    let home = Home::locate()?;
-    let client = Client::new(home.socket());
-    let holder = home.holder();
-    match client.stop(stop_tasks) {
+pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCode> {
+    let stop = (stop_tasks || keep_tasks).then_some(stop_tasks);
+    let stops = stop.unwrap_or(Config::load().is_ok_and(|c| c.shutdown.tasks == TasksAtStop::Stop));
+    let Place { home, client, own } = Place::find()?;
+    let holder = if own { home.holder() } else { client.lifecycle().ok().map(|life| life.pid) };
+    match client.stop(stop) {
         Ok(()) => {}
-        Err(ClientError::NoHouse { .. }) if home.holder().is_none() => {
+        Err(ClientError::NoHouse { .. }) if holder.is_none() => {
             say("csn: no house runs");
             return Ok(ExitCode::SUCCESS);
         }
@@ -111,7 +143,19 @@ pub(crate) fn down(stop_tasks: bool) -> anyhow::Result<ExitCode> {
     if let Some(holder) = holder {
         Home::wait_until_gone(holder)?;
     }
-    let left = if stop_tasks { "running tasks were stopped" } else { "running tasks go on" };
+    // What it could not do in time, it has written down.
+    let steps =
+        if own { Reader::open(&home.ledger()).and_then(|r| r.last_shutdown()).unwrap_or_default() } else { Vec::new() };
+    let late: Vec<_> = steps.iter().filter(|s| !s.done).collect();
+    for step in &late {
+        let says = step.says.as_ref().map_or("not done in time", |s| s.as_str());
+        say(&format!("csn: {}: {says}", serde_json::json!(step.step).as_str().unwrap_or_default()));
+    }
+    if stops && late.iter().any(|s| s.step == countersign_model::StopStep::Tasks) {
+        say("csn: down; some tasks still run: csn ps");
+        return Ok(ExitCode::FAILURE);
+    }
+    let left = if stops { "running tasks were stopped" } else { "running tasks go on" };
     say(&format!("csn: down; {left}; questions and tasks in line go on waiting"));
     Ok(ExitCode::SUCCESS)
 }

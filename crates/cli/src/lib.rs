@@ -6,18 +6,22 @@ mod attach;
 mod check;
 mod doctor;
 mod escapes;
+mod export;
 mod gc;
 mod grants;
 mod house;
 mod lists;
 mod logs;
 mod prompt;
+mod receipts;
 mod redact;
 mod replay;
 mod run;
 mod search;
 mod send;
+mod service;
 mod sessions;
+mod verify;
 
 use args::{Cli, Command};
 use clap::Parser as _;
@@ -30,10 +34,13 @@ pub struct Doors<'a> {
     pub start_house: &'a StartHouse,
     /// What `csn-shim --probe` says, as JSON.
     pub probe_shim: &'a ProbeShim,
+    /// Has a program of the service manager do something: whether it did, and what it said.
+    pub manage: &'a Manage,
 }
 
 pub type StartHouse = dyn Fn(&[(String, String)]) -> std::io::Result<String>;
 pub type ProbeShim = dyn Fn() -> std::io::Result<String>;
+pub type Manage = dyn Fn(&str, &[&str]) -> std::io::Result<(bool, String)>;
 
 /// What `main` should do next.
 pub enum Action {
@@ -41,6 +48,8 @@ pub enum Action {
     /// Become the daemon.
     Serve {
         detached: bool,
+        /// For every user of the machine.
+        machine: bool,
         /// Where to listen on loopback, when not where everybody does.
         tcp: Option<String>,
     },
@@ -65,10 +74,10 @@ pub fn main(doors: &Doors<'_>) -> Action {
             return Action::Exit(ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 }));
         }
     };
-    if let Command::Up { detach: false, detached, tcp } = &cli.command
-        && (*detached || !house::serves())
+    if let Command::Up { detach: false, detached, tcp, system } = &cli.command
+        && (*detached || *system || !house::serves())
     {
-        return Action::Serve { detached: *detached, tcp: tcp.clone() };
+        return Action::Serve { detached: *detached, machine: *system, tcp: tcp.clone() };
     }
     Action::Exit(match dispatch(doors, cli.command) {
         Ok(code) => code,
@@ -79,7 +88,7 @@ pub fn main(doors: &Doors<'_>) -> Action {
 fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Up { tcp, .. } => house::up(doors, tcp.as_deref()),
-        Command::Down { stop_tasks } => house::down(stop_tasks),
+        Command::Down { stop_tasks, keep_tasks } => house::down(stop_tasks, keep_tasks),
         Command::Run(args) => run::run(doors, *args),
         Command::File(args) => run::run(doors, args.into_run()),
         Command::Ps { all, json } => lists::ps(doors, all, json),
@@ -100,6 +109,11 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Approvals { command } => approvals::approvals(doors, command),
         Command::Grants { command } => grants::grants(doors, command),
         Command::Sessions { command } => sessions::sessions(doors, command),
+        Command::Receipts { command } => receipts::receipts(doors, command),
+        Command::Keys { command } => receipts::keys(doors, command),
+        Command::Verify(args) => verify::verify(&args),
+        Command::Export(args) => export::export(doors, &args),
+        Command::Service { command } => service::service(doors, command),
         Command::Token { command } => sessions::token(doors, command),
         Command::Check(args) => check::check(&args),
         Command::Policy { command } => check::policy(&command),

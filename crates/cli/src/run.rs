@@ -186,6 +186,9 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         let pty = if args.pty { "--pty " } else { "" };
         return Err(Usage(format!("{message}: csn run {pty}-- {}", args.text.join(" "))).into());
     }
+    let label = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let labels = args.label.iter().map(label).collect::<Option<_>>();
+    let labels = labels.ok_or_else(|| Usage("--label takes NAME=TEXT".to_owned()))?;
     let (tool, file) = file_tool(args.file.as_ref())?;
     Ok(Request {
         tool,
@@ -203,6 +206,7 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         },
         title: args.title.clone(),
         rationale: args.why.clone(),
+        labels,
         mode: if args.pty { Mode::Pty } else { Mode::Pipes },
         background: args.background,
         attended: !args.unattended,
@@ -421,7 +425,7 @@ fn follow(
                 None => printer.print(stream, offset + len)?,
             },
             What::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
-            What::Frame(Frame::WriteDetected { path, change, escape: true }) => notes.push(escaped(&path, change)),
+            What::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => notes.push(escaped(&path, change)),
             What::Frame(Frame::Exited { duration_us, .. }) => took = Some(Duration::from_micros(duration_us)),
             What::Frame(Frame::LimitReached { limit, value, .. }) if !json && limit.as_str() == "output" => {
                 say(&format!(

@@ -83,6 +83,14 @@ pub(crate) fn exchange(
 }
 
 impl Body {
+    /// How long it is, if that was said and nothing has been read of it.
+    pub(crate) fn length(&self) -> Option<u64> {
+        match self.left {
+            Left::Bytes(n) => Some(n),
+            Left::Chunk(_) | Left::Nothing => None,
+        }
+    }
+
     pub(crate) fn whole(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.read_to_end(&mut bytes)?;

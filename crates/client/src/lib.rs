@@ -8,8 +8,8 @@ pub use attach::{AttachOptions, Attached, Attachment};
 pub use events::{ApprovalEvents, Event, Events};
 
 use countersign_model::{
-    Approval, ApprovalId, Choice, Code, HouseState, Refusal, Request, Session, SessionId, SignalName, StreamName,
-    TaskId, TaskState,
+    Approval, ApprovalId, Choice, Code, Digest, HouseState, Refusal, Request, Session, SessionId, SignalName,
+    StreamName, TaskId, TaskState,
 };
 use http::{Body, Reply};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -65,6 +65,9 @@ pub struct Lifecycle {
     /// Why nothing is decided, when the ledger cannot be used.
     #[serde(default)]
     pub reading_only: Option<String>,
+    /// Why receipts are not made out, when they are not.
+    #[serde(default)]
+    pub receipts: Option<String>,
 }
 
 /// What came of moving a session.
@@ -152,8 +155,9 @@ impl Client {
     }
 
     /// Asks the house to stop, with or without its tasks.
-    pub fn stop(&self, tasks_too: bool) -> Result<()> {
-        let tasks = if tasks_too { "stop" } else { "keep" };
+    /// None is as the configuration says.
+    pub fn stop(&self, tasks_too: Option<bool>) -> Result<()> {
+        let tasks = tasks_too.map(|stop| if stop { "stop" } else { "keep" });
         self.call("POST", "/lifecycle", &[], Some(&json!({"state": "halted", "tasks": tasks}))).map(drop)
     }
 
@@ -395,6 +399,39 @@ impl Client {
 
     pub fn revoke_token(&self, id: &str) -> Result<Value> {
         self.json("DELETE", &format!("/tokens/{}", escaped(id)), None)
+    }
+
+    /// The signed envelope of a receipt, by task, id or number; one that is about to be made out is waited for.
+    pub fn receipt(&self, id: &str, wait_ms: u64) -> Result<Vec<u8>> {
+        self.call("GET", &format!("/tasks/{}/receipt?wait_ms={wait_ms}", escaped(id)), &[], None)
+    }
+
+    /// A page of receipts, newest first, as JSON.
+    pub fn receipts(&self, limit: usize, cursor: Option<&str>) -> Result<Value> {
+        let cursor = cursor.map(|c| format!("&cursor={}", escaped(c))).unwrap_or_default();
+        self.json("GET", &format!("/receipts?limit={limit}{cursor}"), None)
+    }
+
+    /// A signed head of the ledger.
+    pub fn signed_head(&self) -> Result<Vec<u8>> {
+        self.call("POST", "/receipts/head", &[], None)
+    }
+
+    /// The keys of the house, as JSON.
+    pub fn keys(&self) -> Result<Value> {
+        self.json("GET", "/keys", None)
+    }
+
+    /// Goes over to a new key; its announcement, as JSON.
+    pub fn rotate_key(&self, lost: bool) -> Result<Value> {
+        self.json("POST", "/keys", Some(&json!({"rotate": true, "lost": lost})))
+    }
+
+    /// Bytes by their digest, as they come, and how many they are.
+    pub fn artifact(&self, sha256: Digest) -> Result<(u64, impl io::Read + use<>)> {
+        let body = self.open("GET", &format!("/artifacts/{sha256}"), &[], None)?.body;
+        let length = body.length().ok_or_else(|| ClientError::Strange("an artifact without a length".to_owned()))?;
+        Ok((length, body))
     }
 
     /// Has the house listen on loopback too; where.

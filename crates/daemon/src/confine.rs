@@ -23,7 +23,7 @@ pub(crate) fn walls(looked: &Looked, gate: &Gate, standing: &Standing, session: 
         roots: facts::roots(looked, gate, standing, session),
         read_all: gate.read_all && standing.audience == Audience::Personal,
         homes: looked.home.clone(),
-        home: gate.home.clone(),
+        home: looked.own_home.clone(),
         protected: gate.protected.clone(),
         programs: programs.into_iter().collect(),
         network: gate.network,

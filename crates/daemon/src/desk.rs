@@ -28,6 +28,8 @@ pub(crate) struct Desk {
     open: BTreeMap<TaskId, Open>,
     /// Grants, sessions, credentials.
     pub(crate) register: Register,
+    /// The policy that it judges by, for the record.
+    pub(crate) policy: Option<Digest>,
     /// What a person has refused of late, and their words.
     refused: HashMap<Same, (At, Option<Text>)>,
 }
@@ -131,6 +133,12 @@ impl Desk {
     pub(crate) fn waiting_for_a_person(&self) -> Vec<TaskId> {
         let waits = |o: &Open| matches!(o.stage, Stage::Waiting { .. });
         self.open.iter().filter(|(_, o)| waits(o)).map(|(task, _)| *task).collect()
+    }
+
+    /// How many tasks of a principal have not been launched.
+    pub(crate) fn waiting_of(&self, principal: countersign_model::PrincipalId) -> usize {
+        let waits = |o: &&Open| o.stage != Stage::Launched && o.standing.principal == principal;
+        self.open.values().filter(waits).count()
     }
 
     /// Who let a task run that is in line.
@@ -392,31 +400,42 @@ impl Desk {
                 }
                 step.forget = Some(task);
                 self.decide(&mut step, now.at, task, Decision::Withdrawn { by: by.clone() });
-                self.settle(&mut step, now.at, task, Outcome::Withdrawn { by }, None);
+                self.settle(&mut step, now.at, task, Outcome::Withdrawn { by }, None, false);
             }
-            Event::Closed { task, closing } => {
+            Event::Closed { task, closing, recovered } => {
                 self.launched_only(task)?.next_seq = closing.next_seq;
-                self.settle(&mut step, now.at, task, closing.outcome, Some(closing.head));
+                self.settle(&mut step, now.at, task, closing.outcome, Some(closing.head), recovered);
             }
-            Event::NotStarted { task, error, code } => {
+            Event::NotStarted { task, error, code, recovered } => {
                 self.launched_only(task)?;
-                self.settle(&mut step, now.at, task, Outcome::Failed { error, code }, None);
+                self.settle(&mut step, now.at, task, Outcome::Failed { error, code }, None, recovered);
             }
-            Event::Lost { task, known, why, head, next_seq } => {
+            Event::Lost { task, known, why, head, next_seq, recovered } => {
                 self.launched_only(task)?.next_seq = next_seq;
                 self.decide(&mut step, now.at, task, Decision::Lost { known });
-                self.settle(&mut step, now.at, task, Outcome::Lost { why }, Some(head));
+                self.settle(&mut step, now.at, task, Outcome::Lost { why }, head, recovered);
             }
-            Event::Expired { task, seq, why, bytes, streams } => {
-                let decision = Decision::Expired { why, bytes, streams };
-                let line = Record::decision_line(seq, now.at, &decision);
-                step.decisions.push(Entry { task: Some(task), seq, at: now.at, line, decision });
+            Event::Expired { task, seq, why, bytes, streams, signed } => {
+                after_the_end(&mut step, now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
             }
-            Event::House { state, reason } => {
-                let decision = Decision::House { state, reason };
-                let line = Record::decision_line(0, now.at, &decision);
-                step.decisions.push(Entry { task: None, seq: 0, at: now.at, line, decision });
+            Event::Sealed { seq, at, touched, sealed, signed } => {
+                let (task, mut seq) = (signed.task, seq);
+                if let Some(touched) = touched {
+                    after_the_end(&mut step, at, task, seq, Decision::Touched(touched));
+                    seq += 1;
+                }
+                after_the_end(&mut step, now.at, task, seq, Decision::Sealed(sealed));
+                step.decisions
+                    .iter_mut()
+                    .next_back()
+                    .into_iter()
+                    .for_each(|entry| entry.receipt = Some(signed.clone()));
             }
+            Event::House { state, reason, boot } => {
+                of_the_house(&mut step, now.at, Decision::House { state, reason, boot });
+            }
+            Event::Shutdown(went) => of_the_house(&mut step, now.at, Decision::Shutdown(went)),
+            Event::Key(key) => of_the_house(&mut step, now.at, Decision::Key(key)),
         }
         Ok(step)
     }
@@ -465,21 +484,20 @@ impl Desk {
     fn move_session(&mut self, step: &mut Step, now: Moment<'_>, task: TaskId, by: By, scope: Scope, to: Option<Text>) {
         let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
         let (confinement, saved) = (Confinement::None, Vec::new());
-        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved });
+        let policy = self.policy;
+        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved, policy });
         let session = self.open.get(&task).and_then(|o| o.standing.session);
         if let (Some(session), Some(directory)) = (session, to) {
             let root = Some(directory.clone());
             self.enter(step, now.at, Entered::SessionMoved { session, directory, root });
         }
-        self.settle(step, now.at, task, Outcome::Exited { code: 0 }, None);
+        self.settle(step, now.at, task, Outcome::Exited { code: 0 }, None, false);
     }
 
     /// A decision about no task.
     fn enter(&mut self, step: &mut Step, at: At, entered: Entered) {
         self.register.enter(at, &entered);
-        let decision = Decision::Entered(entered);
-        let line = Record::decision_line(0, at, &decision);
-        step.decisions.push(Entry { task: None, seq: 0, at, line, decision });
+        of_the_house(step, at, Decision::Entered(entered));
     }
 
     fn waiting(&self, task: TaskId, wanted: ApprovalId) -> Result<&Open, Refusal> {
@@ -498,7 +516,7 @@ impl Desk {
         let seq = self.open.get(&task).map_or(0, |o| o.next_seq);
         let line = Record::decision_line(seq, at, &decision);
         self.note(task, at, &line, &decision);
-        step.decisions.push(Entry { task: Some(task), seq, at, line, decision });
+        step.decisions.push(Entry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
     /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
@@ -511,7 +529,8 @@ impl Desk {
                 self.enter(step, now.at, Entered::GrantUsed { grant });
             }
         }
-        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved });
+        let policy = self.policy;
+        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved, policy });
         match shim {
             Some(shim) => self.launch(step, now.at, task, shim),
             None => {
@@ -550,13 +569,34 @@ impl Desk {
         let reason = Text::of(refusal.code.as_str());
         // What a refusal says is ours, not the asker's; it goes through redaction like everything else.
         let hint = refusal.hint.as_deref().map(countersign_redact::text_by_shape);
-        self.decide(step, at, task, Decision::PermissionDenied { by, reason: reason.clone(), hint, words });
-        self.settle(step, at, task, Outcome::Denied { reason }, None);
+        let policy = self.policy;
+        self.decide(step, at, task, Decision::PermissionDenied { by, reason: reason.clone(), hint, words, policy });
+        self.settle(step, at, task, Outcome::Denied { reason }, None, false);
     }
 
-    fn settle(&mut self, step: &mut Step, at: At, task: TaskId, outcome: Outcome, journal_head: Option<Digest>) {
-        self.decide(step, at, task, Decision::Settled { outcome, journal_head });
+    fn settle(
+        &mut self,
+        step: &mut Step,
+        at: At,
+        task: TaskId,
+        outcome: Outcome,
+        journal_head: Option<Digest>,
+        recovered: bool,
+    ) {
+        self.decide(step, at, task, Decision::Settled { outcome, journal_head, recovered });
     }
+}
+
+/// A decision about a task that the desk has let go.
+fn after_the_end(step: &mut Step, at: At, task: TaskId, seq: u64, decision: Decision) {
+    let line = Record::decision_line(seq, at, &decision);
+    step.decisions.push(Entry { task: Some(task), seq, at, line, decision, receipt: None });
+}
+
+/// A decision about no task.
+fn of_the_house(step: &mut Step, at: At, decision: Decision) {
+    let line = Record::decision_line(0, at, &decision);
+    step.decisions.push(Entry { task: None, seq: 0, at, line, decision, receipt: None });
 }
 
 struct Leave {

@@ -3,15 +3,16 @@
 use crate::{
     desk::{Standing, World},
     env,
+    people::{Eyes, People},
 };
 use countersign_model::{
     Assessment, At, Audience, Builtin, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, FileWork,
-    Grants, HouseKey, Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, Request, Session, Shown, TaskId, Text,
-    Tool,
+    Grants, HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request, Session, Shown, TaskId,
+    Text, Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{fs, io, path::Path};
 
 /// Shell text longer than this does not fit into one argument of the kernel.
 const LONGEST_TEXT: usize = 128 * 1024 - 1;
@@ -34,8 +35,12 @@ pub(crate) struct Looked {
     pub(crate) exposure: Exposure,
     pub(crate) plan_digest: Digest,
     pub(crate) plan: Plan,
-    /// The homes of whoever asks and of the house, with colons between them.
+    /// The homes of whoever asks and of whom it runs as, with colons between them.
     pub(crate) home: String,
+    /// The home of whom it runs as, whatever an asker says is theirs.
+    pub(crate) own_home: String,
+    /// Whom it runs as, in a house of several users.
+    pub(crate) login: Option<Login>,
 }
 
 /// What the gate goes by, beside the request and the world.
@@ -54,8 +59,6 @@ pub(crate) struct Gate {
     pub(crate) kernel: Kernel,
     pub(crate) granted: Confinement,
     pub(crate) network: Network,
-    /// The home of whoever runs the house, whatever an asker says is theirs.
-    pub(crate) home: String,
     /// The user's rules for what is taken out of output.
     pub(crate) redaction: Vec<countersign_model::RedactionRule>,
 }
@@ -283,26 +286,26 @@ pub(crate) fn roots(looked: &Looked, gate: &Gate, standing: &Standing, session: 
     }
     let own: Vec<String> = match session {
         Some(session) if session.implicit.is_none() => session.roots.iter().map(text).collect(),
-        _ => root_of(&looked.facts, &looked.home, gate).into_iter().collect(),
+        _ => root_of(&looked.facts, &looked.home, &looked.own_home, gate).into_iter().collect(),
     };
     own.into_iter().chain(folder).chain(gate.roots.iter().cloned()).collect()
 }
 
 /// The root that a working directory gives, if it gives one.
-pub(crate) fn root_of(facts: &Facts, home: &str, gate: &Gate) -> Option<String> {
+pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &Gate) -> Option<String> {
     let cwd = &facts.cwd.resolved;
     let repository = facts.repositories.get(cwd);
     let here = repository.unwrap_or(cwd);
     let named = repository.is_some() || gate.roots.contains(here);
     let can = |home| countersign_policy::can_be_root(here, home, &gate.protected, named);
-    (can(home) && can(&gate.home)).then(|| here.clone())
+    (can(home) && can(own_home)).then(|| here.clone())
 }
 
 /// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
 pub(crate) fn look_again(
     home: &Home,
     key: &HouseKey,
-    base: &BTreeMap<String, String>,
+    people: &People,
     task: TaskId,
 ) -> Result<(World, Option<(Looked, Request)>), Refusal> {
     let kept = match waiting::read(home, task) {
@@ -310,14 +313,19 @@ pub(crate) fn look_again(
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((World::Same, None)),
         Err(e) => return Err(Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}"))),
     };
-    let now = look(&kept.request, key, base).ok();
+    let now = people.eyes(kept.uid).and_then(|eyes| look(&kept.request, key, &eyes)).ok();
     let world = World::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
     Ok((world, now.map(|l| (l, kept.request))))
 }
 
 /// Looks everything up. A missing program is a fact; a missing directory is an error.
-pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, String>) -> Result<Looked, Refusal> {
+pub(crate) fn look(request: &Request, key: &HouseKey, eyes: &Eyes) -> Result<Looked, Refusal> {
     check(request)?;
+    eyes.see(|| look_as(request, key, eyes))?
+}
+
+fn look_as(request: &Request, key: &HouseKey, eyes: &Eyes) -> Result<Looked, Refusal> {
+    let base = &eyes.base;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
     let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
     let cwd_fact = fact.ok_or_else(|| {
@@ -372,6 +380,8 @@ pub(crate) fn look(request: &Request, key: &HouseKey, base: &BTreeMap<String, St
         plan_digest: Plan::digest(key, request, cwd),
         plan,
         home: homes([Some(&home), base.get("HOME")]),
+        own_home: base.get("HOME").cloned().unwrap_or_default(),
+        login: eyes.login.clone(),
     })
 }
 
@@ -405,7 +415,7 @@ mod tests {
         let request = serde_json::from_value(serde_json::json!({
             "tool": "shell", "args": {"argv": ["no-such-\u{1b}program"], "cwd": "/"},
         }));
-        let looked = look(&request.unwrap(), &key, &BTreeMap::new()).unwrap();
+        let looked = look(&request.unwrap(), &key, &Eyes { login: None, base: Default::default() }).unwrap();
         assert_eq!(looked.facts.program, None);
         assert_eq!(looked.exec(&key).unwrap_err(), "no-such-\\u{1b}program: no such program");
     }

@@ -4,25 +4,30 @@ use crate::{
     desk::{Caps, Event},
     env,
     facts::Gate,
+    halt::{self, Signals},
     keeper::Keeper,
     office::{self, Call, Office},
+    people::{Eyes, People},
     publish, recover, retention,
+    seal::{self, Sealer, Sealing, Work},
+    service,
     spares::Spares,
     surface,
     wish::{Kept, Wish},
 };
 use anyhow::Context as _;
 use countersign_model::{
-    At, Code, Decision, HouseKey, HouseState, IdMint, KilledWhy, Record, Refusal, Register, Roster, TaskId, Text, What,
+    At, Code, Decision, Digest, HouseKey, HouseState, IdMint, Login, PrincipalId, Record, Refusal, Register, Roster,
+    ShutdownStep, TaskId, TaskState, Text, What,
 };
-use countersign_shim::wire::ToShim;
+use countersign_redact::text_by_shape;
 use countersign_store::{
-    Config, Home, Reads, clock, house_key,
+    Config, Home, MACHINE_RUN, Reads, SOCKET, TasksAtStop, clock, house_key,
     ledger::{Ledger, LedgerError, Reader, Readers},
     salvage::salvage,
 };
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     io::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
@@ -30,7 +35,6 @@ use std::{
 };
 use tokio::{
     net::UnixListener,
-    signal::unix::{SignalKind, signal},
     sync::{Notify, oneshot, watch},
 };
 
@@ -41,7 +45,12 @@ pub enum Start {
     Foreground { tcp: Option<String> },
     /// By `csn up --detach` or by a client that needed a house: says one line, then lets go of its starter.
     Detached,
+    /// By a service manager, for every user of the machine.
+    Machine,
 }
+
+/// So many requests of one principal are looked at at once; there are four times as many threads for it.
+const TURNS: usize = 8;
 
 /// What every surface needs.
 pub(crate) struct House {
@@ -49,7 +58,9 @@ pub(crate) struct House {
     pub(crate) key: HouseKey,
     pub(crate) config: Config,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) base_env: BTreeMap<String, String>,
+    pub(crate) people: People,
+    /// Where it listens.
+    pub(crate) socket: PathBuf,
     pub(crate) readers: Readers,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) calls: mpsc::Sender<Call>,
@@ -66,12 +77,21 @@ pub(crate) struct House {
     pub(crate) state: watch::Sender<HouseState>,
     /// Held by whoever tidies up: one at a time.
     pub(crate) tidying: tokio::sync::Mutex<()>,
+    /// How many requests of each principal are looked at at once.
+    pub(crate) turns: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
+    /// Who makes out receipts, and whether that works.
+    pub(crate) sealer: mpsc::Sender<Work>,
+    pub(crate) sealing: watch::Receiver<Sealing>,
+    /// Why the house is in its state, and how its going down has gone so far.
+    pub(crate) reason: watch::Sender<Option<Text>>,
+    pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
     pub(crate) stop: Notify,
     pub(crate) stop_tasks: std::sync::atomic::AtomicBool,
     pub(crate) started_at: At,
     pub(crate) recognised: surface::Recognised,
     pub(crate) projections: surface::Projections,
     pub(crate) maps: surface::Maps,
+    pub(crate) checked: surface::Checked,
     pub(crate) pieces: surface::Pieces,
 }
 
@@ -86,6 +106,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         let _ = rustix::process::setsid();
     }
     let home = Home::locate()?;
+    let (people, socket) = whom_to_serve(&start, &home)?;
     let (config, degraded) = Config::load_or_degrade()?;
     if let Some(why) = &degraded {
         crate::log!("degraded, only what reads may run: {why}");
@@ -121,23 +142,36 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         kernel: config.confine.kernel(countersign_shim::kernel()),
         granted: config.confine.granted,
         network: config.confine.network,
-        home: std::env::var("HOME").unwrap_or_default(),
         redaction,
     });
-    let (house, office) = open(home, config, gate, shim, runtime.handle().clone())?;
+    let (house, office, sealer, work) = open(home, config, gate, shim, runtime.handle().clone(), people, socket)?;
     let listener = {
         let _guard = runtime.enter();
-        listen(&house.home)?
+        listen(&house.socket, house.people.is_machine())?
     };
     // Without the ledger nobody knows what was launched with which leave: it is left alone.
     let launched = if house.reading_only.is_none() { office.desk.launched() } else { Vec::new() };
     let office = std::thread::Builder::new().name("office".into()).spawn(move || office.run())?;
+    std::thread::Builder::new().name("seal".into()).spawn(move || sealer.run(&work))?;
     runtime.block_on(serve(Arc::clone(&house), listener, launched, start))?;
     runtime.shutdown_timeout(Duration::from_millis(100));
     let _ = office.join();
     // Last: as long as the office may write, no other daemon may.
     drop(lock);
     Ok(())
+}
+
+/// All that a verdict depends on but the request, the world and the grants, as one digest.
+fn policy(config: &Config) -> anyhow::Result<Digest> {
+    let [rules, denies] = config.rules();
+    let settings = serde_json::json!({
+        "rules": rules, "hard_deny": denies, "profile": config.profile, "roots": config.roots,
+        "read_all": config.audience.personal.read == Reads::All, "granted": config.confine.granted,
+        "network": config.confine.network, "landlock": config.confine.landlock,
+    });
+    let settings = serde_json::to_vec(&settings)?;
+    let tables = countersign_policy::tables_digest();
+    Ok(Digest::sha256(&[b"countersign.policy.v1:", env!("CARGO_PKG_VERSION").as_bytes(), tables.as_bytes(), &settings]))
 }
 
 /// As they were named, and where they really are.
@@ -154,7 +188,9 @@ fn open(
     gate: Arc<Gate>,
     shim: PathBuf,
     runtime: tokio::runtime::Handle,
-) -> anyhow::Result<(Arc<House>, Office)> {
+    people: People,
+    socket: PathBuf,
+) -> anyhow::Result<(Arc<House>, Office, Sealer, mpsc::Receiver<Work>)> {
     let key = gate.key.clone();
     let (ledger, reading_only) = match Ledger::open(&home.ledger()) {
         Ok(ledger) => (ledger, None),
@@ -171,16 +207,29 @@ fn open(
         principal: config.limits.running_per_principal,
         house: config.limits.running,
     };
-    let desk = office::restore(&reader, caps)?;
+    let after_a_crash = reader.last_state()?.is_some_and(|s| s != HouseState::Halted);
+    let desk = office::restore(&reader, caps, Some(policy(&config)?))?;
     let (line, in_line) = watch::channel(Arc::new(desk.line()));
     let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
     let (head, read_to) = watch::channel(ledger.last());
-    let settled = publish::publisher(&home)?;
+    let settled = publish::publisher(&home, people.clone(), known.clone())?;
     if reading_only.is_none() {
         tidy_waiting(&home, &reader);
     }
     let (calls, called) = mpsc::channel();
-    let keeper = Keeper::new(home.clone(), key.clone(), calls.clone(), runtime);
+    let signing = match &reading_only {
+        None => seal::load_key(&home, &reader),
+        Some(why) => Err(why.clone()),
+    };
+    if let (Err(e), None) = (&signing, &reading_only) {
+        crate::log!("receipts are not made out: {e}");
+    }
+    let sealing = watch::Sender::new(match &signing {
+        Ok(_) => Sealing::Works,
+        Err(e) => Sealing::Fails(e.clone()),
+    });
+    let (unsealed, work) = mpsc::channel();
+    let keeper = Keeper::new(home.clone(), key.clone(), calls.clone(), runtime, after_a_crash, sealing.subscribe());
     for task in desk.launched() {
         // Known before anybody is let in: what is below them is a task's, also while they are looked for.
         for (_, line) in reader.decisions(task, 0)? {
@@ -189,7 +238,28 @@ fn open(
             }
         }
     }
-    let base_env = env::base_of_house();
+    let known_sealing = sealing.subscribe();
+    let given = seal::Given::default();
+    let sealer = Sealer {
+        home: home.clone(),
+        reader: ledger.reader()?,
+        calls: calls.clone(),
+        roster: known.clone(),
+        people: people.clone(),
+        sealing,
+        file_key: crate::question::mask_key(&key),
+        skip: own_places(&home).into_iter().map(PathBuf::from).collect(),
+        began_after: ledger.last(),
+        after_a_crash,
+        reads: reading_only.is_none(),
+        announced: !reader.keys()?.is_empty(),
+        key: signing.ok(),
+        mint: IdMint::default(),
+        given: given.clone(),
+        troubled: HashMap::new(),
+        rests_until: None,
+    };
+
     let office = Office {
         home: home.clone(),
         key: key.clone(),
@@ -205,13 +275,16 @@ fn open(
         roster,
         head,
         serving: false,
-        look: office::looker(home.clone(), key.clone(), base_env.clone(), calls.clone())?,
+        look: office::looker(home.clone(), key.clone(), people.clone(), calls.clone())?,
         looking: HashSet::new(),
         settled,
+        unsealed: unsealed.clone(),
+        given,
         unwritten: Vec::new(),
         fresh_keys: HashMap::new(),
         joined: HashMap::new(),
     };
+    let stops = config.shutdown.tasks == TasksAtStop::Stop;
     let house = House {
         readers: Readers::new(&path),
         reading_only,
@@ -219,7 +292,8 @@ fn open(
         key,
         config,
         gate,
-        base_env,
+        people,
+        socket,
         keeper,
         calls,
         line: in_line,
@@ -228,15 +302,21 @@ fn open(
         tcp: tokio::sync::Mutex::default(),
         state: watch::Sender::new(HouseState::Boot),
         tidying: tokio::sync::Mutex::new(()),
+        turns: std::sync::Mutex::default(),
+        sealer: unsealed,
+        sealing: known_sealing,
+        reason: watch::Sender::new(None),
+        last_steps: watch::Sender::new(Vec::new()),
         stop: Notify::new(),
-        stop_tasks: std::sync::atomic::AtomicBool::new(false),
+        stop_tasks: std::sync::atomic::AtomicBool::new(stops),
         started_at: clock::now(),
         recognised: surface::Recognised::default(),
         projections: surface::Projections::default(),
         maps: surface::Maps::default(),
+        checked: surface::Checked::default(),
         pieces: surface::Pieces::default(),
     };
-    Ok((Arc::new(house), office))
+    Ok((Arc::new(house), office, sealer, work))
 }
 
 /// The directories that no task may touch, as they are and as they were written.
@@ -261,43 +341,65 @@ fn tidy_waiting(home: &Home, reader: &Reader) {
     }
 }
 
-fn listen(home: &Home) -> anyhow::Result<UnixListener> {
-    let name = "csn.sock";
+/// Whom this house serves, and where it listens for them.
+fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(People, PathBuf)> {
+    let base = env::base_of_house();
+    if *start != Start::Machine {
+        return Ok((People::own(base), home.socket()));
+    }
+    anyhow::ensure!(
+        countersign_shim::acts_for_others() && !rustix::process::geteuid().is_root(),
+        "a house of the machine needs a user of its own that may act for others: \
+         `csn service install --system` makes the unit that starts it so"
+    );
+    let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(MACHINE_RUN), PathBuf::from);
+    Ok((People::of_the_machine(base), door.join(SOCKET)))
+}
+
+/// The kernel says who comes: everybody may knock at the door of a house of the machine.
+fn listen(socket: &std::path::Path, everybody: bool) -> anyhow::Result<UnixListener> {
     // The lock is ours, so whoever bound this before is gone.
-    let _ = std::fs::remove_file(home.socket());
-    let (_dir, path) = Home::short(&home.run(), name)?;
-    let listener =
-        UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", home.socket().display()))?;
+    let _ = std::fs::remove_file(socket);
+    let failed = || format!("cannot listen on {}", socket.display());
+    let (_dir, path) = Home::short(socket.parent().with_context(failed)?, SOCKET).with_context(failed)?;
+    let listener = UnixListener::bind(&path).with_context(failed)?;
     use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(home.socket(), std::fs::Permissions::from_mode(0o600))?;
+    let mode = if everybody { 0o666 } else { 0o600 };
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(mode))?;
     Ok(listener)
 }
 
 async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>, start: Start) -> anyhow::Result<()> {
+    // From the first moment: a house that is told to go while it comes up goes in order, too.
+    let mut signals = Signals::listen()?;
+    house.enter(HouseState::Boot, None);
+    let server = tokio::spawn(surface::serve(Arc::clone(&house), listener));
     house.enter(HouseState::Recovering, None);
     let keeper = Arc::clone(&house.keeper);
     tokio::task::spawn_blocking(move || recover::adopt_all(&keeper, &launched)).await?;
     house.settled_so_far().await;
     house.enter(HouseState::Ready, None);
-    let server = tokio::spawn(surface::serve(Arc::clone(&house), listener));
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     house.enter(HouseState::Running, None);
     if house.reading_only.is_none() {
         tokio::spawn(retention::tick(Arc::clone(&house)));
     }
     let tcp = match &start {
         Start::Foreground { tcp } => Some(open_loopback(&house, tcp.as_deref()).await),
-        Start::Detached => None,
+        Start::Detached | Start::Machine => None,
     };
-    greet(&house.home, &start, tcp)?;
+    greet(&house.home, &house.socket, &start, tcp)?;
+    service::ready(&format!("serves {}", house.home.path().display()));
+    tokio::spawn(service::watchdog(Arc::clone(&house)));
     let reason = tokio::select! {
         () = house.stop.notified() => "asked to stop",
-        _ = term.recv() => "SIGTERM",
-        _ = int.recv() => "SIGINT",
+        reason = signals.next() => reason,
     };
-    halt(&house, reason).await;
-    server.abort();
-    let _ = std::fs::remove_file(house.home.socket());
+    let close = async {
+        server.abort();
+        let _ = server.await;
+        let _ = std::fs::remove_file(&house.socket);
+    };
+    halt::halt(&house, reason, signals, close).await;
     Ok(())
 }
 
@@ -316,12 +418,17 @@ async fn open_loopback(house: &Arc<House>, wanted: Option<&str>) -> Result<std::
 }
 
 /// Says that we serve. A detached daemon then lets go of whoever started it.
-fn greet(home: &Home, start: &Start, tcp: Option<Result<std::net::SocketAddr, Refusal>>) -> anyhow::Result<()> {
+fn greet(
+    home: &Home,
+    socket: &std::path::Path,
+    start: &Start,
+    tcp: Option<Result<std::net::SocketAddr, Refusal>>,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match start {
-        Start::Foreground { .. } => {
+        Start::Foreground { .. } | Start::Machine => {
             writeln!(out, "countersign {} serves {}", env!("CARGO_PKG_VERSION"), home.path().display())?;
-            writeln!(out, "socket {}", home.socket().display())?;
+            writeln!(out, "socket {}", socket.display())?;
             match tcp {
                 Some(Ok(at)) => writeln!(out, "http://{at} for those who have a token (csn token create)")?,
                 Some(Err(refusal)) => {
@@ -350,52 +457,38 @@ fn greet(home: &Home, start: &Start, tcp: Option<Result<std::net::SocketAddr, Re
     Ok(())
 }
 
-/// The ordered stop: admission, tasks (kept unless told otherwise), the ledger.
-async fn halt(house: &Arc<House>, reason: &'static str) {
-    house.enter(HouseState::Draining, Some(Text::of(reason)));
-    if house.stop_tasks.load(std::sync::atomic::Ordering::SeqCst) {
-        stop_all_tasks(house).await;
-    }
-    house.enter(HouseState::Cleanup, None);
-    house.enter(HouseState::Halted, None);
-    let (reply, done) = oneshot::channel();
-    if house.calls.send(Call::Halt { reply }).is_ok() {
-        let _ = tokio::time::timeout(Duration::from_secs(10), done).await;
-    }
-}
-
-/// Cancels what runs and waits for it to settle, for as long as the ladder may take.
-async fn stop_all_tasks(house: &Arc<House>) {
-    let tasks = house.settled_so_far().await;
-    let mut ends = tokio::task::JoinSet::new();
-    for task in tasks {
-        let house = Arc::clone(house);
-        ends.spawn(async move {
-            let mut bell = house.keeper.bell(task);
-            let by = Text::of("shutdown");
-            let cancel = move |re| ToShim::Cancel { re, by, reason: None, why: KilledWhy::Shutdown };
-            if let Err(e) = house.keeper.operate(task, cancel).await {
-                crate::log!("{task}: not stopped: {e}");
-                return;
-            }
-            let settled = || house.readers.with(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(true);
-            while !settled() {
-                if bell.changed().await.is_err() {
-                    break;
-                }
-            }
-        });
-    }
-    let all = async { while ends.join_next().await.is_some() {} };
-    if tokio::time::timeout(Duration::from_secs(30), all).await.is_err() {
-        crate::log!("some tasks did not end in time; they are kept");
-    }
-}
-
 impl House {
     pub(crate) fn enter(&self, state: HouseState, reason: Option<Text>) {
+        service::state(state);
         self.state.send_replace(state);
-        let _ = self.calls.send(Call::Tell(Event::House { state, reason }));
+        self.reason.send_replace(reason.clone());
+        let boot = (state == HouseState::Boot).then(recover::boot).flatten().map(|b| text_by_shape(&b));
+        let _ = self.calls.send(Call::Tell(Event::House { state, reason, boot }));
+    }
+
+    /// The eyes of a principal.
+    pub(crate) fn eyes(&self, principal: PrincipalId) -> Result<Eyes, Refusal> {
+        let uid = self.roster.borrow().uid(principal);
+        self.people.eyes(uid)
+    }
+
+    /// One's turn to have the world looked at: nobody takes all of those who look.
+    pub(crate) async fn turn(&self, principal: PrincipalId) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        let turns = {
+            let mut turns = self.turns.lock().expect("nothing panics while it holds this lock");
+            Arc::clone(turns.entry(principal).or_insert_with(|| Arc::new(tokio::sync::Semaphore::new(TURNS))))
+        };
+        turns.acquire_owned().await.ok()
+    }
+
+    /// Whether what settles gets its receipt.
+    pub(crate) fn seals(&self) -> bool {
+        self.sealing.borrow().works()
+    }
+
+    /// Whether nothing more will come of a task: it has its receipt, or gets none from this house.
+    pub(crate) fn is_over(&self, state: &TaskState) -> bool {
+        state.receipt.is_some() || state.settled() && !self.seals()
     }
 
     /// Looks something up in the register, as it is between two commits.
@@ -411,6 +504,15 @@ impl House {
     }
 
     /// Has something entered into the register; what came of it, once it is durable.
+    /// Enters a user of the machine as a principal, unless they are one.
+    pub(crate) async fn welcome(&self, login: Login) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Refusal::new(Code::Draining, "the house is going down");
+        let wish = Wish::Welcome { uid: login.uid, name: text_by_shape(&login.name) };
+        self.calls.send(Call::Wish { wish, reply }).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?.map(drop)
+    }
+
     pub(crate) async fn wish(&self, wish: Wish) -> Result<Kept, surface::Problem> {
         let (reply, answer) = oneshot::channel();
         let gone = || Refusal::new(Code::Draining, "the house is going down");
@@ -423,6 +525,13 @@ impl House {
         self.projections.forget(task);
         self.maps.forget(task);
         self.pieces.forget(task);
+    }
+
+    /// Waits, but not for ever, until what has settled has its receipt.
+    pub(crate) async fn sealed_so_far(&self, patience: Duration) {
+        let (reply, done) = oneshot::channel();
+        let _ = self.sealer.send(Work::Barrier(reply));
+        let _ = tokio::time::timeout(patience, done).await;
     }
 
     /// Waits until the office has written all that it was told; gives the tasks that are still on their way.

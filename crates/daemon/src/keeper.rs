@@ -1,6 +1,6 @@
 //! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
 
-use crate::{desk::Event, office::Call, recover};
+use crate::{desk::Event, office::Call, recover, seal::Sealing};
 use countersign_model::{Code, Digest, HouseKey, Refusal, TaskId};
 use countersign_shim::{
     Shown,
@@ -35,6 +35,12 @@ pub(crate) struct Keeper {
     live: Mutex<HashMap<TaskId, Arc<Live>>>,
     /// The shims of launched tasks: what is below one of them is a task's.
     shims: Mutex<HashMap<u32, TaskId>>,
+    /// The daemon before this one ended without a word.
+    pub(crate) after_a_crash: bool,
+    /// Tasks whose supervisors are still looked for.
+    pub(crate) looked_for: std::sync::atomic::AtomicUsize,
+    /// Whether receipts are made out: then that is what comes last.
+    pub(crate) sealing: watch::Receiver<Sealing>,
 }
 
 /// A task that is not settled, as far as those who wait for it are concerned.
@@ -52,7 +58,16 @@ fn next_ring() -> u64 {
 /// How long a shim may take to show its screen.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the bell of a task says when it has rung for the last time.
+/// What a bell is rung for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ring {
+    More,
+    Settled,
+    /// Nothing more will come.
+    Last,
+}
+
+/// What the bell of a task says when it has settled.
 pub(crate) const SETTLED: u64 = u64::MAX;
 
 /// What a shim is asked, given the number that its answer will bear, and where that goes.
@@ -85,8 +100,21 @@ impl Keeper {
         key: HouseKey,
         calls: std_mpsc::Sender<Call>,
         runtime: tokio::runtime::Handle,
+        after_a_crash: bool,
+        sealing: watch::Receiver<Sealing>,
     ) -> Arc<Self> {
-        Arc::new(Self { home, key, calls, runtime, live: Mutex::default(), shims: Mutex::default() })
+        let (live, shims) = (Mutex::default(), Mutex::default());
+        Arc::new(Self {
+            home,
+            key,
+            calls,
+            runtime,
+            live,
+            shims,
+            after_a_crash,
+            looked_for: Default::default(),
+            sealing,
+        })
     }
 
     fn live(&self, task: TaskId) -> Arc<Live> {
@@ -128,14 +156,33 @@ impl Keeper {
         live.get(&task).map_or(0, |l| l.bell.receiver_count())
     }
 
-    pub(crate) fn ring(&self, task: TaskId, settled: bool) {
+    pub(crate) fn ring(&self, task: TaskId, why: Ring) {
         let mut live = self.live.lock().expect("nothing panics while it holds this lock");
         if let Some(entry) = live.get(&task) {
-            entry.bell.send_replace(if settled { SETTLED } else { next_ring() });
+            entry.bell.send_replace(if why == Ring::More { next_ring() } else { SETTLED });
         }
-        if settled {
-            live.remove(&task);
+        if why == Ring::Settled {
+            if let Some(entry) = live.get(&task) {
+                *entry.control.lock().expect("as above") = None;
+            }
             self.shims.lock().expect("nothing panics while it holds this lock").retain(|_, t| *t != task);
+        }
+        if why == Ring::Last || why == Ring::Settled && !self.sealing.borrow().works() {
+            live.remove(&task);
+        }
+    }
+
+    /// Ends the supervisor of a task. What it leaves behind is found and ended like that of any that has died.
+    pub(crate) fn kill_shim(&self, task: TaskId) {
+        use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+        let shims = self.shims.lock().expect("nothing panics while it holds this lock");
+        let pid = shims.iter().find(|(_, t)| **t == task).and_then(|(pid, _)| Pid::from_raw(i32::try_from(*pid).ok()?));
+        // Pinned before it is looked at: its number may have become another's.
+        let pinned = pid.and_then(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?)));
+        if let Some((pid, pin)) = pinned
+            && countersign_shim::tree::is_shim(pid.as_raw_nonzero().get().unsigned_abs())
+        {
+            let _ = pidfd_send_signal(&pin, Signal::KILL);
         }
     }
 
@@ -229,10 +276,10 @@ impl Keeper {
             loop {
                 match inbox.message::<FromShim>() {
                     Ok(None) => break,
-                    Ok(Some(FromShim::More)) => self.ring(task, false),
+                    Ok(Some(FromShim::More)) => self.ring(task, Ring::More),
                     Ok(Some(FromShim::Applied { re, seq })) => {
                         // Whoever is told can look at once, and see it.
-                        self.ring(task, false);
+                        self.ring(task, Ring::More);
                         asked.remove(&re).map(|reply| reply.send(Ok(Said::Applied(seq))));
                     }
                     Ok(Some(FromShim::Screen { re, screen, offset, next_seq })) => {
@@ -244,11 +291,11 @@ impl Keeper {
                     }
                     Ok(Some(FromShim::Closed(closing))) => {
                         closed = true;
-                        self.tell(Event::Closed { task, closing });
+                        self.tell(Event::Closed { task, closing, recovered: false });
                     }
                     Ok(Some(FromShim::NotStarted { error, code })) => {
                         closed = true;
-                        self.tell(Event::NotStarted { task, error, code });
+                        self.tell(Event::NotStarted { task, error, code, recovered: false });
                     }
                     Ok(Some(FromShim::Hello { .. })) => {}
                     Err(e) => {

@@ -9,8 +9,10 @@ use crate::{
     confine,
     desk::{Caps, Desk, Event, Moment, NOT_AGAIN, Standing, Step, World},
     facts::{self, Looked},
-    keeper::Keeper,
+    keeper::{Keeper, Ring},
+    people::People,
     question::Texts,
+    seal::{Given, Work},
     spares::Spares,
     wish::{Kept, Wish},
 };
@@ -26,7 +28,7 @@ use countersign_store::{
     random, waiting,
 };
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -68,10 +70,14 @@ pub(crate) enum Call {
     Read(Box<dyn FnOnce(&Register) + Send>),
     /// Something happened that needs no answer.
     Tell(Event),
-    /// A decision about a settled task; answered once it is durable.
-    Expire {
-        event: Event,
+    /// Decisions about settled tasks or the house; answered once they are durable.
+    Decide {
+        events: Vec<Event>,
         reply: Reply<()>,
+    },
+    /// What has been decided is moved from the log into the database; told whether all of it was.
+    Checkpoint {
+        reply: Reply<bool>,
     },
     /// The world as it is now for a task that has room, looked at apart: a dead file system holds up the line, and
     /// nobody else.
@@ -159,6 +165,10 @@ pub(crate) struct Office {
     pub(crate) looking: HashSet<TaskId>,
     /// Tasks that have settled and may have something to publish.
     pub(crate) settled: mpsc::Sender<TaskId>,
+    /// The same, for those who make out receipts.
+    pub(crate) unsealed: mpsc::Sender<Work>,
+    /// What tasks are given, for them.
+    pub(crate) given: Given,
     /// Settlements that could not be written yet.
     pub(crate) unwritten: Vec<Event>,
     /// Idempotency keys of the batch that is being worked on.
@@ -236,9 +246,13 @@ impl Office {
 
     /// Decides about a batch, commits it, and acts on it. Gives the reply to a halt, if one was called.
     fn work(&mut self, batch: Vec<Call>) -> Option<oneshot::Sender<()>> {
-        let (mut pending, mut barriers, mut halt) = (Vec::new(), Vec::new(), None);
+        let (mut pending, mut barriers, mut checkpoints, mut halt) = (Vec::new(), Vec::new(), Vec::new(), None);
         for call in batch {
             match call {
+                // Whoever was let in before the house began to go down comes too late here.
+                Call::Ask { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+                Call::Answer { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+                Call::Wish { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
                 Call::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
                 Call::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
                 Call::Withdraw { task, by, reply } => {
@@ -248,13 +262,17 @@ impl Office {
                     };
                     pending.push(Pending { step, looked: None, spare: None, done: Done::Plain(reply, told) });
                 }
-                Call::Expire { event, reply } => {
-                    let (step, told) = match self.step(event) {
-                        Ok(step) => (step, Ok(())),
-                        Err(refusal) => (Step::default(), Err(refusal)),
-                    };
+                Call::Decide { events, reply } => {
+                    let (mut step, mut told) = (Step::default(), Ok(()));
+                    for event in events {
+                        match self.step(event) {
+                            Ok(more) => step.decisions.extend(more.decisions),
+                            Err(refusal) => told = Err(refusal),
+                        }
+                    }
                     pending.push(Pending { step, looked: None, spare: None, done: Done::Plain(reply, told) });
                 }
+                Call::Checkpoint { reply } => checkpoints.push(reply),
                 Call::Wish { wish, reply } => {
                     let (mut step, told) = match self.step(Event::Wished(wish)) {
                         Ok(step) => (step, Ok(Kept::Nothing)),
@@ -323,6 +341,9 @@ impl Office {
             }
             moved
         });
+        for reply in checkpoints {
+            let _ = reply.send(self.ledger.checkpoint().map_err(|e| ledger_refusal(&e)));
+        }
         for barrier in barriers {
             let _ = barrier.send(self.desk.launched());
         }
@@ -355,7 +376,7 @@ impl Office {
                     Ok(channel) => self.keeper.keep(task, pid, channel),
                     Err((error, code)) => {
                         let error = text_by_shape(&error);
-                        self.keeper.tell(Event::NotStarted { task, error, code });
+                        self.keeper.tell(Event::NotStarted { task, error, code, recovered: false });
                     }
                 }
                 crash::point("office.after_hand_over");
@@ -363,7 +384,7 @@ impl Office {
             (Some(launch), _, spare) => {
                 spare.into_iter().for_each(|s| self.spares.give_back(s));
                 let error = Text::of("the waiting request is gone");
-                self.keeper.tell(Event::NotStarted { task: launch.permit.task, error, code: 125 });
+                self.keeper.tell(Event::NotStarted { task: launch.permit.task, error, code: 125, recovered: false });
             }
             (None, _, spare) => spare.into_iter().for_each(|s| self.spares.give_back(s)),
         }
@@ -375,10 +396,15 @@ impl Office {
         }
         for entry in &step.decisions {
             if let Some(task) = entry.task {
-                let settled = matches!(entry.decision, Decision::Settled { .. });
-                self.keeper.ring(task, settled);
-                if settled {
+                let rings = match entry.decision {
+                    Decision::Settled { .. } => Ring::Settled,
+                    Decision::Sealed(_) => Ring::Last,
+                    _ => Ring::More,
+                };
+                self.keeper.ring(task, rings);
+                if rings == Ring::Settled {
                     let _ = self.settled.send(task);
+                    let _ = self.unsealed.send(Work::Seal(task));
                 }
             }
         }
@@ -410,6 +436,9 @@ impl Office {
             confine::base_only(request, asked, &looked.home, &mut env, &mut exposure);
             confine::budget(&mut limits);
         }
+        if launch.permit.confinement != Confinement::ReadOnly && builtin.is_none() {
+            self.given.keep(task, &env, &exec.argv);
+        }
         env.push((countersign_model::MARKER.to_owned(), task.to_string()));
         let what = Resolved {
             task,
@@ -434,6 +463,7 @@ impl Office {
             mask_key: crate::question::mask_key(&self.key),
             redaction: self.gate.redaction.clone(),
             walls,
+            login: looked.login,
         };
         Order::under(launch.permit, what).map_err(|e| (e.to_string(), 125))
     }
@@ -454,25 +484,30 @@ impl Office {
                 Done::Told(again) => self.unwritten.extend(again),
             }
         }
-        match restore(&self.reader, self.desk.caps()) {
+        match restore(&self.reader, self.desk.caps(), self.desk.policy) {
             Ok(desk) => self.desk = desk,
             Err(e) => crate::log!("the ledger cannot be read back: {e}"),
         }
     }
 }
 
+fn going_down() -> Refusal {
+    Refusal::new(Code::Draining, "the house is going down and takes nothing new")
+        .hint("what waits goes on waiting; ask again when it is up")
+}
+
 /// A thread that looks at the world for tasks that have room, and tells the office.
 pub(crate) fn looker(
     home: Home,
     key: HouseKey,
-    base_env: BTreeMap<String, String>,
+    people: People,
     calls: mpsc::Sender<Call>,
 ) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
     std::thread::Builder::new().name("look".into()).spawn(move || {
         for task in tasks {
             // A request that cannot be read any more is not run: the desk settles it as one that could not be started.
-            let (world, looked) = facts::look_again(&home, &key, &base_env, task).unwrap_or_else(|refusal| {
+            let (world, looked) = facts::look_again(&home, &key, &people, task).unwrap_or_else(|refusal| {
                 crate::log!("{task}: {refusal}");
                 (World::Same, None)
             });
@@ -486,8 +521,13 @@ pub(crate) fn looker(
 }
 
 /// The desk as the ledger has it.
-pub(crate) fn restore(reader: &Reader, caps: Caps) -> Result<Desk, LedgerError> {
+pub(crate) fn restore(
+    reader: &Reader,
+    caps: Caps,
+    policy: Option<countersign_model::Digest>,
+) -> Result<Desk, LedgerError> {
     let mut desk = Desk::new(caps);
+    desk.policy = policy;
     for (at, entered) in reader.entered()? {
         desk.register.enter(at, &entered);
     }
@@ -506,13 +546,20 @@ pub(crate) fn restore(reader: &Reader, caps: Caps) -> Result<Desk, LedgerError> 
 /// An event that reports what has happened anyway must be told until it is written.
 fn retold(event: &Event) -> Option<Event> {
     match event {
-        Event::Closed { task, closing } => Some(Event::Closed { task: *task, closing: closing.clone() }),
-        Event::NotStarted { task, error, code } => {
-            Some(Event::NotStarted { task: *task, error: error.clone(), code: *code })
+        Event::Closed { task, closing, recovered } => {
+            Some(Event::Closed { task: *task, closing: closing.clone(), recovered: *recovered })
         }
-        Event::Lost { task, known, why, head, next_seq } => {
-            Some(Event::Lost { task: *task, known: known.clone(), why: why.clone(), head: *head, next_seq: *next_seq })
+        Event::NotStarted { task, error, code, recovered } => {
+            Some(Event::NotStarted { task: *task, error: error.clone(), code: *code, recovered: *recovered })
         }
+        Event::Lost { task, known, why, head, next_seq, recovered } => Some(Event::Lost {
+            task: *task,
+            known: known.clone(),
+            why: why.clone(),
+            head: *head,
+            next_seq: *next_seq,
+            recovered: *recovered,
+        }),
         Event::Asked { .. }
         | Event::Answered { .. }
         | Event::Slot { .. }
@@ -520,6 +567,9 @@ fn retold(event: &Event) -> Option<Event> {
         | Event::Wished(_)
         | Event::Withdrawn { .. }
         | Event::Expired { .. }
+        | Event::Sealed { .. }
+        | Event::Shutdown(_)
+        | Event::Key(_)
         | Event::House { .. } => None,
     }
 }

@@ -5,6 +5,7 @@
 //! agent; so is one that is gone or hides before we have looked.
 
 use countersign_model::{MARKER, Process, SessionId, TaskId};
+use countersign_shim::as_owner_of;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::OwnedFd,
@@ -127,12 +128,15 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Holder {
     let mut hidden = Vec::new();
     let Ok(all) = fs::read_dir("/proc") else { return Holder::Nobody };
     for pid in all.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
-        match fs::read_dir(format!("/proc/{pid}/fd")) {
-            Ok(open) => {
-                if open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str())) {
-                    return Holder::Process(pid);
-                }
-            }
+        let held = as_owner_of(pid, || {
+            let open = fs::read_dir(format!("/proc/{pid}/fd"))?;
+            let is_it =
+                |link: std::io::Result<std::path::PathBuf>| link.is_ok_and(|to| to.as_os_str() == wanted.as_str());
+            Ok::<_, std::io::Error>(open.flatten().any(|fd| is_it(fs::read_link(fd.path()))))
+        });
+        match held {
+            Ok(true) => return Holder::Process(pid),
+            Ok(false) => {}
             Err(_) if runs_as(pid, uid) && pid != std::process::id() && !is_shim(pid) => hidden.push(pid),
             Err(_) => {}
         }
@@ -156,7 +160,7 @@ pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> bool {
     true
 }
 
-fn runs_as(pid: u32, uid: u32) -> bool {
+pub(crate) fn runs_as(pid: u32, uid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Uid:"));
     line.is_some_and(|l| l.split_ascii_whitespace().next() == Some(uid.to_string().as_str()))
@@ -196,7 +200,13 @@ pub(crate) fn is_there(process: Process) -> bool {
 
 /// The task whose marker a process carries; the outer none when its environment cannot be read.
 fn marker(pid: u32) -> Option<Option<String>> {
-    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environ = match as_owner_of(pid, || fs::read(format!("/proc/{pid}/environ"))) {
+        Ok(environ) => environ,
+        // Root hides from a house that is not root's, and could do whatever it likes to it: where it stands in the tree
+        // still tells a task's root from another.
+        Err(_) if !rustix::process::geteuid().is_root() && runs_as(pid, 0) => return Some(None),
+        Err(_) => return None,
+    };
     let prefix = format!("{MARKER}=");
     let found = environ.split(|b| *b == 0).find_map(|var| var.strip_prefix(prefix.as_bytes()));
     Some(found.map(|task| String::from_utf8_lossy(task).chars().take(40).collect()))

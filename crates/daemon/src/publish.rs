@@ -3,7 +3,8 @@
 //! A copy for those who look there; never read back. The workspace belongs to whoever works in it, so nothing there
 //! is followed: no link, nothing that another user owns.
 
-use countersign_model::{Code, Refusal, Shown, StreamName, TaskId, TaskState};
+use crate::people::{Eyes, People};
+use countersign_model::{Code, Login, PrincipalId, Refusal, Roster, Shown, StreamName, TaskId, TaskState};
 use countersign_store::{Home, ledger::Reader, stream::Stream};
 use rustix::{
     fd::OwnedFd,
@@ -13,8 +14,9 @@ use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     path::Path,
-    sync::mpsc,
+    sync::{Arc, mpsc},
 };
+use tokio::sync::watch;
 
 /// Up to this a stream is published whole.
 const WHOLE: u64 = 8 * 1024 * 1024;
@@ -23,14 +25,14 @@ const END: u64 = 1024 * 1024;
 const RUNS: &str = ".runs";
 
 /// A workspace as it will be opened: by its real path, without links.
-pub(crate) fn workspace(path: &str) -> Result<String, Refusal> {
+pub(crate) fn workspace(path: &str, login: Option<&Login>) -> Result<String, Refusal> {
     let bad = |why: String| {
         Refusal::new(Code::BadRequest, format!("the workspace {}: {why}", Shown::bounded(path, 300)))
             .hint("name a directory that is there")
     };
     let real = std::fs::canonicalize(path).map_err(|e| bad(e.to_string()))?;
     // Told now, when somebody listens; whoever changes it later finds the reason in the daemon's log.
-    if let Some(why) = std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit(&runs)) {
+    if let Some(why) = std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit(&runs, owner(login))) {
         return Err(bad(format!("{RUNS} in it {why}")));
     }
     match real.is_dir() {
@@ -39,10 +41,15 @@ pub(crate) fn workspace(path: &str) -> Result<String, Refusal> {
     }
 }
 
+/// Whose `.runs` must be.
+fn owner(login: Option<&Login>) -> u32 {
+    login.map_or_else(|| rustix::process::geteuid().as_raw(), |l| l.uid)
+}
+
 /// Why nothing is published to a `.runs` like this one.
-fn unfit(runs: &std::fs::Metadata) -> Option<&'static str> {
+fn unfit(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt as _;
-    match (runs.is_dir(), runs.uid() == rustix::process::geteuid().as_raw(), runs.mode() & 0o022 == 0) {
+    match (runs.is_dir(), runs.uid() == owner, runs.mode() & 0o022 == 0) {
         (false, ..) => Some("is not a directory of its own"),
         (true, true, true) => None,
         _ => Some("belongs to another user, or others may write there"),
@@ -50,12 +57,17 @@ fn unfit(runs: &std::fs::Metadata) -> Option<&'static str> {
 }
 
 /// A thread that publishes what it is told has settled.
-pub(crate) fn publisher(home: &Home) -> io::Result<mpsc::Sender<TaskId>> {
+pub(crate) fn publisher(
+    home: &Home,
+    people: People,
+    roster: watch::Receiver<Arc<Roster>>,
+) -> io::Result<mpsc::Sender<TaskId>> {
     let (send, settled) = mpsc::channel();
     let home = home.clone();
     std::thread::Builder::new().name("publish".into()).spawn(move || {
         for task in settled {
-            if let Err(e) = publish(&home, task) {
+            let eyes = |principal| people.eyes(roster.borrow().uid(principal)).map_err(io::Error::other);
+            if let Err(e) = publish(&home, task, &eyes) {
                 crate::log!("{task}: not published to its workspace: {e}");
             }
         }
@@ -63,7 +75,7 @@ pub(crate) fn publisher(home: &Home) -> io::Result<mpsc::Sender<TaskId>> {
     Ok(send)
 }
 
-fn publish(home: &Home, task: TaskId) -> io::Result<()> {
+fn publish(home: &Home, task: TaskId, eyes: &dyn Fn(PrincipalId) -> io::Result<Eyes>) -> io::Result<()> {
     let reader = Reader::open(&home.ledger()).map_err(io::Error::other)?;
     let lines = reader.decisions(task, 0).map_err(io::Error::other)?;
     // Most tasks have no workspace: their journal need not be folded to find that out.
@@ -72,15 +84,17 @@ fn publish(home: &Home, task: TaskId) -> io::Result<()> {
     }
     let Some(state) = Stream::state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
     let Some(workspace) = &state.workspace else { return Ok(()) };
-    let runs = runs(Path::new(workspace.as_str()))?;
+    let login = eyes(state.principal)?.login;
+    let login = login.as_ref();
+    let runs = countersign_shim::in_the_name_of(login, || runs(Path::new(workspace.as_str()), owner(login)))??;
     for (stream, _) in state.streams.iter().filter(|(_, s)| s.bytes > 0) {
-        put(&runs, home, &state, *stream)?;
+        put(&runs, home, &state, *stream, login)?;
     }
     Ok(())
 }
 
 /// `.runs` below the workspace, made if need be; ours, and no link.
-fn runs(workspace: &Path) -> io::Result<OwnedFd> {
+fn runs(workspace: &Path, owner: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let workspace = openat2(CWD, workspace, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
     match mkdirat(&workspace, RUNS, Mode::RWXU) {
@@ -91,7 +105,7 @@ fn runs(workspace: &Path) -> io::Result<OwnedFd> {
     let runs = openat2(&workspace, RUNS, flags | OFlags::NOFOLLOW, Mode::empty(), beneath)
         .map_err(|e| io::Error::new(e.kind(), format!("{RUNS} is not a directory of its own: {e}")))?;
     let stat = rustix::fs::fstat(&runs)?;
-    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+    if stat.st_uid != owner || stat.st_mode & 0o022 != 0 {
         return Err(io::Error::other(format!("{RUNS} belongs to another user, or others may write there")));
     }
     if statat(&runs, ".gitignore", AtFlags::SYMLINK_NOFOLLOW).is_err() {
@@ -106,15 +120,18 @@ fn create(dir: &OwnedFd, name: &str) -> io::Result<File> {
     Ok(File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName) -> io::Result<()> {
+fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, login: Option<&Login>) -> io::Result<()> {
     let task = state.task_id;
     let mut from = File::open(home.task_dir(task).join(stream.file()))?;
     // Under its name only when it is whole: half a copy would never be made whole.
     let (name, fresh) = (format!("{task}.{stream}.log"), format!(".{task}.{stream}.new"));
-    let _ = rustix::fs::unlinkat(runs, &fresh, AtFlags::empty());
-    let mut to = create(runs, &fresh)?;
+    // What is read is the house's, what is written theirs.
+    let mut to = countersign_shim::in_the_name_of(login, || {
+        let _ = rustix::fs::unlinkat(runs, &fresh, AtFlags::empty());
+        create(runs, &fresh)
+    })??;
     copy(&mut from, &mut to, state, stream)?;
-    Ok(renameat(runs, &fresh, runs, &name)?)
+    Ok(countersign_shim::in_the_name_of(login, || renameat(runs, &fresh, runs, &name))??)
 }
 
 fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
@@ -149,15 +166,15 @@ mod tests {
         let (workspace, elsewhere) = (dir.path().join("w"), dir.path().join("elsewhere"));
         std::fs::create_dir_all(&workspace).unwrap();
         std::fs::create_dir_all(&elsewhere).unwrap();
-        runs(&workspace).unwrap();
+        runs(&workspace, owner(None)).unwrap();
         assert_eq!(std::fs::read_to_string(workspace.join(".runs/.gitignore")).unwrap(), "*\n");
-        runs(&workspace).unwrap();
+        runs(&workspace, owner(None)).unwrap();
         std::fs::remove_dir_all(workspace.join(".runs")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, workspace.join(".runs")).unwrap();
-        assert!(runs(&workspace).is_err(), "a link is not followed");
+        assert!(runs(&workspace, owner(None)).is_err(), "a link is not followed");
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&workspace, &link).unwrap();
-        assert!(runs(&link).is_err(), "nor is one on the way there");
+        assert!(runs(&link, owner(None)).is_err(), "nor is one on the way there");
     }
 }

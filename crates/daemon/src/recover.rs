@@ -3,6 +3,7 @@
 use crate::{
     desk::Event,
     keeper::{Keeper, secret},
+    people,
 };
 use countersign_model::{Frame, Record, TaskId, Text, What};
 use countersign_redact::text_by_shape;
@@ -20,7 +21,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use std::{
     io,
     os::unix::net::UnixStream,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering, mpsc},
     thread,
     time::Duration,
 };
@@ -57,8 +58,10 @@ pub(crate) fn adopt_all(keeper: &Arc<Keeper>, tasks: &[TaskId]) {
     let (done, all) = mpsc::channel();
     for task in tasks.iter().copied() {
         let (keeper, done) = (Arc::clone(keeper), done.clone());
+        keeper.looked_for.fetch_add(1, Ordering::Relaxed);
         let adopting = thread::Builder::new().name("adopt".into()).spawn(move || {
             settle_or_keep(&keeper, task, None);
+            keeper.looked_for.fetch_sub(1, Ordering::Relaxed);
             let _ = done.send(());
         });
         if let Err(e) = adopting {
@@ -135,11 +138,25 @@ fn reach(keeper: &Keeper, task: TaskId) -> io::Result<(u32, UnixStream)> {
 pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result<Ending, RecoverError> {
     let dir = keeper.home.task_dir(task);
     std::fs::create_dir_all(&dir)?;
+    // Found out by a daemon that came after one that had ended without a word.
+    let recovered = shim.is_none() && keeper.after_a_crash;
     // Taking the name first: a shim that is late finds it taken and stops.
     match journal::take_name(&dir) {
+        Ok(_held) if after_a_restart(keeper, task)? => {
+            let reader = Reader::open(&keeper.home.ledger())?;
+            let (next_seq, _) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
+            return Ok(Ending::Settles(Box::new(Event::Lost {
+                task,
+                known: Text::of("the machine was started anew, and nothing of the task is on the disk"),
+                why: Text::of("power"),
+                head: None,
+                next_seq,
+                recovered: true,
+            })));
+        }
         Ok(_held) => {
             let error = Text::of("the supervisor ended before it had begun");
-            return Ok(Ending::Settles(Box::new(Event::NotStarted { task, error, code: 125 })));
+            return Ok(Ending::Settles(Box::new(Event::NotStarted { task, error, code: 125, recovered })));
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e.into()),
@@ -151,11 +168,12 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(keeper.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
-        return Ok(Ending::Settles(Box::new(Event::Closed { task, closing })));
+        return Ok(Ending::Settles(Box::new(Event::Closed { task, closing, recovered })));
     }
     let (ended, survivors) = end_strays(keeper, task, shim, first_seq);
     // Its temporary files were to go with it.
-    countersign_shim::clear_temporary(&dir);
+    let user = of_main_process(keeper, task, first_seq, |_, uid| uid).and_then(|uid| people::login(uid).ok());
+    countersign_shim::clear_temporary(&dir, user.as_ref());
     let mut known =
         format!("the supervisor ended without closing its journal; {ended} processes of the task were ended");
     if !survivors.is_empty() {
@@ -173,9 +191,22 @@ pub(crate) fn ending(keeper: &Keeper, task: TaskId, shim: Option<u32>) -> Result
         task,
         known: text_by_shape(&known),
         why: Text::of("its supervisor was killed"),
-        head: remains.head,
+        head: Some(remains.head),
         next_seq: remains.next_seq,
+        recovered,
     })))
+}
+
+/// Whether the machine has been started anew since a task was launched: what was not synced then may be gone.
+fn after_a_restart(keeper: &Keeper, task: TaskId) -> Result<bool, RecoverError> {
+    let then = Reader::open(&keeper.home.ledger())?.boot_of(task)?;
+    Ok(then.zip(boot()).is_some_and(|(then, now)| then != now))
+}
+
+/// Which start of the machine this is.
+pub(crate) fn boot() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
 }
 
 /// Ends what a dead shim left behind.
@@ -184,7 +215,7 @@ fn end_strays(keeper: &Keeper, task: TaskId, shim: Option<u32>, first_seq: u64) 
     let mut groups = Vec::new();
     if let Some(shim) = shim {
         groups.push(shim);
-        groups.extend(main_process(keeper, task, first_seq));
+        groups.extend(of_main_process(keeper, task, first_seq, |pgid, _| Some(pgid)));
     }
     let found = || {
         let mut found = tree::strays(&id, &groups);
@@ -198,11 +229,17 @@ fn end_strays(keeper: &Keeper, task: TaskId, shim: Option<u32>, first_seq: u64) 
     tree::kill_all(found, tree::reap_orphans)
 }
 
-fn main_process(keeper: &Keeper, task: TaskId, first_seq: u64) -> Option<u32> {
+/// Something of what the record says of the main process: its group, and the user that it runs as.
+fn of_main_process(
+    keeper: &Keeper,
+    task: TaskId,
+    first_seq: u64,
+    wanted: impl Fn(u32, Option<u32>) -> Option<u32>,
+) -> Option<u32> {
     let mut journal = journal::Reader::open(&keeper.home.task_dir(task), first_seq).ok()?;
     let lines = journal.lines(64 * 1024).ok()?;
     lines.iter().find_map(|(_, line)| match Record::parse(line).ok()?.what {
-        What::Frame(Frame::Spawned { pgid, .. }) => Some(pgid),
+        What::Frame(Frame::Spawned { pgid, uid, .. }) => wanted(pgid, uid),
         _ => None,
     })
 }

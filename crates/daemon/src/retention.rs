@@ -3,7 +3,7 @@
 //!
 //! Decided first, removed then: after a crash in between, the next round removes what has been decided about.
 
-use crate::{desk::Event, house::House, office::Call};
+use crate::{desk::Event, house::House, office::Call, seal::Work};
 use countersign_model::{Code, Refusal, TaskId, Text};
 use countersign_store::{
     RetentionConfig, clock,
@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 /// How often the house tidies up, and how long after its start for the first time.
 const EVERY: Duration = Duration::from_secs(600);
 const FIRST: Duration = Duration::from_secs(20);
+/// What has just settled gets its receipt first.
+const SEALED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a round did, or would do.
 #[derive(Debug, Default, Serialize)]
@@ -69,6 +71,7 @@ async fn found(house: &Arc<House>) -> Result<BTreeMap<TaskId, u64>, Refusal> {
 
 /// One round. Oldest first: ids are in the order in which tasks were asked.
 pub(crate) async fn tidy(house: &Arc<House>, rule: RetentionConfig, dry: bool) -> Result<Tidied, Refusal> {
+    house.sealed_so_far(SEALED_WITHIN).await;
     let _one = house.tidying.lock().await;
     let found = found(house).await?;
     let (mut done, now) = (Tidied::default(), clock::now());
@@ -78,6 +81,8 @@ pub(crate) async fn tidy(house: &Arc<House>, rule: RetentionConfig, dry: bool) -
         let too_much = left > rule.bytes;
         // A task cannot have settled before it was asked: of the young ones the ledger need not be asked.
         let known = match too_much || now.since(task.asked_about()) >= oldest {
+            // What has no receipt yet is still needed for it, however long that takes.
+            true if !house.readers.with(|r| r.is_sealed(task)).map_err(|e| internal(e.to_string()))? => None,
             true => house.readers.with(|r| r.settled(task)).map_err(|e| internal(e.to_string()))?,
             false => None,
         };
@@ -146,10 +151,14 @@ async fn remove(house: &Arc<House>, task: TaskId, seq: u64, bytes: u64, why: Tex
         };
         // What cannot be read has no digests to keep; it goes all the same.
         let streams = streams.map_err(|e| internal(e.to_string()))?.unwrap_or_default();
-        let event = Event::Expired { task, seq, why, bytes, streams };
-        let (reply, written) = oneshot::channel();
         let gone = || Refusal::new(Code::Draining, "the house is going down");
-        house.calls.send(Call::Expire { event, reply }).map_err(|_| gone())?;
+        // That it was the house that removed it, its key says: a line in the ledger anybody could add.
+        let (reply, word) = oneshot::channel();
+        house.sealer.send(Work::Expiry { task, reply }).map_err(|_| gone())?;
+        let signed = Some(word.await.map_err(|_| gone())??);
+        let event = Event::Expired { task, seq, why, bytes, streams, signed };
+        let (reply, written) = oneshot::channel();
+        house.calls.send(Call::Decide { events: vec![event], reply }).map_err(|_| gone())?;
         written.await.map_err(|_| gone())??;
     }
     countersign_store::crash::point("retention.before_remove");
@@ -172,7 +181,7 @@ fn totals(house: &House, task: TaskId) -> Result<countersign_model::StreamTotals
     let state = house.readers.with(|r| Ok(Stream::state(&house.home, task, r)))??;
     let streams = state.map(|s| s.streams).unwrap_or_default();
     let total = |s: countersign_model::StreamState| {
-        let bytes = s.bytes - s.dropped;
+        let bytes = s.bytes.saturating_sub(s.dropped);
         s.sha256.map(|sha256| countersign_model::StreamTotal { bytes, dropped: s.dropped, sha256 })
     };
     Ok(streams.into_iter().filter_map(|(name, s)| Some((name, total(s)?))).collect())

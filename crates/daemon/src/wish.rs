@@ -11,13 +11,34 @@ use std::{sync::Arc, time::Duration};
 /// What a surface wants entered.
 pub(crate) enum Wish {
     Grant(Box<Grant>),
-    Revoke { grant: GrantId, principal: PrincipalId, by: Text },
+    Revoke {
+        grant: GrantId,
+        principal: PrincipalId,
+        by: Text,
+    },
     Open(Box<Session>),
-    Move { session: SessionId, directory: Text },
-    End { session: SessionId, by: Text },
-    Token { token: Box<Token>, of: Option<Text> },
-    RevokeToken { token: TokenId, by: Text },
+    Move {
+        session: SessionId,
+        directory: Text,
+    },
+    End {
+        session: SessionId,
+        by: Text,
+    },
+    Token {
+        token: Box<Token>,
+        of: Option<Text>,
+    },
+    RevokeToken {
+        token: TokenId,
+        by: Text,
+    },
     UsedToken(TokenId),
+    /// A user of the machine who has come for the first time.
+    Welcome {
+        uid: u32,
+        name: Text,
+    },
 }
 
 /// What came of it.
@@ -86,7 +107,7 @@ pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) ->
                 None => token.principal,
                 Some(name) => roster.principal(name.as_str()).unwrap_or_else(|| {
                     let principal = PrincipalId::mint(now.mint, now.at.millis(), now.chance);
-                    entered.push(Entered::PrincipalAdded { principal, name });
+                    entered.push(Entered::PrincipalAdded { principal, name, uid: None });
                     principal
                 }),
             };
@@ -103,6 +124,12 @@ pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) ->
                 None => Err(Refusal::new(Code::NotFound, format!("there is no token {token}"))
                     .hint("`csn token list` shows them")),
             }
+        }
+        Wish::Welcome { uid, name } => {
+            let principal = PrincipalId::mint(now.mint, now.at.millis(), now.chance);
+            let new = roster.of_uid(uid).is_none();
+            let added = new.then_some(Entered::PrincipalAdded { principal, name, uid: Some(uid) });
+            Ok((added.into_iter().collect(), Kept::Nothing))
         }
         Wish::UsedToken(token) => {
             let last = roster.token(token).map(|t| t.last_used_at);

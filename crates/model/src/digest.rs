@@ -26,7 +26,8 @@ impl Digest {
         &self.0
     }
 
-    fn parse(hex: &str) -> Option<Self> {
+    /// Reads 64 hex digits.
+    pub fn parse(hex: &str) -> Option<Self> {
         let hex = hex.as_bytes();
         let mut out = [0; 32];
         if hex.len() != 64 {
@@ -89,6 +90,11 @@ impl HouseKey {
         }
         Digest(mac.finalize().into_bytes().into())
     }
+}
+
+/// The digest of what a file holds, under a key of the house.
+pub fn file_digest(key: Digest, bytes: &[u8]) -> Digest {
+    HouseKey(key.0).digest("file", &[bytes])
 }
 
 impl fmt::Debug for HouseKey {

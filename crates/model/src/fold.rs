@@ -2,8 +2,8 @@
 
 use crate::{
     About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Enforced, Frame,
-    Limits, Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Record, Risk, Saved, Scope, SessionId, Status,
-    StreamName, TaskId, Text, Tool, WaitsFor, What,
+    Limits, Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Record, Risk, Saved, Scope, SealedReceipt, SessionId,
+    Status, StreamName, TaskId, Text, Tool, WaitsFor, What,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,6 +32,9 @@ pub struct TaskState {
     pub title: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rationale: Option<Text>,
+    /// What the asker says of itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     pub principal: PrincipalId,
@@ -103,6 +106,8 @@ pub struct TaskState {
     pub max_rss_kb: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal_head: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<SealedReceipt>,
     /// When its directory was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expired_at: Option<At>,
@@ -182,6 +187,7 @@ impl TaskState {
             tool,
             title,
             rationale,
+            labels,
             session,
             principal,
             credential,
@@ -212,6 +218,7 @@ impl TaskState {
             tool: *tool,
             title: title.clone(),
             rationale: rationale.clone(),
+            labels: labels.clone(),
             session_id: *session,
             principal: *principal,
             credential: *credential,
@@ -248,14 +255,15 @@ impl TaskState {
             cpu_us: None,
             max_rss_kb: None,
             journal_head: None,
+            receipt: None,
             expired_at: None,
-            next_seq: record.seq + 1,
+            next_seq: record.seq.saturating_add(1),
         })
     }
 
     /// One more record of this task.
     pub fn apply(&mut self, record: &Record) {
-        self.next_seq = record.seq + 1;
+        self.next_seq = record.seq.saturating_add(1);
         match &record.what {
             What::Decision(decision) => self.decide(record.at, decision),
             What::Frame(frame) => self.happen(record.at, frame),
@@ -278,6 +286,9 @@ impl TaskState {
     fn decide(&mut self, at: At, decision: &Decision) {
         match decision {
             Decision::Planned { .. }
+            | Decision::Touched(_)
+            | Decision::Shutdown(_)
+            | Decision::Key(_)
             | Decision::House { .. }
             | Decision::Lost { .. }
             | Decision::Withdrawn { .. }
@@ -294,7 +305,7 @@ impl TaskState {
                 self.confinement = Some(*confinement);
                 self.waits_for = None;
             }
-            Decision::PermissionDenied { by, reason, hint, words } => {
+            Decision::PermissionDenied { by, reason, hint, words, policy: _ } => {
                 self.ruling = Some(Ruling::Denied {
                     by: by.clone(),
                     reason: reason.clone(),
@@ -315,13 +326,15 @@ impl TaskState {
                 self.shim_pid = Some(*shim_pid);
                 self.first_seq = Some(*first_seq);
             }
-            Decision::Settled { outcome, journal_head } => {
+            Decision::Sealed(sealed) => self.receipt = Some(*sealed),
+            Decision::Settled { outcome, journal_head, recovered: _ } => {
                 self.status = outcome.status();
                 self.waits_for = None;
                 self.position = None;
                 self.journal_head = *journal_head;
                 self.outcome = Some(outcome.clone());
-                self.ended_at = Some(at);
+                // When it ended its journal knows better: nobody may have been there to settle it.
+                self.ended_at.get_or_insert(at);
             }
             Decision::Expired { streams, .. } => {
                 self.expired_at = Some(at);
@@ -344,13 +357,13 @@ impl TaskState {
                 self.pid = Some(*pid);
             }
             Frame::Output { stream, offset, len, .. } => {
-                self.streams.entry(*stream).or_default().bytes = offset + len;
+                self.streams.entry(*stream).or_default().bytes = offset.saturating_add(*len);
             }
             Frame::Gap { stream, offset, bytes } => {
                 let state = self.streams.entry(*stream).or_default();
-                (state.bytes, state.dropped) = (offset + bytes, *bytes);
+                (state.bytes, state.dropped) = (offset.saturating_add(*bytes), *bytes);
             }
-            Frame::StdinWritten { bytes, .. } => self.stdin_bytes += bytes,
+            Frame::StdinWritten { bytes, .. } => self.stdin_bytes = self.stdin_bytes.saturating_add(*bytes),
             Frame::Resized { rows, cols, .. } => {
                 let echo = self.terminal.is_none_or(|t| t.echo);
                 self.terminal = Some(Terminal { rows: *rows, cols: *cols, echo });
@@ -363,11 +376,15 @@ impl TaskState {
                 bytes: *bytes,
                 sha256: *sha256,
             }),
-            Frame::Redacted { stream, count, .. } => self.streams.entry(*stream).or_default().redactions += count,
+            Frame::Redacted { stream, count, .. } => {
+                let redactions = &mut self.streams.entry(*stream).or_default().redactions;
+                *redactions = redactions.saturating_add(*count);
+            }
             Frame::Killed { survivors, .. } | Frame::CleanupCompleted { survivors, .. } => {
                 self.survivors.clone_from(survivors);
             }
             Frame::Exited { duration_us, cpu_us, max_rss_kb, .. } => {
+                self.ended_at = Some(at);
                 self.duration_us = Some(*duration_us);
                 self.cpu_us = Some(*cpu_us);
                 self.max_rss_kb = Some(*max_rss_kb);
@@ -376,6 +393,7 @@ impl TaskState {
             Frame::WriteDetected { path, escape, .. } => self.escapes.extend(escape.then(|| path.clone())),
             Frame::Kept { processes } => self.kept.clone_from(processes),
             Frame::Closed { streams, .. } => {
+                self.ended_at.get_or_insert(at);
                 self.kept.clear();
                 self.totals(streams);
             }
@@ -385,7 +403,7 @@ impl TaskState {
     fn totals(&mut self, streams: &crate::StreamTotals) {
         for (stream, total) in streams {
             let state = self.streams.entry(*stream).or_default();
-            state.bytes = total.bytes + total.dropped;
+            state.bytes = total.bytes.saturating_add(total.dropped);
             state.dropped = total.dropped;
             state.sha256 = Some(total.sha256);
         }

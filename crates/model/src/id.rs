@@ -116,6 +116,8 @@ ids! {
     ApprovalId = "ap";
     /// Leave to run one exact request once.
     PermitId = "pm";
+    /// The signed closing account of a task.
+    ReceiptId = "rc";
     /// One conversation of an agent or client.
     SessionId = "se";
     /// A person.

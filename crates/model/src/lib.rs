@@ -12,10 +12,12 @@ mod glob;
 mod grant;
 mod id;
 mod keys;
+mod login;
 mod order;
 mod outcome;
 pub mod places;
 mod plan;
+mod receipt;
 mod record;
 mod redaction;
 mod refusal;
@@ -31,15 +33,16 @@ pub mod view;
 pub use approval::{About, Approval, ApprovalState, Asker, Card, Choice, Offer, Script};
 pub use clean::{Clean, Text};
 pub use confinement::{Confinement, Enforced, Kernel, Network, Walls};
-pub use digest::{Chain, Digest, HouseKey};
+pub use digest::{Chain, Digest, HouseKey, file_digest};
 pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
 /// The variable that marks every process of a task.
 pub const MARKER: &str = "COUNTERSIGN_TASK";
 
 pub use glob::glob_matches;
 pub use grant::{Grant, Operands};
-pub use id::{ApprovalId, GrantId, IdError, IdMint, PermitId, PrincipalId, SessionId, TaskId, TokenId};
+pub use id::{ApprovalId, GrantId, IdError, IdMint, PermitId, PrincipalId, ReceiptId, SessionId, TaskId, TokenId};
 pub use keys::{Key, KeyMode};
+pub use login::Login;
 pub use order::{
     Builtin, Closing, Exec, Exposure, FileWork, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals,
 };
@@ -48,9 +51,14 @@ pub use plan::{
     Assignment, Directory, Facts, Found, FoundKind, Input, Needs, Occurrence, Opaque, PathFact, PathKind, PathScope,
     Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
 };
+pub use receipt::{
+    Account, Answered, Count, Execution, ExecutionKind, Kept, LedgerHead, PREDICATE, Receipt, STATEMENT, Seal,
+    SealedJournal, Statement, Subject,
+};
 pub use record::{
-    By, Decision, EnvClass, FORMAT, FileChange, Frame, HouseState, Idempotency, InputKind, KilledWhy, Record,
-    RecordError, Saved, Scope, StreamName, WaitsFor, What,
+    By, Decision, EnvClass, FORMAT, FileChange, Frame, HouseState, Idempotency, InputKind, KeyAnnounced, KilledWhy,
+    Observed, Record, RecordError, Saved, Scope, SealedReceipt, ShutdownStep, SignedWord, StopStep, StreamName,
+    TouchedFile, TouchedFiles, WaitsFor, What,
 };
 pub use redaction::RedactionRule;
 pub use refusal::{Code, Refusal};

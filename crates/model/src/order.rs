@@ -1,7 +1,7 @@
 //! Permit and order: nothing runs without leave for exactly that.
 
 use crate::{
-    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Mode, OnOutputLimit, Outcome, PathFact, PermitId,
+    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Login, Mode, OnOutputLimit, Outcome, PathFact, PermitId,
     RedactionRule, Scope, StreamName, TaskId, Walls,
 };
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,9 @@ pub struct Resolved {
     pub redaction: Vec<RedactionRule>,
     /// What confinement is built from.
     pub walls: Walls,
+    /// Whom it runs as, in a house of several users; none is whoever the house itself is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<Login>,
 }
 
 /// The program and its arguments, with the identity that the facts gave it.

@@ -5,11 +5,11 @@
 
 use crate::{
     About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Enforced, Entered, ExitStatus,
-    GrantId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, Risk, SessionId, SignalName,
-    StreamTotals, Text, Tool,
+    GrantId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk, SessionId,
+    SignalName, StreamTotals, Text, Tool,
 };
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 /// The version in every line. A reader meets a larger one only in a log written by a newer house.
 pub const FORMAT: u32 = 1;
@@ -30,6 +30,9 @@ pub enum Decision {
         title: Option<Text>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rationale: Option<Text>,
+        /// What the asker says of itself. Nobody has checked it.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        labels: BTreeMap<String, Text>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<SessionId>,
         principal: PrincipalId,
@@ -69,6 +72,9 @@ pub enum Decision {
         /// The grants that the answer left behind.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         saved: Vec<Saved>,
+        /// The policy by which it was judged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy: Option<Digest>,
     },
     #[serde(rename = "permission.denied")]
     PermissionDenied {
@@ -79,6 +85,8 @@ pub enum Decision {
         /// What the person who refused wants the agent to know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         words: Option<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy: Option<Digest>,
     },
     #[serde(rename = "task.queued")]
     Queued {
@@ -100,16 +108,41 @@ pub enum Decision {
         outcome: Outcome,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         journal_head: Option<Digest>,
+        /// Found out from the disk, after a daemon that had ended without a word.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        recovered: bool,
     },
+    /// Which files it seems to have changed, as far as that was looked for.
+    #[serde(rename = "files.touched")]
+    Touched(TouchedFiles),
+    /// The receipt is signed and kept.
+    #[serde(rename = "receipt.sealed")]
+    Sealed(SealedReceipt),
     /// The task's directory is removed; what identifies its bytes stays.
     #[serde(rename = "retention.expired")]
-    Expired { why: Text, bytes: u64, streams: StreamTotals },
+    Expired {
+        why: Text,
+        bytes: u64,
+        streams: StreamTotals,
+        /// The house's word that it was the house that removed it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signed: Option<SignedWord>,
+    },
     #[serde(rename = "house.state")]
     House {
         state: HouseState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Text>,
+        /// Which start of the machine this is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        boot: Option<Text>,
     },
+    /// One step on the way down.
+    #[serde(rename = "shutdown.step")]
+    Shutdown(ShutdownStep),
+    /// Receipts are signed with this key from here on.
+    #[serde(rename = "key.announced")]
+    Key(KeyAnnounced),
     /// About no task: a grant, a session, a credential.
     #[serde(untagged)]
     Entered(Entered),
@@ -134,6 +167,9 @@ pub enum Frame {
         /// How far that goes on this kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         enforced: Option<Enforced>,
+        /// The user that it runs as, in a house of several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
     },
     /// Never text: the bytes are stored once, in the output file. `digest` is BLAKE3.
     #[serde(rename = "stream.output")]
@@ -188,6 +224,11 @@ pub enum Frame {
         change: FileChange,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         escape: bool,
+        /// What it held, digested under the house's key, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<Digest>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<Digest>,
     },
     /// The main process is gone; these descendants keep the task running, as asked.
     #[serde(rename = "leftovers.kept")]
@@ -211,6 +252,116 @@ pub enum FileChange {
     Created,
     Modified,
     Deleted,
+}
+
+/// What was seen of the files that a task changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TouchedFiles {
+    pub observed: Observed,
+    /// Where was looked; what lies elsewhere is not spoken of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roots: Vec<Text>,
+    /// Whether no other file there can have been changed or removed.
+    pub complete: bool,
+    pub files: Vec<TouchedFile>,
+    /// How many more there were than are listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TouchedFile {
+    pub path: Text,
+    pub change: FileChange,
+    /// It makes programs run later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub escape: bool,
+    /// HMAC-SHA-256 under the house's key: what a small file holds could be guessed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Digest>,
+}
+
+/// How it is known which files a task changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observed {
+    /// The kernel let it change none.
+    Confined,
+    /// The roots were looked through afterwards.
+    Scan,
+    /// The house changed the one file itself.
+    Exact,
+    #[default]
+    None,
+}
+
+/// A receipt, by what identifies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedReceipt {
+    pub receipt: ReceiptId,
+    /// Its place among the receipts of the house, from 1.
+    pub number: u64,
+    /// SHA-256 of the signed statement.
+    pub digest: Digest,
+    /// The key that signed it.
+    pub key: Digest,
+}
+
+/// A signature beside what it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedWord {
+    pub key: Digest,
+    /// As base64.
+    pub signature: String,
+}
+
+/// A key of the house, and the word of the one before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyAnnounced {
+    pub key: Digest,
+    /// The public half, as hex.
+    pub public: Digest,
+    /// The key that speaks for it, and its signature as base64; none for the first, or when that one was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+/// How one step of an ordered stop went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShutdownStep {
+    pub step: StopStep,
+    /// Whether it came to its end within its deadline.
+    pub done: bool,
+    pub took_ms: u64,
+    pub deadline_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub says: Option<Text>,
+}
+
+/// The steps of an ordered stop, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopStep {
+    /// New requests are turned away.
+    Admission,
+    /// Conversations that bring requests are closed.
+    Intakes,
+    /// Tasks are kept or stopped.
+    Tasks,
+    /// What has settled gets its receipt.
+    Receipts,
+    /// The ledger is flushed and checkpointed.
+    Ledger,
+    /// Sockets are closed.
+    Surfaces,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// An `Idempotency-Key` and the body that came under it, both as keyed digests.
@@ -446,6 +597,10 @@ impl Record {
             | "task.launched"
             | "process.lost"
             | "task.settled"
+            | "files.touched"
+            | "receipt.sealed"
+            | "shutdown.step"
+            | "key.announced"
             | "retention.expired"
             | "grant.saved"
             | "grant.revoked"

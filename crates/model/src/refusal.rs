@@ -84,6 +84,10 @@ codes! {
     LedgerUnavailable = "ledger_unavailable", 503, 125;
     /// The task's supervisor did not answer.
     ShimUnreachable = "shim_unreachable", 503, 125;
+    /// The task has no receipt yet.
+    NotSealed = "not_sealed", 409, 1;
+    /// Receipts cannot be made out: the key is missing, or is another one.
+    SealerUnavailable = "sealer_unavailable", 503, 125;
     ArtifactTampered = "artifact_tampered", 500, 125;
     Internal = "internal", 500, 125;
 }

@@ -31,7 +31,13 @@ pub enum Entered {
     #[serde(rename = "session.ended")]
     SessionEnded { session: SessionId, by: Text },
     #[serde(rename = "principal.added")]
-    PrincipalAdded { principal: PrincipalId, name: Text },
+    PrincipalAdded {
+        principal: PrincipalId,
+        name: Text,
+        /// The user of the machine that they are, in a house of several users.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+    },
     #[serde(rename = "token.created")]
     TokenCreated { token: Box<Token> },
     #[serde(rename = "token.revoked")]
@@ -76,7 +82,7 @@ pub struct Roster {
     implicit: HashMap<(PrincipalId, Text), SessionId>,
     agents: HashMap<Process, SessionId>,
     tokens: BTreeMap<TokenId, Arc<Token>>,
-    principals: BTreeMap<PrincipalId, Text>,
+    principals: BTreeMap<PrincipalId, (Text, Option<u32>)>,
 }
 
 impl Roster {
@@ -104,7 +110,9 @@ impl Roster {
                 }
                 // Its process stays what it is: an agent whose session has ended is not a person.
             }
-            Entered::PrincipalAdded { principal, name } => drop(self.principals.insert(*principal, name.clone())),
+            Entered::PrincipalAdded { principal, name, uid } => {
+                self.principals.insert(*principal, (name.clone(), *uid));
+            }
             Entered::TokenCreated { token } => drop(self.tokens.insert(token.id, Arc::new((**token).clone()))),
             Entered::TokenRevoked { token, .. } => {
                 if let Some(token) = self.tokens.get_mut(token) {
@@ -154,12 +162,27 @@ impl Roster {
     /// A principal by name. The owner has none.
     #[must_use]
     pub fn principal(&self, name: &str) -> Option<PrincipalId> {
-        self.principals.iter().find(|(_, n)| n.as_str() == name).map(|(id, _)| *id)
+        let mut named = self.principals.iter().filter(|(_, (n, _))| n.as_str() == name);
+        // A user of the machine before somebody who is only called like one.
+        let user = named.clone().find(|(_, (_, uid))| uid.is_some());
+        user.or_else(|| named.next()).map(|(id, _)| *id)
     }
 
     #[must_use]
     pub fn name(&self, principal: PrincipalId) -> Option<&Text> {
-        self.principals.get(&principal)
+        self.principals.get(&principal).map(|(name, _)| name)
+    }
+
+    /// The principal that a user of the machine is.
+    #[must_use]
+    pub fn of_uid(&self, uid: u32) -> Option<PrincipalId> {
+        self.principals.iter().find(|(_, (_, of))| *of == Some(uid)).map(|(id, _)| *id)
+    }
+
+    /// The user of the machine that a principal is.
+    #[must_use]
+    pub fn uid(&self, principal: PrincipalId) -> Option<u32> {
+        self.principals.get(&principal).and_then(|(_, uid)| *uid)
     }
 }
 

@@ -22,6 +22,9 @@ pub struct Request {
     pub title: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rationale: Option<String>,
+    /// What the asker says of itself, for whoever reads the record: nothing is decided by it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     #[serde(default, rename = "execution_mode", skip_serializing_if = "is_default")]
     pub mode: Mode,
     #[serde(default, skip_serializing_if = "is_default")]

@@ -82,6 +82,10 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Valu
         | Decision::PermissionDenied { .. }
         | Decision::Withdrawn { .. }
         | Decision::Lost { .. }
+        | Decision::Touched(_)
+        | Decision::Sealed(_)
+        | Decision::Shutdown(_)
+        | Decision::Key(_)
         | Decision::Expired { .. }
         | Decision::Entered(_)
         | Decision::House { .. } => Vec::new(),

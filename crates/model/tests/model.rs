@@ -33,6 +33,7 @@ fn decisions() -> Vec<Decision> {
             tool: Tool::Shell,
             title: Some(Text::of("build")),
             rationale: Some(Text::of("because")),
+            labels: Default::default(),
             session: Some(id("se_01m7h4jys3gnc16h")),
             principal: PrincipalId::owner(),
             credential: CredentialKind::Person,
@@ -58,18 +59,24 @@ fn decisions() -> Vec<Decision> {
             scope: Scope::Once,
             confinement: Confinement::None,
             saved: vec![],
+            policy: None,
         },
         Decision::PermissionDenied {
             by: person,
             reason: Text::of("denied_by_person"),
             hint: Some(Text::of("a hint")),
             words: Some(Text::of("no")),
+            policy: None,
         },
         Decision::Withdrawn { by: Text::of("owner") },
         Decision::Launched { shim_pid: 42, first_seq: 7 },
         Decision::Lost { known: Text::of("little") },
-        Decision::Settled { outcome: Outcome::Lost { why: Text::of("gone") }, journal_head: Some(digest("head")) },
-        Decision::House { state: HouseState::Draining, reason: Some(Text::of("SIGTERM")) },
+        Decision::Settled {
+            outcome: Outcome::Lost { why: Text::of("gone") },
+            journal_head: Some(digest("head")),
+            recovered: false,
+        },
+        Decision::House { state: HouseState::Draining, reason: Some(Text::of("SIGTERM")), boot: None },
     ]
 }
 
@@ -87,6 +94,7 @@ fn frames() -> Vec<Frame> {
             inode: 2,
             confinement: Confinement::None,
             enforced: None,
+            uid: None,
         },
         Frame::Output { stream: StreamName::Stdout, offset: 0, len: 6, digest: digest("chunk") },
         Frame::Redacted { stream: StreamName::Stderr, offset: 3, rule: Text::of("github-token"), count: 2 },
@@ -131,6 +139,7 @@ fn later_decisions() -> Vec<Decision> {
             tool,
             title: None,
             rationale: None,
+            labels: Default::default(),
             session: None,
             principal,
             credential,
@@ -148,6 +157,7 @@ fn later_decisions() -> Vec<Decision> {
             why: Text::of("older than the house keeps"),
             bytes: 9,
             streams: BTreeMap::from([(StreamName::Pty, total)]),
+            signed: None,
         },
     ]
 }
@@ -240,7 +250,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
             root: Some(Text::of("/q")),
         },
         Entered::SessionEnded { session: id("se_01m7h4jys3gnc16h"), by: Text::of("owner") },
-        Entered::PrincipalAdded { principal: id("pr_01m7h4jys3gnc16p"), name: Text::of("alice") },
+        Entered::PrincipalAdded { principal: id("pr_01m7h4jys3gnc16p"), name: Text::of("alice"), uid: None },
         Entered::TokenCreated { token: Box::new(token) },
         Entered::TokenUsed { token: id("ct_01m7h4jys3gnc16n") },
         Entered::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::of("owner") },
@@ -264,6 +274,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
             scope: Scope::Here,
             confinement: Confinement::None,
             saved: vec![Saved { grant: id("gr_01m7h4jys3gnc16m"), label: Text::of("git push in /home/u/repo") }],
+            policy: None,
         },
         Decision::PermissionGranted {
             permit: id("pm_01m7h4jys3gnc16k"),
@@ -271,10 +282,102 @@ fn decisions_of_the_register() -> Vec<Decision> {
             scope: Scope::Anywhere,
             confinement: Confinement::None,
             saved: vec![],
+            policy: None,
         },
     ];
     all.extend(entered.into_iter().map(Decision::Entered));
     all
+}
+
+/// What came with receipts.
+fn sealed_decisions() -> Vec<Decision> {
+    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    let mut all = decisions();
+    if let Some(Decision::Planned { labels, .. }) = all.first_mut() {
+        labels.insert("client".to_owned(), Text::of("codex 1.0"));
+    }
+    all.truncate(1);
+    all.extend([
+        Decision::PermissionGranted {
+            permit: id("pm_01m7h4jys3gnc16k"),
+            by: person.clone(),
+            scope: Scope::Once,
+            confinement: Confinement::Shield,
+            saved: vec![],
+            policy: Some(digest("policy")),
+        },
+        Decision::PermissionDenied {
+            by: person,
+            reason: Text::of("denied_by_person"),
+            hint: None,
+            words: None,
+            policy: Some(digest("policy")),
+        },
+        Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest("head")), recovered: true },
+        Decision::House { state: HouseState::Boot, reason: None, boot: Some(Text::of("4d08f92b")) },
+        Decision::Touched(TouchedFiles {
+            observed: Observed::Scan,
+            roots: vec![],
+            complete: false,
+            files: vec![TouchedFile {
+                path: Text::of("/p/Makefile"),
+                change: FileChange::Modified,
+                escape: true,
+                before: None,
+                after: Some(digest("after")),
+            }],
+            more: 3,
+        }),
+        Decision::Sealed(SealedReceipt {
+            receipt: id("rc_01m7h4jys3gnc16k"),
+            number: 17,
+            digest: digest("statement"),
+            key: digest("key"),
+        }),
+        Decision::Key(KeyAnnounced {
+            key: digest("key"),
+            public: digest("public"),
+            by: Some(digest("old")),
+            signature: Some("AAAA".to_owned()),
+        }),
+        Decision::Shutdown(ShutdownStep {
+            step: StopStep::Receipts,
+            done: false,
+            took_ms: 10,
+            deadline_ms: 9,
+            says: Some(Text::of("late")),
+        }),
+    ]);
+    all
+}
+
+/// The frames that came with them.
+fn digested_frames() -> Vec<Frame> {
+    let (before, after) = (Some(digest("before")), Some(digest("after")));
+    vec![Frame::WriteDetected { path: Text::of("/p/a"), change: FileChange::Modified, escape: false, before, after }]
+}
+
+/// What came with a house of several users.
+fn records_of_the_machine() -> (Vec<Decision>, Vec<Frame>) {
+    let (principal, name) = (id("pr_01m7h4jys3gnc16q"), Text::of("ann"));
+    let added = Decision::Entered(Entered::PrincipalAdded { principal, name, uid: Some(1000) });
+    let Some(Frame::Spawned { pid, pgid, sid, argv_digest, executable, dev, inode, confinement, enforced, .. }) =
+        confined_frames().into_iter().next()
+    else {
+        panic!("the first one is spawned")
+    };
+    let uid = Some(1000);
+    let spawned = Frame::Spawned { pid, pgid, sid, argv_digest, executable, dev, inode, confinement, enforced, uid };
+    let word = SignedWord { key: digest("key"), signature: "c2lnbmF0dXJl".to_owned() };
+    let expired = Decision::Expired { why: Text::of("old"), bytes: 7, streams: BTreeMap::new(), signed: Some(word) };
+    let touched = Decision::Touched(TouchedFiles {
+        observed: Observed::Scan,
+        roots: vec![Text::of("/p")],
+        complete: true,
+        files: vec![],
+        more: 0,
+    });
+    (vec![added, expired, touched], vec![spawned])
 }
 
 /// What came with confinement.
@@ -289,6 +392,7 @@ fn confined_frames() -> Vec<Frame> {
         inode: 2,
         confinement,
         enforced,
+        uid: None,
     };
     let whole = Enforced { landlock: 7, seccomp: true, missing: vec![] };
     let partial = Enforced { landlock: 4, seccomp: false, missing: vec![Text::of("signals"), Text::of("tracing")] };
@@ -298,9 +402,27 @@ fn confined_frames() -> Vec<Frame> {
         spawned(Confinement::Workspace, Some(whole)),
         spawned(Confinement::Shield, Some(partial)),
         Frame::WallMet { note: Text::of("it ran confined") },
-        Frame::WriteDetected { path: Text::of("/p/Makefile"), change: FileChange::Modified, escape: true },
-        Frame::WriteDetected { path: Text::of("/p/a"), change: FileChange::Created, escape: false },
-        Frame::WriteDetected { path: Text::of("/p/b"), change: FileChange::Deleted, escape: false },
+        Frame::WriteDetected {
+            path: Text::of("/p/Makefile"),
+            change: FileChange::Modified,
+            escape: true,
+            before: None,
+            after: None,
+        },
+        Frame::WriteDetected {
+            path: Text::of("/p/a"),
+            change: FileChange::Created,
+            escape: false,
+            before: None,
+            after: None,
+        },
+        Frame::WriteDetected {
+            path: Text::of("/p/b"),
+            change: FileChange::Deleted,
+            escape: false,
+            before: None,
+            after: None,
+        },
         limited(Limited::Memory),
         limited(Limited::Processes),
         limited(Limited::Temporary),
@@ -320,11 +442,17 @@ fn records() -> Vec<(String, Record)> {
     let later = later_decisions().into_iter().zip(200..).map(decided);
     let register = decisions_of_the_register().into_iter().zip(400..).map(decided);
     let confined = confined_frames().into_iter().zip(500..).map(happened);
+    let sealed = sealed_decisions().into_iter().zip(600..).map(decided);
+    let (machine, spawned) = records_of_the_machine();
     first
         .chain(later)
         .chain(later_frames().into_iter().zip(300..).map(happened))
         .chain(register)
         .chain(confined)
+        .chain(sealed)
+        .chain(digested_frames().into_iter().zip(700..).map(happened))
+        .chain(machine.into_iter().zip(800..).map(decided))
+        .chain(spawned.into_iter().zip(900..).map(happened))
         .collect()
 }
 
@@ -369,8 +497,8 @@ fn records_of_every_version_read() {
 fn what_is_newer_or_unknown_is_told_apart_from_what_is_broken() {
     let newer = GOLDEN.lines().next().unwrap().replace("\"v\":1", "\"v\":2");
     assert!(matches!(Record::parse(&newer), Err(RecordError::Newer(2))));
-    let unknown = r#"{"v":1,"seq":9,"at":"2026-11-16T02:57:08.903195Z","kind":"receipt.sealed","id":"x"}"#;
-    assert_eq!(Record::parse(unknown).unwrap().what, What::Unknown("receipt.sealed".to_owned()));
+    let unknown = r#"{"v":1,"seq":9,"at":"2026-11-16T02:57:08.903195Z","kind":"moon.rose","id":"x"}"#;
+    assert_eq!(Record::parse(unknown).unwrap().what, What::Unknown("moon.rose".to_owned()));
     for broken in ["", "{", "[]", r#"{"v":1}"#, r#"{"v":1,"seq":0,"at":"yesterday","kind":"task.queued"}"#] {
         assert!(matches!(Record::parse(broken), Err(RecordError::Malformed(_))), "{broken}");
     }
@@ -385,6 +513,56 @@ fn every_prefix_of_a_stream_folds() {
         assert_eq!(serde_json::from_str::<TaskState>(&json).unwrap(), state);
     }
     assert!(TaskState::fold(task(), &records[1..]).is_none(), "a task begins with its plan");
+}
+
+/// A receipt of the first version, byte for byte: this is what was signed.
+#[test]
+fn a_receipt_is_written_as_it_always_was() {
+    let payload = statement().payload();
+    assert_eq!(payload, RECEIPT.trim_end());
+    let read: Statement = serde_json::from_str(RECEIPT).unwrap();
+    assert_eq!(read, statement());
+    assert!(payload.contains(r#""seq":"18446744073709551615""#), "large numbers are texts");
+}
+
+const RECEIPT: &str = include_str!("golden/receipt-v1.json");
+
+fn statement() -> Statement {
+    // Of the records that there were when it was first written.
+    let mut all: Vec<Record> = records().into_iter().map(|(_, r)| r).filter(|r| r.seq < 1000).collect();
+    all.sort_by_key(|r| match &r.what {
+        What::Decision(Decision::Planned { labels, .. }) => u64::from(labels.is_empty()),
+        _ => 2 + r.seq,
+    });
+    // Nobody refused it.
+    all.retain(|r| !matches!(&r.what, What::Decision(Decision::PermissionDenied { .. })));
+    let mut records = all.into_iter();
+    let mut account = Account::begin(task(), &records.next().unwrap()).unwrap();
+    records.for_each(|r| account.apply(&r));
+    let journal = SealedJournal {
+        frames: Count(12),
+        head: digest("head"),
+        prologue_head: digest("prologue"),
+        closed: true,
+        damage: None,
+    };
+    let kept = Kept {
+        decisions: digest("decisions"),
+        journal: Some((digest("journal"), journal)),
+        streams: BTreeMap::from([(StreamName::Pty, digest("pty"))]),
+    };
+    let ledger_head = LedgerHead { decision: Count(99), sha256: digest("ledger") };
+    let receipt = id("rc_01m7h4jys3gnc16k");
+    let seal = Seal { receipt, number: u64::MAX, prev: Some(digest("prev")), ledger_head, at: at(), late: false };
+    Statement::of(&account, &kept, seal).unwrap()
+}
+
+#[test]
+fn what_a_caller_says_is_marked_and_decides_nothing() {
+    let statement = statement();
+    let caller = &statement.predicate.request.caller;
+    assert!(!caller.trusted);
+    assert_eq!(caller.labels["client"].as_str(), "codex 1.0");
 }
 
 #[test]
@@ -452,6 +630,7 @@ fn an_order_needs_a_permit_for_exactly_that() {
             network: Network::Open,
             kernel: Kernel::FULL,
         },
+        login: None,
     };
     assert!(Order::under(permit(task(), digest("plan")), what.clone()).is_ok());
     assert!(Order::under(permit(task(), digest("another")), what.clone()).is_err());

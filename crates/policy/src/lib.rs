@@ -28,6 +28,13 @@ pub use tables::about;
 
 use countersign_model::{Assignment, Needs, Opaque, Plan, Request, Risk, Tool, Value, Word};
 
+/// The tables that this program judges by, as one digest.
+#[must_use]
+pub fn tables_digest() -> countersign_model::Digest {
+    let texts: Vec<&[u8]> = tables::texts().map(str::as_bytes).collect();
+    countersign_model::Digest::sha256(&texts)
+}
+
 /// What a text means depends on this.
 pub struct Surroundings<'a> {
     pub cwd: &'a str,

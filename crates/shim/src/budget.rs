@@ -1,7 +1,8 @@
 //! What a read-only task may use of the machine: so many processes, so much memory, so much of its TMPDIR. Nothing tells us when
 //! it has more, so it is looked at.
 
-use crate::{life::Stop, tree, walls};
+use crate::{life::Stop, sys::user::in_the_name_of, tree, walls};
+use countersign_model::Login;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -22,13 +23,15 @@ pub(crate) struct Budget {
     due: Instant,
     rounds: u32,
     temporary: PathBuf,
+    /// Whose that is.
+    login: Option<Login>,
     /// What the machine had left when we first looked.
     had: Option<u64>,
 }
 
 impl Budget {
-    pub(crate) fn new(now: Instant, task_dir: &Path) -> Self {
-        Self { due: now + EVERY, rounds: 0, temporary: walls::temporary(task_dir), had: None }
+    pub(crate) fn new(now: Instant, temporary: PathBuf, login: Option<Login>) -> Self {
+        Self { due: now + EVERY, rounds: 0, temporary, login, had: None }
     }
 
     pub(crate) fn due(&self) -> Instant {
@@ -60,7 +63,8 @@ impl Budget {
         if own > most || lost {
             return Some((Stop::Memory, most));
         }
-        let (bytes, files) = lies_in(&self.temporary);
+        let lies = in_the_name_of(self.login.as_ref(), || lies_in(&self.temporary));
+        let (bytes, files) = lies.unwrap_or_default();
         (bytes > TEMPORARY || files > FILES).then_some((Stop::Temporary, TEMPORARY))
     }
 }

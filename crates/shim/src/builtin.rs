@@ -1,8 +1,8 @@
 //! File tools: an order without a child. One file is read, written or edited here, by the path that was judged and no
 //! other: no link is followed on the way.
 
-use crate::{outlet::Outlet, supervise::Shim};
-use countersign_model::{Builtin, FileChange, FileWork, Frame, Limits, Outcome, StreamName, Text};
+use crate::{outlet::Outlet, supervise::Shim, sys::user::in_the_name_of};
+use countersign_model::{Builtin, Digest, FileChange, FileWork, Frame, Limits, Outcome, StreamName, Text, file_digest};
 use countersign_redact::{EditError, Found, Mask, Shown, text};
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -25,10 +25,20 @@ type Done = Result<Told, String>;
 #[derive(Default)]
 struct Told {
     text: Vec<u8>,
-    change: Option<FileChange>,
+    change: Option<Change>,
     /// What was taken out of the text.
     found: Vec<Found>,
 }
+
+/// What became of the file, and what it held, if that was little.
+struct Change {
+    what: FileChange,
+    before: Option<Digest>,
+    after: Option<Digest>,
+}
+
+/// Files up to this size are digested.
+const SMALL: u64 = 1024 * 1024;
 
 impl Shim<'_> {
     /// Does what the order says and tells it as a program would: on standard output, or on standard error with a code.
@@ -36,11 +46,12 @@ impl Shim<'_> {
         let names = Vec::new();
         self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld: Vec::new() });
         let limit = self.what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
-        let (stream, told, code) = match done(builtin, &self.mask) {
+        let (stream, told, code) = match self.done(builtin) {
             Ok(told) => {
-                if let Some(change) = told.change {
+                if let Some(Change { what: change, before, after }) = told.change {
                     let path = text(&self.mask, &builtin.resolved);
-                    self.journal.push(&Frame::WriteDetected { path, change, escape: false });
+                    let escape = crate::is_escape(Path::new(&builtin.resolved));
+                    self.journal.push(&Frame::WriteDetected { path, change, escape, before, after });
                 }
                 (StreamName::Stdout, told, 0)
             }
@@ -71,11 +82,19 @@ impl Shim<'_> {
     }
 }
 
+impl Shim<'_> {
+    fn done(&self, builtin: &Builtin) -> Done {
+        let work = || done(builtin, &self.mask, self.what.mask_key);
+        in_the_name_of(self.what.login.as_ref(), work).map_err(|e| e.to_string())?
+    }
+}
+
 fn said(mask: &Mask, error: &str) -> Text {
     text(mask, error)
 }
 
-fn done(builtin: &Builtin, mask: &Mask) -> Done {
+fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> Done {
+    let digest = |bytes: &[u8]| (bytes.len() as u64 <= SMALL).then(|| file_digest(key, bytes));
     let path = Path::new(&builtin.resolved);
     match &builtin.what {
         FileWork::Read { first_line, line_count } => {
@@ -89,18 +108,24 @@ fn done(builtin: &Builtin, mask: &Mask) -> Done {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => None,
                 Err(e) => return Err(e.to_string()),
             };
+            let held = old.as_ref().filter(|f| f.metadata().is_ok_and(|m| m.len() <= SMALL));
+            let mut before = Vec::new();
+            let before = held.and_then(|mut f| f.read_to_end(&mut before).ok()).and_then(|_| digest(&before));
             replace(path, old.as_ref(), content.as_bytes()).map_err(|e| e.to_string())?;
-            let change = if old.is_some() { FileChange::Modified } else { FileChange::Created };
+            let what = if old.is_some() { FileChange::Modified } else { FileChange::Created };
+            let change = Change { what, before, after: digest(content.as_bytes()) };
             let text = format!("wrote {} bytes to {}\n", content.len(), builtin.named).into_bytes();
             Ok(Told { text, change: Some(change), ..Told::default() })
         }
         FileWork::Edit { old, new, all } => {
             let (raw, file) = read(path)?;
+            let before = digest(&raw);
             let (bytes, places) = Shown::new(mask, raw).edit(mask, old, new, *all).map_err(|e| why(&e))?;
             replace(path, Some(&file), &bytes).map_err(|e| e.to_string())?;
             let places = if places == 1 { "one place".to_owned() } else { format!("{places} places") };
             let text = format!("edited {} in {places}\n", builtin.named).into_bytes();
-            Ok(Told { text, change: Some(FileChange::Modified), ..Told::default() })
+            let change = Change { what: FileChange::Modified, before, after: digest(&bytes) };
+            Ok(Told { text, change: Some(change), ..Told::default() })
         }
     }
 }

@@ -130,6 +130,14 @@ pub fn probe(shim: &Path) -> io::Result<String> {
     }
 }
 
+/// Has a program of the service manager do something: whether it did, and what it said.
+#[expect(clippy::disallowed_methods, reason = "the one place that talks to a service manager")]
+pub fn manage(program: &str, args: &[&str]) -> io::Result<(bool, String)> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output()?;
+    let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+}
+
 /// What a daemon exits with when another holds the house.
 pub const HELD: u8 = 75;
 

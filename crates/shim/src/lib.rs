@@ -33,10 +33,11 @@ pub mod tree;
 mod walls;
 pub mod wire;
 
-pub use launch::{HELD, Nursery, Spare, probe, start_house};
+pub use launch::{HELD, Nursery, Spare, manage, probe, start_house};
 pub use nursery::main;
 pub use probe::features;
 pub use supervise::SCREEN;
-pub use sys::{become_subreaper, close_inherited, give_back_large_buffers, not_dumpable, peer_pidfd};
+pub use sys::user::{as_owner_of, in_the_name_of};
+pub use sys::{acts_for_others, become_subreaper, close_inherited, give_back_large_buffers, not_dumpable, peer_pidfd};
 pub use terminal::{Screen, Shown};
-pub use walls::{clear_temporary, kernel};
+pub use walls::{clear_temporary, is_escape, kernel};

@@ -169,10 +169,14 @@ impl Shim<'_> {
         let main = self.main.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
         // A group that has nobody left may be somebody else's by now.
         let main = main.filter(|_| self.main_runs() || tree::has_group(std::process::id(), self.main));
-        let group = self.terminal.as_ref().and_then(|t| t.foreground()).or(main);
+        let there = |g: &rustix::process::Pid| {
+            tree::has_group(std::process::id(), u32::try_from(g.as_raw_nonzero().get()).ok())
+        };
+        let group = self.terminal.as_ref().and_then(|t| t.foreground()).filter(there).or(main);
         let signal = rustix::process::Signal::from_named_raw(signal.number());
-        match (group, signal) {
-            (Some(group), Some(signal)) => rustix::process::kill_process_group(group, signal),
+        match (group.and_then(|g| u32::try_from(g.as_raw_nonzero().get()).ok()), signal) {
+            // One by one, and only what is below us: the number of a group that has ended may be somebody else's.
+            (Some(group), Some(signal)) => tree::signal_group(std::process::id(), group, signal),
             _ => Err(rustix::io::Errno::SRCH),
         }
     }

@@ -6,7 +6,10 @@ use crate::{
     inlet::Inlet,
     outlet::Outlet,
     supervise::Shim,
-    sys::{self, ChildStdio},
+    sys::{
+        self, ChildStdio,
+        user::{Become, in_the_name_of},
+    },
     terminal::{Screen, Terminal},
     walls::{self, Built, Site},
 };
@@ -37,24 +40,34 @@ struct Ends {
 impl Shim<'_> {
     pub(crate) fn spawn(&mut self) -> Result<(), Outcome> {
         let failed = |mask: &Mask, error: String, code| Outcome::Failed { error: text(mask, &error), code };
-        let cwd = self.open_cwd().map_err(|e| failed(&self.mask, e, 125))?;
-        self.check_program().map_err(|e| failed(&self.mask, e, 126))?;
-        let (ends, stdio) = self.descriptors().map_err(|e| {
+        let nobody = |e: io::Error| failed(&self.mask, format!("it cannot be done in the name of its user: {e}"), 125);
+        let login = self.what.login.as_ref();
+        let cwd = in_the_name_of(login, || self.open_cwd()).map_err(nobody)?;
+        let cwd = cwd.map_err(|e| failed(&self.mask, e, 125))?;
+        let checked = in_the_name_of(login, || self.check_program()).map_err(nobody)?;
+        checked.map_err(|e| failed(&self.mask, e, 126))?;
+        // Theirs, so that they can open them again by name.
+        let made = in_the_name_of(login, || self.descriptors()).map_err(nobody)?;
+        let (ends, stdio) = made.map_err(|e| {
             let what = if self.what.mode == Mode::Pty { "no terminal could be made" } else { "no pipes could be made" };
             failed(&self.mask, format!("{what}: {e}"), 125)
         })?;
+        let temporary = walls::temporary(&self.dir, login);
         let site = Site {
-            task_dir: &self.dir,
+            temporary: &temporary,
             cwd: &self.what.cwd.resolved,
             env: &self.what.env,
             terminal: ends.terminal.as_ref().and_then(Terminal::name),
         };
-        let Built { forgo, enforced, env: given } =
-            walls::build(self.confinement, &self.what.walls, &site, self.foundation.take())
-                .map_err(|e| failed(&self.mask, e, 125))?;
-        if self.confinement == Confinement::Workspace {
-            self.escapes = Some(Escapes::of(&self.what.walls));
-        }
+        let foundation = self.foundation.take();
+        let (built, escapes) = in_the_name_of(login, || {
+            let built = walls::build(self.confinement, &self.what.walls, &site, foundation, login.is_some());
+            let watched = self.confinement != Confinement::ReadOnly && built.is_ok();
+            (built, watched.then(|| Escapes::of(&self.what.walls)))
+        })
+        .map_err(nobody)?;
+        let Built { forgo, enforced, env: given } = built.map_err(|e| failed(&self.mask, e, 125))?;
+        self.escapes = escapes;
         let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
         let env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
         let names: BTreeSet<&String> = self.what.exposure.names.iter().chain(env.keys()).collect();
@@ -69,6 +82,7 @@ impl Shim<'_> {
             cwd,
             stdio,
             forgo,
+            user: login.map(Become::of),
         });
         let pid = started.map_err(|e| {
             let code = if e.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
@@ -92,9 +106,10 @@ impl Shim<'_> {
             inode: exec.program.inode,
             confinement: self.confinement,
             enforced,
+            uid: login.map(|l| l.uid),
         });
         if self.confinement == Confinement::ReadOnly {
-            self.budget = Some(Budget::new(clock::steady(), &self.dir));
+            self.budget = Some(Budget::new(clock::steady(), temporary, self.what.login.clone()));
         }
         if ends.terminal.is_some() {
             self.journal.push(&Frame::Resized { rows: self.what.rows, cols: self.what.cols, by: None });

@@ -8,7 +8,7 @@ use crate::{
     life::{Bounds, Effect, Event, Life, Stop},
     operate::Applied,
     outlet::{Got, Outlet},
-    sys,
+    sys::{self, user::in_the_name_of},
     terminal::Terminal,
     tree,
     walls::{self, Foundation},
@@ -585,10 +585,11 @@ impl Shim<'_> {
     /// What there is to say about its confinement, now that it is over.
     fn look_back(&mut self, outcome: &Outcome) {
         if let Some(before) = self.escapes.take() {
-            let now = Escapes::of(&self.what.walls);
+            let look = || Escapes::of(&self.what.walls);
+            let now = in_the_name_of(self.what.login.as_ref(), look).unwrap_or_default();
             for (path, change) in before.changes(&now) {
                 let path = text(&self.mask, &path);
-                self.journal.push(&Frame::WriteDetected { path, change, escape: true });
+                self.journal.push(&Frame::WriteDetected { path, change, escape: true, before: None, after: None });
             }
         }
         let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
@@ -602,7 +603,7 @@ impl Shim<'_> {
             self.journal.push(&Frame::WallMet { note: text(&self.mask, &note) });
         }
         if self.confinement >= Confinement::Workspace {
-            walls::clear_temporary(&self.dir);
+            walls::clear_temporary(&self.dir, self.what.login.as_ref());
         }
     }
 

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod confine;
+pub(crate) mod user;
 
 use confine::Forgo;
 use countersign_model::ExitStatus;
@@ -14,6 +15,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
+use user::Become;
 
 /// Keeps other processes of the same user from reading our memory, and core dumps from being written.
 pub fn not_dumpable() {
@@ -55,6 +57,12 @@ pub fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
     };
     // SAFETY: the descriptor was made for us just now, and nobody else has it.
     (got == 0 && fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether this process may run tasks as other users.
+#[must_use]
+pub fn acts_for_others() -> bool {
+    confine::acts_for_others()
 }
 
 /// Makes every orphan below us our child.
@@ -161,6 +169,8 @@ pub(crate) struct Child<'a> {
     pub stdio: ChildStdio,
     /// What it gives up before it starts.
     pub forgo: Forgo,
+    /// Whom it becomes, if that is somebody else.
+    pub user: Option<Become>,
 }
 
 /// What the child has as its first three descriptors.
@@ -190,7 +200,7 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
         command.arg0(name).args(args);
     }
     command.env_clear().envs(child.env);
-    let (terminal, forgo) = (matches!(child.stdio, ChildStdio::Terminal(_)), child.forgo);
+    let (terminal, forgo, user) = (matches!(child.stdio, ChildStdio::Terminal(_)), child.forgo, child.user);
     match child.stdio {
         ChildStdio::Pipes { stdin, stdout, stderr } => {
             command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr).process_group(0);
@@ -202,7 +212,7 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
     }
     // SAFETY: only system calls on values made before the fork; no allocation, no locks.
     unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent, terminal, &forgo));
+        command.pre_exec(move || prepare_child(cwd, parent, terminal, user.as_ref(), &forgo));
     }
     let started = command.spawn();
     drop(child.cwd);
@@ -210,13 +220,20 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
 }
 
 /// Between fork and exec.
-fn prepare_child(cwd: RawFd, parent: u32, terminal: bool, forgo: &Forgo) -> io::Result<()> {
+fn prepare_child(cwd: RawFd, parent: u32, terminal: bool, user: Option<&Become>, forgo: &Forgo) -> io::Result<()> {
     // SAFETY: plain system calls on integers.
     unsafe {
         // Standard input is the terminal by now.
         if terminal && (libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY as _, 0) == -1) {
             return Err(io::Error::last_os_error());
         }
+    }
+    // Before the rest: it undoes some of that.
+    if let Some(user) = user {
+        user.apply()?;
+    }
+    // SAFETY: as above.
+    unsafe {
         if libc::fchdir(cwd) != 0 {
             return Err(io::Error::last_os_error());
         }

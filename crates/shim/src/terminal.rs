@@ -1,6 +1,9 @@
 //! The terminal of a task: its two ends, and the screen as a person would see it.
 
-use crate::sticky::{Piece, Sticky};
+use crate::{
+    sticky::{Piece, Sticky},
+    sys::user::as_owner_of,
+};
 use countersign_model::{KeyMode, Text};
 use countersign_redact::Mask;
 use rustix::{
@@ -70,7 +73,8 @@ impl Terminal {
     /// Where the program in the foreground is. Best effort: a program of another user does not tell.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         let leader = self.foreground()?;
-        std::fs::read_link(format!("/proc/{}/cwd", leader.as_raw_nonzero())).ok()
+        let pid = u32::try_from(leader.as_raw_nonzero().get()).ok()?;
+        as_owner_of(pid, || std::fs::read_link(format!("/proc/{pid}/cwd"))).ok()
     }
 }
 

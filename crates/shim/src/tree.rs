@@ -1,5 +1,6 @@
 //! The process tree below a shim: who is in it, and how to end all of it.
 
+use crate::sys::user::as_owner_of;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -43,8 +44,29 @@ pub fn census(root: u32) -> (Vec<u32>, usize) {
 /// Whether anything below `root` is in this process group.
 #[must_use]
 pub fn has_group(root: u32, group: Option<u32>) -> bool {
-    let of = |pid: u32| stat(pid)?.split(' ').nth(2)?.parse::<u32>().ok();
-    group.is_some() && descendants(root).into_iter().any(|pid| of(pid) == group)
+    group.is_some() && descendants(root).into_iter().any(|pid| group_of(pid) == group)
+}
+
+/// Signals what is below `root` and in this process group.
+pub fn signal_group(root: u32, group: u32, signal: Signal) -> rustix::io::Result<()> {
+    let pin = |pid: u32| {
+        let pinned = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        Some((pid, pidfd_open(pinned, PidfdFlags::empty()).ok()?))
+    };
+    let pinned: Vec<_> =
+        descendants(root).into_iter().filter(|pid| group_of(*pid) == Some(group)).filter_map(pin).collect();
+    // Looked at again now that they are pinned: a number may have become another's before.
+    let still = descendants(root);
+    let mut sent = Err(rustix::io::Errno::SRCH);
+    for (pid, pin) in pinned.iter().filter(|(pid, _)| still.contains(pid) && group_of(*pid) == Some(group)) {
+        debug_assert!(*pid != root);
+        sent = sent.or(pidfd_send_signal(pin, signal));
+    }
+    sent
+}
+
+fn group_of(pid: u32) -> Option<u32> {
+    stat(pid)?.split(' ').nth(2)?.parse().ok()
 }
 
 fn children(pid: u32) -> Vec<u32> {
@@ -124,7 +146,7 @@ pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
         let Some(stat) = stat(pid).filter(|s| !s.starts_with(['Z', 'X'])) else { continue };
         let fields: Vec<u32> = stat.split(' ').skip(2).take(2).filter_map(|f| f.parse().ok()).collect();
         let grouped = fields.iter().any(|f| groups.contains(f));
-        if grouped || carries(Path::new(&format!("/proc/{pid}/environ")), marker.as_bytes()) {
+        if grouped || as_owner_of(pid, || carries(Path::new(&format!("/proc/{pid}/environ")), marker.as_bytes())) {
             found.push(pid);
         }
     }
@@ -148,7 +170,9 @@ pub fn orphans() -> Vec<u32> {
     found
 }
 
-fn is_shim(pid: u32) -> bool {
+/// Whether this is a supervisor, by its name.
+#[must_use]
+pub fn is_shim(pid: u32) -> bool {
     // By name: the executable of a process that is not dumpable can be read by root alone.
     fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"csn-shim\n")
 }
@@ -163,5 +187,23 @@ pub fn reap_orphans() {
         {
             let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a process to signal")]
+    fn a_group_is_signalled_only_where_it_is_below_whoever_asks() {
+        use std::os::unix::process::CommandExt as _;
+        let mut child = std::process::Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        let group = child.id();
+        // Nobody is below the child: its number is anybody's as far as it is concerned.
+        assert_eq!(signal_group(group, group, Signal::KILL), Err(rustix::io::Errno::SRCH));
+        assert!(child.try_wait().unwrap().is_none());
+        signal_group(std::process::id(), group, Signal::KILL).unwrap();
+        assert!(!child.wait().unwrap().success());
     }
 }

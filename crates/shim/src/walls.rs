@@ -9,9 +9,13 @@ mod tables;
 
 use crate::{
     gitconfig, seccomp,
-    sys::confine::{self, Forgo, limit, right},
+    sys::{
+        confine::{self, Forgo, limit, right},
+        user::in_the_name_of,
+    },
 };
-use countersign_model::{Confinement, Enforced, Kernel, Network, Text, Walls, places};
+use countersign_model::{Confinement, Enforced, Kernel, Login, Network, Text, Walls, places};
+pub use repository::is_escape;
 pub(crate) use repository::places_of_escapes;
 use rustix::{
     fd::OwnedFd,
@@ -64,7 +68,8 @@ pub(crate) struct Built {
 
 /// Where it runs, beside the walls that the order names.
 pub(crate) struct Site<'a> {
-    pub(crate) task_dir: &'a Path,
+    /// Where its TMPDIR is to be.
+    pub(crate) temporary: &'a Path,
     pub(crate) cwd: &'a str,
     pub(crate) env: &'a [(String, String)],
     /// The name of its terminal.
@@ -114,11 +119,13 @@ fn of_system() -> impl Iterator<Item = Rule> {
 }
 
 /// Builds what the order says. What cannot be enforced in full is refused, but for the shield, which says what it lacks.
+/// `another`: it becomes another user, who has none of our capabilities.
 pub(crate) fn build(
     confinement: Confinement,
     walls: &Walls,
     site: &Site<'_>,
     foundation: Option<Foundation>,
+    another: bool,
 ) -> Result<Built, String> {
     let has = kernel();
     let kernel = Kernel {
@@ -146,8 +153,8 @@ pub(crate) fn build(
         built.forgo.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
-    let (temporary, own) =
-        make_temporary(site.task_dir).map_err(|e| format!("no directory for temporary files: {e}"))?;
+    let own = make_temporary(site.temporary).map_err(|e| format!("no directory for temporary files: {e}"))?;
+    let temporary = site.temporary.to_owned();
     let mut plan = Rules::new(walls, site.cwd, kernel.landlock);
     let whole = !places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).any(|p| plan.is_delicate(p));
     let foundation = foundation.filter(|r| confinement == Confinement::ReadOnly && whole && r.is_good(kernel.landlock));
@@ -178,7 +185,8 @@ pub(crate) fn build(
         _ => {
             plan.building(site);
             built.forgo.limits = vec![(limit::CORE, 0)];
-            built.forgo.keep_capabilities = confine::has_capabilities().then_some(CAPS_OF_WORKSPACES);
+            let keep = if another { 0 } else { CAPS_OF_WORKSPACES };
+            built.forgo.keep_capabilities = confine::has_capabilities().then_some(keep);
         }
     }
     built.env.insert("TMPDIR", temporary.to_string_lossy().into_owned());
@@ -189,25 +197,36 @@ pub(crate) fn build(
 }
 
 /// Removes the temporary files of a confined task, whoever made them.
-pub fn clear_temporary(task_dir: &Path) {
-    let temporary = task_dir.join(TEMPORARY);
-    // Mostly it is empty.
-    if fs::remove_dir(&temporary).is_err() && fs::remove_dir_all(&temporary).is_err() {
-        // Directories that may not be entered, or deeper than anybody has descriptors for.
-        let _ = clear::remove(&temporary);
+pub fn clear_temporary(task_dir: &Path, user: Option<&Login>) {
+    let temporary = temporary(task_dir, user);
+    let _ = in_the_name_of(user, || {
+        use std::os::unix::fs::MetadataExt as _;
+        // In a directory that all may write to, the name may have become somebody else's.
+        let theirs =
+            fs::symlink_metadata(&temporary).is_ok_and(|m| user.is_none_or(|u| m.is_dir() && m.uid() == u.uid));
+        if !theirs {
+            return;
+        }
+        // Mostly it is empty.
+        if fs::remove_dir(&temporary).is_err() && fs::remove_dir_all(&temporary).is_err() {
+            // Directories that may not be entered, or deeper than anybody has descriptors for.
+            let _ = clear::remove(&temporary);
+        }
+    });
+}
+
+/// The TMPDIR of a confined task: in its own directory, or, of a user who may not look there, where theirs usually is.
+pub(crate) fn temporary(task_dir: &Path, user: Option<&Login>) -> PathBuf {
+    match (user, task_dir.file_name()) {
+        (Some(_), Some(task)) => Path::new("/tmp").join(format!("csn-{}", task.to_string_lossy())),
+        _ => task_dir.join(TEMPORARY),
     }
 }
 
-/// The TMPDIR of a confined task.
-pub(crate) fn temporary(task_dir: &Path) -> PathBuf {
-    task_dir.join(TEMPORARY)
-}
-
-fn make_temporary(task_dir: &Path) -> io::Result<(PathBuf, OwnedFd)> {
-    let at = task_dir.join(TEMPORARY);
-    fs::DirBuilder::new().mode(0o700).create(&at)?;
-    let fd = rustix::fs::open(&at, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
-    Ok((at, fd))
+/// New, and nobody else's.
+fn make_temporary(at: &Path) -> io::Result<OwnedFd> {
+    fs::DirBuilder::new().mode(0o700).create(at)?;
+    Ok(rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
 /// Who may have put a link where a path leads.

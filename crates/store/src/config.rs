@@ -18,6 +18,7 @@ pub struct Config {
     pub audience: AudienceConfig,
     pub confine: ConfineConfig,
     pub redact: RedactConfig,
+    pub shutdown: ShutdownConfig,
     /// Lasting answers, and additions to what is always denied.
     pub rules: Vec<Spanned<Rule>>,
     pub hard_deny: Vec<Spanned<Rule>>,
@@ -31,6 +32,22 @@ pub struct Config {
 #[serde(deny_unknown_fields, default)]
 pub struct RedactConfig {
     pub rules: Vec<Spanned<RedactionRule>>,
+}
+
+/// What becomes of running tasks when the house goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShutdownConfig {
+    pub tasks: TasksAtStop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TasksAtStop {
+    /// They go on, and the next daemon finds them.
+    #[default]
+    Keep,
+    Stop,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -144,6 +161,7 @@ impl Default for Config {
             audience: AudienceConfig::default(),
             confine: ConfineConfig::default(),
             redact: RedactConfig::default(),
+            shutdown: ShutdownConfig::default(),
             rules: Vec::new(),
             hard_deny: Vec::new(),
             lines: Default::default(),

@@ -30,13 +30,21 @@ pub(crate) fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<
     dir_fd.sync_all()
 }
 
+/// Waits until the names in a directory are on the disk.
+#[cfg(feature = "ledger")]
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
 /// A regular file, whole, if it is no longer than `most`. Whatever else stands there, a pipe for one, is not waited for.
 pub fn read_regular(path: &str, most: u64) -> io::Result<Vec<u8>> {
     use std::io::Read as _;
+    const PROC: i64 = 0x9fa0;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(fs::open(path, flags, Mode::empty())?);
+    // Not through what we have open ourselves, and nothing that the kernel makes up for whoever reads it.
+    let file = File::from(fs::openat2(fs::CWD, path, flags, Mode::empty(), fs::ResolveFlags::NO_MAGICLINKS)?);
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.len() > most {
+    if !meta.is_file() || meta.len() > most || fs::fstatfs(&file)?.f_type == PROC {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut bytes = Vec::new();

@@ -13,6 +13,11 @@ use std::{
 
 use countersign_model::TaskId;
 
+/// Where the house of a machine is, where it listens, and what every house calls its door.
+pub const MACHINE_HOME: &str = "/var/lib/countersign";
+pub const MACHINE_RUN: &str = "/run/countersign";
+pub const SOCKET: &str = "csn.sock";
+
 /// The directory that holds one house.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -47,6 +52,19 @@ impl Home {
             .or_else(|| var("HOME").map(|p| p.join(".local/state/countersign")))
             .ok_or(HomeError::Nowhere)?;
         Ok(Self { path })
+    }
+
+    /// The door of a house that is not this user's own: the one that was named, else the machine's, if there is one and
+    /// no home was named.
+    #[must_use]
+    pub fn door_of_others() -> Option<PathBuf> {
+        let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
+        let machine = || Some(Path::new(MACHINE_RUN).join(SOCKET)).filter(|door| door.exists());
+        match set("COUNTERSIGN_SOCKET") {
+            Some(named) => Some(named.into()),
+            None if set("COUNTERSIGN_HOME").is_none() => machine(),
+            None => None,
+        }
     }
 
     #[must_use]
@@ -160,7 +178,7 @@ impl Home {
     /// Where the daemon listens.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.run().join("csn.sock")
+        self.run().join(SOCKET)
     }
 
     #[must_use]

@@ -1,7 +1,7 @@
 //! Journals: append-only, chained, one writer. The writer holds a lock on the file for as long as it lives, so that
 //! anyone can tell a living shim from a dead one without a pid.
 
-use crate::clock;
+use crate::{clock, output::regular};
 use countersign_model::{Chain, Closing, Digest, Frame, Outcome, Record, TaskId, What};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
 use std::{
@@ -168,9 +168,25 @@ fn take_by_link(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// No record is as long as this.
+const LONGEST_LINE: usize = 16 * 1024 * 1024;
+
+fn endless() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a line of the journal does not end")
+}
+
 /// The journal, locked, if nobody writes it; none while its writer lives.
 pub fn take_over(dir: &Path) -> io::Result<Option<File>> {
-    let file = rustix::fs::open(dir.join(FILE), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    if !std::fs::symlink_metadata(dir.join(FILE))?.is_file() {
+        // Something was put in its place: that is kept aside, and nothing is known.
+        std::fs::rename(dir.join(FILE), dir.join("journal.odd"))?;
+        return take_name(dir).map(Some);
+    }
+    let file = rustix::fs::open(
+        dir.join(FILE),
+        OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK,
+        Mode::empty(),
+    )?;
     let file = File::from(file);
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
@@ -200,7 +216,7 @@ pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_se
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
-        reader.read_until(b'\n', &mut bytes)?;
+        (&mut reader).take(LONGEST_LINE as u64).read_until(b'\n', &mut bytes)?;
         // A torn line has no end, or ends inside a character.
         let Some(line) = bytes.strip_suffix(b"\n") else { break };
         let record = std::str::from_utf8(line).ok().and_then(|text| Some((text, Record::parse(text).ok()?)));
@@ -244,7 +260,7 @@ pub struct Reader {
 
 impl Reader {
     pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
-        Ok(Self { file: File::open(dir.join(FILE))?, at: 0, next_seq: first_seq, buf: Vec::new() })
+        Ok(Self { file: regular(&dir.join(FILE))?, at: 0, next_seq: first_seq, buf: Vec::new() })
     }
 
     pub fn next_seq(&self) -> u64 {
@@ -270,6 +286,7 @@ impl Reader {
             }
             match memchr::memrchr(b'\n', &buf[..n]) {
                 Some(last) => self.at += last as u64 + 1,
+                None if buf.len() >= LONGEST_LINE => return Err(endless()),
                 None if self.next_seq == before && n == buf.len() => buf.resize(buf.len() * 2, 0),
                 None => return Ok(()),
             }
@@ -296,6 +313,7 @@ impl Reader {
                     return Ok(lines);
                 }
                 // A line longer than `max`: read on until it ends.
+                None if self.buf.len() >= LONGEST_LINE => return Err(endless()),
                 None if self.buf.len() as u64 >= want => want = self.buf.len() as u64 * 2,
                 None => return Ok(Vec::new()),
             }

@@ -3,6 +3,7 @@
 //! `decisions` is the truth and is chained: `h(n) = sha256(h(n-1) ‖ task ‖ ' ' ‖ line)`. The table `tasks` is an index
 //! over it and can be rebuilt at any time.
 
+use crate::receipts::{self, Signed};
 use countersign_model::{
     ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Record, Scope, SessionId, Status,
     TaskId, TaskState, What,
@@ -13,8 +14,12 @@ use std::{
     sync::Mutex,
 };
 
+/// How long another connection is waited for; when the house goes down, hardly at all.
+const BUSY: std::time::Duration = std::time::Duration::from_secs(5);
+const AT_THE_END: std::time::Duration = std::time::Duration::from_millis(200);
+
 /// Each entry takes the schema one version further; the first makes it.
-const MIGRATIONS: &[&str] = &[FIRST, REGISTER];
+const MIGRATIONS: &[&str] = &[FIRST, REGISTER, receipts::SCHEMA];
 
 /// Whose each task is, whether it waits for a person, and decisions that are about no task.
 const REGISTER: &str = "
@@ -84,6 +89,8 @@ pub struct Entry {
     pub at: At,
     pub line: String,
     pub decision: Decision,
+    /// What `receipt.sealed` is about.
+    pub receipt: Option<Box<Signed>>,
 }
 
 /// The one writer.
@@ -106,7 +113,7 @@ impl Ledger {
         let mut conn = Connection::open(path).map_err(damaged)?;
         // What SQLite makes beside it gets the same mode.
         let _ = std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600));
-        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        conn.busy_timeout(BUSY)?;
         migrate(&mut conn, path).map_err(|e| match e {
             LedgerError::Sqlite(source) => damaged(source),
             other => other,
@@ -140,6 +147,9 @@ impl Ledger {
                 let seq = entry.task.map(|_| entry.seq as i64);
                 insert.execute(params![next, task, seq, entry.line, chain.head().as_bytes()])?;
                 index(&tx, next, task.as_deref(), &entry.decision)?;
+                if let Some(signed) = &entry.receipt {
+                    receipts::keep(&tx, signed)?;
+                }
                 next += 1;
             }
         }
@@ -165,6 +175,7 @@ impl Ledger {
                 }
             }
         }
+        receipts::rebuild(&tx)?;
         tx.commit()?;
         Ok(())
     }
@@ -185,13 +196,17 @@ impl Ledger {
     }
 
     /// Moves what is in the write-ahead log into the database, for a clean stop.
-    pub fn checkpoint(&self) -> Result<()> {
-        self.conn.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);")?;
-        Ok(())
+    /// What readers still look at stays in the log, where the next daemon finds it: whether all was moved.
+    pub fn checkpoint(&self) -> Result<bool> {
+        self.conn.execute_batch("PRAGMA optimize")?;
+        self.conn.busy_timeout(AT_THE_END)?;
+        let busy: i64 = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get(0))?;
+        self.conn.busy_timeout(BUSY)?;
+        Ok(busy == 0)
     }
 }
 
-fn chained(task: Option<&str>, line: &str) -> String {
+pub(crate) fn chained(task: Option<&str>, line: &str) -> String {
     [task.unwrap_or("-"), " ", line].concat()
 }
 
@@ -222,7 +237,13 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
             tx.prepare_cached("UPDATE tasks SET status = ?2, settled = 1, waits = 0, last = ?3 WHERE id = ?1")?
                 .execute(params![task, outcome.status().to_string(), n])?;
         }
+        Decision::Sealed(_) => {
+            tx.prepare_cached("UPDATE tasks SET sealed = 1 WHERE id = ?1")?.execute(params![task])?;
+        }
         Decision::PermissionDenied { .. }
+        | Decision::Touched(_)
+        | Decision::Shutdown(_)
+        | Decision::Key(_)
         | Decision::Queued { .. }
         | Decision::Withdrawn { .. }
         | Decision::Lost { .. }
@@ -285,14 +306,14 @@ pub struct Filter {
 
 /// A read-only view that sees what has been committed.
 pub struct Reader {
-    conn: Connection,
+    pub(crate) conn: Connection,
 }
 
 impl Reader {
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags)?;
-        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        conn.busy_timeout(BUSY)?;
         conn.execute_batch("PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY;")?;
         Ok(Self { conn })
     }
@@ -537,30 +558,6 @@ impl Reader {
         let row = query.query_row([], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
         let Some((n, line)) = row else { return Ok(None) };
         Ok(Some(Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?.at))
-    }
-
-    /// SQLite's own check of the file, and ours of the chain: what is wrong, if anything.
-    pub fn check(&self) -> Result<Option<String>> {
-        let sqlite: String = self.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
-        if sqlite != "ok" {
-            return Ok(Some(format!("SQLite: {sqlite}")));
-        }
-        let mut chain = Chain::of_ledger();
-        let mut all = self.conn.prepare("SELECT n, task, line, head FROM decisions ORDER BY n")?;
-        let mut rows = all.query([])?;
-        let mut expected = 1;
-        while let Some(row) = rows.next()? {
-            let (n, task, line): (i64, Option<String>, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            chain.push(&chained(task.as_deref(), &line));
-            if n != expected {
-                return Ok(Some(format!("decision {expected} is missing")));
-            }
-            if chain.head().as_bytes() != &row.get::<_, [u8; 32]>(3)? {
-                return Ok(Some(format!("the chain breaks at decision {n}")));
-            }
-            expected += 1;
-        }
-        Ok(None)
     }
 }
 

@@ -13,16 +13,30 @@ pub mod waiting;
 pub mod world;
 
 #[cfg(feature = "ledger")]
+pub mod closing;
+#[cfg(feature = "ledger")]
 mod config;
 #[cfg(feature = "ledger")]
 pub mod ledger;
 #[cfg(feature = "ledger")]
+mod receipts;
+#[cfg(feature = "ledger")]
 pub mod salvage;
 #[cfg(feature = "ledger")]
+mod sign;
+#[cfg(feature = "ledger")]
 pub mod stream;
+#[cfg(feature = "ledger")]
+pub mod verify;
 
 #[cfg(feature = "ledger")]
-pub use config::{Config, ConfigError, ConfineConfig, Reads, RetentionConfig};
+pub use config::{Config, ConfigError, ConfineConfig, Reads, RetentionConfig, TasksAtStop};
 pub use fsx::{random, read_regular};
-pub use home::{Home, HomeError, Lock};
+pub use home::{Home, HomeError, Lock, MACHINE_HOME, MACHINE_RUN, SOCKET};
 pub use keys::house_key;
+#[cfg(feature = "ledger")]
+pub use keys::{adopt_signing_key, prepare_signing_key, signing_key};
+#[cfg(feature = "ledger")]
+pub use receipts::Signed;
+#[cfg(feature = "ledger")]
+pub use sign::{Envelope, HEAD_TYPE, PublicKey, RECEIPT_TYPE, SigningKey};

@@ -11,6 +11,22 @@ use std::{
     sync::Arc,
 };
 
+/// No chunk is longer, by far: whoever says otherwise wants a reader to run out of memory.
+const LARGEST_CHUNK: u64 = 16 * 1024 * 1024;
+
+/// Opens a regular file for reading. Whatever else has that name, a pipe or a link, is neither waited for nor followed.
+pub(crate) fn regular(path: &Path) -> io::Result<File> {
+    use rustix::io::Errno;
+    let other = || io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file");
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::LOOP | Errno::NXIO) => return Err(other()),
+        Err(e) => return Err(e.into()),
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
+}
+
 /// Appends clean bytes to the file of one stream; the file appears with its first byte.
 pub struct Appender {
     file: Option<File>,
@@ -74,10 +90,10 @@ pub fn chunk_digest(bytes: &[u8]) -> Digest {
 
 /// The first and last `each` bytes of a stretch of an output file, as they are: for showing what has just been written.
 pub fn ends(dir: &Path, stream: StreamName, offset: u64, len: u64, each: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let file = File::open(dir.join(stream.file()))?;
+    let file = regular(&dir.join(stream.file()))?;
     let (mut head, mut tail) = (vec![0; each], vec![0; each]);
     file.read_exact_at(&mut head, offset)?;
-    file.read_exact_at(&mut tail, offset + len - each as u64)?;
+    file.read_exact_at(&mut tail, offset.saturating_add(len).saturating_sub(each as u64))?;
     Ok((head, tail))
 }
 
@@ -91,31 +107,41 @@ pub fn chunk(
     digest: Digest,
     dropped: u64,
 ) -> Result<Vec<u8>, ReadError> {
-    let at = offset - dropped;
-    let file = File::open(dir.join(stream.file()))?;
-    let mut bytes = vec![0; len as usize];
-    read_chunk(&file, stream, &ChunkAt { offset, at, len, digest }, &mut bytes)?;
+    let chunk = ChunkAt { offset, at: offset.saturating_sub(dropped), len, digest };
+    let file = regular(&dir.join(stream.file()))?;
+    let mut bytes = Vec::new();
+    read_chunk(&file, stream, &chunk, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Fills `bytes`, which is as long as the chunk.
-fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, bytes: &mut [u8]) -> Result<(), ReadError> {
-    let tampered = ReadError::Tampered { stream, offset: chunk.offset, end: chunk.offset + chunk.len };
-    match file.read_exact_at(bytes, chunk.at) {
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(tampered),
+/// Appends the chunk to `bytes`. Room is made only for what can be there: a journal may say anything.
+fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
+    let tampered = || ReadError::Tampered { stream, offset: chunk.offset, end: chunk.end() };
+    let lies_in = |length: u64| chunk.at.checked_add(chunk.len).is_some_and(|end| end <= length);
+    if chunk.len > LARGEST_CHUNK || !lies_in(file.metadata()?.len()) {
+        return Err(tampered());
+    }
+    let begin = bytes.len();
+    bytes.resize(begin + chunk.len as usize, 0);
+    match file.read_exact_at(&mut bytes[begin..], chunk.at) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(tampered()),
         done => done?,
     }
-    match chunk_digest(bytes) == chunk.digest {
+    match chunk_digest(&bytes[begin..]) == chunk.digest {
         true => Ok(()),
-        false => Err(tampered),
+        false => Err(tampered()),
     }
 }
 
 /// Where the chunks of a task's streams lie, read from its journal as it grows.
 pub struct Map {
     journal: super::journal::Reader,
-    streams: HashMap<StreamName, Lies>,
+    layout: Layout,
 }
+
+/// Where chunks lie, as far as frames have told.
+#[derive(Default)]
+pub(crate) struct Layout(HashMap<StreamName, Lies>);
 
 #[derive(Default)]
 struct Lies {
@@ -133,7 +159,7 @@ pub struct Gap {
 impl Gap {
     #[must_use]
     pub fn end(self) -> u64 {
-        self.offset + self.bytes
+        self.offset.saturating_add(self.bytes)
     }
 }
 
@@ -179,14 +205,12 @@ impl Span {
 
     #[must_use]
     pub fn end(&self) -> u64 {
-        self.chunk.offset + self.chunk.len
+        self.chunk.end()
     }
 
     /// Appends the checked bytes to `bytes`.
     pub fn read(&self, file: &File, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
-        let at = bytes.len();
-        bytes.resize(at + self.chunk.len as usize, 0);
-        read_chunk(file, self.stream, &self.chunk, &mut bytes[at..])
+        read_chunk(file, self.stream, &self.chunk, bytes)
     }
 }
 
@@ -197,6 +221,12 @@ struct ChunkAt {
     at: u64,
     len: u64,
     digest: Digest,
+}
+
+impl ChunkAt {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -211,9 +241,36 @@ pub enum ReadError {
     InGap { offset: u64, gap: Gap },
 }
 
+impl Layout {
+    /// Takes in one line of a journal.
+    pub(crate) fn note(&mut self, line: &str) {
+        // Only these two kinds matter here, and most lines of a long journal are the first.
+        if !line.contains(r#""kind":"stream.output""#) && !line.contains(r#""kind":"stream.gap""#) {
+            return;
+        }
+        match Record::parse(line).map(|r| r.what) {
+            Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
+                let lies = self.0.entry(stream).or_default();
+                let at = offset.saturating_sub(lies.gap.filter(|g| offset >= g.end()).map_or(0, |g| g.bytes));
+                lies.chunks.push(ChunkAt { offset, at, len, digest });
+            }
+            Ok(What::Frame(Frame::Gap { stream, offset, bytes })) => {
+                self.0.entry(stream).or_default().gap = Some(Gap { offset, bytes });
+            }
+            _ => {}
+        }
+    }
+
+    /// Every chunk of a stream, in the order in which they were told.
+    pub(crate) fn all(&self, stream: StreamName) -> impl Iterator<Item = Span> {
+        let chunks = self.0.get(&stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
+        chunks.iter().map(move |chunk| Span { stream, chunk: *chunk })
+    }
+}
+
 impl Map {
     pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
-        Ok(Self { journal: super::journal::Reader::open(dir, first_seq)?, streams: HashMap::new() })
+        Ok(Self { journal: super::journal::Reader::open(dir, first_seq)?, layout: Layout::default() })
     }
 
     /// Takes in what the journal has gained.
@@ -223,34 +280,22 @@ impl Map {
             if lines.is_empty() {
                 return Ok(());
             }
-            for (_, line) in lines {
-                // Only these two kinds matter here, and most lines of a long journal are the first.
-                if !line.contains(r#""kind":"stream.output""#) && !line.contains(r#""kind":"stream.gap""#) {
-                    continue;
-                }
-                match Record::parse(&line).map(|r| r.what) {
-                    Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
-                        let lies = self.streams.entry(stream).or_default();
-                        let at = offset - lies.gap.filter(|g| offset >= g.end()).map_or(0, |g| g.bytes);
-                        lies.chunks.push(ChunkAt { offset, at, len, digest });
-                    }
-                    Ok(What::Frame(Frame::Gap { stream, offset, bytes })) => {
-                        self.streams.entry(stream).or_default().gap = Some(Gap { offset, bytes });
-                    }
-                    _ => {}
-                }
-            }
+            lines.iter().for_each(|(_, line)| self.layout.note(line));
         }
+    }
+
+    fn lies(&self, stream: StreamName) -> Option<&Lies> {
+        self.layout.0.get(&stream)
     }
 
     #[must_use]
     pub fn total(&self, stream: StreamName) -> u64 {
-        self.streams.get(&stream).and_then(|l| l.chunks.last()).map_or(0, |c| c.offset + c.len)
+        self.lies(stream).and_then(|l| l.chunks.last()).map_or(0, ChunkAt::end)
     }
 
     #[must_use]
     pub fn gap(&self, stream: StreamName) -> Option<Gap> {
-        self.streams.get(&stream)?.gap
+        self.lies(stream)?.gap
     }
 
     /// The chunks that hold the bytes from `offset` on, at least `max` of them if there are as many; none across a gap.
@@ -258,8 +303,8 @@ impl Map {
     #[must_use]
     pub fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<Span> {
         let end = offset.saturating_add(max);
-        let Some(lies) = self.streams.get(&stream) else { return Vec::new() };
-        let first = lies.chunks.partition_point(|c| c.offset + c.len <= offset);
+        let Some(lies) = self.lies(stream) else { return Vec::new() };
+        let first = lies.chunks.partition_point(|c| c.end() <= offset);
         let until = lies.gap.filter(|gap| offset < gap.end()).map_or(u64::MAX, |gap| gap.offset);
         let wanted = lies.chunks[first..].iter().take_while(|c| c.offset < end && c.offset < until);
         wanted.map(|chunk| Span { stream, chunk: *chunk }).collect()
@@ -287,19 +332,17 @@ impl Map {
                 end = end.min(gap.offset);
             }
         }
-        let mut out = Vec::with_capacity((end - offset) as usize);
+        let mut out = Vec::with_capacity((end - offset).min(LARGEST_CHUNK) as usize);
         if end == offset {
             return Ok(out);
         }
-        let file = File::open(dir.join(stream.file()))?;
-        let chunks = self.streams.get(&stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
-        let first = chunks.partition_point(|c| c.offset + c.len <= offset);
+        let file = regular(&dir.join(stream.file()))?;
+        let chunks = self.lies(stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
+        let first = chunks.partition_point(|c| c.end() <= offset);
         for chunk in chunks[first..].iter().take_while(|c| c.offset < end) {
-            if offset <= chunk.offset && chunk.offset + chunk.len <= end {
+            if offset <= chunk.offset && chunk.end() <= end {
                 // All of it is wanted: straight to where it goes.
-                let at = out.len();
-                out.resize(at + chunk.len as usize, 0);
-                read_chunk(&file, stream, chunk, &mut out[at..])?;
+                read_chunk(&file, stream, chunk, &mut out)?;
                 continue;
             }
             let bytes = cache.verified(&file, stream, chunk)?;
@@ -307,7 +350,8 @@ impl Map {
             let to = (end - chunk.offset).min(chunk.len) as usize;
             out.extend_from_slice(&bytes[from..to]);
         }
-        Ok(out)
+        // A journal that tells of nothing between here and its end would have its readers ask for ever.
+        if out.is_empty() { Err(ReadError::Tampered { stream, offset, end }) } else { Ok(out) }
     }
 
     /// The byte range of lines `line` to `line + lines` (1-based) as far as they exist.
@@ -407,7 +451,7 @@ impl Cache {
             // The oldest buffer serves again unless a reader still holds it.
             false => Arc::try_unwrap(self.chunks.remove(0).1).unwrap_or_default(),
         };
-        bytes.resize(chunk.len as usize, 0);
+        bytes.clear();
         read_chunk(file, stream, chunk, &mut bytes)?;
         let bytes = Arc::new(bytes);
         self.chunks.push((key, Arc::clone(&bytes)));

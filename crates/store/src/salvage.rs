@@ -11,7 +11,7 @@ use countersign_model::{
     StreamName, TaskId, Text, Tool, What,
 };
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Read as _, Seek as _, SeekFrom},
     path::Path,
 };
@@ -41,7 +41,8 @@ pub fn salvage(home: &Home, scratch: &Path) -> Result<Ledger, LedgerError> {
     Ok(ledger)
 }
 
-fn tasks(home: &Home) -> Vec<TaskId> {
+/// Every task that has a directory, in order.
+pub(crate) fn tasks(home: &Home) -> Vec<TaskId> {
     let children = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect::<Vec<_>>();
     let all = children(&home.tasks()).into_iter().flat_map(|shard| children(&shard));
     let mut tasks: Vec<TaskId> = all.filter_map(|p| p.file_name()?.to_str()?.parse().ok()).collect();
@@ -66,6 +67,7 @@ fn told(home: &Home, task: TaskId) -> io::Result<Vec<Entry>> {
         tool: Tool::Shell,
         title: None,
         rationale: None,
+        labels: Default::default(),
         session: None,
         principal: PrincipalId::owner(),
         credential: CredentialKind::Person,
@@ -86,14 +88,14 @@ fn told(home: &Home, task: TaskId) -> io::Result<Vec<Entry>> {
     }
     entries.push(entry(task, first.seq - 1, first.at, Decision::Launched { shim_pid: 0, first_seq: first.seq }));
     if let Some((seq, at, outcome)) = ending(&dir)? {
-        entries.push(entry(task, seq, at, Decision::Settled { outcome, journal_head: None }));
+        entries.push(entry(task, seq, at, Decision::Settled { outcome, journal_head: None, recovered: true }));
     }
     Ok(entries)
 }
 
 /// How a task ended; none while its journal has a writer.
 fn ending(dir: &Path) -> io::Result<Option<(u64, At, Outcome)>> {
-    let mut file = File::open(dir.join("journal"))?;
+    let mut file = crate::output::regular(&dir.join("journal"))?;
     let len = file.metadata()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
     let mut tail = Vec::new();
@@ -113,5 +115,5 @@ fn ending(dir: &Path) -> io::Result<Option<(u64, At, Outcome)>> {
 
 fn entry(task: TaskId, seq: u64, at: At, decision: Decision) -> Entry {
     let line = Record::decision_line(seq, at, &decision);
-    Entry { task: Some(task), seq, at, line, decision }
+    Entry { task: Some(task), seq, at, line, decision, receipt: None }
 }

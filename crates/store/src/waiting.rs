@@ -15,12 +15,14 @@ pub struct Waiting {
     /// Who put it, where that is a process of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<Process>,
+    /// The user of the machine that it runs as, in a house of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
 }
 
 /// Written and synced before the ask is acknowledged.
-pub fn keep(home: &Home, task: TaskId, request: &Request, facts: &Facts, asker: Option<Process>) -> io::Result<()> {
-    let waiting = Waiting { v: 1, request: request.clone(), facts: facts.clone(), asker };
-    let bytes = serde_json::to_vec(&waiting).map_err(io::Error::other)?;
+pub fn keep(home: &Home, task: TaskId, waiting: &Waiting) -> io::Result<()> {
+    let bytes = serde_json::to_vec(waiting).map_err(io::Error::other)?;
     fsx::write_durably(&home.waiting(), &task.to_string(), &bytes)
 }
 

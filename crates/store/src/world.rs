@@ -1,15 +1,20 @@
 //! Looking: what is at the paths that a plan names, and where its programs lead. Answers questions, judges nothing.
 
+use crate::clock;
 use countersign_model::{Digest, Facts, Found, FoundKind, Needs, PathFact, glob_matches};
 use std::{
     fs,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Component, Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 /// More files in one directory, or more matches, than it is worth to look at.
 const MOST_ENTRIES: usize = 10_000;
 const MOST_MATCHES: usize = 1_000;
+/// And for all of one request.
+const MOST_LOOKED_AT: usize = 100_000;
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 /// Scripts longer than this are not bound to their content.
 const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
 
@@ -31,14 +36,15 @@ impl Sight {
 
 /// Answers what a plan needs to know.
 pub fn look(needs: &Needs, sight: &Sight, facts: &mut Facts) {
+    let mut patience = Patience { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
     for path in &needs.paths {
-        if sight.sees(path) {
+        if sight.sees(path) && !is_of_the_looker(path) {
             facts.paths.insert(path.clone(), find(path));
         }
     }
     for pattern in &needs.patterns {
         if sight.sees(pattern) {
-            facts.patterns.insert(pattern.clone(), matches(pattern));
+            facts.patterns.insert(pattern.clone(), matches(pattern, &mut patience));
         }
     }
     if let Some(path) = &sight.path {
@@ -64,9 +70,58 @@ pub fn look(needs: &Needs, sight: &Sight, facts: &mut Facts) {
     }
 }
 
+/// What is left to look at for one request.
+struct Patience {
+    until: Instant,
+    entries: usize,
+}
+
+impl Patience {
+    /// One more entry; whether there may be one.
+    fn spend(&mut self) -> bool {
+        self.entries = self.entries.saturating_sub(1);
+        self.entries > 0 && (!self.entries.is_multiple_of(256) || clock::steady() < self.until)
+    }
+}
+
+/// Whether a path leads through what the kernel shows of the process that looks (`/proc/self`, `/dev/fd`, …). To the one who
+/// would run it that is something else, and what this process has open is not theirs to see. Such a path is judged by
+/// its name alone.
+fn is_of_the_looker(path: &str) -> bool {
+    const NAMES: [&str; 6] = ["/proc/self", "/proc/thread-self", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"];
+    let own = format!("/proc/{}", std::process::id());
+    let parts = |path: &Path| path.components().rev().map(|c| c.as_os_str().to_owned()).collect::<Vec<_>>();
+    let (mut todo, mut at, mut links) = (parts(Path::new(path)), PathBuf::from("/"), 0);
+    while let Some(part) = todo.pop() {
+        match part.as_encoded_bytes() {
+            b"/" => at = PathBuf::from("/"),
+            b"." => {}
+            b".." => drop(at.pop()),
+            _ => {
+                at.push(&part);
+                if NAMES.iter().any(|name| at == Path::new(name)) || at == Path::new(&own) {
+                    return true;
+                }
+                if let Ok(target) = fs::read_link(&at) {
+                    links += 1;
+                    if links > 40 {
+                        return false;
+                    }
+                    at.pop();
+                    todo.extend(parts(&target));
+                }
+            }
+        }
+    }
+    false
+}
+
 /// A path, where it leads, and which file that is; none when there is nothing.
 #[must_use]
 pub fn path_fact(path: &str) -> Option<PathFact> {
+    if is_of_the_looker(path) {
+        return None;
+    }
     let resolved = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&resolved).ok()?;
     Some(PathFact {
@@ -153,7 +208,7 @@ fn lexical(path: &Path) -> PathBuf {
 }
 
 /// What a glob matches, resolved; none when there is too much to look at.
-fn matches(pattern: &str) -> Option<Vec<String>> {
+fn matches(pattern: &str, patience: &mut Patience) -> Option<Vec<String>> {
     let mut found = vec![PathBuf::from("/")];
     for part in pattern.split('/').filter(|p| !p.is_empty()) {
         let mut next = Vec::new();
@@ -162,9 +217,12 @@ fn matches(pattern: &str) -> Option<Vec<String>> {
                 next.push(directory.join(part));
                 continue;
             }
+            if directory.to_str().is_none_or(is_of_the_looker) {
+                return None;
+            }
             let Ok(entries) = fs::read_dir(directory) else { continue };
             for (n, entry) in entries.flatten().enumerate() {
-                if n >= MOST_ENTRIES {
+                if n >= MOST_ENTRIES || !patience.spend() {
                     return None;
                 }
                 if entry.file_name().to_str().is_some_and(|name| glob_matches(part, name)) {
@@ -223,11 +281,29 @@ mod tests {
             fs::write(root.join(name), "").unwrap();
         }
         symlink("/etc/hosts", root.join("c.rs")).unwrap();
-        let found = matches(&format!("{}/*.rs", root.display())).unwrap();
+        let mut patience = Patience { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
+        let found = matches(&format!("{}/*.rs", root.display()), &mut patience).unwrap();
+        patience.entries = 3;
+        assert_eq!(matches(&format!("{}/*.rs", root.display()), &mut patience), None, "there is an end to looking");
         assert_eq!(
             found,
             ["/etc/hosts".to_owned(), format!("{}/a.rs", root.display()), format!("{}/b.rs", root.display())]
         );
+    }
+
+    #[test]
+    fn what_is_shown_of_whoever_looks_is_not_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        symlink("/proc/self/fd", root.join("fds")).unwrap();
+        symlink("fds/../maps", root.join("maps")).unwrap();
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let own = format!("/proc/{}/maps", std::process::id());
+        for path in ["/proc/self/maps", "/dev/fd/0", "/dev/../proc//self/./fd/3/x", &own, &at("fds/3"), &at("maps")] {
+            assert!(is_of_the_looker(path), "{path}");
+            assert!(path_fact(path).is_none() && crate::read_regular(path, 1 << 20).is_err(), "{path}");
+        }
+        assert!(!is_of_the_looker("/proc/1/maps") && !is_of_the_looker(&at("x")));
     }
 
     #[test]

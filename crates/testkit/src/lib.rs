@@ -1,5 +1,7 @@
 //! A whole house in a temp dir for tests: the real programs, the real socket, nothing shared with the user's own.
 
+pub mod machine;
+
 use countersign_client::{Client, ClientError, Events};
 use countersign_model::{Choice, Frame, Outcome, Record, Refusal, Request, StreamName, TaskId, TaskState, What};
 use serde_json::{Value, json};
@@ -260,6 +262,12 @@ impl House {
 
     pub fn outcome(&self, task: TaskId) -> Outcome {
         self.settled(task).outcome.expect("settled tasks have one")
+    }
+
+    /// A task once it has its receipt: nothing more comes of it.
+    pub fn sealed(&self, task: TaskId) -> TaskState {
+        self.client().receipt(&task.to_string(), 30_000).expect("the task gets its receipt");
+        self.client().task(&task.to_string()).expect("the task is there")
     }
 
     /// Every record of a settled task.

@@ -6,10 +6,13 @@ use crate::{Result, cargo, command, outside, run};
 const NEEDED: &[(&str, &str)] = &[
     ("bash", "bash"),
     ("curl", "curl"),
+    ("jq", "jq"),
+    ("openssl", "openssl"),
     ("git", "git"),
     ("python3", "python3"),
     ("script", "bsdutils"),
     ("setsid", "util-linux"),
+    ("systemd-analyze", "systemd"),
     ("stty", "coreutils"),
 ];
 

@@ -223,6 +223,7 @@ fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
     assert_eq!(std::fs::read_dir(house.home().join("waiting")).unwrap().count(), 0, "no request is left behind");
     let kinds = |task| -> Vec<String> {
         let of = |r: Record| match r.what {
+            What::Decision(Decision::Touched(_) | Decision::Sealed(_)) => None,
             What::Decision(d) => serde_json::to_value(d).unwrap()["kind"].as_str().map(str::to_owned),
             _ => None,
         };

@@ -899,6 +899,7 @@ fn f018_an_older_ledger_is_migrated_with_a_copy_kept_and_adds_no_authority() {
     sql(
         &s.house,
         "DELETE FROM schema_version WHERE version > 1; DELETE FROM decisions WHERE line LIKE '%grant.saved%';
+         DROP TABLE receipts; DROP TABLE artifacts; DROP INDEX tasks_unsealed; ALTER TABLE tasks DROP COLUMN sealed;
          DROP INDEX tasks_waiting; DROP INDEX decisions_of_house;
          ALTER TABLE tasks DROP COLUMN principal; ALTER TABLE tasks DROP COLUMN session;
          ALTER TABLE tasks DROP COLUMN waits;",

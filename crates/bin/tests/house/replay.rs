@@ -19,6 +19,7 @@ fn lively(house: &House) -> TaskId {
 fn the_fold_of_the_recording_is_the_live_state_byte_for_byte() {
     let house = House::up(CSN);
     let task = lively(&house);
+    house.sealed(task);
     let live = house.client().call("GET", &format!("/tasks/{task}"), &[], None).unwrap();
     let folds: Vec<Vec<u8>> =
         (0..2).map(|_| serde_json::to_vec(&TaskState::fold(task, &house.records(task)).unwrap()).unwrap()).collect();

@@ -48,7 +48,7 @@ fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
     let mut slow = house.client().events(task, None);
     assert_eq!(slow.next_event().unwrap().unwrap().seq, 0);
     // Everything happens while the slow one does not read: more than its socket holds.
-    let all = house.settled(task).next_seq;
+    let all = house.sealed(task).next_seq;
     let mut seqs = vec![0];
     while let Some(event) = slow.next_event().unwrap() {
         seqs.push(event.seq);
@@ -217,7 +217,7 @@ fn many_readers_of_a_fast_task_each_see_every_frame_once() {
 fn a_cursor_behind_the_last_record_is_told_that_there_is_no_more() {
     let house = House::up(CSN);
     let task = house.ask("true");
-    let last = house.settled(task).next_seq - 1;
+    let last = house.sealed(task).next_seq - 1;
     for after in [last, last + 1000] {
         assert!(house.client().events(task, Some(after)).next_event().unwrap().is_none());
     }
@@ -246,7 +246,7 @@ fn output_that_is_gone_does_not_end_the_stream() {
     }
     let output: Vec<_> = lines.iter().filter(|l| l.contains("stream.output")).collect();
     assert!(output.iter().any(|l| l.contains("unreadable")) && output.iter().any(|l| l.contains("two")), "{output:?}");
-    assert!(lines.last().unwrap().contains("task.settled"));
+    assert!(lines.last().unwrap().contains("receipt.sealed"));
 }
 
 #[test]

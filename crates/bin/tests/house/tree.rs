@@ -131,6 +131,11 @@ fn a_killed_shim_loses_its_task_and_leaves_nothing() {
     assert_eq!(house.outcome(other), Outcome::Exited { code: 0 });
 }
 
+/// Waits until a process has ended.
+pub(crate) fn gone(pid: u32) {
+    countersign_store::Home::wait_until_gone(pid).unwrap();
+}
+
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

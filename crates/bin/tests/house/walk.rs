@@ -15,7 +15,7 @@ fn a_command_runs_and_leaves_its_record() {
     let records = house.records(task);
     assert!(records.iter().zip(0..).all(|(r, n)| r.seq == n), "no gap in the numbering");
     assert!(matches!(records[0].what, What::Decision(Decision::Planned { .. })));
-    assert!(matches!(records.last().unwrap().what, What::Decision(Decision::Settled { .. })));
+    assert!(matches!(records.last().unwrap().what, What::Decision(Decision::Sealed(_))));
     let exit = records.iter().position(|r| matches!(r.what, What::Frame(Frame::Exited { .. }))).unwrap();
     let output = records.iter().rposition(|r| matches!(r.what, What::Frame(Frame::Output { .. }))).unwrap();
     assert!(output < exit, "the exit comes after the last byte");
@@ -295,7 +295,7 @@ fn the_two_older_views_speak_their_words() {
 fn folding_the_stream_twice_gives_the_same_state() {
     let house = House::up(CSN);
     let task = house.ask("echo a; sleep 0.1; echo b >&2");
-    let live = house.settled(task);
+    let live = house.sealed(task);
     let records: Vec<Record> = house.records(task);
     let folded = countersign_model::TaskState::fold(task, &records).unwrap();
     assert_eq!(serde_json::to_string(&folded).unwrap(), serde_json::to_string(&live).unwrap());

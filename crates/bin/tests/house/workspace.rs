@@ -214,7 +214,7 @@ fn files_that_make_programs_run_are_noted() {
         .records(task)
         .into_iter()
         .filter_map(|r| match r.what {
-            What::Frame(Frame::WriteDetected { path, change, escape }) => {
+            What::Frame(Frame::WriteDetected { path, change, escape, .. }) => {
                 Some((path.as_str().to_owned(), change, escape))
             }
             _ => None,

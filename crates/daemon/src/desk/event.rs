@@ -3,10 +3,10 @@
 use crate::wish::{Kept, Wish};
 use countersign_model::{
     About, Answer, ApprovalId, At, Audience, By, Choice, Closing, Confinement, CredentialKind, Decision, Digest, Facts,
-    Grant, GrantId, HouseState, IdMint, Permit, PrincipalId, Profile, Record, Refusal, Session, SessionId,
-    StreamTotals, TaskId, TaskState, Text, Tool, What,
+    Grant, GrantId, HouseState, IdMint, KeyAnnounced, Permit, PrincipalId, Profile, Record, Refusal, SealedReceipt,
+    Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId, TaskState, Text, Tool, TouchedFiles, What,
 };
-use countersign_store::ledger::Entry;
+use countersign_store::{Signed, ledger::Entry};
 
 /// Two requests are the same when all of this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -103,20 +103,25 @@ pub(crate) enum Event {
     Closed {
         task: TaskId,
         closing: Closing,
+        /// Found on the disk, after a daemon that had ended without a word.
+        recovered: bool,
     },
     /// There is no journal and there never will be one.
     NotStarted {
         task: TaskId,
         error: Text,
         code: i32,
+        recovered: bool,
     },
     /// The shim is gone and its journal is open: we do not know how it ended.
     Lost {
         task: TaskId,
         known: Text,
         why: Text,
-        head: Digest,
+        /// None when there is no journal any more.
+        head: Option<Digest>,
         next_seq: u64,
+        recovered: bool,
     },
     /// The directory of a settled task goes.
     Expired {
@@ -125,11 +130,25 @@ pub(crate) enum Event {
         why: Text,
         bytes: u64,
         streams: StreamTotals,
+        signed: Option<SignedWord>,
+    },
+    /// A settled task has its receipt.
+    Sealed {
+        /// The number of the first decision that is added to the task.
+        seq: u64,
+        /// When its files were looked at.
+        at: At,
+        touched: Option<TouchedFiles>,
+        sealed: SealedReceipt,
+        signed: Box<Signed>,
     },
     House {
         state: HouseState,
         reason: Option<Text>,
+        boot: Option<Text>,
     },
+    Shutdown(ShutdownStep),
+    Key(KeyAnnounced),
 }
 
 /// What a person is asked, when one is.

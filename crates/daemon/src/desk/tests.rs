@@ -50,6 +50,7 @@ impl Office {
             tool: Tool::Shell,
             title: None,
             rationale: None,
+            labels: Default::default(),
             session,
             principal: PrincipalId::owner(),
             credential: CredentialKind::Person,
@@ -176,9 +177,9 @@ fn a_task_settles_once() {
     let (task, step) = office.ask(Answer::Allow { rule: "profile.full_auto" });
     let head = step.launch.unwrap().prologue_head;
     let closing = Closing { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
-    let step = office.step(Event::Closed { task, closing: closing.clone() }).unwrap();
+    let step = office.step(Event::Closed { task, closing: closing.clone(), recovered: false }).unwrap();
     assert_eq!(step.decisions[0].seq, 9);
-    assert_eq!(office.step(Event::Closed { task, closing }).unwrap_err().code, Code::TaskOver);
+    assert_eq!(office.step(Event::Closed { task, closing, recovered: false }).unwrap_err().code, Code::TaskOver);
 }
 const YES: Answer = Answer::Allow { rule: "profile.full_auto" };
 
@@ -188,7 +189,7 @@ fn small(session: u64, principal: u64, house: u64) -> Office {
 
 fn end(office: &mut Office, task: TaskId) {
     let closing = Closing { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
-    office.step(Event::Closed { task, closing }).unwrap();
+    office.step(Event::Closed { task, closing, recovered: false }).unwrap();
 }
 
 fn slot(office: &mut Office, task: TaskId) -> Step {

@@ -18,6 +18,9 @@ use countersign_shim::Spare;
 use countersign_store::{clock, crash, random, waiting};
 use std::sync::Arc;
 
+/// So many requests of one principal may wait for a person or for a slot: each is kept on the disk, and in memory.
+const MOST_WAITING: usize = 2_000;
+
 /// Nothing is decided: whoever called is told, with everybody else.
 fn told(done: Done) -> Option<Pending> {
     Some(Pending { step: Step::default(), looked: None, spare: None, done })
@@ -132,8 +135,19 @@ impl Office {
             Answer::Allow { .. } if self.desk.has_room(Whose { session, principal }) => {
                 self.spares.take().map(Some).map_err(|e| no_shim(&self.spares, &e))
             }
+            Answer::Allow { .. } | Answer::Ask { .. } if self.desk.waiting_of(principal) >= MOST_WAITING => {
+                Err(Refusal::new(Code::TooMany, format!("{MOST_WAITING} requests of yours wait already"))
+                    .hint("answer or withdraw some first: csn approvals list, csn cancel"))
+            }
             Answer::Allow { .. } | Answer::Ask { .. } => {
-                let kept = waiting::keep(&self.home, task, &asking.request, &asking.looked.facts, asking.asker);
+                let kept = waiting::Waiting {
+                    v: 1,
+                    request: asking.request.clone(),
+                    facts: asking.looked.facts.clone(),
+                    asker: asking.asker,
+                    uid: asking.looked.login.as_ref().map(|l| l.uid),
+                };
+                let kept = waiting::keep(&self.home, task, &kept);
                 kept.map_err(|e| {
                     Refusal::new(Code::LedgerUnavailable, format!("the request could not be kept: {e}"))
                         .hint("make room below the house's home; nothing was started")

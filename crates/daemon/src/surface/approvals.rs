@@ -10,7 +10,9 @@ use crate::{
     facts::{self, Looked},
     house::House,
     office::{Answering, Call},
-    peer, question,
+    peer,
+    people::in_the_name_of,
+    question,
 };
 use axum::{Json, extract::State};
 use countersign_model::{
@@ -105,18 +107,20 @@ pub(crate) async fn show(State(house): Shared, who: Who, Segment(id): Segment) -
     let (_, task) = find(&house, &who, &id)?;
     let mut approval = read(&house, task)?;
     if approval.state == ApprovalState::Waiting && approval.tool == Tool::Shell {
-        approval.card = card(&house, task, &approval.options).await;
+        approval.card = card(&house, &who, task, &approval.options).await;
     }
     Ok(Json(approval))
 }
 
 /// What a person should know before answering; none when the world has moved on so far that it cannot be looked at.
-async fn card(house: &Arc<House>, task: TaskId, options: &[Choice]) -> Option<Card> {
+async fn card(house: &Arc<House>, who: &Who, task: TaskId, options: &[Choice]) -> Option<Card> {
+    let _turn = house.turn(who.principal).await;
     let look = {
         let house = Arc::clone(house);
         tokio::task::spawn_blocking(move || {
             let kept = waiting::read(&house.home, task).ok()?;
-            let mut looked = facts::look(&kept.request, &house.key, &house.base_env).ok()?;
+            let eyes = house.people.eyes(kept.uid).ok()?;
+            let mut looked = facts::look(&kept.request, &house.key, &eyes).ok()?;
             // What was asked about, not what is there now: a script that has changed since says so.
             looked.facts.scripts = kept.facts.scripts;
             Some((looked, kept.request))
@@ -150,9 +154,13 @@ async fn card(house: &Arc<House>, task: TaskId, options: &[Choice]) -> Option<Ca
         let (request, looked, standing, session, assessment) = judged;
         let context = facts::context(&request, &looked, &house.gate, &standing, session.as_deref(), clock::now());
         let asked_by = asked_by(standing.credential, session.as_deref());
-        question::card(&request, &asked_by, &options, &looked, &assessment, &context, &house.gate.rules)
+        // Scripts are shown as whom they run as reads them.
+        in_the_name_of(looked.login.as_ref(), || {
+            question::card(&request, &asked_by, &options, &looked, &assessment, &context, &house.gate.rules)
+        })
+        .ok()
     });
-    made.await.ok()
+    made.await.ok()?
 }
 
 /// Who asks, for whoever is asked.
@@ -217,7 +225,7 @@ pub(crate) async fn answer(
 
 async fn again(house: &Arc<House>, task: TaskId) -> Answer<(World, Option<(Looked, Request)>)> {
     let house = Arc::clone(house);
-    let look = tokio::task::spawn_blocking(move || facts::look_again(&house.home, &house.key, &house.base_env, task));
+    let look = tokio::task::spawn_blocking(move || facts::look_again(&house.home, &house.key, &house.people, task));
     Ok(look.await.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??)
 }
 

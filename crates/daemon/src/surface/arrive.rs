@@ -8,6 +8,7 @@ use crate::{
     house::House,
     office::Call,
     peer::{self, Holder, Known, Peer},
+    people,
     wish::Wish,
 };
 use axum::{
@@ -18,8 +19,8 @@ use axum::{
     serve::IncomingStream,
 };
 use countersign_model::{
-    Audience, By, Code, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, Roster, SessionId,
-    Text, TokenId,
+    Audience, By, Code, CredentialKind, CredentialScope, Digest, HouseState, PrincipalId, Process, Refusal, Roster,
+    SessionId, Text, TokenId,
 };
 use countersign_store::clock;
 use rustix::fd::OwnedFd;
@@ -28,7 +29,7 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
 };
-use tokio::{net::UnixListener, sync::oneshot};
+use tokio::sync::oneshot;
 
 /// Who is at the other end of a connection.
 #[derive(Clone)]
@@ -49,13 +50,13 @@ pub(crate) enum Caller {
 
 type Person = Option<(Arc<Roster>, Process)>;
 
-impl Connected<IncomingStream<'_, UnixListener>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        let peer = stream.io().peer_cred().ok();
+impl Connected<IncomingStream<'_, super::socket::Door>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, super::socket::Door>) -> Self {
+        let peer = stream.io().peer();
         Self::Socket {
             uid: peer.as_ref().map(|c| c.uid()),
             pid: peer.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok()),
-            pin: countersign_shim::peer_pidfd(stream.io()).map(Arc::new),
+            pin: countersign_shim::peer_pidfd(stream.io().stream()).map(Arc::new),
             person: Arc::default(),
         }
     }
@@ -79,6 +80,10 @@ pub(crate) struct Who {
     /// How this credential is called: in implicit sessions and in records.
     pub(crate) name: Text,
     pub(crate) process: Option<Process>,
+    /// The user that the kernel says they are.
+    pub(crate) uid: Option<u32>,
+    /// How this person is called in records, when they come through the socket.
+    called: Text,
     /// Why this is not a person, when it is not.
     why: &'static str,
 }
@@ -135,8 +140,8 @@ impl Who {
 
     /// In records: who did this.
     pub(crate) fn actor(&self) -> Text {
-        match (self.kind, self.principal == PrincipalId::owner(), self.name.as_str()) {
-            (CredentialKind::Person, true, "socket") => Text::of("owner"),
+        match (self.kind, self.name.as_str()) {
+            (CredentialKind::Person, "socket") => self.called.clone(),
             _ => self.name.clone(),
         }
     }
@@ -183,6 +188,13 @@ pub(crate) async fn arrive(
     next: Next,
 ) -> Response {
     let scope = needs(request.method(), request.uri().path());
+    let path = request.uri().path().to_owned();
+    if let Err(refusal) = serves(&house, &path, scope).await {
+        return Problem::from(refusal).into_response();
+    }
+    if let Err(refusal) = welcome(&house, &caller, scope).await {
+        return Problem::from(refusal).into_response();
+    }
     // Attaching is looking, and typing.
     let acts = scope.is_some_and(|s| s != CredentialScope::Observe) || request.uri().path().ends_with("/attach");
     let admitted = match admit(&house, &caller, &request) {
@@ -199,6 +211,30 @@ pub(crate) async fn arrive(
     }
 }
 
+/// How long a request waits for a house that is just coming up.
+const COMING_UP: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// While the house comes up, requests wait; while it goes down, nothing new is taken in. How it is, it always tells.
+async fn serves(house: &House, path: &str, scope: Option<CredentialScope>) -> Result<(), Refusal> {
+    if scope.is_none() || path == "/lifecycle" {
+        return Ok(());
+    }
+    let mut state = house.state.subscribe();
+    let up = |s: &HouseState| !matches!(s, HouseState::Boot | HouseState::Recovering | HouseState::Ready);
+    let waited = tokio::time::timeout(COMING_UP, state.wait_for(up)).await;
+    let now = match waited {
+        Ok(Ok(state)) => *state,
+        _ => return Err(Refusal::new(Code::Draining, "the house is not up yet").hint("see GET /readyz for why")),
+    };
+    // What runs can still be looked at, typed into and stopped.
+    let of_a_task = path.starts_with("/tasks/");
+    match now == HouseState::Running || of_a_task || scope == Some(CredentialScope::Observe) {
+        true => Ok(()),
+        false => Err(Refusal::new(Code::Draining, "the house is going down and takes nothing new")
+            .hint("what waits goes on waiting; ask again when it is up")),
+    }
+}
+
 /// A person's token in the hands of a task is not a person: whoever acts over loopback must be a process that is one, or
 /// somebody else's. Checked once for a connection, and again when somebody has become an agent.
 async fn not_from_a_task(house: &Arc<House>, caller: &Caller, acts: bool, who: &Who) -> Result<(), Refusal> {
@@ -212,8 +248,8 @@ async fn not_from_a_task(house: &Arc<House>, caller: &Caller, acts: bool, who: &
         return Ok(());
     }
     let (theirs, ours, at) = (*theirs, *ours, Arc::clone(house));
+    let uid = roster.uid(who.principal).unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let found = tokio::task::spawn_blocking(move || {
-        let uid = rustix::process::geteuid().as_raw();
         match ours.map_or(Holder::Nobody, |ours| peer::holder(theirs, ours, uid)) {
             Holder::Process(pid) => matches!(recognise(&at, Some(pid), None), Peer::Person(_)),
             Holder::Hidden(all) => with_known(&at, |known| !all.iter().any(|pid| peer::is_below(*pid, known))),
@@ -241,15 +277,13 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
     let Some(scope) = needs(request.method(), request.uri().path()) else { return Ok(None) };
     let who = match caller {
         Caller::Tcp { .. } => of_token(house, request.headers())?,
-        Caller::Socket { uid, .. } if *uid != Some(rustix::process::geteuid().as_raw()) => {
-            return Err(Refusal::new(Code::Forbidden, "this house belongs to another user"));
-        }
-        Caller::Socket { pid, pin, person, .. } => {
+        Caller::Socket { pid, pin, person, uid } => {
+            let visitor = visitor(house, *uid)?;
             let peer = recognise_again(house, *pid, pin.as_deref(), person);
             match (&peer, request.headers().contains_key(header::AUTHORIZATION)) {
                 // A token makes a person no more than they are, and an agent not a person.
                 (Peer::Person(_), true) => of_token(house, request.headers())?,
-                (peer, _) => of_peer(house, peer),
+                (peer, _) => of_peer(house, peer, visitor),
             }
         }
     };
@@ -334,8 +368,46 @@ fn with_known<T>(house: &House, look: impl FnOnce(&Known<'_>) -> T) -> T {
 
 const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
 
-fn of_peer(house: &House, peer: &Peer) -> Who {
+/// A user of the machine at the socket, and the principal that they are.
+struct Visitor {
+    uid: u32,
+    principal: PrincipalId,
+    called: Text,
+}
+
+/// Whom the kernel says has come. An ordinary house knows its own user; the owner of a house of the machine is root.
+fn visitor(house: &House, uid: Option<u32>) -> Result<Visitor, Refusal> {
+    let uid = uid.ok_or_else(|| Refusal::new(Code::Forbidden, "the kernel does not say who asks"))?;
+    let roster = house.roster.borrow();
+    let owner = uid == rustix::process::geteuid().as_raw() || house.people.is_machine() && uid == 0;
+    let principal = match owner {
+        true => Some(PrincipalId::owner()),
+        false => roster.of_uid(uid).filter(|_| house.people.is_machine()),
+    };
+    match principal {
+        Some(principal) => {
+            let called = roster.name(principal).cloned().unwrap_or_else(|| Text::of("owner"));
+            Ok(Visitor { uid, principal, called })
+        }
+        None => Err(Refusal::new(Code::Forbidden, "this house belongs to another user")),
+    }
+}
+
+/// Enters a user of the machine who comes for the first time.
+async fn welcome(house: &House, caller: &Caller, scope: Option<CredentialScope>) -> Result<(), Refusal> {
+    let Caller::Socket { uid: Some(uid), .. } = caller else { return Ok(()) };
+    let known = *uid == 0 || house.roster.borrow().of_uid(*uid).is_some();
+    if scope.is_none() || known || !house.people.is_machine() || house.reading_only.is_some() {
+        return Ok(());
+    }
+    house.welcome(people::login(*uid)?).await
+}
+
+fn of_peer(house: &House, peer: &Peer, visitor: Visitor) -> Who {
+    let Visitor { uid, principal: own, called } = visitor;
     let agent = |principal, audience, sees: Sees, name: Text, why: &'static str| Who {
+        uid: Some(uid),
+        called: name.clone(),
         principal,
         kind: CredentialKind::Agent,
         scopes: AGENT.to_vec(),
@@ -349,17 +421,24 @@ fn of_peer(house: &House, peer: &Peer) -> Who {
     // Whose the session is, and how far it is trusted, its agent is and is trusted.
     let of_session = |session: Option<SessionId>, why: &'static str| {
         let known = session.and_then(|s| house.roster.borrow().session(s).cloned());
-        match known {
+        // Whose processes something is below is a fact; a marker is only what they say, and says nothing about others.
+        let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
+        match known.filter(|s| theirs || s.principal == own) {
             Some(s) => agent(s.principal, s.audience, Sees::Session(s.id), Text::of("agent"), why),
-            None => agent(PrincipalId::owner(), Audience::Personal, Sees::Own, Text::of("agent"), why),
+            None => agent(own, Audience::Personal, Sees::Own, Text::of("agent"), why),
         }
     };
     let of_task = |task| house.readers.with(|r| r.whose(task)).ok().flatten().and_then(|(_, session)| session);
     match peer {
         Peer::Person(process) => Who {
-            principal: PrincipalId::owner(),
+            principal: own,
             kind: CredentialKind::Person,
-            scopes: CredentialScope::ALL.to_vec(),
+            scopes: match own == PrincipalId::owner() {
+                true => CredentialScope::ALL.to_vec(),
+                false => vec![CredentialScope::Observe, CredentialScope::Run, CredentialScope::Approve],
+            },
+            uid: Some(uid),
+            called,
             audience: Audience::Personal,
             token: None,
             sees: Sees::All,
@@ -375,7 +454,7 @@ fn of_peer(house: &House, peer: &Peer) -> Who {
         },
         Peer::Unpinned => {
             let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
-            agent(PrincipalId::owner(), Audience::Personal, Sees::Own, Text::of("unknown"), why)
+            agent(own, Audience::Personal, Sees::Own, Text::of("unknown"), why)
         }
     }
 }
@@ -411,6 +490,8 @@ fn of_token(house: &House, headers: &HeaderMap) -> Result<Who, Refusal> {
         sees: Sees::All,
         name: countersign_redact::text_by_shape(&format!("token {}", kept.name)),
         process: None,
+        uid: None,
+        called: Text::default(),
         why: match kept.kind {
             CredentialKind::Agent => ", which no agent has",
             CredentialKind::Person => ", which this token was not given",

@@ -288,8 +288,9 @@ impl Reader {
             next_seq = seq + 1;
             let output = line.contains(r#""kind":"stream.output""#);
             let settled = line.contains(r#""kind":"task.settled""#);
+            let sealed = line.contains(r#""kind":"receipt.sealed""#);
             let gap = line.contains(r#""kind":"stream.gap""#);
-            let record = match output || settled || gap || self.view == View::ToolTask {
+            let record = match output || settled || sealed || gap || self.view == View::ToolTask {
                 true => Record::parse(&line).ok(),
                 false => None,
             };
@@ -308,7 +309,12 @@ impl Reader {
                 }
                 View::ToolTask => self.tool_task(&mut out, seq, record.as_ref(), rendered.as_ref())?,
             }
-            ended |= matches!(record, Some(Record { what: What::Decision(Decision::Settled { .. }), .. }));
+            ended |= match record {
+                Some(Record { what: What::Decision(Decision::Sealed(_)), .. }) => true,
+                // In a house that makes out no receipts, this is the end.
+                Some(Record { what: What::Decision(Decision::Settled { .. }), .. }) => !self.house.seals(),
+                _ => false,
+            };
         }
         if out.is_empty() && !ended {
             // A cursor behind the last record: there is nothing to wait for.
@@ -330,7 +336,7 @@ impl Reader {
         let long = *len > INLINE_WHOLE as u64;
         let read = if long && self.house.keeper.is_kept(self.task) {
             // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.
-            output::ends(&dir, *stream, *offset - dropped, *len, Rendered::END)
+            output::ends(&dir, *stream, offset.saturating_sub(dropped), *len, Rendered::END)
                 .map(|(head, tail)| Rendered::ends(&head, &tail, *len, encode))
                 .map_err(ReadError::from)
         } else {

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     house::House,
+    people::Eyes,
     wish::{Kept, Wish, label},
 };
 use axum::{
@@ -120,7 +121,8 @@ fn given(house: &House, who: &Who, giving: Giving) -> Answer<Grant> {
         clean if clean.as_str() == raw => Ok(clean),
         _ => Err(bad("it holds what looks like a secret".to_owned())),
     };
-    let directory = giving.directory.map(|d| place(house, &d)).transpose()?;
+    let eyes = house.eyes(who.principal)?;
+    let directory = giving.directory.map(|d| place(house, &eyes, &d)).transpose()?;
     if let Some(session) = giving.session {
         let known = house.roster.borrow().session(session).cloned();
         if known.is_none_or(|s| s.ended_at.is_some() || !who.sees(house, s.principal, Some(s.id))) {
@@ -165,7 +167,7 @@ fn given(house: &House, who: &Who, giving: Giving) -> Answer<Grant> {
 }
 
 /// A directory as a grant holds it: where it really is, and not nearly everything.
-fn place(house: &House, directory: &str) -> Answer<String> {
+fn place(house: &House, eyes: &Eyes, directory: &str) -> Answer<String> {
     let bad = |what: &str| {
         let shown = Shown::bounded(directory, 300).to_string();
         Problem::from(Refusal::new(Code::BadRequest, format!("`{shown}` {what}")))
@@ -173,12 +175,11 @@ fn place(house: &House, directory: &str) -> Answer<String> {
     if !directory.starts_with('/') || directory.contains('\0') || directory.len() > 4096 {
         return Err(bad("is not an absolute path"));
     }
-    let resolved = match world::path_fact(directory) {
+    let resolved = match eyes.see(|| world::path_fact(directory))? {
         Some(fact) => fact.resolved,
         None => countersign_policy::clean(directory),
     };
-    let home = house.base_env.get("HOME").map_or("/", String::as_str);
-    let mut context = Context::personal(home, Vec::new());
+    let mut context = Context::personal(eyes.home(), Vec::new());
     let roster = Arc::clone(&house.roster.borrow());
     let folders = roster.sessions().filter_map(|s| s.folder.as_ref());
     context.folder = folders.map(Text::as_str).find(|f| resolved.starts_with(*f)).map(str::to_owned);

@@ -5,11 +5,11 @@ use super::{
     problem::{Whole, body},
     tcp,
 };
-use crate::{office::Call, retention};
+use crate::{house::House, office::Call, retention, seal::Sealing};
 use axum::{
     Json,
     extract::State,
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{Code, HouseState, Refusal};
@@ -22,13 +22,17 @@ pub(crate) async fn show(State(house): Shared) -> Json<Value> {
     let state = *house.state.borrow();
     Json(json!({
         "state": state,
+        "reason": *house.reason.borrow(),
         "pid": std::process::id(),
         "version": env!("CARGO_PKG_VERSION"),
         "home": house.home.path(),
+        "machine": house.people.is_machine(),
         "profile": house.config.profile,
         "tcp": *house.tcp.lock().await,
         "degraded": house.gate.degraded,
         "reading_only": house.reading_only,
+        "receipts": house.sealing.borrow().trouble(),
+        "shutdown": *house.last_steps.borrow(),
         "started_at": house.started_at,
     }))
 }
@@ -60,7 +64,9 @@ enum Tasks {
 struct Stop {
     /// The only state that can be asked for.
     state: Wanted,
-    tasks: Tasks,
+    /// As the configuration says, if nothing is said.
+    #[serde(default)]
+    tasks: Option<Tasks>,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +77,9 @@ enum Wanted {
 
 pub(crate) async fn stop(State(house): Shared, Whole(bytes): Whole) -> Answer<Response> {
     let Stop { state: Wanted::Halted, tasks } = body(&bytes)?;
-    house.stop_tasks.store(tasks == Tasks::Stop, Ordering::SeqCst);
+    if let Some(tasks) = tasks {
+        house.stop_tasks.store(tasks == Tasks::Stop, Ordering::SeqCst);
+    }
     house.stop.notify_one();
     Ok((StatusCode::ACCEPTED, Json(json!({"state": HouseState::Draining, "pid": std::process::id()}))).into_response())
 }
@@ -122,19 +130,44 @@ pub(crate) async fn alive() -> &'static str {
     "ok\n"
 }
 
-pub(crate) async fn ready(State(house): Shared) -> Response {
+/// What must hold before the house is ready, each with what is wrong.
+fn checks(house: &House) -> Vec<(&'static str, Option<String>)> {
     let state = *house.state.borrow();
-    let ledger = house.readers.with(|r| r.head());
-    let failing = match (state, &ledger) {
-        _ if house.reading_only.is_some() => house.reading_only.as_ref().map(|why| format!("ledger: {why}")),
-        (HouseState::Running, Ok(_)) => None,
-        (HouseState::Running, Err(e)) => Some(format!("ledger: {e}")),
-        (state, _) => Some(format!("state: the house is {}", json!(state).as_str().unwrap_or_default())),
+    let ledger = match (&house.reading_only, house.readers.with(|r| r.head())) {
+        (Some(why), _) => Some(why.clone()),
+        (None, Err(e)) => Some(e.to_string()),
+        (None, Ok(_)) => None,
     };
-    match failing {
-        None => (StatusCode::OK, Json(json!({"ready": true}))).into_response(),
+    let looked_for = house.keeper.looked_for.load(Ordering::Relaxed);
+    let recovery = match (state, looked_for) {
+        (HouseState::Boot | HouseState::Recovering, _) => Some("not done yet".to_owned()),
+        (_, 0) => None,
+        (_, n) => Some(format!("the supervisors of {n} tasks do not answer yet")),
+    };
+    let sockets = (!house.socket.exists()).then(|| "the socket is gone".to_owned());
+    let keys = match &*house.sealing.borrow() {
+        Sealing::Works | Sealing::Stuck(_) => None,
+        Sealing::Fails(why) => Some(format!("receipts are not made out: {why}")),
+    };
+    let serving = match state {
+        HouseState::Running => None,
+        state => Some(format!("the house is {}", json!(state).as_str().unwrap_or_default())),
+    };
+    vec![("ledger", ledger), ("recovery", recovery), ("sockets", sockets), ("keys", keys), ("state", serving)]
+}
+
+pub(crate) async fn ready(State(house): Shared) -> Response {
+    let checks = checks(&house);
+    let clean = |why: &String| countersign_redact::text_by_shape(why).into_inner();
+    let told: serde_json::Map<String, Value> = checks
+        .iter()
+        .map(|(name, why)| ((*name).to_owned(), why.as_ref().map_or_else(|| "ok".to_owned(), clean).into()))
+        .collect();
+    match checks.iter().find_map(|(name, why)| Some(format!("{name}: {}", clean(why.as_ref()?)))) {
+        None => (StatusCode::OK, Json(json!({"ready": true, "checks": told}))).into_response(),
         Some(failing) => {
-            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"ready": false, "failing": failing}))).into_response()
+            let body = json!({"ready": false, "failing": failing, "checks": told});
+            (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], Json(body)).into_response()
         }
     }
 }

@@ -11,10 +11,12 @@ mod grants;
 mod lifecycle;
 mod output;
 mod problem;
+mod receipts;
 mod replay;
 mod screen;
 mod search;
 mod sessions;
+mod socket;
 mod tasks;
 pub(crate) mod tcp;
 mod tokens;
@@ -34,6 +36,7 @@ use countersign_store::stream::{Stream, StreamError};
 pub(crate) use events::Pieces;
 pub(crate) use output::Maps;
 pub(crate) use problem::Problem;
+pub(crate) use receipts::Checked;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -53,6 +56,11 @@ pub(crate) fn router(house: &Arc<House>) -> Router {
         .route("/tasks/{id}/events", get(events::of_task))
         .route("/tasks/{id}/output", get(output::read))
         .route("/tasks/{id}/search", get(search::search))
+        .route("/tasks/{id}/receipt", get(receipts::of_task))
+        .route("/receipts", get(receipts::list))
+        .route("/receipts/head", post(receipts::head))
+        .route("/artifacts/{digest}", get(receipts::artifact))
+        .route("/keys", get(receipts::keys).post(receipts::rotate))
         .route("/tasks/{id}/screen", get(screen::show))
         .route("/tasks/{id}/cast", get(replay::cast))
         .route("/tasks/{id}/attach", get(attach::attach))
@@ -87,6 +95,7 @@ pub(crate) fn router(house: &Arc<House>) -> Router {
 
 pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
     let app = router(&house);
+    let listener = socket::Door::new(listener);
     if let Err(e) = axum::serve(listener, app.into_make_service_with_connect_info::<Caller>()).await {
         crate::log!("the socket is closed: {e}");
     }
@@ -215,7 +224,7 @@ impl Projections {
     pub(crate) fn ended_before(&self, house: &House, task: TaskId, seq: u64) -> Answer<bool> {
         let folding = self.current(house, task)?;
         let folding = folding.lock().expect("nothing panics while it holds this lock");
-        Ok(folding.state.as_ref().is_some_and(|s| s.settled() && seq >= s.next_seq))
+        Ok(folding.state.as_ref().is_some_and(|s| house.is_over(s) && seq >= s.next_seq))
     }
 
     /// The same as JSON.
@@ -241,7 +250,7 @@ impl Projections {
             let mut folding = shared.lock().expect("nothing panics while it holds this lock");
             let Folding { stream, state, rings, json } = &mut *folding;
             let now = house.keeper.rings(task);
-            let current = state.as_ref().is_some_and(TaskState::settled) || (now.is_some() && *rings == now);
+            let current = state.as_ref().is_some_and(|s| s.receipt.is_some()) || (now.is_some() && *rings == now);
             if !current {
                 *rings = now;
                 *json = None;

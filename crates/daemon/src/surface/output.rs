@@ -335,7 +335,7 @@ fn page(raw: bool, page: Page) -> Response {
 }
 
 /// `bytes=a-b`, `bytes=a-`, `bytes=-n`: start and end of one range, or none that can be served.
-fn byte_range(range: &str, total: u64) -> Option<(u64, u64)> {
+pub(crate) fn byte_range(range: &str, total: u64) -> Option<(u64, u64)> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (start, end) = match (first.trim(), last.trim()) {
         ("", suffix) => (total.saturating_sub(suffix.parse().ok()?), total),
@@ -345,7 +345,7 @@ fn byte_range(range: &str, total: u64) -> Option<(u64, u64)> {
     (start < end).then_some((start, end))
 }
 
-fn not_satisfiable(total: u64) -> Response {
+pub(crate) fn not_satisfiable(total: u64) -> Response {
     let refusal = Refusal::new(Code::RangeNotSatisfiable, format!("the stream has {total} bytes"));
     let mut response = Problem::from(refusal).into_response();
     if let Ok(range) = HeaderValue::from_str(&format!("bytes */{total}")) {

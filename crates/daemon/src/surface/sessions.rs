@@ -11,6 +11,7 @@ use crate::{
     facts::{self, Looked},
     house::House,
     peer,
+    people::Eyes,
     wish::{Kept, Wish},
 };
 use axum::{
@@ -117,6 +118,7 @@ pub(crate) async fn open(State(house): Shared, who: Who, Whole(bytes): Whole) ->
     if who.sees == Sees::Own {
         return Err(Refusal::new(Code::Forbidden, "who cannot be recognised opens no session").into());
     }
+    let eyes = house.eyes(who.principal);
     let session = {
         let house = Arc::clone(&house);
         tokio::task::spawn_blocking(move || prepare(&house, &who, opening)).await
@@ -128,13 +130,14 @@ pub(crate) async fn open(State(house): Shared, who: Who, Whole(bytes): Whole) ->
         Ok(_) => Err(Refusal::new(Code::Internal, "no session came of it").into()),
         Err(problem) => {
             // Nobody will ever work there.
-            let _ = folder.map(|f| std::fs::remove_dir(f.as_str()));
+            let _ = folder.zip(eyes.ok()).map(|(f, eyes)| eyes.see(|| std::fs::remove_dir(f.as_str())));
             Err(problem)
         }
     }
 }
 
 fn prepare(house: &House, who: &Who, opening: Opening) -> Answer<Session> {
+    let eyes = house.eyes(who.principal)?;
     let mut session = new(who);
     session.title = opening
         .title
@@ -144,12 +147,12 @@ fn prepare(house: &House, who: &Who, opening: Opening) -> Answer<Session> {
         session.credential = CredentialKind::Agent;
     }
     if let Some(directory) = opening.directory {
-        let facts = place(&directory)?;
+        let facts = place(&eyes, &directory)?;
         session.directory = Some(text_by_shape(&facts.cwd.resolved));
-        let home = house.base_env.get("HOME").map_or("/", String::as_str);
-        session.roots = facts::root_of(&facts, home, &house.gate).iter().map(|r| text_by_shape(r)).collect();
+        session.roots =
+            facts::root_of(&facts, eyes.home(), eyes.home(), &house.gate).iter().map(|r| text_by_shape(r)).collect();
     }
-    session.folder = Some(folder(house, session.id)?);
+    session.folder = Some(folder(&eyes, session.id)?);
     Ok(session)
 }
 
@@ -164,7 +167,8 @@ fn above(who: &Who, pid: u32) -> Answer<Process> {
     let mut at = who.process.map(|p| p.pid).ok_or_else(refused)?;
     while at > 1 {
         let (_, parent) = peer::process(at).ok_or_else(refused)?;
-        if parent == pid && pid > 1 {
+        // Somebody else's process would make agents of their others.
+        if parent == pid && pid > 1 && who.uid.is_none_or(|uid| peer::runs_as(pid, uid)) {
             return peer::process(pid).map(|(process, _)| process).ok_or_else(refused);
         }
         at = parent;
@@ -172,23 +176,23 @@ fn above(who: &Who, pid: u32) -> Answer<Process> {
     Err(refused())
 }
 
-fn place(directory: &str) -> Answer<Facts> {
+fn place(eyes: &Eyes, directory: &str) -> Answer<Facts> {
     let shown = || Shown::bounded(directory, 300).to_string();
     if !directory.starts_with('/') || directory.contains('\0') {
         return Err(Refusal::new(Code::BadRequest, format!("`{}` is not an absolute path", shown())).into());
     }
-    let fact = world::path_fact(directory).filter(|f| std::path::Path::new(&f.resolved).is_dir());
+    let fact = eyes.see(|| world::path_fact(directory).filter(|f| std::path::Path::new(&f.resolved).is_dir()))?;
     let fact = fact.ok_or_else(|| Refusal::new(Code::BadRequest, format!("there is no directory {}", shown())))?;
     let mut facts = Facts { cwd: fact, ..Facts::none(directory) };
-    if let Some(top) = world::repository(&facts.cwd.resolved) {
+    if let Some(top) = eyes.see(|| world::repository(&facts.cwd.resolved))? {
         facts.repositories.insert(facts.cwd.resolved.clone(), top);
     }
     Ok(facts)
 }
 
 /// The folder of a session, made for it alone.
-fn folder(house: &House, id: SessionId) -> Answer<Text> {
-    let var = |name: &str| house.base_env.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
+fn folder(eyes: &Eyes, id: SessionId) -> Answer<Text> {
+    let var = |name: &str| eyes.base.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|h| h.join(".local/share")));
     let data = data.ok_or_else(|| {
         Refusal::new(
@@ -197,8 +201,10 @@ fn folder(house: &House, id: SessionId) -> Answer<Text> {
         )
     })?;
     let path = data.join("countersign/sessions").join(id.to_string());
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-    let made = made.and_then(|()| std::fs::canonicalize(&path));
+    let made = eyes.see(|| {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.and_then(|()| std::fs::canonicalize(&path))
+    })?;
     match made {
         Ok(path) => Ok(text_by_shape(&path.to_string_lossy())),
         Err(e) => Err(Refusal::new(Code::Internal, format!("{} cannot be made: {e}", path.display())).into()),
@@ -316,7 +322,8 @@ enum Moving {
 }
 
 fn moving(house: &House, who: &Who, session: &Session, directory: &str) -> Answer<Moving> {
-    let facts = place(directory)?;
+    let eyes = house.eyes(who.principal)?;
+    let facts = place(&eyes, directory)?;
     let to = &facts.cwd.resolved;
     let own = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned());
     let roots: Vec<String> = own.chain(house.gate.roots.iter().cloned()).collect();
@@ -328,6 +335,7 @@ fn moving(house: &House, who: &Who, session: &Session, directory: &str) -> Answe
         args: Command { cwd: Some(to.clone()), ..Command::default() },
         title: None,
         rationale: None,
+        labels: Default::default(),
         mode: Mode::Pipes,
         background: false,
         attended: true,
@@ -341,7 +349,7 @@ fn moving(house: &House, who: &Who, session: &Session, directory: &str) -> Answe
         workspace: None,
         session_id: Some(session.id),
     };
-    let looked: Looked = facts::look(&request, &house.key, &house.base_env)?;
+    let looked: Looked = facts::look(&request, &house.key, &eyes)?;
     let can = countersign_policy::can_be_root(
         to,
         &looked.home,

@@ -12,6 +12,7 @@ use crate::{
     facts::{self, Looked},
     house::House,
     office::{Asked, Asking, Call},
+    people::in_the_name_of,
     question::{self, Texts},
 };
 use axum::{
@@ -21,13 +22,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Assessment, Audience, Code, CredentialKind, Decision, Grants, HouseState, Idempotency, Mode, Outcome, Plan,
-    Refusal, Request, Session, Status, StreamName, TaskId, TaskState, Text, Tool,
+    Assessment, Audience, Code, CredentialKind, Decision, Grants, Idempotency, Mode, Outcome, Plan, Refusal, Request,
+    Session, Status, StreamName, TaskId, TaskState, Text, Tool,
 };
 use countersign_redact::{Known, text, text_bounded};
 use countersign_store::ledger::Filter;
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// A list page, unless the asker names a size.
@@ -37,21 +38,19 @@ const LARGEST_PAGE: u32 = 500;
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Titles, rationales and reasons are bounded; commands are not.
 pub(crate) const LONGEST_TEXT: usize = 4096;
+const MOST_LABELS: usize = 16;
+const LONGEST_LABEL: usize = 256;
 
 pub(crate) async fn ask(State(house): Shared, who: Who, headers: HeaderMap, Whole(bytes): Whole) -> Answer<Response> {
-    let state = *house.state.borrow();
-    if state != HouseState::Running {
-        return Err(Refusal::new(Code::Draining, "the house is not taking requests")
-            .hint("try again in a moment")
-            .into());
-    }
     let mut request: Request = body(&bytes)?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(LONGEST_WAIT));
     let idempotency = idempotency(&house, &who, &headers, "POST /tasks", &bytes)?;
+    let turn = house.turn(who.principal).await;
     let asking = {
         let (house, who) = (Arc::clone(&house), who.clone());
         tokio::task::spawn_blocking(move || consider(&house, &who, request, idempotency)).await
     };
+    drop(turn);
     let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
     let asked = put(&house, asking).await?;
     if asked.state.is_none() && find_task(&house, &who, &asked.task.to_string()).is_err() {
@@ -130,20 +129,22 @@ fn consider(house: &House, who: &Who, mut request: Request, idempotency: Option<
         return Err(Refusal::new(Code::Unsupported, tools).into());
     }
     refuse_placeholders(&request)?;
+    bound_labels(&request.labels)?;
     if who.kind == CredentialKind::Agent && request.mode == Mode::Pty && request.rationale.is_none() {
         return Err(
             Refusal::new(Code::BadRequest, "`rationale` is missing: an agent says why it needs a terminal").into()
         );
     }
+    let eyes = house.eyes(who.principal)?;
     if who.kind == CredentialKind::Agent
-        && let (Some(home), true) = (house.base_env.get("HOME"), request.args.inherit.contains_key("HOME"))
+        && let (Some(home), true) = (eyes.base.get("HOME"), request.args.inherit.contains_key("HOME"))
     {
-        // What is judged by whose home it is, is judged by the house's.
+        // What is judged by whose home it is, is judged by whom it runs as.
         request.args.inherit.insert("HOME".to_owned(), home.clone());
     }
     let session = sessions::of_request(house, who, &mut request)?;
     facts::bound(&mut request, &house.config, who.kind)?;
-    let looked = facts::look(&request, &house.key, &house.base_env)?;
+    let looked = facts::look(&request, &house.key, &eyes)?;
     let (session, opens) = match session {
         Some(session) => (session, None),
         None => {
@@ -153,6 +154,25 @@ fn consider(house: &House, who: &Who, mut request: Request, idempotency: Option<
     };
     request.session_id = Some(session.id);
     asking(house, who, request, looked, &session, opens, idempotency)
+}
+
+/// Labels are few and short, and their names are plain.
+fn bound_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/".contains(&b);
+    let bad = labels.len() > MOST_LABELS
+        || labels.iter().any(|(name, value)| {
+            let secret = || countersign_redact::text_by_shape(name).as_str() != name;
+            name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || value.len() > LONGEST_LABEL || secret()
+        });
+    match bad {
+        false => Ok(()),
+        true => Err(Refusal::new(
+            Code::BadRequest,
+            format!(
+                "`labels` are at most {MOST_LABELS}, each a plain name of up to 64 and a text of up to {LONGEST_LABEL} characters"
+            ),
+        )),
+    }
 }
 
 /// What a request wants run or given to what runs.
@@ -211,7 +231,13 @@ pub(crate) fn asking(
         let public = standing.audience == Audience::Public && (request.mode == Mode::Pty || request.background);
         public.then(|| Refusal::new(Code::NotForAudience, "strangers get no terminal and no background"))
     });
-    let workspace = request.workspace.as_deref().map(crate::publish::workspace).transpose()?;
+    let workspace = match request.workspace.as_deref() {
+        Some(path) => {
+            let login = looked.login.as_ref();
+            Some(in_the_name_of(login, || crate::publish::workspace(path, login))??)
+        }
+        None => None,
+    };
     let none = Grants::default();
     let assessment =
         facts::assess(&request, &looked, &house.gate, &standing, Some(session), &none, countersign_store::clock::now());
@@ -241,6 +267,7 @@ pub(crate) fn asking(
         tool: request.tool,
         title: request.title.as_deref().map(clean),
         rationale: request.rationale.as_deref().map(clean),
+        labels: request.labels.iter().map(|(name, value)| (name.clone(), clean(value))).collect(),
         session: Some(session.id),
         principal: who.principal,
         credential: who.kind,
@@ -260,10 +287,12 @@ pub(crate) fn asking(
 /// What the gate would do with a request, with what this house has granted; nothing is recorded or run.
 pub(crate) async fn check(State(house): Shared, who: Who, Whole(bytes): Whole) -> Answer<Json<Value>> {
     let request: Request = body(&bytes)?;
+    let turn = house.turn(who.principal).await;
     let asking = {
         let house = Arc::clone(&house);
         tokio::task::spawn_blocking(move || consider(&house, &who, request, None)).await
     };
+    drop(turn);
     let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
     let told = house
         .read({

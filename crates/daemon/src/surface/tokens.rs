@@ -5,7 +5,10 @@ use super::{
     arrive::{TOKEN, Who},
     problem::{Problem, Segment, Whole, body},
 };
-use crate::wish::{Kept, Wish};
+use crate::{
+    people,
+    wish::{Kept, Wish},
+};
 use axum::{
     Json,
     extract::State,
@@ -92,6 +95,14 @@ pub(crate) async fn create(State(house): Shared, who: Who, Whole(bytes): Whole) 
     let of = making.principal.as_deref().map(|p| name(p, "principal")).transpose()?;
     if of.as_ref().is_some_and(|of| of.as_str() == "owner") {
         return Err(Refusal::new(Code::BadRequest, "`principal`: the owner is whom it is for without one").into());
+    }
+    if let Some(of) =
+        of.as_ref().filter(|of| house.people.is_machine() && house.roster.borrow().principal(of.as_str()).is_none())
+    {
+        // Whoever it is for, it is a user of the machine: nothing runs as anybody else.
+        let uid = people::uid_of(of.as_str())
+            .ok_or_else(|| Refusal::new(Code::BadRequest, format!("`principal`: the machine has no user {of}")))?;
+        house.welcome(people::login(uid)?).await?;
     }
     match house.wish(Wish::Token { token: Box::new(token), of }).await? {
         Kept::Token(token) => {

@@ -17,6 +17,11 @@ pub(crate) use verbs::depth;
 
 use std::{collections::HashMap, sync::OnceLock};
 
+/// Every table, as it stands: what the gate knows by itself.
+pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
+    PHRASES.iter().chain(risks::RISKS).copied().chain([WRAPPERS, TOOLS, verbs::VERBS])
+}
+
 /// One row of a table, before it is understood.
 pub(crate) struct Row {
     pub(crate) head: &'static str,

@@ -29,7 +29,7 @@ pub(crate) enum Raise {
     Operands(Vec<&'static str>),
 }
 
-const RISKS: &[&str] = &[include_str!("risks.table"), include_str!("risks-tools.table")];
+pub(super) const RISKS: &[&str] = &[include_str!("risks.table"), include_str!("risks-tools.table")];
 
 pub(crate) fn all_effects() -> &'static HashMap<&'static str, Effects> {
     static ALL: OnceLock<HashMap<&'static str, Effects>> = OnceLock::new();

@@ -19,7 +19,7 @@ impl Depth {
     }
 }
 
-const VERBS: &str = include_str!("verbs.table");
+pub(super) const VERBS: &str = include_str!("verbs.table");
 
 pub(crate) fn depths() -> &'static HashMap<&'static str, Depth> {
     static ALL: OnceLock<HashMap<&'static str, Depth>> = OnceLock::new();

@@ -191,6 +191,34 @@ impl Forgo {
     }
 }
 
+/// Leaves this process no capability, as an ordinary one of its user. One that it starts may gain some, if it may gain rights.
+pub(super) fn drop_all_capabilities() -> io::Result<()> {
+    let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
+    let none = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: plain integers, and two structures on the stack that the kernel reads.
+    let dropped = unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr())
+    };
+    match dropped == 0 && !has_capabilities() {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::EPERM)),
+    }
+}
+
+/// Whether this process may act for other users: change its ids, and signal what is theirs.
+pub(crate) fn acts_for_others() -> bool {
+    const KILL: u32 = 5;
+    const SETGID: u32 = 6;
+    const SETUID: u32 = 7;
+    let wanted = 1 << KILL | 1 << SETGID | 1 << SETUID;
+    let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
+    let mut data = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: the kernel reads the header and fills in both halves of the data, which live on the stack.
+    let got = unsafe { libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()) };
+    got == 0 && data[0].effective & wanted == wanted
+}
+
 /// A process that can gain no new rights keeps what it has left, whatever it starts: the bounding set need not be touched.
 fn drop_capabilities(keep: u64) -> io::Result<()> {
     let failed = || Err(io::Error::last_os_error());

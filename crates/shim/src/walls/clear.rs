@@ -15,7 +15,12 @@ const ROUNDS: usize = 100_000;
 /// Removes a directory with everything in it. Nobody else may be working in it.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let top = rustix::fs::open(directory, flags, Mode::empty())?;
+    let above = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let name = directory.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let name = std::ffi::CString::new(name.as_encoded_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let above = rustix::fs::open(above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    open_up(&above, &name);
+    let top = openat(&above, name.as_c_str(), flags, Mode::empty())?;
     let mut moved = 0u64;
     for _ in 0..ROUNDS {
         if empty(&top, &top, 0, &mut moved)? {
@@ -23,6 +28,16 @@ pub(super) fn remove(directory: &Path) -> io::Result<()> {
         }
     }
     Err(io::Error::other("it does not become empty"))
+}
+
+/// Lets us into a directory that its maker has closed. Not what a link leads to: that may be anybody's.
+fn open_up(directory: &OwnedFd, name: &std::ffi::CStr) {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(itself) = openat(directory, name, flags, Mode::empty()) {
+        // By its descriptor: the name may be another's by now.
+        let at = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&itself));
+        let _ = rustix::fs::chmod(at, Mode::from_raw_mode(0o700 as RawMode));
+    }
 }
 
 /// Removes what is in a directory; whether all of it is gone.
@@ -35,7 +50,7 @@ fn empty(top: &OwnedFd, directory: &OwnedFd, depth: usize, moved: &mut u64) -> i
             continue;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let _ = rustix::fs::chmodat(directory, name, Mode::from_raw_mode(0o700 as RawMode), AtFlags::empty());
+        open_up(directory, name);
         if depth >= DEEP {
             // It is found there in the next round.
             *moved += 1;
@@ -64,6 +79,14 @@ mod tests {
         fs::create_dir_all(root.join("closed/inner")).unwrap();
         fs::write(root.join("closed/inner/file"), "x").unwrap();
         std::os::unix::fs::symlink(dir.path(), root.join("closed/link")).unwrap();
+        let beside = dir.path().join("beside");
+        fs::write(&beside, "stays").unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&beside, root.join("to-beside")).unwrap();
+        // For root nothing is closed: the step is tried by itself.
+        let at: OwnedFd = fs::File::open(&root).unwrap().into();
+        open_up(&at, c"to-beside");
+        assert_eq!(fs::metadata(&beside).unwrap().permissions().mode() & 0o777, 0o640, "a link is not followed");
         for name in ["closed/inner", "closed"] {
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o300)).unwrap();
         }
@@ -74,8 +97,13 @@ mod tests {
             at = openat(&at, "deep", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         }
         drop(at);
-        fs::write(dir.path().join("beside"), "stays").unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o500)).unwrap();
         remove(&root).unwrap();
-        assert!(!root.exists() && dir.path().join("beside").exists());
+        assert!(!root.exists());
+        assert_eq!(
+            fs::metadata(&beside).unwrap().permissions().mode() & 0o777,
+            0o640,
+            "what a link led to is as it was"
+        );
     }
 }

@@ -19,6 +19,14 @@ pub(crate) fn places_of_escapes(walls: &Walls) -> Vec<(PathBuf, &'static [&'stat
     all
 }
 
+/// Whether a file makes programs run later, wherever in a tree it lies.
+pub fn is_escape(path: &Path) -> bool {
+    tables::ESCAPES.iter().any(|name| match name.strip_suffix('/') {
+        Some(dir) => path.ancestors().skip(1).any(|p| p.ends_with(dir)),
+        None => path.ends_with(name),
+    })
+}
+
 /// The git directory that a `.git` file names, if it says that it belongs to this work tree, and the repository that it is
 /// a part of.
 pub(super) fn linked(root: &Path) -> Option<Vec<PathBuf>> {

@@ -88,9 +88,9 @@ pub(super) const SECRET_WORDS: &[&str] =
 /// directory, of which every entry counts.
 #[rustfmt::skip]
 pub(super) const ESCAPES: &[&str] = &[
-    ".git/hooks/", ".git/config", ".git/info/attributes", ".envrc", ".vscode/", ".husky/", ".cargo/config", ".cargo/config.toml",
-    "package.json", "Makefile", "makefile", "GNUmakefile", "justfile", ".npmrc", "conftest.py", ".bashrc", ".profile", ".zshrc",
-    ".bash_profile", ".zshenv", "build.rs", "setup.py", ".gitattributes", ".pre-commit-config.yaml", ".github/workflows/",
+    ".git/hooks/", ".git/config", ".git/config.worktree", ".git/info/attributes", ".envrc", ".vscode/", ".husky/", ".cargo/config", ".cargo/config.toml",
+    "package.json", "Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", ".justfile", ".npmrc", "conftest.py", ".bashrc", ".profile", ".zshrc",
+    ".bash_profile", ".bash_login", ".zshenv", ".zprofile", ".zlogin", "build.rs", "setup.py", ".gitattributes", ".pre-commit-config.yaml", ".github/workflows/",
 ];
 /// The same in a git directory that lies elsewhere.
 pub(super) const ESCAPES_OF_GIT: &[&str] = &["hooks/", "config", "config.worktree", "info/attributes"];

@@ -6,6 +6,7 @@ mod floor;
 mod http;
 mod load;
 pub(crate) mod proxy;
+mod receipts;
 mod redaction;
 mod terminal;
 
@@ -141,7 +142,7 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut stand = Stand::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
     type Part = (&'static str, fn(&mut Stand));
-    let parts: [Part; 11] = [
+    let parts: [Part; 12] = [
         ("latency", latency),
         ("approvals", approvals::approvals),
         ("confinement", confine::confinement),
@@ -152,6 +153,7 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
         ("searching", terminal::searching),
         ("late", terminal::late),
         ("small", small),
+        ("receipts", receipts::receipts),
         ("restart", restart),
     ];
     for (_, part) in parts.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {

@@ -7,6 +7,8 @@
 mod casts;
 mod opinion;
 mod programs;
+mod receipts;
+mod systemd;
 mod tmux;
 mod viewers;
 mod workspace;
@@ -63,6 +65,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("casts", casts::casts),
     ("workspace", workspace::workspace),
     ("second-opinion", opinion::second_opinion),
+    ("receipts", receipts::receipts),
+    ("systemd", systemd::systemd),
 ];
 
 /// All checks, or the one of this name.

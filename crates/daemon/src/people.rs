@@ -1,0 +1,112 @@
+//! Whose tasks a house runs: those of its own user, or those of every user of the machine, each as themselves.
+
+use countersign_model::{Code, Login, Refusal};
+use std::{collections::BTreeMap, io};
+
+/// What is kept of the house's own variables for tasks of others.
+const OF_THE_MACHINE: &[&str] = &["LANG", "LANGUAGE", "TZ"];
+
+/// Who is served.
+#[derive(Debug, Clone)]
+pub(crate) struct People {
+    /// Every user of the machine, by a house that has a user of its own.
+    machine: bool,
+    /// For requests that bring no variables.
+    base: BTreeMap<String, String>,
+}
+
+/// Whose eyes the world is looked at with, and what they have by themselves.
+#[derive(Debug, Clone)]
+pub(crate) struct Eyes {
+    /// None is the house's own user.
+    pub(crate) login: Option<Login>,
+    pub(crate) base: BTreeMap<String, String>,
+}
+
+impl Eyes {
+    /// Does something with files as they would.
+    pub(crate) fn see<T>(&self, look: impl FnOnce() -> T) -> Result<T, Refusal> {
+        in_the_name_of(self.login.as_ref(), look)
+    }
+
+    /// Their home, whatever a request says is theirs.
+    pub(crate) fn home(&self) -> &str {
+        self.base.get("HOME").map_or("/", String::as_str)
+    }
+}
+
+/// Does something with files as this user would.
+pub(crate) fn in_the_name_of<T>(login: Option<&Login>, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+    countersign_shim::in_the_name_of(login, work).map_err(|e| {
+        let name = login.map_or("", |l| l.name.as_str());
+        Refusal::new(Code::Internal, format!("the house cannot act in the name of {name}: {e}"))
+    })
+}
+
+impl People {
+    pub(crate) fn own(base: BTreeMap<String, String>) -> Self {
+        Self { machine: false, base }
+    }
+
+    pub(crate) fn of_the_machine(base: BTreeMap<String, String>) -> Self {
+        let base =
+            base.into_iter().filter(|(name, _)| OF_THE_MACHINE.contains(&name.as_str()) || name.starts_with("LC_"));
+        Self { machine: true, base: base.collect() }
+    }
+
+    pub(crate) fn is_machine(&self) -> bool {
+        self.machine
+    }
+
+    /// The eyes of a principal who is this user of the machine. In an ordinary house everybody sees with the house's own.
+    pub(crate) fn eyes(&self, uid: Option<u32>) -> Result<Eyes, Refusal> {
+        if !self.machine {
+            return Ok(Eyes { login: None, base: self.base.clone() });
+        }
+        let login = match uid {
+            None => {
+                let what =
+                    "the house of the machine runs nothing as its owner, nor as a principal that is no user of it";
+                let how = "ask as a user of the machine, or with a token of one (csn token create --principal NAME)";
+                return Err(Refusal::new(Code::Forbidden, what).hint(how));
+            }
+            Some(0) => {
+                let refusal = Refusal::new(Code::Forbidden, "the house of the machine runs nothing as root");
+                return Err(refusal.hint("ask as yourself: sudo inside a command asks a person"));
+            }
+            Some(uid) if uid == rustix::process::geteuid().as_raw() => {
+                return Err(Refusal::new(Code::Forbidden, "the house of the machine runs nothing as itself"));
+            }
+            Some(uid) => login(uid)?,
+        };
+        let mut base = self.base.clone();
+        for (name, value) in
+            [("HOME", &login.home), ("USER", &login.name), ("LOGNAME", &login.name), ("SHELL", &login.shell)]
+        {
+            base.insert(name.to_owned(), value.clone());
+        }
+        Ok(Eyes { login: Some(login), base })
+    }
+}
+
+/// A user as the system's tables have them now.
+pub(crate) fn login(uid: u32) -> Result<Login, Refusal> {
+    let (passwd, group) = tables()?;
+    Login::find(uid, &passwd, &group).ok_or_else(|| {
+        Refusal::new(Code::Forbidden, format!("the machine has no user with the number {uid} in /etc/passwd"))
+            .hint("users that only a directory service knows are not served")
+    })
+}
+
+/// The number of the user with this name.
+pub(crate) fn uid_of(name: &str) -> Option<u32> {
+    let (passwd, _) = tables().ok()?;
+    let mut fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    fields.find(|f| f.len() >= 7 && f[0] == name).and_then(|f| f[2].parse().ok())
+}
+
+fn tables() -> Result<(String, String), Refusal> {
+    let read = |path: &str| -> io::Result<String> { Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned()) };
+    let failed = |e: io::Error| Refusal::new(Code::Internal, format!("the users of the machine cannot be read: {e}"));
+    Ok((read("/etc/passwd").map_err(failed)?, read("/etc/group").map_err(failed)?))
+}

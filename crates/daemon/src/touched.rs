@@ -1,0 +1,322 @@
+//! Which files a task seems to have changed: the roots are looked through afterwards, within bounds, by their times.
+//!
+//! No git: it runs what the repository's configuration names. What is looked at is what is there: a file that was removed
+//! is not seen, only that something went from its directory, and then the list does not claim to be complete.
+
+use countersign_model::{At, Digest, FileChange, Login, file_digest};
+use countersign_shim::in_the_name_of;
+use countersign_store::{clock, read_regular};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+/// How long one root may take, and how many entries are looked at.
+const LONGEST: Duration = Duration::from_millis(100);
+const MOST: usize = 50_000;
+/// So long a scan is waited for: a dead file system holds up nobody.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The kernel stamps files with the time of its last tick.
+const TICK: i64 = 10_000;
+/// So many files are listed, and so many of them digested, if they are no larger than this.
+const LISTED: usize = 100;
+const DIGESTED: usize = 32;
+const SMALL: u64 = 64 * 1024;
+
+/// What changed in a root since a moment.
+#[derive(Debug, Default)]
+struct Seen {
+    files: Vec<Changed>,
+    /// How many directories have lost or gained a name since.
+    directories: usize,
+    complete: bool,
+}
+
+#[derive(Debug)]
+struct Changed {
+    path: PathBuf,
+    /// Microseconds; the birth is not known everywhere.
+    changed: i64,
+    born: Option<i64>,
+}
+
+/// From when to when a task ran.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) from: At,
+    pub(crate) to: At,
+}
+
+impl Window {
+    fn holds(self, micros: i64) -> bool {
+        micros >= self.from.micros() - TICK && micros <= self.to.micros() + TICK
+    }
+}
+
+/// What was seen for one task.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    pub(crate) files: Vec<File>,
+    pub(crate) more: u64,
+    pub(crate) complete: bool,
+}
+
+/// A file by its name as it is: whoever tells of it takes out what is secret.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    pub(crate) change: FileChange,
+    pub(crate) escape: bool,
+    pub(crate) after: Option<Digest>,
+}
+
+/// Scans of one round, shared by the tasks of it: each root is looked through once.
+pub(crate) struct Scans {
+    since: i64,
+    skip: Vec<PathBuf>,
+    key: Digest,
+    /// By whose eyes, and where.
+    done: BTreeMap<(Option<u32>, PathBuf), Seen>,
+    took: Duration,
+}
+
+impl Scans {
+    /// For tasks that ran since then. Nothing below `skip` counts.
+    pub(crate) fn since(since: At, skip: Vec<PathBuf>, key: Digest) -> Self {
+        Self { since: since.micros() - TICK, skip, key, done: BTreeMap::new(), took: Duration::ZERO }
+    }
+
+    /// How long all of it has taken.
+    pub(crate) fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// As this user sees them; none is the house itself.
+    pub(crate) fn of(&mut self, roots: &[PathBuf], window: Window, login: Option<&Login>) -> Touched {
+        let at = |root: &PathBuf| (login.map(|l| l.uid), root.clone());
+        let mut touched = Touched { complete: true, ..Touched::default() };
+        let mut found: Vec<(bool, &Changed)> = Vec::new();
+        let outermost = |root: &&PathBuf| !roots.iter().any(|r| r != *root && root.starts_with(r));
+        for root in roots.iter().filter(outermost) {
+            if !self.done.contains_key(&at(root)) {
+                let began = clock::steady();
+                let seen = within(root.clone(), self.since, self.skip.clone(), login.cloned());
+                self.took += clock::steady().duration_since(began);
+                self.done.insert(at(root), seen);
+            }
+        }
+        for root in roots.iter().filter(outermost) {
+            let Some(seen) = self.done.get(&at(root)) else { continue };
+            touched.complete &= seen.complete;
+            for file in &seen.files {
+                match window.holds(file.changed) {
+                    true => found.push((countersign_shim::is_escape(&file.path), file)),
+                    // Changed since, by whomever: it may have been changed before, too.
+                    false => touched.complete &= file.changed < window.from.micros(),
+                }
+            }
+            // Where names came or went, then or since, one may have gone that nobody can see any more.
+            touched.complete &= seen.directories == 0;
+        }
+        found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.path.cmp(&b.1.path)));
+        touched.more = found.len().saturating_sub(LISTED) as u64;
+        touched.complete &= touched.more == 0;
+        for (n, (escape, file)) in found.into_iter().take(LISTED).enumerate() {
+            let born = file.born.is_some_and(|b| window.holds(b));
+            let change = if born { FileChange::Created } else { FileChange::Modified };
+            let after = (n < DIGESTED).then(|| self.digest(&file.path, login)).flatten();
+            touched.files.push(File { path: file.path.clone(), change, escape, after });
+        }
+        touched
+    }
+
+    fn digest(&self, path: &Path, login: Option<&Login>) -> Option<Digest> {
+        let read = || {
+            // Not what a link leads to.
+            let plain = fs::symlink_metadata(path).ok()?.is_file();
+            read_regular(path.to_str().filter(|_| plain)?, SMALL).ok()
+        };
+        Some(file_digest(self.key, &in_the_name_of(login, read).ok()??))
+    }
+}
+
+/// One root, on a thread of its own that is left behind if it does not come back.
+fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, login: Option<Login>) -> Seen {
+    let (send, receive) = mpsc::channel();
+    let walking = std::thread::Builder::new().name("scan".into()).spawn(move || {
+        let seen = in_the_name_of(login.as_ref(), || walk(&root, since, &skip));
+        let _ = send.send(seen.unwrap_or_default());
+    });
+    match walking {
+        Ok(_) => receive.recv_timeout(PATIENCE).unwrap_or_default(),
+        Err(_) => Seen::default(),
+    }
+}
+
+fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> Seen {
+    let until: Instant = clock::steady() + LONGEST;
+    let mut seen = Seen { complete: true, ..Seen::default() };
+    let Some(device) = stat(root).map(|s| (s.stx_dev_major, s.stx_dev_minor)) else {
+        return Seen::default();
+    };
+    let (mut todo, mut looked) = (vec![root.to_owned()], 0);
+    while let Some(dir) = todo.pop() {
+        seen.directories += usize::from(stat(&dir).is_none_or(|s| micros(&s.stx_mtime) >= since));
+        // What cannot be listed by us may still be changed by others.
+        let Ok(entries) = fs::read_dir(&dir) else {
+            seen.complete = false;
+            continue;
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                seen.complete = false;
+                continue;
+            };
+            looked += 1;
+            if looked > MOST || clock::steady() > until {
+                seen.complete = false;
+                return seen;
+            }
+            let path = entry.path();
+            if skip.contains(&path) {
+                continue;
+            }
+            let (Ok(kind), Some(s)) = (entry.file_type(), stat(&path)) else {
+                seen.complete = false;
+                continue;
+            };
+            if kind.is_dir() {
+                // What the house publishes, and what git keeps by digest.
+                let ours = entry.file_name() == ".runs" && dir == root;
+                let objects = entry.file_name() == "objects" && dir.ends_with(".git");
+                match (s.stx_dev_major, s.stx_dev_minor) == device {
+                    true if !ours && !objects => todo.push(path),
+                    true => {}
+                    // Another file system may be dead, or endless.
+                    false => seen.complete = false,
+                }
+            } else if micros(&s.stx_ctime) >= since {
+                let born = (s.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| micros(&s.stx_btime));
+                seen.files.push(Changed { changed: micros(&s.stx_ctime), born, path });
+            }
+        }
+    }
+    seen
+}
+
+fn stat(path: &Path) -> Option<Statx> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, wanted).ok()
+}
+
+fn micros(at: &rustix::fs::StatxTimestamp) -> i64 {
+    at.tv_sec.saturating_mul(1_000_000).saturating_add(i64::from(at.tv_nsec / 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(root: &Path, from: At) -> Touched {
+        let key = Digest::sha256(&[b"k"]);
+        let mut scans = Scans::since(from, vec![root.join("house")], key);
+        scans.of(&[root.to_owned(), root.join("sub")], Window { from, to: clock::now() }, None)
+    }
+
+    /// A moment that every later change is behind: the kernel's clock has ticked.
+    fn after_a_tick(dir: &Path) -> At {
+        let probe = dir.join("probe");
+        let now = clock::now();
+        loop {
+            fs::write(&probe, "x").unwrap();
+            let at = stat(&probe).map(|s| micros(&s.stx_ctime)).unwrap();
+            if at > now.micros() + TICK {
+                return At::from_micros(at + TICK);
+            }
+        }
+    }
+
+    #[test]
+    fn what_changed_in_the_window_is_listed_and_what_runs_later_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for place in ["sub", ".git/hooks", ".git/objects", "house", ".runs"] {
+            fs::create_dir_all(root.join(place)).unwrap();
+        }
+        for name in ["old.txt", "changed.txt"] {
+            fs::write(root.join(name), "a").unwrap();
+        }
+        let from = after_a_tick(dir.path());
+        let clock_passed = || stat(&root.join("probe")).is_some();
+        assert!(clock_passed());
+        while clock::now() < from {
+            std::thread::yield_now();
+        }
+        fs::write(root.join("changed.txt"), "b").unwrap();
+        fs::write(root.join("sub/new.txt"), "b").unwrap();
+        fs::write(root.join(".git/hooks/pre-commit"), "b").unwrap();
+        fs::write(root.join(".git/objects/x"), "b").unwrap();
+        fs::write(root.join("house/x"), "b").unwrap();
+        fs::write(root.join(".runs/x"), "b").unwrap();
+        let touched = scan(root, from);
+        let told: Vec<(String, FileChange, bool)> = touched
+            .files
+            .iter()
+            .map(|f| {
+                (f.path.to_str().unwrap().trim_start_matches(root.to_str().unwrap()).to_owned(), f.change, f.escape)
+            })
+            .filter(|(path, ..)| path != "/probe")
+            .collect();
+        let expect = [
+            ("/.git/hooks/pre-commit".to_owned(), FileChange::Created, true),
+            ("/changed.txt".to_owned(), FileChange::Modified, false),
+            ("/sub/new.txt".to_owned(), FileChange::Created, false),
+        ];
+        assert_eq!(told, expect);
+        assert!(!touched.complete, "what went from where something came is not seen: {touched:?}");
+        let new = touched.files.iter().find(|f| f.path.ends_with("new.txt")).unwrap();
+        assert_eq!(new.after, Some(file_digest(Digest::sha256(&[b"k"]), b"b")));
+    }
+
+    #[test]
+    fn a_file_that_went_leaves_the_list_incomplete() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("sub")).unwrap();
+        fs::write(root.join("sub/gone.txt"), "a").unwrap();
+        let from = after_a_tick(dir.path());
+        while clock::now() < from {
+            std::thread::yield_now();
+        }
+        fs::remove_file(root.join("sub/gone.txt")).unwrap();
+        let touched = scan(&root, from);
+        assert!(!touched.complete && touched.files.is_empty(), "{touched:?}");
+    }
+
+    #[test]
+    fn files_that_only_changed_are_all_there_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("sub/.runs")).unwrap();
+        fs::write(root.join("sub/a.txt"), "a").unwrap();
+        fs::write(root.join("sub/.runs/hook"), "a").unwrap();
+        let from = after_a_tick(dir.path());
+        while clock::now() < from {
+            std::thread::yield_now();
+        }
+        fs::write(root.join("sub/a.txt"), "b").unwrap();
+        fs::write(root.join("sub/.runs/hook"), "b").unwrap();
+        let touched = scan(&root, from);
+        assert!(touched.complete && touched.files.len() == 2, "{touched:?}");
+    }
+
+    #[test]
+    fn a_root_that_is_gone_is_not_complete() {
+        let touched = scan(Path::new("/nonexistent/root"), clock::now());
+        assert!(!touched.complete);
+    }
+}

@@ -1,0 +1,650 @@
+//! The receipt: the closing account of a task, as an in-toto statement. A pure function of its decisions, its journal and
+//! the digests of what is kept.
+//!
+//! Every text in it comes out of a record, so it is clean; every number that could be large is written as text, so that no
+//! reader rounds it. Signing is not done here.
+
+use crate::{
+    ApprovalId, At, Audience, By, Confinement, CredentialKind, Decision, Digest, Enforced, EnvClass, ExitStatus, Frame,
+    KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk, Ruling, Saved, Scope, SessionId,
+    SignalName, StreamName, TaskId, TaskState, Text, Tool, TouchedFile, TouchedFiles, What,
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt};
+
+pub const STATEMENT: &str = "https://in-toto.io/Statement/v1";
+pub const PREDICATE: &str = "https://countersign.dev/command-receipt/v1";
+
+/// So many places of one redaction rule are named; the count is whole.
+const PLACES: usize = 8;
+
+/// A number that is written as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Count(pub u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for Count {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        text.parse().map(Self).map_err(|_| serde::de::Error::custom("not a number in a text"))
+    }
+}
+
+/// An in-toto Statement v1 about one task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Statement {
+    #[serde(rename = "_type")]
+    pub kind: String,
+    pub subject: Vec<Subject>,
+    #[serde(rename = "predicateType")]
+    pub predicate_type: String,
+    pub predicate: Receipt,
+}
+
+/// Bytes that the receipt speaks for: `sha256sum` completes the check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    pub name: String,
+    pub digest: Sha256,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sha256 {
+    pub sha256: Digest,
+}
+
+impl Subject {
+    /// The decisions of a task, one line each, as far as they were taken when it was sealed.
+    pub const DECISIONS: &'static str = "decisions.jsonl";
+    pub const JOURNAL: &'static str = "journal";
+
+    fn new(name: &str, sha256: Digest) -> Self {
+        Self { name: name.to_owned(), digest: Sha256 { sha256 } }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Receipt {
+    pub receipt_id: ReceiptId,
+    pub task_id: TaskId,
+    /// Its place among the receipts of the house, from 1 and without a gap.
+    pub seq: Count,
+    /// SHA-256 of the statement before it; none for the first.
+    pub prev: Option<Digest>,
+    pub ledger_head: LedgerHead,
+    /// Settled or sealed by a daemon that came after one that had ended without a word.
+    pub recovered: bool,
+    pub sealed_at: At,
+    pub lifecycle: Vec<Stage>,
+    pub request: Requested,
+    pub risks: Vec<Risk>,
+    pub decision: Decided,
+    pub confinement: InForce,
+    pub outcome: Outcome,
+    pub execution: Option<Execution>,
+    pub touched_files: TouchedFiles,
+    pub redactions: Vec<Redactions>,
+    pub journal: Option<SealedJournal>,
+}
+
+/// How far the ledger went, and what all of it amounts to, when this was sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerHead {
+    pub decision: Count,
+    pub sha256: Digest,
+}
+
+/// What a task has been through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    Planned,
+    PermissionRequested,
+    PermissionGranted,
+    PermissionDenied,
+    Withdrawn,
+    Spawned,
+    Streaming,
+    Exited,
+    Lost,
+    ReceiptSealed,
+}
+
+/// What was asked for, by whom.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Requested {
+    /// HMAC-SHA-256 under a key of the house, like the next.
+    pub plan_digest: Digest,
+    pub argv_digest: Option<Digest>,
+    pub display: Text,
+    pub verb: Text,
+    pub tool: Tool,
+    pub cwd: Text,
+    pub mode: Mode,
+    pub background: bool,
+    pub environment: Option<Environment>,
+    pub requester: Requester,
+    pub session: Option<SessionId>,
+    pub audience: Audience,
+    pub profile: Profile,
+    pub asked_at: At,
+    pub title: Option<Text>,
+    pub rationale: Option<Text>,
+    /// What the asker says of itself.
+    pub caller: Caller,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    pub class: EnvClass,
+    /// Names, never values.
+    pub names: Vec<Text>,
+    pub withheld: Vec<Text>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    pub principal: PrincipalId,
+    pub credential: CredentialKind,
+}
+
+/// Nobody has checked any of this.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Caller {
+    pub trusted: bool,
+    pub labels: BTreeMap<String, Text>,
+}
+
+/// How the question "may this run?" was answered, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    pub outcome: Answered,
+    pub by: Option<By>,
+    pub at: Option<At>,
+    pub scope: Option<Scope>,
+    /// The question, if a person was asked.
+    pub approval: Option<ApprovalId>,
+    pub saved: Vec<Saved>,
+    pub reason: Option<Text>,
+    pub words: Option<Text>,
+    /// SHA-256 over the tables, rules and settings that it was judged by.
+    pub policy: Option<Digest>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answered {
+    Granted,
+    Denied,
+    /// Nobody answered before it was withdrawn.
+    Unanswered,
+}
+
+/// What the kernel really enforced.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InForce {
+    pub confinement: Option<Confinement>,
+    pub enforced: Option<Enforced>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutionKind {
+    /// The house ran a program.
+    Performed,
+    /// The house did it itself.
+    Builtin,
+    /// Somebody else ran it, and the house was told.
+    Observed,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    pub kind: ExecutionKind,
+    pub launched_at: Option<At>,
+    pub spawned_at: Option<At>,
+    pub ended_at: Option<At>,
+    pub duration_us: Option<Count>,
+    pub executable: Option<Executable>,
+    pub pid: Option<u32>,
+    /// The user that it ran as, in a house of several; none is the house's own.
+    pub uid: Option<u32>,
+    pub process_group: Option<u32>,
+    /// What the kernel said of the main process.
+    pub exit: Option<ExitStatus>,
+    pub killed: Vec<Killing>,
+    pub cleanup: Option<Cleanup>,
+    pub stdin_bytes: Count,
+    pub streams: BTreeMap<StreamName, StreamKept>,
+    /// Whether the output limit dropped anything.
+    pub truncated: bool,
+    pub cpu_us: Option<Count>,
+    pub max_rss_kb: Option<Count>,
+    pub limits_reached: Vec<Text>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executable {
+    pub path: Text,
+    pub dev: Count,
+    pub inode: Count,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Killing {
+    pub signal: SignalName,
+    pub why: KilledWhy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cleanup {
+    pub ended: Count,
+    pub survivors: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamKept {
+    /// As the program wrote it, after redaction.
+    pub bytes: Count,
+    pub dropped: Count,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redactions {
+    pub rule: Text,
+    pub count: Count,
+    /// The first of the places.
+    pub places: Vec<Place>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub stream: StreamName,
+    /// Of clean bytes.
+    pub offset: Count,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedJournal {
+    pub frames: Count,
+    pub head: Digest,
+    /// Of the decisions that it goes on from.
+    pub prologue_head: Digest,
+    /// Whether its last frame is there. A journal without it is that of a lost task.
+    pub closed: bool,
+    /// What does not agree with what was settled, found when it was sealed.
+    pub damage: Option<Text>,
+}
+
+/// What the disk has of a task when it is sealed.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// SHA-256 of its decisions, one line each.
+    pub decisions: Digest,
+    pub journal: Option<(Digest, SealedJournal)>,
+    /// Of streams whose digest no journal tells.
+    pub streams: BTreeMap<StreamName, Digest>,
+}
+
+/// Where a receipt stands in the house's row of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Seal {
+    pub receipt: ReceiptId,
+    pub number: u64,
+    pub prev: Option<Digest>,
+    pub ledger_head: LedgerHead,
+    pub at: At,
+    /// Settled by a daemon that ended without a word before it could seal.
+    pub late: bool,
+}
+
+/// All that the records of a task say of it: its state, and what only its receipt tells.
+#[derive(Debug, Clone)]
+pub struct Account {
+    pub state: TaskState,
+    environment: Option<Environment>,
+    argv_digest: Option<Digest>,
+    executable: Option<Executable>,
+    process_group: Option<u32>,
+    uid: Option<u32>,
+    exit: Option<ExitStatus>,
+    killed: Vec<Killing>,
+    cleanup: Option<Cleanup>,
+    limits_reached: Vec<Text>,
+    redactions: BTreeMap<Text, (u64, Vec<Place>)>,
+    changed: Vec<TouchedFile>,
+    touched: Option<TouchedFiles>,
+    policy: Option<Digest>,
+    recovered: bool,
+    settled_at: Option<u64>,
+    /// The journal has its last frame.
+    closed: bool,
+    /// Something was typed that was not shown.
+    typed_unseen: bool,
+}
+
+impl Account {
+    /// None when this is not the first record of a task.
+    #[must_use]
+    pub fn begin(task: TaskId, first: &Record) -> Option<Self> {
+        Some(Self {
+            state: TaskState::begin(task, first)?,
+            environment: None,
+            argv_digest: None,
+            executable: None,
+            process_group: None,
+            uid: None,
+            exit: None,
+            killed: Vec::new(),
+            cleanup: None,
+            limits_reached: Vec::new(),
+            redactions: BTreeMap::new(),
+            changed: Vec::new(),
+            touched: None,
+            policy: None,
+            recovered: false,
+            settled_at: None,
+            closed: false,
+            typed_unseen: false,
+        })
+    }
+
+    pub fn apply(&mut self, record: &Record) {
+        self.state.apply(record);
+        match &record.what {
+            What::Decision(decision) => self.decided(record.seq, decision),
+            What::Frame(frame) => self.happened(frame),
+            What::Unknown(_) => {}
+        }
+    }
+
+    /// The number of the decision that settled it.
+    #[must_use]
+    pub fn settled_at(&self) -> Option<u64> {
+        self.settled_at
+    }
+
+    fn decided(&mut self, seq: u64, decision: &Decision) {
+        match decision {
+            Decision::PermissionGranted { policy, .. } | Decision::PermissionDenied { policy, .. } => {
+                self.policy = *policy;
+            }
+            Decision::Settled { recovered, .. } => {
+                self.recovered = *recovered;
+                self.settled_at = Some(seq);
+            }
+            Decision::Touched(touched) => self.touched = Some(touched.clone()),
+            Decision::Planned { .. }
+            | Decision::PermissionRequested { .. }
+            | Decision::Queued { .. }
+            | Decision::Withdrawn { .. }
+            | Decision::Launched { .. }
+            | Decision::Lost { .. }
+            | Decision::Sealed(_)
+            | Decision::Expired { .. }
+            | Decision::House { .. }
+            | Decision::Shutdown(_)
+            | Decision::Key(_)
+            | Decision::Entered(_) => {}
+        }
+    }
+
+    fn happened(&mut self, frame: &Frame) {
+        match frame {
+            Frame::EnvExposed { class, names, withheld } => {
+                let (names, withheld) = (names.clone(), withheld.clone());
+                self.environment = Some(Environment { class: *class, names, withheld });
+            }
+            Frame::Spawned { pgid, argv_digest, executable, dev, inode, uid, .. } => {
+                self.uid = *uid;
+                self.process_group = Some(*pgid);
+                self.argv_digest = Some(*argv_digest);
+                let (path, dev, inode) = (executable.clone(), Count(*dev), Count(*inode));
+                self.executable = Some(Executable { path, dev, inode });
+            }
+            Frame::Redacted { stream, offset, rule, count } => {
+                let (total, places) = self.redactions.entry(rule.clone()).or_default();
+                *total = total.saturating_add(*count);
+                if places.len() < PLACES {
+                    places.push(Place { stream: *stream, offset: Count(*offset) });
+                }
+            }
+            Frame::LimitReached { limit, .. } => self.limits_reached.push(limit.clone()),
+            Frame::Killed { signal, why, survivors } => {
+                self.killed.push(Killing { signal: *signal, why: *why });
+                self.cleanup.get_or_insert_default().survivors.clone_from(survivors);
+            }
+            Frame::CleanupCompleted { ended, survivors } => {
+                let cleanup = self.cleanup.get_or_insert_default();
+                cleanup.ended = Count(cleanup.ended.0.saturating_add(*ended));
+                cleanup.survivors.clone_from(survivors);
+            }
+            Frame::Exited { status, .. } => self.exit = Some(*status),
+            Frame::WriteDetected { path, change, escape, before, after } => self.changed.push(TouchedFile {
+                path: path.clone(),
+                change: *change,
+                escape: *escape,
+                before: *before,
+                after: *after,
+            }),
+            Frame::Output { .. }
+            | Frame::Gap { .. }
+            | Frame::StdinWritten { .. }
+            | Frame::Resized { .. }
+            | Frame::CwdChanged { .. }
+            | Frame::Signalled { .. }
+            | Frame::CancelRequested { .. }
+            | Frame::WallMet { .. }
+            | Frame::Kept { .. }
+            | Frame::ArtifactStored { .. }
+            | Frame::CleanupStarted { .. } => {}
+            Frame::Echo { on } => self.typed_unseen |= !on,
+            Frame::Closed { .. } => self.closed = true,
+        }
+    }
+
+    /// Whether its record may hold what only its supervisor knew to be secret.
+    #[must_use]
+    pub fn typed_unseen(&self) -> bool {
+        self.typed_unseen
+    }
+
+    /// What is known of the files, without having looked.
+    #[must_use]
+    pub fn files(&self) -> TouchedFiles {
+        let state = &self.state;
+        let (launched, spawned) = (state.launched_at.is_some(), state.spawned_at.is_some());
+        let (observed, complete) = match state.tool.is_builtin() {
+            _ if !launched => (Observed::None, true),
+            // The one change is known, if all of what was done is.
+            true => (Observed::Exact, self.closed),
+            false if spawned && state.confinement == Some(Confinement::ReadOnly) => (Observed::Confined, true),
+            // Nothing ran, if the record of it is whole.
+            false => (Observed::None, !spawned && self.closed),
+        };
+        TouchedFiles { observed, roots: Vec::new(), complete, files: self.changed.clone(), more: 0 }
+    }
+
+    fn lifecycle(&self) -> Vec<Stage> {
+        let state = &self.state;
+        let ruling = state.ruling.as_ref().map(|r| match r {
+            Ruling::Granted { .. } => Stage::PermissionGranted,
+            Ruling::Denied { .. } => Stage::PermissionDenied,
+        });
+        let ending = match state.outcome {
+            Some(Outcome::Withdrawn { .. }) => Some(Stage::Withdrawn),
+            Some(Outcome::Lost { .. }) => Some(Stage::Lost),
+            _ => self.exit.map(|_| Stage::Exited),
+        };
+        let streamed = state.streams.values().any(|s| s.bytes > 0);
+        let stages = [
+            Some(Stage::Planned),
+            state.approval_id.map(|_| Stage::PermissionRequested),
+            ruling,
+            state.spawned_at.map(|_| Stage::Spawned),
+            streamed.then_some(Stage::Streaming),
+            ending,
+            Some(Stage::ReceiptSealed),
+        ];
+        stages.into_iter().flatten().collect()
+    }
+
+    fn requested(&self) -> Requested {
+        let state = &self.state;
+        Requested {
+            plan_digest: state.plan_digest,
+            argv_digest: self.argv_digest,
+            display: state.display.clone(),
+            verb: state.verb.clone(),
+            tool: state.tool,
+            cwd: state.cwd.clone(),
+            mode: state.mode,
+            background: state.background,
+            environment: self.environment.clone(),
+            requester: Requester { principal: state.principal, credential: state.credential },
+            session: state.session_id,
+            audience: state.audience,
+            profile: state.profile,
+            asked_at: state.asked_at,
+            title: state.title.clone(),
+            rationale: state.rationale.clone(),
+            caller: Caller { trusted: false, labels: state.labels.clone() },
+        }
+    }
+
+    fn decision(&self) -> Decided {
+        let decided = Decided {
+            outcome: Answered::Unanswered,
+            by: None,
+            at: None,
+            scope: None,
+            approval: self.state.approval_id,
+            saved: Vec::new(),
+            reason: None,
+            words: None,
+            policy: self.policy,
+        };
+        match self.state.ruling.clone() {
+            None => decided,
+            Some(Ruling::Granted { by, scope, at, saved }) => {
+                Decided { outcome: Answered::Granted, by: Some(by), at: Some(at), scope: Some(scope), saved, ..decided }
+            }
+            Some(Ruling::Denied { by, reason, words, at, .. }) => Decided {
+                outcome: Answered::Denied,
+                by: Some(by),
+                at: Some(at),
+                reason: Some(reason),
+                words,
+                ..decided
+            },
+        }
+    }
+
+    fn execution(&self) -> Option<Execution> {
+        let state = &self.state;
+        let kind = match state.tool {
+            Tool::SetWorkingDirectory => ExecutionKind::Builtin,
+            tool if tool.is_builtin() => ExecutionKind::Builtin,
+            _ => ExecutionKind::Performed,
+        };
+        // What could not be started was not done.
+        if state.spawned_at.is_none() && (kind == ExecutionKind::Performed || !self.closed) {
+            return None;
+        }
+        state.launched_at?;
+        Some(Execution {
+            kind,
+            launched_at: state.launched_at,
+            spawned_at: state.spawned_at,
+            ended_at: state.ended_at,
+            duration_us: state.duration_us.map(Count),
+            executable: self.executable.clone(),
+            pid: state.pid,
+            uid: self.uid,
+            process_group: self.process_group,
+            exit: self.exit,
+            killed: self.killed.clone(),
+            cleanup: self.cleanup.clone(),
+            stdin_bytes: Count(state.stdin_bytes),
+            streams: state
+                .streams
+                .iter()
+                .map(|(name, s)| (*name, StreamKept { bytes: Count(s.bytes), dropped: Count(s.dropped) }))
+                .collect(),
+            truncated: state.streams.values().any(|s| s.dropped > 0),
+            cpu_us: state.cpu_us.map(Count),
+            max_rss_kb: state.max_rss_kb.map(Count),
+            limits_reached: self.limits_reached.clone(),
+        })
+    }
+}
+
+impl Statement {
+    /// The statement about a task that has settled; none for one that has not.
+    #[must_use]
+    pub fn of(account: &Account, kept: &Kept, seal: Seal) -> Option<Self> {
+        let state = &account.state;
+        let outcome = state.outcome.clone()?;
+        let mut subject = vec![Subject::new(Subject::DECISIONS, kept.decisions)];
+        subject.extend(kept.journal.as_ref().map(|(sha256, _)| Subject::new(Subject::JOURNAL, *sha256)));
+        for (name, stream) in &state.streams {
+            let sha256 = stream.sha256.or_else(|| kept.streams.get(name).copied());
+            // A stream without a byte has no file.
+            subject.extend(
+                sha256.filter(|_| stream.bytes > stream.dropped).map(|sha256| Subject::new(name.file(), sha256)),
+            );
+        }
+        subject.extend(state.artifacts.iter().map(|a| Subject::new(a.artifact.as_str(), a.sha256)));
+        let redaction = |(rule, (count, places)): (&Text, &(u64, Vec<Place>))| Redactions {
+            rule: rule.clone(),
+            count: Count(*count),
+            places: places.clone(),
+        };
+        let predicate = Receipt {
+            receipt_id: seal.receipt,
+            task_id: state.task_id,
+            seq: Count(seal.number),
+            prev: seal.prev,
+            ledger_head: seal.ledger_head,
+            recovered: account.recovered || seal.late,
+            sealed_at: seal.at,
+            lifecycle: account.lifecycle(),
+            request: account.requested(),
+            risks: state.risks.clone(),
+            decision: account.decision(),
+            // Leave to run something is not what held it.
+            confinement: InForce {
+                confinement: state.spawned_at.and(state.confinement),
+                enforced: state.enforced.clone(),
+            },
+            outcome,
+            execution: account.execution(),
+            touched_files: account.touched.clone().unwrap_or_else(|| account.files()),
+            redactions: account.redactions.iter().map(redaction).collect(),
+            journal: kept.journal.as_ref().map(|(_, journal)| journal.clone()),
+        };
+        Some(Self { kind: STATEMENT.to_owned(), subject, predicate_type: PREDICATE.to_owned(), predicate })
+    }
+
+    /// The bytes that are signed.
+    #[must_use]
+    pub fn payload(&self) -> String {
+        serde_json::to_string(self).expect("statements have string keys")
+    }
+
+    #[must_use]
+    pub fn subject(&self, name: &str) -> Option<Digest> {
+        self.subject.iter().find(|s| s.name == name).map(|s| s.digest.sha256)
+    }
+}

@@ -1,0 +1,362 @@
+//! Receipts in the ledger: kept for good, beside the decisions that they close.
+
+use crate::{
+    Envelope, PublicKey, RECEIPT_TYPE,
+    ledger::{LedgerError, Reader},
+};
+use countersign_model::{Decision, Digest, KeyAnnounced, PrincipalId, ReceiptId, Record, SessionId, TaskId, What};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+type Result<T> = std::result::Result<T, LedgerError>;
+
+/// Receipts, and where the bytes that they speak for are found by digest (an index that can be rebuilt).
+pub(crate) const SCHEMA: &str = "
+    CREATE TABLE receipts (
+        number    INTEGER PRIMARY KEY,
+        id        TEXT NOT NULL UNIQUE,
+        task      TEXT NOT NULL UNIQUE,
+        payload   TEXT NOT NULL,
+        key       BLOB NOT NULL,
+        signature BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE artifacts (
+        sha256 BLOB NOT NULL,
+        task   TEXT NOT NULL,
+        name   TEXT NOT NULL,
+        PRIMARY KEY (sha256, task, name)
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE tasks ADD COLUMN sealed INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX tasks_unsealed ON tasks (last) WHERE settled = 1 AND sealed = 0;
+";
+
+/// A statement and its signature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    pub number: u64,
+    pub receipt: ReceiptId,
+    pub task: TaskId,
+    pub payload: String,
+    pub key: Digest,
+    pub signature: Vec<u8>,
+}
+
+impl Signed {
+    /// What identifies it: SHA-256 of what was signed.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::sha256(&[self.payload.as_bytes()])
+    }
+
+    #[must_use]
+    pub fn envelope(&self) -> Envelope {
+        Envelope::new(RECEIPT_TYPE, &self.payload, self.key, &self.signature)
+    }
+
+    #[must_use]
+    pub fn verifies(&self, key: &PublicKey) -> bool {
+        self.key == key.id() && key.verifies(RECEIPT_TYPE, self.payload.as_bytes(), &self.signature)
+    }
+
+    /// What does not read was not written by us, and is none of ours; whoever goes through all of them finds it.
+    fn of_row(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
+        Ok(Self::as_it_stands(row)?.ok())
+    }
+
+    fn as_it_stands(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Self, Unreadable>> {
+        let text = |i, what: &str| match row.get_ref(i).map(|v| v.as_str().map(str::to_owned)) {
+            Ok(Ok(text)) => Ok(text),
+            _ => Err(format!("does not read: its {what} is not text")),
+        };
+        let task = text(1, "task");
+        let parsed: Option<TaskId> = task.as_ref().ok().and_then(|t| t.parse().ok());
+        let number = row.get::<_, i64>(0)?;
+        let read = || -> std::result::Result<Self, String> {
+            let receipt = text(5, "id")?.parse().map_err(|e| format!("does not read: {e}"))?;
+            let key = row.get_ref(3).ok().and_then(|v| v.as_blob().ok()?.try_into().ok());
+            let signature = row.get_ref(4).ok().and_then(|v| Some(v.as_blob().ok()?.to_vec()));
+            Ok(Self {
+                number: u64::try_from(number).map_err(|_| "does not read: its number is below zero")?,
+                receipt,
+                task: task.clone()?.parse().map_err(|e| format!("does not read: {e}"))?,
+                payload: text(2, "payload")?,
+                key: Digest::from_bytes(key.ok_or("does not read: its key's name does not have 32 bytes")?),
+                signature: signature.ok_or("does not read: its signature is not bytes")?,
+            })
+        };
+        Ok(read().map_err(|why| Unreadable { task: parsed, why }))
+    }
+}
+
+/// A row that is not a receipt, whatever it was.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    pub(crate) task: Option<TaskId>,
+    pub(crate) why: String,
+}
+
+/// The largest number that has one behind it.
+pub(crate) const LAST_NUMBER: u64 = i64::MAX as u64 - 1;
+
+/// Keeps a receipt.
+pub(crate) fn keep(conn: &Connection, signed: &Signed) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO receipts (number, task, payload, key, signature, id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![
+        signed.number as i64,
+        signed.task.to_string(),
+        signed.payload,
+        signed.key.as_bytes(),
+        signed.signature,
+        signed.receipt.to_string()
+    ])?;
+    index(conn, &signed.task.to_string(), &signed.payload)
+}
+
+/// Notes where what a receipt speaks for is found.
+fn index(conn: &Connection, task: &str, payload: &str) -> rusqlite::Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Subjects {
+        subject: Vec<countersign_model::Subject>,
+    }
+    let Ok(Subjects { subject }) = serde_json::from_str(payload) else { return Ok(()) };
+    let mut put = conn.prepare_cached("INSERT OR IGNORE INTO artifacts (sha256, task, name) VALUES (?1, ?2, ?3)")?;
+    for s in subject {
+        put.execute(params![s.digest.sha256.as_bytes(), task, s.name])?;
+    }
+    Ok(())
+}
+
+/// Makes the index anew.
+pub(crate) fn rebuild(conn: &Connection) -> rusqlite::Result<()> {
+    conn.execute("DELETE FROM artifacts", [])?;
+    let mut all = conn.prepare("SELECT task, payload FROM receipts ORDER BY number")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        index(conn, &row.get::<_, String>(0)?, &row.get::<_, String>(1)?)?;
+    }
+    Ok(())
+}
+
+impl Reader {
+    /// The last receipt's number and digest.
+    pub fn last_receipt(&self) -> Result<Option<(u64, Digest)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT number, payload FROM receipts WHERE number BETWEEN 1 AND ?1 ORDER BY number DESC LIMIT 1",
+        )?;
+        let row = query
+            .query_row(params![LAST_NUMBER as i64], |r| {
+                Ok((r.get::<_, i64>(0)? as u64, Digest::sha256(&[r.get_ref(1)?.as_bytes()?])))
+            })
+            .optional()?;
+        Ok(row)
+    }
+
+    pub fn receipt_of(&self, task: TaskId) -> Result<Option<Signed>> {
+        let mut query = self
+            .conn
+            .prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE task = ?1")?;
+        Ok(query.query_row(params![task.to_string()], Signed::of_row).optional()?.flatten())
+    }
+
+    pub fn receipt(&self, number: u64) -> Result<Option<Signed>> {
+        let mut query = self
+            .conn
+            .prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE number = ?1")?;
+        let Ok(number) = i64::try_from(number) else { return Ok(None) };
+        Ok(query.query_row(params![number], Signed::of_row).optional()?.flatten())
+    }
+
+    pub fn receipt_named(&self, receipt: ReceiptId) -> Result<Option<Signed>> {
+        let mut query =
+            self.conn.prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE id = ?1")?;
+        Ok(query.query_row(params![receipt.to_string()], Signed::of_row).optional()?.flatten())
+    }
+
+    /// The number of the receipt of a task, whatever else there is of it.
+    pub fn number_of(&self, task: TaskId) -> Result<Option<u64>> {
+        self.number("SELECT number FROM receipts WHERE task = ?1", &task.to_string())
+    }
+
+    /// The same by the receipt's name.
+    pub fn number_named(&self, receipt: ReceiptId) -> Result<Option<u64>> {
+        self.number("SELECT number FROM receipts WHERE id = ?1", &receipt.to_string())
+    }
+
+    fn number(&self, query: &str, name: &str) -> Result<Option<u64>> {
+        let number = self.conn.prepare_cached(query)?.query_row(params![name], |r| r.get::<_, i64>(0)).optional()?;
+        Ok(number.and_then(|n| u64::try_from(n).ok()))
+    }
+
+    /// Receipts from number `from` to `to`, oldest first, at most `limit`: what is there, or why it does not read.
+    pub(crate) fn receipts_as_they_stand(
+        &self,
+        from: u64,
+        to: u64,
+        limit: u32,
+    ) -> Result<Vec<(u64, std::result::Result<Signed, Unreadable>)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT number, task, payload, key, signature, id FROM receipts WHERE number >= ?1 AND number <= ?2
+             ORDER BY number LIMIT ?3",
+        )?;
+        let number = |n: u64| n.clamp(1, LAST_NUMBER) as i64;
+        let rows = query.query_map(params![number(from), number(to), limit], |r| {
+            Ok((r.get::<_, i64>(0)? as u64, Signed::as_it_stands(r)?))
+        })?;
+        Ok(rows.collect::<std::result::Result<Vec<_>, _>>()?)
+    }
+
+    /// Numbers that no receipt can have, and which are there; not more than a few.
+    pub(crate) fn receipts_outside(&self) -> Result<Vec<i64>> {
+        let mut query = self
+            .conn
+            .prepare_cached("SELECT number FROM receipts WHERE number < 1 OR number > ?1 ORDER BY number LIMIT 20")?;
+        let rows = query.query_map(params![LAST_NUMBER as i64], |r| r.get(0))?;
+        Ok(rows.collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// Receipts of a principal before number `before`, newest first, with the session of their task.
+    pub fn receipts_before(
+        &self,
+        principal: PrincipalId,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<(Signed, Option<SessionId>)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT r.number, r.task, r.payload, r.key, r.signature, r.id, t.session FROM receipts r
+             JOIN tasks t ON t.id = r.task WHERE r.number < ?1 AND t.principal = ?2 ORDER BY r.number DESC LIMIT ?3",
+        )?;
+        let before = i64::try_from(before).unwrap_or(i64::MAX);
+        let rows = query.query_map(params![before, principal.to_string(), limit], |r| {
+            Ok((Signed::of_row(r)?, r.get::<_, Option<String>>(6)?))
+        })?;
+        let rows = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|(signed, session)| Some((signed?, session.and_then(|s| s.parse().ok()))))
+            .collect())
+    }
+
+    /// The tasks that have settled and have no receipt, in the order in which they settled.
+    pub fn unsealed(&self) -> Result<Vec<TaskId>> {
+        let mut query =
+            self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 1 AND sealed = 0 ORDER BY last")?;
+        let rows = query.query_map([], |r| r.get::<_, String>(0))?;
+        let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    }
+
+    /// The number of the decision that settled a task.
+    pub fn settled_by(&self, task: TaskId) -> Result<Option<i64>> {
+        let mut query = self.conn.prepare_cached("SELECT last FROM tasks WHERE id = ?1 AND settled = 1")?;
+        Ok(query.query_row(params![task.to_string()], |r| r.get(0)).optional()?.flatten())
+    }
+
+    /// Whether a task may lose what it has on the disk: it has its receipt.
+    pub fn is_sealed(&self, task: TaskId) -> Result<bool> {
+        let mut query = self.conn.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1 AND sealed = 1")?;
+        Ok(query.exists(params![task.to_string()])?)
+    }
+
+    /// Where bytes with this digest are kept: tasks, and the name there.
+    pub fn artifacts(&self, sha256: Digest) -> Result<Vec<(TaskId, String)>> {
+        let mut query = self
+            .conn
+            .prepare_cached("SELECT task, name FROM artifacts WHERE sha256 = ?1 ORDER BY task DESC LIMIT 100")?;
+        let rows = query.query_map(params![sha256.as_bytes()], |r| Ok((r.get::<_, String>(0)?, r.get(1)?)))?;
+        let rows = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(rows.into_iter().filter_map(|(task, name)| Some((task.parse().ok()?, name))).collect())
+    }
+
+    /// Every key that was announced, in order, with the number of the decision.
+    pub fn keys(&self) -> Result<Vec<(i64, KeyAnnounced)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"key.announced\"%' ORDER BY n",
+        )?;
+        let mut rows = query.query([])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
+            let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+            if let What::Decision(Decision::Key(key)) = record.what {
+                all.push((n, key));
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the last decision about the house itself says of its state.
+    pub fn last_state(&self) -> Result<Option<countersign_model::HouseState>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%' ORDER BY n DESC LIMIT 1",
+        )?;
+        let row = query.query_row([], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
+        let Some((n, line)) = row else { return Ok(None) };
+        let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+        match record.what {
+            What::Decision(Decision::House { state, .. }) => Ok(Some(state)),
+            _ => Ok(None),
+        }
+    }
+
+    /// How the last going down went, step by step.
+    pub fn last_shutdown(&self) -> Result<Vec<countersign_model::ShutdownStep>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"shutdown.step\"%'
+             ORDER BY n DESC LIMIT 6",
+        )?;
+        let mut rows = query.query([])?;
+        let mut steps: Vec<countersign_model::ShutdownStep> = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
+            let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+            let What::Decision(Decision::Shutdown(step)) = record.what else { continue };
+            // One that was cut off has fewer; those of the time before it come in their order again.
+            if steps.last().is_some_and(|after| after.step <= step.step) {
+                break;
+            }
+            steps.push(step);
+        }
+        steps.reverse();
+        Ok(steps)
+    }
+
+    /// Whether a daemon has ended without a word since a decision was taken.
+    pub fn crashed_since(&self, n: i64) -> Result<bool> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%'
+             AND n > ?1 ORDER BY n",
+        )?;
+        let mut rows = query.query(params![n])?;
+        let mut last = None;
+        while let Some(row) = rows.next()? {
+            let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
+            let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+            if let What::Decision(Decision::House { state, .. }) = record.what {
+                use countersign_model::HouseState::{Boot, Halted};
+                if state == Boot && last != Some(Halted) {
+                    return Ok(true);
+                }
+                last = Some(state);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Which start of the machine a task was launched in, if that was written down.
+    pub fn boot_of(&self, task: TaskId) -> Result<Option<String>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%\"boot\":%'
+             AND n < (SELECT max(n) FROM decisions WHERE task = ?1) ORDER BY n DESC LIMIT 1",
+        )?;
+        let row = query
+            .query_row(params![task.to_string()], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?)))
+            .optional()?;
+        let Some((n, line)) = row else { return Ok(None) };
+        let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+        match record.what {
+            What::Decision(Decision::House { boot, .. }) => Ok(boot.map(|b| b.into_inner())),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Checking what was kept against what was signed: one task, a row of receipts, the whole ledger, an exported bundle.
+//!
+//! Nothing here needs a daemon, a network or a secret. What does not hold is said with its place; what retention removed is
+//! expired, not broken.
+
+mod bundle;
+mod files;
+mod keys;
+mod row;
+mod told;
+
+pub use bundle::{Bundle, bundle, merged, plan};
+pub use keys::{Announcement, Keys};
+pub use row::Ends;
+
+use crate::{
+    Envelope, HEAD_TYPE, Home,
+    ledger::{LedgerError, Reader},
+};
+use countersign_model::{Count, Digest, LedgerHead, TaskId};
+use row::Checked;
+use serde::{Deserialize, Serialize};
+use told::Told;
+
+/// What was looked at, and everything that does not hold.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// What was verified.
+    pub what: String,
+    pub receipts: u64,
+    pub decisions: u64,
+    pub tasks: u64,
+    pub files: u64,
+    pub bytes: u64,
+    /// Tasks whose files retention has removed.
+    pub expired: u64,
+    pub findings: Vec<Finding>,
+    /// What is good to know and no fault.
+    pub notes: Vec<String>,
+}
+
+/// Something that does not hold, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub place: String,
+    pub what: String,
+}
+
+impl Report {
+    #[must_use]
+    pub fn on(what: impl Into<String>) -> Self {
+        Self { what: what.into(), ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn find(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.findings.push(Finding { place: place.into(), what: what.into() });
+    }
+
+    fn add(&mut self, other: Report) {
+        self.receipts += other.receipts;
+        self.decisions += other.decisions;
+        self.tasks += other.tasks;
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.expired += other.expired;
+        self.findings.extend(other.findings);
+        self.notes.extend(other.notes);
+    }
+}
+
+/// A signed head that was kept elsewhere.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Head {
+    receipts: Count,
+    receipt: Option<Digest>,
+    ledger_head: LedgerHead,
+}
+
+/// How the check is going, for whoever waits: tasks done, of how many.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// What is wanted of a house.
+#[derive(Default)]
+pub struct Wanted<'a> {
+    /// Keys that are trusted beforehand; without any, the first one of the ledger is.
+    pub pinned: &'a [crate::PublicKey],
+    pub since: Option<&'a Envelope>,
+    /// Leave the bytes of tasks alone: receipts and ledger only.
+    pub receipts_only: bool,
+}
+
+/// The whole house: every decision, every receipt, everything that they speak for.
+pub fn house(home: &Home, wanted: &Wanted<'_>, progress: Progress<'_>) -> Result<Report, LedgerError> {
+    let ledger = Reader::open(&home.ledger())?;
+    // What is decided meanwhile is not looked at.
+    ledger.conn.execute_batch("BEGIN")?;
+    let mut report = Report::on(format!("the house at {}", home.path().display()));
+    let sqlite: String = ledger.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
+    if sqlite != "ok" {
+        report.find("ledger.db", format!("SQLite says: {sqlite}"));
+    }
+    let keys = Keys::of(&Announcement::all(&ledger)?, wanted.pinned, &mut report);
+    row::outside(&ledger, &mut report)?;
+    let rows = row::check(&ledger, 1, None, &keys, &mut report)?;
+    let since = wanted.since.and_then(|e| keys.head(e).ok()).map(|h| h.ledger_head.decision.0);
+    let told = Told::all(&ledger, &rows, since, &keys, &mut report)?;
+    told.index(&ledger, &mut report)?;
+    unsealed(home, &ledger, &told, &mut report)?;
+    let kept = kept(rows.good.values(), &told, &keys, &mut report);
+    match wanted.receipts_only {
+        true => report.notes.push(NO_FILES.to_owned()),
+        false => {
+            report.add(files::all(home, &kept, &told, progress));
+            strangers(home, &told, &mut report)?;
+            name_the_exchanged(&ledger, &mut report)?;
+        }
+    }
+    match wanted.since {
+        Some(envelope) => anchor(envelope, &keys, &rows, &told, &mut report),
+        None => report.notes.push(
+            "no outside anchor: that nothing at the end was taken back is proved only against a head that was kept \
+             elsewhere (csn receipts head)"
+                .to_owned(),
+        ),
+    }
+    Ok(report)
+}
+
+/// Receipts from one number to another, and what they speak for. One that is named as the last must be there.
+pub fn range(
+    home: &Home,
+    from: u64,
+    to: Option<u64>,
+    wanted: &Wanted<'_>,
+    progress: Progress<'_>,
+) -> Result<Report, LedgerError> {
+    let ledger = Reader::open(&home.ledger())?;
+    ledger.conn.execute_batch("BEGIN")?;
+    let mut report = Report::on(match to {
+        Some(to) if to == from => format!("receipt {from}"),
+        Some(to) => format!("receipts {from} to {to}"),
+        None => format!("receipts from {from} on"),
+    });
+    let keys = Keys::of_a_part(&Announcement::all(&ledger)?, wanted.pinned, &mut report);
+    let rows = row::check(&ledger, from.max(1), to, &keys, &mut report)?;
+    if report.receipts == 0 && report.holds() {
+        let end = to.map_or_else(|| "on".to_owned(), |to| format!("to {to}"));
+        report.find("receipts", format!("there is none from {from} {end}"));
+    }
+    let told = Told::of_tasks(&ledger, &rows, &keys, &mut report)?;
+    let kept = kept(rows.good.values(), &told, &keys, &mut report);
+    match wanted.receipts_only {
+        true => report.notes.push(NO_FILES.to_owned()),
+        false => {
+            report.add(files::all(home, &kept, &told, progress));
+            name_the_exchanged(&ledger, &mut report)?;
+        }
+    }
+    report.notes.push("the ledger as a whole was not looked at (csn verify, without a name)".to_owned());
+    Ok(report)
+}
+
+const NO_FILES: &str = "the files of tasks were not looked at (--receipts-only)";
+
+/// One task.
+pub fn task(home: &Home, task: TaskId, wanted: &Wanted<'_>) -> Result<Report, LedgerError> {
+    let ledger = Reader::open(&home.ledger())?;
+    let mut report = match ledger.number_of(task)? {
+        Some(number) => range(home, number, Some(number), wanted, &|_, _| {})?,
+        None => {
+            let mut report = Report::default();
+            let what = match (ledger.whose(task)?, ledger.settled_by(task)?) {
+                (None, _) => "the ledger does not know this task",
+                (Some(_), None) => "it has not settled, so it has no receipt",
+                (Some(_), Some(_)) => "it has settled and has no receipt",
+            };
+            report.find(task.to_string(), what);
+            report
+        }
+    };
+    report.what = format!("task {task}");
+    Ok(report)
+}
+
+/// Those whose files must be there. The others have expired, and a key of the house says so.
+fn kept<'a>(all: impl Iterator<Item = &'a Checked>, told: &Told, keys: &Keys, report: &mut Report) -> Vec<&'a Checked> {
+    let mut kept = Vec::new();
+    for checked in all {
+        match told.expired(checked, keys, report) {
+            true => report.expired += 1,
+            false => kept.push(checked),
+        }
+    }
+    kept
+}
+
+/// Settled tasks without a receipt, as the decisions have it. One that has just settled gets it in a moment.
+fn unsealed(home: &Home, ledger: &Reader, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
+    let without = |reader: &Reader, tasks: Vec<TaskId>| -> Result<Vec<TaskId>, LedgerError> {
+        let mut left = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            if reader.number_of(task)?.is_none() {
+                left.push(task);
+            }
+        }
+        Ok(left)
+    };
+    let mut waiting = without(ledger, told.unsealed())?;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let fresh = Reader::open(&home.ledger())?;
+    let mut left = PATIENCE;
+    while left > 0 && !waiting.is_empty() && home.holder().is_some() {
+        // Only the daemon knows when it has sealed, and this works without one.
+        std::thread::sleep(PAUSE);
+        let before = waiting.len();
+        waiting = without(&fresh, waiting)?;
+        left = if waiting.len() < before { PATIENCE } else { left - 1 };
+    }
+    for task in waiting.iter().take(LISTED) {
+        report.find(task.to_string(), "has settled and has no receipt");
+    }
+    if waiting.len() > LISTED {
+        report.find("ledger", format!("{} more tasks have settled and have no receipt", waiting.len() - LISTED));
+    }
+    Ok(())
+}
+
+/// So many pauses in which nothing is sealed are enough.
+const PATIENCE: u32 = 20;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+const LISTED: usize = 20;
+
+/// Directories of tasks that the ledger has never heard of: it is older than they are.
+fn strangers(home: &Home, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
+    let fresh = Reader::open(&home.ledger())?;
+    for task in crate::salvage::tasks(home) {
+        // Asked for only after the snapshot was taken, perhaps.
+        if !told.knows(task) && fresh.whose(task)?.is_none() {
+            report.find(
+                format!("tasks/{}/{task}", task.shard()),
+                "the ledger does not know this task: the ledger is older than the directory",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Where a file is another one that was sealed, says which.
+fn name_the_exchanged(ledger: &Reader, report: &mut Report) -> Result<(), LedgerError> {
+    for finding in &mut report.findings {
+        let Some(actual) = finding.what.strip_prefix(files::OTHER).and_then(|w| Digest::parse(w.get(..64)?)) else {
+            continue;
+        };
+        if let Some((task, name)) = ledger.artifacts(actual)?.into_iter().next() {
+            finding.what = format!("is {name} of {task}: it was exchanged");
+        }
+    }
+    Ok(())
+}
+
+/// A head that was kept elsewhere: the ledger must go on from it.
+fn anchor(envelope: &Envelope, keys: &Keys, rows: &row::Rows, told: &Told, report: &mut Report) {
+    let head = match keys.head(envelope) {
+        Ok(head) => head,
+        Err(why) => return report.find("the head", why),
+    };
+    let LedgerHead { decision, sha256 } = head.ledger_head;
+    match told.at.get(&decision.0) {
+        Some(stored) if *stored == sha256 => {}
+        Some(_) => report
+            .find("the ledger", format!("is not the one of the head: decision {decision} or one before it is another")),
+        None => report.find(
+            "the ledger",
+            format!("was rolled back: it ends at decision {}, the head was taken at {decision}", told.last),
+        ),
+    }
+    if let Some(digest) = head.receipt {
+        let found = rows.good.values().find(|r| r.number == head.receipts.0);
+        match found {
+            Some(checked) if checked.digest == digest => {}
+            Some(checked) => report.find(checked.place(), "is not the one that the head names"),
+            None => report.find(
+                format!("receipt {}", head.receipts),
+                "is missing: the head was taken when it was there; the ledger was rolled back",
+            ),
+        }
+    }
+    if report.holds() {
+        report.notes.push(format!("goes on from the head at decision {decision}, receipt {}", head.receipts));
+    }
+}
+
+impl Keys {
+    /// What a signed head says, if a trusted key has signed it.
+    fn head(&self, envelope: &Envelope) -> Result<Head, String> {
+        let (payload, key, signature) = envelope.open(HEAD_TYPE)?;
+        if !self.signer(key)?.verifies(HEAD_TYPE, payload.as_bytes(), &signature) {
+            return Err("its signature does not verify".to_owned());
+        }
+        let head: Head = serde_json::from_str(&payload).map_err(|e| format!("is not a head of a ledger: {e}"))?;
+        self.replaced_at(key, head.ledger_head.decision.0)?;
+        Ok(head)
+    }
+}
+
+/// Receipts that were exported, as one envelope to a line: a row of them, or some.
+pub fn envelopes(lines: &[Envelope], ends: Option<Ends>, keys: &Keys, report: &mut Report) {
+    let mut signed = Vec::with_capacity(lines.len());
+    for (n, envelope) in lines.iter().enumerate() {
+        match bundle::opened(envelope) {
+            Ok(one) => signed.push(one),
+            Err(why) => report.find(format!("envelope {}", n + 1), why),
+        }
+    }
+    if lines.is_empty() {
+        report.find("receipts", "there is none in it");
+    }
+    if ends.is_none() {
+        report.notes.push("each receipt was looked at by itself, not for gaps: this is not a row of them".to_owned());
+    }
+    row::check_all(signed, ends, keys, report);
+}

@@ -1,0 +1,73 @@
+//! What receipts cost: how long after the exit is visible a task is sealed, how fast they verify, how fast a house goes down.
+
+use super::{
+    Stand, build,
+    load::{now, percentile},
+    row,
+};
+use crate::command;
+use std::process::Stdio;
+
+const RECEIPTS: usize = 10_000;
+const GIGABYTE: u64 = 1 << 30;
+
+pub(super) fn receipts(stand: &mut Stand) {
+    let house = stand.house();
+    let mut conn = house.conn();
+    let one = |_| {
+        let id = house.ask(&mut conn, "true");
+        let path = format!("/tasks/{id}/events");
+        house.conn().events(&path, r#""kind":"task.settled""#).expect("it settles");
+        let settled = now();
+        house.conn().events(&path, r#""kind":"receipt.sealed""#).expect("it is sealed");
+        settled.elapsed().as_secs_f64() * 1e6
+    };
+    let after: Vec<f64> = (0..200).map(one).collect();
+    row(
+        "exit visible → receipt seen by the same client, p50 (p99)",
+        format!("{:.2} ms ({:.2})", percentile(&after, 0.5) / 1e3, percentile(&after, 0.99) / 1e3),
+        String::new(),
+        String::new(),
+    );
+    house.throughput(8, RECEIPTS);
+    // Not one that only reads: of those less is kept.
+    let (id, _) = house.big("head -c 1073741824 /dev/zero; touch /tmp/csn-bench");
+    house.conn().events(&format!("/tasks/{id}/events"), r#""kind":"receipt.sealed""#).expect("it is sealed");
+    let csn = build::out().join("csn").display().to_string();
+    let home = stand.home();
+    let timed = |program: &str, args: &[&str]| {
+        let began = now();
+        let mut run = command(program);
+        run.args(args).env("COUNTERSIGN_HOME", &home).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(run.status().is_ok_and(|s| s.success()), "{program} {args:?}");
+        began.elapsed().as_secs_f64()
+    };
+    let best = |program: &str, args: &[&str]| (0..3).map(|_| timed(program, args)).fold(f64::MAX, f64::min);
+    let rows = best(&csn, &["verify", "--receipts-only"]);
+    let limit = "2 s".to_owned();
+    row("verify 10,200 receipts, their chain and the ledger", format!("{rows:.2} s"), limit, String::new());
+    let task = house_task_dir(&home, &id);
+    let (ours, theirs) = (best(&csn, &["verify", &id]), best("openssl", &["dgst", "-sha256", &task]));
+    assert_eq!(std::fs::metadata(&task).map_or(0, |m| m.len()), GIGABYTE, "all of it was kept");
+    let speed = |seconds: f64| GIGABYTE as f64 / 1e6 / seconds;
+    row(
+        "verify a task of 1 GiB: SHA-256 and every chunk",
+        format!("{:.0} MB/s", speed(ours)),
+        format!("{:.0} MB/s (openssl dgst -sha256)", speed(theirs)),
+        format!("{:.2}×", theirs / ours),
+    );
+    let whole = best(&csn, &["verify"]);
+    row("verify all of it, files too", format!("{whole:.2} s"), String::new(), String::new());
+    let mut downs = Vec::new();
+    for _ in 0..5 {
+        downs.push(timed(&csn, &["down"]) * 1e3);
+        stand.house = None;
+        stand.start_house().expect("the house starts");
+    }
+    row("csn down with no task, p50", format!("{:.0} ms", percentile(&downs, 0.5)), "200 ms".to_owned(), String::new());
+}
+
+fn house_task_dir(home: &std::path::Path, id: &str) -> String {
+    let shard: String = id.trim_start_matches("tk_").chars().take(6).collect();
+    home.join("tasks").join(shard).join(id).join("stdout.log").display().to_string()
+}
