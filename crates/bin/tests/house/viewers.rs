@@ -100,6 +100,20 @@ fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
 }
 
 #[test]
+fn a_viewer_far_behind_sees_how_it_ended_and_not_the_flood() {
+    let house = House::up(CSN);
+    let task = pty(&house, "yes 0123456789 | head -c 3000000; echo; echo LAST; exit 4");
+    house.settled(task);
+    let mut viewer = Viewer::new(&house, task, &AttachOptions { skip: true, after: Some(0), ..Default::default() });
+    assert!(!viewer.until(|_| false).unwrap());
+    let kinds = viewer.kinds();
+    assert!(kinds.contains(&"attach.screen") && kinds.contains(&"process.exited"), "{kinds:?}");
+    assert_eq!(kinds.last(), Some(&"task.settled"));
+    assert!(String::from_utf8_lossy(&viewer.bytes).contains("LAST"));
+    assert!(viewer.bytes.len() < 100_000, "{}", viewer.bytes.len());
+}
+
+#[test]
 fn a_viewer_who_skips_past_the_limit_sees_the_end() {
     let house = House::up(CSN);
     let text = "yes 0123456789 | head -c 4000000; read x; echo LATE; exit 4";

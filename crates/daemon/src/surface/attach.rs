@@ -97,6 +97,7 @@ pub(crate) async fn attach(
             answers: JoinSet::new(),
             limited: false,
             gaps: Gaps::default(),
+            drawn: 0,
             over: false,
         };
         if let Err(Gone::Problem(refusal)) = viewer.run(after).await {
@@ -152,6 +153,8 @@ struct Viewer {
     /// Output is not kept any more: until it is over, the screen is all there is to see.
     limited: bool,
     gaps: Gaps,
+    /// Output before this place was on a screen that it was shown.
+    drawn: u64,
     /// The last record has been sent.
     over: bool,
 }
@@ -207,7 +210,7 @@ impl Viewer {
 
     /// Reads the next lines, where none are left. Far behind a terminal, its screen is shown instead.
     async fn read_on(&mut self) -> Result<(), Gone> {
-        if !self.read.is_empty() {
+        if !self.read.is_empty() || self.over {
             return Ok(());
         }
         let from = self.stream.next_seq();
@@ -230,7 +233,7 @@ impl Viewer {
         let Some(offset) = first else { return Ok(false) };
         let state = self.house.projections.state(&self.house, self.task)?;
         let end = state.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
-        Ok(!state.settled() && end.saturating_sub(offset) > FAR_BEHIND)
+        Ok(end.saturating_sub(offset.max(self.drawn)) > FAR_BEHIND)
     }
 
     async fn tell(&mut self, value: &Value) -> Result<(), Gone> {
@@ -268,17 +271,19 @@ impl Viewer {
         Ok(self.socket.send(Message::binary(now.screen.drawn.into_inner().into_bytes())).await?)
     }
 
-    /// The screen anew, for those who cannot follow byte by byte; it goes on from there.
+    /// The screen anew, for those who cannot follow byte by byte; of the output, what comes after it is sent. A task
+    /// that has ended meanwhile has a screen too: nobody must see a flood to its end to see how it ended.
     async fn redraw(&mut self) -> Result<(), Gone> {
-        if let Ok(now) = self.house.keeper.screen(self.task).await {
-            self.read.clear();
-            self.limited = is_limited(&self.house.projections.state(&self.house, self.task)?);
-            self.stream = Stream::from(&self.house.home, self.task, now.next_seq);
-            let told = json!({"kind": "attach.screen", "screen": described(&now)});
-            self.tell(&told).await?;
-            self.draw(*now).await?;
+        if let Ok(now) = screen(&self.house, self.task).await {
+            self.drawn = now.offset;
+            self.show(*now).await?;
         }
         Ok(())
+    }
+
+    async fn show(&mut self, now: ScreenNow) -> Result<(), Gone> {
+        self.tell(&json!({"kind": "attach.screen", "screen": described(&now)})).await?;
+        self.draw(now).await
     }
 
     /// Output that is not kept is seen on the screen by those who allow that; the others get what is kept of the end when
@@ -292,8 +297,7 @@ impl Viewer {
         let state = self.house.projections.state(&self.house, self.task)?;
         if self.sees_the_screen() && state.mode == Mode::Pty && state.settled() {
             let now = screen(&self.house, self.task).await?;
-            self.tell(&json!({"kind": "attach.screen", "screen": described(&now)})).await?;
-            self.draw(*now).await?;
+            self.show(*now).await?;
         }
         Ok(())
     }
@@ -322,6 +326,9 @@ impl Viewer {
     async fn send_next(&mut self) -> Result<(), Gone> {
         let Some(line) = self.read.pop_front() else { return Ok(()) };
         let record = Record::parse(&line).map(|r| r.what);
+        if self.has_drawn(record.as_ref().ok()) {
+            return Ok(());
+        }
         if matches!(record, Ok(What::Decision(Decision::Settled { .. }))) {
             // Before the word that it is over: whoever hears that leaves.
             self.last_screen().await?;
@@ -335,10 +342,19 @@ impl Viewer {
             }
             Ok(What::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
             Ok(What::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => self.limited = true,
-            Ok(What::Decision(Decision::Settled { .. })) => self.over = true,
+            Ok(What::Decision(Decision::Settled { .. })) => {
+                // What comes after the end is for those who read the record.
+                self.over = true;
+                self.read.clear();
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether a record is of output that was on a screen already.
+    fn has_drawn(&self, record: Option<&What>) -> bool {
+        matches!(record, Some(What::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn)
     }
 
     async fn bytes(
