@@ -191,8 +191,41 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Answer an agent's hook: what it is about to run is read from standard input (csn install writes this)
+    Hook {
+        agent: HookAgent,
+        /// The agent runs what is allowed; the house decides and writes down
+        #[arg(long)]
+        witness: bool,
+    },
+    /// Run what a hook has let through, as a task, and pass on its output and exit code
+    #[command(override_usage = "csn exec --ticket TICKET -- 'shell text'")]
+    Exec(ExecArgs),
+    /// Speak MCP on standard input and output, for an agent that starts this
+    Mcp,
     /// Print completions for a shell
     Completions { shell: Shell },
+}
+
+/// Agents whose hooks are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HookAgent {
+    ClaudeCode,
+    Codex,
+    Opencode,
+}
+
+#[derive(Args)]
+pub(crate) struct ExecArgs {
+    /// What the hook was given
+    #[arg(long, value_name = "TICKET", required_unless_present = "leave")]
+    pub(crate) ticket: Option<String>,
+    /// Print what brings a shell to where the command of this ticket ended
+    #[arg(long, value_name = "TICKET", hide = true, conflicts_with = "ticket")]
+    pub(crate) leave: Option<String>,
+    /// The command, exactly as the hook was asked about it; with --leave its exit code
+    #[arg(last = false, trailing_var_arg = false, allow_hyphen_values = true)]
+    pub(crate) command: Option<String>,
 }
 
 #[derive(Args)]

@@ -6,12 +6,15 @@ mod attach;
 mod check;
 mod doctor;
 mod escapes;
+mod exec;
 mod export;
 mod gc;
 mod grants;
+mod hook;
 mod house;
 mod lists;
 mod logs;
+mod mcp;
 mod prompt;
 mod receipts;
 mod redact;
@@ -120,6 +123,9 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Redact(args) => redact::redact(&args),
         Command::Doctor { json, fix } => doctor::doctor(doors, json, fix),
         Command::Gc { older_than, keep, dry_run, json } => gc::gc(doors, older_than, keep.as_deref(), dry_run, json),
+        Command::Hook { agent, witness } => hook::hook(agent, witness),
+        Command::Exec(args) => exec::exec(&args),
+        Command::Mcp => mcp::mcp(),
         Command::Completions { shell } => args::completions(shell),
     }
 }

@@ -58,7 +58,9 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
             }
         });
     }
-    let ended = match follow(doors, &client, task.task_id, &args, asking) {
+    let reach = || reach(doors).map(drop);
+    let following = Following { json: args.json, raw: args.raw, reach: &reach };
+    let ended = match follow(&client, task.task_id, &following, asking) {
         Err(e) if is_broken_pipe(&e) => {
             // As in a shell: what nobody reads is not written.
             let _ = client.cancel(task.task_id, Some("its output was closed"));
@@ -393,24 +395,32 @@ pub(crate) struct Ended {
     pub(crate) notes: Vec<String>,
 }
 
+/// How a stream is passed on.
+pub(crate) struct Following<'a> {
+    /// The records themselves, instead of what they say.
+    pub(crate) json: bool,
+    pub(crate) raw: bool,
+    /// What to do when the house is gone: it comes back when there is one again.
+    pub(crate) reach: &'a dyn Fn() -> anyhow::Result<()>,
+}
+
 /// Passes the stream on until the task has settled, through any number of restarts of the daemon.
-fn follow(
-    doors: &Doors<'_>,
+pub(crate) fn follow(
     client: &Client,
     task: TaskId,
-    args: &RunArgs,
+    how: &Following<'_>,
     mut asking: Option<Asking>,
 ) -> anyhow::Result<Ended> {
-    let json = args.json;
+    let json = how.json;
     let mut events = client.events(task, None);
-    let mut printer = Printer::new(client.clone(), task, args.raw);
+    let mut printer = Printer::new(client.clone(), task, how.raw);
     let (mut took, mut words, mut notes) = (None, None, Vec::new());
     loop {
         let event = match events.next_event() {
             Ok(Some(event)) => event,
             Ok(None) => bail!("the stream of {task} ended without an outcome"),
             Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => {
-                reach(doors).with_context(|| format!("the task goes on: csn wait {task}"))?;
+                (how.reach)().with_context(|| format!("the task goes on: csn wait {task}"))?;
                 continue;
             }
             Err(e) => return Err(e.into()),

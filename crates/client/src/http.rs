@@ -47,7 +47,9 @@ pub(crate) fn exchange(
     body: Option<&Value>,
 ) -> io::Result<Reply> {
     let body = body.map(Value::to_string);
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: countersign\r\nconnection: close\r\n");
+    let upgrades = headers.iter().any(|(name, _)| *name == "upgrade");
+    let connection = if upgrades { "upgrade" } else { "close" };
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: countersign\r\nconnection: {connection}\r\n");
     for (name, value) in headers {
         let _ = write!(head, "{name}: {value}\r\n");
     }
@@ -83,6 +85,11 @@ pub(crate) fn exchange(
 }
 
 impl Body {
+    /// The connection itself, once it speaks something else than HTTP.
+    pub(crate) fn into_stream(self) -> BufReader<UnixStream> {
+        self.from
+    }
+
     /// How long it is, if that was said and nothing has been read of it.
     pub(crate) fn length(&self) -> Option<u64> {
         match self.left {

@@ -14,7 +14,11 @@ use countersign_model::{
 use http::{Body, Reply};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::{io, path::PathBuf};
+use std::{
+    io::{self, BufReader},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+};
 
 /// Why a call did not come back with what was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +81,40 @@ pub enum Moved {
     Asked(Box<TaskState>),
 }
 
+/// What a hook is told.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Hooked {
+    Deny {
+        reason: String,
+        #[serde(default)]
+        hint: Option<String>,
+        #[serde(default)]
+        task_id: Option<TaskId>,
+    },
+    /// With a ticket it is run here; without one the agent runs it.
+    Allow {
+        #[serde(default)]
+        ticket: Option<String>,
+        #[serde(default)]
+        moves: bool,
+    },
+    /// A person will be asked when it is run.
+    Ask {
+        ticket: String,
+        #[serde(default)]
+        moves: bool,
+    },
+}
+
+/// A ticket that was taken.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Redeemed {
+    pub task: TaskState,
+    /// How long whoever waits for it waits.
+    pub patience_ms: u64,
+}
+
 /// A page of tasks.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Page {
@@ -127,6 +165,45 @@ impl Client {
     pub fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Result<Vec<u8>> {
         let mut reply = self.open(method, path, headers, body)?;
         Ok(reply.body.whole()?)
+    }
+
+    /// What a hook asks before its agent runs something.
+    pub fn hook(&self, said: &Value) -> Result<Hooked> {
+        self.json("POST", "/hooks/before", Some(said))
+    }
+
+    /// How something went that the agent ran itself.
+    pub fn hook_after(&self, said: &Value) -> Result<()> {
+        self.call("POST", "/hooks/after", &[], Some(said)).map(drop)
+    }
+
+    /// Has the command of a ticket run.
+    pub fn redeem(&self, ticket: &str, with: &Value) -> Result<Redeemed> {
+        self.json("POST", &format!("/tickets/{ticket}"), Some(with))
+    }
+
+    /// The task that a ticket was redeemed for.
+    pub fn ticket(&self, ticket: &str) -> Result<TaskState> {
+        self.json("GET", &format!("/tickets/{ticket}"), None)
+    }
+
+    /// The session of an MCP connection.
+    pub fn mcp_session(&self, said: &Value) -> Result<SessionId> {
+        #[derive(Deserialize)]
+        struct Opened {
+            session_id: SessionId,
+        }
+        let opened: Opened = self.json("POST", "/mcp/session", Some(said))?;
+        Ok(opened.session_id)
+    }
+
+    /// A connection that speaks MCP, a message a line.
+    pub fn mcp(&self, session: SessionId) -> Result<BufReader<UnixStream>> {
+        let reply = self.open("GET", &format!("/mcp/stdio?session={session}"), &[("upgrade", "mcp")], None)?;
+        match reply.status {
+            101 => Ok(reply.body.into_stream()),
+            status => Err(ClientError::Strange(format!("status {status} instead of a conversation"))),
+        }
     }
 
     fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Result<Reply> {

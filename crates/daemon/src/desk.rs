@@ -9,8 +9,9 @@ pub(crate) use event::{Event, Launch, Moment, Question, Same, Standing, Step, Wh
 
 use crate::wish;
 use countersign_model::{
-    About, Answer, ApprovalId, At, By, Chain, Choice, Code, Confinement, Decision, Digest, Entered, Grant, GrantId,
-    Outcome, Permit, PermitId, Record, Refusal, Register, Saved, Scope, SessionId, TaskId, Text, Tool, WaitsFor, What,
+    About, Answer, ApprovalId, At, By, Chain, Channel, Choice, Code, Confinement, Decision, Digest, Entered, Grant,
+    GrantId, Outcome, Permit, PermitId, Record, Refusal, Register, Saved, Scope, SessionId, TaskId, Text, Tool,
+    WaitsFor, What,
 };
 use countersign_store::ledger::Entry;
 use std::{
@@ -56,6 +57,8 @@ struct Open {
     plan_digest: Digest,
     standing: Standing,
     background: bool,
+    /// One of its risks is such that only a person, not an agent's client, may answer for it.
+    grave: bool,
     stage: Stage,
 }
 
@@ -85,6 +88,8 @@ enum Stage {
         granted: Granted,
     },
     Launched,
+    /// Whoever asked runs it, since then.
+    Observed(At),
 }
 
 /// What `permission.granted` said: all that a permit is made of.
@@ -137,7 +142,8 @@ impl Desk {
 
     /// How many tasks of a principal have not been launched.
     pub(crate) fn waiting_of(&self, principal: countersign_model::PrincipalId) -> usize {
-        let waits = |o: &&Open| o.stage != Stage::Launched && o.standing.principal == principal;
+        let waits =
+            |o: &&Open| !matches!(o.stage, Stage::Launched | Stage::Observed(_)) && o.standing.principal == principal;
         self.open.values().filter(waits).count()
     }
 
@@ -211,6 +217,12 @@ impl Desk {
         self.open.iter().filter(|(_, o)| o.stage == Stage::Launched).map(|(t, _)| *t).collect()
     }
 
+    /// The tasks that others run and nobody has told the end of since `before`.
+    pub(crate) fn never_told(&self, before: At) -> Vec<TaskId> {
+        let old = |o: &Open| matches!(o.stage, Stage::Observed(since) if since < before);
+        self.open.iter().filter(|(_, o)| old(o)).map(|(t, _)| *t).collect()
+    }
+
     /// One decision that is already in the ledger: the other half of the fold.
     pub(crate) fn replay(&mut self, task: TaskId, line: &str, record: &Record) {
         let What::Decision(decision) = &record.what else { return };
@@ -228,6 +240,7 @@ impl Desk {
             profile,
             tool,
             background,
+            risks,
             ..
         } = decision
         {
@@ -240,8 +253,8 @@ impl Desk {
                 tool: *tool,
             };
             let (chain, plan_digest, background) = (Chain::of_prologue(task), *plan_digest, *background);
-            let stage = Stage::Planned;
-            self.open.insert(task, Open { next_seq: 0, chain, plan_digest, standing, background, stage });
+            let (stage, grave) = (Stage::Planned, risks.iter().any(|r| r.is_grave()));
+            self.open.insert(task, Open { next_seq: 0, chain, plan_digest, standing, background, grave, stage });
         }
         let Some(open) = self.open.get_mut(&task) else { return };
         open.next_seq += 1;
@@ -266,6 +279,7 @@ impl Desk {
                 }
             }
             Decision::Launched { .. } => open.stage = Stage::Launched,
+            Decision::Observing { .. } => open.stage = Stage::Observed(at),
             Decision::Settled { .. } => drop(self.open.remove(&task)),
             _ => {}
         }
@@ -322,6 +336,9 @@ impl Desk {
                 {
                     return Err(Refusal::new(Code::OptionNotOffered, format!("`{choice}` was not offered"))
                         .hint("look at the options with `csn approvals show`"));
+                }
+                if matches!(by, By::Person { channel: Channel::InBand, .. }) {
+                    in_band(choice, open.grave)?;
                 }
                 match (Scope::of(choice), world, denied) {
                     (None, ..) => {
@@ -395,12 +412,39 @@ impl Desk {
             Event::Withdrawn { task, by } => {
                 match self.open.get(&task).map(|o| &o.stage) {
                     Some(Stage::Waiting { .. } | Stage::Planned | Stage::Permitted(_) | Stage::InLine { .. }) => {}
-                    Some(Stage::Launched) => return Err(Refusal::new(Code::TaskStarted, "the task has been launched")),
+                    Some(Stage::Launched | Stage::Observed(_)) => {
+                        return Err(Refusal::new(Code::TaskStarted, "the task has been launched"));
+                    }
                     None => return Err(over()),
                 }
                 step.forget = Some(task);
                 self.decide(&mut step, now.at, task, Decision::Withdrawn { by: by.clone() });
                 self.settle(&mut step, now.at, task, Outcome::Withdrawn { by }, None, false);
+            }
+            Event::Unredeemed { task, planned, opens, by } => {
+                if let Some(session) = opens {
+                    self.enter(&mut step, now.at, Entered::SessionOpened { session });
+                }
+                self.decide(&mut step, now.at, task, *planned);
+                self.decide(&mut step, now.at, task, Decision::Withdrawn { by: by.clone() });
+                self.settle(&mut step, now.at, task, Outcome::Withdrawn { by }, None, false);
+            }
+            Event::Observed { task, planned, opens, rule, grants, by } => {
+                if let Some(session) = opens {
+                    self.enter(&mut step, now.at, Entered::SessionOpened { session });
+                }
+                self.decide(&mut step, now.at, task, *planned);
+                let (granted_by, scope) = self.covered_by(&grants, rule);
+                let at = now.at;
+                self.grant(&mut step, now, task, granted_by, scope);
+                self.decide(&mut step, at, task, Decision::Observing { by });
+            }
+            Event::Told { task, outcome } => {
+                match self.open.get(&task).map(|o| &o.stage) {
+                    Some(Stage::Observed(_)) => {}
+                    _ => return Err(over()),
+                }
+                self.settle(&mut step, now.at, task, outcome, None, false);
             }
             Event::Closed { task, closing, recovered } => {
                 self.launched_only(task)?.next_seq = closing.next_seq;
@@ -523,12 +567,7 @@ impl Desk {
     fn permit(&mut self, step: &mut Step, now: Moment<'_>, leave: Leave) {
         let Leave { task, by, scope, confinement, saved, shim } = leave;
         let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
-        if let By::Grants(grants) = &by {
-            let counted = |g: &GrantId| self.register.grants.get(*g).is_some_and(|g| g.uses_left.is_some());
-            for grant in grants.iter().copied().filter(counted).collect::<Vec<_>>() {
-                self.enter(step, now.at, Entered::GrantUsed { grant });
-            }
-        }
+        self.count_uses(step, now.at, &by);
         let policy = self.policy;
         self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved, policy });
         match shim {
@@ -545,6 +584,23 @@ impl Desk {
                 self.decide(step, at, task, Decision::Queued { waits_for: WaitsFor::Slot, position });
             }
         }
+    }
+
+    fn count_uses(&mut self, step: &mut Step, at: At, by: &By) {
+        if let By::Grants(grants) = by {
+            let counted = |g: &GrantId| self.register.grants.get(*g).is_some_and(|g| g.uses_left.is_some());
+            for grant in grants.iter().copied().filter(counted).collect::<Vec<_>>() {
+                self.enter(step, at, Entered::GrantUsed { grant });
+            }
+        }
+    }
+
+    /// Leave for something that the house does not run, and so does not hold to anything.
+    fn grant(&mut self, step: &mut Step, now: Moment<'_>, task: TaskId, by: By, scope: Scope) {
+        let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
+        self.count_uses(step, now.at, &by);
+        let (confinement, saved, policy) = (Confinement::None, Vec::new(), self.policy);
+        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved, policy });
     }
 
     #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
@@ -597,6 +653,19 @@ fn after_the_end(step: &mut Step, at: At, task: TaskId, seq: u64, decision: Deci
 fn of_the_house(step: &mut Step, at: At, decision: Decision) {
     let line = Record::decision_line(0, at, &decision);
     step.decisions.push(Entry { task: None, seq: 0, at, line, decision, receipt: None });
+}
+
+/// What may be answered through the agent's own client: it could have made the answer up.
+fn in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
+    let hint = "answer it as a person: csn approvals answer, or any surface of yours";
+    match choice {
+        Choice::Deny => Ok(()),
+        Choice::Once if !grave => Ok(()),
+        Choice::Once => {
+            Err(Refusal::new(Code::OptionNotOffered, "this is not approved through the agent's own client").hint(hint))
+        }
+        _ => Err(Refusal::new(Code::OptionNotOffered, "nothing is saved through the agent's own client").hint(hint)),
+    }
 }
 
 struct Leave {

@@ -93,6 +93,8 @@ pub(crate) struct House {
     pub(crate) maps: surface::Maps,
     pub(crate) checked: surface::Checked,
     pub(crate) pieces: surface::Pieces,
+    pub(crate) tickets: surface::Tickets,
+    pub(crate) mcp: surface::Connections,
 }
 
 /// Runs a house until it is stopped. `shim` is the supervisor program.
@@ -315,6 +317,8 @@ fn open(
         maps: surface::Maps::default(),
         checked: surface::Checked::default(),
         pieces: surface::Pieces::default(),
+        tickets: surface::Tickets::default(),
+        mcp: surface::Connections::default(),
     };
     Ok((Arc::new(house), office, sealer, work))
 }

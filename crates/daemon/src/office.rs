@@ -17,8 +17,8 @@ use crate::{
     wish::{Kept, Wish},
 };
 use countersign_model::{
-    ApprovalId, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Order, Process,
-    Record, Refusal, Register, Request, Resolved, Roster, Session, TaskId, TaskState, Text,
+    ApprovalId, At, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Mode, Order,
+    Outcome, Process, Record, Refusal, Register, Request, Resolved, Roster, Session, TaskId, TaskState, Text,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -85,6 +85,10 @@ pub(crate) enum Call {
         task: TaskId,
         world: World,
         looked: Option<Box<(Looked, Request)>>,
+    },
+    /// What others were let run before this moment, and have not told the end of, is given up.
+    GiveUp {
+        before: At,
     },
     /// The index over the decisions is made anew.
     Rebuild {
@@ -290,6 +294,14 @@ impl Office {
                         false => self.fill_slot(task, world, looked),
                     });
                 }
+                Call::GiveUp { before } => {
+                    for task in self.desk.never_told(before) {
+                        let outcome = Outcome::Lost { why: Text::of("nobody said how it ended") };
+                        if let Ok(step) = self.step(Event::Told { task, outcome }) {
+                            pending.push(Pending { step, looked: None, spare: None, done: Done::Told(None) });
+                        }
+                    }
+                }
                 Call::Rebuild { reply } => {
                     let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
                 }
@@ -453,6 +465,7 @@ impl Office {
             leftovers: request.leftovers,
             on_output_limit: request.on_output_limit,
             stdin: request.args.stdin,
+            tell_directory: request.args.tell_directory && request.mode == Mode::Pipes,
             rows: request.args.rows.unwrap_or(facts::ROWS),
             cols: request.args.cols.unwrap_or(facts::COLS),
             task_dir: self.home.task_dir(task).to_string_lossy().into_owned(),
@@ -560,7 +573,10 @@ fn retold(event: &Event) -> Option<Event> {
             next_seq: *next_seq,
             recovered: *recovered,
         }),
+        Event::Told { task, outcome } => Some(Event::Told { task: *task, outcome: outcome.clone() }),
         Event::Asked { .. }
+        | Event::Unredeemed { .. }
+        | Event::Observed { .. }
         | Event::Answered { .. }
         | Event::Slot { .. }
         | Event::Covered { .. }

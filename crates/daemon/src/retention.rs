@@ -4,7 +4,7 @@
 //! Decided first, removed then: after a crash in between, the next round removes what has been decided about.
 
 use crate::{desk::Event, house::House, office::Call, seal::Work};
-use countersign_model::{Code, Refusal, TaskId, Text};
+use countersign_model::{At, Code, Refusal, TaskId, Text};
 use countersign_store::{
     RetentionConfig, clock,
     stream::{Stream, StreamError},
@@ -15,6 +15,8 @@ use tokio::sync::oneshot;
 
 /// How often the house tidies up, and how long after its start for the first time.
 const EVERY: Duration = Duration::from_secs(600);
+/// So long after it was let run by others, in microseconds, nobody will say how something went.
+const NEVER_TOLD: i64 = 6 * 3600 * 1_000_000;
 const FIRST: Duration = Duration::from_secs(20);
 /// What has just settled gets its receipt first.
 const SEALED_WITHIN: Duration = Duration::from_secs(2);
@@ -43,6 +45,7 @@ pub(crate) async fn tick(house: Arc<House>) {
         crate::log!("retention: {e}");
     }
     loop {
+        let _ = house.calls.send(Call::GiveUp { before: At::from_micros(clock::now().micros() - NEVER_TOLD) });
         match tidy(&house, house.config.retention.clone(), false).await {
             Ok(done) if done.removed.is_empty() => {}
             Ok(done) => crate::log!("retention: {} tasks, {} bytes removed", done.removed.len(), done.bytes),

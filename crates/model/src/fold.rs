@@ -76,6 +76,9 @@ pub struct TaskState {
     pub spawned_at: Option<At>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<At>,
+    /// Whoever asked runs it; the house only looks on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shim_pid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,6 +244,7 @@ impl TaskState {
             launched_at: None,
             spawned_at: None,
             ended_at: None,
+            observed: false,
             shim_pid: None,
             pid: None,
             first_seq: None,
@@ -325,6 +329,12 @@ impl TaskState {
                 self.launched_at = Some(at);
                 self.shim_pid = Some(*shim_pid);
                 self.first_seq = Some(*first_seq);
+            }
+            Decision::Observing { .. } => {
+                self.status = Status::Running;
+                self.waits_for = None;
+                self.launched_at = Some(at);
+                self.observed = true;
             }
             Decision::Sealed(sealed) => self.receipt = Some(*sealed),
             Decision::Settled { outcome, journal_head, recovered: _ } => {

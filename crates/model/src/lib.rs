@@ -56,9 +56,9 @@ pub use receipt::{
     SealedJournal, Statement, Subject,
 };
 pub use record::{
-    By, Decision, EnvClass, FORMAT, FileChange, Frame, HouseState, Idempotency, InputKind, KeyAnnounced, KilledWhy,
-    Observed, Record, RecordError, Saved, Scope, SealedReceipt, ShutdownStep, SignedWord, StopStep, StreamName,
-    TouchedFile, TouchedFiles, WaitsFor, What,
+    By, Channel, Decision, EnvClass, FORMAT, FileChange, Frame, HouseState, Idempotency, InputKind, KeyAnnounced,
+    KilledWhy, Observed, Record, RecordError, Saved, Scope, SealedReceipt, ShutdownStep, SignedWord, StopStep,
+    StreamName, TouchedFile, TouchedFiles, WaitsFor, What,
 };
 pub use redaction::RedactionRule;
 pub use refusal::{Code, Refusal};

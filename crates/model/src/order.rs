@@ -51,6 +51,9 @@ pub struct Resolved {
     pub on_output_limit: OnOutputLimit,
     /// Whether standard input is a pipe (in mode `pipes`; a terminal always takes input).
     pub stdin: bool,
+    /// Whether the shell is to tell where it ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tell_directory: bool,
     pub rows: u16,
     pub cols: u16,
     /// `tasks/<shard>/<id>`, made by the shim.

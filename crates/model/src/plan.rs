@@ -278,6 +278,22 @@ impl Risk {
         Self::OfSelf,
     ];
 
+    /// Only a person answers for these, never an agent's own client.
+    #[must_use]
+    pub fn is_grave(self) -> bool {
+        match self {
+            Self::Destructive
+            | Self::Credential
+            | Self::HostModifying
+            | Self::FilesystemWide
+            | Self::Privileged
+            | Self::OfSelf => true,
+            Self::Write | Self::Network | Self::WorkspaceCode | Self::Opaque | Self::Interactive | Self::Background => {
+                false
+            }
+        }
+    }
+
     /// The one spelling: in config, JSON and tables.
     #[must_use]
     pub fn as_str(self) -> &'static str {

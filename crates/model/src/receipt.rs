@@ -390,6 +390,7 @@ impl Account {
             | Decision::Queued { .. }
             | Decision::Withdrawn { .. }
             | Decision::Launched { .. }
+            | Decision::Observing { .. }
             | Decision::Lost { .. }
             | Decision::Sealed(_)
             | Decision::Expired { .. }
@@ -467,6 +468,8 @@ impl Account {
         let (launched, spawned) = (state.launched_at.is_some(), state.spawned_at.is_some());
         let (observed, complete) = match state.tool.is_builtin() {
             _ if !launched => (Observed::None, true),
+            // Nobody looked.
+            _ if state.observed => (Observed::None, false),
             // The one change is known, if all of what was done is.
             true => (Observed::Exact, self.closed),
             false if spawned && state.confinement == Some(Confinement::ReadOnly) => (Observed::Confined, true),
@@ -556,10 +559,16 @@ impl Account {
         let kind = match state.tool {
             Tool::SetWorkingDirectory => ExecutionKind::Builtin,
             tool if tool.is_builtin() => ExecutionKind::Builtin,
+            _ if state.observed => ExecutionKind::Observed,
             _ => ExecutionKind::Performed,
         };
         // What could not be started was not done.
-        if state.spawned_at.is_none() && (kind == ExecutionKind::Performed || !self.closed) {
+        let done = match kind {
+            ExecutionKind::Performed => state.spawned_at.is_some(),
+            ExecutionKind::Builtin => state.spawned_at.is_some() || self.closed,
+            ExecutionKind::Observed => true,
+        };
+        if !done {
             return None;
         }
         state.launched_at?;

@@ -100,6 +100,9 @@ pub enum Decision {
     /// The last decision of the prologue: the journal goes on at `first_seq`.
     #[serde(rename = "task.launched")]
     Launched { shim_pid: u32, first_seq: u64 },
+    /// Whoever asked runs it; the house was only asked, and will be told how it went.
+    #[serde(rename = "task.observing")]
+    Observing { by: Text },
     #[serde(rename = "process.lost")]
     Lost { known: Text },
     /// The first decision of the epilogue: the exit is visible.
@@ -388,7 +391,27 @@ fn is_kept(policy: &OnSessionEnd) -> bool {
 pub enum By {
     Rule(Text),
     Grants(Vec<GrantId>),
-    Person { principal: PrincipalId, surface: Text },
+    Person {
+        principal: PrincipalId,
+        surface: Text,
+        #[serde(default, skip_serializing_if = "Channel::is_person")]
+        channel: Channel,
+    },
+}
+
+/// How an answer came: from a person, or through the agent's own client, which could have made it up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Channel {
+    #[default]
+    Person,
+    InBand,
+}
+
+impl Channel {
+    fn is_person(&self) -> bool {
+        *self == Self::Person
+    }
 }
 
 /// In words.
@@ -400,8 +423,16 @@ impl std::fmt::Display for By {
                 let ids: Vec<String> = all.iter().map(GrantId::to_string).collect();
                 write!(f, "grant {}", ids.join(", "))
             }
-            By::Person { principal, surface } if *principal == PrincipalId::owner() => write!(f, "owner ({surface})"),
-            By::Person { principal, surface } => write!(f, "{principal} ({surface})"),
+            By::Person { principal, surface, channel } => {
+                let how = match channel {
+                    Channel::Person => "",
+                    Channel::InBand => ", in-band",
+                };
+                match *principal == PrincipalId::owner() {
+                    true => write!(f, "owner ({surface}{how})"),
+                    false => write!(f, "{principal} ({surface}{how})"),
+                }
+            }
         }
     }
 }
@@ -595,6 +626,7 @@ impl Record {
             | "task.queued"
             | "task.withdrawn"
             | "task.launched"
+            | "task.observing"
             | "process.lost"
             | "task.settled"
             | "files.touched"

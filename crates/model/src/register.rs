@@ -81,6 +81,7 @@ pub struct Roster {
     sessions: BTreeMap<SessionId, Arc<Session>>,
     implicit: HashMap<(PrincipalId, Text), SessionId>,
     agents: HashMap<Process, SessionId>,
+    conversations: HashMap<(PrincipalId, Text), SessionId>,
     tokens: BTreeMap<TokenId, Arc<Token>>,
     principals: BTreeMap<PrincipalId, (Text, Option<u32>)>,
 }
@@ -91,6 +92,9 @@ impl Roster {
             Entered::SessionOpened { session } => {
                 if let Some(name) = &session.implicit {
                     self.implicit.insert((session.principal, name.clone()), session.id);
+                }
+                if let Some(name) = &session.conversation {
+                    self.conversations.insert((session.principal, name.clone()), session.id);
                 }
                 if let Some(agent) = session.agent {
                     self.agents.insert(agent, session.id);
@@ -148,6 +152,13 @@ impl Roster {
     #[must_use]
     pub fn of_agent(&self, process: Process) -> Option<&Arc<Session>> {
         self.sessions.get(self.agents.get(&process)?)
+    }
+
+    /// The newest session of a principal that goes on under this name.
+    #[must_use]
+    pub fn conversation(&self, principal: PrincipalId, name: &Text) -> Option<&Arc<Session>> {
+        let id = self.conversations.get(&(principal, name.clone()))?;
+        self.sessions.get(id).filter(|s| s.ended_at.is_none())
     }
 
     #[must_use]

@@ -75,6 +75,9 @@ pub struct Command {
     /// Whether input will be sent. Without it, standard input is empty; a terminal always takes input.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stdin: bool,
+    /// Of shell text over pipes: tell the directory in which it ended (`cwd.changed`).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tell_directory: bool,
     /// The file that a file tool is about; below `cwd` unless it is absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,

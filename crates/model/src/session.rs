@@ -106,6 +106,9 @@ pub struct Session {
     pub implicit: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
+    /// What the agent calls this conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<Text>,
     /// The process of the agent: everything below it is an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Process>,

@@ -71,7 +71,7 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Valu
             vec![event]
         }
         Decision::Queued { .. } => vec![status("queued")],
-        Decision::Launched { .. } => {
+        Decision::Launched { .. } | Decision::Observing { .. } => {
             let mut event = status("running");
             event["started_at_ms"] = state.launched_at.map(|at| at.millis()).into();
             vec![event]

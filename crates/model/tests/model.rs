@@ -22,7 +22,7 @@ fn task() -> TaskId {
 
 /// One of every decision, in an order in which a task could have taken them.
 fn decisions() -> Vec<Decision> {
-    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
     vec![
         Decision::Planned {
             plan_digest: digest("plan"),
@@ -223,6 +223,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         folder: Some(Text::of("/d/sessions/x")),
         implicit: Some(Text::of("socket /p")),
         title: Some(Text::of("chat")),
+        conversation: None,
         agent: Some(Process { pid: 7, start: 9 }),
         opened_at: at(),
         ended_at: None,
@@ -256,7 +257,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         Entered::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::of("owner") },
         Entered::GrantUsed { grant: id("gr_01m7h4jys3gnc16m") },
     ];
-    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
     let mut all = vec![
         Decision::PermissionRequested {
             approval: id("ap_01m7h4jys3gnc16j"),
@@ -291,7 +292,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
 
 /// What came with receipts.
 fn sealed_decisions() -> Vec<Decision> {
-    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
     let mut all = decisions();
     if let Some(Decision::Planned { labels, .. }) = all.first_mut() {
         labels.insert("client".to_owned(), Text::of("codex 1.0"));
@@ -453,7 +454,40 @@ fn records() -> Vec<(String, Record)> {
         .chain(digested_frames().into_iter().zip(700..).map(happened))
         .chain(machine.into_iter().zip(800..).map(decided))
         .chain(spawned.into_iter().zip(900..).map(happened))
+        .chain(decisions_with_agents().into_iter().zip(1000..).map(decided))
         .collect()
+}
+
+fn decisions_with_agents() -> Vec<Decision> {
+    let in_band = By::Person { principal: PrincipalId::owner(), surface: Text::of("mcp"), channel: Channel::InBand };
+    let session = Session {
+        id: id("se_01m7h4jys3gnc16r"),
+        principal: PrincipalId::owner(),
+        credential: CredentialKind::Agent,
+        audience: Audience::Personal,
+        by: Text::of("agent"),
+        directory: Some(Text::of("/p")),
+        roots: vec![Text::of("/p")],
+        folder: None,
+        implicit: None,
+        title: None,
+        conversation: Some(Text::of("claude-code abc")),
+        agent: Some(Process { pid: 7, start: 9 }),
+        opened_at: at(),
+        ended_at: None,
+    };
+    vec![
+        Decision::PermissionGranted {
+            permit: id("pm_01m7h4jys3gnc16k"),
+            by: in_band,
+            scope: Scope::Once,
+            confinement: Confinement::None,
+            saved: vec![],
+            policy: None,
+        },
+        Decision::Observing { by: Text::of("claude-code") },
+        Decision::Entered(Entered::SessionOpened { session: Box::new(session) }),
+    ]
 }
 
 const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
@@ -610,6 +644,7 @@ fn an_order_needs_a_permit_for_exactly_that() {
         leftovers: Leftovers::Kill,
         on_output_limit: OnOutputLimit::Tail,
         stdin: false,
+        tell_directory: false,
         rows: 24,
         cols: 80,
         task_dir: "/t".into(),

@@ -14,6 +14,7 @@ mod aftermath;
 mod budget;
 mod builtin;
 pub mod control;
+mod ending;
 mod feeder;
 mod gitconfig;
 mod inlet;

@@ -3,6 +3,7 @@
 use crate::{
     aftermath::Escapes,
     budget::Budget,
+    ending::{Ending, TOLD},
     inlet::Inlet,
     outlet::Outlet,
     supervise::Shim,
@@ -69,18 +70,23 @@ impl Shim<'_> {
         let Built { forgo, enforced, env: given } = built.map_err(|e| failed(&self.mask, e, 125))?;
         self.escapes = escapes;
         let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
+        let mut env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
         let names: BTreeSet<&String> = self.what.exposure.names.iter().chain(env.keys()).collect();
-        let names = names.into_iter().filter(|n| *n != MARKER).map(|n| text(&self.mask, n)).collect();
+        let names = names.into_iter().filter(|n| *n != MARKER).map(|n| text(&self.mask, n)).collect::<Vec<_>>();
         let withheld = self.what.exposure.withheld.iter().map(|n| text(&self.mask, n)).collect();
         self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld });
         let exec = &self.what.exec;
+        // Without it nothing is told, and everything runs as it would.
+        self.ending = self.what.tell_directory.then(Ending::new).and_then(Result::ok);
+        let also = self.ending.as_ref().map(|ending| (ending.fd(), TOLD));
+        env.extend(self.ending.as_ref().map(|_| Ending::variable()));
         let started = sys::spawn(sys::Child {
             program: Path::new(&exec.program.path),
             argv: &exec.argv,
             env: &env,
             cwd,
             stdio,
+            also,
             forgo,
             user: login.map(Become::of),
         });

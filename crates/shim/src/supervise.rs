@@ -4,6 +4,7 @@ use crate::{
     aftermath::{self, Escapes},
     budget::Budget,
     control::{self, Control},
+    ending::Ending,
     inlet::{Asker, Inlet},
     life::{Bounds, Effect, Event, Life, Stop},
     operate::Applied,
@@ -142,6 +143,7 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
         budget: None,
         escapes: None,
         foundation,
+        ending: None,
     };
     let outcome = match &what.builtin {
         Some(builtin) => shim.work(builtin),
@@ -226,6 +228,8 @@ pub(crate) struct Shim<'a> {
     pub(crate) escapes: Option<Escapes>,
     /// What was made of its walls before anybody knew what it would be.
     pub(crate) foundation: Option<Foundation>,
+    /// Where its shell tells in which directory it ended.
+    pub(crate) ending: Option<Ending>,
 }
 
 impl Shim<'_> {
@@ -623,6 +627,10 @@ impl Shim<'_> {
             self.reap();
         }
         self.look_back(&outcome);
+        let ended = self.ending.take().and_then(Ending::told).filter(|path| *path != self.what.cwd.resolved);
+        if let (Some(path), Some(_)) = (ended, &self.main_usage) {
+            self.journal.push(&Frame::CwdChanged { path: text(&self.mask, &path) });
+        }
         if let Some(usage) = &self.main_usage {
             self.journal.push(&Frame::Exited {
                 status: usage.status,

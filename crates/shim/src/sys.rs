@@ -167,6 +167,8 @@ pub(crate) struct Child<'a> {
     pub env: &'a BTreeMap<String, String>,
     pub cwd: OwnedFd,
     pub stdio: ChildStdio,
+    /// One more descriptor, and its number there.
+    pub also: Option<(RawFd, RawFd)>,
     /// What it gives up before it starts.
     pub forgo: Forgo,
     /// Whom it becomes, if that is somebody else.
@@ -201,6 +203,7 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
     }
     command.env_clear().envs(child.env);
     let (terminal, forgo, user) = (matches!(child.stdio, ChildStdio::Terminal(_)), child.forgo, child.user);
+    let also = child.also;
     match child.stdio {
         ChildStdio::Pipes { stdin, stdout, stderr } => {
             command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr).process_group(0);
@@ -212,7 +215,7 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
     }
     // SAFETY: only system calls on values made before the fork; no allocation, no locks.
     unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent, terminal, user.as_ref(), &forgo));
+        command.pre_exec(move || prepare_child(cwd, parent, terminal, also, user.as_ref(), &forgo));
     }
     let started = command.spawn();
     drop(child.cwd);
@@ -220,7 +223,14 @@ pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
 }
 
 /// Between fork and exec.
-fn prepare_child(cwd: RawFd, parent: u32, terminal: bool, user: Option<&Become>, forgo: &Forgo) -> io::Result<()> {
+fn prepare_child(
+    cwd: RawFd,
+    parent: u32,
+    terminal: bool,
+    also: Option<(RawFd, RawFd)>,
+    user: Option<&Become>,
+    forgo: &Forgo,
+) -> io::Result<()> {
     // SAFETY: plain system calls on integers.
     unsafe {
         // Standard input is the terminal by now.
@@ -246,6 +256,11 @@ fn prepare_child(cwd: RawFd, parent: u32, terminal: bool, user: Option<&Become>,
         }
         // Whatever a library may have opened without the flag: nothing beyond the three crosses the exec.
         libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        if let Some((ours, theirs)) = also
+            && libc::dup2(ours, theirs) == -1
+        {
+            return Err(io::Error::last_os_error());
+        }
     }
     // Last, since from here on even this may do less than before.
     forgo.apply()

@@ -19,6 +19,7 @@ pub struct Config {
     pub confine: ConfineConfig,
     pub redact: RedactConfig,
     pub shutdown: ShutdownConfig,
+    pub approvals: ApprovalsConfig,
     /// Lasting answers, and additions to what is always denied.
     pub rules: Vec<Spanned<Rule>>,
     pub hard_deny: Vec<Spanned<Rule>>,
@@ -48,6 +49,23 @@ pub enum TasksAtStop {
     #[default]
     Keep,
     Stop,
+}
+
+/// How questions may be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApprovalsConfig {
+    pub in_band: InBand,
+}
+
+/// What an agent's own client may answer for the person who sits at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InBand {
+    /// Once, or no.
+    #[default]
+    Once,
+    Off,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -162,6 +180,7 @@ impl Default for Config {
             confine: ConfineConfig::default(),
             redact: RedactConfig::default(),
             shutdown: ShutdownConfig::default(),
+            approvals: ApprovalsConfig::default(),
             rules: Vec::new(),
             hard_deny: Vec::new(),
             lines: Default::default(),

@@ -230,7 +230,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
         Decision::PermissionGranted { .. } => {
             tx.prepare_cached("UPDATE tasks SET waits = 0 WHERE id = ?1 AND waits = 1")?.execute(params![task])?;
         }
-        Decision::Launched { .. } => {
+        Decision::Launched { .. } | Decision::Observing { .. } => {
             tx.prepare_cached("UPDATE tasks SET status = 'running' WHERE id = ?1")?.execute(params![task])?;
         }
         Decision::Settled { outcome, .. } => {

@@ -30,7 +30,7 @@ pub mod stream;
 pub mod verify;
 
 #[cfg(feature = "ledger")]
-pub use config::{Config, ConfigError, ConfineConfig, Reads, RetentionConfig, TasksAtStop};
+pub use config::{Config, ConfigError, ConfineConfig, InBand, Reads, RetentionConfig, TasksAtStop};
 pub use fsx::{random, read_regular};
 pub use home::{Home, HomeError, Lock, MACHINE_HOME, MACHINE_RUN, SOCKET};
 pub use keys::house_key;

@@ -1,6 +1,9 @@
 //! A whole house in a temp dir for tests: the real programs, the real socket, nothing shared with the user's own.
 
+pub mod agent;
 pub mod machine;
+
+pub use agent::Agent;
 
 use countersign_client::{Client, ClientError, Events};
 use countersign_model::{Choice, Frame, Outcome, Record, Refusal, Request, StreamName, TaskId, TaskState, What};
@@ -101,6 +104,10 @@ impl House {
         let work = self.dir.path().join("work");
         std::fs::create_dir_all(&work).expect("a work dir");
         work
+    }
+
+    fn csn_path(&self) -> String {
+        self.csn.to_str().expect("a path in UTF-8").to_owned()
     }
 
     #[must_use]

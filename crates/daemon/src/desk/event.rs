@@ -3,8 +3,9 @@
 use crate::wish::{Kept, Wish};
 use countersign_model::{
     About, Answer, ApprovalId, At, Audience, By, Choice, Closing, Confinement, CredentialKind, Decision, Digest, Facts,
-    Grant, GrantId, HouseState, IdMint, KeyAnnounced, Permit, PrincipalId, Profile, Record, Refusal, SealedReceipt,
-    Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId, TaskState, Text, Tool, TouchedFiles, What,
+    Grant, GrantId, HouseState, IdMint, KeyAnnounced, Outcome, Permit, PrincipalId, Profile, Record, Refusal,
+    SealedReceipt, Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId, TaskState, Text, Tool,
+    TouchedFiles, What,
 };
 use countersign_store::{Signed, ledger::Entry};
 
@@ -98,6 +99,27 @@ pub(crate) enum Event {
     Withdrawn {
         task: TaskId,
         by: Text,
+    },
+    /// A ticket that nobody came with: the request was made, and nothing came of it.
+    Unredeemed {
+        task: TaskId,
+        planned: Box<Decision>,
+        opens: Option<Box<Session>>,
+        by: Text,
+    },
+    /// Whoever asked is let run it themselves.
+    Observed {
+        task: TaskId,
+        planned: Box<Decision>,
+        opens: Option<Box<Session>>,
+        rule: &'static str,
+        grants: Vec<GrantId>,
+        by: Text,
+    },
+    /// Whoever ran it has told how it went, or nobody will.
+    Told {
+        task: TaskId,
+        outcome: Outcome,
     },
     /// The shim has closed its journal.
     Closed {

@@ -98,7 +98,7 @@ impl Office {
             Some(Stage::Waiting { approval, .. }) => approval,
             _ => ApprovalId::mint(&mut self.mint, 1, 1),
         };
-        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket") };
+        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
         let (words, moves, hint, denied) = (None, None, None, None);
         self.step(Event::Answered {
             task,

@@ -16,10 +16,10 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use countersign_model::{
-    Approval, ApprovalId, ApprovalState, Asker, Card, Choice, Code, CredentialKind, Refusal, Request, Session,
-    SessionId, TaskId, Tool,
+    Approval, ApprovalId, ApprovalState, Asker, By, Card, Channel, Choice, Code, CredentialKind, Refusal, Request,
+    Session, SessionId, TaskId, Text, Tool,
 };
-use countersign_store::{clock, waiting};
+use countersign_store::{InBand, clock, waiting};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::HashMap, sync::Arc};
@@ -207,18 +207,48 @@ pub(crate) async fn answer(
     }
     let (approval, task) = find(&house, &who, &id)?;
     let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
-    let by = who.by();
+    give(&house, task, approval, who.by(), Given { choice, words: None, any_arguments }, words).await?;
+    Ok(Json(read(&house, task)?))
+}
+
+/// An answer that came through the agent's own client. The desk knows what such an answer is worth.
+pub(crate) async fn answer_in_band(
+    house: &Arc<House>,
+    task: TaskId,
+    approval: ApprovalId,
+    choice: Choice,
+    surface: &str,
+) -> Answer<()> {
+    if house.config.approvals.in_band == InBand::Off {
+        return Err(Refusal::new(Code::OptionNotOffered, "nothing is answered through the agent's own client here")
+            .hint("answer it as a person: csn approvals answer")
+            .into());
+    }
+    let principal = house.projections.state(house, task)?.principal;
+    let by = By::Person { principal, surface: countersign_redact::text_by_shape(surface), channel: Channel::InBand };
+    give(house, task, approval, by, Given { choice, words: None, any_arguments: false }, None).await
+}
+
+async fn give(
+    house: &Arc<House>,
+    task: TaskId,
+    approval: ApprovalId,
+    by: By,
+    given: Given,
+    words: Option<Text>,
+) -> Answer<()> {
+    let Given { choice, any_arguments, .. } = given;
     let (world, looked) = match choice {
         Choice::Deny => (World::Same, None),
-        _ => again(&house, task).await?,
+        _ => again(house, task).await?,
     };
-    let (reply, given) = oneshot::channel();
+    let (reply, done) = oneshot::channel();
     let gone = || Refusal::new(Code::Draining, "the house is going down");
     let answering = Box::new(Answering { task, approval, choice, any_arguments, words, by, world, looked });
     house.calls.send(Call::Answer { answering, reply }).map_err(|_| gone())?;
-    match given.await.map_err(|_| gone())? {
-        Ok(()) => Ok(Json(read(&house, task)?)),
-        Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(&house, task, refusal)),
+    match done.await.map_err(|_| gone())? {
+        Ok(()) => Ok(()),
+        Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(house, task, refusal)),
         Err(refusal) => Err(Problem::from(refusal).of_task(task)),
     }
 }

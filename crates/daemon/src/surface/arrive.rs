@@ -19,8 +19,8 @@ use axum::{
     serve::IncomingStream,
 };
 use countersign_model::{
-    Audience, By, Code, CredentialKind, CredentialScope, Digest, HouseState, PrincipalId, Process, Refusal, Roster,
-    SessionId, Text, TokenId,
+    Audience, By, Channel, Code, CredentialKind, CredentialScope, Digest, HouseState, PrincipalId, Process, Refusal,
+    Roster, Session, SessionId, Text, TokenId,
 };
 use countersign_store::clock;
 use rustix::fd::OwnedFd;
@@ -112,7 +112,10 @@ impl Who {
         }
         match &self.sees {
             Sees::All => true,
-            Sees::Session(own) => session.is_some_and(|s| s.id == *own),
+            // The conversations of one agent are its own, whichever it is in.
+            Sees::Session(own) => session.is_some_and(|s| {
+                s.id == *own || s.agent.is_some() && roster.session(*own).is_some_and(|own| own.agent == s.agent)
+            }),
             Sees::Own => session.is_some_and(|s| s.by == self.name),
         }
     }
@@ -135,7 +138,22 @@ impl Who {
     }
 
     pub(crate) fn by(&self) -> By {
-        By::Person { principal: self.principal, surface: self.name.clone() }
+        By::Person { principal: self.principal, surface: self.name.clone(), channel: Channel::Person }
+    }
+
+    /// As the agent of a session, whoever it was that came.
+    pub(crate) fn as_agent(&self, session: &Session) -> Self {
+        Self {
+            principal: session.principal,
+            kind: CredentialKind::Agent,
+            scopes: AGENT.to_vec(),
+            audience: session.audience,
+            sees: Sees::Session(session.id),
+            name: Text::of("agent"),
+            called: Text::of("agent"),
+            why: ", which nothing below an agent's process has",
+            ..self.clone()
+        }
     }
 
     /// In records: who did this.
@@ -175,7 +193,7 @@ pub(crate) fn needs(method: &Method, path: &str) -> Option<CredentialScope> {
         "tokens" => Some(CredentialScope::Admin),
         _ if reads => Some(CredentialScope::Observe),
         "check" => Some(CredentialScope::Observe),
-        "tasks" | "sessions" => Some(CredentialScope::Run),
+        "tasks" | "sessions" | "hooks" | "tickets" | "mcp" => Some(CredentialScope::Run),
         "approvals" | "grants" => Some(CredentialScope::Approve),
         _ => Some(CredentialScope::Admin),
     }
@@ -523,6 +541,10 @@ mod tests {
             (Method::GET, "/tokens", Some(Admin)),
             (Method::POST, "/tokens", Some(Admin)),
             (Method::POST, "/lifecycle", Some(Admin)),
+            (Method::POST, "/hooks/before", Some(Run)),
+            (Method::POST, "/tickets/ti_1", Some(Run)),
+            (Method::POST, "/mcp", Some(Run)),
+            (Method::DELETE, "/mcp", Some(Run)),
             (Method::POST, "/listen", Some(Admin)),
             (Method::POST, "/gc", Some(Admin)),
             (Method::POST, "/ledger", Some(Admin)),

@@ -8,7 +8,9 @@ mod control;
 mod events;
 mod follow;
 mod grants;
+mod hooks;
 mod lifecycle;
+mod mcp;
 mod output;
 mod problem;
 mod receipts;
@@ -34,9 +36,12 @@ use axum::{
 use countersign_model::{Code, PrincipalId, Refusal, SessionId, Status, TaskId, TaskState, WaitsFor};
 use countersign_store::stream::{Stream, StreamError};
 pub(crate) use events::Pieces;
+pub(crate) use hooks::Tickets;
+pub(crate) use mcp::Connections;
 pub(crate) use output::Maps;
 pub(crate) use problem::Problem;
 pub(crate) use receipts::Checked;
+use sessions::find_own as find_own_session;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -48,8 +53,14 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 
 const LARGEST_BODY: usize = 4 * 1024 * 1024;
 
-/// Every address of the house.
+/// Every address of the house, and the door before them.
 pub(crate) fn router(house: &Arc<House>) -> Router {
+    let api = routes(house);
+    mcp::http(house, api.clone()).merge(api).layer(middleware::from_fn_with_state(Arc::clone(house), arrive::arrive))
+}
+
+/// The addresses, for who has been let in.
+fn routes(house: &Arc<House>) -> Router {
     Router::new()
         .route("/tasks", post(tasks::ask).get(tasks::list))
         .route("/tasks/{id}", get(tasks::show))
@@ -74,6 +85,11 @@ pub(crate) fn router(house: &Arc<House>) -> Router {
         .route("/grants", get(grants::list).post(grants::add))
         .route("/grants/{id}", delete(grants::revoke).get(grants::show))
         .route("/check", post(tasks::check))
+        .route("/mcp/session", post(mcp::session))
+        .route("/mcp/stdio", get(mcp::stdio))
+        .route("/hooks/before", post(hooks::before))
+        .route("/hooks/after", post(hooks::after))
+        .route("/tickets/{id}", post(hooks::redeem).get(hooks::redeemed))
         .route("/sessions", get(sessions::list).post(sessions::open))
         .route("/sessions/{id}", get(sessions::show).delete(sessions::end))
         .route("/sessions/{id}/directory", post(sessions::set_directory))
@@ -88,7 +104,6 @@ pub(crate) fn router(house: &Arc<House>) -> Router {
         .route("/readyz", get(lifecycle::ready))
         .fallback(nowhere)
         .method_not_allowed_fallback(not_that_way)
-        .layer(middleware::from_fn_with_state(Arc::clone(house), arrive::arrive))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(Arc::clone(house))
 }

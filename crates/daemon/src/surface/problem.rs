@@ -23,6 +23,10 @@ impl Problem {
         self.refusal
     }
 
+    pub(crate) fn parts(self) -> (Refusal, Option<TaskId>) {
+        (self.refusal, self.task)
+    }
+
     pub(crate) fn of_task(mut self, task: TaskId) -> Self {
         self.task = Some(task);
         self

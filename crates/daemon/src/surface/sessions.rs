@@ -86,6 +86,7 @@ fn new(who: &Who) -> Session {
         folder: None,
         implicit: None,
         title: None,
+        conversation: None,
         agent: None,
         opened_at: now,
         ended_at: None,
@@ -156,6 +157,78 @@ fn prepare(house: &House, who: &Who, opening: Opening) -> Answer<Session> {
     Ok(session)
 }
 
+/// A conversation of an agent, as its hook or its client tells of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Talking {
+    /// Which agent this is.
+    pub(crate) agent: String,
+    /// What it calls the conversation.
+    pub(crate) id: String,
+    pub(crate) cwd: String,
+    /// The process of the agent; without one whoever comes is known for an agent already.
+    #[serde(default)]
+    pub(crate) agent_pid: Option<u32>,
+}
+
+const LONGEST_NAME: usize = 200;
+
+/// The session of an agent's conversation, opened at its first word; and whoever came, as its agent.
+pub(crate) async fn conversation(house: &Arc<House>, who: &Who, talking: &Talking) -> Answer<(Who, Arc<Session>)> {
+    if talking.agent.is_empty() || talking.agent.len() + talking.id.len() > LONGEST_NAME {
+        return Err(Refusal::new(Code::BadRequest, "`agent` and `id` name a conversation in a few words").into());
+    }
+    let agent = match (&who.sees, talking.agent_pid) {
+        (Sees::All, Some(pid)) => above(who, pid)?,
+        (Sees::All, None) => who.process.ok_or_else(|| Refusal::new(Code::BadRequest, "`agent_pid` is missing"))?,
+        (Sees::Session(own), _) => {
+            let own = house.roster.borrow().session(*own).and_then(|s| s.agent);
+            own.ok_or_else(|| Refusal::new(Code::Forbidden, "this comes from a task, not from an agent"))?
+        }
+        (Sees::Own, _) => return Err(Refusal::new(Code::Forbidden, "who cannot be recognised has no session").into()),
+    };
+    let name = text_by_shape(&format!("{} {}", talking.agent, talking.id));
+    let known = house.roster.borrow().conversation(who.principal, &name).cloned();
+    if let Some(session) = known.filter(|s| s.agent == Some(agent)) {
+        return Ok((who.as_agent(&session), session));
+    }
+    let session = {
+        let (house, who, cwd) = (Arc::clone(house), who.clone(), talking.cwd.clone());
+        tokio::task::spawn_blocking(move || begin(&house, &who, agent, &cwd, name)).await
+    };
+    let session = session.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
+    match house.wish(Wish::Open(Box::new(session))).await? {
+        Kept::Session(session) => Ok((who.as_agent(&session), session)),
+        _ => Err(Refusal::new(Code::Internal, "no session came of it").into()),
+    }
+}
+
+/// What an agent says of its directory is only what it says, once it is known for one: then its roots are those it has,
+/// and where its process itself works.
+fn begin(house: &House, who: &Who, agent: Process, directory: &str, name: Text) -> Answer<Session> {
+    let eyes = house.eyes(who.principal)?;
+    let mut session = new(who);
+    (session.credential, session.agent) = (CredentialKind::Agent, Some(agent));
+    session.by = Text::of("agent");
+    session.conversation = Some(name);
+    let facts = place(&eyes, directory)?;
+    session.directory = Some(text_by_shape(&facts.cwd.resolved));
+    let root = facts::root_of(&facts, eyes.home(), eyes.home(), &house.gate);
+    let mut may = Vec::new();
+    if let Sees::Session(own) = who.sees {
+        let roster = house.roster.borrow();
+        may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
+        let works = countersign_shim::as_owner_of(agent.pid, || std::fs::read_link(format!("/proc/{}/cwd", agent.pid)));
+        let works = works.ok().and_then(|p| p.into_os_string().into_string().ok());
+        let works = works.and_then(|dir| place(&eyes, &dir).ok());
+        may.extend(works.and_then(|facts| facts::root_of(&facts, eyes.home(), eyes.home(), &house.gate)));
+    }
+    let trusted = |root: &String| who.sees == Sees::All || countersign_policy::in_roots(root, &may);
+    session.roots = root.iter().filter(|root| trusted(root)).map(|r| text_by_shape(r)).collect();
+    session.folder = Some(folder(&eyes, session.id)?);
+    Ok(session)
+}
+
 /// A process above whoever asks, so that nobody can make an agent of somebody else's.
 fn above(who: &Who, pid: u32) -> Answer<Process> {
     let refused = || {
@@ -165,6 +238,10 @@ fn above(who: &Who, pid: u32) -> Answer<Process> {
         )
     };
     let mut at = who.process.map(|p| p.pid).ok_or_else(refused)?;
+    if at == pid {
+        // Whoever was started by a person's own shell is the agent itself.
+        return who.process.ok_or_else(refused);
+    }
     while at > 1 {
         let (_, parent) = peer::process(at).ok_or_else(refused)?;
         // Somebody else's process would make agents of their others.
@@ -234,7 +311,7 @@ fn find(house: &House, who: &Who, text: &str) -> Answer<Arc<Session>> {
 }
 
 /// One that whoever asks may use, not only see.
-fn find_own(house: &House, who: &Who, text: &str) -> Answer<Arc<Session>> {
+pub(crate) fn find_own(house: &House, who: &Who, text: &str) -> Answer<Arc<Session>> {
     let session = find(house, who, text)?;
     match who.controls(house, session.principal, Some(session.id)) {
         true => Ok(session),

@@ -45,13 +45,7 @@ pub(crate) async fn ask(State(house): Shared, who: Who, headers: HeaderMap, Whol
     let mut request: Request = body(&bytes)?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(LONGEST_WAIT));
     let idempotency = idempotency(&house, &who, &headers, "POST /tasks", &bytes)?;
-    let turn = house.turn(who.principal).await;
-    let asking = {
-        let (house, who) = (Arc::clone(&house), who.clone());
-        tokio::task::spawn_blocking(move || consider(&house, &who, request, idempotency)).await
-    };
-    drop(turn);
-    let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
+    let asking = considered(&house, &who, request, idempotency).await?;
     let asked = put(&house, asking).await?;
     if asked.state.is_none() && find_task(&house, &who, &asked.task.to_string()).is_err() {
         let refusal = Refusal::new(Code::IdempotencyConflict, "somebody else has used this Idempotency-Key");
@@ -120,6 +114,19 @@ pub(crate) fn idempotency(
         key: house.key.digest("idempotency-key", &[owner.as_bytes(), route.as_bytes(), key.as_bytes()]),
         body: house.key.digest("idempotency-body", &[bytes]),
     }))
+}
+
+/// Reads and looks when it is its principal's turn, on a thread where that may take its time.
+pub(crate) async fn considered(
+    house: &Arc<House>,
+    who: &Who,
+    request: Request,
+    idempotency: Option<Idempotency>,
+) -> Answer<Asking> {
+    let _turn = house.turn(who.principal).await;
+    let (house, who) = (Arc::clone(house), who.clone());
+    let asking = tokio::task::spawn_blocking(move || consider(&house, &who, request, idempotency)).await;
+    asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
 }
 
 /// Reads and looks: everything before the desk.
@@ -287,13 +294,7 @@ pub(crate) fn asking(
 /// What the gate would do with a request, with what this house has granted; nothing is recorded or run.
 pub(crate) async fn check(State(house): Shared, who: Who, Whole(bytes): Whole) -> Answer<Json<Value>> {
     let request: Request = body(&bytes)?;
-    let turn = house.turn(who.principal).await;
-    let asking = {
-        let house = Arc::clone(&house);
-        tokio::task::spawn_blocking(move || consider(&house, &who, request, None)).await
-    };
-    drop(turn);
-    let asking = asking.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
+    let asking = considered(&house, &who, request, None).await?;
     let told = house
         .read({
             let house = Arc::clone(&house);
@@ -401,7 +402,7 @@ pub(crate) async fn wait_for(house: &Arc<House>, task: TaskId, wait: Duration) -
 }
 
 /// Both streams, whole when short, else both ends.
-fn bounded_output(house: &House, state: &TaskState) -> Answer<Value> {
+pub(crate) fn bounded_output(house: &House, state: &TaskState) -> Answer<Value> {
     let mut streams = serde_json::Map::new();
     for &stream in StreamName::of(state.mode) {
         if state.streams.contains_key(&stream) {

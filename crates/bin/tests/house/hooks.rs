@@ -1,0 +1,286 @@
+//! Agents that ask before their own shell runs something: hooks, tickets, witnesses.
+
+use crate::{CSN, stream::get};
+use countersign_client::ClientError;
+use countersign_model::{Choice, Code, CredentialKind, ExecutionKind, Frame, Outcome, TaskState, Text};
+use countersign_testkit::{Agent, House};
+use serde_json::{Value, json};
+
+fn bash(house: &House, command: &str) -> Value {
+    json!({
+        "session_id": "c1", "cwd": house.work(), "hook_event_name": "PreToolUse", "tool_name": "Bash",
+        "tool_input": {"command": command, "description": "why", "timeout": 60_000}, "tool_use_id": "use-1",
+    })
+}
+
+/// What a hook let through, as it is to be run.
+fn rewritten(house: &House, agent: &mut Agent, command: &str) -> String {
+    let (code, out, err) = agent.hook("claude-code", &bash(house, command));
+    assert_eq!((code, err.as_str()), (0, ""), "{command}");
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    let said = &answer["hookSpecificOutput"];
+    assert_eq!(said["permissionDecision"], "allow", "{answer}");
+    assert_eq!(
+        (&said["updatedInput"]["description"], &said["updatedInput"]["timeout"]),
+        (&json!("why"), &json!(60_000))
+    );
+    said["updatedInput"]["command"].as_str().unwrap().to_owned()
+}
+
+fn tasks(house: &House) -> Vec<TaskState> {
+    let listed = get(house, "/tasks?limit=50").unwrap();
+    serde_json::from_value(listed["tasks"].clone()).unwrap()
+}
+
+fn last(house: &House) -> TaskState {
+    let id = tasks(house)[0].task_id;
+    house.client().task(&id.to_string()).unwrap()
+}
+
+#[test]
+fn what_only_reads_runs_here_and_looks_as_if_it_ran_there() {
+    let house = House::up(CSN);
+    std::fs::write(house.work().join("a.txt"), "read me\n").unwrap();
+    let mut agent = house.agent();
+    let command = rewritten(&house, &mut agent, "cat a.txt; echo bad >&2; exit 3");
+    assert!(
+        command.contains(" exec --ticket ti_") && command.ends_with("-- 'cat a.txt; echo bad >&2; exit 3'"),
+        "{command}"
+    );
+    assert_eq!(agent.shell(&command), (3, "read me\n".to_owned(), "bad\n".to_owned()));
+    let task = house.settled(last(&house).task_id);
+    assert_eq!((task.credential, task.title.as_ref().map(Text::as_str)), (CredentialKind::Agent, Some("why")));
+    assert_eq!(task.labels["agent"].as_str(), "claude-code");
+    assert_eq!(task.labels["tool_use_id"].as_str(), "use-1");
+    assert_eq!(task.outcome, Some(Outcome::Exited { code: 3 }));
+    let session = get(&house, &format!("/sessions/{}", task.session_id.unwrap())).unwrap();
+    assert_eq!((&session["conversation"], &session["agent"]["pid"]), (&json!("claude-code c1"), &json!(agent.pid())));
+    // What nobody was asked about has the base alone.
+    let command = rewritten(&house, &mut agent, "echo \"<$FROM_AGENT$API_TOKEN>\"");
+    assert_eq!(agent.shell(&command).1, "<>\n");
+}
+
+#[test]
+fn a_person_answers_elsewhere_and_the_command_goes_on_where_it_was_asked() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let command = rewritten(&house, &mut agent, "echo $FROM_AGENT:$API_TOKEN > made; cat made");
+    let waits = std::thread::spawn(move || (agent.shell(&command), agent));
+    let approval = loop {
+        // It is there once `csn exec` has asked.
+        let all = get(&house, "/approvals").unwrap();
+        if let Some(found) = all["approvals"].as_array().and_then(|a| a.first()) {
+            break found["id"].as_str().unwrap().parse().unwrap();
+        }
+        std::thread::yield_now();
+    };
+    house.client().answer(approval, Choice::Once, None).unwrap();
+    let ((code, out, err), _agent) = waits.join().unwrap();
+    assert_eq!((code, out.as_str()), (0, "yes:\n"), "{err}");
+    assert!(err.contains("waiting for approval ap_"), "{err}");
+}
+
+#[test]
+fn what_is_denied_does_not_run_and_says_why() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    for (name, command) in [("claude-code", "csn down"), ("codex", "rm -rf /"), ("claude-code", "echo $(csn down)")] {
+        let (code, out, _) = agent.hook(name, &bash(&house, command));
+        let answer: Value = serde_json::from_str(&out).unwrap();
+        let said = &answer["hookSpecificOutput"];
+        assert_eq!(
+            (code, &said["permissionDecision"], &said["hookEventName"]),
+            (0, &json!("deny"), &json!("PreToolUse"))
+        );
+        let reason = said["permissionDecisionReason"].as_str().unwrap();
+        let task = last(&house);
+        assert!(reason.starts_with("countersign: ") && reason.ends_with(&format!("[{}]", task.task_id)), "{reason}");
+        assert!(matches!(house.sealed(task.task_id).outcome, Some(Outcome::Denied { .. })), "it has its receipt");
+    }
+    let (_, out, _) = agent.hook("opencode", &bash(&house, "csn down"));
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    assert!(answer["decision"] == "deny" && answer["reason"].as_str().unwrap().contains("countersign"), "{answer}");
+}
+
+/// Whatever goes wrong, the agent is told not to run it.
+#[test]
+fn hooks_fail_closed() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    for bad in ["", "{", "[]", "{\"tool_name\":\"Bash\"}", "\u{0}", r#"{"cwd":"/","tool_name":"Bash","tool_input":{}}"#]
+    {
+        let (code, out, err) = agent.run(&["/bin/sh", "-c", &format!("{CSN} hook codex || exit 2")], bad);
+        assert_eq!((code, out.as_str()), (2, ""), "{bad}");
+        assert!(err.contains("nothing was run"), "{err}");
+    }
+    let mut elsewhere = bash(&house, "ls");
+    elsewhere["cwd"] = json!("/nowhere/at/all");
+    assert_eq!(agent.hook("claude-code", &elsewhere).0, 2);
+    // What is not about the shell is not ours to answer.
+    let mut other = bash(&house, "ls");
+    other["tool_name"] = json!("Read");
+    assert_eq!(agent.hook("claude-code", &other), (0, String::new(), String::new()));
+    let command = rewritten(&house, &mut agent, "touch ran");
+    house.kill_daemon();
+    let (code, out, err) = agent.hook("claude-code", &bash(&house, "ls"));
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("csn up --detach") && !house.home().join("run/csn.sock.new").exists(), "{err}");
+    assert_eq!(agent.shell(&command).0, 125);
+    assert!(!house.work().join("ran").exists());
+    house.start();
+    // Tickets go with their daemon: what was let through before is asked about anew.
+    let (code, _, err) = agent.shell(&command);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("its hook asks anew"), "{err}");
+    assert!(!house.work().join("ran").exists());
+}
+
+#[test]
+fn a_ticket_is_for_one_command_one_place_one_agent_and_one_time() {
+    let house = House::up(CSN);
+    let (mut agent, mut other) = (house.agent(), house.agent());
+    rewritten(&house, &mut other, "ls");
+    let ticket = |command: &str| command.split_ascii_whitespace().nth(3).unwrap().to_owned();
+    let first = rewritten(&house, &mut agent, "echo one");
+    let (code, _, err) = agent.csn(&["exec", "--ticket", &ticket(&first), "--", "echo two"]);
+    assert!(code == 77 && err.contains("another command"), "{err}");
+    assert_eq!(agent.shell(&first).0, 1, "it was used, and not for what it was for");
+    let second = rewritten(&house, &mut agent, "echo one");
+    let (code, _, err) = other.shell(&second);
+    assert!(code == 77 && err.contains("another agent"), "{err}");
+    let third = rewritten(&house, &mut agent, "echo one");
+    std::fs::create_dir(house.work().join("sub")).unwrap();
+    let (code, _, err) = agent.shell(&format!("cd sub && {third}"));
+    assert!(code == 77 && err.contains("another directory"), "{err}");
+    let fourth = rewritten(&house, &mut agent, "echo one");
+    let person = house.csn(&["exec", "--ticket", &ticket(&fourth), "--", "echo one"]);
+    assert_eq!(person.status.code(), Some(77), "a ticket is for its agent");
+    let fifth = rewritten(&house, &mut agent, "echo one");
+    assert_eq!(agent.shell(&fifth), (0, "one\n".to_owned(), String::new()));
+    assert_eq!(agent.shell(&fifth).0, 1);
+    // What was let through and came to nothing is on record all the same.
+    let withdrawn = tasks(&house).iter().filter(|t| matches!(t.outcome, Some(Outcome::Withdrawn { .. }))).count();
+    assert_eq!(withdrawn, 4);
+}
+
+/// The shell of an agent that keeps its directory goes where its command went.
+#[test]
+fn a_directory_that_a_command_ended_in_is_kept_for_its_agent() {
+    let house = House::up(CSN);
+    std::fs::create_dir_all(house.work().join("it's/sub")).unwrap();
+    let mut agent = house.agent();
+    for (command, status, place) in [
+        ("cd \"it's/sub\" && pwd", 0, "it's/sub"),
+        ("cd \"it's\"; exit 7", 7, "it's"),
+        ("(cd \"it's\"); true", 0, ""),
+        ("cd \"it's\"; exec true", 0, ""),
+        ("pushd \"it's\" > /dev/null; bash -c 'cd sub'; false", 1, "it's"),
+    ] {
+        let text = rewritten(&house, &mut agent, command);
+        assert!(text.contains("exec --leave"), "{text}");
+        let (_, out, err) = agent.shell(&format!("{text}\nprintf '%s %s' $? \"$PWD\""));
+        let place = house.work().join(place);
+        let ended = format!("{status} {}", place.display());
+        assert!(out.ends_with(ended.trim_end_matches('/')), "{command}: {out} {err}");
+    }
+    assert!(!rewritten(&house, &mut agent, "ls").contains("--leave"));
+    let text = rewritten(&house, &mut agent, "cd \"it's\"; echo \"<$BASH_ENV>\"");
+    assert_eq!(agent.shell(&text).1, "<>\n", "it is gone before the command begins");
+    let exposed = house.frame(last(&house).task_id, |f| matches!(f, Frame::EnvExposed { .. }));
+    assert!(!format!("{exposed:?}").contains("BASH_ENV"), "it is ours: {exposed:?}");
+}
+
+/// Below an agent nobody is a person, however it is hidden.
+#[test]
+fn a_script_of_the_agent_does_not_answer() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    rewritten(&house, &mut agent, "ls");
+    assert_eq!(agent.csn(&["run", "--no-wait", "touch granted"]).0, 75);
+    let waiting = last(&house);
+    let approval = waiting.approval_id.unwrap().to_string();
+    std::fs::write(house.work().join("answer.sh"), format!("{CSN} approvals answer {approval} once\n")).unwrap();
+    for text in [
+        "bash answer.sh",
+        "setsid bash answer.sh",
+        "env -i COUNTERSIGN_HOME=$COUNTERSIGN_HOME HOME=$HOME bash answer.sh",
+    ] {
+        let (_, out, err) = agent.shell(text);
+        assert!(!out.contains("Approved") && !err.contains("Approved"), "{text}: {out}{err}");
+    }
+    let (code, _, err) = agent.csn(&["approvals", "answer", &approval, "once"]);
+    assert!(code == 77 && err.contains("approve"), "{code} {err}");
+    assert!(house.client().task(&waiting.task_id.to_string()).unwrap().outcome.is_none());
+    assert!(agent.csn(&["grants", "add", "--verb", "touch", "--anywhere"]).0 != 0);
+}
+
+#[test]
+fn a_witness_decides_and_is_told() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let (code, out, _) = agent.hook("claude-code --witness", &bash(&house, "ls"));
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &answer["hookSpecificOutput"]["permissionDecision"]), (0, &json!("allow")));
+    assert!(answer["hookSpecificOutput"].get("updatedInput").is_none());
+    let task = last(&house);
+    assert!(task.observed && task.outcome.is_none() && task.first_seq.is_none());
+    let mut after = bash(&house, "ls");
+    after["hook_event_name"] = json!("PostToolUse");
+    after["tool_response"] = json!({"stdout": "a", "stderr": "", "interrupted": false});
+    assert_eq!(agent.hook("claude-code --witness", &after), (0, String::new(), String::new()));
+    let task = house.sealed(task.task_id);
+    assert_eq!(task.outcome, Some(Outcome::Exited { code: 0 }));
+    let kind = crate::receipts::statement(&house, task.task_id).predicate.execution.unwrap().kind;
+    assert_eq!(kind, ExecutionKind::Observed);
+    // What would be asked about is denied: there is nobody to wait here.
+    let (_, out, _) = agent.hook("claude-code --witness", &bash(&house, "git push"));
+    assert!(out.contains("\"deny\"") && out.contains("csn grants add"), "{out}");
+    assert_eq!(agent.hook("codex --witness", &bash(&house, "ls")).1, "", "a bare allow is a fault there");
+    let verified = house.csn(&["verify"]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+}
+
+/// A directory that an agent names makes no root of it, once it is known for an agent.
+#[test]
+fn what_an_agent_says_of_its_place_is_not_believed() {
+    let house = House::up(CSN);
+    let secret = house.base().join("elsewhere");
+    std::fs::create_dir(&secret).unwrap();
+    std::fs::write(secret.join("diary"), "dear").unwrap();
+    let mut agent = house.agent();
+    rewritten(&house, &mut agent, "ls");
+    let mut said = bash(&house, "cat diary");
+    (said["cwd"], said["session_id"]) = (json!(secret), json!("c2"));
+    let (_, out, _) = agent.hook("claude-code", &said);
+    let ticket = out.split("--ticket ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let text = format!("cd {} && timeout 2 {CSN} exec --ticket {ticket} -- 'cat diary'", secret.display());
+    let (_, out, err) = agent.shell(&text);
+    assert!(!out.contains("dear") && err.contains("waiting for approval"), "{out} {err}");
+}
+
+#[test]
+fn what_ends_the_agents_tool_ends_the_command() {
+    let house = House::up(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    let mut agent = house.agent();
+    house.kill_daemon();
+    house.start();
+    let command = rewritten(&house, &mut agent, "sleep 1000");
+    let (code, _, _) = agent.shell(&format!("timeout -s TERM 1 sh -c \"{}\"", command.replace('"', "\\\"")));
+    assert_eq!(code, 124);
+    let task = tasks(&house)[0].task_id;
+    assert!(matches!(house.settled(task).outcome, Some(Outcome::Cancelled { .. })));
+    let frames = house.records(task);
+    let asked = frames.iter().any(|r| matches!(&r.what, countersign_model::What::Frame(Frame::CancelRequested { .. })));
+    assert!(asked);
+}
+
+#[test]
+fn refused_calls_name_what_is_wrong() {
+    let house = House::up(CSN);
+    let said = json!({"conversation": {"agent": "x", "id": "y", "cwd": house.work(), "agent_pid": 1}, "command": "ls"});
+    match house.client().hook(&said) {
+        Err(ClientError::Refused { refusal, .. }) => assert_eq!(refusal.code, Code::BadRequest),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,434 @@
+//! MCP: over an agent's pipes and over HTTP, both eras, questions in-band, and a house that goes and comes back.
+
+use crate::{CSN, stream::get};
+use countersign_model::{By, Channel, Choice, Outcome, Ruling, Status, TaskId, TaskState};
+use countersign_testkit::{Agent, House};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+};
+
+const NEWEST: &str = "2026-07-28";
+
+/// A client in an agent's process. What it answers when it is asked is given with each call.
+struct Client<'a> {
+    agent: &'a mut Agent,
+    name: &'a str,
+    next: u64,
+    version: &'a str,
+    capabilities: Value,
+}
+
+impl<'a> Client<'a> {
+    fn new(agent: &'a mut Agent, name: &'a str, version: &'a str, asks: bool) -> Self {
+        agent.talk(name);
+        let capabilities = if asks { json!({"elicitation": {}}) } else { json!({}) };
+        let mut client = Self { agent, name, next: 0, version, capabilities };
+        if version < NEWEST {
+            let info = json!({"name": "test", "version": "1"});
+            let begun = client.call(
+                "initialize",
+                json!({"protocolVersion": version, "capabilities": client.capabilities, "clientInfo": info}),
+            );
+            assert_eq!(begun["result"]["protocolVersion"], version);
+            assert_eq!(begun["result"]["serverInfo"]["name"], "countersign");
+            let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+            client.agent.say(name, &initialized);
+        }
+        client
+    }
+
+    fn send(&mut self, method: &str, mut params: Value) -> u64 {
+        self.next += 1;
+        if self.version >= NEWEST {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": self.version,
+                "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            });
+        }
+        let message = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
+        self.agent.say(self.name, &message);
+        self.next
+    }
+
+    /// The answer, and what was said meanwhile; a question is answered with `answer`.
+    fn answer(&mut self, id: u64, answer: &Value) -> (Value, Vec<Value>) {
+        let mut meanwhile = Vec::new();
+        loop {
+            let message = self.agent.hear(self.name).expect("an answer");
+            if message["id"] == id && message.get("method").is_none() {
+                return (message, meanwhile);
+            }
+            if message["method"] == "elicitation/create" {
+                let said = json!({"jsonrpc": "2.0", "id": message["id"], "result": answer});
+                self.agent.say(self.name, &said);
+            }
+            meanwhile.push(message);
+        }
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer(id, &Value::Null).0
+    }
+
+    /// A tool's structured result, and whether it failed.
+    fn tool(&mut self, name: &str, arguments: Value) -> (Value, bool) {
+        let said = self.call("tools/call", json!({"name": name, "arguments": arguments}));
+        let result = &said["result"];
+        assert!(result.is_object(), "{said}");
+        (result["structuredContent"].clone(), result["isError"].as_bool().unwrap_or(false))
+    }
+}
+
+fn accept(decision: &str) -> Value {
+    json!({"action": "accept", "content": {"decision": decision}})
+}
+
+fn state(house: &House, told: &Value) -> TaskState {
+    house.client().task(told["task_id"].as_str().unwrap()).unwrap()
+}
+
+fn task(told: &Value) -> TaskId {
+    told["task_id"].as_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn both_eras_offer_the_same_tools_and_run_the_same() {
+    let house = House::up(CSN);
+    std::fs::write(house.work().join("a.txt"), "hello\n").unwrap();
+    let mut agent = house.agent();
+    let mut lists = Vec::new();
+    for version in ["2025-06-18", "2025-11-25", NEWEST] {
+        let mut client = Client::new(&mut agent, version, version, false);
+        let tools = client.call("tools/list", json!({}))["result"]["tools"].clone();
+        assert_eq!(tools[0]["name"], "run");
+        assert_eq!(tools[0]["annotations"]["destructiveHint"], true);
+        lists.push(tools);
+        let (told, failed) = client.tool("run", json!({"command": "cat a.txt"}));
+        assert_eq!(
+            (&told["output"]["stdout"]["text"], &told["exit_code"], failed),
+            (&json!("hello\n"), &json!(0), false)
+        );
+        let ran = state(&house, &told);
+        assert_eq!(ran.labels["mcp.client"].as_str(), "test 1");
+        let (told, failed) = client.tool("run", json!({"command": "csn down"}));
+        assert!(failed && told["hint"].as_str().is_some_and(|h| h.contains("csn down")), "{told}");
+        let (told, failed) = client.tool("run", json!({"command": "ls", "wait": 3}));
+        assert!(failed && told["message"].as_str().unwrap().contains("`wait`"), "{told}");
+        assert_eq!(client.call("tools/call", json!({"name": "approve", "arguments": {}}))["error"]["code"], -32602);
+    }
+    assert!(lists.windows(2).all(|w| w[0] == w[1]));
+    let names: Vec<&str> = lists[0].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert!(!names.iter().any(|n| n.contains("approv") || n.contains("grant") || n.contains("answer")), "{names:?}");
+}
+
+/// One session for each connection, below the agent's process, whatever number of them it has.
+#[test]
+fn a_connection_is_a_session_and_its_agent_is_known() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let pid = agent.pid();
+    let mut one = Client::new(&mut agent, "one", "2025-11-25", false);
+    let first = one.tool("run", json!({"command": "true"})).0;
+    let mut two = Client::new(&mut agent, "two", "2025-11-25", false);
+    let second = two.tool("run", json!({"command": "true"})).0;
+    assert_ne!(first["session_id"], second["session_id"]);
+    let session = get(&house, &format!("/sessions/{}", first["session_id"].as_str().unwrap())).unwrap();
+    assert_eq!((&session["agent"]["pid"], &session["credential"]), (&json!(pid), &json!("agent")));
+    let listed = two.tool("task_list", json!({})).0;
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 1, "{listed}");
+    let state = house.ask_with("touch granted", json!({"profile": "safe"}));
+    let waiting = state.approval_id.unwrap().to_string();
+    assert_ne!(agent.csn(&["approvals", "answer", &waiting, "once"]).0, 0);
+    assert!(house.client().task(&state.task_id.to_string()).unwrap().outcome.is_none());
+}
+
+#[test]
+fn a_long_build_is_followed_by_its_id() {
+    let house = House::up(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    house.kill_daemon();
+    house.start();
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "build", "2025-11-25", false);
+    let text = "seq 1 50000; echo error: E42 >&2; read line; echo got $line; sleep 1000";
+    let (told, failed) = client.tool("run", json!({"command": text, "stdin": true, "wait_s": 1, "title": "build"}));
+    assert_eq!((&told["status"], failed), (&json!("running"), false));
+    let id = told["task_id"].clone();
+    house.says(task(&told), "50000");
+    let (part, _) = client.tool("task_output", json!({"task_id": id, "offset": 0, "max_bytes": 4}));
+    assert_eq!((&part["content"], &part["next_offset"]), (&json!("1\n2\n"), &json!(4)));
+    let (tail, _) = client.tool("task_output", json!({"task_id": id, "tail": 1}));
+    assert_eq!(tail["content"], "50000\n");
+    let (lines, _) = client.tool("task_output", json!({"task_id": id, "line": 10, "lines": 2}));
+    assert_eq!(lines["content"], "10\n11\n");
+    let (found, _) = client.tool("task_search", json!({"task_id": id, "pattern": "E4[0-9]", "regex": true}));
+    assert_eq!(found["matches"][0]["stream"], "stderr");
+    let read = json!({"uri": format!("countersign://tasks/{}/stdout?offset=2&length=2", id.as_str().unwrap())});
+    let read = client.call("resources/read", read);
+    assert_eq!(
+        (&read["result"]["contents"][0]["text"], &read["result"]["contents"][0]["_meta"]["next"]),
+        (&json!("2\n"), &json!(4))
+    );
+    let (_, failed) = client.tool("task_input", json!({"task_id": id, "text": "word\n"}));
+    assert!(!failed);
+    house.says(task(&told), "got word");
+    // Who hangs up and comes back finds it as it was.
+    let name = client.name.to_owned();
+    assert_eq!(agent.hang_up(&name), 0);
+    let mut client = Client::new(&mut agent, "again", "2025-11-25", false);
+    let (told, _) = client.tool("task_status", json!({"task_id": id}));
+    assert_eq!(told["status"], "running");
+    client.tool("task_cancel", json!({"task_id": id, "reason": "enough"}));
+    let (told, failed) = client.tool("task_wait", json!({"task_id": id}));
+    assert_eq!((&told["status"], failed), (&json!("cancelled"), false));
+    assert!(told["output"]["stdout"]["omitted"].as_u64().is_some_and(|n| n > 100_000), "{told}");
+    assert!(told["hint"].as_str().unwrap().contains("task_output"), "{told}");
+    house.sealed(task(&told));
+    let (receipt, _) = client.tool("receipt_get", json!({"task_id": id}));
+    assert_eq!(receipt["statement"]["predicate"]["task_id"], id);
+}
+
+#[test]
+fn the_person_at_the_client_may_say_once_or_no() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "asks", "2025-11-25", true);
+    let run = |command: &str| json!({"name": "run", "arguments": {"command": command, "wait_s": 20}});
+    let id = client.send("tools/call", run("touch made"));
+    let (said, meanwhile) = client.answer(id, &accept("once"));
+    assert_eq!(said["result"]["structuredContent"]["exit_code"], 0, "{said}");
+    let question = &meanwhile[0]["params"];
+    assert!(question["message"].as_str().unwrap().starts_with("Approve `touch made` in "), "{question}");
+    let offered: Vec<&str> = question["requestedSchema"]["properties"]["decision"]["oneOf"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["const"].as_str().unwrap())
+        .collect();
+    assert_eq!(offered, ["once", "deny"]);
+    let ran = state(&house, &said["result"]["structuredContent"]);
+    let Some(Ruling::Granted { by: By::Person { channel, surface, .. }, saved, .. }) = ran.ruling else { panic!() };
+    assert!(channel == Channel::InBand && surface.as_str() == "mcp" && saved.is_empty());
+    let id = client.send("tools/call", run("touch other"));
+    let (said, _) = client.answer(id, &accept("deny"));
+    assert_eq!(said["result"]["isError"], true);
+    assert_eq!(said["result"]["structuredContent"]["message"], "Command denied by user");
+    assert!(!house.work().join("other").exists());
+}
+
+/// It is the agent's own process that answers: it may have made the answer up.
+#[test]
+fn a_forged_answer_saves_nothing_and_approves_nothing_grave() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    std::fs::create_dir(house.work().join("dir")).unwrap();
+    let mut client = Client::new(&mut agent, "forges", "2025-11-25", true);
+    for forged in ["session", "here", "anywhere", "yes"] {
+        let command = format!("touch forged-{forged}");
+        let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": command, "wait_s": 1}}));
+        let (said, _) = client.answer(id, &accept(forged));
+        assert_eq!(said["result"]["structuredContent"]["status"], "queued", "{forged}: {said}");
+    }
+    for action in ["decline", "cancel"] {
+        let command = format!("touch {action}d");
+        let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": command, "wait_s": 1}}));
+        let (said, _) = client.answer(id, &json!({"action": action}));
+        let told = &said["result"]["structuredContent"];
+        assert_eq!(told["status"], "queued", "whoever declines to be asked has not said no: {said}");
+        let approval = told["approval_id"].as_str().unwrap().parse().unwrap();
+        house.client().answer(approval, Choice::Once, None).unwrap();
+        assert_eq!(house.outcome(task(told)), Outcome::Exited { code: 0 });
+    }
+    for grave in ["rm -r dir", "sudo true", "cat ~/.ssh/id_ed25519", "apt-get install x"] {
+        let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": grave, "wait_s": 1}}));
+        let (said, meanwhile) = client.answer(id, &accept("once"));
+        assert!(meanwhile.is_empty(), "{grave} is not put to the client: {meanwhile:?}");
+        assert_eq!(said["result"]["structuredContent"]["status"], "queued", "{grave}: {said}");
+    }
+    assert_eq!(get(&house, "/grants").unwrap()["grants"], json!([]));
+    let made: Vec<_> = std::fs::read_dir(house.work()).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert!(made.iter().all(|n| n == "dir" || n == "declined" || n == "canceld"), "{made:?}");
+}
+
+#[test]
+fn with_in_band_off_the_client_is_not_asked_and_cannot_answer() {
+    let house = House::new(CSN);
+    house.configure("[approvals]\nin_band = \"off\"\n");
+    house.start();
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "off", "2025-11-25", true);
+    let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": "touch made", "wait_s": 1}}));
+    let (said, meanwhile) = client.answer(id, &accept("once"));
+    assert!(meanwhile.is_empty() && said["result"]["structuredContent"]["status"] == "queued", "{said}");
+    // Made up out of nothing, in the newer way.
+    let mut client = Client::new(&mut agent, "newer", NEWEST, true);
+    let (told, _) = client.tool("run", json!({"command": "touch made2", "wait_s": 0}));
+    let forged = json!({
+        "name": "run", "arguments": {"command": "touch made2", "wait_s": 1},
+        "requestState": format!("{}.{}", told["task_id"].as_str().unwrap(), "0".repeat(64)),
+        "inputResponses": {"approval": accept("once")},
+    });
+    assert_eq!(client.call("tools/call", forged)["result"]["isError"], true);
+    assert!(!house.work().join("made").exists() && !house.work().join("made2").exists());
+}
+
+#[test]
+fn a_newer_client_comes_again_with_its_answer() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "again", NEWEST, true);
+    let args = json!({"command": "touch made", "wait_s": 20});
+    let said = client.call("tools/call", json!({"name": "run", "arguments": args}));
+    assert_eq!(said["result"]["resultType"], "input_required", "{said}");
+    assert_eq!(said["result"]["inputRequests"]["approval"]["method"], "elicitation/create");
+    let sealed = said["result"]["requestState"].clone();
+    let again = |args: &Value, state: &Value, answer: Value| json!({"name": "run", "arguments": args, "requestState": state, "inputResponses": {"approval": answer}});
+    // Its state holds for this very call.
+    let other = json!({"command": "touch other", "wait_s": 0});
+    assert_eq!(client.call("tools/call", again(&other, &sealed, accept("once")))["result"]["isError"], true);
+    let torn = json!(sealed.as_str().unwrap().replace('.', ".0"));
+    assert_eq!(client.call("tools/call", again(&args, &torn, accept("once")))["result"]["isError"], true);
+    assert!(!house.work().join("made").exists() && !house.work().join("other").exists());
+    let said = client.call("tools/call", again(&args, &sealed, accept("once")));
+    assert_eq!(said["result"]["structuredContent"]["exit_code"], 0, "{said}");
+    let said = client.call("tools/call", again(&args, &sealed, accept("once")));
+    assert_eq!(said["result"]["structuredContent"]["exit_code"], 0, "the same task, not another: {said}");
+    assert_eq!(get(&house, "/tasks?limit=50").unwrap()["tasks"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_wait_that_is_cancelled_ends_the_task_only_where_that_was_said() {
+    let house = House::up(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    house.kill_daemon();
+    house.start();
+    let mut agent = house.agent();
+    for (way, cancelled) in [("detach", false), ("kill", true)] {
+        let mut client = Client::new(&mut agent, way, "2025-11-25", false);
+        let marker = format!("sleep 1000 # {way}");
+        let args = json!({"command": marker, "wait_s": 600, "on_disconnect": way});
+        let id = client.send("tools/call", json!({"name": "run", "arguments": args}));
+        let running = loop {
+            let tasks = get(&house, "/tasks?status=running").unwrap();
+            if let Some(found) =
+                tasks["tasks"].as_array().and_then(|a| a.iter().find(|t| t["display"] == marker.as_str()).cloned())
+            {
+                break found;
+            }
+            std::thread::yield_now();
+        };
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id, "reason": "no"}});
+        client.agent.say(client.name, &cancel);
+        // Whatever comes after it has been seen to.
+        let (told, _) = client.tool("task_status", json!({"task_id": running["task_id"]}));
+        match cancelled {
+            true => assert!(matches!(house.settled(task(&told)).outcome, Some(Outcome::Cancelled { .. }))),
+            false => {
+                assert_eq!(house.client().task(told["task_id"].as_str().unwrap()).unwrap().status, Status::Running)
+            }
+        }
+    }
+}
+
+/// The conversation outlives the daemon: only what was under way is lost, and the task of that is not.
+#[test]
+fn a_house_that_goes_and_comes_back_is_found_again() {
+    let house = House::up(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    house.kill_daemon();
+    house.start();
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "stays", "2025-11-25", false);
+    let (first, _) = client.tool("run", json!({"command": "sleep 1000", "background": true}));
+    let id = client
+        .send("tools/call", json!({"name": "task_wait", "arguments": {"task_id": first["task_id"], "wait_s": 600}}));
+    // It has been heard once this is answered.
+    client.agent.say("stays", &json!({"jsonrpc": "2.0", "id": 99, "method": "ping"}));
+    assert_eq!(client.agent.hear("stays").unwrap()["id"], 99);
+    house.kill_daemon();
+    let (said, _) = client.answer(id, &Value::Null);
+    assert!(said["error"]["message"].as_str().unwrap().contains("tasks go on"), "{said}");
+    house.start();
+    let (told, failed) = client.tool("task_status", json!({"task_id": first["task_id"]}));
+    assert_eq!((&told["status"], failed, &told["session_id"]), (&json!("running"), false, &first["session_id"]));
+}
+
+#[test]
+fn without_a_house_the_agent_is_told_what_to_do() {
+    let house = House::new(CSN);
+    let mut agent = house.agent();
+    agent.talk("early");
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    agent.say("early", &hello);
+    let said = agent.hear("early").unwrap();
+    assert!(said["error"]["message"].as_str().unwrap().contains("csn up --detach"), "{said}");
+    assert!(!house.home().exists(), "nothing was started");
+    assert_eq!(agent.hang_up("early"), 0);
+    let at_a_terminal = house.terminal(&format!("COUNTERSIGN_HOME={} {CSN} mcp", house.home().display()));
+    let mut at_a_terminal = at_a_terminal;
+    at_a_terminal.sees("csn install");
+}
+
+/// One request over TCP: its status and its body.
+fn post(at: &str, token: Option<&str>, headers: &[(&str, &str)], body: &Value) -> (u16, String) {
+    let mut stream = TcpStream::connect(at).unwrap();
+    let body = body.to_string();
+    let mut head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    if let Some(token) = token {
+        head += &format!("authorization: Bearer {token}\r\n");
+    }
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
+    let mut from = BufReader::new(stream);
+    let mut line = String::new();
+    from.read_line(&mut line).unwrap();
+    let mut rest = String::new();
+    from.read_to_string(&mut rest).unwrap();
+    (line.split(' ').nth(1).unwrap().parse().unwrap(), rest)
+}
+
+#[test]
+fn over_http_a_token_is_needed_and_no_page_comes_in() {
+    let house = House::up(CSN);
+    std::fs::write(house.work().join("a.txt"), "hello\n").unwrap();
+    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
+    let made =
+        house.csn(&["token", "create", "--agent", "--name", "bot", "--scope", "run", "--scope", "observe", "--json"]);
+    let token: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{made:?}"));
+    let token = token["token"].as_str().unwrap();
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": NEWEST, "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    });
+    let call = |command: &str| {
+        let arguments = json!({"command": command, "cwd": house.work(), "wait_s": 10});
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "run", "arguments": arguments, "_meta": meta}})
+    };
+    let version = ("mcp-protocol-version", NEWEST);
+    let headers = [version, ("mcp-method", "tools/call"), ("mcp-name", "run")];
+    let (status, body) = post(&at, Some(token), &headers, &call("cat a.txt"));
+    assert!(status == 200 && body.contains("hello") && body.contains("\\\"exit_code\\\":0"), "{status} {body}");
+    assert_eq!(post(&at, None, &headers, &call("cat a.txt")).0, 401);
+    assert_eq!(post(&at, Some("csn_nothing"), &headers, &call("cat a.txt")).0, 401);
+    let page = [headers[0], headers[1], headers[2], ("origin", "https://example.com")];
+    assert_eq!(post(&at, Some(token), &page, &call("cat a.txt")).0, 403);
+    let (_, body) = post(&at, Some(token), &headers, &call("csn down"));
+    assert!(body.contains("\"isError\":true"), "{body}");
+    let only_looks = house.csn(&["token", "create", "--agent", "--name", "eyes", "--scope", "observe", "--json"]);
+    let only_looks: Value = serde_json::from_slice(&only_looks.stdout).unwrap();
+    assert_eq!(post(&at, only_looks["token"].as_str(), &headers, &call("cat a.txt")).0, 403);
+    // The older way, with a session of its own.
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    let (status, body) = post(&at, Some(token), &[], &hello);
+    assert!(status == 200 && body.to_lowercase().contains("mcp-session-id: "), "{status} {body}");
+}

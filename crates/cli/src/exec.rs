@@ -1,0 +1,116 @@
+//! `exec`: redeems the ticket of a hook. The command runs as a task; whoever called sees its output and its exit code.
+//!
+//! It starts no house: it is called from inside an agent.
+
+use crate::{
+    Usage,
+    args::ExecArgs,
+    code, exit,
+    hook::inherited,
+    house::Place,
+    prompt::waiting_line,
+    run::{self, Following},
+    say,
+};
+use anyhow::Context as _;
+use countersign_client::{Client, ClientError, Redeemed};
+use countersign_model::{Outcome, Shown, Status, TaskId, WaitsFor};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGTERM};
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
+    let Place { client, .. } = Place::find()?;
+    if let Some(ticket) = &args.leave {
+        return leave(&client, ticket, args.command.as_deref().unwrap_or("0"));
+    }
+    let (Some(ticket), Some(command)) = (&args.ticket, &args.command) else {
+        return Err(Usage("give the command as one word: csn exec --ticket TICKET -- 'shell text'".to_owned()).into());
+    };
+    let cwd = std::env::current_dir().context("the current directory is gone")?;
+    let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
+    let with = json!({"command": command, "cwd": cwd, "inherit": inherited()});
+    let Redeemed { task, patience_ms } = client.redeem(ticket, &with)?;
+    let (id, queued) = (task.task_id, task.status == Status::Queued);
+    run::interrupts(&client, id)?;
+    ends_with_its_agent(&client, id)?;
+    if let (true, Some(approval)) = (queued, task.approval_id) {
+        say(&waiting_line(approval));
+        not_for_ever(&client, id, Duration::from_millis(patience_ms));
+    }
+    let reach = || again(&client);
+    let ended = run::follow(&client, id, &Following { json: false, raw: true, reach: &reach }, None)?;
+    for note in &ended.notes {
+        say(&format!("csn: {}", Shown::new(note)));
+    }
+    match &ended.outcome {
+        Outcome::Exited { .. } | Outcome::Signalled { .. } => {}
+        outcome => {
+            let words = ended.words.as_ref().map(|w| format!(": \"{}\"", Shown::new(w.as_str()))).unwrap_or_default();
+            say(&format!("csn: {id} {}{words}", Shown::new(&outcome.to_string())));
+        }
+    }
+    Ok(code(ended.outcome.exit_code()))
+}
+
+/// A house that goes and comes back: the task goes on meanwhile.
+fn again(client: &Client) -> anyhow::Result<()> {
+    for _ in 0..100 {
+        match client.lifecycle() {
+            Ok(_) => return Ok(()),
+            Err(ClientError::NoHouse { .. } | ClientError::Broken(_)) => {}
+            Err(e) => return Err(e.into()),
+        }
+        // Somebody else starts it: there is nothing to wait for but time.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    anyhow::bail!("the house is gone; the task goes on: csn wait, once `csn up --detach` was run")
+}
+
+/// A tool that has waited long enough must hear why there is nothing yet before it gives up.
+fn not_for_ever(client: &Client, task: TaskId, patience: Duration) {
+    let client = client.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(patience);
+        let waits = client.task(&task.to_string()).is_ok_and(|t| t.waits_for == Some(WaitsFor::Approval));
+        if waits {
+            say(&format!("csn: approval pending: csn wait {task} (it runs once a person has approved it)"));
+            std::process::exit(i32::from(exit::PENDING));
+        }
+    });
+}
+
+/// What ends us ends what we were asked to run, as it would end a command of its own.
+fn ends_with_its_agent(client: &Client, task: TaskId) -> anyhow::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGHUP])?;
+    let client = client.clone();
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            let _ = client.cancel(task, Some("its agent ended it"));
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+/// For `eval`: go where the command ended, with the exit code that it had.
+fn leave(client: &Client, ticket: &str, status: &str) -> anyhow::Result<ExitCode> {
+    let status: u8 = status.parse().unwrap_or(exit::OURS);
+    let ended = client.ticket(ticket).ok().and_then(|task| task.current_directory);
+    let go = ended.map(|dir| format!("cd -- {} 2>/dev/null; ", quoted(dir.as_str()))).unwrap_or_default();
+    writeln!(io::stdout(), "{go}(exit {status})")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&b);
+    match !word.is_empty() && word.bytes().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
