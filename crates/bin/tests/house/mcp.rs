@@ -91,6 +91,18 @@ fn state(house: &House, told: &Value) -> TaskState {
     house.client().task(told["task_id"].as_str().unwrap()).unwrap()
 }
 
+/// The task of this command, once it runs.
+fn running(house: &House, command: &str) -> TaskId {
+    loop {
+        let tasks = get(house, "/tasks?status=running").unwrap();
+        let found = tasks["tasks"].as_array().and_then(|all| all.iter().find(|t| t["display"] == command));
+        if let Some(found) = found {
+            return task(found);
+        }
+        std::thread::yield_now();
+    }
+}
+
 fn task(told: &Value) -> TaskId {
     told["task_id"].as_str().unwrap().parse().unwrap()
 }
@@ -220,6 +232,26 @@ fn the_person_at_the_client_may_say_once_or_no() {
     assert!(!house.work().join("other").exists());
 }
 
+/// Whoever is first answers; the others are told that it is over.
+#[test]
+fn a_question_that_was_answered_elsewhere_is_taken_back() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "asks", "2025-11-25", true);
+    let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": "touch made", "wait_s": 60}}));
+    let question = client.agent.hear("asks").unwrap();
+    assert_eq!(question["method"], "elicitation/create");
+    let waiting = get(&house, "/approvals").unwrap()["approvals"][0]["id"].as_str().unwrap().parse().unwrap();
+    house.client().answer(waiting, Choice::Once, None).unwrap();
+    let (said, mut meanwhile) = client.answer(id, &Value::Null);
+    assert_eq!(said["result"]["structuredContent"]["exit_code"], 0);
+    while meanwhile.is_empty() {
+        meanwhile.extend(client.agent.hear("asks"));
+    }
+    assert_eq!(meanwhile[0]["method"], "notifications/cancelled");
+    assert_eq!(meanwhile[0]["params"]["requestId"], question["id"]);
+}
+
 /// It is the agent's own process that answers: it may have made the answer up.
 #[test]
 fn a_forged_answer_saves_nothing_and_approves_nothing_grave() {
@@ -312,20 +344,12 @@ fn a_wait_that_is_cancelled_ends_the_task_only_where_that_was_said() {
         let marker = format!("sleep 1000 # {way}");
         let args = json!({"command": marker, "wait_s": 600, "on_disconnect": way});
         let id = client.send("tools/call", json!({"name": "run", "arguments": args}));
-        let running = loop {
-            let tasks = get(&house, "/tasks?status=running").unwrap();
-            if let Some(found) =
-                tasks["tasks"].as_array().and_then(|a| a.iter().find(|t| t["display"] == marker.as_str()).cloned())
-            {
-                break found;
-            }
-            std::thread::yield_now();
-        };
+        let running = running(&house, &marker);
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id, "reason": "no"}});
         client.agent.say(client.name, &cancel);
         // Whatever comes after it has been seen to.
-        let (told, _) = client.tool("task_status", json!({"task_id": running["task_id"]}));
+        let (told, _) = client.tool("task_status", json!({"task_id": running}));
         match cancelled {
             true => assert!(matches!(house.settled(task(&told)).outcome, Some(Outcome::Cancelled { .. }))),
             false => {

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::wish::{Kept, Wish};
-use countersign_model::{Audience, Closing, CredentialKind, IdMint, Mode, OnSessionEnd, PrincipalId, Profile, Tool};
+use countersign_model::{
+    Audience, Closing, CredentialKind, IdMint, Mode, OnSessionEnd, PrincipalId, Profile, Risk, Tool,
+};
 
 struct Office {
     desk: Desk,
@@ -40,29 +42,7 @@ impl Office {
 
     fn ask_in(&mut self, session: Option<SessionId>, answer: Answer) -> (TaskId, Step) {
         let task = TaskId::mint(&mut self.mint, 1, 1);
-        let digest = Digest::sha256(&[b"plan"]);
-        let planned = Decision::Planned {
-            plan_digest: digest,
-            display: Text::of("make"),
-            verb: Text::of("make"),
-            cwd: Text::of("/p"),
-            mode: Mode::Pipes,
-            tool: Tool::Shell,
-            title: None,
-            rationale: None,
-            labels: Default::default(),
-            session,
-            principal: PrincipalId::owner(),
-            credential: CredentialKind::Person,
-            risks: vec![],
-            audience: Audience::Personal,
-            profile: Profile::Safe,
-            background: false,
-            limits: Box::default(),
-            workspace: None,
-            on_session_end: OnSessionEnd::Keep,
-            idempotency: None,
-        };
+        let planned = planned(session, Vec::new());
         let question = Question {
             uncovered: vec![Text::of("make")],
             about: vec![About { verb: Text::of("make"), directories: vec![Text::of("/p/x")], risks: vec![] }],
@@ -122,6 +102,31 @@ impl Office {
             serde_json::from_value(serde_json::json!({"verb": verb, "directory": "/p/x", "uses_left": uses_left}))
                 .unwrap();
         Grant { id: Some(id), session, ..grant }
+    }
+}
+
+fn planned(session: Option<SessionId>, risks: Vec<Risk>) -> Decision {
+    Decision::Planned {
+        plan_digest: Digest::sha256(&[b"plan"]),
+        display: Text::of("make"),
+        verb: Text::of("make"),
+        cwd: Text::of("/p"),
+        mode: Mode::Pipes,
+        tool: Tool::Shell,
+        title: None,
+        rationale: None,
+        labels: Default::default(),
+        session,
+        principal: PrincipalId::owner(),
+        credential: CredentialKind::Person,
+        risks,
+        audience: Audience::Personal,
+        profile: Profile::Safe,
+        background: false,
+        limits: Box::default(),
+        workspace: None,
+        on_session_end: OnSessionEnd::Keep,
+        idempotency: None,
     }
 }
 
@@ -348,4 +353,78 @@ fn f014_what_a_person_refused_is_remembered_for_a_while() {
     assert!(office.desk.refused(Same { background: true, ..same }, now).is_none(), "another request is another");
     let later = At::from_micros(office.clock + 601_000_000);
     assert!(office.desk.refused(same, later).is_none());
+}
+
+/// What an agent's own client answers could have been made up by it.
+#[test]
+fn in_band_is_once_or_no_and_nothing_grave() {
+    let in_band = |office: &mut Office, task, choice| {
+        let Some(Stage::Waiting { approval, .. }) = office.desk.open.get(&task).map(|o| o.stage.clone()) else {
+            panic!()
+        };
+        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("mcp"), channel: Channel::InBand };
+        office.step(Event::Answered {
+            task,
+            approval,
+            choice,
+            words: None,
+            by,
+            world: World::Same,
+            saves: Vec::new(),
+            moves: None,
+            hint: None,
+            denied: None,
+            confinement: Confinement::Shield,
+            shim: Some(1),
+        })
+    };
+    for risk in Risk::ALL {
+        let mut office = Office::new();
+        let task = TaskId::mint(&mut office.mint, 1, 1);
+        let question = Question { options: Choice::ALL.to_vec(), ..Question::default() };
+        let asked = Event::Asked {
+            task,
+            planned: Box::new(planned(None, vec![risk])),
+            answer: Answer::Ask { uncovered: Vec::new() },
+            question,
+            grants: Vec::new(),
+            opens: None,
+            confinement: Confinement::None,
+            shim: None,
+        };
+        office.step(asked).unwrap();
+        for saves in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
+            assert_eq!(in_band(&mut office, task, saves).unwrap_err().code, Code::OptionNotOffered);
+        }
+        match (in_band(&mut office, task, Choice::Once), risk.is_grave()) {
+            (Ok(step), false) => assert!(step.launch.is_some()),
+            (Err(refusal), true) => {
+                assert_eq!(refusal.code, Code::OptionNotOffered);
+                let denied = in_band(&mut office, task, Choice::Deny).unwrap();
+                assert_eq!(kinds(&denied), ["permission.denied", "task.settled"]);
+            }
+            (other, _) => panic!("{risk:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_others_run_is_open_until_it_is_told() {
+    let mut office = Office::new();
+    let task = TaskId::mint(&mut office.mint, 1, 1);
+    let (rule, grants, by) = ("phrase", Vec::new(), Text::of("claude-code"));
+    let planned = || Box::new(planned(None, Vec::new()));
+    let step = office.step(Event::Observed { task, planned: planned(), opens: None, rule, grants, by }).unwrap();
+    assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.observing"]);
+    assert!(step.launch.is_none() && office.desk.launched().is_empty() && office.desk.busy() == 0);
+    assert_eq!(office.desk.never_told(At::from_micros(i64::MAX)), [task]);
+    assert!(office.desk.never_told(At::from_micros(0)).is_empty());
+    assert!(office.step(Event::Withdrawn { task, by: Text::of("owner") }).is_err());
+    let told = || Event::Told { task, outcome: Outcome::Exited { code: 2 } };
+    assert_eq!(kinds(&office.step(told()).unwrap()), ["task.settled"]);
+    assert!(office.step(told()).is_err(), "it is told once");
+    let task = TaskId::mint(&mut office.mint, 1, 1);
+    let by = Text::of("nobody");
+    let step = office.step(Event::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();
+    assert_eq!(kinds(&step), ["command.planned", "task.withdrawn", "task.settled"]);
 }

@@ -191,9 +191,11 @@ pub(crate) fn needs(method: &Method, path: &str) -> Option<CredentialScope> {
     match first {
         "livez" | "readyz" => None,
         "tokens" => Some(CredentialScope::Admin),
+        // Whoever is connected there can ask for commands, however the connection began.
+        "mcp" => Some(CredentialScope::Run),
         _ if reads => Some(CredentialScope::Observe),
         "check" => Some(CredentialScope::Observe),
-        "tasks" | "sessions" | "hooks" | "tickets" | "mcp" => Some(CredentialScope::Run),
+        "tasks" | "sessions" | "hooks" | "tickets" => Some(CredentialScope::Run),
         "approvals" | "grants" => Some(CredentialScope::Approve),
         _ => Some(CredentialScope::Admin),
     }
@@ -545,6 +547,8 @@ mod tests {
             (Method::POST, "/tickets/ti_1", Some(Run)),
             (Method::POST, "/mcp", Some(Run)),
             (Method::DELETE, "/mcp", Some(Run)),
+            (Method::GET, "/mcp", Some(Run)),
+            (Method::GET, "/mcp/stdio", Some(Run)),
             (Method::POST, "/listen", Some(Admin)),
             (Method::POST, "/gc", Some(Admin)),
             (Method::POST, "/ledger", Some(Admin)),

@@ -331,6 +331,7 @@ impl Tickets {
         let roster = Arc::clone(&house.roster.borrow());
         let agent = roster.session(ticket.session).and_then(|s| s.agent);
         let theirs = match &who.sees {
+            Sees::Session(own) if *own == ticket.session => true,
             Sees::Session(own) => roster.session(*own).is_some_and(|own| own.agent.is_some() && own.agent == agent),
             Sees::All | Sees::Own => false,
         };

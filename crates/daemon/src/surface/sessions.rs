@@ -182,8 +182,14 @@ pub(crate) async fn conversation(house: &Arc<House>, who: &Who, talking: &Talkin
         (Sees::All, Some(pid)) => above(who, pid)?,
         (Sees::All, None) => who.process.ok_or_else(|| Refusal::new(Code::BadRequest, "`agent_pid` is missing"))?,
         (Sees::Session(own), _) => {
-            let own = house.roster.borrow().session(*own).and_then(|s| s.agent);
-            own.ok_or_else(|| Refusal::new(Code::Forbidden, "this comes from a task, not from an agent"))?
+            let own = house.roster.borrow().session(*own).cloned();
+            let own =
+                own.ok_or_else(|| Refusal::new(Code::NotFound, "the session of this agent is not there any more"))?;
+            match own.agent {
+                Some(agent) => agent,
+                // An agent that runs as a task is part of what that task is part of.
+                None => return Ok((who.as_agent(&own), own)),
+            }
         }
         (Sees::Own, _) => return Err(Refusal::new(Code::Forbidden, "who cannot be recognised has no session").into()),
     };

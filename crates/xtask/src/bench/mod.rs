@@ -1,5 +1,6 @@
 //! `bench`: figures beside their limits, in the same run, in blocks that follow each other within seconds.
 
+mod agents;
 mod approvals;
 mod confine;
 mod floor;
@@ -142,7 +143,7 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     let mut stand = Stand::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
     type Part = (&'static str, fn(&mut Stand));
-    let parts: [Part; 12] = [
+    let parts: [Part; 13] = [
         ("latency", latency),
         ("approvals", approvals::approvals),
         ("confinement", confine::confinement),
@@ -155,6 +156,7 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
         ("small", small),
         ("receipts", receipts::receipts),
         ("restart", restart),
+        ("agents", agents::agents),
     ];
     for (_, part) in parts.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
         part(&mut stand);

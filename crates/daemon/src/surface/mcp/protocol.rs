@@ -10,13 +10,14 @@ use countersign_model::{Choice, Code, Refusal};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ElicitRequest, ElicitRequestParams,
-        ElicitResult, ElicitationAction, ElicitationSchema, Implementation, InputRequest, InputRequiredResult,
-        ListResourceTemplatesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ProgressNotificationParam,
-        ProgressToken, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
-        ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, ClientResult,
+        ContentBlock, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
+        Implementation, InputRequest, InputRequiredResult, ListResourceTemplatesResult, ListToolsResult, MetaObject,
+        PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
+        ReadResourceResponse, ReadResourceResult, RequestId, Resource, ResourceContents, ResourceTemplate,
+        ServerCapabilities, ServerConfig, ServerRequest, Tool, ToolAnnotations,
     },
-    service::RequestContext,
+    service::{Peer, PeerRequestOptions, RequestContext},
     transport::streamable_http_server::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
@@ -217,6 +218,25 @@ fn form(question: &Question, titled: bool) -> Result<ElicitRequestParams, ErrorD
     })
 }
 
+/// A question that the client has before it. Dropped without an answer, it is taken back: somebody else was first, or
+/// nobody waits for it any more.
+struct Put {
+    peer: Peer<RoleServer>,
+    question: Option<RequestId>,
+}
+
+impl Drop for Put {
+    fn drop(&mut self) {
+        if let Some(question) = self.question.take() {
+            let peer = self.peer.clone();
+            tokio::spawn(async move {
+                let reason = Some("it was answered elsewhere, or is not waited for any more".to_owned());
+                let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(question), reason)).await;
+            });
+        }
+    }
+}
+
 /// One request, as somebody who can be spoken to while it lasts.
 struct Line<'a> {
     context: &'a RequestContext<RoleServer>,
@@ -259,8 +279,16 @@ impl Talk for Line<'_> {
     }
 
     async fn ask(&self, question: &Question) -> Option<Choice> {
-        let answer = self.context.peer.create_elicitation(form(question, self.titled).ok()?).await.ok()?;
-        chosen(&answer)
+        let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(question, self.titled).ok()?));
+        let options = PeerRequestOptions::no_options();
+        let handle = self.context.peer.send_cancellable_request(request, options).await.ok()?;
+        let mut put = Put { peer: self.context.peer.clone(), question: Some(handle.id.clone()) };
+        let answer = handle.await_response().await;
+        put.question = None;
+        match answer {
+            Ok(ClientResult::ElicitResult(answer)) => chosen(&answer),
+            _ => None,
+        }
     }
 
     async fn gone(&self) {
