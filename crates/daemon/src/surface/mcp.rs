@@ -3,6 +3,8 @@
 //! Tools are calls of the house's own API, made in the name of whoever is connected: nothing is decided or remembered
 //! here. Both eras of the protocol are spoken, on the same addresses.
 
+#[cfg(feature = "fixture")]
+mod fixture;
 mod offers;
 mod protocol;
 mod tools;
@@ -23,6 +25,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{Code, Refusal, SessionId};
+#[cfg(feature = "fixture")]
+pub(crate) use fixture::PATH as FIXTURE;
 use hyper_util::rt::TokioIo;
 use offers::Tools;
 use protocol::Speaker;
@@ -50,7 +54,12 @@ impl Connections {
 /// The address for those who come over HTTP, as a service of its own. `api` is the rest of the house.
 pub(crate) fn http(house: &Arc<House>, api: Router) -> Router {
     let tools = Tools::new(Arc::clone(house), api, None);
-    Router::new().route_service("/mcp", protocol::over_http(move || Speaker(Arc::new(tools.apart()))))
+    // No page has business with this address.
+    let served = protocol::over_http(&[], move || Speaker(Arc::new(tools.apart())));
+    let router = Router::new().route_service("/mcp", served);
+    #[cfg(feature = "fixture")]
+    let router = router.route_service(fixture::PATH, fixture::service());
+    router
 }
 
 /// What the bridge says before it begins.

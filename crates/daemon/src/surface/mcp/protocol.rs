@@ -38,15 +38,17 @@ const LONGEST_LABEL: usize = 200;
 /// Something that is offered, as a server that a client can talk to.
 pub(crate) struct Speaker<O>(pub(crate) Arc<O>);
 
-/// A service for one address, with a server for each conversation on it.
+/// A service for one address, with a server for each conversation on it, and for pages from these origins alone.
 pub(crate) fn over_http<S: ServerHandler + Send + Sync + 'static>(
+    origins: &[&str],
     server: impl Fn() -> S + Send + Sync + 'static,
 ) -> StreamableHttpService<S, LocalSessionManager> {
-    // Which host and origin are ours is checked at the door, and once more here: no page has business with this address.
+    // Which host and origin are ours is checked at the door, and once more here.
     let config = StreamableHttpServerConfig::default()
         .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_max_request_body_bytes(LARGEST_BODY)
         .with_allowed_hosts(["localhost", "127.0.0.1", "[::1]", "countersign"])
+        .with_allowed_origins(origins.iter().copied())
         .enforce_origin_validation();
     StreamableHttpService::new(move || Ok(server()), Arc::new(LocalSessionManager::default()), config)
 }
