@@ -131,6 +131,7 @@ fn both_eras_offer_the_same_tools_and_run_the_same() {
         let (told, failed) = client.tool("run", json!({"command": "ls", "wait": 3}));
         assert!(failed && told["message"].as_str().unwrap().contains("`wait`"), "{told}");
         assert_eq!(client.call("tools/call", json!({"name": "approve", "arguments": {}}))["error"]["code"], -32602);
+        assert_eq!(client.call("prompts/list", json!({}))["error"]["code"], -32601, "not declared, not there");
     }
     assert!(lists.windows(2).all(|w| w[0] == w[1]));
     let names: Vec<&str> = lists[0].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();

@@ -11,8 +11,9 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, ClientResult,
-        ContentBlock, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
-        Implementation, InputRequest, InputRequiredResult, ListResourceTemplatesResult, ListToolsResult, MetaObject,
+        CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, ElicitRequest, ElicitRequestParams,
+        ElicitResult, ElicitationAction, ElicitationSchema, Implementation, InputRequest, InputRequiredResult,
+        ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult, ListToolsResult, MetaObject,
         PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
         ReadResourceResponse, ReadResourceResult, RequestId, Resource, ResourceContents, ResourceTemplate,
         ServerCapabilities, ServerConfig, ServerRequest, Tool, ToolAnnotations,
@@ -89,7 +90,7 @@ impl<O: Offers> ServerHandler for Speaker<O> {
             name: request.name.to_string(),
             who: who(&context),
             labels: labels(&context),
-            returned: returned(&request)?,
+            returned: returned(&request),
             args: request.arguments.unwrap_or_default(),
         };
         let talk = Line::new(&context);
@@ -102,6 +103,23 @@ impl<O: Offers> ServerHandler for Speaker<O> {
             }
             Called::Unknown => Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None)),
         }
+    }
+
+    // What is not offered is not there, rather than there and empty.
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
     async fn list_resource_templates(
@@ -177,16 +195,12 @@ fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
 }
 
 /// The answer that a client has come again with. One who says no to being asked has not answered.
-fn returned(request: &CallToolRequestParams) -> Result<Option<Returned>, ErrorData> {
-    let Some(state) = &request.request_state else {
-        return match &request.input_responses {
-            None => Ok(None),
-            Some(_) => Err(ErrorData::invalid_params("an answer without its `requestState`", None)),
-        };
-    };
+/// An answer without the state that came with its question is an answer to nothing: it is asked anew.
+fn returned(request: &CallToolRequestParams) -> Option<Returned> {
+    let state = request.request_state.as_ref()?;
     let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION));
     let answer = answer.and_then(|value| serde_json::from_value::<ElicitResult>(value.clone()).ok());
-    Ok(Some(Returned { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) }))
+    Some(Returned { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) })
 }
 
 fn chosen(answer: &ElicitResult) -> Option<Choice> {
