@@ -141,6 +141,10 @@ pub(crate) enum Command {
     },
     /// Put a task into one archive: receipt, stream, output, plan, keys; `csn verify` checks it anywhere
     Export(ExportArgs),
+    /// Have an agent's commands go through Countersign: its hook or its MCP server, written into its configuration
+    ///
+    /// Comments and everything else in the files stay. What was written is proved with a command that must be denied.
+    Install(InstallArgs),
     /// The daemon as a service of systemd
     Service {
         #[command(subcommand)]
@@ -169,7 +173,7 @@ pub(crate) enum Command {
     /// rule.
     #[command(override_usage = "csn redact [OPTIONS] [FILE]...\n       csn redact test")]
     Redact(RedactArgs),
-    /// Check the house: daemon, home, ledger, supervisor, kernel, disk, clock
+    /// Check the house: daemon, home, ledger, supervisor, kernel, disk, clock, installed agents
     Doctor {
         #[arg(long)]
         json: bool,
@@ -781,6 +785,53 @@ pub(crate) enum KeysCommand {
         #[arg(long)]
         lost: bool,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct InstallArgs {
+    #[arg(value_enum)]
+    pub(crate) agent: AgentArg,
+    /// A hook before each command, tools through MCP, or both; what suits the agent if not said
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<InstallMode>,
+    /// For you everywhere, or for the project around this directory
+    #[arg(long, value_enum, default_value_t = InstallScope::User)]
+    pub(crate) scope: InstallScope,
+    /// Show what would be changed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Take it out again
+    #[arg(long, conflicts_with_all = ["mode", "witness"])]
+    pub(crate) uninstall: bool,
+    /// The agent runs commands itself; the hook only decides and writes down
+    #[arg(long)]
+    pub(crate) witness: bool,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AgentArg {
+    ClaudeCode,
+    Codex,
+    Opencode,
+    Gemini,
+    Goose,
+    Cursor,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InstallMode {
+    Hook,
+    Mcp,
+    Both,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InstallScope {
+    User,
+    Project,
 }
 
 #[derive(Subcommand)]

@@ -17,7 +17,7 @@ use std::{
 };
 
 struct Check {
-    name: &'static str,
+    name: String,
     ok: bool,
     says: String,
 }
@@ -30,12 +30,12 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
     };
     let life = client.lifecycle();
     let mut checks = Vec::new();
-    let mut check = |name, result: Result<String, String>| {
+    let mut check = |name: &str, result: Result<String, String>| {
         let (ok, says) = match result {
             Ok(says) => (true, says),
             Err(says) => (false, says),
         };
-        checks.push(Check { name, ok, says });
+        checks.push(Check { name: name.to_owned(), ok, says });
     };
     check(
         "daemon",
@@ -121,6 +121,9 @@ pub(crate) fn doctor(doors: &Doors<'_>, as_json: bool, fix: bool) -> anyhow::Res
     let ceiling = Config::load().unwrap_or_default().confine;
     for (name, result) in confinement(probed.as_ref(), ceiling) {
         check(name, result);
+    }
+    for (name, result) in crate::install::examine(doors) {
+        check(&name, result);
     }
     let well = checks.iter().all(|c| c.ok);
     let mut out = io::stdout().lock();

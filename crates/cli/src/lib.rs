@@ -12,6 +12,7 @@ mod gc;
 mod grants;
 mod hook;
 mod house;
+mod install;
 mod lists;
 mod logs;
 mod mcp;
@@ -39,11 +40,37 @@ pub struct Doors<'a> {
     pub probe_shim: &'a ProbeShim,
     /// Has a program of the service manager do something: whether it did, and what it said.
     pub manage: &'a Manage,
+    /// Puts a question to a program.
+    pub converse: &'a Converse,
 }
 
 pub type StartHouse = dyn Fn(&[(String, String)]) -> std::io::Result<String>;
 pub type ProbeShim = dyn Fn() -> std::io::Result<String>;
 pub type Manage = dyn Fn(&str, &[&str]) -> std::io::Result<(bool, String)>;
+pub type Converse = dyn Fn(&Question<'_>) -> std::io::Result<Answered>;
+
+/// Whether what was heard is all that was wanted.
+pub type Enough = dyn Fn(&[u8]) -> bool;
+
+/// What a program is told, and how long it may take to answer.
+pub struct Question<'a> {
+    pub program: &'a str,
+    pub args: &'a [&'a str],
+    pub stdin: &'a [u8],
+    /// Beside what we have ourselves.
+    pub env: &'a [(&'a str, &'a str)],
+    pub timeout: std::time::Duration,
+    /// Its input stays open until this has heard enough.
+    pub until: Option<&'a Enough>,
+}
+
+/// What it said, bounded, and what it ended with; none when it had to be killed.
+pub struct Answered {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub timed_out: bool,
+}
 
 /// What `main` should do next.
 pub enum Action {
@@ -116,6 +143,7 @@ fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
         Command::Keys { command } => receipts::keys(doors, command),
         Command::Verify(args) => verify::verify(&args),
         Command::Export(args) => export::export(doors, &args),
+        Command::Install(args) => install::install(doors, &args),
         Command::Service { command } => service::service(doors, command),
         Command::Token { command } => sessions::token(doors, command),
         Command::Check(args) => check::check(&args),

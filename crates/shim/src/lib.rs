@@ -34,7 +34,7 @@ pub mod tree;
 mod walls;
 pub mod wire;
 
-pub use launch::{HELD, Nursery, Spare, manage, probe, start_house};
+pub use launch::{Answered, Enough, HELD, Nursery, Spare, converse, manage, probe, start_house};
 pub use nursery::main;
 pub use probe::features;
 pub use supervise::SCREEN;

@@ -13,6 +13,7 @@ mod grants;
 mod halt;
 mod hooks;
 mod input;
+mod install;
 mod machine;
 mod mcp;
 mod receipts;

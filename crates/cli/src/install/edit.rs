@@ -1,0 +1,109 @@
+//! One door to the three formats: an entry put into a text or taken out of it, and how that looks as a diff.
+
+use super::{
+    entry::{Edited, Entry, MARKER, Mine},
+    files::Change,
+    json, toml, yaml,
+};
+use std::{borrow::Cow, path::Path};
+
+#[derive(Debug, Clone, Copy)]
+enum Format {
+    Json,
+    Toml,
+    Yaml,
+}
+
+fn format(path: &Path) -> Format {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("toml") => Format::Toml,
+        Some("yaml" | "yml") => Format::Yaml,
+        _ => Format::Json,
+    }
+}
+
+fn bom(text: &str) -> (&str, &str) {
+    text.strip_prefix('\u{feff}').map_or(("", text), |body| ("\u{feff}", body))
+}
+
+/// The text with the entry as wanted. `made` are containers that are known to be ours.
+pub(super) fn put(
+    path: &Path,
+    text: Option<&str>,
+    entry: &Entry,
+    mine: &Mine,
+    made: &[String],
+) -> Result<Edited, String> {
+    if let Entry::Whole(body) = entry {
+        return match text {
+            Some(there) if !there.starts_with(MARKER) => {
+                Err("it is there already and is not Countersign's: move it away first".to_owned())
+            }
+            _ => Ok(Edited { text: body.clone(), made: Vec::new() }),
+        };
+    }
+    let (bom, body) = bom(text.unwrap_or_default());
+    let edited = put_body(format(path), body, entry, mine, made)?;
+    // What does not stay as it is when it is done again would change with every run.
+    if put_body(format(path), &edited.text, entry, mine, &edited.made)?.text != edited.text {
+        return Err("it cannot be changed reliably: add the entry by hand".to_owned());
+    }
+    Ok(Edited { text: format!("{bom}{}", edited.text), ..edited })
+}
+
+fn put_body(format: Format, body: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, String> {
+    match format {
+        Format::Json => json::put(body, entry, mine, made),
+        Format::Toml => toml::put(body, entry, mine),
+        Format::Yaml => yaml::put(body, entry, mine, made),
+    }
+}
+
+/// The text without what is ours.
+pub(super) fn take(path: &Path, text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, String> {
+    if let Entry::Whole(_) = entry {
+        return Ok(if text.starts_with(MARKER) { String::new() } else { text.to_owned() });
+    }
+    let (bom, body) = bom(text);
+    let without = match format(path) {
+        Format::Json => json::take(body, entry, mine, made),
+        Format::Toml => toml::take(body, entry, mine),
+        Format::Yaml => yaml::take(body, entry, mine, made),
+    }?;
+    Ok(format!("{bom}{without}"))
+}
+
+/// Why the agent would pass over our entry, as far as its file says.
+pub(super) fn off(path: &Path, text: &str, entry: &Entry) -> Option<String> {
+    let why = match format(path) {
+        Format::Json => json::off(bom(text).1, entry),
+        Format::Toml => toml::off(bom(text).1, entry),
+        // What switches an extension off there is among what we fix.
+        Format::Yaml => None,
+    };
+    why.map(|why| format!("{why}, so that it would be skipped: change that, and run this again"))
+}
+
+/// Whether a text holds nothing.
+pub(super) fn is_bare(text: &[u8]) -> bool {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text).trim_ascii();
+    text.is_empty() || text == b"{}"
+}
+
+/// A unified diff, with secrets in the lines around it taken out. Empty when nothing changes.
+pub(super) fn diff(change: &Change) -> String {
+    let (before, after) = (lossy(change.before.as_deref()), lossy(change.after.as_deref()));
+    if before == after && change.before.is_some() == change.after.is_some() {
+        return String::new();
+    }
+    let name = |there: bool| if there { change.path.display().to_string() } else { "/dev/null".to_owned() };
+    let diff = similar::TextDiff::from_lines(before.as_ref(), after.as_ref());
+    let mut shown = diff.unified_diff();
+    let shown = shown.header(&name(change.before.is_some()), &name(change.after.is_some())).to_string();
+    let clean = countersign_redact::text_by_shape(&shown);
+    clean.as_str().chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
+}
+
+fn lossy(bytes: Option<&[u8]>) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes.unwrap_or_default())
+}

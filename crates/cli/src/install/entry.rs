@@ -1,0 +1,162 @@
+//! What stands in a configuration file because of us, whatever the file is written in; and how ours is told from others'.
+
+/// The name of our server everywhere.
+pub(super) const SERVER: &str = "csn";
+/// What makes a hook that cannot answer refuse.
+pub(super) const CLOSED: &str = " || exit 2";
+/// The first line of a file that is wholly ours.
+pub(super) const MARKER: &str = "// Made by `csn install`; `csn install opencode --uninstall` removes it.\n";
+
+/// A value, with its keys in the order in which they are written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Node {
+    Text(String),
+    Number(u64),
+    Flag(bool),
+    List(Vec<Node>),
+    Map(Vec<(&'static str, Node)>),
+}
+
+impl Node {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub(super) fn texts(texts: &[&str]) -> Self {
+        Self::List(texts.iter().map(|t| Self::text(*t)).collect())
+    }
+}
+
+/// One handler for one event.
+#[derive(Debug, Clone)]
+pub(super) struct Hook {
+    pub(super) event: &'static str,
+    pub(super) matcher: &'static str,
+    pub(super) handler: Vec<(&'static str, Node)>,
+}
+
+/// What one file shall hold.
+#[derive(Debug, Clone)]
+pub(super) enum Entry {
+    /// Handlers below `hooks`.
+    Hooks(Vec<Hook>),
+    /// `csn` below `table`. What is not `fixed` is left as a person has set it.
+    Server { table: &'static str, value: Vec<(&'static str, Node)>, fixed: &'static [&'static str] },
+    /// The file is ours from its first line.
+    Whole(String),
+}
+
+/// Who is looking: what it takes for its own.
+#[derive(Debug, Clone)]
+pub(super) struct Mine {
+    pub(super) agent: &'static str,
+    /// Where csn is or was, whatever the program is called there.
+    pub(super) known: Vec<String>,
+}
+
+impl Mine {
+    pub(super) fn program(&self, word: &str) -> bool {
+        word.rsplit('/').next() == Some("csn") || self.known.iter().any(|k| k == word)
+    }
+
+    /// Whether a hook's command is one that we write: `csn hook AGENT`, in whichever of its forms.
+    pub(super) fn hook(&self, command: &str) -> bool {
+        let command = command.strip_suffix(CLOSED).unwrap_or(command).trim_end();
+        let command = command.strip_suffix(" --witness").unwrap_or(command).trim_end();
+        let program = command.strip_suffix(self.agent).map(str::trim_end);
+        let program = program.and_then(|rest| rest.strip_suffix(" hook")).map(str::trim);
+        program.and_then(unquote).is_some_and(|p| self.program(&p))
+    }
+
+    /// Whether a server's command is ours: `csn mcp`.
+    pub(super) fn server<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> bool {
+        words.next().is_some_and(|program| self.program(program)) && words.next() == Some("mcp")
+    }
+}
+
+/// One word for `sh`, quoted if it must be.
+pub(super) fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// The one word that a text is for `sh`, if it is one.
+fn unquote(text: &str) -> Option<String> {
+    if let Some(inner) = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')) {
+        let word = inner.replace(r"'\''", "\u{0}");
+        return (!word.contains('\'')).then(|| word.replace('\u{0}', "'"));
+    }
+    if let Some(inner) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
+        return (!inner.contains(['"', '\\', '$', '`'])).then(|| inner.to_owned());
+    }
+    (!text.is_empty() && !text.contains([' ', '\t', '\'', '"', '\\', '$', '`', ';', '|', '&'])).then(|| text.to_owned())
+}
+
+/// A text after a change, and what had to be made around it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Edited {
+    pub(super) text: String,
+    /// Containers that were not there before, by their keys with dots between.
+    pub(super) made: Vec<String>,
+}
+
+/// A piece of a text that another takes the place of.
+pub(super) struct Splice(pub(super) std::ops::Range<usize>, pub(super) String);
+
+/// The text with its splices done; they do not overlap.
+pub(super) fn splice(text: &str, mut splices: Vec<Splice>) -> String {
+    splices.sort_by_key(|s| s.0.start);
+    let (mut out, mut at) = (String::with_capacity(text.len() + 512), 0);
+    for Splice(range, with) in splices {
+        out.push_str(&text[at..range.start]);
+        out.push_str(&with);
+        at = range.end;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// How a text ends its lines.
+pub(super) fn newline(text: &str) -> &'static str {
+    match text.find('\n') {
+        Some(at) if text[..at].ends_with('\r') => "\r\n",
+        _ => "\n",
+    }
+}
+
+/// The line that a place is on, from 1.
+pub(super) fn line(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_is_told_from_others() {
+        let mine = Mine { agent: "codex", known: vec!["/opt/my tools/c's".to_owned()] };
+        for (command, is) in [
+            ("/usr/bin/csn hook codex || exit 2", true),
+            ("csn hook codex", true),
+            ("'/a b/csn' hook codex --witness || exit 2", true),
+            ("\"/a b/csn\" hook codex", true),
+            (r"'/opt/my tools/c'\''s' hook codex || exit 2", true),
+            ("/usr/bin/csn hook claude-code || exit 2", false),
+            ("/usr/bin/csn-other hook codex", false),
+            ("echo csn hook codex", false),
+            ("true; csn hook codex", false),
+            ("lint --fix", false),
+            ("", false),
+        ] {
+            assert_eq!(mine.hook(command), is, "{command}");
+        }
+        for word in ["/usr/bin/csn", "/a b/c'sn", "", "/ü/csn", "$HOME/csn"] {
+            let quoted = quote(word);
+            assert!(word.is_empty() || unquote(&quoted).as_deref() == Some(word), "{quoted}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! How a JSON text is laid out: where an item goes in and how it looks there, and what goes out with one that leaves.
+//! Taking out what was put in gives the same bytes back.
+
+use super::entry::{Node, Splice, newline};
+use std::ops::Range;
+
+/// The items of an object or a list.
+pub(super) struct Items {
+    /// Between the brackets.
+    pub(super) inside: Range<usize>,
+    pub(super) each: Vec<Range<usize>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Style {
+    pub(super) newline: &'static str,
+    pub(super) unit: String,
+    /// All on one line.
+    pub(super) compact: bool,
+    /// A space after colons and commas.
+    pub(super) spaced: bool,
+}
+
+impl Style {
+    pub(super) fn plain(newline: &'static str) -> Self {
+        Self { newline, unit: "  ".to_owned(), compact: false, spaced: true }
+    }
+
+    pub(super) fn of(text: &str) -> Self {
+        let body = text.trim();
+        // The first key on a line of its own is one step in.
+        let first = text.lines().find_map(|line| {
+            let rest = line.trim_start_matches([' ', '\t']);
+            Some(&line[..line.len() - rest.len()]).filter(|unit| !unit.is_empty() && rest.starts_with('"'))
+        });
+        let single = !body.contains('\n') && body.contains('"');
+        Self {
+            newline: newline(text),
+            unit: first.unwrap_or("  ").to_owned(),
+            compact: single,
+            spaced: !single || body.contains("\": "),
+        }
+    }
+}
+
+/// A value as text, its first line where it stands, the others below `indent`.
+pub(super) fn render(node: &Node, style: &Style, indent: &str) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let inner = format!("{indent}{}", style.unit);
+    let colon = if style.spaced { ": " } else { ":" };
+    let (open, close, items): (_, _, Vec<String>) = match node {
+        Node::Text(text) => return quoted(text),
+        Node::Number(number) => return number.to_string(),
+        Node::Flag(flag) => return flag.to_string(),
+        Node::List(list) => {
+            // A list of words is read as one line.
+            let words = list.iter().all(|n| !matches!(n, Node::List(_) | Node::Map(_)));
+            let style = Style { compact: style.compact || words, ..style.clone() };
+            let items: Vec<String> = list.iter().map(|n| render(n, &style, &inner)).collect();
+            return enclose("[", "]", &items, &style, indent, &inner);
+        }
+        Node::Map(map) => {
+            ("{", "}", map.iter().map(|(k, n)| format!("{}{colon}{}", quoted(k), render(n, style, &inner))).collect())
+        }
+    };
+    enclose(open, close, &items, style, indent, &inner)
+}
+
+fn enclose(open: &str, close: &str, items: &[String], style: &Style, indent: &str, inner: &str) -> String {
+    if items.is_empty() {
+        return format!("{open}{close}");
+    }
+    if style.compact {
+        return format!("{open}{}{close}", items.join(if style.spaced { ", " } else { "," }));
+    }
+    let nl = style.newline;
+    format!("{open}{nl}{inner}{}{nl}{indent}{close}", items.join(&format!(",{nl}{inner}")))
+}
+
+/// The blanks that the line of a place begins with.
+fn indent_at(text: &str, at: usize) -> &str {
+    let start = text[..at].rfind('\n').map_or(0, |n| n + 1);
+    let line = &text[start..];
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
+}
+
+/// Whether only blanks stand before a place on its line.
+fn begins_line(text: &str, at: usize) -> bool {
+    text[..at].trim_end_matches([' ', '\t']).ends_with('\n')
+}
+
+fn rest_of_line(text: &str, at: usize) -> &str {
+    text[at..].lines().next().unwrap_or_default().trim()
+}
+
+fn line_before(text: &str, at: usize) -> &str {
+    let end = text[..at].rfind('\n').unwrap_or_default();
+    text[..end].lines().next_back().unwrap_or_default()
+}
+
+/// What follows an item on its line: the end of its comma, if there is one before the next item or bracket, and the end
+/// of the last comment on the line of the item (or of the comma).
+fn after(text: &str, end: usize, limit: usize) -> (Option<usize>, usize) {
+    let (mut at, mut comma, mut kept) = (end, None, end);
+    let mut same_line = true;
+    while at < limit {
+        let rest = &text[at..limit];
+        if let Some(comment) = rest.strip_prefix("//") {
+            at += 2 + comment.find(['\n', '\r']).unwrap_or(comment.len());
+            kept = if same_line { at } else { kept };
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            let length = comment.find("*/").map_or(comment.len(), |n| n + 2);
+            same_line &= !comment[..length].contains('\n');
+            at += 2 + length;
+            kept = if same_line { at } else { kept };
+        } else if rest.starts_with(',') && comma.is_none() {
+            at += 1;
+            comma = Some(at);
+            // What stood between the item and its comma belongs to the item.
+            (kept, same_line) = (at, true);
+        } else if rest.starts_with([' ', '\t', '\r']) {
+            at += 1;
+        } else if rest.starts_with('\n') {
+            at += 1;
+            same_line = false;
+            if comma.is_some() {
+                break;
+            }
+        } else {
+            break;
+        }
+    }
+    (comma, kept)
+}
+
+/// The end of the last comment between two brackets with nothing else between them.
+fn comments_end(text: &str, inside: &Range<usize>) -> usize {
+    inside.start + text[inside.clone()].trim_end().len()
+}
+
+/// An item behind the last one.
+pub(super) fn insert(text: &str, open: usize, items: &Items, item: &dyn Fn(&Style, &str) -> String) -> Vec<Splice> {
+    let style = Style::of(text);
+    let outer = indent_at(text, open).to_owned();
+    let Items { inside, each } = items;
+    let Some(last) = each.last() else {
+        let at = comments_end(text, inside);
+        if style.compact {
+            let gone = if at == inside.start { inside.clone() } else { at..at };
+            return vec![Splice(gone, item(&style, ""))];
+        }
+        let inner = format!("{outer}{}", style.unit);
+        let nl = style.newline;
+        let body = format!("{nl}{inner}{}", item(&style, &inner));
+        return match at == inside.start {
+            true => vec![Splice(inside.clone(), format!("{body}{nl}{outer}"))],
+            false if text[at..inside.end].contains('\n') => vec![Splice(at..at, body)],
+            false => vec![Splice(at..inside.end, format!("{body}{nl}{outer}"))],
+        };
+    };
+    let (comma, at) = after(text, last.end, inside.end);
+    if !text[inside.clone()].contains('\n') {
+        let style = Style { compact: true, ..style };
+        let gap = if style.spaced { " " } else { "" };
+        let body = item(&style, "");
+        return match comma {
+            Some(_) => vec![Splice(at..at, format!("{gap}{body},"))],
+            None => vec![Splice(last.end..last.end, format!(",{gap}{body}"))],
+        };
+    }
+    let inner = match begins_line(text, last.start) {
+        true => indent_at(text, last.start).to_owned(),
+        false => format!("{outer}{}", style.unit),
+    };
+    let body = format!("{}{inner}{}", style.newline, item(&style, &inner));
+    match comma {
+        Some(_) => vec![Splice(at..at, format!("{body},"))],
+        None if at == last.end => vec![Splice(at..at, format!(",{body}"))],
+        None => vec![Splice(last.end..last.end, ",".to_owned()), Splice(at..at, body)],
+    }
+}
+
+/// Without an item: with it goes its comma, or the one before if it was the last, and its line.
+pub(super) fn remove(text: &str, items: &Items, which: usize) -> Vec<Splice> {
+    let Items { inside, each } = items;
+    let item = &each[which];
+    let (comma, kept) = after(text, item.end, inside.end);
+    let end = comma.unwrap_or(item.end);
+    if each.len() == 1 {
+        let around = format!("{}{}", &text[inside.start..item.start], &text[end..inside.end]);
+        if around.trim().is_empty() && text[item.end..end].trim_matches([',', ' ', '\n', '\r', '\t']).is_empty() {
+            return vec![Splice(inside.clone(), String::new())];
+        }
+    }
+    let mut splices = Vec::new();
+    if let (None, Some(before)) = (comma, which.checked_sub(1).map(|b| &each[b])) {
+        let (theirs, _) = after(text, before.end, item.start);
+        splices.extend(theirs.map(|at| Splice(at - 1..at, String::new())));
+    }
+    let start = match (begins_line(text, item.start), kept > end) {
+        // A comment behind it is somebody's: it keeps the line.
+        (_, true) => item.start,
+        // Nor may what follows on this line end up behind a comment.
+        (true, false) if !rest_of_line(text, end).is_empty() && line_before(text, item.start).contains("//") => {
+            item.start
+        }
+        (true, false) => {
+            let blank = text[..item.start].trim_end_matches([' ', '\t']);
+            let blank = blank.strip_suffix('\n').unwrap_or(blank);
+            blank.strip_suffix('\r').unwrap_or(blank).len()
+        }
+        (false, false) => text[..item.start].trim_end_matches([' ', '\t']).len().max(inside.start),
+    };
+    splices.push(Splice(start..end, String::new()));
+    splices
+}

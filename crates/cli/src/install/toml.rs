@@ -1,0 +1,212 @@
+//! TOML: our table at the end of the text, found again by where the parser saw it. Everything else keeps its bytes, line
+//! endings too, which writing the document anew would not.
+
+use super::entry::{Edited, Entry, Mine, Node, SERVER, Splice, line, newline, splice};
+use std::ops::Range;
+use toml_edit::{Document, Item, Table, TableLike, Value};
+
+pub(super) fn put(text: &str, entry: &Entry, mine: &Mine) -> Result<Edited, String> {
+    let Entry::Server { table, value, fixed } = entry else { return Err("TOML holds no such entry".to_owned()) };
+    let doc = parse(text)?;
+    let splices = match find(text, &doc, table)? {
+        None => vec![Splice(text.len()..text.len(), block(text, table, value))],
+        Some(Item::Table(ours)) if !ours.is_dotted() => {
+            foreign(text, table, ours, ours.span(), mine)?;
+            ensure(text, ours, value, fixed)
+        }
+        Some(other) => match other.as_table_like() {
+            Some(ours) if serves(ours, mine) && value.iter().all(|(k, n)| same(ours.get(k), n)) => Vec::new(),
+            Some(ours) => {
+                foreign(text, table, ours, other.span(), mine)?;
+                let at = line(text, other.span().map_or(0, |s| s.start));
+                return Err(format!("line {at}: `{table}.{SERVER}` is written inline: remove it, and run this again"));
+            }
+            None => return Err(format!("`{table}.{SERVER}` is not a table")),
+        },
+    };
+    let text = splice(text, splices);
+    // A table can be closed to additions in more ways than one would look for.
+    parse(&text).map_err(|e| format!("`{table}` takes no [{table}.{SERVER}]: {e}"))?;
+    Ok(Edited { text, made: Vec::new() })
+}
+
+pub(super) fn take(text: &str, entry: &Entry, mine: &Mine) -> Result<String, String> {
+    let Entry::Server { table, .. } = entry else { return Ok(text.to_owned()) };
+    let doc = parse(text)?;
+    let ours = match find(text, &doc, table) {
+        Ok(Some(found)) if found.as_table_like().is_some_and(|ours| serves(ours, mine)) => match found {
+            Item::Table(ours) if !ours.is_dotted() => ours,
+            _ => return Err(format!("`{table}.{SERVER}` is written inline: take it out by hand")),
+        },
+        _ => return Ok(text.to_owned()),
+    };
+    let mut blocks = Vec::new();
+    collect(ours, &mut blocks);
+    let without = splice(text, blocks.into_iter().map(|b| Splice(whole_lines(text, b), String::new())).collect());
+    parse(&without)?;
+    Ok(without)
+}
+
+/// Why the agent would not use our entry, though it is there.
+pub(super) fn off(text: &str, entry: &Entry) -> Option<String> {
+    let Entry::Server { table, .. } = entry else { return None };
+    let doc = parse(text).ok()?;
+    let enabled = find(text, &doc, table).ok()??.get("enabled")?.as_bool();
+    (enabled == Some(false)).then(|| format!("`{table}.{SERVER}.enabled` is false"))
+}
+
+/// Whether Codex has been told to trust this hook: it keeps that by file, event and place.
+pub(super) fn trusts(text: &str, hook: &str) -> bool {
+    let Ok(doc) = parse(text) else { return false };
+    let state = doc.get("hooks").and_then(|h| h.get("state")).and_then(|s| s.get(hook));
+    state.and_then(|s| s.get("trusted_hash")).and_then(Item::as_str).is_some_and(|hash| !hash.is_empty())
+}
+
+fn parse(text: &str) -> Result<Document<&str>, String> {
+    Document::parse(text).map_err(|e| {
+        let at = e.span().map_or(String::new(), |s| format!("line {}: ", line(text, s.start)));
+        format!("it is not valid TOML: {at}{}", e.message())
+    })
+}
+
+fn find<'d>(text: &str, doc: &'d Document<&str>, table: &str) -> Result<Option<&'d Item>, String> {
+    match doc.as_table().get(table) {
+        None => Ok(None),
+        Some(Item::Table(servers)) => Ok(servers.get(SERVER)),
+        Some(other) => {
+            let at = line(text, other.span().map_or(0, |s| s.start));
+            let ours = other.as_table_like().and_then(|t| t.get(SERVER));
+            ours.map_or_else(
+                || Err(format!("line {at}: `{table}` is not a table that can be added to")),
+                |o| Ok(Some(o)),
+            )
+        }
+    }
+}
+
+fn foreign(
+    text: &str,
+    table: &str,
+    ours: &dyn TableLike,
+    span: Option<Range<usize>>,
+    mine: &Mine,
+) -> Result<(), String> {
+    let at = line(text, span.map_or(0, |s| s.start));
+    match serves(ours, mine) {
+        true => Ok(()),
+        false => Err(format!(
+            "line {at}: `{table}.{SERVER}` is there already and is not Countersign's: rename or remove it first"
+        )),
+    }
+}
+
+fn serves(server: &dyn TableLike, mine: &Mine) -> bool {
+    let args = server.get("args").and_then(Item::as_array).into_iter().flatten().filter_map(Value::as_str);
+    server.get("command").and_then(Item::as_str).is_some_and(|program| mine.server([program].into_iter().chain(args)))
+}
+
+fn render(node: &Node) -> String {
+    match node {
+        Node::Text(text) => Value::from(text.as_str()).to_string().trim().to_owned(),
+        Node::Number(number) => number.to_string(),
+        Node::Flag(flag) => flag.to_string(),
+        Node::List(list) => format!("[{}]", list.iter().map(render).collect::<Vec<_>>().join(", ")),
+        Node::Map(map) => {
+            format!("{{ {} }}", map.iter().map(|(k, n)| format!("{k} = {}", render(n))).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+fn block(text: &str, table: &str, value: &[(&'static str, Node)]) -> String {
+    let nl = newline(text);
+    let mut block = String::new();
+    if !text.is_empty() && !text.ends_with('\n') {
+        block.push_str(nl);
+    }
+    if !text.trim_start_matches('\u{feff}').trim().is_empty() {
+        block.push_str(nl);
+    }
+    block.push_str(&format!("[{table}.{SERVER}]{nl}"));
+    value.iter().for_each(|(key, node)| block.push_str(&format!("{key} = {}{nl}", render(node))));
+    block
+}
+
+fn ensure(text: &str, ours: &Table, wanted: &[(&'static str, Node)], fixed: &[&str]) -> Vec<Splice> {
+    let nl = newline(text);
+    let mut splices = Vec::new();
+    let mut missing = String::new();
+    for (key, node) in wanted {
+        match ours.get(key) {
+            None => missing.push_str(&format!("{nl}{key} = {}", render(node))),
+            Some(item) if fixed.contains(key) && !same(Some(item), node) => {
+                splices.extend(item.span().map(|span| Splice(span, render(node))));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(header) = ours.span().filter(|_| !missing.is_empty()) {
+        let line = text[header.end..].find('\n').map_or(text.len(), |n| header.end + n);
+        let at = if text[..line].ends_with('\r') { line - 1 } else { line };
+        splices.push(Splice(at..at, missing));
+    }
+    splices
+}
+
+fn same(item: Option<&Item>, node: &Node) -> bool {
+    let value = item.and_then(Item::as_value);
+    fn is(value: &Value, node: &Node) -> bool {
+        match node {
+            Node::Text(text) => value.as_str() == Some(text),
+            Node::Number(number) => value.as_integer() == i64::try_from(*number).ok(),
+            Node::Flag(flag) => value.as_bool() == Some(*flag),
+            Node::List(list) => {
+                value.as_array().is_some_and(|a| a.len() == list.len() && a.iter().zip(list).all(|(a, b)| is(a, b)))
+            }
+            Node::Map(_) => false,
+        }
+    }
+    value.is_some_and(|value| is(value, node))
+}
+
+/// A table's header and what stands below it, and the same for the tables inside it.
+fn collect(table: &Table, blocks: &mut Vec<Range<usize>>) {
+    let mut here = table.span().filter(|_| !table.is_implicit() && !table.is_dotted());
+    let stretch = |here: &mut Option<Range<usize>>, span: Range<usize>| {
+        if let Some(here) = here {
+            here.end = here.end.max(span.end);
+        }
+    };
+    for (_, item) in table.iter() {
+        match item {
+            Item::Value(value) => value.span().into_iter().for_each(|span| stretch(&mut here, span)),
+            Item::Table(inner) if inner.is_dotted() => ends(inner).into_iter().for_each(|s| stretch(&mut here, s)),
+            Item::Table(inner) => collect(inner, blocks),
+            Item::ArrayOfTables(all) => all.iter().for_each(|inner| collect(inner, blocks)),
+            Item::None => {}
+        }
+    }
+    blocks.extend(here);
+}
+
+/// Where the values of a dotted table stand.
+fn ends(table: &Table) -> Vec<Range<usize>> {
+    table
+        .iter()
+        .flat_map(|(_, item)| match item {
+            Item::Table(inner) => ends(inner),
+            other => other.span().into_iter().collect(),
+        })
+        .collect()
+}
+
+/// From the line that a block begins on to the one it ends on, with the blank line before where none is needed any more.
+fn whole_lines(text: &str, block: Range<usize>) -> Range<usize> {
+    let mut start = text[..block.start].rfind('\n').map_or(0, |n| n + 1);
+    let end = text[block.end..].find('\n').map_or(text.len(), |n| block.end + n + 1);
+    let before = text[..start].strip_suffix('\n').map(|t| t.strip_suffix('\r').unwrap_or(t));
+    let blank = before.is_some_and(|b| b.ends_with('\n'));
+    if blank && text[end..].lines().next().is_none_or(|l| l.trim().is_empty()) {
+        start = before.map_or(start, str::len);
+    }
+    start..end
+}
