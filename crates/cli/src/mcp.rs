@@ -10,6 +10,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_client::Client;
+use countersign_store::clock;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -17,10 +18,10 @@ use std::{
     os::unix::net::UnixStream,
     process::ExitCode,
     sync::{Arc, Condvar, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// How long a message waits for a house that is not there.
+/// How long messages wait for a house, from when there was none.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the last answers may take when the agent has hung up.
 const LAST: Duration = Duration::from_secs(1);
@@ -54,9 +55,10 @@ struct Bridge {
     connected: Condvar,
 }
 
-#[derive(Default)]
 struct Talk {
     house: Option<UnixStream>,
+    /// Since when there is none.
+    alone: Instant,
     /// How the agent began, to begin again for it.
     initialize: Option<String>,
     initialized: Option<String>,
@@ -72,7 +74,9 @@ impl Bridge {
         let conversation =
             json!({"agent": "mcp", "id": format!("connection {me}"), "cwd": cwd, "agent_pid": agent_above()});
         let said = json!({"conversation": conversation, "environment": base()});
-        Ok(Self { client, said, talk: Mutex::default(), connected: Condvar::new() })
+        let (initialize, initialized, open) = (None, None, BTreeMap::new());
+        let talk = Talk { house: None, alone: clock::steady(), initialize, initialized, open };
+        Ok(Self { client, said, talk: Mutex::new(talk), connected: Condvar::new() })
     }
 
     /// Takes what the house says to the agent, for as long as there is an agent.
@@ -118,7 +122,7 @@ impl Bridge {
             print_line(&line);
         }
         let mut talk = self.talk.lock().expect("nothing panics while it holds this lock");
-        talk.house = None;
+        (talk.house, talk.alone) = (None, clock::steady());
         let open = std::mem::take(&mut talk.open);
         drop(talk);
         for id in open.into_values() {
@@ -138,7 +142,8 @@ impl Bridge {
         let method = message.get("method").and_then(Value::as_str);
         let id = message.get("id").filter(|_| method.is_some()).cloned();
         let talk = self.talk.lock().expect("nothing panics while it holds this lock");
-        let waited = self.connected.wait_timeout_while(talk, PATIENCE, |talk| talk.house.is_none());
+        let patience = PATIENCE.saturating_sub(talk.alone.elapsed());
+        let waited = self.connected.wait_timeout_while(talk, patience, |talk| talk.house.is_none());
         let (mut talk, _) = waited.expect("nothing panics while it holds this lock");
         let sent = talk.house.as_mut().is_some_and(|house| writeln!(house, "{line}").is_ok());
         match (sent, id) {

@@ -168,10 +168,12 @@ fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
         ["token" | "tokens", what, ..] => what != "list",
         ["pair" | "trust" | "rule" | "rules", ..] => true,
         ["config", "set", ..] => true,
+        // What agents go through is not theirs to put in or take out.
+        ["install", ..] => !flag(occurrence, "", "dry-run"),
         _ => false,
     };
     hit.then(|| {
-        Refusal::new(Code::SelfDestructive, "a task may not answer, grant or make tokens for a person")
+        Refusal::new(Code::SelfDestructive, "a task may not answer, grant, make tokens or set up agents for a person")
             .hint("a person does that in a terminal of their own")
     })
 }

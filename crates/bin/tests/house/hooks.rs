@@ -284,3 +284,41 @@ fn refused_calls_name_what_is_wrong() {
         other => panic!("{other:?}"),
     }
 }
+
+/// The whole way: installed, proved, used, examined, taken out.
+#[test]
+fn what_is_installed_is_proved_with_the_real_programs() {
+    let house = House::up(CSN);
+    let settings = house.base().join(".claude/settings.json");
+    std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    let before = "{\n  // kept\n  \"model\": \"x\",\n}\n";
+    std::fs::write(&settings, before).unwrap();
+    for agent in ["claude-code", "codex", "opencode", "gemini", "goose", "cursor"] {
+        let done = house.csn(&["install", agent, "--json"]);
+        let said: Value = serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{agent}: {done:?}"));
+        assert!(done.status.success() && said["proof"][0]["ok"] == true, "{agent}: {said}");
+    }
+    let doctor = house.csn(&["doctor"]);
+    let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert_eq!(told.lines().filter(|l| l.starts_with("ok") && l.contains(" agent ")).count(), 6, "{told}");
+    // As the agent would call it, word for word.
+    let written: String = std::fs::read_to_string(&settings).unwrap();
+    let command = written.split("\"command\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let mut agent = house.agent();
+    let (code, out, _) = agent.run(&["/bin/sh", "-c", &command], &bash(&house, "ls").to_string());
+    assert!(code == 0 && out.contains("exec --ticket"), "{out}");
+    let (_, out, _) = agent.hook("claude-code", &bash(&house, "csn install claude-code --uninstall"));
+    assert!(out.contains("\"deny\""), "an agent does not take out what it goes through: {out}");
+    for agent in ["codex", "gemini", "goose", "cursor"] {
+        assert!(house.csn(&["install", agent, "--uninstall"]).status.success());
+    }
+    house.kill_daemon();
+    let doctor = house.csn(&["doctor"]);
+    assert!(!doctor.status.success(), "without a house a hook blocks everything, and not because of what it is");
+    house.start();
+    for agent in ["claude-code", "opencode"] {
+        assert!(house.csn(&["install", agent, "--uninstall"]).status.success());
+    }
+    assert_eq!(std::fs::read_to_string(&settings).unwrap(), before);
+    assert!(!house.base().join(".codex").exists() && !house.base().join(".cursor").exists());
+}

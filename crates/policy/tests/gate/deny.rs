@@ -30,6 +30,8 @@ fn f110_stopping_countersign_is_refused_wherever_it_stands() {
         "csn approvals answer ap_1 once",
         "csn grants add --verb x --anywhere",
         "csn token create",
+        "csn install claude-code --uninstall",
+        "bash -c 'csn install codex'",
         "pkill csn",
         "pkill -f 'csn up'",
         "killall -9 csn-shim",
