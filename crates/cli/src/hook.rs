@@ -220,7 +220,7 @@ pub(crate) fn agent_above() -> u32 {
 }
 
 enum Shell {
-    /// `sh -c '…'`
+    /// `sh -c '…'`, or something that only starts another program.
     OneCommand,
     /// Nothing but options: somebody types into it.
     Interactive,
@@ -242,6 +242,9 @@ fn shell(pid: u32) -> Option<Shell> {
 fn kind_of(words: &[String]) -> Option<Shell> {
     let (name, rest) = words.split_first()?;
     let name = name.rsplit('/').next().unwrap_or_default().trim_start_matches('-');
+    if matches!(name, "timeout" | "env" | "nice" | "nohup" | "setsid" | "stdbuf") {
+        return Some(Shell::OneCommand);
+    }
     if !matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "fish" | "ash") {
         return None;
     }
@@ -274,6 +277,7 @@ mod tests {
             ("/bin/sh -c csn", "one command"),
             ("bash -lc csn", "one command"),
             ("sh -e -c csn", "one command"),
+            ("timeout -k 1 60 csn hook codex", "one command"),
             ("-bash", "interactive"),
             ("/usr/bin/zsh -il", "interactive"),
             ("bash --login", "interactive"),

@@ -1,11 +1,13 @@
 //! The project's own tasks.
 
+mod agents;
 #[cfg(test)]
 mod arrows;
 mod bench;
 mod build;
 mod gate;
 mod outside;
+mod packages;
 mod test;
 
 use std::{
@@ -22,6 +24,7 @@ cargo xtask soak     the slow proofs: 1,000 trees, 200 random crashes, 1 GB of o
 cargo xtask differential  the gate's reading against a real bash, 200,000 commands; [COUNT]
 cargo xtask fuzz     the gate's fuzz targets: [read|judge|tables] [SECONDS]
 cargo xtask outside  proofs with other people's tools: the same program in tmux, by itself and through csn; [CHECK]
+cargo xtask agents   proofs with the agents that people use, from npm (1.4 GB), and a scripted model; [NAME]
 ";
 
 fn main() -> ExitCode {
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         Some("differential") => gate::differential(args.next().as_deref()),
         Some("fuzz") => gate::fuzz(args.next().as_deref(), args.next().as_deref()),
         Some("outside") => outside::outside(args.next().as_deref()),
+        Some("agents") => agents::agents(args.next().as_deref()),
         Some("bench") => bench::bench(),
         Some("bench-now") => bench::bench_now(args.next().as_deref()),
         Some("floor") => match (args.next(), args.next(), args.next()) {

@@ -1,7 +1,7 @@
 //! The agents that are known: where each keeps its configuration, what we write there, and what there is to do afterwards.
 
 use super::{
-    entry::{CLOSED, Entry, Hook, Mine, Node, quote},
+    entry::{CLOSED, CLOSED_ALOUD, Entry, Hook, IN_TIME, Mine, Node, quote},
     plugin,
     prove::{Answer, Proof},
 };
@@ -49,6 +49,8 @@ pub(super) struct Places {
     pub(super) config: PathBuf,
     pub(super) claude: Option<PathBuf>,
     pub(super) codex: Option<PathBuf>,
+    /// Variables by which the house is found: some agents give their servers hardly any.
+    pub(super) house: Vec<(&'static str, String)>,
     /// The directory of the project, where one is meant.
     pub(super) project: Option<PathBuf>,
 }
@@ -62,7 +64,9 @@ impl Places {
             InstallScope::User => None,
             InstallScope::Project => Some(project(&std::env::current_dir()?, &home)),
         };
+        let told = |name: &'static str| Some((name, var(name)?.into_os_string().into_string().ok()?));
         Ok(Self {
+            house: ["COUNTERSIGN_HOME", "XDG_STATE_HOME"].into_iter().filter_map(told).collect(),
             config: var("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
             claude: var("CLAUDE_CONFIG_DIR"),
             codex: var("CODEX_HOME"),
@@ -161,7 +165,10 @@ impl Wanted<'_> {
             let argv = argv.map(str::to_owned).collect();
             return Part { kind: Kind::Hook, path, entry, proof: Proof::Hook { argv, answer: Answer::Decision } };
         }
-        let ask = self.command() + CLOSED;
+        let ask = match self.agent {
+            AgentArg::Codex => format!("{IN_TIME}{}{CLOSED_ALOUD}", self.command()),
+            _ => self.command() + CLOSED,
+        };
         let argv = ["/bin/sh", "-c", ask.as_str()].map(str::to_owned).to_vec();
         let entry = Entry::Hooks(self.hooks(&ask));
         Part { kind: Kind::Hook, path, entry, proof: Proof::Hook { argv, answer: Answer::Permission } }
@@ -221,10 +228,11 @@ impl Wanted<'_> {
         let program = ("command", Node::text(self.csn));
         let args = ("args", Node::texts(&["mcp"]));
         let stdio = ("type", Node::text("stdio"));
-        let none = || Node::Map(Vec::new());
-        let (table, value, fixed): (_, _, &'static [&'static str]) = match self.agent {
+        let env = || Node::Map(self.places.house.iter().map(|(name, value)| (*name, Node::text(value))).collect());
+        let named = |name: &'static str| (!self.places.house.is_empty()).then(|| (name, env()));
+        let (table, mut value, fixed): (_, _, &'static [&'static str]) = match self.agent {
             AgentArg::ClaudeCode | AgentArg::Cursor => {
-                ("mcpServers", vec![stdio, program, args, ("env", none())], &["type", "command", "args"])
+                ("mcpServers", vec![stdio, program, args, ("env", env())], &["type", "command", "args"])
             }
             AgentArg::Codex => (
                 "mcp_servers",
@@ -259,12 +267,17 @@ impl Wanted<'_> {
                     stdio,
                     ("cmd", Node::text(self.csn)),
                     args,
-                    ("envs", none()),
+                    ("envs", env()),
                     ("timeout", Node::Number(SECONDS)),
                 ],
                 &["enabled", "type", "cmd", "args"],
             ),
         };
+        value.extend(match self.agent {
+            AgentArg::Codex | AgentArg::Gemini => named("env"),
+            AgentArg::Opencode => named("environment"),
+            AgentArg::ClaudeCode | AgentArg::Cursor | AgentArg::Goose => None,
+        });
         Entry::Server { table, value, fixed }
     }
 

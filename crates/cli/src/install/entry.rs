@@ -4,6 +4,10 @@
 pub(super) const SERVER: &str = "csn";
 /// What makes a hook that cannot answer refuse.
 pub(super) const CLOSED: &str = " || exit 2";
+/// The same for an agent that takes an exit code for an answer only when something is said with it.
+pub(super) const CLOSED_ALOUD: &str = " || { echo 'csn: the hook failed' >&2; exit 2; }";
+/// And for one that runs the command when its hook takes too long.
+pub(super) const IN_TIME: &str = "timeout -k 1 60 ";
 /// The first line of a file that is wholly ours.
 pub(super) const MARKER: &str = "// Made by `csn install`; `csn install opencode --uninstall` removes it.\n";
 
@@ -61,7 +65,8 @@ impl Mine {
 
     /// Whether a hook's command is one that we write: `csn hook AGENT`, in whichever of its forms.
     pub(super) fn hook(&self, command: &str) -> bool {
-        let command = command.strip_suffix(CLOSED).unwrap_or(command).trim_end();
+        let command = command.strip_suffix(CLOSED).or_else(|| command.strip_suffix(CLOSED_ALOUD)).unwrap_or(command);
+        let command = command.strip_prefix(IN_TIME).unwrap_or(command).trim_end();
         let command = command.strip_suffix(" --witness").unwrap_or(command).trim_end();
         let program = command.strip_suffix(self.agent).map(str::trim_end);
         let program = program.and_then(|rest| rest.strip_suffix(" hook")).map(str::trim);
@@ -141,6 +146,7 @@ mod tests {
         let mine = Mine { agent: "codex", known: vec!["/opt/my tools/c's".to_owned()] };
         for (command, is) in [
             ("/usr/bin/csn hook codex || exit 2", true),
+            ("timeout -k 1 60 /usr/bin/csn hook codex || { echo 'csn: the hook failed' >&2; exit 2; }", true),
             ("csn hook codex", true),
             ("'/a b/csn' hook codex --witness || exit 2", true),
             ("\"/a b/csn\" hook codex", true),

@@ -30,7 +30,8 @@ impl Desk {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().canonicalize().unwrap();
-        let places = Places { config: home.join(".config"), claude: None, codex: None, project: None, home };
+        let config = home.join(".config");
+        let places = Places { config, claude: None, codex: None, house: Vec::new(), project: None, home };
         Self { dir, places, csn: CSN }
     }
 

@@ -5,6 +5,7 @@
 //! them. Programs that are missing are installed with apt.
 
 mod casts;
+mod mcp;
 mod opinion;
 mod programs;
 mod receipts;
@@ -66,6 +67,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("workspace", workspace::workspace),
     ("second-opinion", opinion::second_opinion),
     ("receipts", receipts::receipts),
+    ("mcp-conformance", mcp::conformance),
+    ("mcp-inspector", mcp::inspector),
+    ("mcp-python", mcp::python),
     ("systemd", systemd::systemd),
 ];
 
@@ -114,18 +118,23 @@ fn installed(program: &str) -> bool {
 }
 
 /// Time that is left for something to happen.
-struct Patience(Instant);
+pub(crate) struct Patience(Instant);
 
 impl Patience {
     #[expect(clippy::disallowed_methods, reason = "what others show has no bell: it is looked at until it is there")]
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self(Instant::now())
     }
 
     /// Lets a moment pass; whether there is another.
-    fn left(&self) -> bool {
+    pub(crate) fn left(&self) -> bool {
+        self.left_of(PATIENCE)
+    }
+
+    /// The same for what may take longer.
+    pub(crate) fn left_of(&self, all: Duration) -> bool {
         std::thread::sleep(Duration::from_millis(25));
-        self.0.elapsed() < PATIENCE
+        self.0.elapsed() < all
     }
 }
 

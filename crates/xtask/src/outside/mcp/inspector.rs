@@ -1,0 +1,72 @@
+//! The MCP inspector, at the command line: it lists and calls our tools over stdio and HTTP, and tells an error of a
+//! tool (exit code 5) from a server that does not answer it.
+
+use super::{Served, theirs};
+use crate::{Result, outside::Stage};
+use serde_json::Value;
+
+const TOOLS: &[&str] = &[
+    "run",
+    "task_list",
+    "task_status",
+    "task_wait",
+    "task_output",
+    "task_search",
+    "task_input",
+    "task_resize",
+    "task_signal",
+    "task_cancel",
+    "set_working_directory",
+    "receipt_get",
+];
+
+pub(in super::super) fn inspector(stage: &Stage) -> Result<()> {
+    let served = Served::start(stage)?;
+    let token = served.token(stage, "inspector")?;
+    let home = format!("COUNTERSIGN_HOME={}", stage.dir.join("home").display());
+    let config = format!("XDG_CONFIG_HOME={}", stage.dir.join("config").display());
+    // It gives a server that it starts hardly more than HOME and PATH.
+    let stdio = [stage.csn.as_str(), "mcp", "-e", &home, "-e", &config];
+    let (url, header) = (format!("{}/mcp", served.address), format!("Authorization: Bearer {token}"));
+    let http = [url.as_str(), "--transport", "http", "--header", &header];
+    let cwd = format!("cwd={}", served.project.display());
+    for way in [&stdio[..], &http[..]] {
+        let (code, list) = ask(stage, way, &["--method", "tools/list", "--strict"])?;
+        let names: Vec<_> =
+            list["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
+        if code != 0 || names != TOOLS {
+            return Err(format!("tools/list: {code}: {names:?}"));
+        }
+        let call = |command: &str| {
+            let command = format!("command={command}");
+            ask(stage, way, &["--method", "tools/call", "--tool-name", "run", "--tool-arg", &command, &cwd])
+        };
+        let (code, said) = call("cat greeting")?;
+        let result = &said["structuredContent"];
+        let output = result["output"].as_str().unwrap_or_default();
+        if code != 0 || result["exit_code"] != 0 || !output.contains("hello from the project") {
+            return Err(format!("cat greeting: {code}: {said}"));
+        }
+        let (code, said) = call("mkdir made")?;
+        let denied = said["isError"] == true && said["content"].to_string().contains("made by people");
+        if code != 5 || !denied || served.project.join("made").exists() {
+            return Err(format!("mkdir made: {code}: {said}"));
+        }
+    }
+    let (code, said) = ask(stage, &[&url, "--transport", "http"], &["--method", "tools/list"])?;
+    match code {
+        0 => Err(format!("without a token it was answered: {said}")),
+        _ => Ok(()),
+    }
+}
+
+/// What it prints, with its exit code.
+fn ask(stage: &Stage, way: &[&str], asked: &[&str]) -> Result<(i32, Value)> {
+    let mut inspector = theirs(stage, "mcp-inspector", "60")?;
+    let output = inspector.arg("--cli").args(way).args(asked).output().map_err(|e| format!("mcp-inspector: {e}"))?;
+    let said = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        Value::from(format!("{out}{err}"))
+    });
+    Ok((output.status.code().unwrap_or(-1), said))
+}
