@@ -227,7 +227,7 @@ pub(crate) struct ExecArgs {
     /// Print what brings a shell to where the command of this ticket ended
     #[arg(long, value_name = "TICKET", hide = true, conflicts_with = "ticket")]
     pub(crate) leave: Option<String>,
-    /// The command, exactly as the hook was asked about it; with --leave its exit code
+    /// The command, exactly as the hook was asked about it
     #[arg(last = false, trailing_var_arg = false, allow_hyphen_values = true)]
     pub(crate) command: Option<String>,
 }

@@ -23,10 +23,13 @@ use std::{
     time::Duration,
 };
 
+/// How long a shell waits to hear where its command ended.
+const LEAVING: Duration = Duration::from_secs(3);
+
 pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     let Place { client, .. } = Place::find()?;
     if let Some(ticket) = &args.leave {
-        return leave(&client, ticket, args.command.as_deref().unwrap_or("0"));
+        return leave(&client, ticket);
     }
     let (Some(ticket), Some(command)) = (&args.ticket, &args.command) else {
         return Err(Usage("give the command as one word: csn exec --ticket TICKET -- 'shell text'".to_owned()).into());
@@ -43,7 +46,11 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
         not_for_ever(&client, id, Duration::from_millis(patience_ms));
     }
     let reach = || again(&client);
-    let ended = run::follow(&client, id, &Following { json: false, raw: true, reach: &reach }, None)?;
+    let following = Following { json: false, raw: true, reach: &reach };
+    let ended = match run::follow_or_cancel(&client, id, &following, None)? {
+        Ok(ended) => ended,
+        Err(code) => return Ok(code),
+    };
     for note in &ended.notes {
         say(&format!("csn: {}", Shown::new(note)));
     }
@@ -97,12 +104,15 @@ fn ends_with_its_agent(client: &Client, task: TaskId) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// For `eval`: go where the command ended, with the exit code that it had.
-fn leave(client: &Client, ticket: &str, status: &str) -> anyhow::Result<ExitCode> {
-    let status: u8 = status.parse().unwrap_or(exit::OURS);
-    let ended = client.ticket(ticket).ok().and_then(|task| task.current_directory);
-    let go = ended.map(|dir| format!("cd -- {} 2>/dev/null; ", quoted(dir.as_str()))).unwrap_or_default();
-    writeln!(io::stdout(), "{go}(exit {status})")?;
+/// For `eval`: go where the command ended. A shell waits for this, and has its own directory without it.
+fn leave(client: &Client, ticket: &str) -> anyhow::Result<ExitCode> {
+    std::thread::spawn(|| {
+        std::thread::sleep(LEAVING);
+        std::process::exit(0);
+    });
+    if let Some(dir) = client.ticket(ticket).ok().and_then(|task| task.current_directory) {
+        writeln!(io::stdout(), "cd -- {} 2>/dev/null", quoted(dir.as_str()))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

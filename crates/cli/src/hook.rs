@@ -6,6 +6,7 @@ use crate::{args::HookAgent, exec::quoted, house::Place, say};
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, Hooked};
 use countersign_model::is_base_variable;
+use countersign_store::agent_above;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -20,6 +21,8 @@ const BLOCKED: u8 = 2;
 /// Shorter than any agent waits for its hook: some of them run the command when a hook takes too long.
 const DEADLINE: Duration = Duration::from_secs(30);
 const LONGEST: u64 = 8 * 1024 * 1024;
+/// How agents call what their shell is to run.
+const COMMANDS: &[&str] = &["command", "cmd", "script"];
 /// How long before its tool gives up whoever waits for a person says that it goes on without them.
 const MARGIN_MS: u64 = 5_000;
 
@@ -65,13 +68,13 @@ pub(crate) fn hook(agent: HookAgent, witness: bool) -> anyhow::Result<ExitCode> 
         say("csn: the house did not answer in time; nothing was run");
         std::process::exit(i32::from(BLOCKED));
     });
-    match answered(agent, witness) {
-        Ok(answer) => {
-            let mut out = io::stdout().lock();
-            out.write_all(answer.as_bytes())?;
-            out.flush()?;
-            Ok(ExitCode::SUCCESS)
-        }
+    let answered = answered(agent, witness).and_then(|answer| {
+        anyhow::ensure!(!goes_nowhere(), "nobody reads the answer");
+        let mut out = io::stdout().lock();
+        out.write_all(answer.as_bytes()).and_then(|()| out.flush()).context("nobody reads the answer")
+    });
+    match answered {
+        Ok(()) => Ok(ExitCode::SUCCESS),
         Err(e) => {
             say(&format!("csn: {e:#}; nothing was run"));
             Ok(ExitCode::from(BLOCKED))
@@ -79,26 +82,39 @@ pub(crate) fn hook(agent: HookAgent, witness: bool) -> anyhow::Result<ExitCode> 
     }
 }
 
+/// Whether standard output is nobody's: a closed one was made that before we began.
+fn goes_nowhere() -> bool {
+    let null = rustix::fs::stat("/dev/null").map(|stat| stat.st_rdev);
+    rustix::fs::fstat(io::stdout()).map_or(true, |stat| stat.st_rdev != 0 && Ok(stat.st_rdev) == null)
+}
+
 /// What is printed; nothing is no opinion.
 fn answered(agent: HookAgent, witness: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     io::stdin().lock().take(LONGEST).read_to_string(&mut text).context("the hook's input is not text")?;
     let said: Said = serde_json::from_str(&text).context("the hook's input is not what this agent sends")?;
-    if !said.tool_name.eq_ignore_ascii_case("bash") {
+    let shell = said.tool_name.trim().eq_ignore_ascii_case("bash");
+    // A tool by any other name that is given a command is a shell, too.
+    if !shell && !COMMANDS.iter().any(|name| said.tool_input.contains_key(*name)) {
         return Ok(String::new());
+    }
+    if matches!(said.hook_event_name.as_str(), "PostToolUse" | "PostToolUseFailure") {
+        return Ok(if witness { after(agent, &said) } else { String::new() });
     }
     let client = house()?;
-    if said.hook_event_name.starts_with("PostToolUse") {
-        if witness {
-            client.hook_after(&told(agent, &said))?;
-        }
-        return Ok(String::new());
-    }
     let Some(command) = said.tool_input.get("command").and_then(Value::as_str) else {
-        bail!("the hook's input names no command");
+        bail!("the hook's input names no command that can be read");
     };
     let hooked = client.hook(&asked(agent, &said, command, witness))?;
     Ok(shaped(agent, &said, command, hooked)?.map(|value| format!("{value}\n")).unwrap_or_default())
+}
+
+/// What has run has run: that its end cannot be written down blocks nothing.
+fn after(agent: HookAgent, said: &Said) -> String {
+    if let Err(e) = house().and_then(|client| Ok(client.hook_after(&told(agent, said))?)) {
+        say(&format!("csn: how it ended was not written down: {e:#}"));
+    }
+    String::new()
 }
 
 /// The house that is meant, if it is up.
@@ -114,7 +130,7 @@ fn house() -> anyhow::Result<Client> {
 }
 
 fn conversation(agent: HookAgent, said: &Said) -> Value {
-    json!({"agent": agent.name(), "id": said.session_id, "cwd": said.cwd, "agent_pid": agent_above()})
+    json!({"agent": agent.name(), "id": said.session_id, "cwd": said.cwd, "agent_pid": agent_above(std::process::id())})
 }
 
 fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> Value {
@@ -179,7 +195,7 @@ fn shaped(agent: HookAgent, said: &Said, command: &str, hooked: Hooked) -> anyho
     let mut rewritten = format!("{csn} exec --ticket {ticket} -- {}", quoted(command));
     // The shell of the others begins where it began before, whatever a command did.
     if moves && agent == HookAgent::ClaudeCode {
-        rewritten += &format!("; eval \"$({csn} exec --leave {ticket} $?)\"");
+        rewritten += &format!("; csn_status=$?; eval \"$({csn} exec --leave {ticket})\"; (exit $csn_status)");
     }
     let mut input = said.tool_input.clone();
     input.insert("command".to_owned(), Value::String(rewritten));
@@ -200,92 +216,4 @@ pub(crate) fn inherited() -> BTreeMap<String, String> {
 /// What every task has.
 pub(crate) fn base() -> BTreeMap<String, String> {
     inherited().into_iter().filter(|(name, _)| is_base_variable(name)).collect()
-}
-
-/// The process of the agent that started us: the first one above that is not a shell it started us with. A person's own
-/// shell is no agent; then we are.
-pub(crate) fn agent_above() -> u32 {
-    let me = std::process::id();
-    let mut at = me;
-    for _ in 0..8 {
-        let Some(parent) = parent_of(at) else { return me };
-        match shell(parent) {
-            Some(Shell::OneCommand) => at = parent,
-            Some(Shell::Interactive) => return me,
-            None if parent > 1 => return parent,
-            None => return me,
-        }
-    }
-    me
-}
-
-enum Shell {
-    /// `sh -c '…'`, or something that only starts another program.
-    OneCommand,
-    /// Nothing but options: somebody types into it.
-    Interactive,
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-fn shell(pid: u32) -> Option<Shell> {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let words: Vec<String> =
-        line.split(|b| *b == 0).filter(|w| !w.is_empty()).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
-    kind_of(&words)
-}
-
-fn kind_of(words: &[String]) -> Option<Shell> {
-    let (name, rest) = words.split_first()?;
-    let name = name.rsplit('/').next().unwrap_or_default().trim_start_matches('-');
-    if matches!(name, "timeout" | "env" | "nice" | "nohup" | "setsid" | "stdbuf") {
-        return Some(Shell::OneCommand);
-    }
-    if !matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "fish" | "ash") {
-        return None;
-    }
-    let options = rest.iter().take_while(|w| w.starts_with('-')).count();
-    let one = rest[..options].iter().any(|w| !w.starts_with("--") && w.contains('c'));
-    match (one, rest.len() == options) {
-        (true, _) => Some(Shell::OneCommand),
-        (false, true) => Some(Shell::Interactive),
-        // A script is a program like any other.
-        (false, false) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kind(line: &str) -> &'static str {
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        match kind_of(&words) {
-            Some(Shell::OneCommand) => "one command",
-            Some(Shell::Interactive) => "interactive",
-            None => "a program",
-        }
-    }
-
-    #[test]
-    fn a_shell_that_was_started_for_us_is_told_from_a_persons() {
-        for (line, is) in [
-            ("/bin/sh -c csn", "one command"),
-            ("bash -lc csn", "one command"),
-            ("sh -e -c csn", "one command"),
-            ("timeout -k 1 60 csn hook codex", "one command"),
-            ("-bash", "interactive"),
-            ("/usr/bin/zsh -il", "interactive"),
-            ("bash --login", "interactive"),
-            ("bash agent.sh", "a program"),
-            ("node /usr/bin/claude -p x", "a program"),
-            ("/opt/bash-agent/run -c x", "a program"),
-        ] {
-            assert_eq!(kind(line), is, "{line}");
-        }
-    }
 }

@@ -3,14 +3,10 @@
 //! A house that goes away and comes back is not the end of the conversation: it is begun again behind the agent's back,
 //! and only what was under way is answered with an error. Tasks go on. It starts no house: agents start it.
 
-use crate::{
-    Usage,
-    hook::{agent_above, base},
-    house::Place,
-};
+use crate::{Usage, hook::base, house::Place};
 use anyhow::Context as _;
 use countersign_client::Client;
-use countersign_store::clock;
+use countersign_store::{agent_above, clock};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -28,6 +24,7 @@ const LAST: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// What a server says that cannot serve right now.
 const UNAVAILABLE: i64 = -32000;
+const UNREADABLE: i64 = -32700;
 
 pub(crate) fn mcp() -> anyhow::Result<ExitCode> {
     if io::stdin().is_terminal() {
@@ -37,10 +34,11 @@ pub(crate) fn mcp() -> anyhow::Result<ExitCode> {
     let bridge = Arc::new(Bridge::new(Place::find()?.client)?);
     let reader = Arc::clone(&bridge);
     std::thread::spawn(move || reader.listen());
-    for line in io::stdin().lock().lines() {
-        let line = line.context("standard input is not text")?;
+    for line in io::stdin().lock().split(b'\n') {
+        let line = line.context("standard input cannot be read")?;
+        let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
-            bridge.pass_on(line);
+            bridge.pass_on(line.trim_end().to_owned());
         }
     }
     bridge.last_answers();
@@ -72,7 +70,7 @@ impl Bridge {
         let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
         let me = std::process::id();
         let conversation =
-            json!({"agent": "mcp", "id": format!("connection {me}"), "cwd": cwd, "agent_pid": agent_above()});
+            json!({"agent": "mcp", "id": format!("connection {me}"), "cwd": cwd, "agent_pid": agent_above(me)});
         let said = json!({"conversation": conversation, "environment": base()});
         let (initialize, initialized, open) = (None, None, BTreeMap::new());
         let talk = Talk { house: None, alone: clock::steady(), initialize, initialized, open };
@@ -138,7 +136,10 @@ impl Bridge {
 
     /// Takes what the agent says to the house.
     fn pass_on(&self, line: String) {
-        let message: Value = serde_json::from_str(&line).unwrap_or_default();
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            let error = json!({"code": UNREADABLE, "message": "this is not JSON"});
+            return print_line(&json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string());
+        };
         let method = message.get("method").and_then(Value::as_str);
         let id = message.get("id").filter(|_| method.is_some()).cloned();
         let talk = self.talk.lock().expect("nothing panics while it holds this lock");

@@ -60,17 +60,9 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
     }
     let reach = || reach(doors).map(drop);
     let following = Following { json: args.json, raw: args.raw, reach: &reach };
-    let ended = match follow(&client, task.task_id, &following, asking) {
-        Err(e) if is_broken_pipe(&e) => {
-            // As in a shell: what nobody reads is not written.
-            let _ = client.cancel(task.task_id, Some("its output was closed"));
-            return Ok(ExitCode::from(exit::PIPE));
-        }
-        Err(e) if e.is::<io::Error>() => {
-            let _ = client.cancel(task.task_id, Some("its output could not be written"));
-            return Err(e.context(format!("its output could not be written; {} was cancelled", task.task_id)));
-        }
-        followed => followed?,
+    let ended = match follow_or_cancel(&client, task.task_id, &following, asking)? {
+        Ok(ended) => ended,
+        Err(code) => return Ok(code),
     };
     if !args.quiet && !args.json {
         closing(task.task_id, &ended);
@@ -395,6 +387,27 @@ pub(crate) struct Ended {
     pub(crate) notes: Vec<String>,
 }
 
+/// The same; a task whose output nobody takes any more is cancelled, as it would be in a shell. Then the code to leave
+/// with.
+pub(crate) fn follow_or_cancel(
+    client: &Client,
+    task: TaskId,
+    how: &Following<'_>,
+    asking: Option<Asking>,
+) -> anyhow::Result<Result<Ended, ExitCode>> {
+    match follow(client, task, how, asking) {
+        Err(e) if is_broken_pipe(&e) => {
+            let _ = client.cancel(task, Some("its output was closed"));
+            Ok(Err(ExitCode::from(exit::PIPE)))
+        }
+        Err(e) if e.is::<io::Error>() => {
+            let _ = client.cancel(task, Some("its output could not be written"));
+            Err(e.context(format!("its output could not be written; {task} was cancelled")))
+        }
+        followed => Ok(Ok(followed?)),
+    }
+}
+
 /// How a stream is passed on.
 pub(crate) struct Following<'a> {
     /// The records themselves, instead of what they say.
@@ -405,12 +418,7 @@ pub(crate) struct Following<'a> {
 }
 
 /// Passes the stream on until the task has settled, through any number of restarts of the daemon.
-pub(crate) fn follow(
-    client: &Client,
-    task: TaskId,
-    how: &Following<'_>,
-    mut asking: Option<Asking>,
-) -> anyhow::Result<Ended> {
+fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option<Asking>) -> anyhow::Result<Ended> {
     let json = how.json;
     let mut events = client.events(task, None);
     let mut printer = Printer::new(client.clone(), task, how.raw);

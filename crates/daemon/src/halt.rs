@@ -75,7 +75,11 @@ pub(crate) async fn halt(
         None
     })
     .await;
-    down.step(StopStep::Intakes, async { Some("nobody holds a conversation in this house".to_owned()) }).await;
+    down.step(StopStep::Intakes, async {
+        let n = house.tickets.take_back(house).await;
+        (n > 0).then(|| format!("{n} tickets taken back"))
+    })
+    .await;
     down.step(StopStep::Tasks, async {
         match house.stop_tasks.load(Ordering::SeqCst) {
             true => Some(stop_all(house).await),

@@ -465,7 +465,9 @@ impl Office {
             leftovers: request.leftovers,
             on_output_limit: request.on_output_limit,
             stdin: request.args.stdin,
-            tell_directory: request.args.tell_directory && request.mode == Mode::Pipes,
+            tell_directory: request.args.tell_directory
+                && request.args.command.is_some()
+                && request.mode == Mode::Pipes,
             rows: request.args.rows.unwrap_or(facts::ROWS),
             cols: request.args.cols.unwrap_or(facts::COLS),
             task_dir: self.home.task_dir(task).to_string_lossy().into_owned(),

@@ -26,6 +26,7 @@ mod render;
 mod request;
 mod session;
 mod shown;
+mod starter;
 mod time;
 mod verdict;
 pub mod view;
@@ -70,5 +71,6 @@ pub use request::{
 };
 pub use session::{CredentialScope, Process, Session, Token};
 pub use shown::Shown;
+pub use starter::Starter;
 pub use time::At;
 pub use verdict::{Answer, Assessment, Coverage};

@@ -288,9 +288,9 @@ impl Risk {
             | Self::FilesystemWide
             | Self::Privileged
             | Self::OfSelf => true,
-            Self::Write | Self::Network | Self::WorkspaceCode | Self::Opaque | Self::Interactive | Self::Background => {
-                false
-            }
+            // What cannot be read could be any of them.
+            Self::Opaque => true,
+            Self::Write | Self::Network | Self::WorkspaceCode | Self::Interactive | Self::Background => false,
         }
     }
 

@@ -170,6 +170,8 @@ fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
         ["config", "set", ..] => true,
         // What agents go through is not theirs to put in or take out.
         ["install", ..] => !flag(occurrence, "", "dry-run"),
+        // What speaks for an agent is started by the agent, not by what it runs.
+        ["mcp" | "hook", ..] => true,
         _ => false,
     };
     hit.then(|| {

@@ -3,7 +3,7 @@
 use crate::{
     aftermath::Escapes,
     budget::Budget,
-    ending::{Ending, TOLD},
+    ending::Ending,
     inlet::Inlet,
     outlet::Outlet,
     supervise::Shim,
@@ -78,7 +78,7 @@ impl Shim<'_> {
         let exec = &self.what.exec;
         // Without it nothing is told, and everything runs as it would.
         self.ending = self.what.tell_directory.then(Ending::new).and_then(Result::ok);
-        let also = self.ending.as_ref().map(|ending| (ending.fd(), TOLD));
+        let also = self.ending.as_ref().map(Ending::also);
         env.extend(self.ending.as_ref().map(|_| Ending::variable()));
         let started = sys::spawn(sys::Child {
             program: Path::new(&exec.program.path),

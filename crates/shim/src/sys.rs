@@ -167,8 +167,8 @@ pub(crate) struct Child<'a> {
     pub env: &'a BTreeMap<String, String>,
     pub cwd: OwnedFd,
     pub stdio: ChildStdio,
-    /// One more descriptor, and its number there.
-    pub also: Option<(RawFd, RawFd)>,
+    /// More descriptors, and their numbers there.
+    pub also: Option<[(RawFd, RawFd); 2]>,
     /// What it gives up before it starts.
     pub forgo: Forgo,
     /// Whom it becomes, if that is somebody else.
@@ -227,7 +227,7 @@ fn prepare_child(
     cwd: RawFd,
     parent: u32,
     terminal: bool,
-    also: Option<(RawFd, RawFd)>,
+    also: Option<[(RawFd, RawFd); 2]>,
     user: Option<&Become>,
     forgo: &Forgo,
 ) -> io::Result<()> {
@@ -256,10 +256,10 @@ fn prepare_child(
         }
         // Whatever a library may have opened without the flag: nothing beyond the three crosses the exec.
         libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
-        if let Some((ours, theirs)) = also
-            && libc::dup2(ours, theirs) == -1
-        {
-            return Err(io::Error::last_os_error());
+        for (ours, theirs) in also.into_iter().flatten() {
+            if libc::dup2(ours, theirs) == -1 {
+                return Err(io::Error::last_os_error());
+            }
         }
     }
     // Last, since from here on even this may do less than before.

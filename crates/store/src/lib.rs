@@ -9,6 +9,7 @@ mod home;
 pub mod journal;
 mod keys;
 pub mod output;
+mod processes;
 pub mod waiting;
 pub mod world;
 
@@ -36,6 +37,7 @@ pub use home::{Home, HomeError, Lock, MACHINE_HOME, MACHINE_RUN, SOCKET};
 pub use keys::house_key;
 #[cfg(feature = "ledger")]
 pub use keys::{adopt_signing_key, prepare_signing_key, signing_key};
+pub use processes::{agent_above, started_by};
 #[cfg(feature = "ledger")]
 pub use receipts::Signed;
 #[cfg(feature = "ledger")]

@@ -116,15 +116,30 @@ fn hooks_fail_closed() {
     let mut elsewhere = bash(&house, "ls");
     elsewhere["cwd"] = json!("/nowhere/at/all");
     assert_eq!(agent.hook("claude-code", &elsewhere).0, 2);
-    // What is not about the shell is not ours to answer.
+    // What is not about a shell is not ours to answer; a shell by another name is.
     let mut other = bash(&house, "ls");
-    other["tool_name"] = json!("Read");
+    (other["tool_name"], other["tool_input"]) = (json!("Read"), json!({"file_path": "/a"}));
     assert_eq!(agent.hook("claude-code", &other), (0, String::new(), String::new()));
+    for name in ["shell", "exec_command", " Bash", "Bash\u{200b}", "PowerShell"] {
+        let mut renamed = bash(&house, "csn down");
+        renamed["tool_name"] = json!(name);
+        assert!(agent.hook("claude-code", &renamed).1.contains("\"deny\""), "{name}");
+        renamed["tool_input"] = json!({"command": ["bash", "-lc", "csn down"]});
+        assert_eq!(agent.hook("codex", &renamed).0, 2, "{name}");
+        renamed["tool_input"] = json!({"cmd": "csn down"});
+        assert_eq!(agent.hook("codex", &renamed).0, 2, "{name}");
+    }
+    // An answer that nobody can read is none.
+    let said = bash(&house, "csn down").to_string();
+    for closed in ["1>&-", ">/dev/full"] {
+        assert_eq!(agent.run(&["/bin/sh", "-c", &format!("{CSN} hook codex {closed}")], &said).0, 2, "{closed}");
+    }
     let command = rewritten(&house, &mut agent, "touch ran");
     house.kill_daemon();
     let (code, out, err) = agent.hook("claude-code", &bash(&house, "ls"));
     assert_eq!((code, out.as_str()), (2, ""));
-    assert!(err.contains("csn up --detach") && !house.home().join("run/csn.sock.new").exists(), "{err}");
+    assert!(err.contains("csn up --detach"), "{err}");
+    assert!(house.client().lifecycle().is_err(), "it starts none");
     assert_eq!(agent.shell(&command).0, 125);
     assert!(!house.work().join("ran").exists());
     house.start();
@@ -168,6 +183,7 @@ fn a_ticket_is_for_one_command_one_place_one_agent_and_one_time() {
 fn a_directory_that_a_command_ended_in_is_kept_for_its_agent() {
     let house = House::up(CSN);
     std::fs::create_dir_all(house.work().join("it's/sub")).unwrap();
+    std::fs::create_dir(house.work().join("two\nlines")).unwrap();
     let mut agent = house.agent();
     for (command, status, place) in [
         ("cd \"it's/sub\" && pwd", 0, "it's/sub"),
@@ -175,6 +191,8 @@ fn a_directory_that_a_command_ended_in_is_kept_for_its_agent() {
         ("(cd \"it's\"); true", 0, ""),
         ("cd \"it's\"; exec true", 0, ""),
         ("pushd \"it's\" > /dev/null; bash -c 'cd sub'; false", 1, "it's"),
+        ("cd 'two\nlines' && pwd", 0, "two\nlines"),
+        ("set -eu; cd \"it's\"; set -x; true", 0, "it's"),
     ] {
         let text = rewritten(&house, &mut agent, command);
         assert!(text.contains("exec --leave"), "{text}");
@@ -321,4 +339,99 @@ fn what_is_installed_is_proved_with_the_real_programs() {
     }
     assert_eq!(std::fs::read_to_string(&settings).unwrap(), before);
     assert!(!house.base().join(".codex").exists() && !house.base().join(".cursor").exists());
+}
+
+/// Whatever it was started with, the agent is who started it: not a shell in between, and never a person's.
+#[test]
+fn the_agent_is_found_behind_what_it_starts_hooks_with() {
+    for how in ["bash -o pipefail -c", "bash -euo pipefail -c", "timeout 60 sh -c", "env A=b sh -c", "bash -lc"] {
+        let house = House::up(CSN);
+        let mut agent = house.agent();
+        let argv: Vec<String> = how.split(' ').map(str::to_owned).chain([format!("{CSN} hook claude-code")]).collect();
+        let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let (code, out, err) = agent.run(&argv, &bash(&house, "echo here").to_string());
+        assert!(code == 0 && out.contains("--ticket"), "{how}: {err}");
+        assert_ne!(agent.csn(&["grants", "add", "--verb", "touch", "--anywhere"]).0, 0, "{how}");
+        let command: Value = serde_json::from_str(&out).unwrap();
+        let command = command["hookSpecificOutput"]["updatedInput"]["command"].as_str().unwrap().to_owned();
+        assert_eq!(agent.shell(&command).1, "here\n", "{how}");
+    }
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let script = house.work().join("wrap.sh");
+    std::fs::write(&script, format!("#!/bin/sh\n{CSN} hook claude-code\n")).unwrap();
+    let (code, out, _) = agent.run(&["sh", script.to_str().unwrap()], &bash(&house, "ls").to_string());
+    assert!(code == 0 && out.contains("--ticket"));
+    assert_ne!(agent.csn(&["grants", "add", "--verb", "touch", "--anywhere"]).0, 0);
+}
+
+#[test]
+fn who_closes_the_output_ends_the_command() {
+    let house = House::new(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    house.start();
+    let mut agent = house.agent();
+    let command = rewritten(&house, &mut agent, "yes");
+    let (_, out, _) = agent.shell(&format!("{command} | head -1; echo ${{PIPESTATUS[0]}}"));
+    assert_eq!(out, "y\n141\n");
+    assert!(matches!(house.settled(tasks(&house)[0].task_id).outcome, Some(Outcome::Cancelled { .. })));
+}
+
+/// What reached the gate is on record, whatever became of it.
+#[test]
+fn tickets_that_come_to_nothing_are_withdrawn() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let first = rewritten(&house, &mut agent, "echo one");
+    let ticket = first.split_ascii_whitespace().nth(3).unwrap().to_owned();
+    let script = format!(
+        "import http.client, json, socket\n\
+         c = http.client.HTTPConnection('x')\n\
+         c.sock = socket.socket(socket.AF_UNIX); c.sock.connect('{}')\n\
+         c.request('POST', '/tickets/{ticket}', json.dumps({{'command': 'echo one', 'cwd': '/nonexistent/x'}}))\n\
+         print(c.getresponse().status)\n",
+        house.home().join("run/csn.sock").display()
+    );
+    // Of the agent itself: what it started is a child of its own.
+    assert_eq!(agent.run(&["python3", "-c", &script], "").1, "400\n");
+    let withdrawn = |n| {
+        let all = tasks(&house);
+        let found: Vec<_> = all.iter().filter(|t| matches!(t.outcome, Some(Outcome::Withdrawn { .. }))).collect();
+        assert_eq!(found.len(), n, "{all:?}");
+    };
+    withdrawn(1);
+    rewritten(&house, &mut agent, "echo two");
+    assert!(house.csn(&["down"]).status.success());
+    house.daemon_ends();
+    house.start();
+    withdrawn(2);
+    assert!(house.csn(&["verify"]).status.success());
+}
+
+/// What a task has left behind is not every agent.
+#[test]
+fn a_marker_of_no_task_sees_no_agents_sessions() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let text = rewritten(&house, &mut agent, "echo one");
+    agent.shell(&text);
+    let seen = house.csn_with(&["sessions", "list", "--json"], &[("COUNTERSIGN_TASK", "zzz")]);
+    assert_eq!(String::from_utf8_lossy(&seen.stdout), "");
+    let seen = house.csn_with(&["ps", "-a", "--json"], &[("COUNTERSIGN_TASK", "zzz")]);
+    assert_eq!(String::from_utf8_lossy(&seen.stdout), "");
+}
+
+/// A few lines that stay behind must not be something that can be written and executed.
+#[test]
+fn what_a_shell_is_given_to_tell_its_end_is_only_that() {
+    let house = House::new(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    house.start();
+    std::fs::create_dir(house.work().join("sub")).unwrap();
+    let mut agent = house.agent();
+    let text = rewritten(&house, &mut agent, "cd sub; ls -l /proc/self/fd");
+    let (_, out, _) = agent.shell(&text);
+    let open: Vec<&str> = out.lines().filter(|l| l.contains(" -> ")).collect();
+    assert!(open.iter().any(|l| l.contains(" 198 -> pipe:")) && !open.iter().any(|l| l.contains("197 -> ")), "{out}");
+    assert!(!out.contains("memfd"), "{out}");
 }

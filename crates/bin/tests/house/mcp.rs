@@ -287,6 +287,48 @@ fn a_forged_answer_saves_nothing_and_approves_nothing_grave() {
     assert!(made.iter().all(|n| n == "dir" || n == "declined" || n == "canceld"), "{made:?}");
 }
 
+/// A client that says yes to whatever it is asked, as a program of its own.
+const YES: &str = r#"
+import json, os, subprocess, sys
+p = subprocess.Popen([sys.argv[1], "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+def say(m): p.stdin.write(json.dumps(m) + "\n")
+def call(n, method, params):
+    say({"jsonrpc": "2.0", "id": n, "method": method, "params": params})
+    while True:
+        m = json.loads(p.stdout.readline())
+        if m.get("method") == "elicitation/create":
+            print("ASKED"); say({"jsonrpc": "2.0", "id": m["id"], "result": {"action": "accept", "content": {"decision": "once"}}})
+        elif m.get("id") == n: return m
+call(1, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "y", "version": "1"}})
+say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+args = json.loads(sys.argv[2])
+print(json.dumps(call(2, "tools/call", args).get("result", {}).get("structuredContent", {}).get("status")))
+"#;
+
+/// Who answers in-band is the client that the agent itself has started, for what it asked for itself. A script of the
+/// agent, or of a task, is neither.
+#[test]
+fn a_script_that_speaks_mcp_answers_nothing() {
+    let house = House::up(CSN);
+    std::fs::write(house.work().join("yes.py"), YES).unwrap();
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "own", "2025-11-25", false);
+    let (waiting, _) = client.tool("run", json!({"command": "touch pwned", "wait_s": 0}));
+    let of = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments}).to_string();
+    let wait = of("task_wait", json!({"task_id": waiting["task_id"], "wait_s": 1}));
+    let run = of("run", json!({"command": "touch pwned2", "wait_s": 1}));
+    for call in [&wait, &run] {
+        let (_, out, err) = agent.run(&["python3", "yes.py", CSN, call], "");
+        assert_eq!(out, "\"queued\"\n", "{err}");
+    }
+    // The same as a task that a person let run: it has a session, and no client of its own.
+    let text = format!("python3 yes.py {CSN} '{run}'");
+    let task = house.ask_open(&text, json!({}));
+    assert!(matches!(house.outcome(task), Outcome::Exited { .. }));
+    assert!(!house.stdout(task).contains("ASKED"), "{}", house.stdout(task));
+    assert!(!house.work().join("pwned").exists() && !house.work().join("pwned2").exists());
+}
+
 #[test]
 fn with_in_band_off_the_client_is_not_asked_and_cannot_answer() {
     let house = House::new(CSN);
@@ -452,8 +494,26 @@ fn over_http_a_token_is_needed_and_no_page_comes_in() {
     let only_looks = house.csn(&["token", "create", "--agent", "--name", "eyes", "--scope", "observe", "--json"]);
     let only_looks: Value = serde_json::from_slice(&only_looks.stdout).unwrap();
     assert_eq!(post(&at, only_looks["token"].as_str(), &headers, &call("cat a.txt")).0, 403);
+    // Who may only run does not look, and who is not let in any more is out.
+    let runs = house.csn(&["token", "create", "--agent", "--name", "hands", "--scope", "run", "--json"]);
+    let runs: Value = serde_json::from_slice(&runs.stdout).unwrap();
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "task_list", "arguments": {}, "_meta": meta}});
+    let named = [headers[0], headers[1], ("mcp-name", "task_list")];
+    let (_, body) = post(&at, runs["token"].as_str(), &named, &list);
+    assert!(body.contains("observe") && !body.contains("tk_"), "{body}");
     // The older way, with a session of its own.
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
     let (status, body) = post(&at, Some(token), &[], &hello);
-    assert!(status == 200 && body.to_lowercase().contains("mcp-session-id: "), "{status} {body}");
+    assert_eq!(status, 200, "{body}");
+    let session =
+        body.lines().find_map(|l| l.to_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned)).unwrap();
+    let tools = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
+    let own = [("mcp-session-id", session.trim()), ("mcp-protocol-version", "2025-06-18")];
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(post(&at, Some(token), &own, &ready).0, 202);
+    assert_eq!(post(&at, Some(token), &own, &tools).0, 200);
+    // It is its own: another credential does not find it.
+    assert_eq!(post(&at, runs["token"].as_str(), &own, &tools).0, 404);
+    assert!(house.csn(&["token", "revoke", "bot"]).status.success());
+    assert_eq!(post(&at, Some(token), &own, &tools).0, 401);
 }

@@ -17,7 +17,7 @@ use crate::{
 use axum::{Json, extract::State};
 use countersign_model::{
     Approval, ApprovalId, ApprovalState, Asker, By, Card, Channel, Choice, Code, CredentialKind, Refusal, Request,
-    Session, SessionId, TaskId, Text, Tool,
+    Session, SessionId, TaskId, Tool,
 };
 use countersign_store::{InBand, clock, waiting};
 use serde::Deserialize;
@@ -206,8 +206,7 @@ pub(crate) async fn answer(
         return Err(refusal.into());
     }
     let (approval, task) = find(&house, &who, &id)?;
-    let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
-    give(&house, task, approval, who.by(), Given { choice, words: None, any_arguments }, words).await?;
+    give(&house, task, approval, who.by(), Given { choice, words, any_arguments }).await?;
     Ok(Json(read(&house, task)?))
 }
 
@@ -226,18 +225,12 @@ pub(crate) async fn answer_in_band(
     }
     let principal = house.projections.state(house, task)?.principal;
     let by = By::Person { principal, surface: countersign_redact::text_by_shape(surface), channel: Channel::InBand };
-    give(house, task, approval, by, Given { choice, words: None, any_arguments: false }, None).await
+    give(house, task, approval, by, Given { choice, words: None, any_arguments: false }).await
 }
 
-async fn give(
-    house: &Arc<House>,
-    task: TaskId,
-    approval: ApprovalId,
-    by: By,
-    given: Given,
-    words: Option<Text>,
-) -> Answer<()> {
-    let Given { choice, any_arguments, .. } = given;
+async fn give(house: &Arc<House>, task: TaskId, approval: ApprovalId, by: By, given: Given) -> Answer<()> {
+    let Given { choice, words, any_arguments } = given;
+    let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
     let (world, looked) = match choice {
         Choice::Deny => (World::Same, None),
         _ => again(house, task).await?,

@@ -48,6 +48,16 @@ pub(crate) enum Caller {
     },
 }
 
+impl Caller {
+    /// The process at the other end, where the kernel names it.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Socket { pid, .. } => *pid,
+            Self::Tcp { .. } => None,
+        }
+    }
+}
+
 type Person = Option<(Arc<Roster>, Process)>;
 
 impl Connected<IncomingStream<'_, super::socket::Door>> for Caller {
@@ -146,8 +156,8 @@ impl Who {
         Self {
             principal: session.principal,
             kind: CredentialKind::Agent,
-            scopes: AGENT.to_vec(),
-            audience: session.audience,
+            scopes: AGENT.into_iter().filter(|s| self.scopes.contains(s)).collect(),
+            audience: session.audience.min(self.audience),
             sees: Sees::Session(session.id),
             name: Text::of("agent"),
             called: Text::of("agent"),
@@ -164,11 +174,12 @@ impl Who {
         }
     }
 
-    fn may(&self, scope: CredentialScope) -> Result<(), Refusal> {
+    pub(crate) fn may(&self, scope: CredentialScope) -> Result<(), Refusal> {
         if self.scopes.contains(&scope) {
             return Ok(());
         }
-        let refusal = Refusal::new(Code::MissingScope, format!("this needs the scope `{scope}`{}", self.why));
+        let why = if scope.for_agents() { ", which was not given" } else { self.why };
+        let refusal = Refusal::new(Code::MissingScope, format!("this needs the scope `{scope}`{why}"));
         Err(match self.kind {
             CredentialKind::Agent => refusal.hint("a person does this, from a terminal of their own"),
             CredentialKind::Person => refusal.hint("make a token that has it: csn token create"),
@@ -449,7 +460,8 @@ fn of_peer(house: &House, peer: &Peer, visitor: Visitor) -> Who {
         let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
         match known.filter(|s| theirs || s.principal == own) {
             Some(s) => agent(s.principal, s.audience, Sees::Session(s.id), Text::of("agent"), why),
-            None => agent(own, Audience::Personal, Sees::Own, Text::of("agent"), why),
+            // By a name that no session of an agent has: it sees what it asked for itself.
+            None => agent(own, Audience::Personal, Sees::Own, Text::of("orphan"), why),
         }
     };
     let of_task = |task| house.readers.with(|r| r.whose(task)).ok().flatten().and_then(|(_, session)| session);

@@ -155,7 +155,13 @@ pub(crate) async fn stop(
                 }
             }
         }
-        if open(house, task)?.status == Status::Running {
+        let state = open(house, task)?;
+        if state.observed {
+            return Err(Refusal::new(Code::WrongMode, "its agent runs it: the house only looks on")
+                .hint("stop it in the agent")
+                .into());
+        }
+        if state.status == Status::Running {
             let cancel = move |re| ToShim::Cancel { re, by, reason, why };
             return operate(house, task, cancel).await;
         }

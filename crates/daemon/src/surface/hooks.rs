@@ -24,7 +24,7 @@ use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
     Code, Command, CredentialKind, IdMint, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Plan, Refusal, Request,
-    Session, SessionId, TaskId, Text, Tool,
+    Session, SessionId, TaskId, TaskState, Text, Tool,
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{clock, random};
@@ -41,14 +41,15 @@ use tokio::sync::oneshot;
 const GOOD_FOR: Duration = Duration::from_secs(60);
 /// So many may be out at once; a hook that meets them denies.
 const MOST: usize = 1024;
+/// The label that says how the agent calls one use of its tool.
+const TOOL_USE: &str = "tool_use_id";
 /// How long an agent's tool waits, when nobody says.
 const PATIENCE_MS: u64 = 100_000;
 
-/// What is out: tickets, and what witnesses have let run.
+/// What is out, and what came of those that were.
 #[derive(Default)]
 pub(crate) struct Tickets {
     out: Mutex<HashMap<String, Ticket>>,
-    seen: Mutex<HashMap<(SessionId, String), TaskId>>,
     /// What tickets were redeemed for, of late.
     redeemed: Mutex<VecDeque<(String, TaskId)>>,
 }
@@ -93,7 +94,7 @@ pub(crate) async fn before(State(house): Shared, who: Who, Whole(bytes): Whole) 
         body(&bytes)?;
     let (who, session) = sessions::conversation(&house, &who, &talking).await?;
     labels.insert("agent".to_owned(), talking.agent.clone());
-    labels.extend(tool_use.clone().map(|id| ("tool_use_id".to_owned(), id)));
+    labels.extend(tool_use.clone().map(|id| (TOOL_USE.to_owned(), id)));
     let args = Command { command: Some(command.clone()), cwd: Some(talking.cwd), inherit, ..Command::default() };
     let mut request = plain(args, &session);
     (request.title, request.labels, request.attended) = (title, labels, !witness);
@@ -117,7 +118,6 @@ pub(crate) async fn before(State(house): Shared, who: Who, Whole(bytes): Whole) 
         };
         let agent = text_by_shape(&talking.agent);
         let task = observe(&house, *asking, rule, grants, agent).await?;
-        house.tickets.seen(session.id, tool_use, task);
         return Ok(Json(json!({"verdict": "allow", "task_id": task})));
     }
     let asks = matches!(answer, countersign_model::Answer::Ask { .. });
@@ -228,7 +228,7 @@ pub(crate) async fn after(State(house): Shared, who: Who, Whole(bytes): Whole) -
     let After { conversation: talking, tool_use, exit_code, interrupted } = body(&bytes)?;
     let (_, session) = sessions::conversation(&house, &who, &talking).await?;
     let unknown = || Refusal::new(Code::NotFound, "nothing of this name was let run, or its end was told already");
-    let task = house.tickets.told(session.id, tool_use).ok_or_else(unknown)?;
+    let task = observed(&house, session.id, &tool_use)?.ok_or_else(unknown)?;
     let outcome = match (interrupted, exit_code) {
         (true, _) => Outcome::Cancelled { by: text_by_shape(&talking.agent), reason: None },
         (false, Some(code)) => Outcome::Exited { code },
@@ -236,6 +236,18 @@ pub(crate) async fn after(State(house): Shared, who: Who, Whole(bytes): Whole) -
     };
     decide(&house, Event::Told { task, outcome }).await?;
     Ok(Json(json!({"task_id": task})))
+}
+
+/// What a witness let run under this name in a session, and has not heard of since; the newest, if there are several.
+fn observed(house: &House, session: SessionId, tool_use: &str) -> Answer<Option<TaskId>> {
+    for task in house.readers.with(|r| r.open_in(session))?.into_iter().rev() {
+        let state = house.projections.state(house, task)?;
+        let named = state.labels.get(TOOL_USE).is_some_and(|name| name.as_str() == tool_use);
+        if state.observed && !state.settled() && named {
+            return Ok(Some(task));
+        }
+    }
+    Ok(None)
 }
 
 #[derive(Deserialize)]
@@ -255,27 +267,46 @@ pub(crate) async fn redeem(
 ) -> Answer<Json<Value>> {
     let Redeemed { command, cwd, inherit } = body(&bytes)?;
     let ticket = house.tickets.take(&house, &who, &id, &command)?;
+    match redeem_for(&house, &who, &ticket, command, cwd, inherit).await {
+        Ok(task) => {
+            house.tickets.was_redeemed(id, task.task_id);
+            Ok(Json(json!({"task": task, "patience_ms": ticket.patience_ms})))
+        }
+        // A denial is a task of its own.
+        Err(problem) if problem.task().is_some() => Err(problem),
+        Err(problem) => {
+            house.tickets.unredeemed(&house, ticket).await;
+            Err(problem)
+        }
+    }
+}
+
+async fn redeem_for(
+    house: &Arc<House>,
+    who: &Who,
+    ticket: &Ticket,
+    command: String,
+    cwd: String,
+    inherit: BTreeMap<String, String>,
+) -> Answer<TaskState> {
     let gone = || Refusal::new(Code::NotFound, "the session of this ticket is not there any more");
     let session = house.roster.borrow().session(ticket.session).cloned().ok_or_else(gone)?;
     let args =
         Command { command: Some(command), cwd: Some(cwd), inherit, tell_directory: ticket.moves, ..Command::default() };
     let mut request = plain(args, &session);
     (request.title, request.labels) = (ticket.asking.request.title.clone(), ticket.asking.request.labels.clone());
-    let asking = tasks::considered(&house, &who.as_agent(&session), request, None).await?;
+    let asking = tasks::considered(house, &who.as_agent(&session), request, None).await?;
     if asking.looked.facts.cwd.resolved != ticket.cwd {
-        house.tickets.unredeemed(&house, ticket).await;
         return Err(refused("this ticket is for another directory").into());
     }
-    let asked = tasks::put(&house, asking).await?;
-    house.tickets.was_redeemed(id, asked.task);
-    let state = match asked.state {
+    let asked = tasks::put(house, asking).await?;
+    match asked.state {
         Some(state) => {
-            house.projections.begin(&house, &state);
-            *state
+            house.projections.begin(house, &state);
+            Ok(*state)
         }
-        None => house.projections.state(&house, asked.task)?,
-    };
-    Ok(Json(json!({"task": state, "patience_ms": ticket.patience_ms})))
+        None => house.projections.state(house, asked.task),
+    }
 }
 
 /// What a ticket was redeemed for.
@@ -307,6 +338,19 @@ impl Tickets {
             }
         });
         Ok(id)
+    }
+
+    /// The house goes down: nobody will come with these any more.
+    pub(crate) async fn take_back(&self, house: &House) -> usize {
+        let out: Vec<Ticket> = {
+            let mut out = self.out.lock().expect("nothing panics while it holds this lock");
+            out.drain().map(|(_, ticket)| ticket).collect()
+        };
+        let all = out.len();
+        for ticket in out {
+            self.unredeemed(house, ticket).await;
+        }
+        all
     }
 
     /// Nobody came with it: it is on record all the same.
@@ -356,19 +400,5 @@ impl Tickets {
     fn task_of(&self, id: &str) -> Option<TaskId> {
         let redeemed = self.redeemed.lock().expect("nothing panics while it holds this lock");
         redeemed.iter().find(|(known, _)| known == id).map(|(_, task)| *task)
-    }
-
-    fn seen(&self, session: SessionId, tool_use: Option<String>, task: TaskId) {
-        if let Some(tool_use) = tool_use {
-            let mut seen = self.seen.lock().expect("nothing panics while it holds this lock");
-            if seen.len() >= MOST {
-                seen.clear();
-            }
-            seen.insert((session, tool_use), task);
-        }
-    }
-
-    fn told(&self, session: SessionId, tool_use: String) -> Option<TaskId> {
-        self.seen.lock().expect("nothing panics while it holds this lock").remove(&(session, tool_use))
     }
 }

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "fixture")]
 mod fixture;
+mod lines;
 mod offers;
 mod protocol;
 mod tools;
@@ -12,7 +13,7 @@ mod waiting;
 
 use super::{
     Answer, Shared,
-    arrive::Who,
+    arrive::{Caller, Who},
     find_own_session,
     problem::{Query, Whole, body},
     sessions::{self, Talking},
@@ -20,11 +21,13 @@ use super::{
 use crate::house::House;
 use axum::{
     Json, Router,
-    extract::{Request, State},
+    extract::{ConnectInfo, Request, State},
     http::{HeaderValue, StatusCode, header},
+    middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
-use countersign_model::{Code, Refusal, SessionId};
+use countersign_model::{Code, PrincipalId, Refusal, SessionId, Text};
+use countersign_store::started_by;
 #[cfg(feature = "fixture")]
 pub(crate) use fixture::PATH as FIXTURE;
 use hyper_util::rt::TokioIo;
@@ -37,11 +40,39 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+/// What the protocol calls a conversation over HTTP.
+const CONVERSATION: &str = "mcp-session-id";
+/// So many of them are remembered; of the oldest it is not known any more whose they were, and nobody has them then.
+const MOST: usize = 4096;
+
+/// A conversation over HTTP belongs to the credential that began it; to another it is not there.
+async fn bound(State(house): Shared, who: Who, request: Request, next: Next) -> Response {
+    let named =
+        |headers: &axum::http::HeaderMap| headers.get(CONVERSATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let whose = (who.principal, who.name.clone());
+    if let Some(id) = named(request.headers())
+        && house.mcp.conversations.lock().expect("nothing panics while it holds this lock").get(&id) != Some(&whose)
+    {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let response = next.run(request).await;
+    if let Some(id) = named(response.headers()) {
+        let mut all = house.mcp.conversations.lock().expect("nothing panics while it holds this lock");
+        if all.len() >= MOST {
+            all.clear();
+        }
+        all.insert(id, whose);
+    }
+    response
+}
+
 /// What the house keeps for its MCP connections.
 #[derive(Default)]
 pub(crate) struct Connections {
     /// The base environment of whoever is connected, by session.
     environments: Mutex<HashMap<SessionId, BTreeMap<String, String>>>,
+    /// Whose a conversation over HTTP is.
+    conversations: Mutex<HashMap<String, (PrincipalId, Text)>>,
 }
 
 impl Connections {
@@ -53,10 +84,11 @@ impl Connections {
 
 /// The address for those who come over HTTP, as a service of its own. `api` is the rest of the house.
 pub(crate) fn http(house: &Arc<House>, api: Router) -> Router {
-    let tools = Tools::new(Arc::clone(house), api, None);
+    let tools = Tools::new(Arc::clone(house), api, None, true);
     // No page has business with this address.
     let served = protocol::over_http(&[], move || Speaker(Arc::new(tools.apart())));
-    let router = Router::new().route_service("/mcp", served);
+    let bound = middleware::from_fn_with_state(Arc::clone(house), bound);
+    let router = Router::new().route_service("/mcp", served).layer(bound);
     #[cfg(feature = "fixture")]
     let router = router.route_service(fixture::PATH, fixture::service());
     router
@@ -87,7 +119,13 @@ pub(crate) async fn session(State(house): Shared, who: Who, Whole(bytes): Whole)
 }
 
 /// From here on the connection speaks MCP, a message a line.
-pub(crate) async fn stdio(State(house): Shared, who: Who, mut query: Query, request: Request) -> Answer<Response> {
+pub(crate) async fn stdio(
+    State(house): Shared,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    who: Who,
+    mut query: Query,
+    request: Request,
+) -> Answer<Response> {
     let id = query.text("session").unwrap_or_default();
     query.nothing_else()?;
     let session = find_own_session(&house, &who, &id)?;
@@ -100,7 +138,12 @@ pub(crate) async fn stdio(State(house): Shared, who: Who, mut query: Query, requ
             .into());
     }
     let api = super::routes(&house);
-    let tools = Tools::new(Arc::clone(&house), api, Some(who.as_agent(&session)));
+    // Whom the agent itself has started speaks for whoever sits at it; what a script of it has started does not.
+    let its_own = match (caller.pid(), session.agent) {
+        (Some(pid), Some(agent)) => started_by(pid, agent.pid),
+        _ => false,
+    };
+    let tools = Tools::new(Arc::clone(&house), api, Some(who.as_agent(&session)), its_own);
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
             protocol::over_lines(tools, TokioIo::new(upgraded)).await;

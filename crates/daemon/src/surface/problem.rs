@@ -23,6 +23,10 @@ impl Problem {
         self.refusal
     }
 
+    pub(crate) fn task(&self) -> Option<TaskId> {
+        self.task
+    }
+
     pub(crate) fn parts(self) -> (Refusal, Option<TaskId>) {
         (self.refusal, self.task)
     }

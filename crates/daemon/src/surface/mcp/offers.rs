@@ -3,17 +3,18 @@
 use super::tools;
 use crate::{
     house::House,
-    surface::arrive::{Sees, Who},
+    surface::arrive::{Sees, Who, needs},
 };
 use axum::{
     Router,
     body::Body,
-    http::{Method, Request, StatusCode},
+    http::{Method, Request},
 };
 use countersign_model::{Choice, Code, Refusal, SessionId, TaskId};
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 use std::{
+    collections::VecDeque,
     future::Future,
     sync::{Arc, Mutex},
 };
@@ -53,6 +54,8 @@ pub(crate) trait Talk: Send + Sync {
     /// Where it stands; the number only grows.
     fn progress(&self, done: f64, message: String) -> impl Future<Output = ()> + Send;
     fn asks(&self) -> Asks;
+    /// Whether what is said in one call is known in the next.
+    fn lasts(&self) -> bool;
     /// What the person at the client answers; none when nobody did.
     fn ask(&self, question: &Question) -> impl Future<Output = Option<Choice>> + Send;
     /// Returns when the client does not wait any more.
@@ -117,24 +120,54 @@ pub(crate) struct Tools {
     api: Router,
     /// Whose connection this is, where it is one.
     connected: Option<Who>,
+    /// Whether the client speaks for whoever sits at it.
+    speaks: bool,
     /// A session that was opened for a connection that began without one.
-    opened: Arc<Mutex<Option<SessionId>>>,
+    opened: Mutex<Option<SessionId>>,
+    /// What was asked for here. Only here is its question put, and an answer taken.
+    asked: Mutex<VecDeque<TaskId>>,
 }
 
+/// So many tasks of one connection are remembered as its own.
+const MOST_ASKED: usize = 1024;
+
 impl Tools {
-    pub(crate) fn new(house: Arc<House>, api: Router, connected: Option<Who>) -> Self {
-        Self { house, api, connected, opened: Arc::default() }
+    pub(crate) fn new(house: Arc<House>, api: Router, connected: Option<Who>, speaks: bool) -> Self {
+        Self { house, api, connected, speaks, opened: Mutex::default(), asked: Mutex::default() }
+    }
+
+    /// Remembers what was asked for here.
+    pub(super) fn asks_for(&self, task: TaskId) {
+        let mut asked = self.asked.lock().expect("nothing panics while it holds this lock");
+        asked.push_back(task);
+        if asked.len() > MOST_ASKED {
+            asked.pop_front();
+        }
+    }
+
+    /// Whether the question of a task may be put to this client.
+    pub(super) fn may_be_asked(&self, task: TaskId) -> bool {
+        self.speaks && self.asked.lock().expect("nothing panics while it holds this lock").contains(&task)
+    }
+
+    /// Whether it speaks for anybody at all.
+    pub(super) fn speaks(&self) -> bool {
+        self.speaks
     }
 
     /// The same for another connection.
     pub(crate) fn apart(&self) -> Self {
-        Self::new(Arc::clone(&self.house), self.api.clone(), self.connected.clone())
+        Self::new(Arc::clone(&self.house), self.api.clone(), self.connected.clone(), self.speaks)
     }
 
     /// Whoever is connected, or came with this request.
     pub(super) fn who(&self, came: Option<Who>) -> Result<Who, Refusal> {
         let nobody = || Refusal::new(Code::Unauthorized, "nobody was recognised");
-        self.connected.clone().or(came).ok_or_else(nobody)
+        let who = self.connected.clone().or(came).ok_or_else(nobody)?;
+        match who.still_holds(&self.house) {
+            true => Ok(who),
+            false => Err(Refusal::new(Code::Unauthorized, "the token does not hold any more")),
+        }
     }
 
     /// The session that requests of this connection belong to; none is that of their place.
@@ -157,6 +190,10 @@ impl Tools {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Failed> {
+        // The door is not passed here, so what it asks for is asked for here.
+        if let Some(scope) = needs(&method, path.split('?').next().unwrap_or_default()) {
+            who.may(scope)?;
+        }
         let internal = |e: String| Failed::from(Refusal::new(Code::Internal, e));
         let bytes = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder().method(method).uri(path).body(Body::from(bytes));
@@ -169,7 +206,7 @@ impl Tools {
         let status = response.status();
         let bytes = response.into_body().collect().await.map_err(|e| internal(e.to_string()))?.to_bytes();
         let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        match status.is_success() || status == StatusCode::ACCEPTED {
+        match status.is_success() {
             true => Ok(value),
             false => Err(Failed::of(&value)),
         }

@@ -1,6 +1,7 @@
 //! The protocol, as rmcp speaks it. Nothing else in the house knows that crate.
 
 use super::{
+    lines,
     offers::{Asks, Called, Calling, Offers, Outcome, Question, Returned, Talk},
     tools,
 };
@@ -56,7 +57,7 @@ pub(crate) fn over_http<S: ServerHandler + Send + Sync + 'static>(
 
 /// Until the other side hangs up.
 pub(crate) async fn over_lines<O: Offers>(offers: O, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-    let (from, to) = tokio::io::split(stream);
+    let (from, to) = tokio::io::split(lines::bounded(stream));
     if let Ok(running) = Speaker(Arc::new(offers)).serve((from, to)).await {
         let _ = running.waiting().await;
     }
@@ -259,6 +260,7 @@ struct Line<'a> {
     token: Option<ProgressToken>,
     asks: Asks,
     titled: bool,
+    lasts: bool,
 }
 
 impl<'a> Line<'a> {
@@ -274,7 +276,9 @@ impl<'a> Line<'a> {
             (true, true) => Asks::Again,
         };
         let token = context.meta.get_progress_token();
-        Self { context, token, asks, titled: since(&ProtocolVersion::V_2025_11_25) }
+        // Over HTTP the newer revision knows no conversation.
+        let lasts = context.extensions.get::<Parts>().is_none() || !since(&ProtocolVersion::V_2026_07_28);
+        Self { context, token, asks, titled: since(&ProtocolVersion::V_2025_11_25), lasts }
     }
 }
 
@@ -288,6 +292,10 @@ impl Talk for Line<'_> {
             let told = ProgressNotificationParam::new(token.clone(), done).with_message(message);
             let _ = self.context.peer.notify_progress(told).await;
         }
+    }
+
+    fn lasts(&self) -> bool {
+        self.lasts
     }
 
     fn asks(&self) -> Asks {

@@ -68,7 +68,7 @@ pub(crate) const TOOLS: &[Offered] = &[
     Offered {
         name: "task_list",
         title: "List tasks",
-        description: "The tasks of this session, newest first.",
+        description: "The tasks that may be seen from here, newest first.",
         schema: r#"{"type":"object","additionalProperties":false,"properties":{
             "status":{"type":"string","enum":["queued","running","exited","cancelled","failed"]},
             "limit":{"type":"integer","minimum":1,"maximum":100},

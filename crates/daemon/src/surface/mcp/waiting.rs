@@ -24,7 +24,7 @@ const LONGEST_WAIT_S: u64 = 3600;
 const PROGRESS: Duration = Duration::from_millis(500);
 /// The most that one read of a resource gives.
 const LARGEST_READ: u64 = 64 * 1024;
-/// So much of a command stands in a question.
+/// A longer command is not put to a client.
 const LONGEST_SHOWN: usize = 600;
 const PAGE: u64 = 20;
 
@@ -100,7 +100,7 @@ impl Offers for Tools {
         let rest = uri.strip_prefix("countersign://tasks/").ok_or_else(unknown)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (task, what) = path.split_once('/').ok_or_else(unknown)?;
-        if !task.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        if !is_id(task) {
             return Err(unknown());
         }
         if what == "receipt" {
@@ -152,6 +152,7 @@ impl Tools {
         });
         let state = self.api(who, Method::POST, "/tasks", Some(&request)).await?;
         let task = task_of(&state)?;
+        self.asks_for(task);
         match args.background {
             true => self.told(who, task),
             false => self.attend(who, task, wait, talk, ends, Some(&seal)).await,
@@ -162,25 +163,25 @@ impl Tools {
         let args: Wait = arguments(call.args.clone())?;
         let task = find_task(&self.house, who, &args.task_id).map_err(|p| p.into_refusal())?;
         let seal = Seal::of(who, &call.name, &call.args);
+        // Only who asked for it is asked about it: everyone else who may wait for it is not.
         let asks = match call.returned {
             Some(returned) => {
                 self.came_again(who, &seal, returned).await?;
                 None
             }
-            None => Some(&seal),
+            None => self.may_be_asked(task).then_some(&seal),
         };
         self.attend(who, task, waits(args.wait_s), talk, OnDisconnect::Detach, asks).await
     }
 
     async fn move_session(&self, who: &Who, call: Calling, talk: &impl Talk) -> Done {
-        let args: Place = arguments(call.args.clone())?;
-        let seal = Seal::of(who, &call.name, &call.args);
-        if let Some(returned) = call.returned {
-            let task = self.came_again(who, &seal, returned).await?;
-            return self.attend(who, task, waits(args.wait_s), talk, OnDisconnect::Detach, None).await;
-        }
+        let args: Place = arguments(call.args)?;
         let session = match self.session(who) {
             Some(session) => session,
+            None if !talk.lasts() => {
+                let refusal = Refusal::new(Code::WrongMode, "there is no session here that could move");
+                return Err(refusal.hint("name `cwd` with each `run`").into());
+            }
             None => {
                 let opened = self.api(who, Method::POST, "/sessions", Some(&json!({"title": "MCP"}))).await?;
                 let id: Result<SessionId, _> = opened["id"].as_str().unwrap_or_default().parse();
@@ -193,8 +194,9 @@ impl Tools {
         let moved = self.api(who, Method::POST, &path, Some(&json!({"directory": args.path}))).await?;
         match moved.get("task_id") {
             Some(_) => {
+                // What a session may read is for a person to say, not for its client.
                 let task = task_of(&moved)?;
-                self.attend(who, task, waits(args.wait_s), talk, OnDisconnect::Detach, Some(&seal)).await
+                self.attend(who, task, waits(args.wait_s), talk, OnDisconnect::Detach, None).await
             }
             None => Ok(done(json!({"directory": moved["directory"], "roots": moved["roots"]}))),
         }
@@ -208,7 +210,7 @@ impl Tools {
         if seal.over(self, task).to_string() != sealed {
             return Err(forged().into());
         }
-        if let Some(choice) = returned.choice {
+        if let Some(choice) = returned.choice.filter(|_| self.speaks()) {
             self.answered(task, choice).await;
         }
         Ok(task)
@@ -243,7 +245,8 @@ impl Tools {
                 guard.armed = false;
                 return self.told(who, task);
             }
-            if let (false, Some(seal), Some(question)) = (asked, asks, self.question(&state)) {
+            let question = asks.filter(|_| !asked && self.speaks()).zip(self.question(&state));
+            if let Some((seal, question)) = question {
                 asked = true;
                 match talk.asks() {
                     Asks::No => {}
@@ -289,8 +292,13 @@ impl Tools {
         if !waits || grave || self.house.config.approvals.in_band == InBand::Off {
             return None;
         }
+        // All of it, or it is for a surface that can show all of it; and nothing that could pass for our words.
+        let command = state.display.as_str();
+        if command.len() > LONGEST_SHOWN || command.contains(['`', '\n']) {
+            return None;
+        }
         let risks: Vec<&str> = state.risks.iter().map(|r: &Risk| r.as_str()).collect();
-        let shown = Shown::bounded(state.display.as_str(), LONGEST_SHOWN).to_string();
+        let shown = Shown::new(command).to_string();
         let place = Shown::bounded(state.cwd.as_str(), LONGEST_SHOWN);
         let message = match risks.is_empty() {
             true => format!("Approve `{shown}` in {place}?"),
@@ -388,7 +396,7 @@ struct Seal {
 
 impl Seal {
     fn of(who: &Who, tool: &str, args: &Map<String, Value>) -> Self {
-        Self { of: json!([who.principal, tool, args]).to_string().into_bytes() }
+        Self { of: json!([who.principal, who.name, tool, args]).to_string().into_bytes() }
     }
 
     fn over(&self, tools: &Tools, task: TaskId) -> Digest {
@@ -432,6 +440,10 @@ fn done(structured: Value) -> Called {
     Called::Done(Outcome { structured, failed: false, links: Vec::new() })
 }
 
+fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
 type Simple = (Method, String, Option<Value>);
 
 /// The call of the API that a tool is, where it is just one.
@@ -441,7 +453,7 @@ fn simple(name: &str, mut args: Map<String, Value>) -> Option<Result<Simple, Fai
         return Some(Err(failed));
     }
     let task = match args.remove("task_id") {
-        Some(Value::String(task)) if !task.contains(['/', '?', '#', '%']) => Some(task),
+        Some(Value::String(task)) if is_id(&task) => Some(task),
         Some(_) => {
             return Some(Err(Refusal::new(Code::BadRequest, "`task_id` is the id that `run` gave").into()));
         }

@@ -1,0 +1,113 @@
+//! What a process is to those below it: a shell that only starts something, a person's own place, or a program.
+
+/// What stands above a program that an agent has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Starter {
+    /// A shell with something to do, or a program that only starts another: what matters is above it.
+    Passes,
+    /// Where a person types, or what holds such places. Never an agent.
+    Person,
+    Program,
+}
+
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
+const WRAPPERS: &[&str] = &["timeout", "env", "nice", "nohup", "setsid", "stdbuf", "ionice", "chrt", "time"];
+/// By the name that the kernel has of them: what others of a person's places are below too.
+const PLACES: &[&str] = &[
+    "tmux: server",
+    "tmux",
+    "screen",
+    "SCREEN",
+    "zellij",
+    "sshd",
+    "sshd-session",
+    "login",
+    "systemd",
+    "init",
+    "dbus-daemon",
+    "su",
+    "sudo",
+    "xterm",
+    "gnome-terminal-",
+    "konsole",
+    "kitty",
+    "alacritty",
+    "wezterm-gui",
+    "foot",
+    "xfce4-terminal",
+    "ptyxis-agent",
+    "ghostty",
+    "code",
+    "cron",
+    "crond",
+];
+/// Options of shells that take a word of their own.
+const WITH_A_WORD: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
+
+impl Starter {
+    /// By its name in the kernel, its words, and whether it reads from a terminal.
+    #[must_use]
+    pub fn of(comm: &str, words: &[String], at_a_terminal: bool) -> Self {
+        if PLACES.contains(&comm) {
+            return Self::Person;
+        }
+        let name = words.first().map_or(comm, |w| w.rsplit('/').next().unwrap_or_default());
+        let name = name.trim_start_matches('-');
+        if WRAPPERS.contains(&name) {
+            return Self::Passes;
+        }
+        match (SHELLS.contains(&name), Self::has_something_to_do(words)) {
+            (false, _) => Self::Program,
+            (true, false) if at_a_terminal => Self::Person,
+            (true, _) => Self::Passes,
+        }
+    }
+
+    /// A shell with a command or a script.
+    fn has_something_to_do(words: &[String]) -> bool {
+        let mut rest = words.iter().skip(1);
+        while let Some(word) = rest.next() {
+            let option = word.starts_with('-') || word.starts_with('+');
+            let clustered = option && !word.starts_with("--");
+            if !option || clustered && word.contains('c') {
+                return true;
+            }
+            // `-euo pipefail`: the last letter takes the next word.
+            if WITH_A_WORD.contains(&word.as_str()) || clustered && word.ends_with(['o', 'O']) {
+                rest.next();
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_that_was_started_for_something_is_told_from_a_persons() {
+        use Starter::{Passes, Person, Program};
+        for (line, at_a_terminal, is) in [
+            ("/bin/sh -c csn", true, Passes),
+            ("bash -lc csn", true, Passes),
+            ("bash -o pipefail -c csn", true, Passes),
+            ("bash -euo pipefail -c csn", true, Passes),
+            ("bash --rcfile x -c csn", true, Passes),
+            ("bash agent.sh", true, Passes),
+            ("timeout -k 1 60 csn hook codex", true, Passes),
+            ("-bash", true, Person),
+            ("/usr/bin/zsh -il", true, Person),
+            ("bash --login", true, Person),
+            ("bash -o vi", true, Person),
+            ("bash", false, Passes),
+            ("node /usr/bin/claude -p x", true, Program),
+            ("/opt/bash-agent/run -c x", true, Program),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let comm = words[0].rsplit('/').next().unwrap().to_owned();
+            assert_eq!(Starter::of(&comm, &words, at_a_terminal), is, "{line}");
+        }
+        assert_eq!(Starter::of("tmux: server", &["tmux".to_owned(), "new".to_owned()], false), Person);
+    }
+}
