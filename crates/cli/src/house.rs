@@ -4,7 +4,7 @@ use crate::{Doors, say};
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::is_base_variable;
-use countersign_store::{Config, Home, MACHINE_HOME, TasksAtStop, ledger::Reader};
+use countersign_store::{Config, Home, MACHINE_HOME, TasksAtStop, below_an_agent, ledger::Reader};
 use std::{process::ExitCode, thread, time::Duration};
 
 /// How long another starter is waited for.
@@ -54,6 +54,12 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
     if std::env::var_os(countersign_model::MARKER).is_some() {
         bail!(
             "no house serves {}, and a task does not start one: run `csn up --detach` outside",
+            home.path().display()
+        );
+    }
+    if below_an_agent(&home) {
+        bail!(
+            "no house serves {}, and an agent does not start one: run `csn up --detach` outside",
             home.path().display()
         );
     }

@@ -336,6 +336,20 @@ fn own_places(home: &Home) -> Vec<String> {
 }
 
 /// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
+/// Whoever is known for an agent stays one while no daemon is there to ask.
+async fn keep_agents(house: Arc<House>) {
+    let mut roster = house.roster.clone();
+    loop {
+        let now = Arc::clone(&roster.borrow_and_update());
+        if let Err(e) = countersign_store::keep_agents(&house.home, now.agents()) {
+            crate::log!("who is an agent could not be kept: {e}");
+        }
+        if roster.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 fn tidy_waiting(home: &Home, reader: &Reader) {
     let _ = countersign_store::waiting::sweep(home);
     let Ok(kept) = countersign_store::waiting::all(home) else { return };
@@ -386,6 +400,7 @@ async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>,
     house.enter(HouseState::Running, None);
     if house.reading_only.is_none() {
         tokio::spawn(retention::tick(Arc::clone(&house)));
+        tokio::spawn(keep_agents(Arc::clone(&house)));
     }
     let tcp = match &start {
         Start::Foreground { tcp } => Some(open_loopback(&house, tcp.as_deref()).await),

@@ -148,6 +148,11 @@ impl Roster {
         self.sessions.get(id).filter(|s| s.ended_at.is_none())
     }
 
+    /// Every process that is known for an agent.
+    pub fn agents(&self) -> impl Iterator<Item = Process> {
+        self.agents.keys().copied()
+    }
+
     /// The session whose agent is this process.
     #[must_use]
     pub fn of_agent(&self, process: Process) -> Option<&Arc<Session>> {

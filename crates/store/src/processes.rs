@@ -1,8 +1,10 @@
 //! Processes, as `/proc` tells of them: who started whom.
 
-use countersign_model::Starter;
-use std::fs;
+use crate::Home;
+use countersign_model::{Process, Starter};
+use std::{fs, io};
 
+const AGENTS: &str = "agents";
 /// Deeper than anybody wraps a program.
 const DEEPEST: usize = 32;
 
@@ -27,10 +29,49 @@ pub fn started_by(pid: u32, agent: u32) -> bool {
     agent_above(pid) == agent
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// Keeps who is known for an agent where it can be read while no daemon runs.
+pub fn keep_agents(home: &Home, agents: impl Iterator<Item = Process>) -> io::Result<()> {
+    let lines: String = agents.filter(|a| is_there(*a)).map(|a| format!("{} {}\n", a.pid, a.start)).collect();
+    let (path, new) = (home.run().join(AGENTS), home.run().join("agents.new"));
+    fs::write(&new, lines)?;
+    fs::rename(new, path)
+}
+
+/// Whether this process is below one that the last daemon knew for an agent.
+#[must_use]
+pub fn below_an_agent(home: &Home) -> bool {
+    let kept = fs::read_to_string(home.run().join(AGENTS)).unwrap_or_default();
+    let agents: Vec<Process> = kept
+        .lines()
+        .filter_map(|line| {
+            let (pid, start) = line.split_once(' ')?;
+            Some(Process { pid: pid.parse().ok()?, start: start.parse().ok()? })
+        })
+        .collect();
+    let mut at = Some(std::process::id());
+    while let Some(pid) = at.filter(|pid| *pid > 1) {
+        if agents.iter().any(|agent| agent.pid == pid && is_there(*agent)) {
+            return true;
+        }
+        at = parent_of(pid);
+    }
+    false
+}
+
+fn is_there(process: Process) -> bool {
+    field(process.pid, 19).is_some_and(|start: u64| start == process.start)
+}
+
+/// A number behind the name in what the kernel says of a process; the first of them is its state.
+fn field<T: std::str::FromStr>(pid: u32, n: usize) -> Option<T> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat).into_owned();
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+    rest.split_ascii_whitespace().nth(n)?.parse().ok()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    field(pid, 1)
 }
 
 fn kind(pid: u32) -> Starter {

@@ -139,7 +139,11 @@ fn hooks_fail_closed() {
     let (code, out, err) = agent.hook("claude-code", &bash(&house, "ls"));
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(err.contains("csn up --detach"), "{err}");
-    assert!(house.client().lifecycle().is_err(), "it starts none");
+    for starts in [["ps", "-a"], ["run", "true"], ["wait", "tk_0000000000000000"]] {
+        let (code, _, err) = agent.csn(&starts);
+        assert!(code == 125 && err.contains("an agent does not start one"), "{starts:?}: {err}");
+    }
+    assert!(house.client().lifecycle().is_err(), "nothing below an agent starts one");
     assert_eq!(agent.shell(&command).0, 125);
     assert!(!house.work().join("ran").exists());
     house.start();
