@@ -112,10 +112,7 @@ pub(super) fn cd(house: &House) -> Result<()> {
 }
 
 pub(super) fn witness(house: &House) -> Result<()> {
-    let settings = house.user(".claude/settings.json");
-    let text = fs::read_to_string(&settings).map_err(|e| format!("{}: {e}", settings.display()))?;
-    let watching = text.replace("hook claude-code", "hook claude-code --witness");
-    house.write(".claude/settings.json", &watching)?;
+    house.csn(&["install", "claude-code", "--witness"])?;
     let saw = house.session(&[house.run("cat greeting"), house.run("mkdir made")])?.end()?;
     holds(&saw, 0, "hello from the project")?;
     holds(&saw, 1, REASON)?;
