@@ -93,7 +93,8 @@ fn the_doctor_tells_what_is_gone_moved_or_skipped() {
     assert!(!ok && says.contains("our entry is gone from") && says.contains(".cursor/mcp.json"), "{says}");
 
     let hooks = home(&house).join(".codex/hooks.json");
-    let command = format!("{} hook codex || exit 2", csn.display());
+    let command =
+        format!("timeout -k 1 60 {} hook codex || {{ echo 'csn: the hook failed' >&2; exit 2; }}", csn.display());
     let handler = json!({"type": "command", "command": command, "timeout": 600});
     put(&hooks, &json!({"hooks": {"PreToolUse": [{"matcher": "^Bash$", "hooks": [handler]}]}}).to_string());
     manifest("codex", "hook", &csn, &hooks);
