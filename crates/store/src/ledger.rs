@@ -298,7 +298,8 @@ pub struct Filter {
     /// Only tasks asked at or after this id's moment.
     pub since: Option<TaskId>,
     pub verb: Option<String>,
-    pub session: Option<String>,
+    /// Only those of one of these sessions.
+    pub sessions: Option<Vec<String>>,
     /// A part of the display text or the title.
     pub text: Option<String>,
     pub limit: u32,
@@ -508,7 +509,7 @@ impl Reader {
              JOIN decisions a ON a.n = t.first LEFT JOIN decisions z ON z.n = t.last
              WHERE (?1 IS NULL OR t.status = ?1) AND (?2 IS NULL OR t.id < ?2) AND (?3 IS NULL OR t.id >= ?3)
                AND (?4 IS NULL OR json_extract(a.line, '$.verb') = ?4)
-               AND (?5 IS NULL OR t.session = ?5) AND (?8 IS NULL OR t.principal = ?8)
+               AND (?5 IS NULL OR t.session IN (SELECT value FROM json_each(?5))) AND (?8 IS NULL OR t.principal = ?8)
                AND (?6 IS NULL OR instr(lower(coalesce(json_extract(a.line, '$.title'), '') || ' '
                     || json_extract(a.line, '$.display')), lower(?6)) > 0)
              ORDER BY t.id DESC LIMIT ?7",
@@ -518,7 +519,7 @@ impl Reader {
             filter.before.map(|t| t.to_string()),
             filter.since.map(|t| t.to_string()),
             filter.verb,
-            filter.session,
+            filter.sessions.as_ref().map(|all| serde_json::json!(all).to_string()),
             filter.text,
             filter.limit,
             filter.principal.map(|p| p.to_string()),

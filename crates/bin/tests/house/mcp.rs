@@ -152,7 +152,7 @@ fn a_connection_is_a_session_and_its_agent_is_known() {
     let session = get(&house, &format!("/sessions/{}", first["session_id"].as_str().unwrap())).unwrap();
     assert_eq!((&session["agent"]["pid"], &session["credential"]), (&json!(pid), &json!("agent")));
     let listed = two.tool("task_list", json!({})).0;
-    assert_eq!(listed["tasks"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 2, "all that this agent has: {listed}");
     let state = house.ask_with("touch granted", json!({"profile": "safe"}));
     let waiting = state.approval_id.unwrap().to_string();
     assert_ne!(agent.csn(&["approvals", "answer", &waiting, "once"]).0, 0);

@@ -429,13 +429,16 @@ pub(crate) async fn list(State(house): Shared, who: Who, mut query: Query) -> An
         before: query.parse("cursor", "the `next` of an earlier page")?,
         since: since_ms.map(|ms| TaskId::mint(&mut countersign_model::IdMint::default(), ms.min(1 << 49), 0)),
         verb: query.text("verb"),
-        session: match &who.sees {
-            // Nothing of another session is told, not even that there is more.
-            Sees::Session(own) => match query.text("session") {
-                Some(other) if other != own.to_string() => Some("none".to_owned()),
-                _ => Some(own.to_string()),
-            },
-            Sees::All | Sees::Own => query.text("session"),
+        sessions: match (&who.sees, query.text("session")) {
+            // Nothing of another's session is told, not even that there is more.
+            (Sees::Session(own), named) => {
+                let roster = house.roster.borrow();
+                let agent = roster.session(*own).and_then(|s| s.agent);
+                let its = |s: &&Arc<Session>| s.id == *own || agent.is_some() && s.agent == agent;
+                let all = roster.sessions().filter(its).map(|s| s.id.to_string());
+                Some(all.filter(|id| named.as_ref().is_none_or(|named| named == id)).collect())
+            }
+            (Sees::All | Sees::Own, named) => named.map(|named| vec![named]),
         },
         principal: Some(who.principal),
         text: query.text("text"),

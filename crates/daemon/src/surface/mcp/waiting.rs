@@ -483,7 +483,8 @@ fn simple(name: &str, mut args: Map<String, Value>) -> Option<Result<Simple, Fai
         "task_resize" => (Method::POST, at("/resize"), Some(Value::Object(args))),
         "task_signal" => (Method::POST, at("/signal"), Some(Value::Object(args))),
         "task_cancel" => (Method::POST, at("/cancel"), Some(Value::Object(args))),
-        "receipt_get" => (Method::GET, at("/receipt"), None),
+        // It is made out a moment after the end.
+        "receipt_get" => (Method::GET, at("/receipt?wait_ms=5000"), None),
         _ => return None,
     }))
 }

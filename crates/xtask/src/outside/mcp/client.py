@@ -96,7 +96,7 @@ async def plain(client):
     assert tools == TOOLS, tools
     assert tools == [tool.name for tool in (await client.list_tools()).tools], "another order"
     said, text, failed = await call(client, "run", command="cat greeting", cwd=DIRECTORY)
-    assert not failed and said["exit_code"] == 0 and "hello" in said["output"], (said, text)
+    assert not failed and said["exit_code"] == 0 and "hello" in str(said["output"]), (said, text)
     said, text, failed = await call(client, "run", command="mkdir made", cwd=DIRECTORY)
     assert failed and "made by people" in text, (said, text)
     assert not pathlib.Path(DIRECTORY, "made").exists(), "what was denied ran"
@@ -105,12 +105,12 @@ async def plain(client):
         _, text, failed = await call(client, "set_working_directory", **where)
         assert not failed, text
         said, text, failed = await call(client, "run", command="cat here")
-        assert not failed and "deep" in said["output"], (said, text)
+        assert not failed and "deep" in str(said["output"]), (said, text)
 
 
 async def background(client):
     """A task that goes on: its output, a search in it, what is typed into it, and its end; also of one that has none."""
-    listener = {"command": "cat", "cwd": DIRECTORY, "background": True, "pty": True}
+    listener = {"command": "cat", "cwd": DIRECTORY, "background": True, "pty": True, "rationale": "to type into it"}
     said, text, failed = await call(client, "run", **listener)
     assert not failed, text
     if said.get("approval_id"):

@@ -43,7 +43,7 @@ pub(in super::super) fn inspector(stage: &Stage) -> Result<()> {
         };
         let (code, said) = call("cat greeting")?;
         let result = &said["structuredContent"];
-        let output = result["output"].as_str().unwrap_or_default();
+        let output = result["output"]["stdout"]["text"].as_str().unwrap_or_default();
         if code != 0 || result["exit_code"] != 0 || !output.contains("hello from the project") {
             return Err(format!("cat greeting: {code}: {said}"));
         }
@@ -63,6 +63,8 @@ pub(in super::super) fn inspector(stage: &Stage) -> Result<()> {
 /// What it prints, with its exit code.
 fn ask(stage: &Stage, way: &[&str], asked: &[&str]) -> Result<(i32, Value)> {
     let mut inspector = theirs(stage, "mcp-inspector", "60")?;
+    // A server works where it is started.
+    inspector.current_dir(stage.dir.join("project"));
     let output = inspector.arg("--cli").args(way).args(asked).output().map_err(|e| format!("mcp-inspector: {e}"))?;
     let said = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
