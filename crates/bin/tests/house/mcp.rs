@@ -517,3 +517,60 @@ fn over_http_a_token_is_needed_and_no_page_comes_in() {
     assert!(house.csn(&["token", "revoke", "bot"]).status.success());
     assert_eq!(post(&at, Some(token), &own, &tools).0, 401);
 }
+
+/// A connection that breaks is a wait that is over.
+#[test]
+fn a_connection_that_breaks_ends_what_was_to_end_with_it() {
+    let house = House::new(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    house.start();
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "breaks", "2025-11-25", false);
+    let args = json!({"command": "sleep 1001", "wait_s": 600, "on_disconnect": "kill"});
+    client.send("tools/call", json!({"name": "run", "arguments": args}));
+    let task = running(&house, "sleep 1001");
+    agent.hang_up("breaks");
+    assert!(matches!(house.settled(task).outcome, Some(Outcome::Cancelled { .. })));
+}
+
+/// What is no message is said to be none, and the conversation goes on.
+#[test]
+fn garbage_does_not_end_a_conversation() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "noise", "2025-11-25", false);
+    for noise in [json!("just text"), json!([]), json!({"jsonrpc": "2.0"}), json!({"id": 7, "method": 3})] {
+        client.agent.say("noise", &noise);
+    }
+    let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": "echo here"}}));
+    let (said, _) = client.answer(id, &Value::Null);
+    assert_eq!(said["result"]["structuredContent"]["output"]["stdout"]["text"], "here\n", "{said}");
+}
+
+/// Who waits hears where it stands: growing numbers, the last clean line, and what it waits for.
+#[test]
+fn who_waits_is_told_how_it_goes() {
+    let house = House::new(CSN);
+    house.configure("profile = \"full_auto\"\n");
+    house.start();
+    let mut agent = house.agent();
+    let mut client = Client::new(&mut agent, "waits", "2025-11-25", false);
+    let command = "echo first; echo 'step two'; until [ -e go ]; do sleep 0.05; done";
+    let arguments = json!({"command": command, "wait_s": 60, "cwd": house.work()});
+    let call = json!({"name": "run", "arguments": arguments, "_meta": {"progressToken": "p"}});
+    let id = client.send("tools/call", call);
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        let said = client.agent.hear("waits").unwrap();
+        let params = &said["params"];
+        assert_eq!((&said["method"], &params["progressToken"]), (&json!("notifications/progress"), &json!("p")));
+        told.push((params["progress"].as_f64().unwrap(), params["message"].as_str().unwrap().to_owned()));
+    }
+    assert!(told.windows(2).all(|w| w[0].0 < w[1].0), "{told:?}");
+    assert_eq!(told[2].1, "step two");
+    std::fs::write(house.work().join("go"), "").unwrap();
+    let (said, _) = client.answer(id, &Value::Null);
+    // Some clients show one of the two, some the other.
+    let text: Value = serde_json::from_str(said["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(text, said["result"]["structuredContent"]);
+}
