@@ -14,7 +14,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_client::{Client, ClientError, Redeemed};
-use countersign_model::{Outcome, Shown, Status, TaskId, WaitsFor};
+use countersign_model::{Outcome, Shown, Status, TaskId, WaitsFor, quoted};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::{
@@ -114,13 +114,4 @@ fn leave(client: &Client, ticket: &str) -> anyhow::Result<ExitCode> {
         writeln!(io::stdout(), "cd -- {} 2>/dev/null", quoted(dir.as_str()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A word as a shell takes it.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&b);
-    match !word.is_empty() && word.bytes().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }

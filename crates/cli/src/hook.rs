@@ -2,10 +2,10 @@
 //!
 //! It fails closed: whatever goes wrong here, the agent is told not to run it. It starts no house.
 
-use crate::{args::HookAgent, exec::quoted, house::Place, say};
+use crate::{args::HookAgent, house::Place, say};
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, Hooked};
-use countersign_model::is_base_variable;
+use countersign_model::{is_base_variable, quoted};
 use countersign_store::agent_above;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

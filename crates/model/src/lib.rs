@@ -70,7 +70,7 @@ pub use request::{
     SignalName, Tool, is_base_variable,
 };
 pub use session::{CredentialScope, Process, Session, Token};
-pub use shown::Shown;
+pub use shown::{Shown, quoted};
 pub use starter::Starter;
 pub use time::At;
 pub use verdict::{Answer, Assessment, Coverage};

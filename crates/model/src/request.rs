@@ -55,6 +55,32 @@ pub struct Request {
     pub session_id: Option<SessionId>,
 }
 
+impl Request {
+    /// A request in the foreground, with everything that it does not name left to the house.
+    #[must_use]
+    pub fn new(tool: Tool, args: Command) -> Self {
+        Self {
+            tool,
+            args,
+            title: None,
+            rationale: None,
+            labels: BTreeMap::new(),
+            mode: Mode::default(),
+            background: false,
+            attended: true,
+            profile: None,
+            confinement: None,
+            wait_ms: None,
+            limits: Limits::default(),
+            leftovers: Leftovers::default(),
+            on_output_limit: OnOutputLimit::default(),
+            on_session_end: OnSessionEnd::default(),
+            workspace: None,
+            session_id: None,
+        }
+    }
+}
+
 /// The arguments of a tool: for `shell` one of `command` and `argv`; for file tools a `path` and what to do there; and the
 /// surroundings.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

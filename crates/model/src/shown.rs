@@ -57,6 +57,16 @@ fn confusable(c: char) -> bool {
         || "аеорсухіјѕԁԛԝһӏАВЕКМНОРСТХІЈЅαικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ∕⁄∖．‐‑‒–−ꞌʹ".contains(c)
 }
 
+/// A word as a shell takes it.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&b);
+    match !word.is_empty() && word.bytes().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,12 @@
 //! The agents that are known: where each keeps its configuration, what we write there, and what there is to do afterwards.
 
 use super::{
-    entry::{CLOSED, CLOSED_ALOUD, Entry, Hook, IN_TIME, Mine, Node, quote},
+    entry::{CLOSED, CLOSED_ALOUD, Entry, Hook, IN_TIME, Mine, Node},
     plugin,
     prove::{Answer, Proof},
 };
 use crate::args::{AgentArg, InstallMode, InstallScope};
+use countersign_model::quoted;
 use std::path::{Path, PathBuf};
 
 /// How long an agent lets one of its calls take: a person may have to be asked.
@@ -176,7 +177,7 @@ impl Wanted<'_> {
 
     fn command(&self) -> String {
         let witness = if self.witness { " --witness" } else { "" };
-        format!("{} hook {}{witness}", quote(self.csn), name(self.agent))
+        format!("{} hook {}{witness}", quoted(self.csn), name(self.agent))
     }
 
     fn hooks(&self, ask: &str) -> Vec<Hook> {

@@ -79,15 +79,6 @@ impl Mine {
     }
 }
 
-/// One word for `sh`, quoted if it must be.
-pub(super) fn quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
 /// The one word that a text is for `sh`, if it is one.
 fn unquote(text: &str) -> Option<String> {
     if let Some(inner) = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')) {
@@ -161,7 +152,7 @@ mod tests {
             assert_eq!(mine.hook(command), is, "{command}");
         }
         for word in ["/usr/bin/csn", "/a b/c'sn", "", "/ü/csn", "$HOME/csn"] {
-            let quoted = quote(word);
+            let quoted = countersign_model::quoted(word);
             assert!(word.is_empty() || unquote(&quoted).as_deref() == Some(word), "{quoted}");
         }
     }

@@ -23,8 +23,8 @@ use crate::{
 use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
-    Code, Command, CredentialKind, IdMint, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Plan, Refusal, Request,
-    Session, SessionId, TaskId, TaskState, Text, Tool,
+    Code, Command, CredentialKind, IdMint, Outcome, Plan, Refusal, Request, Session, SessionId, TaskId, TaskState,
+    Text, Tool,
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{clock, random};
@@ -136,25 +136,7 @@ pub(crate) async fn before(State(house): Shared, who: Who, Whole(bytes): Whole) 
 
 /// A request of a session, as plain as they come.
 fn plain(args: Command, session: &Session) -> Request {
-    Request {
-        tool: Tool::Shell,
-        args,
-        title: None,
-        rationale: None,
-        labels: BTreeMap::new(),
-        mode: Mode::Pipes,
-        background: false,
-        attended: true,
-        profile: None,
-        confinement: None,
-        wait_ms: None,
-        limits: Limits::default(),
-        leftovers: Default::default(),
-        on_output_limit: OnOutputLimit::default(),
-        on_session_end: OnSessionEnd::default(),
-        workspace: None,
-        session_id: Some(session.id),
-    }
+    Request { session_id: Some(session.id), ..Request::new(Tool::Shell, args) }
 }
 
 type Judged = (Box<Asking>, countersign_model::Answer, Vec<countersign_model::GrantId>);

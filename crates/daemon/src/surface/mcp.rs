@@ -3,6 +3,7 @@
 //! Tools are calls of the house's own API, made in the name of whoever is connected: nothing is decided or remembered
 //! here. Both eras of the protocol are spoken, on the same addresses.
 
+mod calls;
 #[cfg(feature = "fixture")]
 mod fixture;
 mod lines;

@@ -21,8 +21,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Audience, Code, Command, CredentialKind, Facts, IdMint, KilledWhy, Limits, Mode, OnOutputLimit, OnSessionEnd,
-    Process, Refusal, Request, Session, SessionId, Shown, Status, TaskId, Text, Tool,
+    Audience, Code, Command, CredentialKind, Facts, IdMint, KilledWhy, OnSessionEnd, Process, Refusal, Request,
+    Session, SessionId, Shown, Status, TaskId, Text, Tool,
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{clock, random, world};
@@ -413,25 +413,8 @@ fn moving(house: &House, who: &Who, session: &Session, directory: &str) -> Answe
     if countersign_policy::in_roots(to, &roots) {
         return Ok(Moving::Inside(text_by_shape(to)));
     }
-    let request = Request {
-        tool: Tool::SetWorkingDirectory,
-        args: Command { cwd: Some(to.clone()), ..Command::default() },
-        title: None,
-        rationale: None,
-        labels: Default::default(),
-        mode: Mode::Pipes,
-        background: false,
-        attended: true,
-        profile: None,
-        confinement: None,
-        wait_ms: None,
-        limits: Limits::default(),
-        leftovers: Default::default(),
-        on_output_limit: OnOutputLimit::default(),
-        on_session_end: OnSessionEnd::default(),
-        workspace: None,
-        session_id: Some(session.id),
-    };
+    let args = Command { cwd: Some(to.clone()), ..Command::default() };
+    let request = Request { session_id: Some(session.id), ..Request::new(Tool::SetWorkingDirectory, args) };
     let looked: Looked = facts::look(&request, &house.key, &eyes)?;
     let can = countersign_policy::can_be_root(
         to,

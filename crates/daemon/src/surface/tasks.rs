@@ -23,7 +23,7 @@ use axum::{
 };
 use countersign_model::{
     Assessment, Audience, Code, CredentialKind, Decision, Grants, Idempotency, Mode, Outcome, Plan, Refusal, Request,
-    Session, Status, StreamName, TaskId, TaskState, Text, Tool,
+    Session, Status, StreamName, TaskId, TaskState, Text, Tool, quoted,
 };
 use countersign_redact::{Known, text, text_bounded};
 use countersign_store::ledger::Filter;
@@ -365,15 +365,6 @@ fn work(request: &Request) -> String {
         }
     }
     out
-}
-
-/// A word as a shell would need it.
-fn quoted(word: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&b);
-    match !word.is_empty() && word.bytes().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 /// The state of a task when it has settled or time is up.
