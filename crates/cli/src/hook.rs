@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
     collections::BTreeMap,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     process::ExitCode,
     time::Duration,
 };
@@ -22,7 +22,7 @@ const BLOCKED: u8 = 2;
 const DEADLINE: Duration = Duration::from_secs(30);
 const LONGEST: u64 = 8 * 1024 * 1024;
 /// How agents call what their shell is to run.
-const COMMANDS: &[&str] = &["command", "cmd", "script"];
+const COMMANDS: &[&str] = &["command", "cmd", "script", "shell_command"];
 /// How long before its tool gives up whoever waits for a person says that it goes on without them.
 const MARGIN_MS: u64 = 5_000;
 
@@ -70,8 +70,7 @@ pub(crate) fn hook(agent: HookAgent, witness: bool) -> anyhow::Result<ExitCode> 
     });
     let answered = answered(agent, witness).and_then(|answer| {
         anyhow::ensure!(!goes_nowhere(), "nobody reads the answer");
-        let mut out = io::stdout().lock();
-        out.write_all(answer.as_bytes()).and_then(|()| out.flush()).context("nobody reads the answer")
+        written(answer.as_bytes()).context("nobody reads the answer")
     });
     match answered {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -86,6 +85,18 @@ pub(crate) fn hook(agent: HookAgent, witness: bool) -> anyhow::Result<ExitCode> 
 fn goes_nowhere() -> bool {
     let null = rustix::fs::stat("/dev/null").map(|stat| stat.st_rdev);
     rustix::fs::fstat(io::stdout()).map_or(true, |stat| stat.st_rdev != 0 && Ok(stat.st_rdev) == null)
+}
+
+/// By the call itself: the library takes a descriptor that cannot be written to for one that was written to.
+fn written(mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(io::stdout(), bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
 }
 
 /// What is printed; nothing is no opinion.

@@ -51,18 +51,6 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
         Err(ClientError::NoHouse { .. } | ClientError::Broken(_)) => {}
         Err(e) => return Err(e.into()),
     }
-    if std::env::var_os(countersign_model::MARKER).is_some() {
-        bail!(
-            "no house serves {}, and a task does not start one: run `csn up --detach` outside",
-            home.path().display()
-        );
-    }
-    if below_an_agent(&home) {
-        bail!(
-            "no house serves {}, and an agent does not start one: run `csn up --detach` outside",
-            home.path().display()
-        );
-    }
     start(doors, &home)?;
     if let Some(why) = client.lifecycle()?.degraded {
         say(&format!("csn: degraded, only reading is allowed: {why}"));
@@ -70,9 +58,20 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
     Ok(client)
 }
 
+/// Nothing that a task or an agent has started starts a house: it would be one with a configuration of theirs.
+pub(crate) fn by_a_person(home: &Home) -> anyhow::Result<()> {
+    let whose = match std::env::var_os(countersign_model::MARKER).is_some() {
+        true => "a task",
+        false if below_an_agent(home) => "an agent",
+        false => return Ok(()),
+    };
+    bail!("no house serves {}, and {whose} does not start one: run `csn up --detach` outside", home.path().display())
+}
+
 /// Starts a daemon and waits until it serves. Where another holds the house, that one is starting or just dying:
 /// either it serves in a moment, or the house is free in a moment.
 fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
+    by_a_person(home)?;
     let client = Client::new(home.socket());
     // Where there is a service for it, that is who starts it.
     let unit = crate::service::user_unit_path().is_ok_and(|path| path.exists());

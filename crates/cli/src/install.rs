@@ -21,10 +21,13 @@ mod tests;
 use crate::{
     Doors, Question, Usage,
     args::{AgentArg, InstallArgs, InstallMode, InstallScope},
+    house::Place,
     say,
 };
 use agents::{Kind, Places, Wanted};
 use anyhow::Context as _;
+use countersign_model::CredentialKind;
+use countersign_store::below_an_agent;
 use files::Change;
 use manifest::Manifest;
 use plan::Plan;
@@ -78,6 +81,15 @@ pub(crate) fn install(doors: &Doors<'_>, args: &InstallArgs) -> anyhow::Result<E
 
 /// What decides about agents is not theirs to put in or take out; and what is a user's is not left to root.
 fn by_a_person() -> anyhow::Result<()> {
+    // Whom the house takes us for; while it is down, whom it took us for.
+    let Place { home, client, .. } = Place::find()?;
+    let agents = match client.lifecycle() {
+        Ok(life) => life.you == CredentialKind::Agent,
+        Err(_) => below_an_agent(&home),
+    };
+    if agents {
+        anyhow::bail!("an agent does not change what it goes through: a person does, in a terminal of their own");
+    }
     if std::env::var_os(countersign_model::MARKER).is_some() {
         anyhow::bail!("a task does not change what agents go through: a person does, in a terminal of their own");
     }

@@ -107,6 +107,10 @@ pub fn main(doors: &Doors<'_>) -> Action {
     if let Command::Up { detach: false, detached, tcp, system } = &cli.command
         && (*detached || *system || !house::serves())
     {
+        if let Err(e) = countersign_store::Home::locate().map_err(Into::into).and_then(|home| house::by_a_person(&home))
+        {
+            return Action::Exit(fail(&e));
+        }
         return Action::Serve { detached: *detached, machine: *system, tcp: tcp.clone() };
     }
     Action::Exit(match dispatch(doors, cli.command) {

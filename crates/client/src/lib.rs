@@ -8,8 +8,8 @@ pub use attach::{AttachOptions, Attached, Attachment};
 pub use events::{ApprovalEvents, Event, Events};
 
 use countersign_model::{
-    Approval, ApprovalId, Choice, Code, Digest, HouseState, Refusal, Request, Session, SessionId, SignalName,
-    StreamName, TaskId, TaskState,
+    Approval, ApprovalId, Choice, Code, CredentialKind, Digest, HouseState, Refusal, Request, Session, SessionId,
+    SignalName, StreamName, TaskId, TaskState,
 };
 use http::{Body, Reply};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -60,6 +60,9 @@ pub struct Lifecycle {
     pub pid: u32,
     pub version: String,
     pub home: PathBuf,
+    /// Whom it takes us for.
+    #[serde(default)]
+    pub you: CredentialKind,
     /// Where it listens on loopback, if it does.
     #[serde(default)]
     pub tcp: Option<String>,

@@ -77,6 +77,10 @@ fn follow(pid: u32, known: &Known<'_>) -> Option<(Peer, Vec<(Process, u32)>)> {
             marked = marker(at).flatten().map(Peer::Marked);
         }
         if parent <= 1 {
+            // In a container the first process may be an agent.
+            if let Some(session) = process_of(1).and_then(known.agent) {
+                return Some((Peer::Agent(session), chain));
+            }
             let person = chain.first().map(|(process, _)| Peer::Person(*process));
             return Some((marked.or(person)?, chain));
         }
@@ -91,6 +95,10 @@ pub(crate) fn lives(pin: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pin, PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&now)).is_ok_and(|n| n == 0)
+}
+
+fn process_of(pid: u32) -> Option<Process> {
+    process(pid).map(|(process, _)| process)
 }
 
 /// A process and its parent.
@@ -153,7 +161,7 @@ pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> bool {
             return true;
         }
         if parent <= 1 {
-            return false;
+            return process_of(1).and_then(known.agent).is_some();
         }
         at = parent;
     }

@@ -112,6 +112,9 @@ pub struct Session {
     /// The process of the agent: everything below it is an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Process>,
+    /// The process that made it known, before anything of it was: what it is asked, it may put to whoever sits there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<Process>,
     pub opened_at: At,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<At>,

@@ -10,7 +10,10 @@ pub enum Starter {
     Program,
 }
 
-const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
+const SHELLS: &[&str] = &[
+    "sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox", "nu", "tcsh", "csh", "pwsh", "xonsh", "elvish",
+    "mksh", "rc", "es", "yash", "oksh",
+];
 const WRAPPERS: &[&str] = &["timeout", "env", "nice", "nohup", "setsid", "stdbuf", "ionice", "chrt", "time"];
 /// By the name that the kernel has of them: what others of a person's places are below too.
 const PLACES: &[&str] = &[
@@ -42,7 +45,7 @@ const PLACES: &[&str] = &[
     "crond",
 ];
 /// Options of shells that take a word of their own.
-const WITH_A_WORD: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
+const WITH_A_WORD: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file", "-C", "--init-command"];
 
 impl Starter {
     /// By its name in the kernel, its words, and whether it reads from a terminal.
@@ -69,11 +72,15 @@ impl Starter {
         while let Some(word) = rest.next() {
             let option = word.starts_with('-') || word.starts_with('+');
             let clustered = option && !word.starts_with("--");
+            if WITH_A_WORD.contains(&word.as_str()) {
+                rest.next();
+                continue;
+            }
             if !option || clustered && word.contains('c') {
                 return true;
             }
             // `-euo pipefail`: the last letter takes the next word.
-            if WITH_A_WORD.contains(&word.as_str()) || clustered && word.ends_with(['o', 'O']) {
+            if clustered && word.ends_with(['o', 'O']) {
                 rest.next();
             }
         }
@@ -100,6 +107,8 @@ mod tests {
             ("/usr/bin/zsh -il", true, Person),
             ("bash --login", true, Person),
             ("bash -o vi", true, Person),
+            ("fish -C prompt", true, Person),
+            ("nu", true, Person),
             ("bash", false, Passes),
             ("node /usr/bin/claude -p x", true, Program),
             ("/opt/bash-agent/run -c x", true, Program),

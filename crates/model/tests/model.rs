@@ -225,6 +225,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         title: Some(Text::of("chat")),
         conversation: None,
         agent: Some(Process { pid: 7, start: 9 }),
+        speaker: None,
         opened_at: at(),
         ended_at: None,
     };
@@ -473,6 +474,7 @@ fn decisions_with_agents() -> Vec<Decision> {
         title: None,
         conversation: Some(Text::of("claude-code abc")),
         agent: Some(Process { pid: 7, start: 9 }),
+        speaker: None,
         opened_at: at(),
         ended_at: None,
     };

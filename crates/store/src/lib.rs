@@ -37,7 +37,7 @@ pub use home::{Home, HomeError, Lock, MACHINE_HOME, MACHINE_RUN, SOCKET};
 pub use keys::house_key;
 #[cfg(feature = "ledger")]
 pub use keys::{adopt_signing_key, prepare_signing_key, signing_key};
-pub use processes::{agent_above, below_an_agent, keep_agents, started_by};
+pub use processes::{agent_above, below_an_agent, is_a_persons, keep_agents};
 #[cfg(feature = "ledger")]
 pub use receipts::Signed;
 #[cfg(feature = "ledger")]

@@ -16,17 +16,18 @@ pub fn agent_above(pid: u32) -> u32 {
     for _ in 0..DEEPEST {
         match parent_of(at).map(|parent| (parent, kind(parent))) {
             Some((parent, Starter::Passes)) if parent > 1 => at = parent,
-            Some((parent, Starter::Program)) if parent > 1 => return parent,
+            // In a container the first process may well be the agent.
+            Some((parent, Starter::Program)) if parent > 0 => return parent,
             _ => return at,
         }
     }
     at
 }
 
-/// Whether `agent` itself started a process, with nothing but shells and wrappers between them.
+/// Whether a process is a person's place: their shell, or what such shells are below. Nobody makes an agent of that.
 #[must_use]
-pub fn started_by(pid: u32, agent: u32) -> bool {
-    agent_above(pid) == agent
+pub fn is_a_persons(pid: u32) -> bool {
+    kind(pid) == Starter::Person
 }
 
 /// Keeps who is known for an agent where it can be read while no daemon runs.
@@ -49,7 +50,7 @@ pub fn below_an_agent(home: &Home) -> bool {
         })
         .collect();
     let mut at = Some(std::process::id());
-    while let Some(pid) = at.filter(|pid| *pid > 1) {
+    while let Some(pid) = at.filter(|pid| *pid > 0) {
         if agents.iter().any(|agent| agent.pid == pid && is_there(*agent)) {
             return true;
         }

@@ -143,6 +143,10 @@ fn hooks_fail_closed() {
         let (code, _, err) = agent.csn(&starts);
         assert!(code == 125 && err.contains("an agent does not start one"), "{starts:?}: {err}");
     }
+    for up in [&["up", "--detach"][..], &["up"], &["up", "--detached"]] {
+        let (code, _, err) = agent.csn(up);
+        assert!(code == 125 && err.contains("an agent does not start one"), "{up:?}: {err}");
+    }
     assert!(house.client().lifecycle().is_err(), "nothing below an agent starts one");
     assert_eq!(agent.shell(&command).0, 125);
     assert!(!house.work().join("ran").exists());
@@ -300,7 +304,7 @@ fn what_ends_the_agents_tool_ends_the_command() {
 #[test]
 fn refused_calls_name_what_is_wrong() {
     let house = House::up(CSN);
-    let said = json!({"conversation": {"agent": "x", "id": "y", "cwd": house.work(), "agent_pid": 1}, "command": "ls"});
+    let said = json!({"conversation": {"agent": "x", "id": "y", "cwd": house.work(), "agent_pid": house.daemon_pid()}, "command": "ls"});
     match house.client().hook(&said) {
         Err(ClientError::Refused { refusal, .. }) => assert_eq!(refusal.code, Code::BadRequest),
         other => panic!("{other:?}"),
@@ -331,6 +335,10 @@ fn what_is_installed_is_proved_with_the_real_programs() {
     assert!(code == 0 && out.contains("exec --ticket"), "{out}");
     let (_, out, _) = agent.hook("claude-code", &bash(&house, "csn install claude-code --uninstall"));
     assert!(out.contains("\"deny\""), "an agent does not take out what it goes through: {out}");
+    for args in [&["install", "claude-code", "--uninstall"][..], &["install", "claude-code", "--witness"]] {
+        let (code, _, err) = agent.csn(args);
+        assert!(code == 125 && err.contains("an agent does not change"), "{args:?}: {err}");
+    }
     for agent in ["codex", "gemini", "goose", "cursor"] {
         assert!(house.csn(&["install", agent, "--uninstall"]).status.success());
     }

@@ -321,12 +321,50 @@ fn a_script_that_speaks_mcp_answers_nothing() {
         let (_, out, err) = agent.run(&["python3", "yes.py", CSN, call], "");
         assert_eq!(out, "\"queued\"\n", "{err}");
     }
+    // A connection that came later could be a script's: it is not asked either, and does not answer for the first.
+    let mut later = Client::new(&mut agent, "later", "2025-11-25", true);
+    let id = later.send("tools/call", json!({"name": "run", "arguments": {"command": "touch pwned3", "wait_s": 1}}));
+    assert!(later.answer(id, &accept("once")).1.is_empty());
     // The same as a task that a person let run: it has a session, and no client of its own.
     let text = format!("python3 yes.py {CSN} '{run}'");
     let task = house.ask_open(&text, json!({}));
     assert!(matches!(house.outcome(task), Outcome::Exited { .. }));
     assert!(!house.stdout(task).contains("ASKED"), "{}", house.stdout(task));
-    assert!(!house.work().join("pwned").exists() && !house.work().join("pwned2").exists());
+    for made in ["pwned", "pwned2", "pwned3"] {
+        assert!(!house.work().join(made).exists(), "{made}");
+    }
+}
+
+/// An agent's token in the hands of a task speaks for nobody.
+#[test]
+fn a_task_does_not_answer_itself_over_http() {
+    let house = House::up(CSN);
+    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
+    let made = house.csn(&["token", "create", "--agent", "--name", "bot", "--scope", "run,observe", "--json"]);
+    let token: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{made:?}"));
+    let script = format!(
+        r#"
+import json, urllib.request
+meta = {{"io.modelcontextprotocol/protocolVersion": "{NEWEST}", "io.modelcontextprotocol/clientCapabilities": {{"elicitation": {{}}}},
+        "io.modelcontextprotocol/clientInfo": {{"name": "t", "version": "1"}}}}
+args = {{"command": "touch pwned", "cwd": "{work}", "wait_s": 1}}
+body = {{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {{"name": "run", "arguments": args, "_meta": meta}}}}
+head = {{"authorization": "Bearer {token}", "content-type": "application/json", "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "{NEWEST}", "mcp-method": "tools/call", "mcp-name": "run"}}
+said = urllib.request.urlopen(urllib.request.Request("http://{at}/mcp", json.dumps(body).encode(), head)).read().decode()
+print("ASKED" if "input_required" in said else "QUEUED" if "approval pending" in said else said)
+"#,
+        work = house.work().display(),
+        token = token["token"].as_str().unwrap(),
+    );
+    std::fs::write(house.work().join("over.py"), script).unwrap();
+    // Outside of any task its client is asked: that is what it is for.
+    let outside = house.outside(&["python3", "over.py"]);
+    assert_eq!(String::from_utf8_lossy(&outside.stdout), "ASKED\n", "{}", String::from_utf8_lossy(&outside.stderr));
+    let task = house.ask_open("python3 over.py", json!({}));
+    assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
+    assert_eq!(house.stdout(task), "QUEUED\n");
+    assert!(!house.work().join("pwned").exists());
 }
 
 #[test]
@@ -501,6 +539,11 @@ fn over_http_a_token_is_needed_and_no_page_comes_in() {
     let named = [headers[0], headers[1], ("mcp-name", "task_list")];
     let (_, body) = post(&at, runs["token"].as_str(), &named, &list);
     assert!(body.contains("observe") && !body.contains("tk_"), "{body}");
+    let looked = get(&house, "/tasks?limit=1").unwrap()["tasks"][0]["task_id"].clone();
+    let wait = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "task_wait", "arguments": {"task_id": looked}, "_meta": meta}});
+    let named = [headers[0], headers[1], ("mcp-name", "task_wait")];
+    let (_, body) = post(&at, runs["token"].as_str(), &named, &wait);
+    assert!(body.contains("observe") && !body.contains("cat a.txt"), "{body}");
     // The older way, with a session of its own.
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
     let (status, body) = post(&at, Some(token), &[], &hello);

@@ -53,6 +53,16 @@ pub(super) fn private(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
+/// Links in a home are its user's; one in a project may be anybody's, and leads nowhere else.
+fn inside(wanted: &Wanted<'_>, named: &Path, path: &Path) -> Result<(), String> {
+    let Some(project) = wanted.places.project.as_deref() else { return Ok(()) };
+    let project = project.canonicalize().map_err(|e| format!("{}: {e}", project.display()))?;
+    match path.starts_with(&project) {
+        true => Ok(()),
+        false => Err(format!("{} leads out of the project, to {}: not followed", named.display(), path.display())),
+    }
+}
+
 pub(super) fn install(wanted: &Wanted<'_>, dir: &Path) -> Result<Plan, String> {
     let stem = manifest::stem(wanted.agent, wanted.places.project.as_deref());
     let at = manifest::path(dir, &stem);
@@ -62,6 +72,7 @@ pub(super) fn install(wanted: &Wanted<'_>, dir: &Path) -> Result<Plan, String> {
     let mut written = Vec::new();
     for part in wanted.parts()? {
         let path = files::resolve(&part.path)?;
+        inside(wanted, &part.path, &path)?;
         let was = old.as_ref().and_then(|o| o.of(&path));
         let (now, base) = put(&mut plan, wanted, &part, path, was, &mine, dir)?;
         let backup = base.as_ref().map(|_| format!("{stem}.{}.before", part.kind.name()));

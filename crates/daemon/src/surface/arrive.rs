@@ -90,6 +90,8 @@ pub(crate) struct Who {
     /// How this credential is called: in implicit sessions and in records.
     pub(crate) name: Text,
     pub(crate) process: Option<Process>,
+    /// It is not known to be held by anything but a task or an agent's script.
+    pub(crate) doubtful: bool,
     /// The user that the kernel says they are.
     pub(crate) uid: Option<u32>,
     /// How this person is called in records, when they come through the socket.
@@ -231,9 +233,10 @@ pub(crate) async fn arrive(
         return Problem::from(refusal).into_response();
     }
     // Attaching is looking, and typing.
-    let acts = scope.is_some_and(|s| s != CredentialScope::Observe) || request.uri().path().ends_with("/attach");
+    let acts = scope.is_some_and(|s| s != CredentialScope::Observe) || path.ends_with("/attach");
+    let acts = Acts { acts, in_band: path == "/mcp" };
     let admitted = match admit(&house, &caller, &request) {
-        Ok(Some(who)) => not_from_a_task(&house, &caller, acts, &who).await.map(|()| Some(who)),
+        Ok(Some(mut who)) => not_from_a_task(&house, &caller, acts, &mut who).await.map(|()| Some(who)),
         other => other,
     };
     match admitted {
@@ -270,11 +273,21 @@ async fn serves(house: &House, path: &str, scope: Option<CredentialScope>) -> Re
     }
 }
 
+/// What a request does, as far as it matters who holds its connection.
+#[derive(Clone, Copy)]
+struct Acts {
+    acts: bool,
+    /// Its client may be asked for whoever sits at it.
+    in_band: bool,
+}
+
 /// A person's token in the hands of a task is not a person: whoever acts over loopback must be a process that is one, or
 /// somebody else's. Checked once for a connection, and again when somebody has become an agent.
-async fn not_from_a_task(house: &Arc<House>, caller: &Caller, acts: bool, who: &Who) -> Result<(), Refusal> {
+///
+/// An agent's token is an agent's wherever it is; but only where it is not a task's does its client speak for a person.
+async fn not_from_a_task(house: &Arc<House>, caller: &Caller, what: Acts, who: &mut Who) -> Result<(), Refusal> {
     let Caller::Tcp { theirs, ours, checked } = caller else { return Ok(()) };
-    if who.kind != CredentialKind::Person || !acts {
+    if !what.acts || who.kind == CredentialKind::Agent && !what.in_band {
         return Ok(());
     }
     let roster = Arc::clone(&house.roster.borrow());
@@ -295,6 +308,10 @@ async fn not_from_a_task(house: &Arc<House>, caller: &Caller, acts: bool, who: &
     match found.await {
         Ok(true) => {
             *checked.lock().expect("nothing panics while it holds this lock") = Some(roster);
+            Ok(())
+        }
+        _ if who.kind == CredentialKind::Agent => {
+            who.doubtful = true;
             Ok(())
         }
         _ => Err(Refusal::new(
@@ -451,6 +468,7 @@ fn of_peer(house: &House, peer: &Peer, visitor: Visitor) -> Who {
         sees,
         name,
         process: None,
+        doubtful: false,
         why,
     };
     // Whose the session is, and how far it is trusted, its agent is and is trusted.
@@ -480,6 +498,7 @@ fn of_peer(house: &House, peer: &Peer, visitor: Visitor) -> Who {
             sees: Sees::All,
             name: Text::of("socket"),
             process: Some(*process),
+            doubtful: false,
             why: "",
         },
         Peer::Task(task) => of_session(of_task(*task), ", which no task has"),
@@ -526,6 +545,7 @@ fn of_token(house: &House, headers: &HeaderMap) -> Result<Who, Refusal> {
         sees: Sees::All,
         name: countersign_redact::text_by_shape(&format!("token {}", kept.name)),
         process: None,
+        doubtful: false,
         uid: None,
         called: Text::default(),
         why: match kept.kind {

@@ -247,30 +247,29 @@ pub(crate) async fn redeem(
     Segment(id): Segment,
     Whole(bytes): Whole,
 ) -> Answer<Json<Value>> {
-    let Redeemed { command, cwd, inherit } = body(&bytes)?;
-    let ticket = house.tickets.take(&house, &who, &id, &command)?;
-    match redeem_for(&house, &who, &ticket, command, cwd, inherit).await {
-        Ok(task) => {
-            house.tickets.was_redeemed(id, task.task_id);
-            Ok(Json(json!({"task": task, "patience_ms": ticket.patience_ms})))
+    let redeemed: Redeemed = body(&bytes)?;
+    let ticket = house.tickets.take(&house, &who, &id, &redeemed.command)?;
+    // To its end, also when whoever came with it hangs up: what was taken must come to something.
+    let done = tokio::spawn(async move {
+        let patience_ms = ticket.patience_ms;
+        match redeem_for(&house, &who, &ticket, redeemed).await {
+            Ok(task) => {
+                house.tickets.was_redeemed(id, task.task_id);
+                Ok(Json(json!({"task": task, "patience_ms": patience_ms})))
+            }
+            // A denial is a task of its own.
+            Err(problem) if problem.task().is_some() => Err(problem),
+            Err(problem) => {
+                house.tickets.unredeemed(&house, ticket).await;
+                Err(problem)
+            }
         }
-        // A denial is a task of its own.
-        Err(problem) if problem.task().is_some() => Err(problem),
-        Err(problem) => {
-            house.tickets.unredeemed(&house, ticket).await;
-            Err(problem)
-        }
-    }
+    });
+    done.await.map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
 }
 
-async fn redeem_for(
-    house: &Arc<House>,
-    who: &Who,
-    ticket: &Ticket,
-    command: String,
-    cwd: String,
-    inherit: BTreeMap<String, String>,
-) -> Answer<TaskState> {
+async fn redeem_for(house: &Arc<House>, who: &Who, ticket: &Ticket, redeemed: Redeemed) -> Answer<TaskState> {
+    let Redeemed { command, cwd, inherit } = redeemed;
     let gone = || Refusal::new(Code::NotFound, "the session of this ticket is not there any more");
     let session = house.roster.borrow().session(ticket.session).cloned().ok_or_else(gone)?;
     let args =

@@ -2,6 +2,7 @@
 
 use super::{
     Answer, Shared,
+    arrive::Who,
     problem::{Whole, body},
     tcp,
 };
@@ -18,12 +19,14 @@ use serde_json::{Value, json};
 use std::{net::SocketAddr, sync::atomic::Ordering};
 use tokio::sync::oneshot;
 
-pub(crate) async fn show(State(house): Shared) -> Json<Value> {
+pub(crate) async fn show(State(house): Shared, who: Who) -> Json<Value> {
     let state = *house.state.borrow();
     Json(json!({
         "state": state,
         "reason": *house.reason.borrow(),
         "pid": std::process::id(),
+        // Whom the house takes the caller for.
+        "you": who.kind,
         "version": env!("CARGO_PKG_VERSION"),
         "home": house.home.path(),
         "machine": house.people.is_machine(),

@@ -19,7 +19,7 @@ use super::{
     problem::{Query, Whole, body},
     sessions::{self, Talking},
 };
-use crate::house::House;
+use crate::{house::House, peer};
 use axum::{
     Json, Router,
     extract::{ConnectInfo, Request, State},
@@ -28,7 +28,6 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{Code, PrincipalId, Refusal, SessionId, Text};
-use countersign_store::started_by;
 #[cfg(feature = "fixture")]
 pub(crate) use fixture::PATH as FIXTURE;
 use hyper_util::rt::TokioIo;
@@ -37,14 +36,14 @@ use protocol::Speaker;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex},
 };
 
 /// What the protocol calls a conversation over HTTP.
 const CONVERSATION: &str = "mcp-session-id";
-/// So many of them are remembered; of the oldest it is not known any more whose they were, and nobody has them then.
-const MOST: usize = 4096;
+/// So many of one credential are remembered; an older one is not there any more.
+const MOST: usize = 256;
 
 /// A conversation over HTTP belongs to the credential that began it; to another it is not there.
 async fn bound(State(house): Shared, who: Who, request: Request, next: Next) -> Response {
@@ -52,17 +51,13 @@ async fn bound(State(house): Shared, who: Who, request: Request, next: Next) -> 
         |headers: &axum::http::HeaderMap| headers.get(CONVERSATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let whose = (who.principal, who.name.clone());
     if let Some(id) = named(request.headers())
-        && house.mcp.conversations.lock().expect("nothing panics while it holds this lock").get(&id) != Some(&whose)
+        && !house.mcp.has(&whose, &id)
     {
         return StatusCode::NOT_FOUND.into_response();
     }
     let response = next.run(request).await;
     if let Some(id) = named(response.headers()) {
-        let mut all = house.mcp.conversations.lock().expect("nothing panics while it holds this lock");
-        if all.len() >= MOST {
-            all.clear();
-        }
-        all.insert(id, whose);
+        house.mcp.begun(whose, id);
     }
     response
 }
@@ -72,11 +67,29 @@ async fn bound(State(house): Shared, who: Who, request: Request, next: Next) -> 
 pub(crate) struct Connections {
     /// The base environment of whoever is connected, by session.
     environments: Mutex<HashMap<SessionId, BTreeMap<String, String>>>,
-    /// Whose a conversation over HTTP is.
-    conversations: Mutex<HashMap<String, (PrincipalId, Text)>>,
+    /// The conversations over HTTP of each credential, oldest first.
+    conversations: Mutex<HashMap<Whose, VecDeque<String>>>,
 }
 
+type Whose = (PrincipalId, Text);
+
 impl Connections {
+    fn has(&self, whose: &Whose, id: &str) -> bool {
+        let all = self.conversations.lock().expect("nothing panics while it holds this lock");
+        all.get(whose).is_some_and(|own| own.iter().any(|known| known == id))
+    }
+
+    fn begun(&self, whose: Whose, id: String) {
+        let mut all = self.conversations.lock().expect("nothing panics while it holds this lock");
+        let own = all.entry(whose).or_default();
+        if !own.contains(&id) {
+            own.push_back(id);
+            if own.len() > MOST {
+                own.pop_front();
+            }
+        }
+    }
+
     fn environment(&self, session: Option<SessionId>) -> BTreeMap<String, String> {
         let all = self.environments.lock().expect("nothing panics while it holds this lock");
         session.and_then(|s| all.get(&s)).cloned().unwrap_or_default()
@@ -113,7 +126,7 @@ pub(crate) async fn session(State(house): Shared, who: Who, Whole(bytes): Whole)
     let mut all = house.mcp.environments.lock().expect("nothing panics while it holds this lock");
     // Those whose conversation is over are not asked about any more.
     let roster = house.roster.borrow();
-    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(crate::peer::is_there)));
+    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(peer::is_there)));
     drop(roster);
     all.insert(session.id, environment);
     Ok(Json(json!({"session_id": session.id})))
@@ -139,11 +152,8 @@ pub(crate) async fn stdio(
             .into());
     }
     let api = super::routes(&house);
-    // Whom the agent itself has started speaks for whoever sits at it; what a script of it has started does not.
-    let its_own = match (caller.pid(), session.agent) {
-        (Some(pid), Some(agent)) => started_by(pid, agent.pid),
-        _ => false,
-    };
+    // Who made the agent known was there before anything that it runs; whatever comes later could be a script of it.
+    let its_own = session.speaker.is_some_and(|speaker| caller.pid() == Some(speaker.pid) && peer::is_there(speaker));
     let tools = Tools::new(Arc::clone(&house), api, Some(who.as_agent(&session)), its_own);
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {

@@ -25,7 +25,7 @@ use countersign_model::{
     Session, SessionId, Shown, Status, TaskId, Text, Tool,
 };
 use countersign_redact::text_by_shape;
-use countersign_store::{clock, random, world};
+use countersign_store::{clock, is_a_persons, random, world};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc, time::Duration};
@@ -88,6 +88,7 @@ fn new(who: &Who) -> Session {
         title: None,
         conversation: None,
         agent: None,
+        speaker: None,
         opened_at: now,
         ended_at: None,
     }
@@ -216,6 +217,7 @@ fn begin(house: &House, who: &Who, agent: Process, directory: &str, name: Text) 
     let mut session = new(who);
     (session.credential, session.agent) = (CredentialKind::Agent, Some(agent));
     session.by = Text::of("agent");
+    session.speaker = who.process.filter(|_| who.sees == Sees::All);
     session.conversation = Some(name);
     let facts = place(&eyes, directory)?;
     session.directory = Some(text_by_shape(&facts.cwd.resolved));
@@ -243,6 +245,11 @@ fn above(who: &Who, pid: u32) -> Answer<Process> {
                 .hint("`agent_pid` is the agent that started you"),
         )
     };
+    if is_a_persons(pid) {
+        let refusal =
+            Refusal::new(Code::BadRequest, format!("process {pid} is a person's, and what is theirs is below it"));
+        return Err(refusal.hint("start the agent from a script or by itself, and name that").into());
+    }
     let mut at = who.process.map(|p| p.pid).ok_or_else(refused)?;
     if at == pid {
         // Whoever was started by a person's own shell is the agent itself.
@@ -251,7 +258,7 @@ fn above(who: &Who, pid: u32) -> Answer<Process> {
     while at > 1 {
         let (_, parent) = peer::process(at).ok_or_else(refused)?;
         // Somebody else's process would make agents of their others.
-        if parent == pid && pid > 1 && who.uid.is_none_or(|uid| peer::runs_as(pid, uid)) {
+        if parent == pid && pid > 0 && who.uid.is_none_or(|uid| peer::runs_as(pid, uid)) {
             return peer::process(pid).map(|(process, _)| process).ok_or_else(refused);
         }
         at = parent;

@@ -8,8 +8,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream},
-    sync::Notify,
+    io::{
+        AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+        DuplexStream,
+    },
+    sync::mpsc,
 };
 
 /// So many calls of one connection are under way at once.
@@ -17,12 +20,15 @@ const MOST_CALLS: usize = 64;
 /// A longer line ends the conversation.
 const LONGEST: u64 = 8 * 1024 * 1024;
 const BETWEEN: usize = 64 * 1024;
+/// A request that cannot be taken.
+const REFUSED: i64 = -32600;
 
 /// The calls that have come in and whose answers have not gone out.
 #[derive(Default)]
 struct Open {
-    ids: Mutex<HashSet<String>>,
-    fewer: Notify,
+    ids: HashSet<String>,
+    /// Of these there may never be an answer, or one may be on its way. Their places are free again as answers are taken.
+    cancelled: HashSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -39,24 +45,29 @@ struct Params {
 }
 
 impl Open {
-    /// Takes a call in, when there is room for it. Two of one name are one after the other.
-    async fn enter(&self, id: String) {
-        loop {
-            let fewer = self.fewer.notified();
-            {
-                let mut ids = self.ids.lock().expect("nothing panics while it holds this lock");
-                if ids.len() < MOST_CALLS && !ids.contains(&id) {
-                    ids.insert(id);
-                    return;
-                }
-            }
-            fewer.await;
+    /// Takes a call in, if there is room for it; else why not.
+    fn enter(&mut self, id: &Value) -> Result<(), &'static str> {
+        if !(id.is_string() || id.is_i64() || id.is_u64()) {
+            return Err("an id is a text or a whole number");
         }
+        if self.ids.len() + self.cancelled.len() >= MOST_CALLS {
+            return Err("too many calls at once: take the answers of some first");
+        }
+        self.ids.insert(id.to_string()).then_some(()).ok_or("a call of this id is under way")
     }
 
-    fn leave(&self, id: &Value) {
-        self.ids.lock().expect("nothing panics while it holds this lock").remove(&id.to_string());
-        self.fewer.notify_waiters();
+    fn cancel(&mut self, id: &Value) {
+        self.cancelled.extend(self.ids.take(&id.to_string()));
+    }
+
+    /// Something was taken by the client: an answer, or anything else.
+    fn taken(&mut self, answer: Option<&Value>) {
+        if let Some(id) = answer.map(Value::to_string) {
+            self.ids.remove(&id);
+            self.cancelled.remove(&id);
+        }
+        let one = self.cancelled.iter().next().cloned();
+        one.map(|id| self.cancelled.remove(&id));
     }
 }
 
@@ -65,51 +76,95 @@ pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'stat
     let (inner, ours) = tokio::io::duplex(BETWEEN);
     let (from, to) = tokio::io::split(stream);
     let (answers, calls) = tokio::io::split(ours);
-    let open = Arc::new(Open::default());
+    let open = Arc::new(Mutex::new(Open::default()));
+    let (refuse, refused) = mpsc::channel(1);
     let inwards = Arc::clone(&open);
     tokio::spawn(async move {
         // Whichever ends first ends the other: a connection is both ways.
         tokio::select! {
-            () = pass(from, calls, Way::In(&inwards)) => {}
-            () = pass(answers, to, Way::Out(&open)) => {}
+            () = inwards_all(from, calls, &inwards, refuse) => {}
+            () = outwards_all(answers, to, &open, refused) => {}
         }
     });
     inner
 }
 
-enum Way<'a> {
-    In(&'a Open),
-    Out(&'a Open),
+/// The next line, with its end; none at the end of all, or of one that has none.
+async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
+    line.clear();
+    let read = from.take(LONGEST).read_until(b'\n', line).await;
+    (read.is_ok_and(|n| n > 0) && (line.len() as u64) < LONGEST).then_some(())
 }
 
-async fn pass(from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, way: Way<'_>) {
-    let mut from = BufReader::new(from);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = (&mut from).take(LONGEST).read_until(b'\n', &mut line).await;
-        if !read.is_ok_and(|n| n > 0) || line.len() as u64 >= LONGEST {
-            break;
-        }
-        let head = serde_json::from_slice::<Head>(&line).ok();
-        if let (Way::In(open), Some(head)) = (&way, &head) {
-            match (&head.id, head.method.as_deref()) {
-                // One that is cancelled is not answered.
-                (None, Some("notifications/cancelled")) => {
-                    head.params.iter().filter_map(|p| p.request.as_ref()).for_each(|id| open.leave(id));
+/// Calls go in while there is room. One for which there is none is refused at once: an answer to a question of ours may
+/// come behind it.
+async fn inwards_all(
+    from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    open: &Mutex<Open>,
+    refuse: mpsc::Sender<String>,
+) {
+    let (mut from, mut line) = (BufReader::new(from), Vec::new());
+    while next(&mut from, &mut line).await.is_some() {
+        let refusal = {
+            let mut open = open.lock().expect("nothing panics while it holds this lock");
+            match serde_json::from_slice::<Head>(&line) {
+                Ok(Head { id: Some(id), method: Some(_), .. }) => open.enter(&id).err().map(|why| refused(&id, why)),
+                Ok(Head { id: None, method: Some(method), params }) if method == "notifications/cancelled" => {
+                    params.and_then(|p| p.request).iter().for_each(|id| open.cancel(id));
+                    None
                 }
-                (Some(id), Some(_)) => open.enter(id.to_string()).await,
-                _ => {}
+                _ => None,
             }
-        }
-        if to.write_all(&line).await.is_err() {
+        };
+        let done = match refusal {
+            Some(refusal) => refuse.send(refusal).await.is_ok(),
+            None => to.write_all(&line).await.is_ok(),
+        };
+        if !done {
             break;
-        }
-        if let (Way::Out(open), Some(Head { id: Some(id), method: None, .. })) = (&way, &head) {
-            open.leave(id);
         }
     }
     let _ = to.shutdown().await;
+}
+
+fn refused(id: &Value, why: &str) -> String {
+    let id = if id.is_string() || id.is_number() { id } else { &Value::Null };
+    let error = serde_json::json!({"code": REFUSED, "message": why});
+    format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "id": id, "error": error}))
+}
+
+async fn outwards_all(
+    from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    open: &Mutex<Open>,
+    mut refused: mpsc::Receiver<String>,
+) {
+    let (answers, mut lines) = mpsc::channel(1);
+    // Read apart, so that what is half read is not lost when something else comes first.
+    let read = async move {
+        let (mut from, mut line) = (BufReader::new(from), Vec::new());
+        while next(&mut from, &mut line).await.is_some() && answers.send(line.clone()).await.is_ok() {}
+    };
+    let write = async {
+        loop {
+            let line = tokio::select! {
+                Some(line) = lines.recv() => line,
+                Some(line) = refused.recv() => line.into_bytes(),
+                else => break,
+            };
+            if to.write_all(&line).await.is_err() {
+                break;
+            }
+            let answered = match serde_json::from_slice::<Head>(&line) {
+                Ok(Head { id, method: None, .. }) => id,
+                _ => None,
+            };
+            open.lock().expect("nothing panics while it holds this lock").taken(answered.as_ref());
+        }
+        let _ = to.shutdown().await;
+    };
+    tokio::join!(read, write);
 }
 
 #[cfg(test)]
@@ -117,25 +172,57 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// A client, and whoever speaks with it, each with what it hears.
+    async fn connected()
+    -> (impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin, impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin) {
+        let (client, theirs) = tokio::io::duplex(1024 * 1024);
+        let (from_house, to_house) = tokio::io::split(client);
+        let (heard, said) = tokio::io::split(bounded(theirs));
+        (to_house, BufReader::new(from_house), said, BufReader::new(heard))
+    }
+
+    async fn say(to: &mut (impl AsyncWrite + Unpin), message: Value) {
+        to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn hear(from: &mut (impl AsyncBufRead + Unpin)) -> Value {
+        let mut line = Vec::new();
+        next(from, &mut line).await.unwrap();
+        serde_json::from_slice(&line).unwrap()
+    }
+
     #[tokio::test]
     async fn who_takes_no_answers_gets_no_more_calls_in() {
-        let (client, theirs) = tokio::io::duplex(1024 * 1024);
-        let inner = bounded(theirs);
-        let (from_client, mut to_house) = tokio::io::split(client);
-        let (heard, mut said) = tokio::io::split(inner);
-        let mut heard = BufReader::new(heard).lines();
-        for n in 0..2 * MOST_CALLS {
-            let call = json!({"jsonrpc": "2.0", "id": n, "method": "tools/list"});
-            to_house.write_all(format!("{call}\n").as_bytes()).await.unwrap();
+        let (mut to_house, mut from_house, mut said, mut heard) = connected().await;
+        let call = |n: usize| json!({"jsonrpc": "2.0", "id": n, "method": "tools/list"});
+        for n in 0..=MOST_CALLS {
+            say(&mut to_house, call(n)).await;
         }
-        for _ in 0..MOST_CALLS {
-            heard.next_line().await.unwrap().unwrap();
+        for n in 0..MOST_CALLS {
+            assert_eq!(hear(&mut heard).await["id"], n);
         }
-        let more = tokio::time::timeout(std::time::Duration::from_millis(50), heard.next_line()).await;
-        assert!(more.is_err(), "the next waits for an answer to go out");
-        said.write_all(format!("{}\n", json!({"jsonrpc": "2.0", "id": 0, "result": {}})).as_bytes()).await.unwrap();
-        let mut back = BufReader::new(from_client).lines();
-        back.next_line().await.unwrap().unwrap();
-        heard.next_line().await.unwrap().unwrap();
+        // The one too many is refused at once, and what comes behind it gets through.
+        let refused = hear(&mut from_house).await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MOST_CALLS), &json!(REFUSED)));
+        say(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
+        assert_eq!(hear(&mut heard).await["id"], "ours");
+        // An answer makes room for a call. A cancelled call keeps its place until something is taken.
+        say(&mut to_house, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+        assert_eq!(hear(&mut heard).await["params"]["requestId"], 1);
+        say(&mut to_house, call(900)).await;
+        assert_eq!(hear(&mut from_house).await["id"], 900, "it is refused");
+        say(&mut said, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
+        assert_eq!(hear(&mut from_house).await["id"], 0);
+        say(&mut to_house, call(901)).await;
+        assert_eq!(hear(&mut heard).await["id"], 901);
+    }
+
+    #[tokio::test]
+    async fn an_id_is_a_text_or_a_whole_number() {
+        let (mut to_house, mut from_house, _said, _heard) = connected().await;
+        for bad in [json!(0.5), json!([1]), json!({"a": 1}), json!(true)] {
+            say(&mut to_house, json!({"id": bad, "method": "ping"})).await;
+            assert_eq!(hear(&mut from_house).await["error"]["code"], REFUSED);
+        }
     }
 }

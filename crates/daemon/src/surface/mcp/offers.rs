@@ -151,8 +151,8 @@ impl Tools {
     }
 
     /// Whether it speaks for anybody at all.
-    pub(super) fn speaks(&self) -> bool {
-        self.speaks
+    pub(super) fn speaks(&self, who: &Who) -> bool {
+        self.speaks && !who.doubtful
     }
 
     /// The same for another connection.

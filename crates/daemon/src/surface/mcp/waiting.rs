@@ -10,8 +10,8 @@ use super::{
 use crate::surface::{approvals, arrive::Who, control, find_task, problem::body, tasks};
 use axum::http::Method;
 use countersign_model::{
-    Choice, Code, Digest, KilledWhy, Outcome as Ended, Refusal, Risk, Ruling, SessionId, Shown, Status, StreamName,
-    TaskId, TaskState, Text, WaitsFor,
+    Choice, Code, CredentialScope, Digest, KilledWhy, Outcome as Ended, Refusal, Risk, Ruling, SessionId, Shown,
+    Status, StreamName, TaskId, TaskState, Text, WaitsFor,
 };
 use countersign_store::{InBand, clock};
 use serde::Deserialize;
@@ -136,7 +136,7 @@ impl Tools {
         let wait = waits(args.wait_s);
         let seal = Seal::of(who, &call.name, &call.args);
         if let Some(returned) = call.returned {
-            let task = self.came_again(who, &seal, returned).await?;
+            let task = self.came_again(who, &seal, returned, talk.lasts()).await?;
             return self.attend(who, task, wait, talk, ends, None).await;
         }
         let session = self.session(who);
@@ -161,12 +161,13 @@ impl Tools {
 
     async fn wait(&self, who: &Who, call: Calling, talk: &impl Talk) -> Done {
         let args: Wait = arguments(call.args.clone())?;
+        who.may(CredentialScope::Observe)?;
         let task = find_task(&self.house, who, &args.task_id).map_err(|p| p.into_refusal())?;
         let seal = Seal::of(who, &call.name, &call.args);
         // Only who asked for it is asked about it: everyone else who may wait for it is not.
         let asks = match call.returned {
             Some(returned) => {
-                self.came_again(who, &seal, returned).await?;
+                self.came_again(who, &seal, returned, talk.lasts()).await?;
                 None
             }
             None => self.may_be_asked(task).then_some(&seal),
@@ -203,14 +204,15 @@ impl Tools {
     }
 
     /// A client that was asked to come again with its person's answer.
-    async fn came_again(&self, who: &Who, seal: &Seal, returned: Returned) -> Result<TaskId, Failed> {
+    async fn came_again(&self, who: &Who, seal: &Seal, returned: Returned, lasts: bool) -> Result<TaskId, Failed> {
         let forged = || Refusal::new(Code::BadRequest, "`requestState` is not one of ours, or is for another call");
         let (task, sealed) = returned.state.split_once('.').ok_or_else(forged)?;
         let task = find_task(&self.house, who, task).map_err(|p| p.into_refusal())?;
-        if seal.over(self, task).to_string() != sealed {
+        // Where a connection lasts, the question was put on it.
+        if seal.over(self, task).to_string() != sealed || lasts && !self.may_be_asked(task) {
             return Err(forged().into());
         }
-        if let Some(choice) = returned.choice.filter(|_| self.speaks()) {
+        if let Some(choice) = returned.choice.filter(|_| self.speaks(who)) {
             self.answered(task, choice).await;
         }
         Ok(task)
@@ -245,7 +247,7 @@ impl Tools {
                 guard.armed = false;
                 return self.told(who, task);
             }
-            let question = asks.filter(|_| !asked && self.speaks()).zip(self.question(&state));
+            let question = asks.filter(|_| !asked && self.speaks(who)).zip(self.question(&state));
             if let Some((seal, question)) = question {
                 asked = true;
                 match talk.asks() {
