@@ -112,9 +112,9 @@ pub(crate) async fn before(State(house): Shared, who: Who, Whole(bytes): Whole) 
         };
     }
     if witness {
-        let rule = match answer {
-            countersign_model::Answer::Allow { rule } => rule,
-            _ => "grant",
+        // Nobody is asked here: what is not allowed outright was denied above.
+        let countersign_model::Answer::Allow { rule } = answer else {
+            return Err(Refusal::new(Code::Internal, "a question came up where nobody can be asked").into());
         };
         let agent = text_by_shape(&talking.agent);
         let task = observe(&house, *asking, rule, grants, agent).await?;

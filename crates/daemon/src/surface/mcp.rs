@@ -16,7 +16,7 @@ use super::{
     Answer, Shared,
     arrive::{Caller, Who},
     find_own_session,
-    problem::{Query, Whole, body},
+    problem::{Problem, Query, Whole, body},
     sessions::{self, Talking},
 };
 use crate::{house::House, peer};
@@ -53,7 +53,8 @@ async fn bound(State(house): Shared, who: Who, request: Request, next: Next) -> 
     if let Some(id) = named(request.headers())
         && !house.mcp.has(&whose, &id)
     {
-        return StatusCode::NOT_FOUND.into_response();
+        let refusal = Refusal::new(Code::NotFound, "there is no such conversation").hint("begin anew: initialize");
+        return Problem::from(refusal).into_response();
     }
     let response = next.run(request).await;
     if let Some(id) = named(response.headers()) {
