@@ -180,7 +180,7 @@ fn tasks_of_others_outlive_the_daemon_and_end_with_their_whole_tree() {
             "--background",
             "--profile",
             "full_auto",
-            "(setsid sleep 1000 &); echo began; while ! test -e go; do sleep 0.02; done; echo done",
+            "(setsid sleep 271828 &); echo began; while ! test -e go; do sleep 0.02; done; echo done",
         ],
     );
     let id = out(&started).trim().to_owned();
@@ -197,7 +197,7 @@ fn tasks_of_others_outlive_the_daemon_and_end_with_their_whole_tree() {
             "--background",
             "--profile",
             "full_auto",
-            "(setsid sleep 1001 &); trap '' TERM; while :; do sleep 1; done",
+            "(setsid sleep 271829 &); trap '' TERM; while :; do sleep 1; done",
         ],
     );
     let id = out(&cancelled).trim().to_owned();
@@ -207,7 +207,7 @@ fn tasks_of_others_outlive_the_daemon_and_end_with_their_whole_tree() {
         let mut all = std::fs::read_dir("/proc").unwrap().flatten();
         all.any(|p| std::fs::read(p.path().join("cmdline")).is_ok_and(|c| c == format!("sleep\0{number}\0").as_bytes()))
     };
-    assert!(!left("1000") && !left("1001"), "nothing is left behind");
+    assert!(!left("271828") && !left("271829"), "nothing is left behind");
     let verified = machine.csn(ROOT, &["verify"]);
     assert!(err(&verified).contains("sudo -u countersign csn verify"), "{}", err(&verified));
 }
