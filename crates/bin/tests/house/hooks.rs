@@ -447,3 +447,33 @@ fn what_a_shell_is_given_to_tell_its_end_is_only_that() {
     assert!(open.iter().any(|l| l.contains(" 198 -> pipe:")) && !open.iter().any(|l| l.contains("197 -> ")), "{out}");
     assert!(!out.contains("memfd"), "{out}");
 }
+
+/// Who hangs up while its ticket is taken leaves a task or a record, never nothing.
+#[test]
+fn a_ticket_whose_redeemer_hangs_up_comes_to_something() {
+    let house = House::up(CSN);
+    let mut agent = house.agent();
+    let mut tickets = Vec::new();
+    for _ in 0..12 {
+        let text = rewritten(&house, &mut agent, "echo one");
+        tickets.push(text.split_ascii_whitespace().nth(3).unwrap().to_owned());
+    }
+    let script = format!(
+        "import json, socket, sys, time\n\
+         body = json.dumps({{'command': 'echo one', 'cwd': '{work}'}})\n\
+         for n, ticket in enumerate(sys.argv[1:]):\n\
+         \x20   s = socket.socket(socket.AF_UNIX); s.connect('{sock}')\n\
+         \x20   s.sendall((f'POST /tickets/{{ticket}} HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: {{len(body)}}\\r\\n\\r\\n' + body).encode())\n\
+         \x20   time.sleep(n * 0.0002)\n\
+         \x20   s.close()\n",
+        work = house.work().display(),
+        sock = house.home().join("run/csn.sock").display(),
+    );
+    let argv: Vec<&str> = ["python3", "-c", &script].into_iter().chain(tickets.iter().map(String::as_str)).collect();
+    assert_eq!(agent.run(&argv, "").0, 0);
+    // Those that were never read are still out: the house takes them back when it goes.
+    assert!(house.csn(&["down"]).status.success());
+    house.daemon_ends();
+    house.start();
+    assert_eq!(tasks(&house).len(), tickets.len());
+}

@@ -605,6 +605,19 @@ fn links_are_followed_and_stay() {
 }
 
 #[test]
+fn a_link_of_a_project_leads_nowhere_else() {
+    let mut desk = Desk::new();
+    desk.write("mine.json", "{\"a\": 1}\n");
+    desk.write("srv/.git/HEAD", "ref\n");
+    fs::create_dir_all(desk.path("srv/.claude")).unwrap();
+    symlink("../../mine.json", desk.path("srv/.claude/settings.json")).unwrap();
+    desk.places.project = Some(desk.path("srv"));
+    let why = desk.install(AgentArg::ClaudeCode, InstallMode::Hook, false).unwrap_err();
+    assert!(why.contains("leads out of the project"), "{why}");
+    assert_eq!(desk.read("mine.json"), "{\"a\": 1}\n");
+}
+
+#[test]
 fn what_cannot_be_written_is_refused_before_anything_is() {
     let set = |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let desk = Desk::new();
