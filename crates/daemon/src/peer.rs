@@ -77,8 +77,8 @@ fn follow(pid: u32, known: &Known<'_>) -> Option<(Peer, Vec<(Process, u32)>)> {
             marked = marker(at).flatten().map(Peer::Marked);
         }
         if parent <= 1 {
-            // In a container the first process may be an agent.
-            if let Some(session) = process_of(1).and_then(known.agent) {
+            // In a container the first process may be an agent. What was put into it from outside is not below it.
+            if let Some(session) = first(parent).and_then(known.agent) {
                 return Some((Peer::Agent(session), chain));
             }
             let person = chain.first().map(|(process, _)| Peer::Person(*process));
@@ -97,8 +97,9 @@ pub(crate) fn lives(pin: &OwnedFd) -> bool {
     poll(&mut fds, Some(&now)).is_ok_and(|n| n == 0)
 }
 
-fn process_of(pid: u32) -> Option<Process> {
-    process(pid).map(|(process, _)| process)
+/// The first process of all, where that is the parent.
+fn first(parent: u32) -> Option<Process> {
+    process(parent).filter(|_| parent == 1).map(|(process, _)| process)
 }
 
 /// A process and its parent.
@@ -161,7 +162,7 @@ pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> bool {
             return true;
         }
         if parent <= 1 {
-            return process_of(1).and_then(known.agent).is_some();
+            return first(parent).and_then(known.agent).is_some();
         }
         at = parent;
     }

@@ -42,6 +42,18 @@ const PLACES: &[&str] = &[
     "ghostty",
     "code",
     "cron",
+    // What only looks after orphans is nobody.
+    "tini",
+    "dumb-init",
+    "docker-init",
+    "podman-init",
+    "catatonit",
+    "s6-svscan",
+    "runit",
+    "runsvdir",
+    "openrc-init",
+    "supervisord",
+    "conmon",
     "crond",
 ];
 /// Options of shells that take a word of their own.
