@@ -46,6 +46,7 @@ fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
         by,
         scope: Scope::Policy,
         confinement: Confinement::None,
+        sandbox: None,
         saved: Vec::new(),
         policy: None,
     };

@@ -1,7 +1,7 @@
 //! What can be typed.
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
-use countersign_model::{Confinement, Profile, StreamName};
+use countersign_model::{Confinement, Network, Profile, StreamName};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -259,6 +259,8 @@ pub(crate) struct CheckArgs {
     /// As if this had been asked for
     #[arg(long, value_enum)]
     pub(crate) confinement: Option<ConfinementArg>,
+    #[arg(long, value_enum)]
+    pub(crate) network: Option<NetworkArg>,
     /// As if nobody could be asked
     #[arg(long)]
     pub(crate) unattended: bool,
@@ -363,9 +365,12 @@ pub(crate) struct RunArgs {
     /// How much the house asks for this one
     #[arg(long, value_enum)]
     pub(crate) profile: Option<ProfileArg>,
-    /// What the kernel shall hold it to: less than it would be, or `shield` for what would run read-only
+    /// The sandbox to run in: a narrower one than it would get, or a wider one, for which a person is asked
     #[arg(long, value_enum)]
     pub(crate) confinement: Option<ConfinementArg>,
+    /// `open`: it needs the network, which a person is asked about; `none`: it reaches nobody
+    #[arg(long, value_enum)]
+    pub(crate) network: Option<NetworkArg>,
     /// Nobody can be asked: what needs approval is denied
     #[arg(long)]
     pub(crate) unattended: bool,
@@ -467,6 +472,7 @@ impl FileArgs {
             label: Vec::new(),
             profile: None,
             confinement: None,
+            network: None,
             unattended: self.unattended,
             session: self.session,
             on_session_end: OnSessionEndArg::Keep,
@@ -611,6 +617,13 @@ pub(crate) enum GrantsCommand {
     },
     /// Approve something beforehand: 'cargo test in /srv/a', or --verb with --in or --anywhere
     Add(GrantArgs),
+    /// Run the calls of a grant in the narrowest sandbox that their risks need, not open
+    Narrow {
+        grant: Vec<String>,
+        /// Every grant that runs open
+        #[arg(long)]
+        all: bool,
+    },
     /// Take back a grant, by id or by label
     Revoke {
         #[arg(required = true)]
@@ -635,6 +648,9 @@ pub(crate) struct GrantArgs {
     /// interactive, background
     #[arg(long, value_name = "RISK,...", value_delimiter = ',')]
     pub(crate) accept: Vec<String>,
+    /// The sandbox of its calls: `shield` runs them open; without this, the narrowest that their risks need
+    #[arg(long, value_enum)]
+    pub(crate) confinement: Option<ConfinementArg>,
     /// personal, team or public
     #[arg(long)]
     pub(crate) audience: Option<String>,
@@ -925,7 +941,7 @@ impl From<ProfileArg> for Profile {
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum ConfinementArg {
-    /// Open: what only reads asks a person then
+    /// With your rights; it cannot signal or trace other processes
     Shield,
     /// Writes the roots, its own TMPDIR and caches; reads no keys of the home
     Workspace,
@@ -939,6 +955,21 @@ impl From<ConfinementArg> for Confinement {
             ConfinementArg::Shield => Self::Shield,
             ConfinementArg::Workspace => Self::Workspace,
             ConfinementArg::ReadOnly => Self::ReadOnly,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum NetworkArg {
+    None,
+    Open,
+}
+
+impl From<NetworkArg> for Network {
+    fn from(arg: NetworkArg) -> Self {
+        match arg {
+            NetworkArg::None => Self::None,
+            NetworkArg::Open => Self::Open,
         }
     }
 }

@@ -7,8 +7,8 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_model::{
-    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, FoundKind, Grant, Grants, Kernel,
-    Occurrence, Plan, Profile, Rule, RuleAnswer, Shown,
+    Answer, Assessment, Audience, Confinement, Coverage, Directory, Facts, FoundKind, Grant, GrantSandbox, Grants,
+    Kernel, Occurrence, Plan, Profile, Rule, RuleAnswer, Shown,
 };
 use countersign_policy::{Context, Label, Rules, Surroundings};
 use countersign_store::{Config, Home, MACHINE_HOME, Reads, world};
@@ -100,7 +100,9 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut grants = Vec::new();
     for text in &args.grant {
         let label: Label = text.parse().map_err(|e| Usage(format!("--grant: {e}")))?;
-        grants.push(serde_json::from_value(json!({"verb": label.verb, "directory": label.directory}))?);
+        grants.push(serde_json::from_value(json!({
+            "verb": label.verb, "directory": label.directory, "sandbox": GrantSandbox::Narrow,
+        }))?);
     }
     let grants = Grants::of(grants);
     let repository = world::repository(&cwd);
@@ -127,6 +129,8 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         kernel: basis.config.confine.kernel(Kernel::FULL),
         granted: basis.config.confine.granted,
         wanted: args.confinement.map(Into::into),
+        wanted_network: args.network.map(Into::into),
+        network: basis.config.confine.network,
         ..Context::personal(&basis.home, roots)
     };
     let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);
@@ -196,8 +200,9 @@ fn respond(question: &Question, basis: &Basis) -> Value {
         read_all: basis.config.audience.personal.read == Reads::All,
         ..Context::personal(&basis.home, question.roots.clone())
     };
-    let assessment =
-        countersign_policy::judge(&plan, &facts, &context, &basis.rules, &Grants::of(question.grants.clone()));
+    let narrow = |g: &Grant| Grant { sandbox: GrantSandbox::Narrow, ..g.clone() };
+    let grants = Grants::of(question.grants.iter().map(narrow).collect());
+    let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);
     answer(&question.id, &plan, &assessment)
 }
 
@@ -254,7 +259,8 @@ fn answer(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
         "one_shot": assessment.one_shot,
         "risks": risks,
         "occurrences": occurrences,
-        "confinement": assessment.confinement,
+        "confinement": assessment.sandbox.confinement,
+        "sandbox": assessment.sandbox.summary(countersign_redact::text_by_shape),
         "reason": reason(plan, assessment),
     })
 }
@@ -367,18 +373,14 @@ fn tell(
             }
         }
     }
-    let roots = context.roots.join(", ");
-    let roots = Shown::bounded(&roots, 300);
-    let held = match assessment.confinement {
-        _ if matches!(assessment.answer, Answer::Deny(_)) => return Ok(()),
-        Confinement::None => "none: what asks for other rights cannot be shielded".to_owned(),
-        Confinement::Shield => "shield: it runs as you, and cannot signal or trace what is not its own".to_owned(),
-        Confinement::Workspace => format!("workspace: it writes {roots}, its own TMPDIR and caches"),
-        Confinement::ReadOnly => {
-            format!("read_only: it reads {roots} and the system, writes nothing and reaches nobody")
-        }
-    };
-    writeln!(out, "confinement: {held}")?;
+    if matches!(assessment.answer, Answer::Deny(_)) {
+        return Ok(());
+    }
+    let sandbox = assessment.sandbox.summary(countersign_redact::text_by_shape);
+    writeln!(out, "sandbox: {}", Shown::bounded(&sandbox.sentence(assessment.sandbox.confinement), 600))?;
+    if assessment.sandbox.confinement >= Confinement::Workspace && !context.roots.is_empty() {
+        writeln!(out, "  roots: {}", Shown::bounded(&context.roots.join(", "), 300))?;
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use crate::{
     Doors,
     house::{Place, reach},
 };
-use countersign_model::{Confinement, Kernel, Network};
+use countersign_model::{Confinement, GrantedSandbox, Kernel, Network};
 use countersign_store::{
     Config, ConfineConfig, Home,
     ledger::Reader,
@@ -230,12 +230,21 @@ fn confinement(probed: Result<&Value, &String>, config: ConfineConfig) -> Vec<(&
     };
     let workspace = match kernel.holds(Confinement::Workspace) {
         true => {
-            let network = if config.network == Network::None { "no network" } else { "network open" };
+            let network = match (config.network, probed["features"]["own_network"] == json!(true)) {
+                (Network::Open, true) => "network where it was accepted, else its own loopback",
+                (Network::Open, false) => "network where it was accepted, else no sockets at all",
+                (Network::None, true) => "no network but its own loopback",
+                (Network::None, false) => "no network, no sockets at all",
+            };
             let lacks = lacks(Confinement::Workspace);
             let lacks = if lacks.is_empty() { lacks } else { format!("; partial, lacks {lacks}") };
             format!(
                 "for full_auto{}: {network}{lacks}",
-                if config.granted >= Confinement::Workspace { " and what is granted" } else { "" }
+                match config.granted {
+                    GrantedSandbox::Narrow => " and what was accepted to write",
+                    GrantedSandbox::Workspace => " and all that was accepted",
+                    GrantedSandbox::Shield => "",
+                }
             )
         }
         false => "cannot be enforced here: full_auto asks instead".to_owned(),

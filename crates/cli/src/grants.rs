@@ -1,4 +1,4 @@
-//! `grants list|add|revoke`: what has been approved for good.
+//! `grants list|add|narrow|revoke`: what has been approved for good.
 
 use crate::{
     Doors, Usage,
@@ -7,7 +7,8 @@ use crate::{
     lists::{brief, cut},
     run,
 };
-use countersign_model::{At, Grant, Risk, Shown};
+use countersign_client::Client;
+use countersign_model::{At, Confinement, Grant, GrantSandbox, Risk, Shown};
 use countersign_policy::Label;
 use countersign_store::clock;
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ pub(crate) fn grants(doors: &Doors<'_>, command: Option<GrantsCommand>) -> anyho
         GrantsCommand::List { json } => list(doors, json),
         GrantsCommand::Add(args) => add(doors, &args),
         GrantsCommand::Revoke { grant } => revoke(doors, &grant.join(" ")),
+        GrantsCommand::Narrow { grant, all } => narrow(doors, &grant.join(" "), all),
     }
 }
 
@@ -59,6 +61,11 @@ fn notes(grant: &Grant) -> String {
     }
     if grant.assignments.is_some() {
         notes.push("with its variables".to_owned());
+    }
+    match (grant.sandbox, grant.confinement) {
+        (GrantSandbox::Open, Confinement::None | Confinement::Shield) => notes.push("runs open".to_owned()),
+        (_, Confinement::None | Confinement::Shield) => {}
+        (_, held) => notes.push(held.as_str().to_owned()),
     }
     if let Some(session) = grant.session {
         notes.push(format!("in {session}"));
@@ -122,6 +129,9 @@ fn add(doors: &Doors<'_>, args: &GrantArgs) -> anyhow::Result<ExitCode> {
     let mut body = json!({
         "verb": label.verb, "directory": label.directory, "risks": risks, "uses": args.uses, "expires_at": expires_at,
     });
+    if let Some(confinement) = args.confinement {
+        body["confinement"] = json!(Confinement::from(confinement));
+    }
     for (name, value) in [("audience", &args.audience), ("tool", &args.tool), ("session", &args.session)] {
         if let Some(value) = value {
             body[name] = json!(value);
@@ -154,9 +164,8 @@ fn absolute(dir: &std::path::Path) -> anyhow::Result<String> {
     path.into_os_string().into_string().map_err(|_| Usage("--in: the directory's name is not UTF-8".to_owned()).into())
 }
 
-/// By id, the beginning of one, or by label.
-fn revoke(doors: &Doors<'_>, what: &str) -> anyhow::Result<ExitCode> {
-    let client = reach(doors)?;
+/// The ids that are meant: by id, the beginning of one, or by label.
+fn meant(client: &Client, what: &str) -> anyhow::Result<Vec<String>> {
     let ids: Vec<String> = match what.parse::<Label>() {
         Ok(label) => {
             let label = label.to_string();
@@ -168,6 +177,37 @@ fn revoke(doors: &Doors<'_>, what: &str) -> anyhow::Result<ExitCode> {
     };
     if ids.is_empty() {
         crate::say(&format!("csn: nothing is granted as `{}`: csn grants list", Shown::bounded(what, 200)));
+    }
+    Ok(ids)
+}
+
+/// Has grants that run open run in what their risks need.
+fn narrow(doors: &Doors<'_>, what: &str, all: bool) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let ids = match (what, all) {
+        ("", true) => {
+            // What a grant says of its sandbox is left out where it runs open.
+            let open = |g: &&Value| g.get("sandbox").is_none();
+            client.grants()?.iter().filter(open).filter_map(|g| g["id"].as_str().map(str::to_owned)).collect()
+        }
+        (what, false) if !what.is_empty() => meant(&client, what)?,
+        _ => return Err(Usage("say which: csn grants narrow GRANT, or --all".to_owned()).into()),
+    };
+    for id in &ids {
+        let grant = client.narrow_grant(id)?;
+        let text = |name: &str| grant[name].as_str().unwrap_or_default().to_owned();
+        writeln!(io::stdout(), "{}  Narrowed: {}", text("id"), Shown::bounded(&text("label"), 300))?;
+    }
+    if ids.is_empty() && all {
+        crate::say("csn: no grant runs open");
+    }
+    Ok(ExitCode::from(u8::from(ids.is_empty() && !all)))
+}
+
+fn revoke(doors: &Doors<'_>, what: &str) -> anyhow::Result<ExitCode> {
+    let client = reach(doors)?;
+    let ids = meant(&client, what)?;
+    if ids.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
     for id in ids {

@@ -118,6 +118,9 @@ pub(crate) fn show(doors: &Doors<'_>, task: &str, json: bool) -> anyhow::Result<
         let missing: Vec<&str> = state.enforced.iter().flat_map(|e| &e.missing).map(|m| m.as_str()).collect();
         let partial = if missing.is_empty() { String::new() } else { format!(" (partial: no {})", missing.join(", ")) };
         row("confinement", format!("{}{partial}", confinement.as_str()))?;
+        if let Some(sandbox) = &state.sandbox {
+            row("sandbox", Shown::bounded(&sandbox.sentence(confinement), 600).to_string())?;
+        }
     }
     if let Some(note) = &state.note {
         row("note", Shown::new(note.as_str()).to_string())?;

@@ -2,7 +2,7 @@
 
 use crate::run::ReadsTerminal;
 use countersign_client::{Client, ClientError};
-use countersign_model::{Approval, ApprovalId, Asker, Choice, Code, Confinement, Offer, Shown, Tool};
+use countersign_model::{Approval, ApprovalId, Asker, Choice, Code, Offer, Shown, Tool};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     termios::{QueueSelector, tcflush, tcgetpgrp},
@@ -69,14 +69,10 @@ pub(crate) fn card(approval: &Approval, room: Room) -> String {
             let _ = writeln!(out, "  risks: {risks}");
         }
     }
-    match approval.card.as_ref().map(|c| c.confinement) {
-        Some(Confinement::None) if approval.tool == Tool::Shell => {
-            let _ = writeln!(out, "  confinement: none; it runs without any, and can do what its user can");
-        }
-        Some(held @ (Confinement::Workspace | Confinement::ReadOnly)) => {
-            let _ = writeln!(out, "  confinement: {}", held.as_str());
-        }
-        _ => {}
+    if let Some(card) = approval.card.as_ref().filter(|_| approval.tool == Tool::Shell)
+        && let Some(sandbox) = &card.sandbox
+    {
+        let _ = writeln!(out, "  sandbox: {}", Shown::bounded(&sandbox.sentence(card.confinement), 500));
     }
     if let Some(card) = approval.card.as_ref().filter(|c| c.asked_by.as_str() != "you") {
         let _ = writeln!(out, "  asked by {}", Shown::bounded(card.asked_by.as_str(), 300));

@@ -9,7 +9,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_client::Client;
-use countersign_model::{By, KeyAnnounced, Observed, Receipt, Statement};
+use countersign_model::{By, KeyAnnounced, Observed, Receipt, Shown, Statement};
 use countersign_store::{Envelope, RECEIPT_TYPE};
 use serde_json::{Value, json};
 use std::{
@@ -139,6 +139,9 @@ fn show(statement: &Statement, envelope: &Envelope, out: &mut impl Write) -> io:
     }
     row("decision", decision(r))?;
     row("confinement", confinement(r))?;
+    if let (Some(sandbox), Some(held)) = (&r.confinement.sandbox, r.confinement.confinement) {
+        row("sandbox", Shown::bounded(&sandbox.sentence(held), 600).to_string())?;
+    }
     row("outcome", format!("{}{}", r.outcome, if r.recovered { " (recovered after a crash)" } else { "" }))?;
     if let Some(e) = &r.execution {
         row("execution", execution(e))?;

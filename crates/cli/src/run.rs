@@ -206,6 +206,7 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         attended: !args.unattended,
         profile: args.profile.map(Into::into),
         confinement: args.confinement.map(Into::into),
+        network: args.network.map(Into::into),
         wait_ms: None,
         limits: Limits { wall_ms, idle_ms, output_bytes, ..Limits::default() },
         leftovers: match args.leftovers {

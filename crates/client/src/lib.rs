@@ -422,6 +422,11 @@ impl Client {
         self.json("DELETE", &format!("/grants/{}", escaped(id)), None)
     }
 
+    /// Has the calls of a grant run in what their risks need, from now on.
+    pub fn narrow_grant(&self, id: &str) -> Result<Value> {
+        self.json("POST", &format!("/grants/{}/narrow", escaped(id)), Some(&Value::Null))
+    }
+
     pub fn open_session(&self, body: &Value) -> Result<Session> {
         self.json("POST", "/sessions", Some(body))
     }

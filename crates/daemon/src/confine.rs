@@ -5,7 +5,9 @@ use crate::{
     env,
     facts::{self, Gate, Looked},
 };
-use countersign_model::{Audience, EnvClass, Exposure, Limits, Request, Session, Walls, is_base_variable, places};
+use countersign_model::{
+    Audience, EnvClass, Exposure, Limits, Request, Sandbox, Session, Walls, is_base_variable, places,
+};
 use std::collections::BTreeSet;
 
 /// What is kept of what a read-only task says.
@@ -16,7 +18,13 @@ const TOOLS: &[&str] =
     &["RUSTUP_HOME", "CARGO_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "VOLTA_HOME", "SDKMAN_DIR"];
 
 /// The places of a task, as they are judged by.
-pub(crate) fn walls(looked: &Looked, gate: &Gate, standing: &Standing, session: Option<&Session>) -> Walls {
+pub(crate) fn walls(
+    looked: &Looked,
+    gate: &Gate,
+    standing: &Standing,
+    session: Option<&Session>,
+    sandbox: Sandbox,
+) -> Walls {
     let named = looked.facts.programs.values().chain(looked.facts.program.iter().map(|p| &p.resolved));
     let programs: BTreeSet<String> = named.cloned().collect();
     Walls {
@@ -24,9 +32,13 @@ pub(crate) fn walls(looked: &Looked, gate: &Gate, standing: &Standing, session: 
         read_all: gate.read_all && standing.audience == Audience::Personal,
         homes: looked.home.clone(),
         home: looked.own_home.clone(),
-        protected: gate.protected.clone(),
+        protected: gate.protected.iter().cloned().chain(gate.rules.denied_places()).collect(),
         programs: programs.into_iter().collect(),
-        network: gate.network,
+        network: sandbox.network,
+        unix_sockets: sandbox.unix_sockets,
+        reads: sandbox.reads,
+        writes: sandbox.writes,
+        keys: sandbox.keys,
         kernel: gate.kernel,
     }
 }

@@ -5,7 +5,7 @@
 
 mod event;
 
-pub(crate) use event::{Event, Launch, Moment, Question, Same, Standing, Step, Whose, World};
+pub(crate) use event::{Event, Launch, Moment, Permitted, Question, Same, Standing, Step, Whose, World};
 
 use crate::wish;
 use countersign_model::{
@@ -98,7 +98,7 @@ struct Granted {
     permit: PermitId,
     by: By,
     scope: Scope,
-    confinement: Confinement,
+    permitted: Permitted,
 }
 
 impl Desk {
@@ -269,9 +269,10 @@ impl Desk {
                 self.refused.retain(|_, (old, _)| at.since(*old) < NOT_AGAIN);
                 self.refused.insert(same, (at, words.clone()));
             }
-            Decision::PermissionGranted { permit, by, scope, confinement, .. } => {
+            Decision::PermissionGranted { permit, by, scope, confinement, sandbox, .. } => {
                 let (permit, by) = (*permit, by.clone());
-                open.stage = Stage::Permitted(Granted { permit, by, scope: *scope, confinement: *confinement });
+                let permitted = Permitted { confinement: *confinement, sandbox: sandbox.clone() };
+                open.stage = Stage::Permitted(Granted { permit, by, scope: *scope, permitted });
             }
             Decision::Queued { waits_for: WaitsFor::Slot, .. } => {
                 if let Stage::Permitted(granted) = std::mem::replace(&mut open.stage, Stage::Planned) {
@@ -288,7 +289,7 @@ impl Desk {
     pub(crate) fn step(&mut self, now: Moment<'_>, event: Event) -> Result<Step, Refusal> {
         let mut step = Step::default();
         match event {
-            Event::Asked { task, planned, answer, question, grants, confinement, opens, shim } => {
+            Event::Asked { task, planned, answer, question, grants, sandbox, opens, shim } => {
                 if let Some(session) = opens {
                     self.enter(&mut step, now.at, Entered::SessionOpened { session });
                 }
@@ -296,7 +297,11 @@ impl Desk {
                 match answer {
                     Answer::Allow { rule } => {
                         let (by, scope) = self.covered_by(&grants, rule);
-                        self.permit(&mut step, now, Leave { task, by, scope, confinement, saved: Vec::new(), shim });
+                        self.permit(
+                            &mut step,
+                            now,
+                            Leave { task, by, scope, permitted: sandbox, saved: Vec::new(), shim },
+                        );
                     }
                     Answer::Ask { .. } => {
                         let approval = ApprovalId::mint(now.mint, now.at.millis(), now.chance);
@@ -315,20 +320,7 @@ impl Desk {
                     }
                 }
             }
-            Event::Answered {
-                task,
-                approval,
-                choice,
-                words,
-                by,
-                world,
-                saves,
-                moves,
-                hint,
-                denied,
-                confinement,
-                shim,
-            } => {
+            Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, sandbox, shim } => {
                 let open = self.waiting(task, approval)?;
                 let standing = open.standing;
                 if let Stage::Waiting { options, .. } = &open.stage
@@ -364,18 +356,18 @@ impl Desk {
                         step.forget = shim.map(|_| task);
                         let saved = self.save(&mut step, &now, saves);
                         step.release.retain(|t| *t != task);
-                        let leave = Leave { task, by, scope, confinement, saved, shim };
+                        let leave = Leave { task, by, scope, permitted: sandbox, saved, shim };
                         self.permit(&mut step, now, leave);
                     }
                 }
             }
-            Event::Covered { task, grants, confinement, shim } => {
+            Event::Covered { task, grants, sandbox, shim } => {
                 if self.question(task).is_none() {
                     return Err(over());
                 }
                 step.forget = shim.map(|_| task);
                 let (by, scope) = self.covered_by(&grants, "grant");
-                self.permit(&mut step, now, Leave { task, by, scope, confinement, saved: Vec::new(), shim });
+                self.permit(&mut step, now, Leave { task, by, scope, permitted: sandbox, saved: Vec::new(), shim });
             }
             Event::Wished(wish) => {
                 let mut now = now;
@@ -389,7 +381,7 @@ impl Desk {
                 }
                 step.kept = Some(kept);
             }
-            Event::Slot { task, world, denied, confinement, shim } => {
+            Event::Slot { task, world, denied, sandbox, shim } => {
                 if !matches!(self.open.get(&task).map(|o| &o.stage), Some(Stage::InLine { .. })) {
                     return Err(over());
                 }
@@ -402,8 +394,10 @@ impl Desk {
                     (None, World::Changed(what)) => self.paths_changed(&mut step, now.at, task, what),
                     (None, World::Same) => {
                         // What the operator has narrowed meanwhile counts; what was permitted is never widened.
-                        if let Some(Open { stage: Stage::InLine { granted, .. }, .. }) = self.open.get_mut(&task) {
-                            granted.confinement = granted.confinement.max(confinement);
+                        if let Some(Open { stage: Stage::InLine { granted, .. }, .. }) = self.open.get_mut(&task)
+                            && sandbox.confinement > granted.permitted.confinement
+                        {
+                            granted.permitted = sandbox;
                         }
                         self.launch(&mut step, now.at, task, shim);
                     }
@@ -527,9 +521,10 @@ impl Desk {
     /// The session works where it was let: there is nothing to launch.
     fn move_session(&mut self, step: &mut Step, now: Moment<'_>, task: TaskId, by: By, scope: Scope, to: Option<Text>) {
         let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
-        let (confinement, saved) = (Confinement::None, Vec::new());
+        let (confinement, sandbox, saved) = (Confinement::None, None, Vec::new());
         let policy = self.policy;
-        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved, policy });
+        let granted = Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy };
+        self.decide(step, now.at, task, granted);
         let session = self.open.get(&task).and_then(|o| o.standing.session);
         if let (Some(session), Some(directory)) = (session, to) {
             let root = Some(directory.clone());
@@ -565,11 +560,12 @@ impl Desk {
 
     /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
     fn permit(&mut self, step: &mut Step, now: Moment<'_>, leave: Leave) {
-        let Leave { task, by, scope, confinement, saved, shim } = leave;
+        let Leave { task, by, scope, permitted: Permitted { confinement, sandbox }, saved, shim } = leave;
         let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
         self.count_uses(step, now.at, &by);
         let policy = self.policy;
-        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved, policy });
+        let granted = Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy };
+        self.decide(step, now.at, task, granted);
         match shim {
             Some(shim) => self.launch(step, now.at, task, shim),
             None => {
@@ -599,16 +595,17 @@ impl Desk {
     fn grant(&mut self, step: &mut Step, now: Moment<'_>, task: TaskId, by: By, scope: Scope) {
         let permit = PermitId::mint(now.mint, now.at.millis(), now.chance);
         self.count_uses(step, now.at, &by);
-        let (confinement, saved, policy) = (Confinement::None, Vec::new(), self.policy);
-        self.decide(step, now.at, task, Decision::PermissionGranted { permit, by, scope, confinement, saved, policy });
+        let (confinement, sandbox, saved, policy) = (Confinement::None, None, Vec::new(), self.policy);
+        let granted = Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy };
+        self.decide(step, now.at, task, granted);
     }
 
     #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
     fn launch(&mut self, step: &mut Step, at: At, task: TaskId, shim: u32) {
         let Some(Open { next_seq, plan_digest, stage, .. }) = self.open.get(&task).cloned() else { return };
         let (Stage::Permitted(granted) | Stage::InLine { granted, .. }) = stage else { return };
-        let Granted { permit, by, scope, confinement } = granted;
-        let permit = Permit::issue(permit, task, plan_digest, by, scope, confinement, at);
+        let Granted { permit, by, scope, permitted } = granted;
+        let permit = Permit::issue(permit, task, plan_digest, by, scope, permitted.confinement, at);
         let first_seq = next_seq + 1;
         self.decide(step, at, task, Decision::Launched { shim_pid: shim, first_seq });
         let prologue_head = self.open.get(&task).map_or(plan_digest, |o| o.chain.head());
@@ -672,7 +669,7 @@ struct Leave {
     task: TaskId,
     by: By,
     scope: Scope,
-    confinement: Confinement,
+    permitted: Permitted,
     saved: Vec<Saved>,
     shim: Option<u32>,
 }

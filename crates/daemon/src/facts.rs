@@ -7,8 +7,8 @@ use crate::{
 };
 use countersign_model::{
     Assessment, At, Audience, Builtin, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, FileWork,
-    Grants, HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request, Session, Shown, TaskId,
-    Text, Tool,
+    GrantedSandbox, Grants, HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request, Session,
+    Shown, TaskId, Text, Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
@@ -57,7 +57,7 @@ pub(crate) struct Gate {
     pub(crate) key: HouseKey,
     /// What the kernel can hold tasks to, what the operator wants of what is granted, and whom workspaces reach.
     pub(crate) kernel: Kernel,
-    pub(crate) granted: Confinement,
+    pub(crate) granted: GrantedSandbox,
     pub(crate) network: Network,
     /// The user's rules for what is taken out of output.
     pub(crate) redaction: Vec<countersign_model::RedactionRule>,
@@ -245,7 +245,9 @@ pub(crate) fn context<'a>(
         attended: request.attended,
         kernel: gate.kernel,
         wanted: request.confinement,
+        wanted_network: request.network,
         granted: gate.granted,
+        network: gate.network,
         background: request.background,
         interactive: request.mode == Mode::Pty,
         home: &looked.home,

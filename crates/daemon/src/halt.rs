@@ -176,7 +176,7 @@ impl Down<'_> {
         let says = says.map(|s| text_by_shape(&s));
         let went = ShutdownStep { step, done, took_ms, deadline_ms, says };
         self.house.last_steps.send_modify(|steps| steps.push(went.clone()));
-        let _ = self.house.calls.send(Call::Tell(Event::Shutdown(went)));
+        let _ = self.house.calls.send(Call::Tell(Box::new(Event::Shutdown(went))));
     }
 }
 

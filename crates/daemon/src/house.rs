@@ -482,7 +482,7 @@ impl House {
         self.state.send_replace(state);
         self.reason.send_replace(reason.clone());
         let boot = (state == HouseState::Boot).then(recover::boot).flatten().map(|b| text_by_shape(&b));
-        let _ = self.calls.send(Call::Tell(Event::House { state, reason, boot }));
+        let _ = self.calls.send(Call::Tell(Box::new(Event::House { state, reason, boot })));
     }
 
     /// The eyes of a principal.

@@ -309,7 +309,7 @@ impl Keeper {
 
     pub(crate) fn tell(&self, event: Event) {
         // The office outlives every conversation; when it is gone the next daemon reads the same from the disk.
-        let _ = self.calls.send(Call::Tell(event));
+        let _ = self.calls.send(Call::Tell(Box::new(event)));
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 use countersign_model::{
     ApprovalId, At, By, Choice, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Mode, Order,
-    Outcome, Process, Record, Refusal, Register, Request, Resolved, Roster, Session, TaskId, TaskState, Text,
+    Outcome, Process, Record, Refusal, Register, Request, Resolved, Roster, Sandbox, Session, TaskId, TaskState, Text,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -69,7 +69,7 @@ pub(crate) enum Call {
     /// Somebody wants to look something up in the register.
     Read(Box<dyn FnOnce(&Register) + Send>),
     /// Something happened that needs no answer.
-    Tell(Event),
+    Tell(Box<Event>),
     /// Decisions about settled tasks or the house; answered once they are durable.
     Decide {
         events: Vec<Event>,
@@ -184,7 +184,8 @@ pub(crate) struct Office {
 /// Work that waits for the commit.
 struct Pending {
     step: Step,
-    looked: Option<(Looked, Request)>,
+    /// What would be launched, and what it would run in.
+    looked: Option<(Looked, Request, Sandbox)>,
     spare: Option<Spare>,
     done: Done,
 }
@@ -213,7 +214,7 @@ impl Office {
                 },
                 false => {
                     batch.extend(self.calls.recv_timeout(RETRY).ok());
-                    batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Call::Tell));
+                    batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Box::new).map(Call::Tell));
                 }
             }
             self.wait_for_company(&mut batch);
@@ -306,6 +307,7 @@ impl Office {
                     let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
                 }
                 Call::Tell(event) => {
+                    let event = *event;
                     if let Event::House { state, .. } = &event {
                         self.serving = *state == HouseState::Running;
                         // What was granted just before the last daemon ended may cover some who wait.
@@ -378,11 +380,11 @@ impl Office {
     fn act(&mut self, pending: Pending) {
         let Pending { step, looked, spare, done } = pending;
         match (step.launch, looked, spare) {
-            (Some(launch), Some((looked, request)), Some(spare)) => {
+            (Some(launch), Some((looked, request, sandbox)), Some(spare)) => {
                 crash::point("office.before_hand_over");
                 let (task, pid) = (launch.permit.task, spare.pid());
                 self.keeper.remember_shim(task, pid);
-                match self.order(launch, looked, &request).and_then(|order| {
+                match self.order(launch, looked, &request, sandbox).and_then(|order| {
                     spare.hand_over(order).map_err(|e| (format!("the supervisor did not take its order: {e}"), 125))
                 }) {
                     Ok(channel) => self.keeper.keep(task, pid, channel),
@@ -429,7 +431,13 @@ impl Office {
         }
     }
 
-    fn order(&self, launch: crate::desk::Launch, looked: Looked, request: &Request) -> Result<Order, (String, i32)> {
+    fn order(
+        &self,
+        launch: crate::desk::Launch,
+        looked: Looked,
+        request: &Request,
+        sandbox: Sandbox,
+    ) -> Result<Order, (String, i32)> {
         let task = launch.permit.task;
         let exec = looked.exec(&self.key).map_err(|e| (e, 127))?;
         let builtin = looked.builtin(request);
@@ -439,7 +447,7 @@ impl Office {
         let standing = self.desk.standing(task);
         let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         let walls = match standing {
-            Some(standing) => confine::walls(&looked, &self.gate, &standing, session.as_deref()),
+            Some(standing) => confine::walls(&looked, &self.gate, &standing, session.as_deref(), sandbox),
             None => return Err(("the task is over".to_owned(), 125)),
         };
         let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);

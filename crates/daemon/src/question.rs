@@ -2,8 +2,8 @@
 
 use crate::{desk::Question, facts::Looked, wish};
 use countersign_model::{
-    About, Answer, Assessment, By, Card, Choice, Code, Confinement, Digest, Grant, GrantId, Grants, IdMint, Offer,
-    Operands, Refusal, Request, Script, Session, Text, Tool,
+    About, Answer, Assessment, By, Card, Choice, Code, Confinement, Digest, Grant, GrantId, GrantSandbox, Grants,
+    IdMint, Offer, Operands, Refusal, Request, Sandbox, SandboxReason, Script, Session, Text, Tool,
 };
 use countersign_policy::{Context, Proposal, Rules};
 use countersign_redact::{Known, Mask, text, text_bounded};
@@ -134,12 +134,19 @@ pub(crate) fn grants(
             };
             let grant = made(choice, proposal, context, &mask)?;
             let created_by = Some(countersign_redact::text_by_shape(&by.to_string()));
-            // What was approved as confined is granted as confined.
-            let narrowed = Some(assessment.confinement).filter(|c| *c > Confinement::Shield);
-            let confinement = narrowed.unwrap_or_default();
-            Ok(Grant { id: Some(id), created_at: Some(now), created_by, surface, confinement, ..grant })
+            let (sandbox, confinement) = saved_sandbox(&assessment.sandbox);
+            Ok(Grant { id: Some(id), created_at: Some(now), created_by, surface, sandbox, confinement, ..grant })
         })
         .collect()
+}
+
+/// What a grant says of its sandbox: what the request asked for, and the card showed; else what each call needs.
+fn saved_sandbox(sandbox: &Sandbox) -> (GrantSandbox, Confinement) {
+    match (sandbox.why, sandbox.confinement) {
+        (SandboxReason::Requested, Confinement::Shield) => (GrantSandbox::Open, Confinement::None),
+        (SandboxReason::Requested, narrowed) => (GrantSandbox::Narrow, narrowed),
+        _ => (GrantSandbox::Narrow, Confinement::None),
+    }
 }
 
 /// A proposal as a grant. What it holds must be what was meant, so nothing may have to be taken out of it.
@@ -168,6 +175,7 @@ fn made(choice: Choice, proposal: &Proposal, context: &Context<'_>, mask: &Mask)
         assignments: proposal.assignments,
         script: proposal.script,
         confinement: Confinement::None,
+        sandbox: GrantSandbox::Narrow,
         created_at: None,
         created_by: None,
         surface: None,
@@ -210,7 +218,8 @@ pub(crate) fn card(
         offers: offers.collect(),
         scripts: scripts.filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
         in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
-        confinement: assessment.confinement,
+        confinement: assessment.sandbox.confinement,
+        sandbox: Some(assessment.sandbox.summary(|path| text(&mask, path))),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::desk::Moment;
 use countersign_model::{
-    Code, CredentialKind, CredentialScope, Entered, Grant, GrantId, PrincipalId, Refusal, Register, Session, SessionId,
-    Text, Token, TokenId,
+    Code, CredentialKind, CredentialScope, Entered, Grant, GrantId, GrantSandbox, PrincipalId, Refusal, Register,
+    Session, SessionId, Text, Token, TokenId,
 };
 use countersign_policy::Label;
 use std::{sync::Arc, time::Duration};
@@ -12,6 +12,12 @@ use std::{sync::Arc, time::Duration};
 pub(crate) enum Wish {
     Grant(Box<Grant>),
     Revoke {
+        grant: GrantId,
+        principal: PrincipalId,
+        by: Text,
+    },
+    /// The grant's calls are to run in what their risks need.
+    Narrow {
         grant: GrantId,
         principal: PrincipalId,
         by: Text,
@@ -73,6 +79,22 @@ pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) ->
                 _ => Err(Refusal::new(Code::NotFound, format!("there is no grant {grant}"))
                     .hint("`csn grants list` shows them")),
             }
+        }
+        Wish::Narrow { grant, principal, by } => {
+            let unknown = || Refusal::new(Code::NotFound, format!("there is no grant {grant}"));
+            let kept = register.grants.get(grant).filter(|g| g.principal == principal).cloned();
+            let kept = kept.ok_or_else(|| unknown().hint("`csn grants list` shows them"))?;
+            if kept.sandbox == GrantSandbox::Narrow {
+                return Ok((Vec::new(), Kept::Grant { grant: Box::new(kept), new: false }));
+            }
+            let narrow = Grant { sandbox: GrantSandbox::Narrow, ..kept };
+            let revoked = Entered::GrantRevoked { grant, by };
+            if let Some(same) = register.grants.same(&narrow, now.at).filter(|g| g.id != Some(grant)) {
+                return Ok((vec![revoked], Kept::Grant { grant: Box::new(same.clone()), new: false }));
+            }
+            let id = GrantId::mint(now.mint, now.at.millis(), now.chance);
+            let narrow = Box::new(Grant { id: Some(id), ..narrow });
+            Ok((vec![revoked, Entered::GrantSaved { grant: narrow.clone() }], Kept::Grant { grant: narrow, new: true }))
         }
         Wish::Open(session) => {
             if let Some(agent) = session.agent

@@ -1,7 +1,8 @@
 //! An approval: a question waiting for a person. It is a reading of its task's decisions, not a second store.
 
 use crate::{
-    ApprovalId, At, By, Confinement, PrincipalId, Ruling, Saved, SessionId, Status, TaskId, TaskState, Text, Tool,
+    ApprovalId, At, By, Confinement, PrincipalId, Ruling, SandboxSummary, Saved, SessionId, Status, TaskId, TaskState,
+    Text, Tool,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -135,9 +136,11 @@ pub struct Card {
     /// The session's folder is the place.
     #[serde(default)]
     pub in_session_folder: bool,
-    /// What the kernel would hold it to.
+    /// What the kernel would hold it to, what its sandbox gives beyond that, and why.
     #[serde(default)]
     pub confinement: Confinement,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxSummary>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 
 use crate::{
     About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Decision, Digest, Enforced, Frame,
-    Limits, Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Record, Risk, Saved, Scope, SealedReceipt, SessionId,
-    Status, StreamName, TaskId, Text, Tool, WaitsFor, What,
+    Limits, Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Record, Risk, SandboxSummary, Saved, Scope,
+    SealedReceipt, SessionId, Status, StreamName, TaskId, Text, Tool, WaitsFor, What,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -60,6 +60,9 @@ pub struct TaskState {
     pub ruling: Option<Ruling>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+    /// What its sandbox gave it beyond that, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxSummary>,
     /// How far the kernel enforced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforced: Option<Enforced>,
@@ -237,6 +240,7 @@ impl TaskState {
             options: Vec::new(),
             ruling: None,
             confinement: None,
+            sandbox: None,
             enforced: None,
             note: None,
             escapes: Vec::new(),
@@ -303,10 +307,11 @@ impl TaskState {
                 self.options.clone_from(options);
                 self.about.clone_from(about);
             }
-            Decision::PermissionGranted { by, scope, confinement, saved, .. } => {
+            Decision::PermissionGranted { by, scope, confinement, sandbox, saved, .. } => {
                 let saved = saved.clone();
                 self.ruling = Some(Ruling::Granted { by: by.clone(), scope: *scope, at, saved });
                 self.confinement = Some(*confinement);
+                self.sandbox = sandbox.as_deref().cloned();
                 self.waits_for = None;
             }
             Decision::PermissionDenied { by, reason, hint, words, policy: _ } => {

@@ -45,9 +45,12 @@ pub struct Grant {
     /// The content of the script that was approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<Digest>,
-    /// What the kernel held the call to that was approved.
+    /// What the request that was approved asked to be held to; the calls that it covers are held to that at least.
     #[serde(default, skip_serializing_if = "is_default")]
     pub confinement: Confinement,
+    /// Whether its calls run open, as its card showed, or in what their risks need.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sandbox: GrantSandbox,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<At>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +62,18 @@ pub struct Grant {
     /// How many more calls it covers; none is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uses_left: Option<u64>,
+}
+
+/// What a grant's calls run in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantSandbox {
+    /// With the user's rights, behind a shield: grants made before sandboxes followed what was accepted, and those given to
+    /// a request that asked for it.
+    #[default]
+    Open,
+    /// The narrowest sandbox that the call's risks need.
+    Narrow,
 }
 
 /// The words behind a program, as a keyed digest of what they are and as what may be shown of them.

@@ -33,14 +33,16 @@ pub mod view;
 
 pub use approval::{About, Approval, ApprovalState, Asker, Card, Choice, Offer, Script};
 pub use clean::{Clean, Text};
-pub use confinement::{Confinement, Enforced, Kernel, Network, Walls};
+pub use confinement::{
+    Confinement, Enforced, GrantedSandbox, Kernel, Network, Sandbox, SandboxReason, SandboxSummary, Walls,
+};
 pub use digest::{Chain, Digest, HouseKey, file_digest};
 pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
 /// The variable that marks every process of a task.
 pub const MARKER: &str = "COUNTERSIGN_TASK";
 
 pub use glob::glob_matches;
-pub use grant::{Grant, Operands};
+pub use grant::{Grant, GrantSandbox, Operands};
 pub use id::{ApprovalId, GrantId, IdError, IdMint, PermitId, PrincipalId, ReceiptId, SessionId, TaskId, TokenId};
 pub use keys::{Key, KeyMode};
 pub use login::Login;

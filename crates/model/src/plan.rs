@@ -520,6 +520,7 @@ impl Plan {
         parts.push(rest.as_bytes());
         parts.extend(request.workspace.iter().map(|w| w.as_bytes()));
         parts.extend(request.confinement.iter().map(|c| c.as_str().as_bytes()));
+        parts.extend(request.network.iter().flat_map(|n| [b"network" as &[u8], n.as_str().as_bytes()]));
         key.digest("plan", &parts)
     }
 }

@@ -6,8 +6,8 @@
 
 use crate::{
     ApprovalId, At, Audience, By, Confinement, CredentialKind, Decision, Digest, Enforced, EnvClass, ExitStatus, Frame,
-    KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk, Ruling, Saved, Scope, SessionId,
-    SignalName, StreamName, TaskId, TaskState, Text, Tool, TouchedFile, TouchedFiles, What,
+    KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk, Ruling, SandboxSummary, Saved,
+    Scope, SessionId, SignalName, StreamName, TaskId, TaskState, Text, Tool, TouchedFile, TouchedFiles, What,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -196,6 +196,9 @@ pub enum Answered {
 pub struct InForce {
     pub confinement: Option<Confinement>,
     pub enforced: Option<Enforced>,
+    /// What the sandbox gave beyond that, and why it was not narrower.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxSummary>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -636,6 +639,7 @@ impl Statement {
             confinement: InForce {
                 confinement: state.spawned_at.and(state.confinement),
                 enforced: state.enforced.clone(),
+                sandbox: state.spawned_at.and(state.sandbox.clone()),
             },
             outcome,
             execution: account.execution(),

@@ -5,8 +5,8 @@
 
 use crate::{
     About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Enforced, Entered, ExitStatus,
-    GrantId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk, SessionId,
-    SignalName, StreamTotals, Text, Tool,
+    GrantId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk, SandboxSummary,
+    SessionId, SignalName, StreamTotals, Text, Tool,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -69,6 +69,9 @@ pub enum Decision {
         by: By,
         scope: Scope,
         confinement: Confinement,
+        /// What its sandbox gives beyond that, and why it is not narrower. None for what only reads.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sandbox: Option<Box<SandboxSummary>>,
         /// The grants that the answer left behind.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         saved: Vec<Saved>,

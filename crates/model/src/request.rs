@@ -1,6 +1,6 @@
 //! The request: what an agent or a person wants run, exactly as asked. It is also the body of `POST /tasks`.
 
-use crate::{Confinement, SessionId};
+use crate::{Confinement, Network, SessionId};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -34,9 +34,12 @@ pub struct Request {
     pub attended: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// What it shall be held to: less than the house would, or, of what only reads, more leave, for which a person is asked.
+    /// What it shall be held to: a narrower sandbox than it would get, or a wider one, for which a person is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+    /// Whom it wants to reach: `none`, or `open`, which is the risk `network` and is asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// How long the answer may wait for the end of the task. Never changes what runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
@@ -70,6 +73,7 @@ impl Request {
             attended: true,
             profile: None,
             confinement: None,
+            network: None,
             wait_ms: None,
             limits: Limits::default(),
             leftovers: Leftovers::default(),

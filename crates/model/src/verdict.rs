@@ -1,6 +1,6 @@
 //! The verdict on one plan, with its reasons.
 
-use crate::{Confinement, GrantId, Refusal, Risk, RiskNote};
+use crate::{GrantId, Refusal, Risk, RiskNote, Sandbox};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
@@ -44,7 +44,8 @@ impl Coverage {
 pub struct Assessment {
     pub answer: Answer,
     pub risks: Vec<RiskNote>,
-    pub confinement: Confinement,
+    /// What it runs in if it is let run.
+    pub sandbox: Sandbox,
     /// What covers each occurrence, in order.
     pub coverage: Vec<Coverage>,
     /// Nothing about it could be saved: it can only be approved once.

@@ -58,6 +58,7 @@ fn decisions() -> Vec<Decision> {
             by: person.clone(),
             scope: Scope::Once,
             confinement: Confinement::None,
+            sandbox: None,
             saved: vec![],
             policy: None,
         },
@@ -206,6 +207,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         assignments: Some(digest("assignments")),
         script: Some(digest("script")),
         confinement: Confinement::None,
+        sandbox: countersign_model::GrantSandbox::Open,
         created_at: Some(at()),
         created_by: Some(Text::of("owner")),
         surface: Some(Text::of("socket")),
@@ -275,6 +277,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
             by: person,
             scope: Scope::Here,
             confinement: Confinement::None,
+            sandbox: None,
             saved: vec![Saved { grant: id("gr_01m7h4jys3gnc16m"), label: Text::of("git push in /home/u/repo") }],
             policy: None,
         },
@@ -283,6 +286,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
             by: By::Grants(vec![id("gr_01m7h4jys3gnc16m")]),
             scope: Scope::Anywhere,
             confinement: Confinement::None,
+            sandbox: None,
             saved: vec![],
             policy: None,
         },
@@ -305,6 +309,7 @@ fn sealed_decisions() -> Vec<Decision> {
             by: person.clone(),
             scope: Scope::Once,
             confinement: Confinement::Shield,
+            sandbox: None,
             saved: vec![],
             policy: Some(digest("policy")),
         },
@@ -396,8 +401,13 @@ fn confined_frames() -> Vec<Frame> {
         enforced,
         uid: None,
     };
-    let whole = Enforced { landlock: 7, seccomp: true, missing: vec![] };
-    let partial = Enforced { landlock: 4, seccomp: false, missing: vec![Text::of("signals"), Text::of("tracing")] };
+    let whole = Enforced { landlock: 7, seccomp: true, own_network: false, missing: vec![] };
+    let partial = Enforced {
+        landlock: 4,
+        seccomp: false,
+        own_network: false,
+        missing: vec![Text::of("signals"), Text::of("tracing")],
+    };
     let limited = |limit| Frame::Closed { outcome: Outcome::Limited { limit }, frames: 5, streams: BTreeMap::new() };
     vec![
         spawned(Confinement::ReadOnly, Some(whole.clone())),
@@ -484,6 +494,7 @@ fn decisions_with_agents() -> Vec<Decision> {
             by: in_band,
             scope: Scope::Once,
             confinement: Confinement::None,
+            sandbox: None,
             saved: vec![],
             policy: None,
         },
@@ -665,6 +676,10 @@ fn an_order_needs_a_permit_for_exactly_that() {
             protected: vec![],
             programs: vec![],
             network: Network::Open,
+            unix_sockets: true,
+            reads: vec!["/var/log".to_owned()],
+            writes: vec!["/tmp".to_owned()],
+            keys: vec!["/home/u/.ssh".to_owned()],
             kernel: Kernel::FULL,
         },
         login: None,

@@ -50,6 +50,12 @@ fn check(example: &tables::Example, command: &str) -> Option<String> {
                 false => (found || !opaque).then(|| "is unwrapped, or not opaque".to_owned()),
             }
         }
+        "logins" => {
+            let s = &assessment.sandbox;
+            let given = s.keys.iter().chain(&s.writes).any(|p| *p == format!("{HOME}/{}", example.expect));
+            (given != example.matches)
+                .then(|| format!("is {}given {}", if given { "" } else { "not " }, example.expect))
+        }
         _ => {
             let risks = assessment.risk_set();
             let wrong = |name: &&str| risks.iter().any(|r| r.as_str() == *name) != example.matches;

@@ -3,11 +3,12 @@
 use crate::{
     Label, deny, grant, paths,
     rules::{Rules, Says},
+    sandbox::Case,
 };
 use countersign_model::{
-    Answer, Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, Grants, HouseKey,
-    Kernel, Occurrence, PathScope, Plan, PrincipalId, Profile, Reading, Refusal, Risk, RiskNote, SessionId, Tool,
-    Value,
+    Answer, Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox,
+    GrantedSandbox, Grants, HouseKey, Kernel, Network, Occurrence, PathScope, Plan, PrincipalId, Profile, Reading,
+    Refusal, Risk, RiskNote, Sandbox, SandboxReason, SessionId, Tool, Value,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -21,8 +22,11 @@ pub struct Context<'a> {
     pub kernel: Kernel,
     /// What the asker wants it to be held to.
     pub wanted: Option<Confinement>,
-    /// What the operator wants of everything that is granted or approved.
-    pub granted: Confinement,
+    /// Whom the asker wants to reach.
+    pub wanted_network: Option<Network>,
+    /// How far the sandbox of what is granted or approved goes, and whom a workspace may reach at most: the operator's word.
+    pub granted: GrantedSandbox,
+    pub network: Network,
     pub background: bool,
     /// Whether it gets a terminal, and so somebody to answer its questions.
     pub interactive: bool,
@@ -61,7 +65,9 @@ impl<'a> Context<'a> {
             attended: true,
             kernel: Kernel::FULL,
             wanted: None,
-            granted: Confinement::Shield,
+            wanted_network: None,
+            granted: GrantedSandbox::Narrow,
+            network: Network::Open,
             background: false,
             interactive: false,
             home,
@@ -88,7 +94,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     let mut assessment = Assessment {
         answer: Answer::Ask { uncovered: Vec::new() },
         risks: notes,
-        confinement: Confinement::Shield,
+        sandbox: Sandbox::default(),
         coverage: Vec::new(),
         one_shot: false,
         directories: plan.occurrences.iter().map(|o| grant::directories(o, facts)).collect(),
@@ -124,8 +130,18 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     // Nothing in it to ask about, and still nothing that would hold it: then it is asked about as a whole.
     let unheld_whole = only_reads && plan.occurrences.is_empty() && cannot_be_held(plan, context).is_some();
     let only_reads = only_reads && uncovered.is_empty() && !unheld_whole && assessment.grants().is_empty();
-    assessment.confinement = confinement(plan, &risks, facts, context, rules, &assessment, grants);
-    let held = context.kernel.holds(assessment.confinement);
+    let case = Case { plan, risks: &risks, facts, context, rules, grants };
+    assessment.sandbox = if only_reads { reading() } else { case.accepted(&assessment.coverage) };
+    // What the operator holds it to is not the asker's to widen.
+    let wanted = context.wanted.map(|w| w.max(case.operators_limit()));
+    if let Some(wanted) = wanted.filter(|w| *w != assessment.sandbox.confinement && !privileged) {
+        if wanted < assessment.sandbox.confinement {
+            ask_for_wider(wanted, grants, &mut assessment.coverage);
+            uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
+        }
+        assessment.sandbox = as_requested(assessment.sandbox, wanted);
+    }
+    let held = context.kernel.holds(assessment.sandbox.confinement);
     let public = context.audience == Audience::Public;
     let wider = context.wanted.is_some_and(|wanted| wanted < Confinement::Workspace);
     let automatic = context.profile == Profile::FullAuto && !privileged && !must_ask && !wider;
@@ -138,10 +154,9 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         Answer::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
     } else if uncovered.is_empty() && !unheld_whole {
         if only_reads {
-            assessment.confinement = Confinement::ReadOnly;
             Answer::Allow { rule: "read_only" }
         } else if !held {
-            Answer::Deny(unheld(assessment.confinement))
+            Answer::Deny(unheld(assessment.sandbox.confinement))
         } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
             Answer::Allow { rule: "grant" }
         } else {
@@ -151,8 +166,13 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         let refusal = Refusal::new(Code::NotForAudience, "strangers may only read, and only in their own folder");
         Answer::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
     } else if automatic && context.kernel.holds(Confinement::Workspace) {
-        // Nobody has seen it: it gets no further than its workspace.
-        assessment.confinement = assessment.confinement.max(Confinement::Workspace);
+        // Nobody has seen it: it gets no further than its workspace, and no path or login that it names.
+        let level = context.wanted.unwrap_or_default().max(Confinement::Workspace);
+        let network = match context.wanted_network {
+            Some(Network::None) => Network::None,
+            _ => context.network,
+        };
+        assessment.sandbox = Sandbox::plain(level, network, SandboxReason::Profile);
         Answer::Allow { rule: "profile.full_auto" }
     } else if context.profile == Profile::Locked {
         let locked = Refusal::new(
@@ -161,7 +181,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         );
         Answer::Deny(locked.hint("a person may run it with --profile safe"))
     } else if context.attended && !held {
-        Answer::Deny(unheld(assessment.confinement))
+        Answer::Deny(unheld(assessment.sandbox.confinement))
     } else if context.attended {
         Answer::Ask { uncovered }
     } else {
@@ -210,25 +230,35 @@ fn cannot_be_held(plan: &Plan, context: &Context<'_>) -> Option<(&'static str, &
     None
 }
 
-/// What it is held to if a person, a grant, a rule or the profile lets it run.
-fn confinement(
-    plan: &Plan,
-    risks: &[Vec<(Risk, &'static str)>],
-    facts: &Facts,
-    context: &Context<'_>,
-    rules: &Rules,
-    assessment: &Assessment,
-    grants: &Grants,
-) -> Confinement {
-    let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
-    // Other rights cannot be gained behind a shield: whoever allows this allows all of it.
-    if privileged {
-        return Confinement::None;
+/// What runs unasked: reading, and nothing else.
+fn reading() -> Sandbox {
+    Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads)
+}
+
+/// What was granted was granted with its own sandbox: whoever wants a wider one asks a person.
+fn ask_for_wider(wanted: Confinement, grants: &Grants, coverage: &mut [Coverage]) {
+    for coverage in coverage {
+        let narrow = match coverage {
+            Coverage::Grant { id, .. } => grants.get(*id).is_none_or(|g| g.sandbox == GrantSandbox::Narrow),
+            Coverage::Rule(_) => true,
+            _ => false,
+        };
+        if narrow {
+            let why = format!("it asks for a wider sandbox ({}) than what lets it run gives", wanted.as_str());
+            *coverage = none(why, "leave `confinement` out, or a person's answer");
+        }
     }
-    let by_rule = (0..plan.occurrences.len()).map(|n| rules.confinement(&plan.occurrences[n], &risks[n], facts));
-    let by_grant = assessment.grants().into_iter().filter_map(|g| grants.get(g)).map(|g| g.confinement);
-    let wanted = context.wanted.into_iter().chain([context.granted, Confinement::Shield]);
-    by_rule.chain(by_grant).chain(wanted).max().unwrap_or(Confinement::Shield)
+}
+
+/// The sandbox with the confinement that the request names.
+fn as_requested(sandbox: Sandbox, wanted: Confinement) -> Sandbox {
+    let why = SandboxReason::Requested;
+    match wanted > sandbox.confinement {
+        true => Sandbox { confinement: wanted, why, ..sandbox },
+        // Behind a shield there is nothing else to hold it.
+        false if wanted <= Confinement::Shield => Sandbox::plain(wanted, Network::Open, why),
+        false => Sandbox { confinement: wanted, why, ..sandbox },
+    }
 }
 
 /// The operator, or the asker, wants it held to more than this kernel can.
@@ -330,6 +360,10 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_
     }
     if context.interactive {
         add(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
+    }
+    let reads = matches!(occurrence.reading, Reading::SideEffect | Reading::Phrase(_));
+    if context.wanted_network == Some(Network::Open) && !reads {
+        add(Risk::Network, "the request asks for the network");
     }
     if context.background {
         add(Risk::Background, "goes on when nobody waits for it");

@@ -14,6 +14,7 @@ mod paths;
 mod phrase;
 mod programs;
 mod rules;
+mod sandbox;
 mod scopes;
 mod shell;
 mod tables;

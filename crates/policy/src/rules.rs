@@ -77,6 +77,19 @@ impl Rules {
         self.rules.iter().filter(speaks).map(|r| r.confinement).max().unwrap_or_default()
     }
 
+    /// Directories that nothing may touch, whatever the command: what deny rules say of places alone. The sandbox keeps them,
+    /// too, for commands that nobody saw.
+    pub fn denied_places(&self) -> impl Iterator<Item = String> + '_ {
+        let of_places =
+            |r: &&Rule| r.answer == RuleAnswer::Deny && r.verb.is_empty() && r.with.is_empty() && r.risks.is_none();
+        self.denies.iter().chain(&self.rules).filter(of_places).filter_map(|r| r.directory.clone())
+    }
+
+    /// The risks that a rule accepts, if it names any.
+    pub(crate) fn risks_of(&self, name: &str) -> Option<&[Risk]> {
+        self.rules.iter().find(|r| r.name == name)?.risks.as_deref()
+    }
+
     pub(crate) fn says(&self, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> Says {
         if self.rules.is_empty() {
             return Says::Nothing;

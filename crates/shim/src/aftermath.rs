@@ -36,8 +36,42 @@ const REFUSED: &[&str] = &[
     "Operación no permitida",
 ];
 /// What they say when nobody can be reached.
-const UNREACHED: &[&str] =
-    &["Could not resolve host", "name resolution", "Network is unreachable", "ENOTFOUND", "EAI_AGAIN"];
+const UNREACHED: &[&str] = &[
+    "ould not resolve",
+    "name resolution",
+    "Network is unreachable",
+    "network is unreachable",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ENETUNREACH",
+    "ECONNREFUSED",
+    "Connection refused",
+    "connection refused",
+    "Failed to connect",
+    "failed to lookup address",
+    "Name or service not known",
+    "No route to host",
+];
+/// What they say when they cannot sign in or reach an agent, a container daemon or a local database.
+const SIGNED_OUT: &[&str] = &[
+    "failed to sign",
+    "Load key",
+    "No private key found",
+    "Couldn't load public key",
+    "(publickey",
+    "authentication agent",
+    "could not read Username",
+    "Docker daemon",
+    "docker.sock",
+    "docker API",
+    "podman.sock",
+    "Failed to connect to bus",
+    "listen EPERM",
+    "on socket \"/",
+    "through socket '",
+    "gpg: can't connect",
+    "gpg-agent",
+];
 /// What shells say about signals that were not sent.
 const SIGNALS: &[&str] = &["kill: (", "kill: sending signal", "killing pid"];
 /// Behind a shield files are as ever: only these can be its doing.
@@ -47,29 +81,45 @@ const SHIELDED: &[&str] = &["Operation not permitted", "EPERM", "no new privileg
 pub(crate) const LATE: &str = "it ran confined (read_only), which has two minutes at most; \
     to have a person let it run longer, ask with --confinement shield";
 
+/// How to have a person give a task more, once or for good.
+const OPEN: &str = "to run it with your rights, ask with --confinement shield and a person answers \
+    (for good: csn grants add --verb VERB --in DIR --confinement shield)";
+
 /// The one line for whoever asked, if what a failed task said speaks of refusals.
-pub(crate) fn note(confinement: Confinement, network: Network, streams: &[PathBuf]) -> Option<String> {
-    let said = |words: &[&str]| streams.iter().filter_map(|s| tail(s)).any(|t| words.iter().any(|w| t.contains(w)));
+pub(crate) fn note(confinement: Confinement, walls: &Walls, streams: &[PathBuf]) -> Option<String> {
+    let tails: Vec<String> = streams.iter().filter_map(|s| tail(s)).collect();
+    let said = |words: &[&str]| tails.iter().any(|t| words.iter().any(|w| t.contains(w)));
     if confinement > Confinement::None && (said(SIGNALS) || confinement == Confinement::Shield && said(SHIELDED)) {
         let what = "it ran shielded: no task can signal or trace what is not its own, nor gain other rights";
         return Some(format!("{what}; a task is stopped with csn cancel"));
     }
-    let alone = confinement == Confinement::ReadOnly || network == Network::None;
-    let what = match confinement {
-        Confinement::None | Confinement::Shield => return None,
-        Confinement::ReadOnly => {
-            "it reads the roots and the system, without what is called like a secret (.env, *.pem, …), \
-             writes nothing but its own TMPDIR, and reaches nobody"
+    let alone = confinement == Confinement::ReadOnly || walls.network == Network::None;
+    match confinement {
+        Confinement::None | Confinement::Shield => None,
+        Confinement::ReadOnly => (said(REFUSED) || said(UNREACHED)).then(|| {
+            "it ran in a sandbox (read_only): it reads the roots and the system, without what is called like a secret \
+             (.env, *.pem, …), writes nothing but its own TMPDIR, and reaches nobody; to have a person let it run open, \
+             ask with --confinement shield"
+                .to_owned()
+        }),
+        Confinement::Workspace if said(SIGNED_OUT) && !walls.unix_sockets => Some(format!(
+            "it ran in a sandbox (workspace) without your keys, logins and local sockets (ssh and gpg agents, containers, \
+             databases); a known tool such as git push gets its own when nothing but it runs in the command; {OPEN}"
+        )),
+        Confinement::Workspace if alone && said(UNREACHED) => Some(
+            "it ran in a sandbox (workspace) without the network, since nobody accepted the risk `network` for it; ask \
+             with --network open, and a person answers"
+                .to_owned(),
+        ),
+        Confinement::Workspace if said(REFUSED) => {
+            let network = if alone { ", and has no network (--network open asks for it)" } else { "" };
+            Some(format!(
+                "it ran in a sandbox (workspace): it writes the roots, its own TMPDIR, caches and the paths that were \
+                 accepted, reads no keys of the home, makes no local sockets{network}; {OPEN}"
+            ))
         }
-        Confinement::Workspace if alone => {
-            "it writes the roots, its own TMPDIR and caches, reads no keys of the home, and has no network"
-        }
-        Confinement::Workspace => "it writes the roots, its own TMPDIR and caches, and reads no keys of the home",
-    };
-    (said(REFUSED) || alone && said(UNREACHED)).then(|| {
-        let name = confinement.as_str();
-        format!("it ran confined ({name}): {what}; to have a person let it run open, ask with --confinement shield")
-    })
+        Confinement::Workspace => None,
+    }
 }
 
 fn tail(stream: &Path) -> Option<String> {
@@ -169,7 +219,21 @@ mod tests {
             at
         };
         let refused = [said("touch: cannot touch 'x': Permission denied\n")];
-        let note = |confinement, streams: &[PathBuf]| note(confinement, Network::Open, streams);
+        let walls = |network| Walls {
+            roots: Vec::new(),
+            read_all: false,
+            homes: String::new(),
+            home: String::new(),
+            protected: Vec::new(),
+            programs: Vec::new(),
+            network,
+            unix_sockets: false,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            keys: Vec::new(),
+            kernel: countersign_model::Kernel::FULL,
+        };
+        let note = |confinement, streams: &[PathBuf]| note(confinement, &walls(Network::Open), streams);
         assert!(note(Confinement::ReadOnly, &refused).is_some());
         assert!(note(Confinement::Shield, &refused).is_none());
         assert!(note(Confinement::None, &refused).is_none());
@@ -181,6 +245,9 @@ mod tests {
         }
         let alone = [said("curl: (6) Could not resolve host: x\n")];
         assert!(note(Confinement::Workspace, &alone).is_none());
-        assert!(super::note(Confinement::Workspace, Network::None, &alone).unwrap().contains("no network"));
+        let told = super::note(Confinement::Workspace, &walls(Network::None), &alone).unwrap();
+        assert!(told.contains("--network open"), "{told}");
+        let unsigned = [said("error: gpg failed to sign the data\n")];
+        assert!(note(Confinement::Workspace, &unsigned).unwrap().contains("--confinement shield"));
     }
 }

@@ -67,12 +67,40 @@ pub(crate) fn sanitise(system: &Path, home: &Path, config_home: &Path, git_dir: 
     out
 }
 
+/// The files that a person's configuration includes, and those that it names: ignores, attributes, hooks, templates.
+pub(crate) fn named_files(system: &Path, home: &Path, config_home: &Path, git_dir: Option<&Path>) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for path in [system.to_owned(), config_home.join("git/config"), home.join(".gitconfig")] {
+        let mut settings = Vec::new();
+        read_with(&path, home, git_dir, 0, &mut settings, &mut all);
+        let names_file = |s: &&Setting| {
+            let key = (s.section.as_str(), s.key.as_str());
+            is_path(s) || matches!(key, ("core", "hookspath") | ("commit", "template") | ("init", "templatedir"))
+        };
+        all.extend(settings.iter().filter(names_file).filter_map(|s| Some(expand(s.value.as_deref()?, home))));
+    }
+    all.retain(|path| path.is_absolute());
+    all
+}
+
 /// Reads a file, if there is one, and what it includes.
 fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<Setting>) {
+    read_with(path, home, git_dir, depth, out, &mut Vec::new());
+}
+
+/// The same, and tells which files were included.
+fn read_with(
+    path: &Path,
+    home: &Path,
+    git_dir: Option<&Path>,
+    depth: usize,
+    out: &mut Vec<Setting>,
+    included: &mut Vec<PathBuf>,
+) {
     let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= LONGEST);
     let Some(text) = fs::read_to_string(path).ok().filter(|_| small && depth < DEEPEST) else { return };
     for setting in parse(&text) {
-        let included = match (setting.section.as_str(), setting.key.as_str(), setting.subsection.as_deref()) {
+        let includes = match (setting.section.as_str(), setting.key.as_str(), setting.subsection.as_deref()) {
             ("include", "path", None) => true,
             ("includeif", "path", Some(condition)) => holds(condition, path, home, git_dir),
             _ => {
@@ -80,10 +108,11 @@ fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mu
                 continue;
             }
         };
-        if let Some(value) = setting.value.filter(|_| included) {
+        if let Some(value) = setting.value.filter(|_| includes) {
             let target = expand(&value, home);
             let target = path.parent().map_or_else(|| target.clone(), |dir| dir.join(&target));
-            read(&target, home, git_dir, depth + 1, out);
+            included.push(target.clone());
+            read_with(&target, home, git_dir, depth + 1, out, included);
         }
     }
 }

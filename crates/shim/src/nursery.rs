@@ -29,6 +29,7 @@ pub fn main() -> ExitCode {
     let _ = rustix::process::setsid();
     countersign_redact::warm_up();
     crate::seccomp::warm_up();
+    sys::network::warm_up();
     let _ = (Digest::sha256(&[b"warm"]), countersign_store::output::chunk_digest(b"warm"));
     let Ok(daemon) = sys::inherited_channel() else { return ExitCode::FAILURE };
     let mut daemon = UnixStream::from(daemon);

@@ -2,7 +2,7 @@
 //! other processes, namespaces, and the doors of the kernel that lead around everything.
 
 use crate::sys::confine::Step;
-use countersign_model::{Confinement, Network};
+use countersign_model::Confinement;
 use libc::c_long;
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -160,16 +160,24 @@ const IOCTLS: &[u32] = &[
 /// Typing into a terminal, and pasting into one.
 const TYPING: &[u32] = &[0x5412, 0x541C];
 
+/// Which kinds of sockets a task in a workspace may make, beside pairs of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sockets {
+    /// Of the internet: where the network is open, or the task's own.
+    pub(crate) inet: bool,
+    /// By path: Landlock does not stop connecting to these, so making one is what is refused.
+    pub(crate) unix: bool,
+}
+
 /// The filter for a confinement, if it has one. Built once; a fork has it, too.
-pub(crate) fn filter(confinement: Confinement, network: Network, scoped: bool) -> Option<&'static [Step]> {
+pub(crate) fn filter(confinement: Confinement, may: Sockets, scoped: bool) -> Option<&'static [Step]> {
     static READ_ONLY: OnceLock<Vec<Step>> = OnceLock::new();
     static READ_ONLY_UNSCOPED: OnceLock<Vec<Step>> = OnceLock::new();
-    static WORKSPACE: OnceLock<Vec<Step>> = OnceLock::new();
-    static WORKSPACE_ALONE: OnceLock<Vec<Step>> = OnceLock::new();
-    let program = match (confinement, network) {
-        (Confinement::None | Confinement::Shield, _) => return None,
-        (Confinement::ReadOnly, _) if scoped => READ_ONLY.get_or_init(|| compile(&read_only())),
-        (Confinement::ReadOnly, _) => READ_ONLY_UNSCOPED.get_or_init(|| {
+    static WORKSPACES: [OnceLock<Vec<Step>>; 4] = [const { OnceLock::new() }; 4];
+    let program = match confinement {
+        Confinement::None | Confinement::Shield => return None,
+        Confinement::ReadOnly if scoped => READ_ONLY.get_or_init(|| compile(&read_only())),
+        Confinement::ReadOnly => READ_ONLY_UNSCOPED.get_or_init(|| {
             let mut rules = read_only();
             deny(&mut rules, SIGNALS);
             // Where to send a signal when something can be read.
@@ -178,22 +186,21 @@ pub(crate) fn filter(confinement: Confinement, network: Network, scoped: bool) -
             }
             compile(&rules)
         }),
-        (Confinement::Workspace, Network::Open) => WORKSPACE.get_or_init(|| compile(&workspace())),
-        (Confinement::Workspace, Network::None) => WORKSPACE_ALONE.get_or_init(|| {
-            let mut rules = workspace();
-            sockets(&mut rules);
-            compile(&rules)
-        }),
+        Confinement::Workspace => {
+            WORKSPACES[usize::from(may.inet) * 2 + usize::from(may.unix)].get_or_init(|| compile(&workspace(may)))
+        }
     };
     Some(program)
 }
 
 /// Has everything built that a task may need.
 pub(crate) fn warm_up() {
-    for network in [Network::Open, Network::None] {
-        let _ = filter(Confinement::Workspace, network, true);
+    for may in Sockets::ALL {
+        let _ = filter(Confinement::Workspace, may, true);
     }
-    let _ = (filter(Confinement::ReadOnly, Network::None, true), filter(Confinement::ReadOnly, Network::None, false));
+    for scoped in [true, false] {
+        let _ = filter(Confinement::ReadOnly, Sockets::NONE, scoped);
+    }
 }
 
 /// What is refused of each call: when all conditions of one of these hold. One without conditions always does.
@@ -213,10 +220,31 @@ enum Condition {
 
 use Condition::{Bits, Given, Is, IsNot, NotBits};
 
-fn workspace() -> Rules {
+impl Sockets {
+    pub(crate) const NONE: Self = Self { inet: false, unix: false };
+    const ALL: [Self; 4] = [
+        Self::NONE,
+        Self { inet: false, unix: true },
+        Self { inet: true, unix: false },
+        Self { inet: true, unix: true },
+    ];
+
+    /// The families that a socket may be of. The kernel's own messages tell of interfaces and routes, and reach nobody.
+    fn families(self) -> impl Iterator<Item = u32> {
+        let inet = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].into_iter().filter(move |_| self.inet);
+        inet.chain([libc::AF_UNIX].into_iter().filter(move |_| self.unix)).map(|f| f as u32)
+    }
+}
+
+fn workspace(may: Sockets) -> Rules {
     let mut rules = Rules::new();
     deny(&mut rules, KERNEL);
     others(&mut rules);
+    if may == Sockets::NONE {
+        sockets(&mut rules);
+    } else {
+        when(&mut rules, libc::SYS_socket, &may.families().map(|f| IsNot(0, f)).collect::<Vec<_>>());
+    }
     for request in TYPING {
         when(&mut rules, libc::SYS_ioctl, &[Is(1, *request)]);
     }
@@ -443,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_read_only_task_gets_files_and_pipes_and_nothing_else() {
-        let program = filter(Confinement::ReadOnly, Network::None, true).unwrap();
+        let program = filter(Confinement::ReadOnly, Sockets::NONE, true).unwrap();
         let native = ARCH;
         let ask =
             |call: c_long, first: u64, second: u64| answer(program, native, call as u32, [first, second, 0, 0, 0, 0]);
@@ -479,7 +507,7 @@ mod tests {
     #[test]
     fn a_filter_is_its_rules() {
         let values = [0, 1, 2, 3, 9, 0x5401, 0x5412, 0x11, 0x1000_0011, u64::from(u32::MAX), 1 << 32, (1 << 40) | 1];
-        for rules in [read_only(), workspace()] {
+        for rules in Sockets::ALL.map(workspace).into_iter().chain([read_only()]) {
             let program = compile(&rules);
             assert!(program.len() < 500, "{}", program.len());
             for call in 0..UNKNOWN + 40 {
@@ -513,9 +541,9 @@ mod tests {
 
     #[test]
     fn other_ways_to_call_the_kernel_do_not_exist() {
-        for network in [Network::Open, Network::None] {
+        for may in Sockets::ALL {
             for confinement in [Confinement::ReadOnly, Confinement::Workspace] {
-                let program = filter(confinement, network, true).unwrap();
+                let program = filter(confinement, may, true).unwrap();
                 assert_eq!(answer(program, ARCH, 0x4000_0000 + 41, [2, 1, 0, 0, 0, 0]), ENOSYS, "x32");
                 assert_eq!(answer(program, 0x4000_0003, 102, [1, 0, 0, 0, 0, 0]), ENOSYS, "i386");
                 assert_eq!(answer(program, ARCH, UNKNOWN, [0; 6]), ENOSYS, "not made yet");
@@ -525,7 +553,7 @@ mod tests {
 
     #[test]
     fn without_scopes_nobody_is_signalled() {
-        let program = filter(Confinement::ReadOnly, Network::None, false).unwrap();
+        let program = filter(Confinement::ReadOnly, Sockets::NONE, false).unwrap();
         for call in SIGNALS {
             assert_eq!(answer(program, ARCH, *call as u32, [0; 6]), EPERM, "{call}");
         }
@@ -534,15 +562,27 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_builds_and_talks_unless_it_shall_not() {
-        let open = filter(Confinement::Workspace, Network::Open, true).unwrap();
-        let alone = filter(Confinement::Workspace, Network::None, true).unwrap();
+    fn a_workspace_makes_the_sockets_that_were_accepted_and_no_others() {
+        let of = |inet, unix| filter(Confinement::Workspace, Sockets { inet, unix }, true).unwrap();
+        let (open, alone) = (of(true, false), of(false, false));
         for call in [libc::SYS_fchmodat, libc::SYS_ptrace, libc::SYS_linkat] {
             assert_eq!(answer(open, ARCH, call as u32, [0; 6]), ALLOW);
             assert_eq!(answer(alone, ARCH, call as u32, [0; 6]), ALLOW);
         }
-        assert_eq!(answer(open, ARCH, libc::SYS_socket as u32, [2, 1, 0, 0, 0, 0]), ALLOW);
-        assert_eq!(answer(alone, ARCH, libc::SYS_socket as u32, [2, 1, 0, 0, 0, 0]), EPERM);
+        const VSOCK: i32 = 40;
+        for (inet, unix) in [(false, false), (false, true), (true, false), (true, true)] {
+            let makes =
+                |family: i32| answer(of(inet, unix), ARCH, libc::SYS_socket as u32, [family as u64, 1, 0, 0, 0, 0]);
+            let expect = |yes| if yes { ALLOW } else { EPERM };
+            assert_eq!((makes(libc::AF_INET), makes(libc::AF_INET6)), (expect(inet), expect(inet)));
+            assert_eq!(makes(libc::AF_UNIX), expect(unix));
+            assert_eq!((makes(VSOCK), makes(libc::AF_PACKET), makes(libc::AF_ALG)), (EPERM, EPERM, EPERM));
+            let high = (1u64 << 32) | libc::AF_UNIX as u64;
+            let made = answer(of(inet, unix), ARCH, libc::SYS_socket as u32, [high, 1, 0, 0, 0, 0]);
+            assert_eq!(made, expect(unix), "the kernel looks at 32 bits");
+            let pair = answer(of(inet, unix), ARCH, libc::SYS_socketpair as u32, [libc::AF_UNIX as u64, 1, 0, 0, 0, 0]);
+            assert_eq!(pair, ALLOW);
+        }
         assert_eq!(answer(open, ARCH, libc::SYS_ioctl as u32, [0, 0x5412, 0, 0, 0, 0]), EPERM);
     }
 }

@@ -603,7 +603,7 @@ impl Shim<'_> {
         let late = late && self.what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {
             self.journal.push(&Frame::WallMet { note: Text::of(aftermath::LATE) });
-        } else if failed && let Some(note) = aftermath::note(self.confinement, self.what.walls.network, &streams) {
+        } else if failed && let Some(note) = aftermath::note(self.confinement, &self.what.walls, &streams) {
             self.journal.push(&Frame::WallMet { note: text(&self.mask, &note) });
         }
         if self.confinement >= Confinement::Workspace {

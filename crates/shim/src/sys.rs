@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod confine;
+pub(crate) mod network;
 pub(crate) mod user;
 
 use confine::Forgo;
@@ -237,6 +238,10 @@ fn prepare_child(
         if terminal && (libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY as _, 0) == -1) {
             return Err(io::Error::last_os_error());
         }
+    }
+    // While it still may: another user makes no network.
+    if let Some(own) = &forgo.own_network {
+        own.enter()?;
     }
     // Before the rest: it undoes some of that.
     if let Some(user) = user {

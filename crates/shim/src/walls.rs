@@ -8,9 +8,11 @@ mod repository;
 mod tables;
 
 use crate::{
-    gitconfig, seccomp,
+    gitconfig,
+    seccomp::{self, Sockets},
     sys::{
         confine::{self, Forgo, limit, right},
+        network::OwnNetwork,
         user::in_the_name_of,
     },
 };
@@ -144,7 +146,12 @@ pub(crate) fn build(
     let missing = kernel.lacks(confinement).into_iter().map(Text::of).collect();
     let confined = confinement >= Confinement::Workspace;
     let landlock = if confined || kernel.scopes() { kernel.landlock } else { 0 };
-    built.enforced = Some(Enforced { landlock, seccomp: confined, missing });
+    // Work that reaches nobody still serves and tests itself, where the kernel gives it a network of its own.
+    let own_network = match (confinement, walls.network) {
+        (Confinement::Workspace, Network::None) => OwnNetwork::available(),
+        _ => None,
+    };
+    built.enforced = Some(Enforced { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
     let ruleset = |net| {
         let made = confine::ruleset(kernel.landlock, confined, net);
         made.map_err(|e| format!("no Landlock ruleset could be made: {e}"))
@@ -158,7 +165,7 @@ pub(crate) fn build(
     let mut plan = Rules::new(walls, site.cwd, kernel.landlock);
     let whole = !places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).any(|p| plan.is_delicate(p));
     let foundation = foundation.filter(|r| confinement == Confinement::ReadOnly && whole && r.is_good(kernel.landlock));
-    let alone = confinement == Confinement::ReadOnly || walls.network == Network::None;
+    let alone = confinement == Confinement::ReadOnly || walls.network == Network::None && own_network.is_none();
     let ruleset = match foundation {
         Some(foundation) => {
             plan.entered = foundation.rules.len();
@@ -192,7 +199,9 @@ pub(crate) fn build(
     built.env.insert("TMPDIR", temporary.to_string_lossy().into_owned());
     enter(&ruleset, &plan.rules[plan.entered..])?;
     built.forgo.ruleset = Some(ruleset);
-    built.forgo.filter = seccomp::filter(confinement, walls.network, kernel.scopes());
+    let may = Sockets { inet: !alone, unix: walls.unix_sockets };
+    built.forgo.filter = seccomp::filter(confinement, may, kernel.scopes());
+    built.forgo.own_network = own_network;
     Ok(built)
 }
 
@@ -423,6 +432,7 @@ impl<'a> Rules<'a> {
         for root in &self.walls.roots {
             self.carve(root, LIST, true);
         }
+        self.accepted(LIST);
         if self.walls.read_all {
             self.carve("/", LIST, true);
         }
@@ -470,7 +480,9 @@ impl<'a> Rules<'a> {
         for root in &self.walls.roots {
             self.carve(root, BUILD, false);
         }
-        self.git_directories(BUILD);
+        self.accepted(BUILD);
+        let git_dir = self.git_directories(BUILD);
+        self.git_settings(site, git_dir.as_deref());
         self.toolchains(site, true);
         for name in tables::ETC_OF_WORKSPACES {
             self.add(format!("/etc/{name}"), LIST, Links::Followed);
@@ -504,6 +516,73 @@ impl<'a> Rules<'a> {
                     self.of_cache(&at);
                 }
             }
+        }
+    }
+
+    /// The paths that a person, a grant or a rule has accepted beyond the roots.
+    fn accepted(&mut self, write: u64) {
+        let walls = self.walls;
+        for path in &walls.reads {
+            self.named(path, LIST);
+        }
+        for path in &walls.keys {
+            self.key(path, LIST);
+        }
+        for path in walls.writes.iter().filter(|_| write == BUILD) {
+            if places::is_credential(path, &walls.homes) {
+                self.key(path, BUILD);
+            } else {
+                self.named(path, BUILD);
+            }
+        }
+    }
+
+    /// One path, without what is secret below it. What is yet to be made is made in the directory that is there.
+    fn named(&mut self, path: &str, rights: u64) {
+        let mut place = path;
+        loop {
+            match open(place, Links::Refused) {
+                Err(rustix::io::Errno::NOENT) if rights == BUILD && self.may_hold_new(places::parent(place)) => {
+                    place = places::parent(place);
+                }
+                Err(_) => return,
+                Ok(fd) if kind(&fd) == Some(Kind::Directory) => return self.carve(place, rights, false),
+                Ok(fd) if self.is_secret(place) => return drop(fd),
+                Ok(fd) => return self.give(place, rights & right::OF_FILES, Links::Refused, At::Fd(fd)),
+            }
+        }
+    }
+
+    /// Whether a directory may be given for something that is not there yet.
+    fn may_hold_new(&self, directory: &str) -> bool {
+        let deep = directory.split('/').filter(|c| !c.is_empty()).count() >= 2;
+        (deep || directory == "/tmp") && !self.is_delicate(directory) && !self.is_secret(directory)
+    }
+
+    /// Something called like a secret that was accepted as such; never what is countersign's own.
+    fn key(&mut self, path: &str, rights: u64) {
+        let walls = self.walls;
+        let real = fs::canonicalize(path).ok().and_then(|p| p.into_os_string().into_string().ok());
+        let Some(real) = real else { return };
+        if places::is_protected(&real, &walls.homes, &walls.protected)
+            || places::holds_protected(&real, &walls.homes, &walls.protected)
+        {
+            return;
+        }
+        let Ok(fd) = open(&real, Links::Refused) else { return };
+        let rights = if kind(&fd) == Some(Kind::Directory) { rights } else { rights & right::OF_FILES };
+        self.give(real, rights, Links::Refused, At::Fd(fd));
+    }
+
+    /// The files that git's configuration of the user includes and names: git ends where it may not read one.
+    fn git_settings(&mut self, site: &Site<'_>, git_dir: Option<&Path>) {
+        let home = Path::new(&self.walls.home);
+        let config_home = match variable(site.env, "XDG_CONFIG_HOME").map(Path::new) {
+            Some(path) if path.starts_with(home) && !self.is_in_root(path) => path.to_owned(),
+            _ => home.join(".config"),
+        };
+        for path in gitconfig::named_files(Path::new("/etc/gitconfig"), home, &config_home, git_dir) {
+            self.of_home(&path, RUN);
         }
     }
 

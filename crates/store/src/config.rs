@@ -1,6 +1,6 @@
 //! `config.toml`: what the operator wants. Unknown keys and bad values refuse to start, with the line at fault.
 
-use countersign_model::{Confinement, Kernel, Limits, Network, Profile, RedactionRule, Rule};
+use countersign_model::{GrantedSandbox, Kernel, Limits, Network, Profile, RedactionRule, Rule};
 use serde::Deserialize;
 use std::{io, path::PathBuf};
 use toml::Spanned;
@@ -95,8 +95,9 @@ pub enum Reads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConfineConfig {
-    /// What is granted or approved is held to this: `shield` (it runs open), `workspace` or `read_only`.
-    pub granted: Confinement,
+    /// The sandbox of what is granted or approved: `narrow` (what its risks need), `workspace` (that at most) or `shield`
+    /// (it runs open).
+    pub granted: GrantedSandbox,
     /// Whom a task in a workspace may reach.
     pub network: Network,
     /// The newest version of Landlock to make use of, to see how the house behaves on an older kernel.
@@ -105,7 +106,7 @@ pub struct ConfineConfig {
 
 impl Default for ConfineConfig {
     fn default() -> Self {
-        Self { granted: Confinement::Shield, network: Network::Open, landlock: Kernel::FULL.landlock }
+        Self { granted: GrantedSandbox::Narrow, network: Network::Open, landlock: Kernel::FULL.landlock }
     }
 }
 
@@ -283,9 +284,6 @@ impl Config {
         config.lines = [lines(text, &config.rules), lines(text, &config.hard_deny), lines(text, &config.redact.rules)];
         if let Some(root) = config.roots.iter().find(|r| !r.starts_with('/') || r.len() == 1) {
             return Err(serde::de::Error::custom(format!("roots: `{root}` is not a directory that can be a root")));
-        }
-        if config.confine.granted == Confinement::None {
-            return Err(serde::de::Error::custom("confine.granted is shield, workspace or read_only"));
         }
         let l = &config.limits;
         for (name, value) in [

@@ -11,6 +11,7 @@ mod daily;
 mod disk;
 mod grants;
 mod halt;
+mod hidden;
 mod hooks;
 mod input;
 mod install;

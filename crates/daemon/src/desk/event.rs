@@ -3,9 +3,9 @@
 use crate::wish::{Kept, Wish};
 use countersign_model::{
     About, Answer, ApprovalId, At, Audience, By, Choice, Closing, Confinement, CredentialKind, Decision, Digest, Facts,
-    Grant, GrantId, HouseState, IdMint, KeyAnnounced, Outcome, Permit, PrincipalId, Profile, Record, Refusal,
-    SealedReceipt, Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId, TaskState, Text, Tool,
-    TouchedFiles, What,
+    Grant, GrantId, HouseState, IdMint, KeyAnnounced, Network, Outcome, Permit, PrincipalId, Profile, Record, Refusal,
+    Sandbox, SandboxSummary, SealedReceipt, Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId,
+    TaskState, Text, Tool, TouchedFiles, What,
 };
 use countersign_store::{Signed, ledger::Entry};
 
@@ -44,6 +44,23 @@ pub(crate) struct Moment<'a> {
     pub(crate) mint: &'a mut IdMint,
 }
 
+/// What a task is permitted with, as it is recorded: its confinement, and what its sandbox gives beyond that.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Permitted {
+    pub(crate) confinement: Confinement,
+    pub(crate) sandbox: Option<Box<SandboxSummary>>,
+}
+
+impl Permitted {
+    /// None of what only reads and gets nothing beyond that: its confinement says all.
+    pub(crate) fn of(sandbox: &Sandbox) -> Self {
+        let summary = sandbox.summary(countersign_redact::text_by_shape);
+        let plain = SandboxSummary { network: Network::None, ..SandboxSummary::default() };
+        let told = sandbox.confinement != Confinement::ReadOnly || summary != plain;
+        Self { confinement: sandbox.confinement, sandbox: told.then(|| Box::new(summary)) }
+    }
+}
+
 /// Everything that can come to the desk.
 pub(crate) enum Event {
     /// A request that has been read, looked at and judged. `planned` is its first decision.
@@ -54,7 +71,7 @@ pub(crate) enum Event {
         question: Question,
         /// The grants that it rests on.
         grants: Vec<GrantId>,
-        confinement: Confinement,
+        sandbox: Permitted,
         /// The session of this credential and place, when this is its first request.
         opens: Option<Box<Session>>,
         /// The shim that would run it; without one it waits for a slot.
@@ -75,14 +92,14 @@ pub(crate) enum Event {
         hint: Option<String>,
         /// It would be denied now, whatever anyone says.
         denied: Option<Refusal>,
-        confinement: Confinement,
+        sandbox: Permitted,
         shim: Option<u32>,
     },
     /// A task that waits for a person is covered by what was granted meanwhile.
     Covered {
         task: TaskId,
         grants: Vec<GrantId>,
-        confinement: Confinement,
+        sandbox: Permitted,
         shim: Option<u32>,
     },
     /// Something is to be entered into the register.
@@ -93,7 +110,7 @@ pub(crate) enum Event {
         world: World,
         denied: Option<Refusal>,
         /// What it would be held to if it were let run now.
-        confinement: Confinement,
+        sandbox: Permitted,
         shim: u32,
     },
     Withdrawn {

@@ -55,7 +55,7 @@ impl Office {
             question,
             grants: Vec::new(),
             opens: None,
-            confinement: Confinement::None,
+            sandbox: held(Confinement::None),
             shim: self.desk.has_room(Whose { session, principal: PrincipalId::owner() }).then_some(42),
         };
         let step = self.step(event).unwrap();
@@ -91,7 +91,7 @@ impl Office {
             moves,
             hint,
             denied,
-            confinement: Confinement::Shield,
+            sandbox: held(Confinement::Shield),
             shim,
         })
     }
@@ -103,6 +103,10 @@ impl Office {
                 .unwrap();
         Grant { id: Some(id), session, ..grant }
     }
+}
+
+fn held(confinement: Confinement) -> Permitted {
+    Permitted { confinement, sandbox: None }
 }
 
 fn planned(session: Option<SessionId>, risks: Vec<Risk>) -> Decision {
@@ -199,7 +203,7 @@ fn end(office: &mut Office, task: TaskId) {
 
 fn slot(office: &mut Office, task: TaskId) -> Step {
     office
-        .step(Event::Slot { task, world: World::Same, denied: None, confinement: Confinement::Shield, shim: 7 })
+        .step(Event::Slot { task, world: World::Same, denied: None, sandbox: held(Confinement::Shield), shim: 7 })
         .unwrap()
 }
 
@@ -262,11 +266,11 @@ fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
     assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
     end(&mut office, a);
     let gone =
-        Event::Slot { task: c, world: World::Changed("x"), denied: None, confinement: Confinement::Shield, shim: 7 };
+        Event::Slot { task: c, world: World::Changed("x"), denied: None, sandbox: held(Confinement::Shield), shim: 7 };
     assert_eq!(kinds(&office.step(gone).unwrap()), ["permission.denied", "task.settled"]);
     let revoked = Refusal::new(Code::Locked, "not any more");
     let denied =
-        Event::Slot { task: d, world: World::Same, denied: Some(revoked), confinement: Confinement::Shield, shim: 7 };
+        Event::Slot { task: d, world: World::Same, denied: Some(revoked), sandbox: held(Confinement::Shield), shim: 7 };
     let step = office.step(denied).unwrap();
     assert!(step.launch.is_none() && step.forget == Some(d));
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
@@ -297,13 +301,13 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
     assert!(state.is_none(), "its life began before");
     let ids = vec![grant.id.unwrap()];
     let step = office
-        .step(Event::Covered { task: b, grants: ids.clone(), confinement: Confinement::Shield, shim: Some(2) })
+        .step(Event::Covered { task: b, grants: ids.clone(), sandbox: held(Confinement::Shield), shim: Some(2) })
         .unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
     assert_eq!(step.launch.unwrap().permit.by, By::Grants(ids));
     assert!(
         office
-            .step(Event::Covered { task: b, grants: Vec::new(), confinement: Confinement::Shield, shim: Some(2) })
+            .step(Event::Covered { task: b, grants: Vec::new(), sandbox: held(Confinement::Shield), shim: Some(2) })
             .is_err()
     );
 }
@@ -334,7 +338,7 @@ fn uses_are_counted_with_the_permit_and_survive_a_replay() {
     let id = office.desk.register.grants.iter().next().unwrap().id.unwrap();
     let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
     let step = office
-        .step(Event::Covered { task, grants: vec![id], confinement: Confinement::Shield, shim: Some(1) })
+        .step(Event::Covered { task, grants: vec![id], sandbox: held(Confinement::Shield), shim: Some(1) })
         .unwrap();
     assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
     assert!(!office.desk.register.grants.get(id).unwrap().holds(At::from_micros(0)));
@@ -374,7 +378,7 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             moves: None,
             hint: None,
             denied: None,
-            confinement: Confinement::Shield,
+            sandbox: held(Confinement::Shield),
             shim: Some(1),
         })
     };
@@ -389,7 +393,7 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             question,
             grants: Vec::new(),
             opens: None,
-            confinement: Confinement::None,
+            sandbox: held(Confinement::None),
             shim: None,
         };
         office.step(asked).unwrap();

@@ -5,13 +5,13 @@ use super::{
 };
 use crate::{
     confine,
-    desk::{Event, NOT_AGAIN, Question, Same, Standing, Step, Whose, World},
+    desk::{Event, NOT_AGAIN, Permitted, Question, Same, Standing, Step, Whose, World},
     facts::{self, Looked},
     question,
 };
 use countersign_model::{
-    Answer, Assessment, By, Choice, Code, Confinement, Decision, Idempotency, Refusal, Request, Session, TaskId, Text,
-    Tool,
+    Answer, Assessment, By, Choice, Code, Confinement, Decision, Idempotency, Refusal, Request, Sandbox, Session,
+    TaskId, Text, Tool,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -67,7 +67,7 @@ impl Office {
                 return None;
             }
         };
-        if assessment.confinement == Confinement::ReadOnly
+        if assessment.sandbox.confinement == Confinement::ReadOnly
             && let Decision::Planned { limits, .. } = &mut asking.planned
         {
             confine::budget(limits);
@@ -83,7 +83,7 @@ impl Office {
             answer,
             question,
             grants: assessment.grants(),
-            confinement: assessment.confinement,
+            sandbox: Permitted::of(&assessment.sandbox),
             opens,
             shim: spare.as_ref().map(Spare::pid),
         };
@@ -93,7 +93,8 @@ impl Office {
         match self.step(event) {
             Ok(step) => {
                 let asked = Asked { task, denied, state: step.state(task).map(Box::new), joined: false };
-                Some(Pending { step, looked: Some((looked, request)), spare, done: Done::Asked(reply, asked) })
+                let looked = Some((looked, request, assessment.sandbox));
+                Some(Pending { step, looked, spare, done: Done::Asked(reply, asked) })
             }
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
@@ -213,7 +214,7 @@ impl Office {
             let done = Done::Plain(reply, Err(refusal));
             Some(Pending { step: Step::default(), looked: None, spare: None, done })
         };
-        let (mut saves, mut denied, mut moves, mut confinement) = (Vec::new(), None, None, Confinement::Shield);
+        let (mut saves, mut denied, mut moves, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
         let standing = self.desk.standing(task);
         let session = standing.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
@@ -225,7 +226,6 @@ impl Office {
                 moves = Some(text_by_shape(&looked.facts.cwd.resolved));
             } else {
                 let assessment = self.assess(request, looked, standing, session.as_deref());
-                confinement = assessment.confinement;
                 if let Answer::Deny(refusal) = &assessment.answer {
                     denied = Some(refusal.clone());
                 }
@@ -238,6 +238,7 @@ impl Office {
                     Ok(grants) => saves = grants,
                     Err(refusal) => return refuse(reply, refusal),
                 }
+                sandbox = assessment.sandbox;
             }
         }
         let mut spare = None;
@@ -253,10 +254,26 @@ impl Office {
         }
         let hint = self.hint_outside(task, session.as_deref());
         let shim = spare.as_ref().map(Spare::pid);
-        let event =
-            Event::Answered { task, approval, choice, words, by, world, saves, moves, hint, denied, confinement, shim };
+        let permitted = Permitted::of(&sandbox);
+        let event = Event::Answered {
+            task,
+            approval,
+            choice,
+            words,
+            by,
+            world,
+            saves,
+            moves,
+            hint,
+            denied,
+            sandbox: permitted,
+            shim,
+        };
         match self.step(event) {
-            Ok(step) => Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) }),
+            Ok(step) => {
+                let looked = looked.map(|(looked, request)| (looked, request, sandbox));
+                Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) })
+            }
             Err(refusal) => {
                 Some(Pending { step: Step::default(), looked: None, spare, done: Done::Plain(reply, Err(refusal)) })
             }
@@ -296,9 +313,12 @@ impl Office {
             },
             false => None,
         };
-        let (confinement, shim) = (assessment.confinement, spare.as_ref().map(Spare::pid));
-        match self.step(Event::Covered { task, grants, confinement, shim }) {
-            Ok(step) => Some(Pending { step, looked: Some((looked, request)), spare, done: Done::Told(None) }),
+        let (sandbox, shim) = (Permitted::of(&assessment.sandbox), spare.as_ref().map(Spare::pid));
+        match self.step(Event::Covered { task, grants, sandbox, shim }) {
+            Ok(step) => {
+                let looked = Some((looked, request, assessment.sandbox));
+                Some(Pending { step, looked, spare, done: Done::Told(None) })
+            }
             Err(_) => {
                 spare.into_iter().for_each(|s| self.spares.give_back(s));
                 None
@@ -334,10 +354,14 @@ impl Office {
             }
         };
         let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(task, looked, request));
-        let confinement = looked.as_ref().and_then(|(looked, request)| self.confinement_now(task, looked, request));
-        let confinement = confinement.unwrap_or_default();
-        match self.step(Event::Slot { task, world, denied, confinement, shim: spare.pid() }) {
-            Ok(step) => Some(Pending { step, looked, spare: Some(spare), done: Done::Told(None) }),
+        let sandbox = looked.as_ref().and_then(|(looked, request)| self.sandbox_now(task, looked, request));
+        let sandbox = sandbox.unwrap_or_default();
+        let now = Permitted::of(&sandbox);
+        match self.step(Event::Slot { task, world, denied, sandbox: now, shim: spare.pid() }) {
+            Ok(step) => {
+                let looked = looked.map(|(looked, request)| (looked, request, sandbox));
+                Some(Pending { step, looked, spare: Some(spare), done: Done::Told(None) })
+            }
             Err(_) => {
                 self.spares.give_back(spare);
                 None
@@ -345,11 +369,11 @@ impl Office {
         }
     }
 
-    /// What a task would be held to if it were let run now; of one that only reads that is what it was permitted with.
-    fn confinement_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Confinement> {
+    /// What a task would run in if it were let run now; of one that only reads that is what it was permitted with.
+    fn sandbox_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Sandbox> {
         let standing = self.desk.standing(task)?;
         let session = standing.session.and_then(|s| self.desk.register.roster.session(s));
-        Some(self.assess(request, looked, &standing, session.map(|s| &**s)).confinement)
+        Some(self.assess(request, looked, &standing, session.map(|s| &**s)).sandbox)
     }
 
     /// Whether what was permitted before would be denied now, or what permitted it has been taken back.

@@ -574,6 +574,7 @@ mod tests {
             (Method::GET, "/grants", Some(Observe)),
             (Method::POST, "/grants", Some(Approve)),
             (Method::DELETE, "/grants/gr_1", Some(Approve)),
+            (Method::POST, "/grants/gr_1/narrow", Some(Approve)),
             (Method::POST, "/sessions", Some(Run)),
             (Method::DELETE, "/sessions/se_1", Some(Run)),
             (Method::GET, "/tokens", Some(Admin)),

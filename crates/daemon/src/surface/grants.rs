@@ -17,7 +17,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    At, Audience, Code, Confinement, Grant, GrantId, Refusal, Register, Risk, SessionId, Shown, Text, Tool,
+    At, Audience, Code, Confinement, Grant, GrantId, GrantSandbox, Refusal, Register, Risk, SessionId, Shown, Text,
+    Tool,
 };
 use countersign_policy::{Context, can_be_granted, verb_alone};
 use countersign_redact::text_by_shape;
@@ -89,6 +90,9 @@ struct Giving {
     expires_at: Option<At>,
     #[serde(default)]
     uses: Option<u64>,
+    /// `shield`: its calls run open. Without it they run in what their risks need, and never in less than is named here.
+    #[serde(default)]
+    confinement: Option<Confinement>,
 }
 
 pub(crate) async fn add(State(house): Shared, who: Who, Whole(bytes): Whole) -> Answer<Response> {
@@ -129,6 +133,9 @@ fn given(house: &House, who: &Who, giving: Giving) -> Answer<Grant> {
             return Err(Refusal::new(Code::NotFound, format!("there is no session {session}")).into());
         }
     }
+    if giving.confinement == Some(Confinement::None) {
+        return Err(bad("`confinement` is shield, workspace or read_only".to_owned()));
+    }
     if giving.uses == Some(0) {
         return Err(bad("`uses` is 1 or more".to_owned()));
     }
@@ -157,7 +164,11 @@ fn given(house: &House, who: &Who, giving: Giving) -> Answer<Grant> {
         operands: None,
         assignments: None,
         script: None,
-        confinement: Confinement::None,
+        confinement: giving.confinement.filter(|c| *c > Confinement::Shield).unwrap_or_default(),
+        sandbox: match giving.confinement {
+            Some(Confinement::Shield) => GrantSandbox::Open,
+            _ => GrantSandbox::Narrow,
+        },
         created_at: None,
         created_by: Some(who.actor()),
         surface: Some(who.name.clone()),
@@ -188,6 +199,17 @@ fn place(house: &House, eyes: &Eyes, directory: &str) -> Answer<String> {
         false => {
             Err(bad("cannot be granted: name a project directory, not /, one below it, a home or a session's folder"))
         }
+    }
+}
+
+/// `POST /grants/{id}/narrow`: from now on its calls run in what their risks need.
+pub(crate) async fn narrow(State(house): Shared, who: Who, Segment(id): Segment) -> Answer<Json<Value>> {
+    let found = find(&house, &who, &id).await?;
+    let Some(grant) = found.id else { return Err(unknown(&id).into()) };
+    let (principal, by) = (who.principal, who.actor());
+    match house.wish(Wish::Narrow { grant, principal, by }).await? {
+        Kept::Grant { grant, .. } => Ok(Json(shown(&grant))),
+        _ => Err(unknown(&id).into()),
     }
 }
 

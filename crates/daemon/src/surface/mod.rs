@@ -84,6 +84,7 @@ fn routes(house: &Arc<House>) -> Router {
         .route("/approvals/{id}", get(approvals::show).post(approvals::answer))
         .route("/grants", get(grants::list).post(grants::add))
         .route("/grants/{id}", delete(grants::revoke).get(grants::show))
+        .route("/grants/{id}/narrow", post(grants::narrow))
         .route("/check", post(tasks::check))
         .route("/mcp/session", post(mcp::session))
         .route("/mcp/stdio", get(mcp::stdio))

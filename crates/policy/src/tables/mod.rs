@@ -7,10 +7,12 @@
 //! `f` a file that is read, `d` a directory that is read, `w` a file that is written, `W` a directory that is
 //! written, `x` something that is run.
 
+mod logins;
 mod options;
 mod risks;
 mod verbs;
 
+pub(crate) use logins::login;
 pub(crate) use options::{Grammar, Parsed, Role, may_be_option};
 pub(crate) use risks::{Effects, Raise, effects};
 pub(crate) use verbs::depth;
@@ -19,7 +21,7 @@ use std::{collections::HashMap, sync::OnceLock};
 
 /// Every table, as it stands: what the gate knows by itself.
 pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
-    PHRASES.iter().chain(risks::RISKS).copied().chain([WRAPPERS, TOOLS, verbs::VERBS])
+    PHRASES.iter().chain(risks::RISKS).copied().chain([WRAPPERS, TOOLS, verbs::VERBS, logins::LOGINS])
 }
 
 /// One row of a table, before it is understood.
@@ -293,6 +295,14 @@ pub(crate) fn examples() -> Vec<Example> {
             for example in list {
                 let (command, expect) = example.split_once(" => ").unwrap_or((example, ""));
                 all.push(Example { table: "risks", row: name, command, expect, matches });
+            }
+        }
+    }
+    for (name, login) in logins::all_logins() {
+        for (list, matches) in [(&login.examples.yes, true), (&login.examples.no, false)] {
+            for example in list {
+                let (command, expect) = example.split_once(" => ").unwrap_or((example, ""));
+                all.push(Example { table: "logins", row: name, command, expect, matches });
             }
         }
     }

@@ -424,13 +424,13 @@ fn confinement_is_never_wider_than_what_was_seen() {
     };
     let plain = |c: Context<'static>| c;
     let reads = of("ls", &plain);
-    assert_eq!((word(&reads), reads.confinement), ("allow", Confinement::ReadOnly));
+    assert_eq!((word(&reads), reads.sandbox.confinement), ("allow", Confinement::ReadOnly));
     let open = of("ls", &|c| Context { wanted: Some(Confinement::Shield), ..c });
-    assert_eq!((word(&open), open.confinement), ("ask", Confinement::Shield));
+    assert_eq!((word(&open), open.sandbox.confinement), ("ask", Confinement::Shield));
     let empty = of("x=1", &|c| Context { wanted: Some(Confinement::Shield), ..c });
     assert_eq!(word(&empty), "ask");
     let auto = of("touch x", &|c| Context { profile: Profile::FullAuto, ..c });
-    assert_eq!((word(&auto), auto.confinement), ("allow", Confinement::Workspace));
+    assert_eq!((word(&auto), auto.sandbox.confinement), ("allow", Confinement::Workspace));
     let older = |c: Context<'static>| Context {
         profile: Profile::FullAuto,
         kernel: Kernel { landlock: 2, seccomp: true },
@@ -443,5 +443,5 @@ fn confinement_is_never_wider_than_what_was_seen() {
     assert_eq!(word(&degraded), "deny");
     let sudo = of("sudo -n id", &|c| Context { wanted: Some(Confinement::ReadOnly), ..c });
     assert_eq!(word(&sudo), "deny");
-    assert_eq!(of("sudo -n id", &plain).confinement, Confinement::None);
+    assert_eq!(of("sudo -n id", &plain).sandbox.confinement, Confinement::None);
 }

@@ -10,5 +10,6 @@ mod generate;
 mod grants;
 mod properties;
 mod reading;
+mod sandbox;
 mod support;
 mod tables;

@@ -1,6 +1,7 @@
 //! The calls by which a process gives up rights: Landlock, seccomp, capabilities, limits.
 #![allow(unsafe_code)]
 
+use super::network::OwnNetwork;
 use rustix::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::io;
 
@@ -118,6 +119,8 @@ pub(crate) struct Step {
 /// What a child gives up between fork and exec. Everything is built before.
 #[derive(Default)]
 pub(crate) struct Forgo {
+    /// The network of the machine, for one of its own.
+    pub(crate) own_network: Option<OwnNetwork>,
     /// Rights that it does not have cannot be gained by starting a program.
     pub(crate) no_new_privileges: bool,
     pub(crate) ruleset: Option<OwnedFd>,

@@ -60,6 +60,8 @@ pub(crate) const TOOLS: &[Offered] = &[
             "title":{"type":"string"},
             "rationale":{"type":"string","description":"Why this is needed, for the person who may be asked"},
             "wait_s":{"type":"integer","minimum":0,"maximum":3600,"description":"How long to wait for its end; 50 by default"},
+            "confinement":{"type":"string","enum":["shield","workspace","read_only"],"description":"The sandbox to run in; a wider one than it would get is asked about"},
+            "network":{"type":"string","enum":["none","open"],"description":"open: it needs the network, which is asked about"},
             "on_disconnect":{"type":"string","enum":["detach","kill"],"description":"What becomes of it when this call is cancelled or the connection breaks; detach by default"}}}"#,
         destroys: true,
         reaches_out: true,

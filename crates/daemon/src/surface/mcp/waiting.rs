@@ -10,8 +10,8 @@ use super::{
 use crate::surface::{approvals, arrive::Who, control, find_task, problem::body, tasks};
 use axum::http::Method;
 use countersign_model::{
-    Choice, Code, CredentialScope, Digest, KilledWhy, Outcome as Ended, Refusal, Risk, Ruling, SessionId, Shown,
-    Status, StreamName, TaskId, TaskState, Text, WaitsFor,
+    Choice, Code, Confinement, CredentialScope, Digest, KilledWhy, Network, Outcome as Ended, Refusal, Risk, Ruling,
+    SessionId, Shown, Status, StreamName, TaskId, TaskState, Text, WaitsFor,
 };
 use countersign_store::{InBand, clock};
 use serde::Deserialize;
@@ -43,6 +43,8 @@ struct Run {
     title: Option<String>,
     rationale: Option<String>,
     wait_s: Option<u64>,
+    confinement: Option<Confinement>,
+    network: Option<Network>,
     #[serde(default)]
     on_disconnect: OnDisconnect,
 }
@@ -148,6 +150,7 @@ impl Tools {
             "title": args.title, "rationale": args.rationale, "labels": labels, "background": args.background,
             "execution_mode": if args.pty { "pty" } else { "pipes" },
             "limits": {"wall_ms": args.timeout_s.map(|s| s.saturating_mul(1000))},
+            "confinement": args.confinement, "network": args.network,
             "session_id": session,
         });
         let state = self.api(who, Method::POST, "/tasks", Some(&request)).await?;

@@ -1,0 +1,209 @@
+//! The sandbox follows what was accepted: commands, and what they run in once they are let run.
+
+use crate::support::{HOME, ROOT, grant, plan, word};
+use countersign_model::{
+    Assessment, Confinement, Facts, Found, FoundKind, Grant, GrantSandbox, GrantedSandbox, Grants, Kernel, Network,
+    Profile, Risk, SandboxReason,
+};
+use countersign_policy::{Context, Rules, judge};
+
+fn context() -> Context<'static> {
+    Context::personal(HOME, vec![ROOT.to_owned()])
+}
+
+fn with(command: &str, context: &Context<'_>, grants: &[Grant]) -> Assessment {
+    judge(&plan(command, ROOT), &Facts::none(ROOT), context, &Rules::default(), &Grants::of(grants.to_vec()))
+}
+
+fn narrow(verb: &str) -> Grant {
+    Grant { sandbox: GrantSandbox::Narrow, ..grant(verb, Some(ROOT)) }
+}
+
+/// `level`, with `+net` for the network, `+unix` for local sockets, then `w:`, `r:` and `k:` paths.
+fn told(assessment: &Assessment) -> String {
+    let s = &assessment.sandbox;
+    let mut told = s.confinement.as_str().to_owned();
+    if s.confinement == Confinement::Workspace {
+        told.push_str(if s.network == Network::Open { "+net" } else { "" });
+        told.push_str(if s.unix_sockets { "+unix" } else { "" });
+    }
+    for (name, paths) in [("w", &s.writes), ("r", &s.reads), ("k", &s.keys)] {
+        if !paths.is_empty() && s.confinement >= Confinement::Workspace {
+            told.push_str(&format!(" {name}:{}", paths.join(",")));
+        }
+    }
+    told
+}
+
+#[test]
+fn the_sandbox_is_the_narrowest_that_the_accepted_risks_need() {
+    for (command, expect) in [
+        ("git status", "read_only"),
+        // Writing and code in the roots.
+        ("git commit -m x", "workspace"),
+        ("make", "workspace"),
+        ("cargo test && npm test", "workspace"),
+        ("touch a; rm -rf build", "workspace"),
+        ("python3 -c 'print(1)'", "workspace"),
+        ("eval \"$X\"", "workspace"),
+        ("an-unknown-tool --flag", "workspace"),
+        // The network, only where it was accepted.
+        ("curl https://example.org", "workspace+net"),
+        ("npm install", "workspace+net"),
+        ("make && curl https://example.org", "workspace+net"),
+        // Reading elsewhere is still reading.
+        ("cat /var/log/syslog", "read_only r:/var/log/syslog"),
+        ("grep -r x /srv/data", "read_only r:/srv/data"),
+        ("cat .env", "read_only k:/work/proj/.env"),
+        ("cat ~/.ssh/id_rsa", "read_only k:/home/dev/.ssh/id_rsa"),
+        ("find / -name x", "read_only r:/"),
+        // Paths that were named.
+        ("echo x > /tmp/out.txt", "workspace w:/tmp"),
+        ("cp a /srv/app/b", "workspace w:/srv/app"),
+        ("make -C /srv/other", "workspace w:/srv/other"),
+        ("git -C /srv/other commit -m x", "workspace w:/srv/other"),
+        ("cd /srv/other && make", "workspace w:/srv/other"),
+        // What no path rule can express.
+        ("echo x > ~/new", "shield"),
+        ("touch /new", "shield"),
+        ("apt-get install x", "shield"),
+        ("systemctl restart x", "shield"),
+        ("printenv", "shield"),
+        ("rm -rf /srv", "shield"),
+        ("sudo make install", "none"),
+    ] {
+        let assessment = with(command, &context(), &[]);
+        assert_eq!(told(&assessment), expect, "{command}");
+    }
+}
+
+#[test]
+fn a_known_tool_gets_its_own_login_when_nothing_else_runs_beside_it() {
+    let has = |command: &str| with(command, &context(), &[]).sandbox;
+    for command in [
+        "git push origin main",
+        "git fetch",
+        "git add -A && git commit -m x && git push",
+        "git status; git push",
+        "timeout 60 git push",
+        "cd sub && git push",
+    ] {
+        let sandbox = has(command);
+        assert!(sandbox.keys.contains(&format!("{HOME}/.ssh")) && sandbox.unix_sockets, "{command}: {sandbox:?}");
+        assert_eq!((sandbox.confinement, sandbox.network), (Confinement::Workspace, Network::Open), "{command}");
+    }
+    for command in [
+        "git commit -m x",
+        "make && git push",
+        "git push; python3 -c 1",
+        "git push; ./tool",
+        "git push; eval \"$X\"",
+        "./git push",
+        "git push; curl https://example.org",
+    ] {
+        let sandbox = has(command);
+        assert!(sandbox.keys.is_empty() && !sandbox.unix_sockets, "{command}: {sandbox:?}");
+    }
+}
+
+#[test]
+fn a_grant_gives_its_calls_what_they_need_and_nothing_of_its_neighbours() {
+    let both = [narrow("git commit"), narrow("git status")];
+    let commit = with("git status && git commit -m x", &context(), &both);
+    assert_eq!((word(&commit), told(&commit).as_str()), ("allow", "workspace"));
+    // A risk that the grant names counts, also where the table does not know that the tool needs it.
+    let networked = Grant { risks: Some(vec![Risk::Write, Risk::Network]), ..narrow("an-unknown-tool") };
+    let tool = with("an-unknown-tool", &context(), &[networked]);
+    assert_eq!((word(&tool), told(&tool).as_str()), ("allow", "workspace+net"));
+    let plain = with("an-unknown-tool", &context(), &[narrow("an-unknown-tool")]);
+    assert_eq!((word(&plain), told(&plain).as_str()), ("allow", "workspace"));
+}
+
+#[test]
+fn grants_of_before_keep_what_their_card_showed() {
+    let earlier = grant("git commit", Some(ROOT));
+    assert_eq!(earlier.sandbox, GrantSandbox::Open);
+    let open = with("git commit -m x", &context(), std::slice::from_ref(&earlier));
+    assert_eq!((word(&open), told(&open).as_str()), ("allow", "shield"));
+    assert_eq!(open.sandbox.why, SandboxReason::EarlierGrant);
+    let narrowed = Grant { sandbox: GrantSandbox::Narrow, ..earlier };
+    assert_eq!(told(&with("git commit -m x", &context(), &[narrowed])), "workspace");
+}
+
+#[test]
+fn a_wider_sandbox_is_asked_about_and_a_narrower_one_is_given() {
+    let wants = |level| Context { wanted: Some(level), ..context() };
+    let granted = [narrow("git commit")];
+    let wider = with("git commit -m x", &wants(Confinement::Shield), &granted);
+    assert_eq!((word(&wider), told(&wider).as_str()), ("ask", "shield"));
+    assert_eq!(wider.sandbox.why, SandboxReason::Requested);
+    let narrower = with("git commit -m x", &wants(Confinement::ReadOnly), &granted);
+    assert_eq!((word(&narrower), told(&narrower).as_str()), ("allow", "read_only"));
+    let open = [grant("git commit", Some(ROOT))];
+    assert_eq!(word(&with("git commit -m x", &wants(Confinement::Shield), &open)), "allow", "it was granted open");
+}
+
+#[test]
+fn the_network_is_asked_for_by_name_and_taken_away_by_name() {
+    let wants = |network| Context { wanted_network: Some(network), ..context() };
+    let granted = [narrow("make")];
+    let asks = with("make", &wants(Network::Open), &granted);
+    assert_eq!((word(&asks), told(&asks).as_str()), ("ask", "workspace+net"));
+    assert!(asks.risk_set().contains(&Risk::Network));
+    assert_eq!(word(&with("make", &wants(Network::None), &granted)), "allow");
+    assert_eq!(told(&with("curl https://example.org", &wants(Network::None), &[])), "workspace");
+    assert_eq!(word(&with("ls", &wants(Network::Open), &[])), "allow", "what only reads needs no network");
+    let never = Context { network: Network::None, ..context() };
+    assert_eq!(told(&with("curl https://example.org", &never, &[])), "workspace");
+}
+
+#[test]
+fn the_operator_says_how_far_it_follows() {
+    let operator = |granted| Context { granted, ..context() };
+    for (command, narrow, workspace, shield) in [
+        ("touch a", "workspace", "workspace", "shield"),
+        ("systemctl restart x", "shield", "workspace", "shield"),
+        ("cat /var/log/x", "read_only r:/var/log/x", "read_only r:/var/log/x", "shield"),
+        ("ls", "read_only", "read_only", "read_only"),
+    ] {
+        let of = |granted| told(&with(command, &operator(granted), &[]));
+        assert_eq!(of(GrantedSandbox::Narrow), narrow, "{command}");
+        assert_eq!(of(GrantedSandbox::Workspace), workspace, "{command}");
+        assert_eq!(of(GrantedSandbox::Shield), shield, "{command}");
+    }
+    let asks = Context { wanted: Some(Confinement::Shield), ..operator(GrantedSandbox::Workspace) };
+    assert_eq!(told(&with("touch a", &asks, &[])), "workspace", "the operator's limit is not the asker's to widen");
+}
+
+#[test]
+fn what_nobody_saw_gets_no_path_and_no_login_that_it_names() {
+    let auto = Context { profile: Profile::FullAuto, ..context() };
+    for command in ["git push", "echo x > /tmp/a", "make -C /srv/other", "systemctl restart x", "cat ~/.ssh/id_rsa > a"]
+    {
+        let assessment = with(command, &auto, &[]);
+        assert_eq!((word(&assessment), told(&assessment).as_str()), ("allow", "workspace+net"), "{command}");
+    }
+}
+
+#[test]
+fn a_kernel_that_cannot_confine_is_named_and_does_not_lock_anyone_out() {
+    let old = Context { kernel: Kernel { landlock: 0, seccomp: true }, ..context() };
+    let assessment = with("git commit -m x", &old, &[narrow("git commit")]);
+    assert_eq!((word(&assessment), told(&assessment).as_str()), ("allow", "shield"));
+    assert_eq!(assessment.sandbox.why, SandboxReason::Kernel);
+}
+
+/// A file is replaced in its directory where that can be given, and written itself where it cannot.
+#[test]
+fn a_file_is_written_by_the_narrowest_rule_there_is() {
+    let file = |path: &str| {
+        let mut facts = Facts::none(ROOT);
+        let found = Found { resolved: path.to_owned(), kind: FoundKind::File, dev: 1, inode: 1, mount: false };
+        facts.paths.insert(path.to_owned(), found);
+        let command = format!("echo x >> {path}");
+        told(&judge(&plan(&command, ROOT), &facts, &context(), &Rules::default(), &Grants::default()))
+    };
+    assert_eq!(file("/srv/app/notes"), "workspace w:/srv/app");
+    assert_eq!(file("/home/dev/.bashrc"), "workspace w:/home/dev/.bashrc");
+    assert_eq!(file("/etc/hosts"), "workspace w:/etc/hosts");
+}

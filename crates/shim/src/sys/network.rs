@@ -1,0 +1,131 @@
+//! A network of a task's own: nothing in it but its loopback, so that it can serve and test itself and reach nobody.
+#![allow(unsafe_code)]
+
+use std::{io, sync::OnceLock};
+
+/// How a process gets a network of its own. Built before the fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OwnNetwork {
+    /// It may make one.
+    Plain,
+    /// It makes a user namespace first, in which its user and group are who they were.
+    AsUser { uid_map: Vec<u8>, gid_map: Vec<u8> },
+}
+
+/// Which of them this machine has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ways {
+    plain: bool,
+    as_user: bool,
+}
+
+fn ways() -> Ways {
+    static WAYS: OnceLock<Ways> = OnceLock::new();
+    *WAYS.get_or_init(|| Ways {
+        plain: tried(&OwnNetwork::Plain),
+        as_user: tried(&OwnNetwork::as_user(effective_ids())),
+    })
+}
+
+/// Finds out beforehand: those who are forked from here know it then.
+pub(crate) fn warm_up() {
+    let _ = ways();
+}
+
+fn effective_ids() -> (u32, u32) {
+    // SAFETY: neither takes an argument, neither fails.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Tries it in a process that ends at once.
+fn tried(way: &OwnNetwork) -> bool {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel fills in two descriptors. The child makes system calls on values made before, writes one byte and
+    // ends without running anything of ours; the parent reads that byte, or the end of the pipe.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return false;
+        }
+        let child = libc::fork();
+        if child == 0 {
+            let answer = [u8::from(way.enter().is_ok())];
+            libc::write(ends[1], answer.as_ptr().cast(), 1);
+            libc::_exit(0);
+        }
+        libc::close(ends[1]);
+        let mut answer = [0u8];
+        let read = if child > 0 { libc::read(ends[0], answer.as_mut_ptr().cast(), 1) } else { 0 };
+        libc::close(ends[0]);
+        if child > 0 {
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        read == 1 && answer[0] == 1
+    }
+}
+
+#[repr(C)]
+struct Interface {
+    name: [u8; 16],
+    flags: libc::c_short,
+    rest: [u8; 22],
+}
+
+impl OwnNetwork {
+    /// How a child of this process gets one, before it becomes anybody else; none where it cannot.
+    pub(crate) fn available() -> Option<Self> {
+        match ways() {
+            Ways { plain: true, .. } => Some(Self::Plain),
+            Ways { as_user: true, .. } => Some(Self::as_user(effective_ids())),
+            _ => None,
+        }
+    }
+
+    fn as_user((uid, gid): (u32, u32)) -> Self {
+        let map = |id: u32| format!("{id} {id} 1").into_bytes();
+        Self::AsUser { uid_map: map(uid), gid_map: map(gid) }
+    }
+
+    /// Only system calls on values that were made before: no allocation, no locks.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        let flags = match self {
+            Self::Plain => libc::CLONE_NEWNET,
+            Self::AsUser { .. } => libc::CLONE_NEWNET | libc::CLONE_NEWUSER,
+        };
+        // SAFETY: plain integers.
+        done(unsafe { libc::unshare(flags) })?;
+        if let Self::AsUser { uid_map, gid_map } = self {
+            put(c"/proc/self/setgroups", b"deny")?;
+            put(c"/proc/self/uid_map", uid_map)?;
+            put(c"/proc/self/gid_map", gid_map)?;
+        }
+        let mut name = [0; 16];
+        name[..2].copy_from_slice(b"lo");
+        let up = Interface { name, flags: libc::IFF_UP as libc::c_short, rest: [0; 22] };
+        // SAFETY: the kernel reads the structure, which has the size of an `ifreq`; the socket is closed again.
+        unsafe {
+            let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+            if socket < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let set = libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &raw const up);
+            let failed = io::Error::last_os_error();
+            libc::close(socket);
+            if set == 0 { Ok(()) } else { Err(failed) }
+        }
+    }
+}
+
+fn put(path: &std::ffi::CStr, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the path ends in a NUL; the kernel reads as many bytes as there are; the descriptor is closed again.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let written = libc::write(fd, bytes.as_ptr().cast(), bytes.len());
+        let failed = io::Error::last_os_error();
+        libc::close(fd);
+        if usize::try_from(written) == Ok(bytes.len()) { Ok(()) } else { Err(failed) }
+    }
+}
