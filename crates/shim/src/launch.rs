@@ -73,6 +73,8 @@ fn start(shim: &Path) -> io::Result<(Child, UnixStream)> {
         command.env("COUNTERSIGN_CRASH_FILE", file);
     }
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // Before it is asked for anything: what it forks inherits this.
+    crate::descriptors::restore_limit(&child);
     ours.set_read_timeout(Some(PATIENCE))?;
     Ok((child, ours))
 }

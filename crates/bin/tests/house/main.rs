@@ -10,6 +10,7 @@ mod crash;
 mod credentials;
 mod daily;
 mod disk;
+mod doors;
 mod grants;
 mod halt;
 mod hooks;

@@ -97,7 +97,8 @@ pub(crate) fn of_task(house: &House, task: TaskId) -> Answer<Option<Approval>> {
     Ok(approval.map(|mut approval| {
         if approval.state == ApprovalState::Waiting {
             let asker = waiting::read(&house.home, task).ok().and_then(|w| w.asker);
-            approval.asker = asker.map(|p| if peer::is_there(p) { Asker::Waiting } else { Asker::Gone });
+            // Where it cannot be told, nobody is said to have gone.
+            approval.asker = asker.map(|p| if peer::is_there(p) == Ok(false) { Asker::Gone } else { Asker::Waiting });
         }
         approval
     }))
