@@ -5,7 +5,7 @@ use countersign_model::Code;
 use countersign_testkit::House;
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::{Pid, Resource, Rlimit, getrlimit, prlimit},
+    process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit},
 };
 use serde_json::{Value, json};
 use std::{
@@ -253,6 +253,59 @@ fn numbers_of_all(house: &House) -> Vec<u64> {
         }
     }
     all
+}
+
+/// Memory of its own that the daemon has, in KiB.
+fn anonymous_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// What so many readers that do not read cost the daemon, and what is left of that when they have gone, in KiB.
+fn cost_of_readers(readers: usize) -> (u64, u64, u64) {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let house = with_history("[http]\nstall_timeout_ms = 3600000\n");
+    let pid = house.daemon_pid();
+    let before = anonymous_kb(pid);
+    let all: Vec<UnixStream> = (0..readers).map(|_| follow_from(&house, 0)).collect();
+    let waiting = || all.iter().map(|s| rustix::io::ioctl_fionread(s).unwrap()).collect::<Vec<_>>();
+    // Each has been sent what its socket holds, and nothing has moved since the daemon answered somebody else.
+    let mut last = Vec::new();
+    loop {
+        let now = waiting();
+        if now == last && now.iter().all(|n| *n > 64 * 1024) {
+            break;
+        }
+        last = now;
+        house.client().lifecycle().unwrap();
+    }
+    let with = anonymous_kb(pid);
+    drop(all);
+    // It is given back as they go; nothing says when.
+    let bound = before + (with - before) / 2;
+    let mut after = anonymous_kb(pid);
+    while after > bound {
+        house.client().lifecycle().unwrap();
+        after = anonymous_kb(pid);
+    }
+    println!("{readers} readers: {before} KiB before, {with} KiB with them, {after} KiB after");
+    (before, with, after)
+}
+
+#[test]
+fn readers_that_do_not_read_cost_little_and_what_they_cost_is_given_back() {
+    let (before, with, after) = cost_of_readers(300);
+    assert!(with - before < 300 * 64, "{} KiB for 300 readers", with - before);
+    assert!(after < with);
+}
+
+#[test]
+#[ignore = "slow: cargo xtask soak"]
+fn two_thousand_readers_that_do_not_read_fit_into_a_hundred_megabytes() {
+    let (_, with, _) = cost_of_readers(2000);
+    assert!(with < 100 * 1024, "the daemon has {with} KiB with 2,000 readers");
 }
 
 /// Leaves a daemon this many descriptors; gives back what it had.
