@@ -14,6 +14,12 @@ use std::{
     os::unix::net::UnixStream,
 };
 
+/// Tests hold both ends of many connections.
+fn raise_own_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
 /// A house with its door on loopback open, and a person's token for it.
 fn open(config: &str) -> (House, String, String) {
     let house = House::new(CSN);
@@ -74,10 +80,11 @@ fn is_cut_off(stream: &mut impl Read) -> bool {
 
 #[test]
 fn half_sent_requests_keep_nobody_with_a_token_out() {
+    raise_own_limit();
     // Long enough that no deadline helps.
     let (house, at, token) = open("[http]\nheader_timeout_ms = 3600000\n");
     let mut held: Vec<TcpStream> = Vec::new();
-    for _ in 0..600 {
+    for _ in 0..1200 {
         let mut stream = TcpStream::connect(&at).unwrap();
         // It may have had to make room already.
         let _ = stream.write_all(b"GET /tasks HTTP/1.1\r\nhost: localhost\r\nx: ");
@@ -87,7 +94,7 @@ fn half_sent_requests_keep_nobody_with_a_token_out() {
     let with_token = format!("GET /tasks HTTP/1.1\r\nauthorization: Bearer {token}");
     assert_eq!(ask(&mut person, &with_token).unwrap().status, 200);
     // Once known, a connection does not make room for those who are not.
-    for _ in 0..300 {
+    for _ in 0..600 {
         let mut stream = TcpStream::connect(&at).unwrap();
         let _ = stream.write_all(b"GET /tasks HTTP/1.1\r\n");
         held.push(stream);
@@ -264,8 +271,7 @@ fn anonymous_kb(pid: u32) -> u64 {
 
 /// What so many readers that do not read cost the daemon, and what is left of that when they have gone, in KiB.
 fn cost_of_readers(readers: usize) -> (u64, u64, u64) {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    raise_own_limit();
     let house = with_history("[http]\nstall_timeout_ms = 3600000\n");
     let pid = house.daemon_pid();
     let before = anonymous_kb(pid);
@@ -283,8 +289,8 @@ fn cost_of_readers(readers: usize) -> (u64, u64, u64) {
     }
     let with = anonymous_kb(pid);
     drop(all);
-    // It is given back as they go; nothing says when.
-    let bound = before + (with - before) / 2;
+    // It is given back as they go; nothing says when. What the daemon keeps for itself does not grow with them.
+    let bound = before + 20 * 1024;
     let mut after = anonymous_kb(pid);
     while after > bound {
         house.client().lifecycle().unwrap();
@@ -295,17 +301,17 @@ fn cost_of_readers(readers: usize) -> (u64, u64, u64) {
 }
 
 #[test]
-fn readers_that_do_not_read_cost_little_and_what_they_cost_is_given_back() {
-    let (before, with, after) = cost_of_readers(300);
+fn readers_that_do_not_read_cost_little() {
+    let (before, with, _) = cost_of_readers(300);
     assert!(with - before < 300 * 64, "{} KiB for 300 readers", with - before);
-    assert!(after < with);
 }
 
 #[test]
 #[ignore = "slow: cargo xtask soak"]
-fn two_thousand_readers_that_do_not_read_fit_into_a_hundred_megabytes() {
-    let (_, with, _) = cost_of_readers(2000);
+fn two_thousand_readers_that_do_not_read_fit_into_a_hundred_megabytes_and_give_them_back() {
+    let (before, with, after) = cost_of_readers(2000);
     assert!(with < 100 * 1024, "the daemon has {with} KiB with 2,000 readers");
+    assert!(after <= before + 20 * 1024, "{after} KiB are left of {with}");
 }
 
 /// Leaves a daemon this many descriptors; gives back what it had.
@@ -375,18 +381,15 @@ fn with_its_last_descriptors_the_daemon_still_answers_its_owner() {
 #[test]
 fn tasks_have_the_limit_that_the_daemon_was_given() {
     let house = House::new(CSN);
-    let limit = getrlimit(Resource::Nofile);
-    let fewer = Rlimit { current: Some(900), ..limit };
-    let own = Pid::from_raw(i32::try_from(std::process::id()).unwrap());
-    // Only while the daemon is started: it inherits this.
-    prlimit(own, Resource::Nofile, fewer).unwrap();
-    house.start();
-    prlimit(own, Resource::Nofile, limit).unwrap();
-    let text = std::fs::read_to_string(format!("/proc/{}/limits", house.daemon_pid())).unwrap();
+    let home = house.home().display();
+    // The daemon that this starts inherits the limit.
+    let started = format!(
+        "ulimit -Sn 900; COUNTERSIGN_HOME={home} XDG_CONFIG_HOME={home} exec {CSN} run --quiet --profile full_auto 'ulimit -Sn'"
+    );
+    let ran = house.outside(&["sh", "-c", &started]);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "900\n", "{}", String::from_utf8_lossy(&ran.stderr));
+    let text = std::fs::read_to_string(format!("/proc/{}/limits", house.client().lifecycle().unwrap().pid)).unwrap();
     let line = text.lines().find(|l| l.starts_with("Max open files")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words[3], words[4], "the daemon takes all that it may have");
-    let task = house.ask("ulimit -Sn");
-    house.settled(task);
-    assert_eq!(house.stdout(task), "900\n");
 }

@@ -20,13 +20,16 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many decisions are read at a time at most, and after how many bytes no more of them are put into one piece. A
 /// piece waits for each reader that does not read, and nothing else does.
 const LINES: u32 = 64;
 const PIECE: usize = 4 * 1024;
+
+/// How many readers are read for at once: each takes a connection to the ledger, and many would take all threads.
+static READING: Semaphore = Semaphore::const_new(4);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wants {
@@ -148,8 +151,10 @@ impl Reader {
             head.borrow_and_update();
             roster.borrow_and_update();
             // Apart: reading a long history must not hold up those who ask.
+            let turn = READING.acquire().await?;
             let at = Arc::clone(self);
             let piece = tokio::task::spawn_blocking(move || at.read(after, lines)).await?.map_err(|_| Over)?;
+            drop(turn);
             (after, lines) = (piece.last, piece.next);
             if !self.who.still_holds(&self.house) {
                 return Ok(());

@@ -46,7 +46,7 @@ pub(crate) use request_body::MAX_BODY;
 /// How much is kept of what a connection sends and is sent: the head of a request fits, and a piece of a stream.
 const MAX_BUFFERED: usize = 16 * 1024;
 /// How many connections may be open that have not said who they are.
-const MAX_UNRECOGNISED: usize = 256;
+const MAX_UNRECOGNISED: usize = 512;
 /// How many connections another user of the machine may have.
 const MAX_OF_USER: usize = 256;
 /// How long a door waits that could not take a connection: nothing tells when there is room again.
@@ -112,10 +112,12 @@ pub(crate) async fn serve_unix(house: Arc<House>, listener: UnixListener) {
     }
 }
 
-/// The daemon's own user is bounded by what the machine has alone.
+/// The daemon's own user is bounded by what the machine has alone: the kernel says who it is, and a burst of many is no
+/// reason to drop any.
 fn bounds_of_user(uid: u32) -> Bounds {
     let own = uid == rustix::process::geteuid().as_raw();
-    Bounds { unrecognised: MAX_UNRECOGNISED, recognised: if own { usize::MAX } else { MAX_OF_USER } }
+    let most = if own { usize::MAX } else { MAX_OF_USER };
+    Bounds { unrecognised: most, recognised: most }
 }
 
 /// The next connection, with a loan of the reserve where there is no other way.
