@@ -52,7 +52,7 @@ pub(crate) fn attach(doors: &Doors<'_>, args: &Args<'_>) -> anyhow::Result<ExitC
     let state = client.task(args.task)?;
     logs::kept(&state)?;
     if state.mode == Mode::Pipes && !state.settled() && !args.read_only {
-        run::interrupts(&client, state.task_id)?;
+        run::Interrupts::begin(&client, state.task_id)?;
     }
     let mut session = Session::new(doors, client, &state, args.read_only, detach);
     match session.run(None)? {
@@ -453,7 +453,7 @@ impl<'a> Session<'a> {
                 }
             }
             let took = state.duration_us.map(Duration::from_micros);
-            return Ok(Some(End::Ended(Ended { outcome, took, words: None, notes: Vec::new() })));
+            return Ok(Some(End::Ended(Ended { outcome, took, words: None, notes: Vec::new(), never_began: false })));
         }
         Ok(None)
     }
@@ -487,8 +487,9 @@ impl<'a> Session<'a> {
                 self.asked(false);
             }
             What::Decision(Decision::Launched { .. }) => self.started(house)?,
-            What::Decision(Decision::Settled { outcome, .. }) => {
+            What::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
                 return Ok(Some(End::Ended(Ended {
+                    never_began: run::never_began(&outcome, journal_head, recovered),
                     outcome,
                     took: self.took,
                     words: self.words.take(),

@@ -39,7 +39,7 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     let with = json!({"command": command, "cwd": cwd, "inherit": inherited()});
     let Redeemed { task, patience_ms } = client.redeem(ticket, &with)?;
     let (id, queued) = (task.task_id, task.status == Status::Queued);
-    run::interrupts(&client, id)?;
+    run::Interrupts::begin(&client, id)?;
     ends_with_its_agent(&client, id)?;
     if let (true, Some(approval)) = (queued, task.approval_id) {
         say(&waiting_line(approval));

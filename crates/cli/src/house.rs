@@ -5,11 +5,13 @@ use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::is_base_variable;
 use countersign_store::{Config, Home, MACHINE_HOME, TasksAtStop, below_an_agent, ledger::Reader};
-use std::{process::ExitCode, thread, time::Duration};
+use std::{io::ErrorKind, process::ExitCode, thread, time::Duration};
 
 /// How long another starter is waited for.
 const PATIENCE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
+/// How many daemons in a row may end as soon as they serve, before that is an error.
+const MAX_STARTS: u32 = 5;
 
 /// Variables of ours that a daemon needs; everything else that it gets is the base.
 fn base_env() -> Vec<(String, String)> {
@@ -48,14 +50,41 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
             return Err(e).context("the house of this machine does not answer (csn service status --system)");
         }
         // A daemon that is just dying may still have taken the call.
-        Err(ClientError::NoHouse { .. } | ClientError::Broken(_)) => {}
+        Err(e) if e.is_daemon_gone() => {}
         Err(e) => return Err(e.into()),
     }
-    start(doors, &home)?;
-    if let Some(why) = client.lifecycle()?.degraded {
-        say(&format!("csn: degraded, only reading is allowed: {why}"));
+    for _ in 0..MAX_STARTS {
+        start(doors, &home)?;
+        match client.lifecycle() {
+            Ok(life) => {
+                if let Some(why) = life.degraded {
+                    say(&format!("csn: degraded, only reading is allowed: {why}"));
+                }
+                return Ok(client);
+            }
+            // It was killed as soon as it served.
+            Err(e) if e.is_daemon_gone() => {}
+            Err(e) => return Err(e.into()),
+        }
     }
-    Ok(client)
+    bail!("the daemon ended {MAX_STARTS} times just after it had started: see {}", home.log().display())
+}
+
+/// Reaches the daemon again after a connection broke. A machine's daemon is started by its service manager: that is
+/// waited for.
+pub(crate) fn reach_again(doors: &Doors<'_>) -> anyhow::Result<()> {
+    let Place { client, own, .. } = Place::find()?;
+    if own {
+        return reach(doors).map(drop);
+    }
+    for _ in 0..PATIENCE {
+        match client.lifecycle() {
+            Ok(_) => return Ok(()),
+            Err(e) if e.is_daemon_gone() => thread::sleep(PAUSE),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    bail!("the daemon of this machine did not come back (csn service status --system)")
 }
 
 /// Nothing that a task or an agent has started starts a house: it would be one with a configuration of theirs.
@@ -82,7 +111,7 @@ fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
     for _ in 0..PATIENCE {
         match (doors.start_house)(&base_env()) {
             Ok(_) => return Ok(()),
-            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => last = Some(e),
+            Err(e) if matches!(e.kind(), ErrorKind::ResourceBusy | ErrorKind::Interrupted) => last = Some(e),
             Err(e) => return Err(e).context("the house could not be started"),
         }
         if client.lifecycle().is_ok() {

@@ -5,7 +5,7 @@ use crate::{
     args::{FileCommand, LeftoversArg, OnOutputLimitArg, OnSessionEndArg, RunArgs},
     attach::{self, End, Session},
     code, exit, gc,
-    house::reach,
+    house::{reach, reach_again},
     lists::brief,
     logs::Printer,
     prompt::{Asking, waiting_line},
@@ -14,32 +14,78 @@ use crate::{
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Command, Decision, FileChange, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Record,
-    Request, SignalName, Status, TaskId, TaskState, Text, Tool, WaitsFor, What, is_base_variable,
+    Command, Decision, Digest, FileChange, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome,
+    Record, Request, SignalName, Status, TaskId, TaskState, Text, Tool, WaitsFor, What, is_base_variable,
 };
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
+
+/// How many tasks one `csn run` asks for when none of them begins because the daemon dies.
+const MAX_ASKS: u32 = 5;
 
 pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> {
     let request = request(&args)?;
     let client = reach(doors)?;
-    let task = client.ask(&request)?;
-    if args.background || task.status == Status::Queued && args.no_wait {
-        announce(&args, &task)?;
-        let waits = args.no_wait && task.status == Status::Queued;
-        return Ok(ExitCode::from(if waits { exit::PENDING } else { 0 }));
+    let mut interrupts = None;
+    for asks in 1.. {
+        let task = ask(doors, &client, &request)?;
+        if args.background || task.status == Status::Queued && args.no_wait {
+            announce(&args, &task)?;
+            let waits = args.no_wait && task.status == Status::Queued;
+            return Ok(ExitCode::from(if waits { exit::PENDING } else { 0 }));
+        }
+        match &interrupts {
+            None => interrupts = Some(Interrupts::begin(&client, task.task_id)?),
+            Some(interrupts) => interrupts.go_to(task.task_id),
+        }
+        let ended = match to_its_end(doors, &client, &args, &task)? {
+            Ok(ended) => ended,
+            Err(code) => return Ok(code),
+        };
+        if ended.never_began && asks < MAX_ASKS {
+            say(&format!("csn: the daemon ended before {} began; asking again", task.task_id));
+            continue;
+        }
+        if !args.quiet && !args.json {
+            closing(task.task_id, &ended);
+        }
+        return Ok(code(ended.outcome.exit_code()));
     }
-    interrupts(&client, task.task_id)?;
-    in_line(&client, &task);
+    bail!("no task was asked for")
+}
+
+/// Asks under a key of its own. When the daemon goes away before it has answered, the next one is asked under the same
+/// key: it knows the task, or the request never got as far as being one.
+fn ask(doors: &Doors<'_>, client: &Client, request: &Request) -> anyhow::Result<TaskState> {
+    let key = send::random_key();
+    loop {
+        match client.ask_once(request, &key) {
+            Err(e) if e.is_daemon_gone() => reach_again(doors).context("nobody answers whether the command runs")?,
+            asked => return Ok(asked?),
+        }
+    }
+}
+
+/// Follows a task to its end; or the code to leave with before that.
+fn to_its_end(
+    doors: &Doors<'_>,
+    client: &Client,
+    args: &RunArgs,
+    task: &TaskState,
+) -> anyhow::Result<Result<Ended, ExitCode>> {
+    in_line(client, task);
     let asking = match (task.status, task.approval_id) {
         (Status::Queued, Some(approval)) if task.waits_for == Some(WaitsFor::Approval) => {
-            let asking = Asking::begin(&client, approval);
+            let asking = Asking::begin(client, approval);
             if asking.is_none() {
                 say(&waiting_line(approval));
             }
@@ -48,7 +94,7 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
         _ => None,
     };
     if args.pty && !args.json {
-        return on_terminal(doors, client, &args, &task, asking);
+        return on_terminal(doors, client.clone(), args, task, asking);
     }
     if args.stdin {
         let (client, task) = (client.clone(), task.task_id);
@@ -58,16 +104,9 @@ pub(crate) fn run(doors: &Doors<'_>, args: RunArgs) -> anyhow::Result<ExitCode> 
             }
         });
     }
-    let reach = || reach(doors).map(drop);
+    let reach = || reach_again(doors);
     let following = Following { json: args.json, raw: args.raw, reach: &reach };
-    let ended = match follow_or_cancel(&client, task.task_id, &following, asking)? {
-        Ok(ended) => ended,
-        Err(code) => return Ok(code),
-    };
-    if !args.quiet && !args.json {
-        closing(task.task_id, &ended);
-    }
-    Ok(code(ended.outcome.exit_code()))
+    follow_or_cancel(client, task.task_id, &following, asking)
 }
 
 /// With a terminal: attached from the first byte on.
@@ -77,7 +116,7 @@ fn on_terminal(
     args: &RunArgs,
     task: &TaskState,
     asking: Option<Asking>,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<Result<Ended, ExitCode>> {
     let detach = attach::detach_keys(attach::DETACH_KEYS)?;
     let mut session = Session::new(doors, client, task, false, detach).asking(asking);
     if args.stdin {
@@ -91,26 +130,46 @@ fn on_terminal(
     }
     let again = session.client().clone();
     match session.run(Some(task.next_seq - 1))? {
-        End::Detached => Ok(ExitCode::SUCCESS),
-        End::Signalled => Ok(ExitCode::from(exit::OURS)),
+        End::Detached => Ok(Err(ExitCode::SUCCESS)),
+        End::Signalled => Ok(Err(ExitCode::from(exit::OURS))),
         End::Ended(ended) => {
-            if !args.quiet {
-                let dropped =
-                    again.task(&task.task_id.to_string()).ok().and_then(|t| t.streams.values().next().copied());
-                if let Some(dropped) = dropped.map(|s| s.dropped).filter(|n| *n > 0) {
-                    say(&format!("csn: {dropped} bytes were not kept"));
-                }
-                closing(task.task_id, &ended);
+            let state = again.task(&task.task_id.to_string()).ok().filter(|_| !args.quiet);
+            let dropped = state.and_then(|t| t.streams.values().next().copied()).map(|s| s.dropped);
+            if let Some(dropped) = dropped.filter(|n| *n > 0) {
+                say(&format!("csn: {dropped} bytes were not kept"));
             }
-            Ok(code(ended.outcome.exit_code()))
+            // Whoever attaches to a task that has ended is shown its end, and not how that was found out.
+            let never_began = ended.never_began
+                || matches!(ended.outcome, Outcome::Failed { .. }) && settled_unbegun(&again, task.task_id)?;
+            Ok(Ok(Ended { never_began, ..ended }))
         }
     }
+}
+
+/// Whether the record of a settled task says that it never began.
+fn settled_unbegun(client: &Client, task: TaskId) -> anyhow::Result<bool> {
+    let mut events = client.events(task, None);
+    while let Some(event) = events.next_event()? {
+        if let Ok(What::Decision(Decision::Settled { outcome, journal_head, recovered })) =
+            Record::parse(&event.line).map(|r| r.what)
+        {
+            return Ok(never_began(&outcome, journal_head, recovered));
+        }
+    }
+    Ok(false)
 }
 
 /// Passes standard input on, once there is somebody to take it.
 fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
     let mut events = client.events(task, None);
-    while let Some(event) = events.next_event()? {
+    loop {
+        let event = match events.next_event() {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(()),
+            // Whoever follows the task reaches the next daemon; the events go on there.
+            Err(e) if e.is_daemon_gone() => continue,
+            Err(e) => return Err(e.into()),
+        };
         match Record::parse(&event.line).map(|r| r.what) {
             Ok(What::Frame(Frame::Spawned { .. })) => {
                 let terminal = io::stdin().is_terminal().then(|| ReadsTerminal::begin(task));
@@ -125,7 +184,6 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
             _ => {}
         }
     }
-    Ok(())
 }
 
 fn is_over(error: &ClientError) -> bool {
@@ -338,30 +396,48 @@ fn detached(task: TaskId) -> ! {
 }
 
 /// Ctrl-C interrupts the task; twice cancels it. Ctrl-\ Ctrl-D leaves it to run by itself; Ctrl-\ alone is SIGQUIT.
-pub(crate) fn interrupts(client: &Client, task: TaskId) -> anyhow::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGQUIT])?;
-    let client = client.clone();
-    std::thread::spawn(move || {
-        let mut interrupted = 0;
-        for signal in signals.forever() {
-            if signal == SIGQUIT && let_go() {
-                detached(task);
-            }
-            INTERRUPTED.store(signal == SIGINT, Ordering::Release);
-            let sent = match (signal, interrupted) {
-                (SIGQUIT, _) => client.signal(task, SignalName::QUIT),
-                (_, 0) => {
-                    interrupted += 1;
-                    client.signal(task, SignalName::INT).or_else(|_| client.cancel(task, Some("interrupted")))
+pub(crate) struct Interrupts {
+    /// The task that they are about, and how often it was interrupted.
+    about: Arc<Mutex<(TaskId, u32)>>,
+}
+
+impl Interrupts {
+    pub(crate) fn begin(client: &Client, task: TaskId) -> anyhow::Result<Self> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGQUIT])?;
+        let client = client.clone();
+        let about = Arc::new(Mutex::new((task, 0)));
+        let now = Arc::clone(&about);
+        std::thread::spawn(move || {
+            for signal in signals.forever() {
+                let (task, interrupted) = {
+                    let mut now = now.lock().expect("nothing panics while it holds this lock");
+                    let was = *now;
+                    now.1 += u32::from(signal == SIGINT);
+                    was
+                };
+                if signal == SIGQUIT && let_go() {
+                    detached(task);
                 }
-                _ => client.cancel(task, Some("interrupted twice")),
-            };
-            if let Err(e) = sent {
-                say(&format!("csn: {e}"));
+                INTERRUPTED.store(signal == SIGINT, Ordering::Release);
+                let sent = match (signal, interrupted) {
+                    (SIGQUIT, _) => client.signal(task, SignalName::QUIT),
+                    (_, 0) => {
+                        client.signal(task, SignalName::INT).or_else(|_| client.cancel(task, Some("interrupted")))
+                    }
+                    _ => client.cancel(task, Some("interrupted twice")),
+                };
+                if let Err(e) = sent {
+                    say(&format!("csn: {e}"));
+                }
             }
-        }
-    });
-    Ok(())
+        });
+        Ok(Self { about })
+    }
+
+    /// From now on they are about another task.
+    fn go_to(&self, task: TaskId) {
+        *self.about.lock().expect("nothing panics while it holds this lock") = (task, 0);
+    }
 }
 
 /// Whether Ctrl-D follows in a moment. On a terminal that reads lines it is the end of input.
@@ -386,6 +462,14 @@ pub(crate) struct Ended {
     pub(crate) words: Option<Text>,
     /// What its confinement has to say.
     pub(crate) notes: Vec<String>,
+    /// The daemon died between its leave to run and its beginning: nothing of it ran, and nothing will.
+    pub(crate) never_began: bool,
+}
+
+/// Whether a settlement says that the daemon died before the task could begin: there is no journal, and its name has
+/// been taken, so that no supervisor can begin one.
+pub(crate) fn never_began(outcome: &Outcome, journal: Option<Digest>, recovered: bool) -> bool {
+    recovered && journal.is_none() && matches!(outcome, Outcome::Failed { .. })
 }
 
 /// The same; a task whose output nobody takes any more is cancelled, as it would be in a shell. Then the code to leave
@@ -424,12 +508,13 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
     let mut events = client.events(task, None);
     let mut printer = Printer::new(client.clone(), task, how.raw);
     let (mut took, mut words, mut notes) = (None, None, Vec::new());
+    let again = || (how.reach)().with_context(|| format!("the task goes on: csn wait {task}"));
     loop {
         let event = match events.next_event() {
             Ok(Some(event)) => event,
             Ok(None) => bail!("the stream of {task} ended without an outcome"),
-            Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => {
-                (how.reach)().with_context(|| format!("the task goes on: csn wait {task}"))?;
+            Err(e) if e.is_daemon_gone() => {
+                again()?;
                 continue;
             }
             Err(e) => return Err(e.into()),
@@ -441,7 +526,13 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
         match record.what {
             What::Frame(Frame::Output { stream, offset, len, .. }) if !json => match whole_text(&event.line, len) {
                 Some(text) => printer.print_text(stream, offset, &text)?,
-                None => printer.print(stream, offset + len)?,
+                // The printer knows how far it has come.
+                None => loop {
+                    match printer.print(stream, offset + len) {
+                        Err(e) if e.downcast_ref().is_some_and(ClientError::is_daemon_gone) => again()?,
+                        printed => break printed?,
+                    }
+                },
             },
             What::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
             What::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => notes.push(escaped(&path, change)),
@@ -463,9 +554,10 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
                 words = said;
                 asking.take().into_iter().for_each(|a| a.end(false));
             }
-            What::Decision(Decision::Settled { outcome, .. }) => {
+            What::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
                 printer.finish()?;
-                return Ok(Ended { outcome, took, words, notes });
+                let never_began = never_began(&outcome, journal_head, recovered);
+                return Ok(Ended { outcome, took, words, notes, never_began });
             }
             _ => {}
         }

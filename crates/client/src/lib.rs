@@ -37,6 +37,14 @@ pub enum ClientError {
 
 pub type Result<T> = std::result::Result<T, ClientError>;
 
+impl ClientError {
+    /// Whether the daemon went away, so that asking again, once there is one, may succeed.
+    #[must_use]
+    pub fn is_daemon_gone(&self) -> bool {
+        matches!(self, Self::NoHouse { .. } | Self::Broken(_))
+    }
+}
+
 // Not a source: the message says it already.
 impl From<io::Error> for ClientError {
     fn from(error: io::Error) -> Self {
@@ -244,6 +252,12 @@ impl Client {
     /// Asks for a command. A denial is a refusal that names its task.
     pub fn ask(&self, request: &Request) -> Result<TaskState> {
         self.json("POST", "/tasks", Some(&json!(request)))
+    }
+
+    /// Asks under a key: asked again under the same key, also of another daemon, it is the same task and runs once.
+    pub fn ask_once(&self, request: &Request, key: &str) -> Result<TaskState> {
+        let bytes = self.call("POST", "/tasks", &[("idempotency-key", key)], Some(&json!(request)))?;
+        serde_json::from_slice(&bytes).map_err(|e| ClientError::Strange(e.to_string()))
     }
 
     pub fn tasks(&self, query: &str) -> Result<Page> {

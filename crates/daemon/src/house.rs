@@ -1,6 +1,7 @@
 //! The house from start to halt, in order.
 
 use crate::{
+    descriptors::Descriptors,
     desk::{Caps, Event},
     env,
     facts::Gate,
@@ -95,12 +96,15 @@ pub(crate) struct House {
     pub(crate) pieces: surface::Pieces,
     pub(crate) tickets: surface::Tickets,
     pub(crate) mcp: surface::Connections,
+    pub(crate) crowd: surface::Crowd,
+    pub(crate) descriptors: Arc<Descriptors>,
 }
 
 /// Runs a house until it is stopped. `shim` is the supervisor program.
 pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_shim::not_dumpable();
     countersign_shim::give_back_large_buffers();
+    countersign_shim::descriptors::raise_limit();
     // What went wrong may quote what it went wrong with.
     std::panic::set_hook(Box::new(|info| crate::log!("panic: {info}")));
     if start == Start::Detached {
@@ -319,6 +323,8 @@ fn open(
         pieces: surface::Pieces::default(),
         tickets: surface::Tickets::default(),
         mcp: surface::Connections::default(),
+        crowd: surface::Crowd::default(),
+        descriptors: Descriptors::reserve(),
     };
     Ok((Arc::new(house), office, sealer, work))
 }
@@ -391,7 +397,7 @@ async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>,
     // From the first moment: a house that is told to go while it comes up goes in order, too.
     let mut signals = Signals::listen()?;
     house.enter(HouseState::Boot, None);
-    let server = tokio::spawn(surface::serve(Arc::clone(&house), listener));
+    let server = tokio::spawn(surface::serve_unix(Arc::clone(&house), listener));
     house.enter(HouseState::Recovering, None);
     let keeper = Arc::clone(&house.keeper);
     tokio::task::spawn_blocking(move || recover::adopt_all(&keeper, &launched)).await?;

@@ -1,6 +1,7 @@
 //! The house: desk, shim keeping, recovery, shutdown, and the HTTP surface on the unix socket.
 
 mod confine;
+mod descriptors;
 mod desk;
 mod env;
 mod facts;

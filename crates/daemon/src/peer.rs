@@ -2,8 +2,10 @@
 //!
 //! A process is followed up to the first one, with the peer pinned by a descriptor so that its number cannot become
 //! another's meanwhile. Below a shim, below a registered agent, or with a task's marker in its environment it is an
-//! agent; so is one that is gone or hides before we have looked.
+//! agent; so is one that is gone or hides before we have looked. Where nothing can be looked at because there is no
+//! descriptor left, that is an error, and nobody is taken for anybody.
 
+use crate::descriptors::OutOfDescriptors;
 use countersign_model::{MARKER, Process, SessionId, TaskId};
 use countersign_shim::as_owner_of;
 use rustix::{
@@ -11,7 +13,7 @@ use rustix::{
     fd::OwnedFd,
 };
 use std::{
-    fs,
+    fs, io,
     net::{IpAddr, SocketAddr},
 };
 
@@ -41,53 +43,68 @@ pub(crate) struct Known<'a> {
     pub(crate) house: u32,
 }
 
+/// What was looked for, or nothing if it is not there or may not be looked at.
+type Seen<T> = Result<Option<T>, OutOfDescriptors>;
+
+fn seen<T>(looked: io::Result<T>) -> Seen<T> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if OutOfDescriptors::is_it(&e) => Err(OutOfDescriptors),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Follows a peer upwards. `pin` is what the kernel says the peer is; without one its start time must stay the same.
-pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &Known<'_>) -> Peer {
+pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &Known<'_>) -> Result<Peer, OutOfDescriptors> {
     for _ in 0..TRIES {
-        let Some((found, chain)) = follow(pid, known) else { continue };
+        let Some((found, chain)) = follow(pid, known)? else { continue };
         // A process that ended on the way may have been another's by the time it was looked at: then once more.
-        let same = chain.iter().all(|(process, parent)| self::process(process.pid) == Some((*process, *parent)));
+        let mut same = true;
+        for (process, parent) in &chain {
+            same &= self::process(process.pid)? == Some((*process, *parent));
+        }
         if same && pin.is_none_or(lives) {
-            return found;
+            return Ok(found);
         }
     }
-    Peer::Unpinned
+    Ok(Peer::Unpinned)
 }
 
 /// One walk up to the first process, and everyone on the way with their parent. None when somebody was not there.
-fn follow(pid: u32, known: &Known<'_>) -> Option<(Peer, Vec<(Process, u32)>)> {
+fn follow(pid: u32, known: &Known<'_>) -> Seen<(Peer, Vec<(Process, u32)>)> {
     let mut chain: Vec<(Process, u32)> = Vec::new();
-    let mut marked = marker(pid)?.map(Peer::Marked);
+    let Some(own) = marker(pid)? else { return Ok(None) };
+    let mut marked = own.map(Peer::Marked);
     let mut at = pid;
     while chain.len() < DEEPEST {
-        let (process, parent) = process(at)?;
+        let Some((process, parent)) = process(at)? else { return Ok(None) };
         chain.push((process, parent));
         if let Some(task) = (known.shim)(at) {
-            return Some((Peer::Task(task), chain));
+            return Ok(Some((Peer::Task(task), chain)));
         }
         if let Some(session) = (known.agent)(process) {
-            return Some((Peer::Agent(session), chain));
+            return Ok(Some((Peer::Agent(session), chain)));
         }
         if at == known.house {
             let orphan = || Peer::Marked("of a task that has lost its supervisor".to_owned());
-            return Some((marked.unwrap_or_else(orphan), chain));
+            return Ok(Some((marked.unwrap_or_else(orphan), chain)));
         }
         if at != pid && marked.is_none() {
             // Of others the environment may be out of reach; they are not the ones who ask.
-            marked = marker(at).flatten().map(Peer::Marked);
+            marked = marker(at)?.flatten().map(Peer::Marked);
         }
         if parent <= 1 {
             // In a container the first process may be an agent. What was put into it from outside is not below it.
-            if let Some(session) = first(parent).and_then(known.agent) {
-                return Some((Peer::Agent(session), chain));
+            if let Some(session) = first(parent)?.and_then(known.agent) {
+                return Ok(Some((Peer::Agent(session), chain)));
             }
             let person = chain.first().map(|(process, _)| Peer::Person(*process));
-            return Some((marked.or(person)?, chain));
+            return Ok(marked.or(person).map(|found| (found, chain)));
         }
         at = parent;
     }
     // Nobody is so deep down by accident.
-    Some((Peer::Unpinned, Vec::new()))
+    Ok(Some((Peer::Unpinned, Vec::new())))
 }
 
 /// A process that has not ended: its descriptor is not readable.
@@ -98,13 +115,16 @@ pub(crate) fn lives(pin: &OwnedFd) -> bool {
 }
 
 /// The first process of all, where that is the parent.
-fn first(parent: u32) -> Option<Process> {
-    process(parent).filter(|_| parent == 1).map(|(process, _)| process)
+fn first(parent: u32) -> Seen<Process> {
+    Ok(process(parent)?.filter(|_| parent == 1).map(|(process, _)| process))
 }
 
 /// A process and its parent.
-pub(crate) fn process(pid: u32) -> Option<(Process, u32)> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+pub(crate) fn process(pid: u32) -> Seen<(Process, u32)> {
+    Ok(seen(fs::read(format!("/proc/{pid}/stat")))?.and_then(|stat| parse_stat(pid, &stat)))
+}
+
+fn parse_stat(pid: u32, stat: &[u8]) -> Option<(Process, u32)> {
     // The name may hold anything, in parentheses.
     let end = stat.iter().rposition(|b| *b == b')')?;
     let rest = String::from_utf8_lossy(&stat[end + 1..]);
@@ -128,14 +148,16 @@ pub(crate) enum Holder {
 }
 
 /// Looks for whoever holds a connection, among everything that runs as `uid`.
-pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Holder {
-    let Some((owner, inode)) = inode(theirs, ours).filter(|(_, inode)| *inode != 0) else { return Holder::Nobody };
+pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<Holder, OutOfDescriptors> {
+    let Some((owner, inode)) = inode(theirs, ours)?.filter(|(_, inode)| *inode != 0) else {
+        return Ok(Holder::Nobody);
+    };
     if owner != uid {
-        return Holder::Stranger;
+        return Ok(Holder::Stranger);
     }
     let wanted = format!("socket:[{inode}]");
     let mut hidden = Vec::new();
-    let Ok(all) = fs::read_dir("/proc") else { return Holder::Nobody };
+    let Some(all) = seen(fs::read_dir("/proc"))? else { return Ok(Holder::Nobody) };
     for pid in all.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
         let held = as_owner_of(pid, || {
             let open = fs::read_dir(format!("/proc/{pid}/fd"))?;
@@ -144,52 +166,53 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Holder {
             Ok::<_, std::io::Error>(open.flatten().any(|fd| is_it(fs::read_link(fd.path()))))
         });
         match held {
-            Ok(true) => return Holder::Process(pid),
+            Ok(true) => return Ok(Holder::Process(pid)),
             Ok(false) => {}
-            Err(_) if runs_as(pid, uid) && pid != std::process::id() && !is_shim(pid) => hidden.push(pid),
+            Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
+            Err(_) if runs_as(pid, uid)? && pid != std::process::id() && !is_shim(pid)? => hidden.push(pid),
             Err(_) => {}
         }
     }
-    if hidden.is_empty() { Holder::Nobody } else { Holder::Hidden(hidden) }
+    Ok(if hidden.is_empty() { Holder::Nobody } else { Holder::Hidden(hidden) })
 }
 
 /// Whether a process is below a task or an agent, as far as its parents tell.
-pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> bool {
+pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> Result<bool, OutOfDescriptors> {
     let mut at = pid;
     for _ in 0..DEEPEST {
-        let Some((process, parent)) = process(at) else { return true };
+        let Some((process, parent)) = process(at)? else { return Ok(true) };
         if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.house {
-            return true;
+            return Ok(true);
         }
         if parent <= 1 {
-            return first(parent).and_then(known.agent).is_some();
+            return Ok(first(parent)?.and_then(known.agent).is_some());
         }
         at = parent;
     }
-    true
+    Ok(true)
 }
 
-pub(crate) fn runs_as(pid: u32, uid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+pub(crate) fn runs_as(pid: u32, uid: u32) -> Result<bool, OutOfDescriptors> {
+    let status = seen(fs::read_to_string(format!("/proc/{pid}/status")))?.unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Uid:"));
-    line.is_some_and(|l| l.split_ascii_whitespace().next() == Some(uid.to_string().as_str()))
+    Ok(line.is_some_and(|l| l.split_ascii_whitespace().next() == Some(uid.to_string().as_str())))
 }
 
 /// Shims hide, as the daemon does; they hold no such connection.
-fn is_shim(pid: u32) -> bool {
-    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"csn-shim\n")
+fn is_shim(pid: u32) -> Result<bool, OutOfDescriptors> {
+    Ok(seen(fs::read(format!("/proc/{pid}/comm")))?.is_some_and(|comm| comm == b"csn-shim\n"))
 }
 
 /// The owner and the number of the socket that has these ends, as the kernel lists it.
-fn inode(theirs: SocketAddr, ours: SocketAddr) -> Option<(u32, u64)> {
-    let table = fs::read_to_string(if theirs.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" }).ok()?;
+fn inode(theirs: SocketAddr, ours: SocketAddr) -> Seen<(u32, u64)> {
+    let table = seen(fs::read_to_string(if theirs.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" }))?;
     let (theirs, ours) = (ended(theirs), ended(ours));
-    table.lines().skip(1).find_map(|line| {
+    Ok(table.unwrap_or_default().lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let (local, remote) = (*fields.get(1)?, *fields.get(2)?);
         (local == theirs && remote == ours)
             .then(|| Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?)))?
-    })
+    }))
 }
 
 /// An address as that table writes it.
@@ -203,22 +226,23 @@ fn ended(address: SocketAddr) -> String {
 }
 
 /// Whether a process that asked is still there.
-pub(crate) fn is_there(process: Process) -> bool {
-    self::process(process.pid).is_some_and(|(now, _)| now == process)
+pub(crate) fn is_there(process: Process) -> Result<bool, OutOfDescriptors> {
+    Ok(self::process(process.pid)?.is_some_and(|(now, _)| now == process))
 }
 
 /// The task whose marker a process carries; the outer none when its environment cannot be read.
-fn marker(pid: u32) -> Option<Option<String>> {
+fn marker(pid: u32) -> Seen<Option<String>> {
     let environ = match as_owner_of(pid, || fs::read(format!("/proc/{pid}/environ"))) {
         Ok(environ) => environ,
+        Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
         // Root hides from a house that is not root's, and could do whatever it likes to it: where it stands in the tree
         // still tells a task's root from another.
-        Err(_) if !rustix::process::geteuid().is_root() && runs_as(pid, 0) => return Some(None),
-        Err(_) => return None,
+        Err(_) if !rustix::process::geteuid().is_root() && runs_as(pid, 0)? => return Ok(Some(None)),
+        Err(_) => return Ok(None),
     };
     let prefix = format!("{MARKER}=");
     let found = environ.split(|b| *b == 0).find_map(|var| var.strip_prefix(prefix.as_bytes()));
-    Some(found.map(|task| String::from_utf8_lossy(task).chars().take(40).collect()))
+    Ok(Some(found.map(|task| String::from_utf8_lossy(task).chars().take(40).collect())))
 }
 
 #[cfg(test)]
@@ -230,20 +254,21 @@ mod tests {
     #[test]
     fn this_process_is_itself_and_what_is_above_it_decides() {
         let me = std::process::id();
-        let (process, parent) = process(me).unwrap();
+        let (process, parent) = process(me).unwrap().unwrap();
         // Where the tests themselves run as a task, they are one.
         let outside = std::env::var_os(MARKER).is_none();
         if outside {
-            assert_eq!(recognise(me, None, &NOBODY), Peer::Person(process));
+            assert_eq!(recognise(me, None, &NOBODY), Ok(Peer::Person(process)));
         }
         let session: SessionId = "se_01m7h4jys3gnc16h".parse().unwrap();
         let of_parent = |p: Process| (p.pid == parent).then_some(session);
-        assert_eq!(recognise(me, None, &Known { agent: &of_parent, ..NOBODY }), Peer::Agent(session));
+        assert_eq!(recognise(me, None, &Known { agent: &of_parent, ..NOBODY }), Ok(Peer::Agent(session)));
         let task: TaskId = "tk_01m7h4jys3gnc16h".parse().unwrap();
         let shim = |pid: u32| (pid == parent).then_some(task);
-        assert_eq!(recognise(me, None, &Known { shim: &shim, ..NOBODY }), Peer::Task(task));
-        assert!(matches!(recognise(me, None, &Known { house: parent, ..NOBODY }), Peer::Marked(_)));
-        assert!(is_there(process) && !is_there(Process { start: process.start + 1, ..process }));
+        assert_eq!(recognise(me, None, &Known { shim: &shim, ..NOBODY }), Ok(Peer::Task(task)));
+        assert!(matches!(recognise(me, None, &Known { house: parent, ..NOBODY }), Ok(Peer::Marked(_))));
+        assert_eq!(is_there(process), Ok(true));
+        assert_eq!(is_there(Process { start: process.start + 1, ..process }), Ok(false));
     }
 
     #[test]
@@ -252,17 +277,17 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (theirs, ours) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
         let uid = rustix::process::geteuid().as_raw();
-        assert_eq!(holder(theirs, ours, uid), Holder::Process(std::process::id()));
-        assert_eq!(holder(theirs, ours, uid + 1), Holder::Stranger);
+        assert_eq!(holder(theirs, ours, uid), Ok(Holder::Process(std::process::id())));
+        assert_eq!(holder(theirs, ours, uid + 1), Ok(Holder::Stranger));
         // The other end is still there, and has nobody on this one.
         let (_other, _) = listener.accept().unwrap();
         drop(client);
-        assert_eq!(holder(theirs, ours, uid), Holder::Nobody);
+        assert_eq!(holder(theirs, ours, uid), Ok(Holder::Nobody));
     }
 
     #[test]
     fn who_is_not_there_is_not_a_person() {
-        assert_eq!(recognise(u32::MAX / 2, None, &NOBODY), Peer::Unpinned);
-        assert_eq!(recognise(0, None, &NOBODY), Peer::Unpinned);
+        assert_eq!(recognise(u32::MAX / 2, None, &NOBODY), Ok(Peer::Unpinned));
+        assert_eq!(recognise(0, None, &NOBODY), Ok(Peer::Unpinned));
     }
 }

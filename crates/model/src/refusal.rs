@@ -48,6 +48,8 @@ codes! {
     IdempotencyConflict = "idempotency_conflict", 422, 1;
     /// A placeholder of redaction where the secret itself would have to stand.
     PlaceholderInText = "placeholder_in_text", 422, 2;
+    /// A request did not arrive in time.
+    RequestTimeout = "request_timeout", 408, 1;
     TooLarge = "too_large", 413, 2;
     RangeNotSatisfiable = "range_not_satisfiable", 416, 1;
     /// All of a file system, a disk, the machine.
@@ -82,6 +84,8 @@ codes! {
     ProfileWider = "profile_wider_than_allowed", 403, 77;
     Draining = "draining", 503, 125;
     LedgerUnavailable = "ledger_unavailable", 503, 125;
+    /// The daemon has no descriptors left.
+    OutOfDescriptors = "out_of_descriptors", 503, 125;
     /// The task's supervisor did not answer.
     ShimUnreachable = "shim_unreachable", 503, 125;
     /// The task has no receipt yet.

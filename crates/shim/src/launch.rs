@@ -11,7 +11,10 @@ use rustix::{
 use std::{
     io::{self, IoSlice, Read, Write as _},
     mem::MaybeUninit,
-    os::unix::{net::UnixStream, process::CommandExt as _},
+    os::unix::{
+        net::UnixStream,
+        process::{CommandExt as _, ExitStatusExt as _},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError, Sender},
@@ -70,6 +73,8 @@ fn start(shim: &Path) -> io::Result<(Child, UnixStream)> {
         command.env("COUNTERSIGN_CRASH_FILE", file);
     }
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // Before it is asked for anything: what it forks inherits this.
+    crate::descriptors::restore_limit(&child);
     ours.set_read_timeout(Some(PATIENCE))?;
     Ok((child, ours))
 }
@@ -264,8 +269,12 @@ pub fn start_house(csn: &Path, env: &[(String, String)]) -> io::Result<String> {
     if let Some(mut err) = child.stderr.take() {
         let _ = err.read_to_string(&mut why);
     }
-    let busy = child.wait().is_ok_and(|status| status.code() == Some(i32::from(HELD)));
-    let kind = if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    let kind = match child.wait() {
+        Ok(status) if status.code() == Some(i32::from(HELD)) => io::ErrorKind::ResourceBusy,
+        // Killed while it started: the next one may not be.
+        Ok(status) if status.signal().is_some() => io::ErrorKind::Interrupted,
+        _ => io::ErrorKind::Other,
+    };
     let why = why.trim().trim_start_matches("csn: ");
     Err(io::Error::new(kind, if why.is_empty() { "the daemon ended without a word" } else { why }))
 }

@@ -14,6 +14,7 @@ mod aftermath;
 mod budget;
 mod builtin;
 pub mod control;
+pub mod descriptors;
 mod ending;
 mod feeder;
 mod gitconfig;
@@ -39,6 +40,9 @@ pub use nursery::main;
 pub use probe::features;
 pub use supervise::SCREEN;
 pub use sys::user::{as_owner_of, in_the_name_of};
-pub use sys::{acts_for_others, become_subreaper, close_inherited, give_back_large_buffers, not_dumpable, peer_pidfd};
+pub use sys::{
+    acts_for_others, become_subreaper, close_inherited, give_back_free_memory, give_back_large_buffers, not_dumpable,
+    peer_pidfd,
+};
 pub use terminal::{Screen, Shown};
 pub use walls::{clear_temporary, is_escape, kernel};

@@ -28,11 +28,22 @@ pub fn not_dumpable() {
 /// thread that ever had one.
 pub fn give_back_large_buffers() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: sets two parameters of the allocator; no pointers.
+    // SAFETY: sets parameters of the allocator; no pointers.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 2 * 1024 * 1024);
         // Buffers below that are used again and again: taking their pages away each time costs more than it saves.
         libc::mallopt(libc::M_TRIM_THRESHOLD, 4 * 1024 * 1024);
+        // What one thread frees, another can use: the daemon has many threads that seldom work.
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
+/// Gives all memory that is free back to the kernel, wherever it lies between what is not.
+pub fn give_back_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: works on the allocator's own free lists, under its own locks; no pointers.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
@@ -44,7 +55,7 @@ pub fn close_inherited() {
 }
 
 /// A descriptor of the process at the other end of a unix socket, as it was when it connected. None before Linux 6.5.
-pub fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
+pub fn peer_pidfd(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let (mut fd, mut len): (RawFd, libc::socklen_t) = (-1, size_of::<RawFd>() as libc::socklen_t);
     // SAFETY: the kernel writes one descriptor into `fd`, which has the size that `len` says.
     let got = unsafe {
@@ -56,8 +67,16 @@ pub fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
             &raw mut len,
         )
     };
+    if got != 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => Err(error),
+            // An older kernel, or a peer that is gone.
+            _ => Ok(None),
+        };
+    }
     // SAFETY: the descriptor was made for us just now, and nobody else has it.
-    (got == 0 && fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok((fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// Whether this process may run tasks as other users.

@@ -20,6 +20,7 @@ pub struct Config {
     pub redact: RedactConfig,
     pub shutdown: ShutdownConfig,
     pub approvals: ApprovalsConfig,
+    pub http: HttpConfig,
     /// Lasting answers, and additions to what is always denied.
     pub rules: Vec<Spanned<Rule>>,
     pub hard_deny: Vec<Spanned<Rule>>,
@@ -49,6 +50,26 @@ pub enum TasksAtStop {
     #[default]
     Keep,
     Stop,
+}
+
+/// How long connections may keep the daemon waiting, and how many there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpConfig {
+    /// How long the head of a request may take to arrive, and how long a connection may wait between two.
+    pub header_timeout_ms: u64,
+    /// How long the body of a request may take to arrive.
+    pub body_timeout_ms: u64,
+    /// How long the other end may take nothing of what it is sent before it is dropped.
+    pub stall_timeout_ms: u64,
+    /// How many connections on loopback may be open at once that have shown a token; a quarter is for persons.
+    pub connections: usize,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self { header_timeout_ms: 15_000, body_timeout_ms: 30_000, stall_timeout_ms: 60_000, connections: 512 }
+    }
 }
 
 /// How questions may be answered.
@@ -182,6 +203,7 @@ impl Default for Config {
             redact: RedactConfig::default(),
             shutdown: ShutdownConfig::default(),
             approvals: ApprovalsConfig::default(),
+            http: HttpConfig::default(),
             rules: Vec::new(),
             hard_deny: Vec::new(),
             lines: Default::default(),
@@ -294,6 +316,10 @@ impl Config {
             if value == 0 {
                 return Err(serde::de::Error::custom(format!("limits.{name} is 0: nothing could ever run")));
             }
+        }
+        let h = &config.http;
+        if h.header_timeout_ms == 0 || h.body_timeout_ms == 0 || h.stall_timeout_ms == 0 || h.connections == 0 {
+            return Err(serde::de::Error::custom("what stands below [http] is above 0"));
         }
         if l.frames < Limits::FEWEST_FRAMES {
             return Err(serde::de::Error::custom(format!("limits.frames is at least {}", Limits::FEWEST_FRAMES)));

@@ -1,6 +1,7 @@
 //! End to end: the real programs in a temp home. Tests wait for frames and events, never for time to pass.
 #![allow(clippy::unwrap_used)]
 
+mod again;
 mod approvals;
 mod bounds;
 mod check;
@@ -9,6 +10,7 @@ mod crash;
 mod credentials;
 mod daily;
 mod disk;
+mod doors;
 mod grants;
 mod halt;
 mod hidden;

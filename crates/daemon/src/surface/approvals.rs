@@ -50,13 +50,9 @@ fn carded(house: &House, who: &Who) -> Answer<(Vec<TaskId>, usize)> {
     Ok((with, without))
 }
 
-/// Everything that waits with a card.
-pub(crate) fn cards(house: &House, who: &Who) -> Answer<Vec<Approval>> {
-    let mut all = Vec::new();
-    for task in carded(house, who)?.0 {
-        all.extend(of_task(house, task)?);
-    }
-    Ok(all)
+/// The tasks that wait with a card, oldest first.
+pub(crate) fn with_card(house: &House, who: &Who) -> Answer<Vec<TaskId>> {
+    Ok(carded(house, who)?.0)
 }
 
 pub(crate) async fn list(State(house): Shared, who: Who, mut query: Query) -> Answer<Json<Value>> {
@@ -97,7 +93,8 @@ pub(crate) fn of_task(house: &House, task: TaskId) -> Answer<Option<Approval>> {
     Ok(approval.map(|mut approval| {
         if approval.state == ApprovalState::Waiting {
             let asker = waiting::read(&house.home, task).ok().and_then(|w| w.asker);
-            approval.asker = asker.map(|p| if peer::is_there(p) { Asker::Waiting } else { Asker::Gone });
+            // Where it cannot be told, nobody is said to have gone.
+            approval.asker = asker.map(|p| if peer::is_there(p) == Ok(false) { Asker::Gone } else { Asker::Waiting });
         }
         approval
     }))

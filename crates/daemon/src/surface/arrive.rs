@@ -3,8 +3,9 @@
 //! On the unix socket the kernel says who the peer is; over TCP only a token counts. What may be done by which scope
 //! is one table, [`needs`].
 
-use super::problem::Problem;
+use super::{problem::Problem, server::Connection};
 use crate::{
+    descriptors::OutOfDescriptors,
     house::House,
     office::Call,
     peer::{self, Holder, Known, Peer},
@@ -12,11 +13,10 @@ use crate::{
     wish::Wish,
 };
 use axum::{
-    extract::{ConnectInfo, FromRequestParts, Request, State, connect_info::Connected},
-    http::{HeaderMap, Method, header, request::Parts},
+    extract::{ConnectInfo, FromRequestParts, Request, State},
+    http::{HeaderMap, Method, StatusCode, header, request::Parts},
     middleware::Next,
     response::{IntoResponse as _, Response},
-    serve::IncomingStream,
 };
 use countersign_model::{
     Audience, By, Channel, Code, CredentialKind, CredentialScope, Digest, HouseState, PrincipalId, Process, Refusal,
@@ -29,26 +29,48 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
 };
-use tokio::sync::oneshot;
+use tokio::{net::UnixStream, sync::oneshot};
 
 /// Who is at the other end of a connection.
 #[derive(Clone)]
 pub(crate) enum Caller {
     /// `person`: what it was found to be, and by which roster.
-    Socket {
-        uid: Option<u32>,
-        pid: Option<u32>,
-        pin: Option<Arc<OwnedFd>>,
-        person: Arc<Mutex<Person>>,
-    },
+    Socket { uid: Option<u32>, pid: Option<u32>, pin: Pin, person: Arc<Mutex<Person>>, connection: Arc<Connection> },
     Tcp {
         theirs: SocketAddr,
         ours: Option<SocketAddr>,
         checked: Arc<Mutex<Option<Arc<Roster>>>>,
+        connection: Arc<Connection>,
     },
 }
 
 impl Caller {
+    /// Whoever is at the other end of a unix socket: pinned now, while it cannot have become another.
+    pub(crate) fn of_socket(house: &House, stream: &UnixStream, connection: Arc<Connection>) -> Self {
+        let peer = stream.peer_cred().ok();
+        let pin = house.descriptors.with(|| match countersign_shim::peer_pidfd(stream) {
+            Ok(pin) => Ok(pin.map(Arc::new)),
+            Err(_) => Err(OutOfDescriptors),
+        });
+        Self::Socket {
+            uid: peer.as_ref().map(|c| c.uid()),
+            pid: peer.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok()),
+            pin,
+            person: Arc::default(),
+            connection,
+        }
+    }
+
+    pub(crate) fn of_tcp(theirs: SocketAddr, ours: Option<SocketAddr>, connection: Arc<Connection>) -> Self {
+        Self::Tcp { theirs, ours, checked: Arc::default(), connection }
+    }
+
+    fn connection(&self) -> &Connection {
+        match self {
+            Self::Socket { connection, .. } | Self::Tcp { connection, .. } => connection,
+        }
+    }
+
     /// The process at the other end, where the kernel names it.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
@@ -60,23 +82,8 @@ impl Caller {
 
 type Person = Option<(Arc<Roster>, Process)>;
 
-impl Connected<IncomingStream<'_, super::socket::Door>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, super::socket::Door>) -> Self {
-        let peer = stream.io().peer();
-        Self::Socket {
-            uid: peer.as_ref().map(|c| c.uid()),
-            pid: peer.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok()),
-            pin: countersign_shim::peer_pidfd(stream.io().stream()).map(Arc::new),
-            person: Arc::default(),
-        }
-    }
-}
-
-impl Connected<IncomingStream<'_, super::tcp::Capped>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, super::tcp::Capped>) -> Self {
-        Self::Tcp { theirs: *stream.remote_addr(), ours: stream.io().local_addr(), checked: Arc::default() }
-    }
-}
+/// What holds the process at the other end of a socket to its number; none on kernels that cannot.
+type Pin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
 
 /// A credential as it arrived: whose it is, of what kind, and what it may do.
 #[derive(Debug, Clone)]
@@ -236,17 +243,36 @@ pub(crate) async fn arrive(
     let acts = scope.is_some_and(|s| s != CredentialScope::Observe) || path.ends_with("/attach");
     let acts = Acts { acts, in_band: path == "/mcp" };
     let admitted = match admit(&house, &caller, &request) {
-        Ok(Some(mut who)) => not_from_a_task(&house, &caller, acts, &mut who).await.map(|()| Some(who)),
+        Ok(Some(mut who)) => match caller.connection().recognise(who.kind) {
+            Ok(()) => not_from_a_task(&house, &caller, acts, &mut who).await.map(|()| Some(who)),
+            Err(refusal) => Err(refusal),
+        },
         other => other,
     };
-    match admitted {
+    let response = match admitted {
         Ok(Some(who)) => {
             request.extensions_mut().insert(Arc::new(who));
             next.run(request).await
         }
         Ok(None) => next.run(request).await,
-        Err(refusal) => Problem::from(refusal).into_response(),
+        Err(refusal) => return Problem::from(refusal).into_response(),
+    };
+    if !goes_on(&response) {
+        return response;
     }
+    match caller.connection().may_go_on() {
+        Ok(()) if response.status() == StatusCode::SWITCHING_PROTOCOLS => caller.connection().upgrade(),
+        Ok(()) => {}
+        Err(out) => return Problem::from(Refusal::from(out)).into_response(),
+    }
+    response
+}
+
+/// Whether an answer may last as long as its reader likes.
+fn goes_on(response: &Response) -> bool {
+    let events = |v: &header::HeaderValue| v.as_bytes().starts_with(b"text/event-stream");
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+        || response.headers().get(header::CONTENT_TYPE).is_some_and(events)
 }
 
 /// How long a request waits for a house that is just coming up.
@@ -286,7 +312,7 @@ struct Acts {
 ///
 /// An agent's token is an agent's wherever it is; but only where it is not a task's does its client speak for a person.
 async fn not_from_a_task(house: &Arc<House>, caller: &Caller, what: Acts, who: &mut Who) -> Result<(), Refusal> {
-    let Caller::Tcp { theirs, ours, checked } = caller else { return Ok(()) };
+    let Caller::Tcp { theirs, ours, checked, .. } = caller else { return Ok(()) };
     if !what.acts || who.kind == CredentialKind::Agent && !what.in_band {
         return Ok(());
     }
@@ -298,15 +324,26 @@ async fn not_from_a_task(house: &Arc<House>, caller: &Caller, what: Acts, who: &
     let (theirs, ours, at) = (*theirs, *ours, Arc::clone(house));
     let uid = roster.uid(who.principal).unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let found = tokio::task::spawn_blocking(move || {
-        match ours.map_or(Holder::Nobody, |ours| peer::holder(theirs, ours, uid)) {
-            Holder::Process(pid) => matches!(recognise(&at, Some(pid), None), Peer::Person(_)),
-            Holder::Hidden(all) => with_known(&at, |known| !all.iter().any(|pid| peer::is_below(*pid, known))),
-            Holder::Stranger => true,
-            Holder::Nobody => false,
-        }
+        at.descriptors.with(|| {
+            let holder = ours.map_or(Ok(Holder::Nobody), |ours| peer::holder(theirs, ours, uid))?;
+            Ok(match holder {
+                Holder::Process(pid) => matches!(recognise(&at, Some(pid), None)?, Peer::Person(_)),
+                Holder::Hidden(all) => with_known(&at, |known| {
+                    for pid in &all {
+                        if peer::is_below(*pid, known)? {
+                            return Ok(false);
+                        }
+                    }
+                    Ok(true)
+                })?,
+                Holder::Stranger => true,
+                Holder::Nobody => false,
+            })
+        })
     });
     match found.await {
-        Ok(true) => {
+        Ok(Err(out)) => Err(out.into()),
+        Ok(Ok(true)) => {
             *checked.lock().expect("nothing panics while it holds this lock") = Some(roster);
             Ok(())
         }
@@ -329,9 +366,10 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
     let Some(scope) = needs(request.method(), request.uri().path()) else { return Ok(None) };
     let who = match caller {
         Caller::Tcp { .. } => of_token(house, request.headers())?,
-        Caller::Socket { pid, pin, person, uid } => {
+        Caller::Socket { pid, pin, person, uid, .. } => {
             let visitor = visitor(house, *uid)?;
-            let peer = recognise_again(house, *pid, pin.as_deref(), person);
+            let pin = pin.as_ref().map_err(|out| *out)?.as_deref();
+            let peer = house.descriptors.with(|| recognise_again(house, *pid, pin, person))?;
             match (&peer, request.headers().contains_key(header::AUTHORIZATION)) {
                 // A token makes a person no more than they are, and an agent not a person.
                 (Peer::Person(_), true) => of_token(house, request.headers())?,
@@ -377,35 +415,41 @@ impl Recognised {
 
 /// The same for a connection that goes on: until the roster changes, a process that lives is who it was. A connection may
 /// be older than what made its process an agent.
-fn recognise_again(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>, person: &Mutex<Person>) -> Peer {
+fn recognise_again(
+    house: &House,
+    pid: Option<u32>,
+    pin: Option<&OwnedFd>,
+    person: &Mutex<Person>,
+) -> Result<Peer, OutOfDescriptors> {
     let mut person = person.lock().expect("nothing panics while it holds this lock");
     let roster = Arc::clone(&house.roster.borrow());
     if let Some((known, process)) = person.as_ref()
         && Arc::ptr_eq(known, &roster)
         && pin.is_some_and(peer::lives)
     {
-        return Peer::Person(*process);
+        return Ok(Peer::Person(*process));
     }
-    let found = recognise(house, pid, pin);
+    let found = recognise(house, pid, pin)?;
     *person = match found {
         Peer::Person(process) => Some((roster, process)),
         _ => None,
     };
-    found
+    Ok(found)
 }
 
-fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Peer {
+fn recognise(house: &House, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
     let roster = Arc::clone(&house.roster.borrow());
     // Only with a pin: without one its number could be another's by now.
-    let before = pid.and_then(peer::process).map(|(process, _)| process).filter(|_| pin.is_some_and(peer::lives));
+    let Some(pid) = pid else { return Ok(Peer::Unpinned) };
+    let before = peer::process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::lives));
     if let Some(process) = before.filter(|p| house.recognised.knows(&roster, *p)) {
-        return Peer::Person(process);
+        return Ok(Peer::Person(process));
     }
-    let found = pid.map_or(Peer::Unpinned, |pid| with_known(house, |known| peer::recognise(pid, pin, known)));
+    let found = with_known(house, |known| peer::recognise(pid, pin, known))?;
     if let Peer::Person(process) = found {
         house.recognised.add(&roster, process);
     }
-    found
+    Ok(found)
 }
 
 /// With all that marks a process as a task's or an agent's.

@@ -172,9 +172,14 @@ impl Reader {
         if send.send(Bytes::from_static(b"retry: 2000\n\n")).await.is_err() {
             return;
         }
-        while self.who.still_holds(&self.house) {
+        loop {
             bell.mark_unchanged();
             if !self.keep_pace(send).await {
+                return;
+            }
+            // Nothing is read before there is room for it.
+            let Ok(room) = send.reserve().await else { return };
+            if !self.who.still_holds(&self.house) {
                 return;
             }
             let before = self.next_seq;
@@ -186,8 +191,11 @@ impl Reader {
                 }
             };
             let nothing = piece.bytes.is_empty();
-            if !nothing && send.send(piece.bytes).await.is_err() {
-                return;
+            // A heartbeat needs the room, too.
+            if nothing {
+                drop(room)
+            } else {
+                room.send(piece.bytes)
             }
             if piece.ended {
                 return;

@@ -14,12 +14,22 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{Approval, Code, CredentialScope, Decision, PrincipalId, Record, Refusal, TaskId, What};
-use std::{collections::HashMap, fmt::Write as _, sync::Arc, time::Duration};
-use tokio::sync::mpsc;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::{Semaphore, mpsc};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How many decisions are read at a time.
+/// How many decisions are read at a time at most, and after how many bytes no more of them are put into one piece. A
+/// piece waits for each reader that does not read, and nothing else does.
 const LINES: u32 = 64;
+const PIECE: usize = 4 * 1024;
+
+/// How many readers are read for at once: each takes a connection to the ledger, and many would take all threads.
+static READING: Semaphore = Semaphore::const_new(4);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wants {
@@ -52,7 +62,7 @@ pub(crate) async fn approvals(
         None => {
             let house = Arc::clone(&house);
             let who = who.clone();
-            let waiting = tokio::task::spawn_blocking(move || approvals::cards(&house, &who)).await;
+            let waiting = tokio::task::spawn_blocking(move || approvals::with_card(&house, &who)).await;
             (head, waiting.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??)
         }
     };
@@ -70,14 +80,12 @@ fn cursor(headers: &HeaderMap, query: &mut Query) -> Answer<Option<i64>> {
     }
 }
 
-fn follow(house: Arc<House>, who: Who, wants: Wants, after: i64, first: Vec<Approval>) -> Response {
+fn follow(house: Arc<House>, who: Who, wants: Wants, after: i64, waiting: Vec<TaskId>) -> Response {
     let (send, receive) = mpsc::channel(1);
+    let reader = Arc::new(Reader { house, who, wants });
     tokio::spawn(async move {
-        let mut text = String::new();
-        first.iter().for_each(|a| event(&mut text, after, a));
-        text.push_str(": now\n\n");
-        if send.send(Bytes::from(text)).await.is_ok() {
-            let _ = run(&house, &Arc::new(who), wants, after, &send).await;
+        if reader.tell_waiting(after, waiting, &send).await.is_ok() {
+            let _ = reader.run(after, &send).await;
         }
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -90,77 +98,116 @@ fn event(text: &mut String, n: i64, approval: &Approval) {
     }
 }
 
-async fn run(
-    house: &Arc<House>,
-    who: &Arc<Who>,
+/// Whoever follows the ledger, and what of it they want.
+struct Reader {
+    house: Arc<House>,
+    who: Who,
     wants: Wants,
-    mut after: i64,
-    send: &mpsc::Sender<Bytes>,
-) -> Result<(), Problem> {
-    let (mut head, mut roster) = (house.head.clone(), house.roster.clone());
-    let mut seen: HashMap<TaskId, bool> = HashMap::new();
-    while who.still_holds(house) {
-        head.borrow_and_update();
-        roster.borrow_and_update();
-        // Apart: reading a long history must not hold up those who ask.
-        let (at, them, from) = (Arc::clone(house), Arc::clone(who), after);
-        let read = tokio::task::spawn_blocking(move || read(&at, &them, wants, from, seen)).await;
-        let (text, last, full, known) = read.map_err(|e| Refusal::new(Code::Internal, e.to_string()))??;
-        (after, seen) = (last, known);
-        if !text.is_empty() && send.send(Bytes::from(text)).await.is_err() {
-            return Ok(());
+}
+
+/// Nobody reads any more, or nothing can be read.
+struct Over;
+
+impl<E: std::error::Error> From<E> for Over {
+    fn from(_: E) -> Self {
+        Over
+    }
+}
+
+/// What was read: its events, the number of the last decision, whether there may be more, and how many decisions the
+/// next piece may hold, going by this one.
+struct Piece {
+    text: String,
+    last: i64,
+    more: bool,
+    next: u32,
+}
+
+impl Reader {
+    /// First those that wait, one by one: each is read when there is room for it.
+    async fn tell_waiting(
+        self: &Arc<Self>,
+        after: i64,
+        all: Vec<TaskId>,
+        send: &mpsc::Sender<Bytes>,
+    ) -> Result<(), Over> {
+        for task in all {
+            let room = send.reserve().await?;
+            let at = Arc::clone(self);
+            let approval = tokio::task::spawn_blocking(move || approvals::of_task(&at.house, task)).await?;
+            let mut text = String::new();
+            approval.map_err(|_| Over)?.iter().for_each(|approval| event(&mut text, after, approval));
+            room.send(text.into());
         }
-        if full {
-            continue;
-        }
-        tokio::select! {
-            changed = head.changed() => if changed.is_err() { return Ok(()) },
-            changed = roster.changed() => if changed.is_err() { return Ok(()) },
-            () = send.closed() => return Ok(()),
-            () = tokio::time::sleep(HEARTBEAT) => {
-                if send.send(Bytes::from_static(b": still here\n\n")).await.is_err() {
-                    return Ok(());
-                }
+        Ok(send.send(Bytes::from_static(b": now\n\n")).await?)
+    }
+
+    async fn run(self: &Arc<Self>, mut after: i64, send: &mpsc::Sender<Bytes>) -> Result<(), Over> {
+        let (mut head, mut roster) = (self.house.head.clone(), self.house.roster.clone());
+        let mut lines = 4;
+        loop {
+            // Nothing is read before there is room for it: a reader that does not read costs no more than one piece.
+            let room = send.reserve().await?;
+            head.borrow_and_update();
+            roster.borrow_and_update();
+            // Apart: reading a long history must not hold up those who ask.
+            let turn = READING.acquire().await?;
+            let at = Arc::clone(self);
+            let piece = tokio::task::spawn_blocking(move || at.read(after, lines)).await?.map_err(|_| Over)?;
+            drop(turn);
+            (after, lines) = (piece.last, piece.next);
+            if !self.who.still_holds(&self.house) {
+                return Ok(());
+            }
+            // A heartbeat needs the room, too.
+            if piece.text.is_empty() {
+                drop(room)
+            } else {
+                room.send(piece.text.into())
+            }
+            if piece.more {
+                continue;
+            }
+            tokio::select! {
+                changed = head.changed() => changed?,
+                changed = roster.changed() => changed?,
+                () = send.closed() => return Ok(()),
+                () = tokio::time::sleep(HEARTBEAT) => send.send(Bytes::from_static(b": still here\n\n")).await?,
             }
         }
     }
-    Ok(())
-}
 
-/// What was read: its events, the number of the last decision, whether there may be more, and which tasks may be seen.
-type Read = (String, i64, bool, HashMap<TaskId, bool>);
-
-fn read(
-    house: &House,
-    who: &Who,
-    wants: Wants,
-    mut after: i64,
-    mut seen: HashMap<TaskId, bool>,
-) -> Result<Read, Problem> {
-    let batch = house.readers.with(|r| r.after(after, LINES))?;
-    let full = batch.len() == LINES as usize;
-    let mut text = String::new();
-    if seen.len() > 10_000 {
-        seen.clear();
-    }
-    for (n, task, line) in batch {
-        after = n;
-        let visible = match task {
-            Some(task) => *match seen.entry(task) {
-                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-                std::collections::hash_map::Entry::Vacant(new) => {
-                    let whose = house.readers.with(|r| r.whose(task))?;
-                    new.insert(whose.is_some_and(|(p, s)| who.sees(house, p, s)))
-                }
-            },
-            // About the house itself: for its owner, and of those for who may do everything.
-            None => who.principal == PrincipalId::owner() && who.scopes.contains(&CredentialScope::Admin),
-        };
-        if visible {
-            tell(&mut text, house, wants, n, task, &line)?;
+    fn read(&self, after: i64, lines: u32) -> Result<Piece, Problem> {
+        let Self { house, who, wants } = self;
+        let batch = house.readers.with(|r| r.after(after, lines))?;
+        let more = batch.len() == lines as usize;
+        let mut piece = Piece { text: String::new(), last: after, more, next: (2 * lines).min(LINES) };
+        // Decisions about one task often stand together.
+        let mut seen: HashMap<TaskId, bool> = HashMap::new();
+        for (told, (n, task, line)) in (1..).zip(batch) {
+            if piece.text.len() >= PIECE {
+                (piece.more, piece.next) = (true, told);
+                break;
+            }
+            piece.last = n;
+            let visible = match task {
+                Some(task) => *match seen.entry(task) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let whose = house.readers.with(|r| r.whose(task))?;
+                        new.insert(whose.is_some_and(|(p, s)| who.sees(house, p, s)))
+                    }
+                },
+                // About the house itself: for its owner, and of those for who may do everything.
+                None => who.principal == PrincipalId::owner() && who.scopes.contains(&CredentialScope::Admin),
+            };
+            if visible {
+                tell(&mut piece.text, house, *wants, n, task, &line)?;
+            }
         }
+        piece.text.shrink_to_fit();
+        Ok(piece)
     }
-    Ok((text, after, full, seen))
 }
 
 fn tell(

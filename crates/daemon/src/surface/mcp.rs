@@ -127,7 +127,7 @@ pub(crate) async fn session(State(house): Shared, who: Who, Whole(bytes): Whole)
     let mut all = house.mcp.environments.lock().expect("nothing panics while it holds this lock");
     // Those whose conversation is over are not asked about any more.
     let roster = house.roster.borrow();
-    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(peer::is_there)));
+    all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(|a| peer::is_there(a) != Ok(false))));
     drop(roster);
     all.insert(session.id, environment);
     Ok(Json(json!({"session_id": session.id})))
@@ -154,7 +154,8 @@ pub(crate) async fn stdio(
     }
     let api = super::routes(&house);
     // Who made the agent known was there before anything that it runs; whatever comes later could be a script of it.
-    let its_own = session.speaker.is_some_and(|speaker| caller.pid() == Some(speaker.pid) && peer::is_there(speaker));
+    let its_own =
+        session.speaker.is_some_and(|speaker| caller.pid() == Some(speaker.pid) && peer::is_there(speaker) == Ok(true));
     let tools = Tools::new(Arc::clone(&house), api, Some(who.as_agent(&session)), its_own);
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {

@@ -17,15 +17,15 @@ mod receipts;
 mod replay;
 mod screen;
 mod search;
+mod server;
 mod sessions;
-mod socket;
 mod tasks;
 pub(crate) mod tcp;
 mod tokens;
 
 use crate::house::House;
 pub(crate) use arrive::Recognised;
-use arrive::{Caller, Who};
+use arrive::Who;
 use axum::{
     Router,
     body::Bytes,
@@ -41,17 +41,17 @@ pub(crate) use mcp::Connections;
 pub(crate) use output::Maps;
 pub(crate) use problem::Problem;
 pub(crate) use receipts::Checked;
+pub(crate) use server::{Crowd, serve_unix};
 use sessions::find_own as find_own_session;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
 };
-use tokio::net::UnixListener;
 
 pub(crate) type Shared = State<Arc<House>>;
 pub(crate) type Answer<T> = Result<T, Problem>;
 
-const LARGEST_BODY: usize = 4 * 1024 * 1024;
+const LARGEST_BODY: usize = server::MAX_BODY as usize;
 
 /// Every address of the house, and the door before them.
 pub(crate) fn router(house: &Arc<House>) -> Router {
@@ -107,14 +107,6 @@ fn routes(house: &Arc<House>) -> Router {
         .method_not_allowed_fallback(not_that_way)
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(Arc::clone(house))
-}
-
-pub(crate) async fn serve(house: Arc<House>, listener: UnixListener) {
-    let app = router(&house);
-    let listener = socket::Door::new(listener);
-    if let Err(e) = axum::serve(listener, app.into_make_service_with_connect_info::<Caller>()).await {
-        crate::log!("the socket is closed: {e}");
-    }
 }
 
 async fn nowhere() -> Problem {

@@ -121,8 +121,12 @@ pub(crate) struct Whole(pub(crate) Bytes);
 impl<S: Send + Sync> FromRequest<S> for Whole {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let too_large = |e| Refusal::new(Code::TooLarge, format!("the body: {e}")).hint("bodies have at most 4 MiB");
-        Ok(Self(Bytes::from_request(request, state).await.map_err(too_large)?))
+        Ok(Self(Bytes::from_request(request, state).await.map_err(|e| match e.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                Refusal::new(Code::TooLarge, format!("the body: {e}")).hint("bodies have at most 4 MiB")
+            }
+            _ => Refusal::new(Code::BadRequest, format!("the body: {e}")),
+        })?))
     }
 }
 

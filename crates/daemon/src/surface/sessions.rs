@@ -256,10 +256,15 @@ fn above(who: &Who, pid: u32) -> Answer<Process> {
         return who.process.ok_or_else(refused);
     }
     while at > 1 {
-        let (_, parent) = peer::process(at).ok_or_else(refused)?;
+        let (_, parent) = peer::process(at).map_err(Refusal::from)?.ok_or_else(refused)?;
         // Somebody else's process would make agents of their others.
-        if parent == pid && pid > 0 && who.uid.is_none_or(|uid| peer::runs_as(pid, uid)) {
-            return peer::process(pid).map(|(process, _)| process).ok_or_else(refused);
+        let theirs = match who.uid {
+            Some(uid) if parent == pid => peer::runs_as(pid, uid).map_err(Refusal::from)?,
+            _ => true,
+        };
+        if parent == pid && pid > 0 && theirs {
+            let found = peer::process(pid).map_err(Refusal::from)?;
+            return found.map(|(process, _)| process).ok_or_else(refused);
         }
         at = parent;
     }

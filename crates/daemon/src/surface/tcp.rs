@@ -1,105 +1,16 @@
-//! The door on loopback, for those who have a token: how many come in at once, and from which pages.
+//! The door on loopback, for those who have a token: where it is, and which pages may use it.
 
-use super::arrive::Caller;
 use crate::house::House;
 use axum::{
     Router,
     http::{HeaderMap, header},
-    serve::Listener,
 };
 use countersign_model::{Code, Refusal, Shown};
-use std::{
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use std::{net::SocketAddr, sync::Arc};
+use tokio::net::TcpListener;
 
 /// Where the house listens unless told otherwise.
 pub(crate) const PORT: u16 = 7311;
-/// So many connections at once; who comes later waits.
-const MOST: usize = 256;
-/// How long one may say nothing at first.
-const SILENT: Duration = Duration::from_secs(10);
-
-/// A listener that lets in so many at a time.
-pub(crate) struct Capped {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
-}
-
-/// A connection, and its place.
-pub(crate) struct Held {
-    stream: TcpStream,
-    /// Who says nothing does not keep a place.
-    silent: Option<Pin<Box<tokio::time::Sleep>>>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Listener for Capped {
-    type Io = Held;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Held, SocketAddr) {
-        loop {
-            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
-                // The semaphore is never closed.
-                std::future::pending::<()>().await;
-                continue;
-            };
-            match self.listener.accept().await {
-                Ok((stream, address)) => {
-                    let _ = stream.set_nodelay(true);
-                    let silent = Some(Box::pin(tokio::time::sleep(SILENT)));
-                    return (Held { stream, silent, _place: place }, address);
-                }
-                // Out of descriptors, most likely: there is nothing to wait for but time.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-impl Held {
-    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        self.stream.local_addr().ok()
-    }
-}
-
-impl AsyncRead for Held {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.silent = None;
-        }
-        let overdue = self.silent.as_mut().is_some_and(|silent| silent.as_mut().poll(cx).is_ready());
-        if read.is_pending() && overdue { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { read }
-    }
-}
-
-impl AsyncWrite for Held {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
 
 /// Opens the door, once; where it is. A second call with the same wish is told where it is.
 pub(crate) async fn open(house: &Arc<House>, router: Router, wanted: SocketAddr) -> Result<SocketAddr, Refusal> {
@@ -121,12 +32,7 @@ pub(crate) async fn open(house: &Arc<House>, router: Router, wanted: SocketAddr)
     })?;
     let address = listener.local_addr().map_err(|e| Refusal::new(Code::Internal, e.to_string()))?;
     *door = Some(address);
-    let listener = Capped { listener, places: Arc::new(Semaphore::new(MOST)) };
-    tokio::spawn(async move {
-        if let Err(e) = axum::serve(listener, router.into_make_service_with_connect_info::<Caller>()).await {
-            crate::log!("loopback is closed: {e}");
-        }
-    });
+    tokio::spawn(super::server::serve_tcp(Arc::clone(house), listener, router));
     Ok(address)
 }
 

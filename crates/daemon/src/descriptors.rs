@@ -1,0 +1,123 @@
+//! The daemon's reserve of descriptors: with none left it still lets its owner in, tells who asks, and says what is
+//! wrong.
+
+use countersign_model::{Code, Refusal};
+use rustix::{fd::OwnedFd, io::Errno};
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, Mutex},
+};
+
+/// How many are kept.
+const RESERVE: usize = 16;
+/// How many one visitor takes: the connection, what pins its process, and a file or two to read.
+const LOAN: usize = 4;
+
+/// The kernel has no descriptor left, for this process or at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("out of descriptors")]
+pub(crate) struct OutOfDescriptors;
+
+impl OutOfDescriptors {
+    /// Whether this is what went wrong.
+    pub(crate) fn is_it(e: &io::Error) -> bool {
+        matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE))
+    }
+}
+
+impl From<OutOfDescriptors> for Refusal {
+    fn from(_: OutOfDescriptors) -> Self {
+        Refusal::new(Code::OutOfDescriptors, "the daemon is out of descriptors").hint(
+            "close connections that follow events or tasks, or start the daemon with a higher limit (ulimit -n, LimitNOFILE=)",
+        )
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Descriptors {
+    kept: Mutex<Vec<OwnedFd>>,
+}
+
+/// Descriptors that were let go of for one visitor; the reserve is filled again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Loan(Arc<Descriptors>);
+
+impl Descriptors {
+    pub(crate) fn reserve() -> Arc<Self> {
+        let descriptors = Arc::new(Self::default());
+        descriptors.fill();
+        descriptors
+    }
+
+    /// Keeps as many as it should, if there are any to be had.
+    pub(crate) fn fill(&self) {
+        let mut kept = self.kept.lock().expect("nothing panics while it holds this lock");
+        while kept.len() < RESERVE
+            && let Ok(file) = File::open("/dev/null")
+        {
+            kept.push(file.into());
+        }
+    }
+
+    /// Lets go of some for a visitor. None when nothing is left of the reserve.
+    pub(crate) fn lend(self: &Arc<Self>) -> Option<Loan> {
+        let mut kept = self.kept.lock().expect("nothing panics while it holds this lock");
+        let left = kept.len().checked_sub(LOAN)?;
+        kept.truncate(left);
+        Some(Loan(Arc::clone(self)))
+    }
+
+    /// Does something that needs descriptors for a moment, with some of the reserve if there are no others.
+    pub(crate) fn with<T>(
+        self: &Arc<Self>,
+        mut look: impl FnMut() -> Result<T, OutOfDescriptors>,
+    ) -> Result<T, OutOfDescriptors> {
+        match look() {
+            Err(OutOfDescriptors) => {
+                let _loan = self.lend().ok_or(OutOfDescriptors)?;
+                look()
+            }
+            looked => looked,
+        }
+    }
+}
+
+impl Loan {
+    /// Whether there are descriptors enough to have the whole reserve back already.
+    pub(crate) fn is_repaid(&self) -> bool {
+        self.0.fill();
+        self.0.kept.lock().expect("nothing panics while it holds this lock").len() == RESERVE
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.0.fill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_comes_back_and_there_is_no_more_than_there_is() {
+        let descriptors = Descriptors::reserve();
+        let kept = || descriptors.kept.lock().unwrap().len();
+        assert_eq!(kept(), RESERVE);
+        let loans: Vec<Loan> = std::iter::from_fn(|| descriptors.lend()).collect();
+        assert_eq!((loans.len(), kept()), (RESERVE / LOAN, 0));
+        assert_eq!(descriptors.with(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
+        drop(loans);
+        assert_eq!(kept(), RESERVE);
+        let mut tries = 0;
+        let found = descriptors.with(|| {
+            tries += 1;
+            if tries == 1 { Err(OutOfDescriptors) } else { Ok(descriptors.kept.lock().unwrap().len()) }
+        });
+        assert_eq!((found, kept()), (Ok(RESERVE - LOAN), RESERVE));
+        assert!(OutOfDescriptors::is_it(&Errno::MFILE.into()) && OutOfDescriptors::is_it(&Errno::NFILE.into()));
+        assert!(!OutOfDescriptors::is_it(&Errno::ACCESS.into()));
+    }
+}

@@ -1,0 +1,123 @@
+//! A connection whose other end must take what it is sent: one that takes nothing for too long is dropped, and its
+//! reader comes back with its cursor.
+
+use super::Connection;
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Sleep,
+};
+
+pub(crate) struct DroppingStream<S, C> {
+    stream: S,
+    patience: Duration,
+    /// Open as long as this is. What speaks another protocol than HTTP has ways of its own with slow readers.
+    connection: C,
+    /// Runs while the other end takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+/// Whether a connection speaks another protocol by now.
+pub(crate) trait Upgraded {
+    fn is_upgraded(&self) -> bool;
+}
+
+impl Upgraded for Arc<Connection> {
+    fn is_upgraded(&self) -> bool {
+        self.upgraded.load(Ordering::Relaxed)
+    }
+}
+
+impl<S, C: Upgraded> DroppingStream<S, C> {
+    pub(crate) fn new(stream: S, patience: Duration, connection: C) -> Self {
+        Self { stream, patience, connection, stalled: None }
+    }
+
+    /// What a write came to, unless nothing has been taken for too long.
+    fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() || self.connection.is_upgraded() {
+            self.stalled = None;
+            return written;
+        }
+        let patience = self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        match stalled.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin, C: Unpin> AsyncRead for DroppingStream<S, C> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin, C: Upgraded + Unpin> AsyncWrite for DroppingStream<S, C> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.in_time(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.in_time(cx, written)
+    }
+
+    // What waits to be sent then stays where it is, instead of being copied into one buffer per connection.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.in_time(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    impl Upgraded for Arc<AtomicBool> {
+        fn is_upgraded(&self) -> bool {
+            self.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_is_dropped_and_who_takes_little_is_not() {
+        let (ours, theirs) = tokio::io::duplex(4);
+        let upgraded = Arc::new(AtomicBool::new(false));
+        let mut stream = DroppingStream::new(ours, Duration::from_millis(1), Arc::clone(&upgraded));
+        stream.write_all(b"1234").await.unwrap();
+        assert_eq!(stream.write_all(b"5").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let (mut ours, mut theirs) = (stream, theirs);
+        let mut four = [0; 4];
+        theirs.read_exact(&mut four).await.unwrap();
+        ours.write_all(b"5678").await.unwrap();
+        assert_eq!(&four, b"1234");
+        // What speaks another protocol waits for as long as that protocol likes.
+        upgraded.store(true, Ordering::Relaxed);
+        let waiting = tokio::spawn(async move { ours.write_all(b"9").await });
+        theirs.read_exact(&mut four).await.unwrap();
+        waiting.await.unwrap().unwrap();
+    }
+}
