@@ -51,6 +51,8 @@ const UNREACHED: &[&str] = &[
     "failed to lookup address",
     "Name or service not known",
     "No route to host",
+    "listen EPERM: operation not permitted 1",
+    "listen EPERM: operation not permitted :",
 ];
 /// What they say when they cannot sign in or reach an agent, a container daemon or a local database.
 const SIGNED_OUT: &[&str] = &[
@@ -66,7 +68,7 @@ const SIGNED_OUT: &[&str] = &[
     "docker API",
     "podman.sock",
     "Failed to connect to bus",
-    "listen EPERM",
+    "listen EPERM: operation not permitted /",
     "on socket \"/",
     "through socket '",
     "gpg: can't connect",

@@ -42,9 +42,9 @@ impl Target {
         let port = tcp.local_addr().unwrap().port();
         let unix = UnixListener::bind(home.join("agent.sock")).unwrap();
         let counts = Arc::clone(&came);
-        std::thread::spawn(move || tcp.incoming().for_each(|_| drop(counts.fetch_add(1, Ordering::SeqCst))));
+        std::thread::spawn(move || tcp.incoming().for_each(|_| _ = counts.fetch_add(1, Ordering::SeqCst)));
         let counts = Arc::clone(&came);
-        std::thread::spawn(move || unix.incoming().for_each(|_| drop(counts.fetch_add(1, Ordering::SeqCst))));
+        std::thread::spawn(move || unix.incoming().for_each(|_| _ = counts.fetch_add(1, Ordering::SeqCst)));
         Self { house, home, port, came }
     }
 

@@ -95,9 +95,14 @@ impl OwnNetwork {
         // SAFETY: plain integers.
         done(unsafe { libc::unshare(flags) })?;
         if let Self::AsUser { uid_map, gid_map } = self {
-            put(c"/proc/self/setgroups", b"deny")?;
-            put(c"/proc/self/uid_map", uid_map)?;
-            put(c"/proc/self/gid_map", gid_map)?;
+            // What may not be dumped belongs to root in /proc, and its maps could not be written. Nothing but this happens
+            // meanwhile, and the program that is started next is dumpable anyway.
+            dumpable(true);
+            let written = put(c"/proc/self/setgroups", b"deny")
+                .and_then(|()| put(c"/proc/self/uid_map", uid_map))
+                .and_then(|()| put(c"/proc/self/gid_map", gid_map));
+            dumpable(false);
+            written?;
         }
         let mut name = [0; 16];
         name[..2].copy_from_slice(b"lo");
@@ -114,6 +119,11 @@ impl OwnNetwork {
             if set == 0 { Ok(()) } else { Err(failed) }
         }
     }
+}
+
+fn dumpable(yes: bool) {
+    // SAFETY: changes one attribute of this process; no pointers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(yes), 0, 0, 0) };
 }
 
 fn put(path: &std::ffi::CStr, bytes: &[u8]) -> io::Result<()> {
