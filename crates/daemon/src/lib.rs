@@ -7,6 +7,7 @@ mod facts;
 mod halt;
 mod house;
 mod keeper;
+mod ledger_state;
 mod office;
 mod peer;
 mod people;

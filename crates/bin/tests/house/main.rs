@@ -14,6 +14,7 @@ mod halt;
 mod hooks;
 mod input;
 mod install;
+mod ledger;
 mod machine;
 mod mcp;
 mod receipts;

@@ -344,9 +344,9 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
         return Err(Refusal::new(Code::Forbidden, "this is for the owner of the house"));
     }
     let stops = request.uri().path() == "/lifecycle";
-    match &house.reading_only {
+    match house.reading_only.why() {
         Some(why) if scope != CredentialScope::Observe && !stops => Err(Refusal::new(Code::LedgerUnavailable, why)
-            .hint("nothing runs until the ledger can be used; tasks, logs and replays can be read")),
+            .hint("nothing runs until the ledger is repaired (csn doctor); tasks, logs and replays can be read")),
         _ => Ok(Some(who)),
     }
 }
@@ -449,7 +449,7 @@ fn visitor(house: &House, uid: Option<u32>) -> Result<Visitor, Refusal> {
 async fn welcome(house: &House, caller: &Caller, scope: Option<CredentialScope>) -> Result<(), Refusal> {
     let Caller::Socket { uid: Some(uid), .. } = caller else { return Ok(()) };
     let known = *uid == 0 || house.roster.borrow().of_uid(*uid).is_some();
-    if scope.is_none() || known || !house.people.is_machine() || house.reading_only.is_some() {
+    if scope.is_none() || known || !house.people.is_machine() || house.reading_only.is_set() {
         return Ok(());
     }
     house.welcome(people::login(*uid)?).await
