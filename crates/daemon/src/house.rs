@@ -7,6 +7,7 @@ use crate::{
     halt::{self, Signals},
     keeper::Keeper,
     ledger_state::{self, Opened, ReadingOnly},
+    left_agent::Groups,
     office::{self, Call, Office},
     people::{Eyes, People},
     publish, recover, retention,
@@ -341,8 +342,15 @@ fn own_places(home: &Home) -> Vec<String> {
 /// Whoever is known for an agent stays one while no daemon is there to ask.
 async fn keep_agents(house: Arc<House>) {
     let mut roster = house.roster.clone();
+    let mut groups = Groups::default();
     loop {
         let now = Arc::clone(&roster.borrow_and_update());
+        let known = Arc::clone(&now);
+        let kept = tokio::task::spawn_blocking(move || {
+            groups.keep(known.agents());
+            groups
+        });
+        groups = kept.await.unwrap_or_default();
         if let Err(e) = countersign_store::keep_agents(&house.home, now.agents()) {
             crate::log!("who is an agent could not be kept: {e}");
         }

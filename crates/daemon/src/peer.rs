@@ -4,6 +4,7 @@
 //! another's meanwhile. Below a shim, below a registered agent, or with a task's marker in its environment it is an
 //! agent; so is one that is gone or hides before we have looked.
 
+use crate::left_agent::Left;
 use countersign_model::{MARKER, Process, SessionId, TaskId};
 use countersign_shim::as_owner_of;
 use rustix::{
@@ -25,7 +26,18 @@ pub(crate) enum Peer {
     Agent(SessionId),
     /// Carries the marker of a task, or came from one that has lost its shim.
     Marked(String),
+    /// Carries what an agent puts into the environment of what it runs, and no agent's process is above it.
+    LeftAgent,
     Unpinned,
+}
+
+impl From<Left> for Peer {
+    fn from(left: Left) -> Self {
+        match left {
+            Left::Group(session) => Peer::Agent(session),
+            Left::Variable(_) => Peer::LeftAgent,
+        }
+    }
 }
 
 /// Deeper than any process tree that is not made to confuse.
@@ -33,10 +45,15 @@ const DEEPEST: usize = 256;
 /// How often a walk is begun anew when somebody ended meanwhile.
 const TRIES: usize = 3;
 
+/// A process and everything above it, each with its parent.
+pub(crate) type Chain = [(Process, u32)];
+
 /// What the walk must be able to recognise.
 pub(crate) struct Known<'a> {
     pub(crate) shim: &'a dyn Fn(u32) -> Option<TaskId>,
     pub(crate) agent: &'a dyn Fn(Process) -> Option<SessionId>,
+    /// Whether a process, with everything above it, has left a registered agent.
+    pub(crate) left: &'a dyn Fn(&Chain) -> Option<Left>,
     /// This daemon: what is below it, and not a shim, is what a dead shim has left.
     pub(crate) house: u32,
 }
@@ -82,7 +99,8 @@ fn follow(pid: u32, known: &Known<'_>) -> Option<(Peer, Vec<(Process, u32)>)> {
                 return Some((Peer::Agent(session), chain));
             }
             let person = chain.first().map(|(process, _)| Peer::Person(*process));
-            return Some((marked.or(person)?, chain));
+            let left = || (known.left)(&chain).map(Peer::from);
+            return Some((marked.or_else(left).or(person)?, chain));
         }
         at = parent;
     }
@@ -155,14 +173,15 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Holder {
 
 /// Whether a process is below a task or an agent, as far as its parents tell.
 pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> bool {
-    let mut at = pid;
+    let (mut at, mut chain) = (pid, Vec::new());
     for _ in 0..DEEPEST {
         let Some((process, parent)) = process(at) else { return true };
+        chain.push((process, parent));
         if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.house {
             return true;
         }
         if parent <= 1 {
-            return first(parent).and_then(known.agent).is_some();
+            return first(parent).and_then(known.agent).is_some() || (known.left)(&chain).is_some();
         }
         at = parent;
     }
@@ -225,7 +244,7 @@ fn marker(pid: u32) -> Option<Option<String>> {
 mod tests {
     use super::*;
 
-    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, house: 0 };
+    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, left: &|_| None, house: 0 };
 
     #[test]
     fn this_process_is_itself_and_what_is_above_it_decides() {

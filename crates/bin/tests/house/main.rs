@@ -15,6 +15,7 @@ mod hooks;
 mod input;
 mod install;
 mod ledger;
+mod left_agent;
 mod machine;
 mod mcp;
 mod receipts;

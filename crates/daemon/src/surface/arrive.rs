@@ -6,6 +6,7 @@
 use super::problem::Problem;
 use crate::{
     house::House,
+    left_agent,
     office::Call,
     peer::{self, Holder, Known, Peer},
     people,
@@ -414,6 +415,7 @@ fn with_known<T>(house: &House, look: impl FnOnce(&Known<'_>) -> T) -> T {
     look(&Known {
         shim: &|pid| house.keeper.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
+        left: &|chain| left_agent::left(chain, &roster),
         house: std::process::id(),
     })
 }
@@ -507,6 +509,7 @@ fn of_peer(house: &House, peer: &Peer, visitor: Visitor) -> Who {
             Some(session) => of_session(Some(session), ", which no task has"),
             None => of_session(None, ", and this process carries the marker of a task"),
         },
+        Peer::LeftAgent => of_session(None, ", and this process carries the environment of an agent"),
         Peer::Unpinned => {
             let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
             agent(own, Audience::Personal, Sees::Own, Text::of("unknown"), why)
