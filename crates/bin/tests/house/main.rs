@@ -3,6 +3,7 @@
 
 mod approvals;
 mod bounds;
+mod burst;
 mod check;
 mod confine;
 mod crash;
