@@ -2,7 +2,7 @@
 
 use crate::{Doors, say};
 use anyhow::{Context as _, bail};
-use countersign_client::{Client, ClientError};
+use countersign_client::{Client, ClientError, Lifecycle};
 use countersign_model::is_base_variable;
 use countersign_store::{Config, Home, MACHINE_HOME, TasksAtStop, below_an_agent, ledger::Reader};
 use std::{io::ErrorKind, process::ExitCode, thread, time::Duration};
@@ -45,7 +45,10 @@ impl Place {
 pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
     let Place { home, client, own } = Place::find()?;
     match client.lifecycle() {
-        Ok(_) => return Ok(client),
+        Ok(life) => {
+            say_reading_only(&life);
+            return Ok(client);
+        }
         Err(e) if !own => {
             return Err(e).context("the house of this machine does not answer (csn service status --system)");
         }
@@ -57,6 +60,7 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
         start(doors, &home)?;
         match client.lifecycle() {
             Ok(life) => {
+                say_reading_only(&life);
                 if let Some(why) = life.degraded {
                     say(&format!("csn: degraded, only reading is allowed: {why}"));
                 }
@@ -85,6 +89,13 @@ pub(crate) fn reach_again(doors: &Doors<'_>) -> anyhow::Result<()> {
         }
     }
     bail!("the daemon of this machine did not come back (csn service status --system)")
+}
+
+/// Whoever reads from what was salvaged must know that it is not all.
+fn say_reading_only(life: &Lifecycle) {
+    if let Some(why) = &life.reading_only {
+        say(&format!("csn: reading only, nothing runs: {why}"));
+    }
 }
 
 /// Nothing that a task or an agent has started starts a house: it would be one with a configuration of theirs.
@@ -154,6 +165,7 @@ pub(crate) fn up(doors: &Doors<'_>, tcp: Option<&str>) -> anyhow::Result<ExitCod
         }
         Err(e) => return Err(e.into()),
     }
+    say_reading_only(&life);
     if let Some(why) = life.degraded {
         say(&format!("csn: degraded, only reading is allowed: {why}"));
     }

@@ -19,6 +19,7 @@ mod mcp;
 mod prompt;
 mod receipts;
 mod redact;
+mod repair;
 mod replay;
 mod run;
 mod search;

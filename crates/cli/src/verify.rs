@@ -4,7 +4,8 @@ use crate::{Usage, args::VerifyArgs, house::Place};
 use anyhow::{Context as _, bail};
 use countersign_model::{PrincipalId, ReceiptId, TaskId};
 use countersign_store::{
-    Envelope, PublicKey,
+    Envelope, Home, PublicKey,
+    condition::{self, Depth},
     ledger::Reader,
     verify::{self, Announcement, Ends, Finding, Keys, Report, Wanted},
 };
@@ -40,7 +41,7 @@ fn check(args: &VerifyArgs) -> anyhow::Result<Report> {
             home.path().display()
         );
     }
-    if !home.ledger().exists() {
+    if !home.ledger().exists() && condition::check(&home, Depth::Quick).is_ok() {
         bail!("there is no ledger at {}; name a bundle, or set COUNTERSIGN_HOME", home.ledger().display());
     }
     let waits = Waiting::new();
@@ -48,13 +49,10 @@ fn check(args: &VerifyArgs) -> anyhow::Result<Report> {
     let mut report = match (&args.target, args.from, args.to) {
         (None, None, None) => verify::house(&home, &wanted, &progress)?,
         (None, from, to) => verify::range(&home, from.unwrap_or(1), to, &wanted, &progress)?,
-        (Some(target), ..) => {
-            let ledger = Reader::open(&home.ledger())?;
-            match named(&ledger, target)? {
-                Named::Task(task) => verify::task(&home, task, &wanted)?,
-                Named::Number(number) => verify::range(&home, number, Some(number), &wanted, &progress)?,
-            }
-        }
+        (Some(target), ..) => match named(&home, target)? {
+            Named::Task(task) => verify::task(&home, task, &wanted)?,
+            Named::Number(number) => verify::range(&home, number, Some(number), &wanted, &progress)?,
+        },
     };
     if let Some(target) = args.target.as_deref().filter(|target| Path::new(target).exists()) {
         report.notes.push(format!("there is a file of this name, too: csn verify ./{target}"));
@@ -81,10 +79,11 @@ fn is_path(text: &str) -> bool {
 }
 
 /// A task or a receipt, by whatever it is called.
-fn named(ledger: &Reader, text: &str) -> anyhow::Result<Named> {
+fn named(home: &Home, text: &str) -> anyhow::Result<Named> {
     if let Ok(task) = text.parse() {
         return Ok(Named::Task(task));
     }
+    let ledger = Reader::open(&home.ledger())?;
     if let Ok(receipt) = text.parse() {
         let number = ledger.number_named(receipt)?.with_context(|| format!("there is no receipt {receipt}"))?;
         return Ok(Named::Number(number));

@@ -7,6 +7,8 @@ use crate::{
     facts::Gate,
     halt::{self, Signals},
     keeper::Keeper,
+    ledger_state::{self, Opened, ReadingOnly},
+    left_agent::Groups,
     office::{self, Call, Office},
     people::{Eyes, People},
     publish, recover, retention,
@@ -24,8 +26,7 @@ use countersign_model::{
 use countersign_redact::text_by_shape;
 use countersign_store::{
     Config, Home, MACHINE_RUN, Reads, SOCKET, TasksAtStop, clock, house_key,
-    ledger::{Ledger, LedgerError, Reader, Readers},
-    salvage::salvage,
+    ledger::{Reader, Readers},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -72,7 +73,9 @@ pub(crate) struct House {
     /// How many decisions there are.
     pub(crate) head: watch::Receiver<i64>,
     /// The ledger cannot be used, for this reason: nothing is decided, what is on the disk can be read.
-    pub(crate) reading_only: Option<String>,
+    pub(crate) reading_only: ReadingOnly,
+    /// Rung when something in the ledger does not read.
+    pub(crate) suspected: Arc<Notify>,
     /// Where the house listens on loopback, if it does.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<HouseState>,
@@ -156,7 +159,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         listen(&house.socket, house.people.is_machine())?
     };
     // Without the ledger nobody knows what was launched with which leave: it is left alone.
-    let launched = if house.reading_only.is_none() { office.desk.launched() } else { Vec::new() };
+    let launched = if !house.reading_only.is_set() { office.desk.launched() } else { Vec::new() };
     let office = std::thread::Builder::new().name("office".into()).spawn(move || office.run())?;
     std::thread::Builder::new().name("seal".into()).spawn(move || sealer.run(&work))?;
     runtime.block_on(serve(Arc::clone(&house), listener, launched, start))?;
@@ -198,36 +201,28 @@ fn open(
     socket: PathBuf,
 ) -> anyhow::Result<(Arc<House>, Office, Sealer, mpsc::Receiver<Work>)> {
     let key = gate.key.clone();
-    let (ledger, reading_only) = match Ledger::open(&home.ledger()) {
-        Ok(ledger) => (ledger, None),
-        Err(e @ (LedgerError::Damaged { .. } | LedgerError::Newer { .. })) => {
-            crate::log!("reading only: {e}");
-            (salvage(&home, &home.run().join("reading-only.db"))?, Some(e.to_string()))
-        }
-        Err(e) => return Err(e.into()),
-    };
-    let path = ledger.path().to_owned();
-    let reader = ledger.reader()?;
     let caps = Caps {
         session: config.limits.running_per_session,
         principal: config.limits.running_per_principal,
         house: config.limits.running,
     };
-    let after_a_crash = reader.last_state()?.is_some_and(|s| s != HouseState::Halted);
-    let desk = office::restore(&reader, caps, Some(policy(&config)?))?;
+    let Opened { ledger, reader, desk, keys, after_a_crash, reading_only } =
+        ledger_state::open(&home, caps, policy(&config)?)?;
+    let path = ledger.path().to_owned();
+    let suspected = Arc::new(Notify::new());
     let (line, in_line) = watch::channel(Arc::new(desk.line()));
     let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
     let (head, read_to) = watch::channel(ledger.last());
     let settled = publish::publisher(&home, people.clone(), known.clone())?;
-    if reading_only.is_none() {
+    if !reading_only.is_set() {
         tidy_waiting(&home, &reader);
     }
     let (calls, called) = mpsc::channel();
-    let signing = match &reading_only {
+    let signing = match reading_only.why() {
         None => seal::load_key(&home, &reader),
-        Some(why) => Err(why.clone()),
+        Some(why) => Err(why.to_owned()),
     };
-    if let (Err(e), None) = (&signing, &reading_only) {
+    if let (Err(e), None) = (&signing, reading_only.why()) {
         crate::log!("receipts are not made out: {e}");
     }
     let sealing = watch::Sender::new(match &signing {
@@ -239,7 +234,10 @@ fn open(
     for task in desk.launched() {
         // Known before anybody is let in: what is below them is a task's, also while they are looked for.
         for (_, line) in reader.decisions(task, 0)? {
-            if let Ok(Record { what: What::Decision(Decision::Launched { shim_pid, .. }), .. }) = Record::parse(&line) {
+            // Of a task that only its directory tells of, the supervisor is not known.
+            if let Ok(Record { what: What::Decision(Decision::Launched { shim_pid, .. }), .. }) = Record::parse(&line)
+                && shim_pid > 0
+            {
                 keeper.remember_shim(task, shim_pid);
             }
         }
@@ -257,8 +255,8 @@ fn open(
         skip: own_places(&home).into_iter().map(PathBuf::from).collect(),
         began_after: ledger.last(),
         after_a_crash,
-        reads: reading_only.is_none(),
-        announced: !reader.keys()?.is_empty(),
+        reads: !reading_only.is_set(),
+        announced: !keys.is_empty(),
         key: signing.ok(),
         mint: IdMint::default(),
         given: given.clone(),
@@ -289,10 +287,15 @@ fn open(
         unwritten: Vec::new(),
         fresh_keys: HashMap::new(),
         joined: HashMap::new(),
+        suspected: Arc::clone(&suspected),
     };
     let stops = config.shutdown.tasks == TasksAtStop::Stop;
     let house = House {
-        readers: Readers::new(&path),
+        readers: Readers::new(&path, {
+            let suspected = Arc::clone(&suspected);
+            move || suspected.notify_one()
+        }),
+        suspected,
         reading_only,
         home,
         key,
@@ -345,8 +348,15 @@ fn own_places(home: &Home) -> Vec<String> {
 /// Whoever is known for an agent stays one while no daemon is there to ask.
 async fn keep_agents(house: Arc<House>) {
     let mut roster = house.roster.clone();
+    let mut groups = Groups::default();
     loop {
         let now = Arc::clone(&roster.borrow_and_update());
+        let known = Arc::clone(&now);
+        let kept = tokio::task::spawn_blocking(move || {
+            groups.keep(known.agents());
+            groups
+        });
+        groups = kept.await.unwrap_or_default();
         if let Err(e) = countersign_store::keep_agents(&house.home, now.agents()) {
             crate::log!("who is an agent could not be kept: {e}");
         }
@@ -404,7 +414,8 @@ async fn serve(house: Arc<House>, listener: UnixListener, launched: Vec<TaskId>,
     house.settled_so_far().await;
     house.enter(HouseState::Ready, None);
     house.enter(HouseState::Running, None);
-    if house.reading_only.is_none() {
+    if !house.reading_only.is_set() {
+        tokio::spawn(ledger_state::watch(Arc::clone(&house), Arc::clone(&house.suspected)));
         tokio::spawn(retention::tick(Arc::clone(&house)));
         tokio::spawn(keep_agents(Arc::clone(&house)));
     }

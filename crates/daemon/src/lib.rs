@@ -8,6 +8,8 @@ mod facts;
 mod halt;
 mod house;
 mod keeper;
+mod ledger_state;
+mod left_agent;
 mod office;
 mod peer;
 mod people;

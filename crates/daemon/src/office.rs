@@ -32,7 +32,7 @@ use std::{
     sync::{Arc, mpsc},
     time::Duration,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 /// How long the office waits for company, for each task under way beyond the first few.
 const COMPANY_EACH: Duration = Duration::from_micros(500);
@@ -179,6 +179,8 @@ pub(crate) struct Office {
     pub(crate) fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
     /// Keys of requests that joined one that waited: they are in no record of their own, and go with the daemon.
     pub(crate) joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, countersign_model::At)>,
+    /// Rung when something in the ledger does not read.
+    pub(crate) suspected: Arc<Notify>,
 }
 
 /// Work that waits for the commit.
@@ -494,6 +496,9 @@ impl Office {
     /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.
     fn not_written(&mut self, pending: Vec<Pending>, error: &LedgerError) {
         crate::log!("a commit failed, nothing of it was done: {error}");
+        if error.is_damage() {
+            self.suspected.notify_one();
+        }
         for p in pending {
             p.spare.into_iter().for_each(|s| self.spares.give_back(s));
             match p.done {

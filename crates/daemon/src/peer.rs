@@ -5,7 +5,7 @@
 //! agent; so is one that is gone or hides before we have looked. Where nothing can be looked at because there is no
 //! descriptor left, that is an error, and nobody is taken for anybody.
 
-use crate::descriptors::OutOfDescriptors;
+use crate::{descriptors::OutOfDescriptors, left_agent::Left};
 use countersign_model::{MARKER, Process, SessionId, TaskId};
 use countersign_shim::as_owner_of;
 use rustix::{
@@ -27,7 +27,18 @@ pub(crate) enum Peer {
     Agent(SessionId),
     /// Carries the marker of a task, or came from one that has lost its shim.
     Marked(String),
+    /// Carries what an agent puts into the environment of what it runs, and no agent's process is above it.
+    LeftAgent,
     Unpinned,
+}
+
+impl From<Left> for Peer {
+    fn from(left: Left) -> Self {
+        match left {
+            Left::Group(session) => Peer::Agent(session),
+            Left::Variable(_) => Peer::LeftAgent,
+        }
+    }
 }
 
 /// Deeper than any process tree that is not made to confuse.
@@ -35,10 +46,15 @@ const DEEPEST: usize = 256;
 /// How often a walk is begun anew when somebody ended meanwhile.
 const TRIES: usize = 3;
 
+/// A process and everything above it, each with its parent.
+pub(crate) type Chain = [(Process, u32)];
+
 /// What the walk must be able to recognise.
 pub(crate) struct Known<'a> {
     pub(crate) shim: &'a dyn Fn(u32) -> Option<TaskId>,
     pub(crate) agent: &'a dyn Fn(Process) -> Option<SessionId>,
+    /// Whether a process, with everything above it, has left a registered agent.
+    pub(crate) left: &'a dyn Fn(&Chain) -> Option<Left>,
     /// This daemon: what is below it, and not a shim, is what a dead shim has left.
     pub(crate) house: u32,
 }
@@ -99,7 +115,8 @@ fn follow(pid: u32, known: &Known<'_>) -> Seen<(Peer, Vec<(Process, u32)>)> {
                 return Ok(Some((Peer::Agent(session), chain)));
             }
             let person = chain.first().map(|(process, _)| Peer::Person(*process));
-            return Ok(marked.or(person).map(|found| (found, chain)));
+            let left = || (known.left)(&chain).map(Peer::from);
+            return Ok(marked.or_else(left).or(person).map(|found| (found, chain)));
         }
         at = parent;
     }
@@ -178,14 +195,15 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<H
 
 /// Whether a process is below a task or an agent, as far as its parents tell.
 pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> Result<bool, OutOfDescriptors> {
-    let mut at = pid;
+    let (mut at, mut chain) = (pid, Vec::new());
     for _ in 0..DEEPEST {
         let Some((process, parent)) = process(at)? else { return Ok(true) };
+        chain.push((process, parent));
         if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.house {
             return Ok(true);
         }
         if parent <= 1 {
-            return Ok(first(parent)?.and_then(known.agent).is_some());
+            return Ok(first(parent)?.and_then(known.agent).is_some() || (known.left)(&chain).is_some());
         }
         at = parent;
     }
@@ -249,7 +267,7 @@ fn marker(pid: u32) -> Seen<Option<String>> {
 mod tests {
     use super::*;
 
-    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, house: 0 };
+    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, left: &|_| None, house: 0 };
 
     #[test]
     fn this_process_is_itself_and_what_is_above_it_decides() {

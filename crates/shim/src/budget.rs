@@ -16,6 +16,12 @@ const TEMPORARY: u64 = 1024 * 1024 * 1024;
 const FILES: usize = 20_000;
 /// How often they are counted. A machine forks a few hundred times in this.
 const EVERY: Duration = Duration::from_millis(20);
+/// How often when there are many already.
+const SOON: Duration = Duration::from_millis(4);
+const MANY: usize = PROCESSES / 4;
+/// The kernel counts all processes and threads of a user together: so many more than the whole machine has are left for whatever
+/// else the user starts meanwhile.
+const SPARE: u64 = 1024;
 /// Memory and files are looked at every so many times: that costs more, and they grow more slowly.
 const RARELY: u32 = 5;
 
@@ -49,6 +55,9 @@ impl Budget {
         if tasks > PROCESSES {
             return Some((Stop::Processes, PROCESSES as u64));
         }
+        if tasks > MANY {
+            self.due = now + SOON;
+        }
         if !self.rounds.is_multiple_of(RARELY) {
             return None;
         }
@@ -67,6 +76,16 @@ impl Budget {
         let (bytes, files) = lies.unwrap_or_default();
         (bytes > TEMPORARY || files > FILES).then_some((Stop::Temporary, TEMPORARY))
     }
+}
+
+/// How many processes and threads the user of a task may have in all, for the kernel to hold it to. Counting comes a few
+/// milliseconds late; this does not, but it knows users and not tasks, and does not bind root. None if the kernel does not
+/// say how many there are.
+pub(crate) fn most_of_user() -> Option<u64> {
+    // `0.00 0.01 0.05 1/123 4567`: runnable of all, on the whole machine. The user has no more than all.
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    let (_, all) = load.split_ascii_whitespace().nth(3)?.split_once('/')?;
+    Some(all.parse::<u64>().ok()?.saturating_add(SPARE))
 }
 
 /// The memory that a process has for itself and shares with its own, without the files that it looks into.
@@ -122,5 +141,6 @@ mod tests {
         let (total, available) = machine();
         assert!(available <= total && total > 1 << 20);
         assert!(own_memory(std::process::id()) > 100_000);
+        assert!(most_of_user().unwrap() > SPARE);
     }
 }

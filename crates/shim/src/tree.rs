@@ -2,18 +2,22 @@
 
 use crate::sys::user::as_owner_of;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs,
+    path::Path,
+};
 
 use countersign_model::MARKER;
 
 /// Everything below `root`, without `root` itself. Zombies do not count: they have ended.
 #[must_use]
 pub fn descendants(root: u32) -> Vec<u32> {
-    let mut found = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut todo = vec![root];
     while let Some(pid) = todo.pop() {
         for child in children(pid) {
-            if !found.contains(&child) {
+            if seen.insert(child) {
                 todo.push(child);
                 if is_alive(child) {
                     found.push(child);
@@ -30,11 +34,11 @@ pub fn descendants(root: u32) -> Vec<u32> {
 pub fn census(root: u32) -> (Vec<u32>, usize) {
     let (mut found, mut tasks, mut todo) = (Vec::new(), 0, vec![root]);
     while let Some(pid) = todo.pop() {
-        for child in children(pid) {
-            tasks += fs::read_dir(format!("/proc/{child}/task")).map_or(1, |threads| threads.count().max(1));
-            found.push(child);
-            todo.push(child);
-        }
+        let (children, threads) = children_and_threads(pid);
+        // Those of the root are not counted: it is the supervisor.
+        tasks += if pid == root { 0 } else { threads.max(1) };
+        found.extend_from_slice(&children);
+        todo.extend(children);
     }
     found.sort_unstable();
     found.dedup();
@@ -70,14 +74,19 @@ fn group_of(pid: u32) -> Option<u32> {
 }
 
 fn children(pid: u32) -> Vec<u32> {
-    let mut out = Vec::new();
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return out };
+    children_and_threads(pid).0
+}
+
+fn children_and_threads(pid: u32) -> (Vec<u32>, usize) {
+    let (mut out, mut count) = (Vec::new(), 0);
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return (out, count) };
     for thread in threads.flatten() {
+        count += 1;
         if let Ok(list) = fs::read_to_string(thread.path().join("children")) {
             out.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
-    out
+    (out, count)
 }
 
 /// The third field of /proc/PID/stat is the state; the second may hold anything, in parentheses.

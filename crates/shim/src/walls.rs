@@ -187,6 +187,7 @@ pub(crate) fn build(
                 (limit::DATA, MEMORY),
                 (limit::NOFILE, MOST_FILES),
             ];
+            built.forgo.limits.extend(crate::budget::most_of_user().map(|most| (limit::NPROC, most)));
             built.forgo.keep_capabilities = confine::has_capabilities().then_some(0);
         }
         _ => {

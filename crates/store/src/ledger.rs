@@ -3,15 +3,20 @@
 //! `decisions` is the truth and is chained: `h(n) = sha256(h(n-1) ‖ task ‖ ' ' ‖ line)`. The table `tasks` is an index
 //! over it and can be rebuilt at any time.
 
-use crate::receipts::{self, Signed};
+use crate::{
+    Home,
+    condition::{self, Depth},
+    mark::Marker,
+    receipts::{self, Signed},
+};
 use countersign_model::{
     ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Record, Scope, SessionId, Status,
     TaskId, TaskState, What,
 };
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, config::DbConfig, params};
 use std::{
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Mutex, PoisonError},
 };
 
 /// How long another connection is waited for; when the house goes down, hardly at all.
@@ -63,13 +68,67 @@ pub enum LedgerError {
     )]
     Newer { found: i64, known: usize },
     #[error(
-        "the ledger {path} cannot be read: {error}; nothing was changed. Restore it from a backup, or move it away to begin anew"
+        "the ledger {path} is damaged: {error}. Nothing was changed. Restore it from a backup, or run `csn doctor --fix`, \
+         which keeps the damaged file and recovers what still reads"
     )]
-    Damaged { path: PathBuf, error: rusqlite::Error },
+    Damaged { path: PathBuf, error: String },
+    #[error(
+        "the ledger {path} is gone, but this home has been used before. Put the file back, or run `csn doctor --fix`, \
+         which begins a new ledger with what the task directories tell"
+    )]
+    Gone { path: PathBuf },
+    #[error(
+        "the ledger {path} ends at decision {ends}, but it had come to decision {mark}: it is an old copy, or its \
+         write-ahead log is gone. Put the newer files back, or run `csn doctor --fix`, which goes on without what is lost"
+    )]
+    Older { path: PathBuf, ends: i64, mark: i64 },
+    #[error(
+        "the ledger {path} is not the one that was used here last: its decision {decision} is another. Put the right file \
+         back, or run `csn doctor --fix`, which goes on with this one"
+    )]
+    Other { path: PathBuf, decision: i64 },
+    #[error(
+        "the ledger {path} is older than the task directories: it does not know that {task} was started. Put the newer \
+         file back, or run `csn doctor --fix`, which goes on without what is lost"
+    )]
+    Behind { path: PathBuf, task: TaskId },
     #[error("the ledger: {0}")]
     Sqlite(rusqlite::Error),
     #[error("decision {n} of the ledger does not read: {source}")]
     Record { n: i64, source: countersign_model::RecordError },
+}
+
+impl LedgerError {
+    /// A failure of SQLite or of a line, as what it means for the file: it is damaged.
+    pub(crate) fn damaged(path: &Path, error: Self) -> Self {
+        match error {
+            LedgerError::Sqlite(error) => LedgerError::unreadable(path, error),
+            LedgerError::Record { .. } => LedgerError::unreadable(path, error),
+            other => other,
+        }
+    }
+
+    pub(crate) fn unreadable(path: &Path, error: impl std::fmt::Display) -> Self {
+        LedgerError::Damaged { path: path.to_owned(), error: error.to_string() }
+    }
+
+    /// Whether it says that the file cannot be gone on from, rather than that it is busy or the disk is full.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self {
+            LedgerError::Sqlite(error) => {
+                matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+            }
+            LedgerError::Newer { .. }
+            | LedgerError::Damaged { .. }
+            | LedgerError::Gone { .. }
+            | LedgerError::Older { .. }
+            | LedgerError::Other { .. }
+            | LedgerError::Behind { .. }
+            | LedgerError::Record { .. } => true,
+        }
+    }
 }
 
 impl From<rusqlite::Error> for LedgerError {
@@ -95,21 +154,23 @@ pub struct Entry {
 
 /// The one writer.
 pub struct Ledger {
-    conn: Connection,
+    pub(crate) conn: Connection,
     chain: Chain,
     next: i64,
     path: PathBuf,
+    marker: Marker,
 }
 
 impl Ledger {
+    /// Opens the ledger of a home, if it can be gone on from.
+    pub fn of(home: &Home) -> Result<Self> {
+        condition::check(home, Depth::Quick)?;
+        Self::open(&home.ledger())
+    }
+
     /// Opens the ledger, brings an older one up to date (keeping a copy), and refuses a newer one.
     pub fn open(path: &Path) -> Result<Self> {
-        let damaged = |error| LedgerError::Damaged { path: path.to_owned(), error };
-        // SQLite takes an empty file for a new database; beside it, a write-ahead log says that it was one.
-        if std::fs::metadata(path).is_ok_and(|m| m.len() == 0) && path.with_extension("db-wal").exists() {
-            let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB);
-            return Err(damaged(rusqlite::Error::SqliteFailure(error, Some("the file is empty".to_owned()))));
-        }
+        let damaged = |error: rusqlite::Error| LedgerError::unreadable(path, error);
         let mut conn = Connection::open(path).map_err(damaged)?;
         // What SQLite makes beside it gets the same mode.
         let _ = std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600));
@@ -131,7 +192,11 @@ impl Ledger {
             Some((n, head)) => (n + 1, Chain::resumed(Digest::from_bytes(head))),
             None => (1, Chain::of_ledger()),
         };
-        Ok(Self { conn, chain, next, path: path.to_owned() })
+        let marker = Marker::of(path);
+        if next > 1 {
+            marker.note(next - 1, chain.head());
+        }
+        Ok(Self { conn, chain, next, path: path.to_owned(), marker })
     }
 
     /// Writes all entries in one transaction and waits until they are on the disk. All or none.
@@ -157,6 +222,7 @@ impl Ledger {
         tx.commit()?;
         crate::crash::point("ledger.after_commit");
         (self.chain, self.next) = (chain, next);
+        self.marker.note(next - 1, chain.head());
         Ok(())
     }
 
@@ -193,6 +259,11 @@ impl Ledger {
 
     pub fn reader(&self) -> Result<Reader> {
         Reader::open(&self.path)
+    }
+
+    /// Lets go of a ledger that turned out to be damaged, without moving anything from its log into it.
+    pub fn abandon(self) {
+        let _ = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     }
 
     /// Moves what is in the write-ahead log into the database, for a clean stop.
@@ -317,6 +388,21 @@ impl Reader {
         conn.busy_timeout(BUSY)?;
         conn.execute_batch("PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY;")?;
         Ok(Self { conn })
+    }
+
+    /// Refuses a ledger that a newer program has written.
+    pub(crate) fn check_version(&self) -> Result<()> {
+        let found: i64 = self.conn.query_row("SELECT max(version) FROM schema_version", [], |r| r.get(0))?;
+        match usize::try_from(found).is_ok_and(|found| found <= MIGRATIONS.len()) {
+            true => Ok(()),
+            false => Err(LedgerError::Newer { found, known: MIGRATIONS.len() }),
+        }
+    }
+
+    /// Reads every page; finds what was overwritten.
+    pub(crate) fn check_pages(&self, path: &Path) -> Result<()> {
+        let says: String = self.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
+        if says == "ok" { Ok(()) } else { Err(LedgerError::unreadable(path, says.replace('\n', " "))) }
     }
 
     /// The lines of a task's decisions from number `from` on, with their numbers.
@@ -564,27 +650,39 @@ impl Reader {
 
 /// Read connections, made when needed and kept.
 pub struct Readers {
-    path: PathBuf,
-    idle: Mutex<Vec<Reader>>,
+    idle: Mutex<(PathBuf, Vec<Reader>)>,
+    /// Told when something does not read.
+    on_damage: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Readers {
     #[must_use]
-    pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()) }
+    pub fn new(path: &Path, on_damage: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { idle: Mutex::new((path.to_owned(), Vec::new())), on_damage: Box::new(on_damage) }
+    }
+
+    /// From now on, everything is read from another file.
+    pub fn switch(&self, path: &Path) {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = (path.to_owned(), Vec::new());
     }
 
     pub fn with<T>(&self, f: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
-        let idle = self.idle.lock().map(|mut idle| idle.pop()).unwrap_or_default();
-        let reader = match idle {
+        let (path, kept) = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = idle.1.pop();
+            (idle.0.clone(), kept)
+        };
+        let reader = match kept {
             Some(reader) => reader,
-            None => Reader::open(&self.path)?,
+            None => Reader::open(&path)?,
         };
         let result = f(&reader);
-        if let Ok(mut idle) = self.idle.lock()
-            && idle.len() < 4
-        {
-            idle.push(reader);
+        if result.as_ref().is_err_and(LedgerError::is_damage) {
+            (self.on_damage)();
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.1.len() < 4 && idle.0 == path {
+            idle.1.push(reader);
         }
         result
     }

@@ -16,11 +16,17 @@ pub mod world;
 #[cfg(feature = "ledger")]
 pub mod closing;
 #[cfg(feature = "ledger")]
+pub mod condition;
+#[cfg(feature = "ledger")]
 mod config;
 #[cfg(feature = "ledger")]
 pub mod ledger;
 #[cfg(feature = "ledger")]
+mod mark;
+#[cfg(feature = "ledger")]
 mod receipts;
+#[cfg(feature = "ledger")]
+pub mod repair;
 #[cfg(feature = "ledger")]
 pub mod salvage;
 #[cfg(feature = "ledger")]

@@ -3,6 +3,7 @@
 //! Nothing here needs a daemon, a network or a secret. What does not hold is said with its place; what retention removed is
 //! expired, not broken.
 
+mod artifacts;
 mod bundle;
 mod files;
 mod keys;
@@ -15,11 +16,13 @@ pub use row::Ends;
 
 use crate::{
     Envelope, HEAD_TYPE, Home,
+    condition::{self, Depth},
     ledger::{LedgerError, Reader},
 };
 use countersign_model::{Count, Digest, LedgerHead, TaskId};
 use row::Checked;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use told::Told;
 
 /// What was looked at, and everything that does not hold.
@@ -44,6 +47,12 @@ pub struct Report {
 pub struct Finding {
     pub place: String,
     pub what: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
 }
 
 impl Report {
@@ -96,27 +105,68 @@ pub struct Wanted<'a> {
 
 /// The whole house: every decision, every receipt, everything that they speak for.
 pub fn house(home: &Home, wanted: &Wanted<'_>, progress: Progress<'_>) -> Result<Report, LedgerError> {
-    let ledger = Reader::open(&home.ledger())?;
+    let trouble = match condition::check(home, Depth::Whole) {
+        Ok(()) => None,
+        Err(e @ LedgerError::Newer { .. }) => return Err(e),
+        // Each of those tasks is named, where directories are looked at.
+        Err(LedgerError::Behind { .. }) if !wanted.receipts_only => None,
+        Err(e) => Some(e),
+    };
+    let unreadable = matches!(trouble, Some(LedgerError::Damaged { .. } | LedgerError::Gone { .. }));
+    let mut report = match unreadable {
+        true => with_what_reads(home, |path| whole(home, path, wanted, progress))?,
+        false => or_what_reads(home, |path| whole(home, path, wanted, progress))?,
+    };
+    if let Some(trouble) = trouble {
+        report.findings.insert(0, Finding { place: "ledger.db".to_owned(), what: trouble.to_string() });
+    }
+    for repair in crate::repair::repairs(home) {
+        report.notes.push(format!("repaired at {}: {}", repair.at, repair.trouble));
+    }
+    Ok(report)
+}
+
+/// Verifies what reads of a ledger that does not read whole, and says so.
+fn or_what_reads(home: &Home, verify: impl Fn(&Path) -> Result<Report, LedgerError>) -> Result<Report, LedgerError> {
+    match verify(&home.ledger()) {
+        Err(e) if e.is_damage() => {
+            let mut report = with_what_reads(home, verify)?;
+            report.find("ledger.db", LedgerError::damaged(&home.ledger(), e).to_string());
+            Ok(report)
+        }
+        verified => verified,
+    }
+}
+
+fn with_what_reads(home: &Home, verify: impl Fn(&Path) -> Result<Report, LedgerError>) -> Result<Report, LedgerError> {
+    let scratch = home.run().join(format!("verify-{}.db", std::process::id()));
+    let verified = crate::salvage::salvage(home, &scratch).and_then(|(ledger, _)| {
+        drop(ledger);
+        verify(&scratch)
+    });
+    let _ = crate::salvage::remove(&scratch);
+    verified
+}
+
+fn whole(home: &Home, path: &Path, wanted: &Wanted<'_>, progress: Progress<'_>) -> Result<Report, LedgerError> {
+    let ledger = Reader::open(path)?;
     // What is decided meanwhile is not looked at.
     ledger.conn.execute_batch("BEGIN")?;
     let mut report = Report::on(format!("the house at {}", home.path().display()));
-    let sqlite: String = ledger.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
-    if sqlite != "ok" {
-        report.find("ledger.db", format!("SQLite says: {sqlite}"));
-    }
     let keys = Keys::of(&Announcement::all(&ledger)?, wanted.pinned, &mut report);
     row::outside(&ledger, &mut report)?;
     let rows = row::check(&ledger, 1, None, &keys, &mut report)?;
     let since = wanted.since.and_then(|e| keys.head(e).ok()).map(|h| h.ledger_head.decision.0);
     let told = Told::all(&ledger, &rows, since, &keys, &mut report)?;
     told.index(&ledger, &mut report)?;
-    unsealed(home, &ledger, &told, &mut report)?;
+    artifacts::check(&ledger, &rows, &mut report)?;
+    unsealed(home, path, &ledger, &told, &mut report)?;
     let kept = kept(rows.good.values(), &told, &keys, &mut report);
     match wanted.receipts_only {
         true => report.notes.push(NO_FILES.to_owned()),
         false => {
             report.add(files::all(home, &kept, &told, progress));
-            strangers(home, &told, &mut report)?;
+            strangers(home, path, &told, &mut report)?;
             name_the_exchanged(&ledger, &mut report)?;
         }
     }
@@ -139,7 +189,18 @@ pub fn range(
     wanted: &Wanted<'_>,
     progress: Progress<'_>,
 ) -> Result<Report, LedgerError> {
-    let ledger = Reader::open(&home.ledger())?;
+    or_what_reads(home, |path| range_in(home, path, from, to, wanted, progress))
+}
+
+fn range_in(
+    home: &Home,
+    path: &Path,
+    from: u64,
+    to: Option<u64>,
+    wanted: &Wanted<'_>,
+    progress: Progress<'_>,
+) -> Result<Report, LedgerError> {
+    let ledger = Reader::open(path)?;
     ledger.conn.execute_batch("BEGIN")?;
     let mut report = Report::on(match to {
         Some(to) if to == from => format!("receipt {from}"),
@@ -169,9 +230,13 @@ const NO_FILES: &str = "the files of tasks were not looked at (--receipts-only)"
 
 /// One task.
 pub fn task(home: &Home, task: TaskId, wanted: &Wanted<'_>) -> Result<Report, LedgerError> {
-    let ledger = Reader::open(&home.ledger())?;
+    or_what_reads(home, |path| task_in(home, path, task, wanted))
+}
+
+fn task_in(home: &Home, path: &Path, task: TaskId, wanted: &Wanted<'_>) -> Result<Report, LedgerError> {
+    let ledger = Reader::open(path)?;
     let mut report = match ledger.number_of(task)? {
-        Some(number) => range(home, number, Some(number), wanted, &|_, _| {})?,
+        Some(number) => range_in(home, path, number, Some(number), wanted, &|_, _| {})?,
         None => {
             let mut report = Report::default();
             let what = match (ledger.whose(task)?, ledger.settled_by(task)?) {
@@ -200,7 +265,7 @@ fn kept<'a>(all: impl Iterator<Item = &'a Checked>, told: &Told, keys: &Keys, re
 }
 
 /// Settled tasks without a receipt, as the decisions have it. One that has just settled gets it in a moment.
-fn unsealed(home: &Home, ledger: &Reader, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
+fn unsealed(home: &Home, path: &Path, ledger: &Reader, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
     let without = |reader: &Reader, tasks: Vec<TaskId>| -> Result<Vec<TaskId>, LedgerError> {
         let mut left = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -214,7 +279,7 @@ fn unsealed(home: &Home, ledger: &Reader, told: &Told, report: &mut Report) -> R
     if waiting.is_empty() {
         return Ok(());
     }
-    let fresh = Reader::open(&home.ledger())?;
+    let fresh = Reader::open(path)?;
     let mut left = PATIENCE;
     while left > 0 && !waiting.is_empty() && home.holder().is_some() {
         // Only the daemon knows when it has sealed, and this works without one.
@@ -238,8 +303,8 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 const LISTED: usize = 20;
 
 /// Directories of tasks that the ledger has never heard of: it is older than they are.
-fn strangers(home: &Home, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
-    let fresh = Reader::open(&home.ledger())?;
+fn strangers(home: &Home, path: &Path, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
+    let fresh = Reader::open(path)?;
     for task in crate::salvage::tasks(home) {
         // Asked for only after the snapshot was taken, perhaps.
         if !told.knows(task) && fresh.whose(task)?.is_none() {

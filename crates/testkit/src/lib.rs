@@ -403,6 +403,37 @@ pub fn process_state(pid: u32) -> Option<char> {
     stat[stat.rfind(')')? + 1..].trim_start().chars().next()
 }
 
+/// What a process has in memory, in KiB.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Its own: what grows with what it handles.
+    pub anonymous: u64,
+    /// Pages of files that it has mapped, its program above all: 30 MB of a debug build, and none of its making.
+    pub file: u64,
+    /// The most that it ever had of both together.
+    pub peak: u64,
+}
+
+impl Memory {
+    #[must_use]
+    pub fn of(pid: u32) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("the kernel says it");
+            line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
+        };
+        Self { anonymous: kib("RssAnon:"), file: kib("RssFile:"), peak: kib("VmHWM:") }
+    }
+
+    /// No less than the most that the process ever had of its own. The kernel keeps the peak of all its memory alone; the file
+    /// pages that were there at the beginning are in it, and those that came later are counted as its own.
+    #[must_use]
+    pub fn peak_of_its_own(pid: u32, at_first: Memory) -> u64 {
+        let now = Self::of(pid);
+        now.peak.saturating_sub(at_first.file.min(now.file)).max(now.anonymous)
+    }
+}
+
 /// Living processes whose command line holds `mark`.
 #[must_use]
 pub fn processes_with(mark: &str) -> Vec<u32> {

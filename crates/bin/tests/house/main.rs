@@ -4,6 +4,7 @@
 mod again;
 mod approvals;
 mod bounds;
+mod burst;
 mod check;
 mod confine;
 mod crash;
@@ -17,6 +18,8 @@ mod hidden;
 mod hooks;
 mod input;
 mod install;
+mod ledger;
+mod left_agent;
 mod machine;
 mod mcp;
 mod receipts;

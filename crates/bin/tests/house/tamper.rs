@@ -518,6 +518,94 @@ fn an_index_that_says_something_else_than_the_decisions_is_named() {
     holds(&it.house);
 }
 
+/// What a column of the index says, changed in every way that leaves it readable.
+#[test]
+fn every_column_of_the_index_is_compared_with_the_decisions() {
+    let house = House::up(CSN);
+    let body = serde_json::to_value(house.request("echo done", json!({}))).unwrap();
+    let asked = house.client().call("POST", "/tasks", &[("idempotency-key", "the same")], Some(&body)).unwrap();
+    let asked: Value = serde_json::from_slice(&asked).unwrap();
+    let done: TaskId = asked["task_id"].as_str().unwrap().parse().unwrap();
+    house.sealed(done);
+    let waiting = house.ask_with("touch later", json!({"profile": "safe"}));
+    let approved = house.ask_with("touch once", json!({"profile": "safe"}));
+    house.client().answer(approved.approval_id.unwrap(), countersign_model::Choice::Once, None).unwrap();
+    house.sealed(approved.task_id);
+    let (waiting, asked) = (waiting.task_id, waiting.approval_id.unwrap());
+    let it = Stopped::of(house, vec![done, waiting, approved.task_id]);
+    let columns: i64 = it.ask("SELECT count(*) FROM pragma_table_info('tasks') WHERE name != 'id'");
+    let cases = [
+        (done, "status = 'failed'", "status failed", "exited".to_owned()),
+        (waiting, "status = 'running'", "status running", "queued".to_owned()),
+        (done, "waits = 1", "waits 1", "0".to_owned()),
+        (waiting, "waits = 0", "waits 0", "1".to_owned()),
+        (approved.task_id, "waits = 1", "waits 1", "0".to_owned()),
+        (done, "approval = 'ap_0000000000000000'", "approval ap_0000000000000000", "none".to_owned()),
+        (waiting, "approval = NULL", "approval none", asked.to_string()),
+        (done, "settled = 0", "settled 0", "1".to_owned()),
+        (done, "sealed = 0", "sealed 0", "1".to_owned()),
+        (
+            done,
+            "first = 1",
+            "first 1",
+            it.ask::<i64>(&format!("SELECT first FROM tasks WHERE id = '{done}'")).to_string(),
+        ),
+        (
+            done,
+            "last = NULL",
+            "last none",
+            it.ask::<i64>(&format!("SELECT last FROM tasks WHERE id = '{done}'")).to_string(),
+        ),
+        (done, "principal = 'x'", "principal x", "pr_0000000000000000".to_owned()),
+        (
+            done,
+            "session = 'x'",
+            "session x",
+            it.ask::<Option<String>>(&format!("SELECT session FROM tasks WHERE id = '{done}'"))
+                .unwrap_or("none".into()),
+        ),
+        (
+            done,
+            "idem = NULL",
+            "idem none",
+            it.ask::<Option<String>>(&format!("SELECT idem FROM tasks WHERE id = '{done}'")).unwrap_or("none".into()),
+        ),
+        (waiting, "idem = 'x'", "idem x", "none".to_owned()),
+    ];
+    let tried: std::collections::HashSet<_> = cases.iter().filter_map(|c| c.1.split(' ').next()).collect();
+    assert_eq!(tried.len() as i64, columns, "every column is tried");
+    for (task, change, says, due) in cases {
+        if says == "idem none" {
+            assert_ne!(due, "none", "there is a key to forget");
+        }
+        let found = it.changed(&format!("UPDATE tasks SET {change} WHERE id = '{task}'"));
+        let due = format!("index of {task}: says {says}, the decisions say {due}; csn doctor --fix makes it anew");
+        assert_eq!(found, [due]);
+    }
+    let anew = "csn doctor --fix makes it anew";
+    let of = format!("WHERE task = '{done}' AND name = 'stdout.log'");
+    let name: String = it.ask(&format!("SELECT name FROM artifacts {of}"));
+    let lacks = format!("artifacts of {done}: the index lacks {name}; {anew}");
+    assert_eq!(it.changed(&format!("DELETE FROM artifacts {of}")), [lacks.as_str()]);
+    for (change, has) in [("name = 'stdout.txt'", "stdout.txt"), ("sha256 = zeroblob(32)", "stdout.log")] {
+        let has = format!("artifacts of {done}: the index has {has}, no receipt does; {anew}");
+        assert_eq!(it.changed(&format!("UPDATE artifacts SET {change} {of}")), [has, lacks.clone()]);
+    }
+    let other = it.changed(&format!("UPDATE artifacts SET task = '{waiting}' {of}"));
+    let has = format!("artifacts of {waiting}: the index has stdout.log, no receipt does; {anew}");
+    assert_eq!(other, [has, lacks]);
+    let made_up = "INSERT INTO artifacts VALUES (zeroblob(32), 'tk_none', 'x')";
+    assert_eq!(it.changed(made_up), [format!("artifacts of tk_none: the index has x, no receipt does; {anew}")]);
+    // The way that it names is one.
+    sql(
+        &it.house,
+        &format!("UPDATE tasks SET waits = 1, status = 'failed', idem = NULL WHERE id = '{done}'; {made_up}"),
+    );
+    assert_eq!(findings(&it.house, &[]).len(), 4);
+    it.house.csn(&["doctor", "--fix"]);
+    holds(&it.house);
+}
+
 #[test]
 fn a_key_that_was_replaced_signs_nothing_more() {
     let house = House::up(CSN);

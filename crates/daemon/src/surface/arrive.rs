@@ -7,6 +7,7 @@ use super::{problem::Problem, server::Connection};
 use crate::{
     descriptors::OutOfDescriptors,
     house::House,
+    left_agent,
     office::Call,
     peer::{self, Holder, Known, Peer},
     people,
@@ -382,9 +383,9 @@ fn admit(house: &House, caller: &Caller, request: &Request) -> Result<Option<Who
         return Err(Refusal::new(Code::Forbidden, "this is for the owner of the house"));
     }
     let stops = request.uri().path() == "/lifecycle";
-    match &house.reading_only {
+    match house.reading_only.why() {
         Some(why) if scope != CredentialScope::Observe && !stops => Err(Refusal::new(Code::LedgerUnavailable, why)
-            .hint("nothing runs until the ledger can be used; tasks, logs and replays can be read")),
+            .hint("nothing runs until the ledger is repaired (csn doctor); tasks, logs and replays can be read")),
         _ => Ok(Some(who)),
     }
 }
@@ -458,6 +459,7 @@ fn with_known<T>(house: &House, look: impl FnOnce(&Known<'_>) -> T) -> T {
     look(&Known {
         shim: &|pid| house.keeper.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
+        left: &|chain| left_agent::left(chain, &roster),
         house: std::process::id(),
     })
 }
@@ -493,7 +495,7 @@ fn visitor(house: &House, uid: Option<u32>) -> Result<Visitor, Refusal> {
 async fn welcome(house: &House, caller: &Caller, scope: Option<CredentialScope>) -> Result<(), Refusal> {
     let Caller::Socket { uid: Some(uid), .. } = caller else { return Ok(()) };
     let known = *uid == 0 || house.roster.borrow().of_uid(*uid).is_some();
-    if scope.is_none() || known || !house.people.is_machine() || house.reading_only.is_some() {
+    if scope.is_none() || known || !house.people.is_machine() || house.reading_only.is_set() {
         return Ok(());
     }
     house.welcome(people::login(*uid)?).await
@@ -551,6 +553,7 @@ fn of_peer(house: &House, peer: &Peer, visitor: Visitor) -> Who {
             Some(session) => of_session(Some(session), ", which no task has"),
             None => of_session(None, ", and this process carries the marker of a task"),
         },
+        Peer::LeftAgent => of_session(None, ", and this process carries the environment of an agent"),
         Peer::Unpinned => {
             let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
             agent(own, Audience::Personal, Sees::Own, Text::of("unknown"), why)

@@ -33,7 +33,7 @@ pub(crate) async fn show(State(house): Shared, who: Who) -> Json<Value> {
         "profile": house.config.profile,
         "tcp": *house.tcp.lock().await,
         "degraded": house.gate.degraded,
-        "reading_only": house.reading_only,
+        "reading_only": house.reading_only.why(),
         "receipts": house.sealing.borrow().trouble(),
         "shutdown": *house.last_steps.borrow(),
         "started_at": house.started_at,
@@ -136,8 +136,8 @@ pub(crate) async fn alive() -> &'static str {
 /// What must hold before the house is ready, each with what is wrong.
 fn checks(house: &House) -> Vec<(&'static str, Option<String>)> {
     let state = *house.state.borrow();
-    let ledger = match (&house.reading_only, house.readers.with(|r| r.head())) {
-        (Some(why), _) => Some(why.clone()),
+    let ledger = match (house.reading_only.why(), house.readers.with(|r| r.head())) {
+        (Some(why), _) => Some(why.to_owned()),
         (None, Err(e)) => Some(e.to_string()),
         (None, Ok(_)) => None,
     };

@@ -41,6 +41,7 @@ pub(crate) mod limit {
     pub(crate) const FSIZE: u32 = 1;
     pub(crate) const DATA: u32 = 2;
     pub(crate) const CORE: u32 = 4;
+    pub(crate) const NPROC: u32 = 6;
     pub(crate) const NOFILE: u32 = 7;
 }
 

@@ -6,8 +6,8 @@ use crate::{
     ledger::{LedgerError, Reader, chained},
 };
 use countersign_model::{
-    Chain, Decision, Digest, LedgerHead, PrincipalId, Record, SealedReceipt, SessionId, SignedWord, Subject, TaskId,
-    What,
+    ApprovalId, Chain, Decision, Digest, LedgerHead, PrincipalId, Record, Scope, SealedReceipt, SessionId, SignedWord,
+    Status, Subject, TaskId, What,
 };
 use rusqlite::{Row, params, types::ValueRef};
 use sha2::{Digest as _, Sha256};
@@ -28,12 +28,25 @@ pub(super) struct Told {
 /// A task, as its decisions have it. Numbers are those of decisions.
 #[derive(Default)]
 struct Life {
-    planned: Option<(u64, PrincipalId, Option<SessionId>)>,
+    planned: Option<Planned>,
+    /// What the index must have for its status; none is `queued`.
+    status: Option<Status>,
+    approval: Option<ApprovalId>,
+    /// It waits for a person.
+    waits: bool,
     settled: Option<u64>,
     /// What its journal amounted to when it was settled.
     head: Option<Digest>,
     sealed: bool,
     expiries: Vec<Expiry>,
+}
+
+/// What the index has of a task's first decision.
+struct Planned {
+    first: u64,
+    principal: PrincipalId,
+    session: Option<SessionId>,
+    idem: Option<Digest>,
 }
 
 /// A decision that says that what a task left was removed.
@@ -149,9 +162,7 @@ impl Told {
         }
         let mut wrong = Vec::new();
         let mut seen = HashSet::new();
-        let mut query = ledger
-            .conn
-            .prepare("SELECT id, principal, session, first, last, settled, sealed FROM tasks ORDER BY id")?;
+        let mut query = ledger.conn.prepare(&format!("SELECT id, {} FROM tasks ORDER BY id", INDEXED.join(", ")))?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let said = |i| row.get_ref(i).map(shown);
@@ -162,9 +173,7 @@ impl Told {
                 continue;
             };
             seen.insert(task);
-            for (i, (name, due)) in
-                (1..).zip(["principal", "session", "first", "last", "settled", "sealed"].iter().zip(due))
-            {
+            for (i, (name, due)) in (1..).zip(INDEXED.iter().zip(due)) {
                 let said = said(i)?;
                 if said != due {
                     wrong.push((id.clone(), format!("{name} {said}, the decisions say {due}")));
@@ -188,16 +197,31 @@ impl Told {
 }
 
 impl Life {
-    /// What the index must say, in the order of its columns.
-    fn indexed(&self) -> Option<[String; 6]> {
-        let (first, principal, session) = self.planned?;
-        let number = |n: Option<u64>| n.map_or_else(|| NOTHING.to_owned(), |n| n.to_string());
+    /// What the index must say, in the order of [`INDEXED`].
+    fn indexed(&self) -> Option<[String; INDEXED.len()]> {
+        fn or_nothing(value: Option<impl ToString>) -> String {
+            value.map_or_else(|| NOTHING.to_owned(), |v| v.to_string())
+        }
         let flag = |set: bool| u8::from(set).to_string();
-        let session = session.map_or_else(|| NOTHING.to_owned(), |s| s.to_string());
-        let (settled, sealed) = (flag(self.settled.is_some()), flag(self.sealed));
-        Some([principal.to_string(), session, first.to_string(), number(self.settled), settled, sealed])
+        let Planned { first, principal, session, idem } = self.planned.as_ref()?;
+        Some([
+            principal.to_string(),
+            or_nothing(session.as_ref()),
+            self.status.unwrap_or(Status::Queued).to_string(),
+            or_nothing(self.approval),
+            flag(self.waits),
+            or_nothing(idem.as_ref()),
+            first.to_string(),
+            or_nothing(self.settled),
+            flag(self.settled.is_some()),
+            flag(self.sealed),
+        ])
     }
 }
+
+/// The columns of the index beside the task's id: all of them.
+const INDEXED: [&str; 10] =
+    ["principal", "session", "status", "approval", "waits", "idem", "first", "last", "settled", "sealed"];
 
 const NOTHING: &str = "none";
 const NOT_TEXT: &str = "does not read: its line is not text";
@@ -311,8 +335,12 @@ impl Walk<'_> {
             );
         }
         let Some(task) = task else { return };
-        let kinds = ["command.planned", "task.settled", "receipt.sealed", "retention.expired"];
-        let what = match kinds.iter().any(|kind| is_of_kind(line, kind)) {
+        // Parsing is most of the work: only what says something of the index or of a receipt.
+        let kinds = ["command.planned", "permission.requested", "task.settled", "receipt.sealed", "retention.expired"];
+        let waits = || self.told.tasks.get(&task).is_some_and(|life| life.waits);
+        let granted = is_of_kind(line, "permission.granted") && waits();
+        let runs = ["task.launched", "task.observing"].iter().any(|kind| is_of_kind(line, kind));
+        let what = match granted || kinds.iter().any(|kind| is_of_kind(line, kind)) {
             true => Record::parse(line).ok().map(|r| r.what),
             false => None,
         };
@@ -321,12 +349,20 @@ impl Walk<'_> {
         }
         add_line(self.lines.entry(task).or_default(), line);
         let life = self.told.tasks.entry(task).or_default();
+        if runs {
+            life.status = Some(Status::Running);
+        }
         match what {
-            Some(What::Decision(Decision::Planned { principal, session, .. })) => {
-                life.planned = Some((n, principal, session));
+            Some(What::Decision(Decision::Planned { principal, session, idempotency, .. })) => {
+                let idem = idempotency.map(|i| i.key);
+                life.planned = Some(Planned { first: n, principal, session, idem });
             }
-            Some(What::Decision(Decision::Settled { journal_head, .. })) => {
-                life.settled = Some(n);
+            Some(What::Decision(Decision::PermissionRequested { approval, .. })) => {
+                (life.approval, life.waits) = (Some(approval), true);
+            }
+            Some(What::Decision(Decision::PermissionGranted { scope, .. })) => life.waits &= scope == Scope::Policy,
+            Some(What::Decision(Decision::Settled { journal_head, outcome, .. })) => {
+                (life.settled, life.waits, life.status) = (Some(n), false, Some(outcome.status()));
                 life.head = journal_head;
             }
             Some(What::Decision(Decision::Expired { signed, .. })) => {

@@ -1,0 +1,114 @@
+//! The ledger at start and later: one that decisions are added to, or one that is only read because it cannot be gone on from.
+
+use crate::{
+    desk::{Caps, Desk},
+    house::House,
+    office,
+};
+use countersign_model::{Digest, HouseState, KeyAnnounced};
+use countersign_store::{
+    Home,
+    condition::{self, Depth},
+    ledger::{Ledger, LedgerError, Reader},
+    salvage::salvage,
+};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+use tokio::sync::Notify;
+
+/// Why nothing is decided, if nothing is. Once set, it stays until the next start.
+#[derive(Default)]
+pub(crate) struct ReadingOnly {
+    why: OnceLock<String>,
+}
+
+impl ReadingOnly {
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.why.get().map(String::as_str)
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.why.get().is_some()
+    }
+
+    fn set(&self, why: &LedgerError) {
+        let why = self.why.get_or_init(|| why.to_string());
+        crate::log!("reading only: {why}");
+    }
+}
+
+/// A ledger with what the daemon needs of it to start.
+pub(crate) struct Opened {
+    pub(crate) ledger: Ledger,
+    pub(crate) reader: Reader,
+    pub(crate) desk: Desk,
+    pub(crate) keys: Vec<(i64, KeyAnnounced)>,
+    pub(crate) after_a_crash: bool,
+    pub(crate) reading_only: ReadingOnly,
+}
+
+/// Opens the ledger of a home; of one that cannot be gone on from, a copy of what still reads.
+pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, LedgerError> {
+    let reading_only = ReadingOnly::default();
+    let opened = Ledger::of(home).and_then(|ledger| match restore(&ledger, caps, policy) {
+        Ok(restored) => Ok((ledger, restored)),
+        Err(e) => {
+            ledger.abandon();
+            Err(e)
+        }
+    });
+    let (ledger, (reader, desk, keys, after_a_crash)) = match opened {
+        Ok(opened) => opened,
+        Err(e) if e.is_damage() => {
+            reading_only.set(&e);
+            let (ledger, _) = salvage(home, &scratch(home))?;
+            let restored = restore(&ledger, caps, policy)?;
+            (ledger, restored)
+        }
+        Err(e) => return Err(e),
+    };
+    Ok(Opened { ledger, reader, desk, keys, after_a_crash, reading_only })
+}
+
+type Restored = (Reader, Desk, Vec<(i64, KeyAnnounced)>, bool);
+
+fn restore(ledger: &Ledger, caps: Caps, policy: Digest) -> Result<Restored, LedgerError> {
+    let reader = ledger.reader()?;
+    let after_a_crash = reader.last_state()?.is_some_and(|s| s != HouseState::Halted);
+    let desk = office::restore(&reader, caps, Some(policy))?;
+    let keys = reader.keys()?;
+    Ok((reader, desk, keys, after_a_crash))
+}
+
+fn scratch(home: &Home) -> PathBuf {
+    home.run().join("reading-only.db")
+}
+
+/// Reads a large ledger whole, beside the first requests, and again whenever something does not read. From the moment that it
+/// is found damaged, nothing more is decided.
+pub(crate) async fn watch(house: Arc<House>, suspected: Arc<Notify>) {
+    // A small one was read whole before anybody was let in.
+    if condition::is_small(&house.home) {
+        suspected.notified().await;
+    }
+    loop {
+        let home = house.home.clone();
+        let checked = tokio::task::spawn_blocking(move || match condition::check(&home, Depth::Whole) {
+            Err(e) if e.is_damage() => {
+                Some((e, salvage(&home, &scratch(&home)).map(|(ledger, _)| ledger.path().to_owned())))
+            }
+            _ => None,
+        });
+        if let Ok(Some((e, salvaged))) = checked.await {
+            match salvaged {
+                Ok(path) => house.readers.switch(&path),
+                Err(e) => crate::log!("nothing could be read from the damaged ledger: {e}"),
+            }
+            house.reading_only.set(&e);
+            return;
+        }
+        suspected.notified().await;
+    }
+}
