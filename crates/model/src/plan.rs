@@ -146,6 +146,8 @@ pub enum Input {
     File,
     /// A here-document, a here-string, or what `echo` was given: the text, when it is literal.
     Text(Option<String>),
+    /// Names of files, as `find` and its kind print them: the globs that they match.
+    Files(Vec<String>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,6 +197,8 @@ pub enum PathKind {
     Perhaps,
     /// An entry of its parent directory: what is removed or made.
     Entry,
+    /// Its name, size or age is told, and nothing of what is in it.
+    Name,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -250,7 +250,7 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
         told = Some(phrase::test(words, &mut inner));
     } else if bare_builtin && program == "[[" {
         for word in own {
-            inner.value(word, Role::Path, false, &mut misfit);
+            inner.value(word, Role::Name, false, &mut misfit);
         }
         occurrence.reading = Reading::SideEffect;
     } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
@@ -279,6 +279,8 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
         occurrence.reading = Reading::Phrase("version");
     } else if let Some(phrase) = tables::phrase(&verb) {
         told = Some(phrase::tell(phrase, own, &mut inner));
+        // Beside something granted it would not be confined, and then it has to be asked about.
+        occurrence.literal &= !phrase.confined;
     }
     let mut recursive = false;
     if let Some(told) = told {
@@ -446,7 +448,7 @@ fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut
         for word in own {
             // A glob shows what is in a directory.
             if matches!(word.value, Value::Pattern(_)) {
-                scopes.value(word, Role::Path, false, &mut misfit);
+                scopes.value(word, Role::Name, false, &mut misfit);
             }
         }
     }

@@ -29,6 +29,15 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     if phrase.special == Some("xxd") {
         return xxd(phrase, words, scopes);
     }
+    // Where words are only text, one that nobody knows is as good as any.
+    let known: Vec<Word>;
+    let words = if phrase.any_words && words.iter().any(|w| w.texts().is_none()) {
+        let plain = |w: &Word| if w.texts().is_none() { Word::literal("text") } else { w.clone() };
+        known = words.iter().map(plain).collect();
+        &known
+    } else {
+        words
+    };
     let mut parsed = phrase.grammar.tell(words, phrase.harmless, false);
     let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
     phrase.grammar.assign_roles(&mut parsed, skip);
@@ -42,11 +51,14 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
                 misfit.get_or_insert_with(|| format!("the option {option}"));
             }
             scopes.value(value, *role, told.recursive, &mut misfit);
-            let text = value.text().unwrap_or_default();
-            // A search that is aimed at secrets, and a format that has signatures checked by a program.
-            if matches!(option.as_str(), "--include" | "-g" | "--glob" | "--iglob") && !text.starts_with('!') {
-                scopes.seeks(text);
+            if phrase.selects.contains(&option.as_str()) {
+                scopes.seeks_word(value, &mut misfit);
             }
+            if matches!(option.as_str(), "-G" | "--file-search-regex") {
+                scopes.seeks_regex(value, &mut misfit);
+            }
+            let text = value.text().unwrap_or_default();
+            // A format that has signatures checked by a program.
             if phrase.name.starts_with("git ") && (text.contains("%G") || text.contains("(signature")) {
                 misfit.get_or_insert_with(|| "a format that runs gpg".to_owned());
             }
@@ -113,7 +125,7 @@ fn special(
             .operands
             .iter()
             .filter_map(|(w, _)| w.text())
-            .any(|t| t.split([':', '=']).any(|p| paths::is_credential_name(paths::base(p))))
+            .any(|t| t.split([':', '=']).any(|p| paths::is_credential(&format!("/{p}"), "")))
             .then(|| "names a file that holds secrets".to_owned()),
         "git-list" => {
             // Operands are patterns only when the command lists.
@@ -363,6 +375,8 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
     let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: true };
     let mut misfit: Option<String> = None;
     let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
+    // What it only looks for is told by its name.
+    let start = if runs { Role::Dir } else { Role::Name };
     let (mut n, mut expression, mut named) = (0, false, false);
     while n < words.len() {
         let word = &words[n];
@@ -372,14 +386,14 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                 scopes.loose = true;
                 misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
             }
-            named |= scopes.value(word, Role::Dir, true, &mut misfit);
+            named |= scopes.value(word, start, true, &mut misfit);
             continue;
         };
         match text {
             "-H" | "-L" | "-P" if !expression => {}
             "-D" | "-O0" | "-O1" | "-O2" | "-O3" if !expression => n += usize::from(text == "-D"),
             _ if !expression && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
-                named |= scopes.value(word, Role::Dir, true, &mut misfit);
+                named |= scopes.value(word, start, true, &mut misfit);
             }
             "-exec" | "-execdir" | "-ok" | "-okdir" => {
                 expression = true;
@@ -415,12 +429,17 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                     scopes.loose = true;
                     misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
                 }
-                // To look for a name is not to read what it names; to run something on it is.
-                if runs
-                    && matches!(text, "-name" | "-iname" | "-path" | "-wholename")
-                    && let Some(glob) = words.get(n).and_then(Word::text)
-                {
-                    scopes.seeks(glob);
+                // To look for a name is not to read what it names; to run something on it is. What is left out is not.
+                let left_out = matches!(words.get(n.wrapping_sub(2)).and_then(Word::text), Some("!" | "-not"))
+                    || words.get(n + 1).and_then(Word::text) == Some("-prune");
+                if let (true, false, Some(value)) = (runs, left_out, words.get(n)) {
+                    match text {
+                        "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename" => {
+                            scopes.seeks_word(value, &mut misfit);
+                        }
+                        "-regex" | "-iregex" => scopes.seeks_regex(value, &mut misfit),
+                        _ => {}
+                    }
                 }
                 n += 1;
             }
@@ -511,7 +530,7 @@ pub(crate) fn test(words: &[Word], scopes: &mut Scopes<'_>) -> Told {
     let mut misfit = None;
     for (word, file) in parts {
         if file {
-            scopes.value(word, Role::Path, false, &mut misfit);
+            scopes.value(word, Role::Name, false, &mut misfit);
         }
     }
     match misfit {

@@ -67,6 +67,12 @@ pub(crate) struct Phrase {
     pub(crate) harmless: bool,
     /// Options that mean everything below, or `always`.
     pub(crate) recursive: Vec<&'static str>,
+    /// Options whose value is a pattern of names: what is read goes by it.
+    pub(crate) selects: Vec<&'static str>,
+    /// Whatever its words are, they are text to it: it reads, writes and runs nothing that they name.
+    pub(crate) any_words: bool,
+    /// What it runs or loads may be the workspace's own: only a task that the kernel confines may run it unasked.
+    pub(crate) confined: bool,
     /// Options in whose presence the first operand is not the pattern or program.
     pub(crate) unless: Vec<&'static str>,
     /// A check of its own, by name.
@@ -111,6 +117,9 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
                 here: row.has("here"),
                 harmless: row.has("harmless"),
                 recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
+                selects: row.all("selects").flat_map(str::split_whitespace).collect(),
+                any_words: row.has("any-words"),
+                confined: row.has("confined"),
                 unless: row.all("unless").flat_map(str::split_whitespace).collect(),
                 special: row.all("special").next(),
                 examples: Examples::of(&row),

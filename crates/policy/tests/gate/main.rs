@@ -10,5 +10,6 @@ mod generate;
 mod grants;
 mod properties;
 mod reading;
+mod secrets;
 mod support;
 mod tables;
