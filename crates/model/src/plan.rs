@@ -93,6 +93,13 @@ pub struct Word {
 }
 
 impl Word {
+    /// Whether it is a word of a list of file names that a command prints. Split at blanks, a name may become two words,
+    /// so it is a path for what is confined to reading, and unknown to everything else.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.substituted && matches!(self.value, Value::Pattern(_))
+    }
+
     #[must_use]
     pub fn literal(text: impl Into<String>) -> Self {
         Self { value: Value::One(text.into()), quoted: false, many: false, substituted: false, hint: None }

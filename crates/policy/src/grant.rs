@@ -196,6 +196,9 @@ pub(crate) fn covers(
     if risks.contains(&Risk::Privileged) && (terms.risks.is_none() || terms.operands.is_none()) {
         return false;
     }
+    if occurrence.words.iter().chain(occurrence.redirects.iter().map(|r| &r.target)).any(Word::is_listed) {
+        return false;
+    }
     let unknown = occurrence.words.iter().any(|w| matches!(w.value, Value::Unknown));
     if occurrence.loose && (terms.directory.is_some() || unknown) {
         return false;

@@ -95,7 +95,7 @@ fn is_subcommand(text: &str) -> bool {
 const SIDE_EFFECTS: &[&str] = &[
     "echo", "printf", ":", "true", "false", "pwd", "exit", "return", "break", "continue", "shift", "wait", "umask",
     "jobs", "times", "dirs", "set", "unset", "export", "declare", "typeset", "local", "readonly", "logout", "ulimit",
-    "disown", "[[", "caller",
+    "disown", "[[", "caller", "read",
 ];
 
 /// Fills in what an occurrence is.
@@ -164,7 +164,9 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     risks.dedup_by_key(|(risk, _)| *risk);
     occurrence.risks = risks;
     occurrence.scopes = scopes.list;
-    occurrence.loose = scopes.loose;
+    let listed = words.iter().chain(occurrence.redirects.iter().map(|r| &r.target)).any(Word::is_listed);
+    let reads = matches!(occurrence.reading, Reading::Phrase(_) | Reading::SideEffect);
+    occurrence.loose = scopes.loose || listed && (!reads || occurrence.redirects.iter().any(|r| r.write));
     occurrence.words = words;
 }
 
@@ -277,7 +279,7 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     {
         misfit = None;
         occurrence.reading = Reading::Phrase("version");
-    } else if let Some(phrase) = tables::phrase(&verb) {
+    } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.is_meant(own)) {
         told = Some(phrase::tell(phrase, own, &mut inner));
         // Beside something granted it would not be confined, and then it has to be asked about.
         occurrence.literal &= !phrase.confined;

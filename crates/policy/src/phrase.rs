@@ -29,6 +29,9 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     if phrase.special == Some("xxd") {
         return xxd(phrase, words, scopes);
     }
+    let words = words.get(phrase.when.len()..).unwrap_or_default();
+    let dashed = (phrase.special == Some("tar")).then(|| tar_words(words)).flatten();
+    let words = dashed.as_deref().unwrap_or(words);
     // Where words are only text, one that nobody knows is as good as any.
     let known: Vec<Word>;
     let words = if phrase.any_words && words.iter().any(|w| w.texts().is_none()) {
@@ -163,6 +166,45 @@ fn special(
             (!words.is_empty() && words.first() != Some(&"get-url"))
                 .then(|| "only listing and get-url stay here".to_owned())
         }
+        "tee" => {
+            let sinks = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(paths::is_sink));
+            (!sinks).then(|| "writes a file".to_owned())
+        }
+        "pager" => {
+            // `+cmd` is run by the pager, and a file may be called that.
+            let runs = |t: &String| t.starts_with(['+', '*', '?', '[']);
+            let command = parsed.operands.iter().any(|(w, _)| match &w.value {
+                Value::One(text) => text.starts_with('+'),
+                Value::Any(texts) => texts.iter().any(|t| t.starts_with('+')),
+                Value::Pattern(globs) => globs.iter().any(runs),
+                Value::Unknown => true,
+            });
+            command.then(|| "a word that the pager may take for a command".to_owned())
+        }
+        "plain-names" => {
+            let plain = |t: &str| t.chars().all(|c| c.is_ascii_alphanumeric() || "._+:@-".contains(c));
+            let all = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(plain));
+            (!all).then(|| "a word that is no plain name".to_owned())
+        }
+        "tar" => {
+            let archives: Vec<&Word> = parsed
+                .options
+                .iter()
+                .filter(|(o, _, _)| matches!(o.as_str(), "-f" | "--file"))
+                .filter_map(|(_, v, _)| v.as_ref())
+                .collect();
+            // `host:archive` is fetched from there.
+            let remote = archives.iter().any(|w| w.text().is_none_or(|t| t.contains(':')));
+            if !parsed.has(&["-t", "--list"]) || archives.is_empty() {
+                Some("only listing an archive reads".to_owned())
+            } else {
+                remote.then(|| "an archive that may be on another machine".to_owned())
+            }
+        }
+        "unzip" => {
+            let lists = parsed.has(&["-l", "-v", "-Z"]);
+            (!lists).then(|| "only listing an archive reads".to_owned())
+        }
         "binutils" => {
             let list = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('@'));
             list.then(|| "takes its words from a file".to_owned())
@@ -228,6 +270,26 @@ fn code(all: Vec<Option<Program>>, told: &mut Told, scopes: &mut Scopes<'_>) -> 
         }
     }
     misfit
+}
+
+/// `tar tzf a`: options without their dash, the archive behind all of them.
+fn tar_words(words: &[Word]) -> Option<Vec<Word>> {
+    let (first, rest) = words.split_first()?;
+    let letters = first.text()?;
+    if letters.starts_with('-') || letters.is_empty() || !letters.bytes().all(|b| b.is_ascii_alphabetic()) {
+        return None;
+    }
+    let mut out = Vec::new();
+    let without: String = letters.chars().filter(|c| *c != 'f').collect();
+    if !without.is_empty() {
+        out.push(Word::literal(format!("-{without}")));
+    }
+    let mut rest = rest.iter();
+    for _ in letters.matches('f') {
+        out.extend([Word::literal("-f"), rest.next()?.clone()]);
+    }
+    out.extend(rest.cloned());
+    Some(out)
 }
 
 /// `xxd` takes its options one by one, never in clusters, and a second operand is what it writes.

@@ -295,7 +295,10 @@ impl Walk<'_> {
                                 Input::Text(Some(given)) => Some(text.replace(&mark, given.trim())),
                                 _ => None,
                             };
-                            *word = Word { quoted: true, many: false, hint, ..Word::unknown() };
+                            *word = match &self.input {
+                                Input::Files(globs) if text == mark => listed(globs),
+                                _ => Word { quoted: true, many: false, hint, ..Word::unknown() },
+                            };
                         }
                     }
                 }
@@ -304,7 +307,10 @@ impl Walk<'_> {
                     if let Input::Text(Some(text)) = &self.input {
                         next.extend(text.split_whitespace().take(64).map(Word::literal));
                     }
-                    next.push(Word::unknown());
+                    next.push(match &self.input {
+                        Input::Files(globs) => listed(globs),
+                        _ => Word::unknown(),
+                    });
                 }
             }
         }
@@ -456,6 +462,11 @@ impl Walk<'_> {
     }
 }
 
+/// Words from a list of file names.
+fn listed(globs: &[String]) -> Word {
+    Word { value: Value::Pattern(globs.to_vec()), quoted: false, many: true, substituted: true, hint: None }
+}
+
 fn is_stdin(word: &Word) -> bool {
     match word.text() {
         Some(text) => matches!(text, "/dev/stdin" | "-" | "/dev/fd/0" | "/proc/self/fd/0"),
@@ -503,7 +514,7 @@ pub(super) fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Opti
             break;
         }
     }
-    let reads_input = matches!(made.input, Input::Pipe | Input::Text(_)) || made.words.len() == 1;
+    let reads_input = matches!(made.input, Input::Pipe | Input::Text(_) | Input::Files(_)) || made.words.len() == 1;
     let shell_like = !made.words[0].text().is_some_and(|name| NOT_SCRIPTS.contains(&name) && name != "ex");
     (!operand && reads_input && shell_like).then_some(Opaque::Input)
 }

@@ -73,11 +73,20 @@ pub(crate) struct Phrase {
     pub(crate) any_words: bool,
     /// What it runs or loads may be the workspace's own: only a task that the kernel confines may run it unasked.
     pub(crate) confined: bool,
+    /// The words that have to come first for it to be this phrase.
+    pub(crate) when: Vec<&'static str>,
     /// Options in whose presence the first operand is not the pattern or program.
     pub(crate) unless: Vec<&'static str>,
     /// A check of its own, by name.
     pub(crate) special: Option<&'static str>,
     pub(crate) examples: Examples,
+}
+
+impl Phrase {
+    /// Whether the words behind the verb are of this phrase at all.
+    pub(crate) fn is_meant(&self, words: &[countersign_model::Word]) -> bool {
+        self.when.iter().enumerate().all(|(n, text)| words.get(n).and_then(countersign_model::Word::text) == Some(text))
+    }
 }
 
 /// Commands that a row must and must not match.
@@ -119,6 +128,7 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
                 recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
                 selects: row.all("selects").flat_map(str::split_whitespace).collect(),
                 any_words: row.has("any-words"),
+                when: row.all("when").flat_map(str::split_whitespace).collect(),
                 confined: row.has("confined"),
                 unless: row.all("unless").flat_map(str::split_whitespace).collect(),
                 special: row.all("special").next(),

@@ -8,6 +8,7 @@ mod deny;
 mod differential;
 mod generate;
 mod grants;
+mod ordinary;
 mod properties;
 mod reading;
 mod secrets;

@@ -217,3 +217,29 @@ fn plain_words_of_a_granted_command_are_not_taken_for_secrets() {
         assert_eq!(word(&assess(command, ROOT, &[ROOT], &grants, None)), "allow", "{command}");
     }
 }
+
+/// A list of names that goes into something that reads is a reading of what the list was made for.
+#[test]
+fn lists_of_names_made_for_secrets_ask_where_they_are_read() {
+    all_ask(&[
+        "find . -name .env | xargs cat",
+        "find . -name '.e[n]v' -print0 | xargs -0 cat",
+        "find . -iname '*.PEM' | head -1 | xargs cat",
+        "find .env | xargs cat",
+        "find secrets -type f | xargs cat",
+        "find . -path '*/secrets/*' | xargs grep x",
+        "find . | grep env | xargs cat",
+        "find . -type f | grep '\\.env' | sort | xargs -n1 cat",
+        "git ls-files .env | xargs cat",
+        "git ls-files '*.pem' | xargs head",
+        "ls .env | xargs cat",
+        "ls -a | xargs cat",
+        "rg --files -g '.e?v' | xargs cat",
+        "fd -H env | xargs cat",
+        "cat $(find . -name .env)",
+        "for f in $(git ls-files '*.key'); do cat \"$f\"; done",
+        "for f in $(find . -name '.env*'); do head \"$f\"; done",
+        "find . -name .env | while read -r f; do cat \"$f\"; done",
+        "find . -name .env | xargs -I{} cat {}",
+    ]);
+}
