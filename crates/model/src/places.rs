@@ -271,6 +271,27 @@ mod tests {
     }
 
     #[test]
+    fn the_sandbox_leaves_out_what_the_gate_asks_about_and_git_still_works() {
+        for path in ["/p/.env", "/p/token.txt", "/p/id_rsa_old", "/p/secrets/app.yaml", "/p/secrets/prod", "/p/token"] {
+            assert!(is_kept_out(path, "/h", false) && is_credential(path, "/h"), "{path}");
+        }
+        // git reads its configuration wherever its repository lies.
+        for path in
+            ["/p/.git/config", "/w/secrets/repo/.git/config", "/w/secrets/repo/.git/index", "/p/secrets/main.go"]
+        {
+            assert!(!is_kept_out(path, "/h", false), "{path}");
+        }
+        assert!(is_credential("/p/.git/config", "/h"));
+        for directory in ["/p/token", "/p/credentials", "/p/secrets", "/p/secrets/prod", "/p/.git", "/p/auth"] {
+            assert!(!is_kept_out(directory, "/h", true), "{directory}");
+        }
+        assert!(is_kept_out("/p/.ssh", "/h", true) && is_kept_out("/p/.env", "/h", true));
+        // It is gone into, and given without its secrets.
+        assert!(is_delicate("/p/secrets", "/h", &[]) && is_delicate("/p/secrets/prod", "/h", &[]));
+        assert!(!is_delicate("/w/secrets/repo/.git", "/h", &[]) && !is_delicate("/p/src", "/h", &[]));
+    }
+
+    #[test]
     fn containment_goes_by_component() {
         assert!(inside("/work/proj/a", "/work/proj") && inside("/work/proj", "/work/proj/"));
         assert!(!inside("/work/proj2", "/work/proj") && !inside("/work", "/work/proj"));

@@ -57,9 +57,42 @@ struct Table {
     directories: Vec<&'static str>,
     examples: Vec<NameExample>,
     /// Names that a pattern is tried with.
-    exemplars: Vec<String>,
+    exemplars: Vec<Vec<char>>,
+    controls: Vec<Vec<char>>,
     /// Directories and names that a pattern is tried with.
-    path_exemplars: Vec<(String, String)>,
+    path_exemplars: Vec<(Vec<char>, Vec<char>)>,
+    /// Three letters of each row, one of which every name of the table has: what has none is not looked at further.
+    marks: Marks,
+}
+
+/// Which three letters in a row are worth a closer look.
+#[derive(Default)]
+struct Marks {
+    bits: Vec<u64>,
+}
+
+impl Marks {
+    fn place(three: &[u8]) -> usize {
+        three.iter().fold(0, |sum, b| (sum << 5 | usize::from(b.to_ascii_lowercase() & 31)) & 0x7fff)
+    }
+
+    /// The first three letters of a pattern that stand in one word, for nothing is ever taken out of a word; else the
+    /// first three that it has.
+    fn add(&mut self, pattern: &str) {
+        self.bits.resize(0x8000 / 64, 0);
+        let literal = |three: &&[u8]| !three.contains(&b'*');
+        let word = |three: &&[u8]| three.iter().all(u8::is_ascii_alphabetic);
+        let windows = || pattern.as_bytes().windows(3);
+        match windows().find(word).or_else(|| windows().find(literal)) {
+            Some(three) => self.bits[Self::place(three) / 64] |= 1 << (Self::place(three) % 64),
+            // Nothing to go by: then every name is looked at.
+            None => self.bits.fill(u64::MAX),
+        }
+    }
+
+    fn any_in(&self, name: &str) -> bool {
+        name.as_bytes().windows(3).any(|three| self.bits[Self::place(three) / 64] >> (Self::place(three) % 64) & 1 == 1)
+    }
 }
 
 /// Endings of structured data, before which a name may still say that it is a sample.
@@ -130,12 +163,16 @@ fn load(text: &'static str) -> Table {
     let of_rows = table.names.iter().flat_map(|row| &row.patterns).map(|p| p.replace('*', "x"));
     let by_name = |e: &&NameExample| e.is_secret && (e.row.starts_with("name") || e.row.starts_with("words"));
     let of_examples = table.examples.iter().filter(by_name).map(|e| e.path.rsplit('/').next().unwrap_or(e.path));
-    table.exemplars = of_examples.map(str::to_ascii_lowercase).chain(of_rows).collect();
+    let chars = |text: String| text.to_ascii_lowercase().chars().collect::<Vec<char>>();
+    table.exemplars = of_examples.map(str::to_owned).chain(of_rows).map(chars).collect();
+    table.controls = table.control.iter().map(|c| c.chars().collect()).collect();
     let by_path = |e: &&NameExample| e.is_secret && (e.row.starts_with("file") || e.row.starts_with("open-file"));
     let paths = table.examples.iter().filter(by_path).filter_map(|e| e.path.rsplit_once('/'));
     let paths = paths.chain(table.files.iter().map(|(dir, name, _)| (*dir, *name)));
-    let last = |dir: &str| dir.rsplit('/').next().unwrap_or(dir).to_ascii_lowercase();
-    table.path_exemplars = paths.map(|(dir, name)| (last(dir), name.replace('*', "x").to_ascii_lowercase())).collect();
+    let last = |dir: &str| chars(dir.rsplit('/').next().unwrap_or(dir).to_owned());
+    table.path_exemplars = paths.map(|(dir, name)| (last(dir), chars(name.replace('*', "x")))).collect();
+    table.names.iter().flat_map(|row| &row.patterns).for_each(|pattern| table.marks.add(pattern));
+    table.words.iter().flat_map(|row| &row.all).filter_map(|w| w.last()).for_each(|word| table.marks.add(word));
     table.exemplars.sort();
     table.exemplars.dedup();
     table
@@ -162,6 +199,9 @@ pub fn failing_examples() -> Vec<String> {
 #[must_use]
 pub fn named(name: &str) -> Option<Named> {
     let table = table();
+    if !table.marks.any_in(name) {
+        return None;
+    }
     let whole = name.trim_matches('#');
     let base = without_copies(whole, table);
     let lower = base.to_ascii_lowercase();
@@ -181,7 +221,7 @@ pub fn named(name: &str) -> Option<Named> {
                 candidates.iter().map(String::as_str).chain([full.as_str()]).filter(spelled).any(|c| fits(pattern, c))
             })
     });
-    if by_name {
+    if by_name && (code || words.len() > 1 || lower.contains('.')) {
         return Some(Named::File);
     }
     if code {
@@ -197,6 +237,9 @@ pub fn named(name: &str) -> Option<Named> {
             0 | 1 => Named::Word,
             _ => Named::Words,
         });
+    }
+    if by_name {
+        return Some(Named::File);
     }
     // `secrets.json.txt` is what `secrets.json` is.
     named(lower.strip_suffix(".txt")?)
@@ -454,7 +497,7 @@ fn aims(pattern: &str) -> bool {
         Some(text) => named(&text).is_some(),
         None => {
             let filled = |with: &str| named(&filling(s, with)).is_some();
-            !table.control.iter().any(|c| takes(s, c))
+            !table.controls.iter().any(|c| takes(s, c))
                 && (table.exemplars.iter().any(|e| takes(s, e)) || filled("") || filled("x"))
         }
     });
@@ -469,7 +512,10 @@ fn aims_through(directory: &str, names: &[Vec<Letter>]) -> bool {
     let is = |part: &[Vec<Letter>], name: &str| {
         part.iter().any(|s| match literal(s) {
             Some(text) => text == name,
-            None => takes(s, name) && !table.source.iter().any(|c| takes(s, c)),
+            None => {
+                let takes = |name: &str| takes(s, &name.chars().collect::<Vec<char>>());
+                takes(name) && !table.source.iter().any(|c| takes(c))
+            }
         })
     };
     let source = parts
@@ -488,9 +534,9 @@ fn aims_through(directory: &str, names: &[Vec<Letter>]) -> bool {
     parts.last().is_some_and(|last| {
         table.path_exemplars.iter().any(|(dir, name)| {
             // A name of its own is enough to mean it; else the directory has to be meant.
-            let narrow = |s: &Vec<Letter>| !table.control.iter().any(|c| takes(s, c));
+            let narrow = |s: &Vec<Letter>| !table.controls.iter().any(|c| takes(s, c));
             let reached = last.iter().any(|s| takes(s, dir));
-            let meant = dir.starts_with('.') && is(last, dir);
+            let meant = dir.first() == Some(&'.') && is(last, &dir.iter().collect::<String>());
             reached && names.iter().any(|s| takes(s, name) && (narrow(s) || meant))
         })
     })
@@ -603,8 +649,7 @@ fn filling(letters: &[Letter], with: &str) -> String {
 }
 
 /// Whether a pattern matches a name in small letters.
-fn takes(letters: &[Letter], name: &str) -> bool {
-    let name: Vec<char> = name.chars().collect();
+fn takes(letters: &[Letter], name: &[char]) -> bool {
     let (mut l, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {

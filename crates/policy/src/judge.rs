@@ -356,7 +356,8 @@ fn holds_secrets(scope: &PathScope, facts: &Facts, home: &str) -> bool {
     }
     let (path, resolved) = both(scope, facts);
     let found = facts.paths.get(&scope.walked).map(|f| f.kind);
-    [path, resolved].iter().any(|p| paths::shows_secrets(scope, found, p, home))
+    paths::shows_secrets(scope, found, path, home)
+        || resolved != path && paths::shows_secrets(scope, found, resolved, home)
 }
 
 fn wide(path: &str, context: &Context<'_>) -> bool {

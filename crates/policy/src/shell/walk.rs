@@ -339,10 +339,12 @@ impl<'a> Walk<'a> {
         if let [only] = &pipeline.seq[..] {
             let from = self.occurrences.len();
             let exit = self.command(only, state);
-            self.listing = self.listed(only, from);
+            // Only what is substituted is a list for anyone.
+            self.listing = if self.texts > 0 { self.listed(only, from) } else { None };
             return if pipeline.bang { Exit { ok: exit.failed, failed: exit.ok } } else { exit };
         }
         let outside = self.input.clone();
+        let lists = self.texts > 0 || pipeline.seq.iter().skip(1).any(takes_lists);
         for command in &pipeline.seq {
             let from = self.occurrences.len();
             self.command(command, &mut state.clone());
@@ -351,7 +353,7 @@ impl<'a> Walk<'a> {
                 (ast::Command::Simple(_), [only]) => said(only),
                 _ => None,
             };
-            self.listing = self.listed(command, from);
+            self.listing = if lists { self.listed(command, from) } else { None };
             self.input = match (said, &self.listing) {
                 (Some(text), _) => Input::Text(Some(text)),
                 (None, Some(globs)) => Input::Files(globs.clone()),
@@ -595,6 +597,15 @@ impl<'a> Walk<'a> {
         self.compound(&function.body.0, &mut inner);
         self.input = outside;
         Exit::same(state.clone())
+    }
+}
+
+/// Whether a stage may do something with each file name that it is given.
+fn takes_lists(command: &ast::Command) -> bool {
+    match command {
+        ast::Command::Simple(simple) => simple.word_or_name.as_ref().is_some_and(|w| w.value == "xargs"),
+        ast::Command::Compound(..) => true,
+        ast::Command::Function(_) | ast::Command::ExtendedTest(..) => false,
     }
 }
 

@@ -188,6 +188,7 @@ fn broad_patterns_and_words_that_sound_alike_are_read() {
         "rg x src/secrets",
         "rg x token/",
         "rg x pkg/secrets",
+        "rg x internal/credentials",
         "cat src/secrets/mod.rs",
         "cat credentials/provider.go",
         "git log feat/refresh-token",
