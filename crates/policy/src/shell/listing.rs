@@ -8,7 +8,7 @@
 
 use super::state::escaped;
 use crate::{
-    paths, phrase,
+    phrase,
     tables::{self, Parsed},
 };
 use countersign_model::{Input, Occurrence, Value, Word};
@@ -30,8 +30,8 @@ pub(super) fn listed(made: &Occurrence) -> Option<Vec<String>> {
         ("ls", _) => of_ls(words),
         ("fd" | "fdfind", _) => of_fd(words),
         ("git", Some("ls-files")) => of_ls_files(&words[1..]),
-        ("git", Some("grep")) => has_any(&words[1..], &["-l", "--name-only", "--files-with-matches"]).then(everything),
-        ("git", Some("diff" | "diff-tree" | "ls-tree")) => has_any(&words[1..], &["--name-only"]).then(everything),
+        ("git", Some("grep")) => of_git(&words[1..], &["-l", "--name-only", "--files-with-matches"]),
+        ("git", Some("diff" | "diff-tree" | "ls-tree")) => of_git(&words[1..], &["--name-only"]),
         ("head" | "tail" | "sort" | "uniq" | "cat" | "tr", _) => filtered(made, words),
         _ => None,
     }?;
@@ -42,8 +42,39 @@ fn everything() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-fn has_any(words: &[Word], options: &[&str]) -> bool {
-    words.iter().take_while(|w| w.text() != Some("--")).any(|w| w.text().is_some_and(|t| options.contains(&t)))
+/// git, told to print names, and nothing that would print more or put something before them.
+fn of_git(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
+    const NAMES_ONLY: &[&str] = &[
+        "--",
+        "-l",
+        "-i",
+        "-w",
+        "-E",
+        "-F",
+        "-P",
+        "-r",
+        "-z",
+        "-e",
+        "--name-only",
+        "--files-with-matches",
+        "--cached",
+        "--staged",
+        "--untracked",
+        "--no-commit-id",
+        "--ignore-case",
+        "--word-regexp",
+        "--extended-regexp",
+        "--fixed-strings",
+    ];
+    let mut listing = false;
+    for word in words {
+        let text = word.text()?;
+        listing |= lists.contains(&text);
+        if text.starts_with('-') && !NAMES_ONLY.contains(&text) && !text.starts_with("--diff-filter=") {
+            return None;
+        }
+    }
+    listing.then(everything)
 }
 
 /// Words by the grammar of a read-only phrase; none when they do not fit it.
@@ -141,7 +172,8 @@ fn of_grep(words: &[Word]) -> Option<Vec<String>> {
     let pattern = usize::from(!parsed.has(&["-e", "-f", "--regexp", "--file"]));
     let reads_input =
         parsed.operands.len() <= pattern && !parsed.has(&["-r", "-R", "--recursive", "--dereference-recursive"]);
-    (lists && !reads_input).then(|| searched(&parsed, pattern, &["--include"])).flatten()
+    // What it calls its input may be anything.
+    (lists && !reads_input && !parsed.has(&["--label"])).then(|| searched(&parsed, pattern, &["--include"])).flatten()
 }
 
 fn of_rg(words: &[Word]) -> Option<Vec<String>> {
@@ -154,7 +186,16 @@ fn of_rg(words: &[Word]) -> Option<Vec<String>> {
 
 fn of_fd(words: &[Word]) -> Option<Vec<String>> {
     let parsed = parsed("fd", words)?;
-    if parsed.has(&["-l", "--list-details", "-a", "--absolute-path", "-C", "--base-directory", "--search-path"]) {
+    if parsed.has(&[
+        "-l",
+        "--list-details",
+        "-a",
+        "--absolute-path",
+        "-C",
+        "--base-directory",
+        "--search-path",
+        "--and",
+    ]) {
         return None;
     }
     let mut names: Vec<String> = values(&parsed, &["-e", "--extension"])
@@ -246,7 +287,9 @@ fn filtered(made: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
     let parsed = parsed(program, words)?;
     let mut globs = globs.clone();
     match program {
-        "head" | "tail" | "cat" if parsed.operands.is_empty() => {}
+        // Bytes may end or begin in the middle of a name.
+        "head" | "tail" if parsed.operands.is_empty() && !parsed.has(&["-c", "--bytes"]) => {}
+        "cat" if parsed.operands.is_empty() && parsed.options.is_empty() => {}
         "sort" if parsed.operands.is_empty() => {}
         "uniq" if parsed.operands.is_empty() && !parsed.has(&["-c", "--count"]) => {}
         // Between lines and what `-0` takes.
@@ -290,5 +333,5 @@ fn plain(regex: &str) -> Option<String> {
             _ => return None,
         }
     }
-    Some(paths::base(&out).to_owned())
+    Some(out)
 }

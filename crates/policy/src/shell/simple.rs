@@ -339,8 +339,10 @@ impl Walk<'_> {
                 // What it takes apart its line by is its own.
                 made.assignments.retain(|a| a.name != "IFS");
                 let names = reads_into(&made.words[1..]).unwrap_or_default();
+                // A whole line into one variable, as it stands.
+                let whole = texts.iter().flatten().all(|t| t == "-r" || names.contains(t)) && first == Some("-r");
                 let line = match (&self.input, &names[..]) {
-                    (Input::Files(globs), [_]) => Some(globs.clone()),
+                    (Input::Files(globs), [_]) if whole && !state.ifs_changed => Some(globs.clone()),
                     _ => None,
                 };
                 for name in &names {

@@ -283,6 +283,18 @@ impl Walk<'_> {
         }
         let mut next = inner_words;
         if wrapper.kind == Wraps::Input {
+            // A list counts only where its words are its lines, more or less, and where it is what is read.
+            let odd = |(option, value, _): &(String, Option<Word>, Role)| match option.as_str() {
+                "-d" | "--delimiter" => {
+                    !value.as_ref().and_then(Word::text).is_some_and(|d| matches!(d, "\\n" | "\n" | "\\0"))
+                }
+                "-a" | "--arg-file" => true,
+                _ => false,
+            };
+            let names = match &self.input {
+                Input::Files(globs) if !parsed.options.iter().any(odd) => Some(listed(globs)),
+                _ => None,
+            };
             let replaced = parsed.options.iter().find_map(|(o, v, _)| {
                 let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
                 named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
@@ -295,8 +307,8 @@ impl Walk<'_> {
                                 Input::Text(Some(given)) => Some(text.replace(&mark, given.trim())),
                                 _ => None,
                             };
-                            *word = match &self.input {
-                                Input::Files(globs) if text == mark => listed(globs),
+                            *word = match &names {
+                                Some(names) if text == mark => names.clone(),
                                 _ => Word { quoted: true, many: false, hint, ..Word::unknown() },
                             };
                         }
@@ -307,10 +319,7 @@ impl Walk<'_> {
                     if let Input::Text(Some(text)) = &self.input {
                         next.extend(text.split_whitespace().take(64).map(Word::literal));
                     }
-                    next.push(match &self.input {
-                        Input::Files(globs) => listed(globs),
-                        _ => Word::unknown(),
-                    });
+                    next.push(names.unwrap_or_else(Word::unknown));
                 }
             }
         }

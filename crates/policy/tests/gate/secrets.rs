@@ -230,6 +230,7 @@ fn lists_of_names_made_for_secrets_ask_where_they_are_read() {
         "find secrets -type f | xargs cat",
         "find . -path '*/secrets/*' | xargs grep x",
         "find . | grep env | xargs cat",
+        "find . -type f | grep secrets/ | xargs cat",
         "find . -type f | grep '\\.env' | sort | xargs -n1 cat",
         "git ls-files .env | xargs cat",
         "git ls-files '*.pem' | xargs head",
