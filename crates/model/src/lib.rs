@@ -24,6 +24,7 @@ mod refusal;
 mod register;
 mod render;
 mod request;
+pub mod secret_names;
 mod session;
 mod shown;
 mod starter;

@@ -4,6 +4,8 @@
 //! Where a home is asked for, several may be named, with colons between them as in PATH: the same one by a link and by its real
 //! name, that of whoever asks and that of whoever runs the house.
 
+use crate::secret_names::{self, Named};
+
 /// `.` and `..` and doubled slashes resolved, without looking.
 #[must_use]
 pub fn clean(path: &str) -> String {
@@ -120,95 +122,88 @@ const CREDENTIAL_PLACES: &[&str] = &[
     "/etc/rancher", "/etc/docker", "/run/secrets", "/var/run/secrets", "/var/lib/docker", "/var/lib/kubelet",
     "/proc/kcore", "/dev/mem", "/dev/kmem", "/var/spool/cron", "/var/lib/secrets", "/etc/cloud", "/etc/machine-id",
 ];
-/// Names that mean a secret wherever they are.
-#[rustfmt::skip]
-pub const CREDENTIAL_NAMES: &[&str] = &[
-    ".env", ".envrc", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".htpasswd", ".pgpass", ".dockercfg",
-    "credentials", "credentials.json", "credentials.yml", "credentials.yaml", "credentials.toml",
-    "client_secret.json", "secrets.json", "secrets.yml", "secrets.yaml", "secrets.toml", "secrets.env", "secret.yml",
-    "secret.yaml", "kubeconfig", "kubeconfig.yml", "kubeconfig.yaml", "master.key", "vault.yml", "vault.yaml",
-    "terraform.tfstate", "terraform.tfstate.backup", "service-account.json", "service_account.json", "id_rsa",
-    "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "authorized_keys", "shadow", "wallet.dat",
-    ".vault_pass", ".vault-password", "serviceAccountKey.json", "docker-compose.env", ".boto", ".s3cfg",
+/// Directories that hold secrets wherever they are.
+const ANYWHERE: &[&str] = &[
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".kube",
+    ".azure",
+    ".password-store",
+    ".config/gh",
+    ".config/gcloud",
+    ".docker/config.json",
+    ".vault-token",
 ];
-#[rustfmt::skip]
-const CREDENTIAL_ENDINGS: &[&str] = &[
-    ".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".p8", ".asc.key", ".keytab",
-    ".ovpn", ".tfvars", ".gpg", ".age",
-];
-/// Endings of files that only show what such a file looks like.
-pub const SAMPLES: &[&str] = &[".example", ".sample", ".template", ".dist", ".pub", ".tpl", ".defaults", ".schema"];
 
-/// Whether reading this file would show a secret.
+/// Whether reading this file would show a secret: by the place where it is, or by its name.
 #[must_use]
 pub fn is_credential(path: &str, home: &str) -> bool {
+    is_credential_place(path, home) || secret_names::named_path(path).is_some()
+}
+
+/// Whether a path is, or lies in, a directory where keys and tokens are kept: even its names are not told unasked.
+#[must_use]
+pub fn in_credential_directory(path: &str, home: &str) -> bool {
+    let within = |place: &&str| {
+        path.match_indices(*place).any(|(at, _)| {
+            path[..at].ends_with('/') && matches!(path.as_bytes().get(at + place.len()), None | Some(b'/'))
+        })
+    };
+    CREDENTIAL_PLACES.iter().any(|p| inside(path, p))
+        || below_home(path, home).is_some_and(|below| CREDENTIAL_DIRECTORIES.iter().any(|d| inside(below, d)))
+        // Almost no path has a hidden part, and only those need a closer look.
+        || path.contains("/.") && ANYWHERE.iter().any(within)
+}
+
+/// Whether a path lies where keys, tokens and histories are kept.
+#[must_use]
+pub fn is_credential_place(path: &str, home: &str) -> bool {
     if CREDENTIAL_PLACES.iter().any(|p| inside(path, p)) {
         return true;
     }
     if let Some(rest) = path.strip_prefix("/proc/") {
         return rest.ends_with("/environ") || rest.ends_with("/mem") || rest.contains("/fd/");
     }
-    if path.starts_with("/etc/ssh/ssh_host_") && !path.ends_with(".pub") {
-        return true;
+    if path.starts_with("/etc/ssh/ssh_host_") {
+        return !path.ends_with(".pub");
     }
-    if let Some(below) = below_home(path, home)
-        && (CREDENTIAL_DIRECTORIES.iter().any(|d| inside(below, d)) || CREDENTIAL_FILES.contains(&below))
-    {
-        return !below.ends_with(".pub") && !below.ends_with("/known_hosts");
-    }
-    const ANYWHERE: &[&str] = &[
-        ".ssh",
-        ".aws",
-        ".gnupg",
-        ".kube",
-        ".azure",
-        ".password-store",
-        ".config/gh",
-        ".config/gcloud",
-        ".docker/config.json",
-        ".vault-token",
-    ];
-    // Almost no path has a hidden part, and only those need a closer look.
     let ends = |place: &&str| path.strip_suffix(*place).is_some_and(|before| before.ends_with('/'));
-    let within = |place: &&str| {
-        ends(place)
-            || path
-                .match_indices(*place)
-                .any(|(at, _)| path[..at].ends_with('/') && path[at + place.len()..].starts_with('/'))
-    };
-    is_credential_name(base(path))
-        || path.contains("/.")
-            && (ANYWHERE.iter().any(within) || CREDENTIAL_FILES.iter().any(ends))
-            && !path.ends_with(".pub")
-            && !path.ends_with("/known_hosts")
+    let held = in_credential_directory(path, home)
+        || below_home(path, home).is_some_and(|below| CREDENTIAL_FILES.contains(&below))
+        || path.contains("/.") && CREDENTIAL_FILES.iter().any(ends);
+    held && !path.ends_with(".pub") && !path.ends_with("/known_hosts")
+}
+
+/// Whether a directory of this path holds nothing but secrets. A directory that is called `token` or `credentials` most
+/// often holds source code, and one that is called `secrets` is looked into.
+#[must_use]
+pub fn is_credential_directory(path: &str, home: &str) -> bool {
+    is_credential_place(path, home) || secret_names::named(base(path)) == Some(Named::File)
+}
+
+/// Whether a task that only reads is kept from this entry of a directory: what the gate asks about, but for files that
+/// git has to read itself.
+#[must_use]
+pub fn is_kept_out(path: &str, home: &str, directory: bool) -> bool {
+    if directory {
+        is_credential_directory(path, home)
+    } else {
+        is_credential(path, home) && !secret_names::stays_readable(path)
+    }
 }
 
 /// Whether a file of this name holds a secret, wherever it is: also as a copy, and in capitals.
 #[must_use]
 pub fn is_credential_name(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    let mut name = lower.as_str();
-    if SAMPLES.iter().any(|s| name.ends_with(s)) {
-        return false;
-    }
-    for copy in ["~", ".bak", ".old", ".orig", ".backup", ".save", ".copy", ".tmp", ".1", ".swp"] {
-        name = name.strip_suffix(copy).unwrap_or(name);
-    }
-    let spoken = name.contains("credentials")
-        && [".json", ".yml", ".yaml", ".toml", ".ini", ".csv", ".txt", ".xml"].iter().any(|e| name.ends_with(e));
-    CREDENTIAL_NAMES.contains(&name)
-        || [".env.", ".env-", ".env_", ".envrc."].iter().any(|p| name.starts_with(p))
-        || name.ends_with(".env")
-        || name.ends_with(".tfstate")
-        || name == ".secrets"
-        || spoken
-        || name.len() > 4 && CREDENTIAL_ENDINGS.iter().any(|e| name.ends_with(e))
+    secret_names::named(name).is_some()
 }
 
 /// Whether a directory cannot be given whole: something below it holds secrets, is countersign's own, or is a home.
 #[must_use]
 pub fn is_delicate(directory: &str, home: &str, protected: &[String]) -> bool {
     covers_credentials(directory, home)
+        || secret_names::in_secret_directory(directory)
         || CREDENTIAL_PLACES.iter().any(|p| inside(p, directory))
         || each(home).any(|home| inside(home, directory))
         || holds_protected(directory, home, protected)
@@ -273,6 +268,27 @@ mod tests {
         assert!(!is_delicate("/data/other", homes, &[]) && below_home("/x", "/").is_none());
         assert!(is_protected("/data/real/me/.config/countersign/x", homes, &[]));
         assert_eq!(own(homes).count(), 4);
+    }
+
+    #[test]
+    fn the_sandbox_leaves_out_what_the_gate_asks_about_and_git_still_works() {
+        for path in ["/p/.env", "/p/token.txt", "/p/id_rsa_old", "/p/secrets/app.yaml", "/p/secrets/prod", "/p/token"] {
+            assert!(is_kept_out(path, "/h", false) && is_credential(path, "/h"), "{path}");
+        }
+        // git reads its configuration wherever its repository lies.
+        for path in
+            ["/p/.git/config", "/w/secrets/repo/.git/config", "/w/secrets/repo/.git/index", "/p/secrets/main.go"]
+        {
+            assert!(!is_kept_out(path, "/h", false), "{path}");
+        }
+        assert!(is_credential("/p/.git/config", "/h"));
+        for directory in ["/p/token", "/p/credentials", "/p/secrets", "/p/secrets/prod", "/p/.git", "/p/auth"] {
+            assert!(!is_kept_out(directory, "/h", true), "{directory}");
+        }
+        assert!(is_kept_out("/p/.ssh", "/h", true) && is_kept_out("/p/.env", "/h", true));
+        // It is gone into, and given without its secrets.
+        assert!(is_delicate("/p/secrets", "/h", &[]) && is_delicate("/p/secrets/prod", "/h", &[]));
+        assert!(!is_delicate("/w/secrets/repo/.git", "/h", &[]) && !is_delicate("/p/src", "/h", &[]));
     }
 
     #[test]

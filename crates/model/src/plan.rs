@@ -93,6 +93,13 @@ pub struct Word {
 }
 
 impl Word {
+    /// Whether it is a word of a list of file names that a command prints. Split at blanks, a name may become two words,
+    /// so it is a path for what is confined to reading, and unknown to everything else.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.substituted && matches!(self.value, Value::Pattern(_))
+    }
+
     #[must_use]
     pub fn literal(text: impl Into<String>) -> Self {
         Self { value: Value::One(text.into()), quoted: false, many: false, substituted: false, hint: None }
@@ -146,6 +153,8 @@ pub enum Input {
     File,
     /// A here-document, a here-string, or what `echo` was given: the text, when it is literal.
     Text(Option<String>),
+    /// Names of files, as `find` and its kind print them: the globs that they match.
+    Files(Vec<String>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,6 +204,8 @@ pub enum PathKind {
     Perhaps,
     /// An entry of its parent directory: what is removed or made.
     Entry,
+    /// Its name, size or age is told, and nothing of what is in it.
+    Name,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

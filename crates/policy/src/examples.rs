@@ -1,7 +1,7 @@
 //! The tables against their own examples: every row shows a command that it matches and one that it does not.
 
 use crate::{Context, Rules, Surroundings, judge, read_text, tables};
-use countersign_model::{Answer, Assessment, Facts, Grants, Plan};
+use countersign_model::{Answer, Assessment, Facts, Grants, Plan, secret_names};
 
 const PROJECT: &str = "/work/proj";
 const HOME: &str = "/home/dev";
@@ -17,9 +17,10 @@ pub fn failing_examples() -> (usize, Vec<String>) {
             check(example, &command).map(|why| format!("{} `{}`: `{command}` {why}", example.table, example.row))
         })
         .collect();
+    failing.extend(secret_names::failing_examples());
     failing.sort();
     failing.dedup();
-    (examples.len(), failing)
+    (examples.len() + secret_names::examples().len(), failing)
 }
 
 fn assess(command: &str) -> (Plan, Assessment) {

@@ -50,7 +50,7 @@ pub(crate) fn of_scope(scope: &PathScope, facts: &Facts) -> Vec<String> {
         (PathKind::Directory, _) => resolved.to_owned(),
         (_, Some(FoundKind::Directory)) => resolved.to_owned(),
         (_, Some(FoundKind::File | FoundKind::Other)) | (PathKind::File, _) => up(),
-        (PathKind::Any, _) => resolved.to_owned(),
+        (PathKind::Any | PathKind::Name, _) => resolved.to_owned(),
     };
     vec![directory]
 }
@@ -128,7 +128,7 @@ pub(crate) fn sealed(occurrence: &Occurrence, key: &HouseKey) -> Option<Digest> 
         Input::Inherited | Input::File => {}
         Input::Text(Some(text)) => parts.push(format!("input {text}")),
         // What comes is known only when it comes.
-        Input::Text(None) | Input::Pipe => return None,
+        Input::Text(None) | Input::Pipe | Input::Files(_) => return None,
     }
     let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
     Some(key.digest("operands", &parts))
@@ -194,6 +194,9 @@ pub(crate) fn covers(
     }
     // Other rights are granted by name, and with what they were asked for.
     if risks.contains(&Risk::Privileged) && (terms.risks.is_none() || terms.operands.is_none()) {
+        return false;
+    }
+    if occurrence.words.iter().chain(occurrence.redirects.iter().map(|r| &r.target)).any(Word::is_listed) {
         return false;
     }
     let unknown = occurrence.words.iter().any(|w| matches!(w.value, Value::Unknown));

@@ -95,7 +95,7 @@ fn is_subcommand(text: &str) -> bool {
 const SIDE_EFFECTS: &[&str] = &[
     "echo", "printf", ":", "true", "false", "pwd", "exit", "return", "break", "continue", "shift", "wait", "umask",
     "jobs", "times", "dirs", "set", "unset", "export", "declare", "typeset", "local", "readonly", "logout", "ulimit",
-    "disown", "[[", "caller",
+    "disown", "[[", "caller", "read",
 ];
 
 /// Fills in what an occurrence is.
@@ -164,7 +164,9 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     risks.dedup_by_key(|(risk, _)| *risk);
     occurrence.risks = risks;
     occurrence.scopes = scopes.list;
-    occurrence.loose = scopes.loose;
+    let listed = words.iter().chain(occurrence.redirects.iter().map(|r| &r.target)).any(Word::is_listed);
+    let reads = matches!(occurrence.reading, Reading::Phrase(_) | Reading::SideEffect);
+    occurrence.loose = scopes.loose || listed && (!reads || occurrence.redirects.iter().any(|r| r.write));
     occurrence.words = words;
 }
 
@@ -250,7 +252,7 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
         told = Some(phrase::test(words, &mut inner));
     } else if bare_builtin && program == "[[" {
         for word in own {
-            inner.value(word, Role::Path, false, &mut misfit);
+            inner.value(word, Role::Name, false, &mut misfit);
         }
         occurrence.reading = Reading::SideEffect;
     } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
@@ -277,8 +279,10 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     {
         misfit = None;
         occurrence.reading = Reading::Phrase("version");
-    } else if let Some(phrase) = tables::phrase(&verb) {
+    } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.is_meant(own)) {
         told = Some(phrase::tell(phrase, own, &mut inner));
+        // Beside something granted it would not be confined, and then it has to be asked about.
+        occurrence.literal &= !phrase.confined;
     }
     let mut recursive = false;
     if let Some(told) = told {
@@ -446,7 +450,7 @@ fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut
         for word in own {
             // A glob shows what is in a directory.
             if matches!(word.value, Value::Pattern(_)) {
-                scopes.value(word, Role::Path, false, &mut misfit);
+                scopes.value(word, Role::Name, false, &mut misfit);
             }
         }
     }

@@ -7,8 +7,8 @@ use crate::{
 };
 use countersign_model::{
     Answer, Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox,
-    GrantedSandbox, Grants, HouseKey, Kernel, Network, Occurrence, PathScope, Plan, PrincipalId, Profile, Reading,
-    Refusal, Risk, RiskNote, Sandbox, SandboxReason, SessionId, Tool, Value,
+    GrantedSandbox, Grants, HouseKey, Kernel, Network, Occurrence, PathKind, PathScope, Plan, PrincipalId, Profile,
+    Reading, Refusal, Risk, RiskNote, Sandbox, SandboxReason, SessionId, Tool, Value,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -327,7 +327,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_
         }
         if scope.recursive {
             for place in [path, resolved] {
-                if paths::covers_credentials(place, context.home) {
+                if scope.kind != PathKind::Name && paths::covers_credentials(place, context.home) {
                     add(Risk::Credential, "everything below includes keys and tokens");
                 }
                 if wide(place, context) {
@@ -377,6 +377,9 @@ fn both<'s>(scope: &'s PathScope, facts: &'s Facts) -> (&'s str, &'s str) {
 }
 
 fn holds_secrets(scope: &PathScope, facts: &Facts, home: &str) -> bool {
+    if scope.pattern && scope.kind == PathKind::Name {
+        return false;
+    }
     if scope.pattern {
         return paths::glob_wants_credentials(&scope.walked, home)
             || facts
@@ -386,7 +389,9 @@ fn holds_secrets(scope: &PathScope, facts: &Facts, home: &str) -> bool {
                 .is_some_and(|all| all.iter().any(|p| paths::is_credential(p, home)));
     }
     let (path, resolved) = both(scope, facts);
-    paths::is_credential(path, home) || paths::is_credential(resolved, home)
+    let found = facts.paths.get(&scope.walked).map(|f| f.kind);
+    paths::shows_secrets(scope, found, path, home)
+        || resolved != path && paths::shows_secrets(scope, found, resolved, home)
 }
 
 fn wide(path: &str, context: &Context<'_>) -> bool {

@@ -32,7 +32,8 @@ use countersign_model::{Assignment, Needs, Opaque, Plan, Request, Risk, Tool, Va
 /// The tables that this program judges by, as one digest.
 #[must_use]
 pub fn tables_digest() -> countersign_model::Digest {
-    let texts: Vec<&[u8]> = tables::texts().map(str::as_bytes).collect();
+    let texts: Vec<&[u8]> =
+        tables::texts().chain([countersign_model::secret_names::TABLE]).map(str::as_bytes).collect();
     countersign_model::Digest::sha256(&texts)
 }
 
@@ -202,6 +203,6 @@ pub fn can_be_root(directory: &str, home: &str, protected: &[String], repository
         && (components > 1 || repository)
         && !paths::is_protected(directory, home, protected)
         && !paths::holds_protected(directory, home, protected)
-        && !paths::is_credential(&format!("{directory}/x"), home)
-        && !paths::covers_credentials(directory, home)
+        && !countersign_model::places::is_credential_place(&format!("{directory}/x"), home)
+        && !countersign_model::places::covers_credentials(directory, home)
 }

@@ -1,10 +1,13 @@
 //! Paths by their letters: cleaning, containment, globs, and the places that need care wherever they are reached.
 
 pub(crate) use countersign_model::glob_matches as matches;
-use countersign_model::places::{CREDENTIAL_DIRECTORIES, CREDENTIAL_NAMES, OWN, SAMPLES};
 pub(crate) use countersign_model::places::{
-    base, below_home, clean, covers_credentials, holds_protected, inside, is_credential, is_credential_name,
-    is_protected, keeps_programs, own, parent,
+    base, below_home, clean, holds_protected, inside, is_credential, is_protected, keeps_programs, own, parent,
+};
+use countersign_model::{
+    FoundKind, PathKind, PathScope,
+    places::{self, CREDENTIAL_DIRECTORIES, OWN},
+    secret_names::{self, Named},
 };
 
 /// `base/path`, or `path` when it is absolute.
@@ -18,53 +21,53 @@ pub(crate) fn is_system(path: &str) -> bool {
     DIRECTORIES.contains(&parent(path)) && path.starts_with('/') && !path.contains("/../") && !path.contains("//")
 }
 
-/// Whether a glob's last part asks for names of secrets.
+/// Whether everything below a directory includes secrets: by its place, by its name, or because git keeps them there.
+pub(crate) fn covers_credentials(directory: &str, home: &str) -> bool {
+    places::covers_credentials(directory, home)
+        || secret_names::is_secret_directory(directory)
+        || base(directory) == ".git"
+}
+
+/// Whether a word that may be a file, a branch or just a word names a secret: then it has to look like a file's name.
+pub(crate) fn looks_like_secret(path: &str, home: &str) -> bool {
+    secret_names::named_path(path) == Some(Named::File) || places::is_credential_place(path, home)
+}
+
+/// Whether reading what a scope leads to shows a secret. `found`: what is there, where anyone has looked.
+pub(crate) fn shows_secrets(scope: &PathScope, found: Option<FoundKind>, path: &str, home: &str) -> bool {
+    if scope.kind == PathKind::Name {
+        return places::in_credential_directory(path, home);
+    }
+    let directory = match found {
+        Some(FoundKind::Directory) => true,
+        Some(FoundKind::File | FoundKind::Other) => false,
+        Some(FoundKind::Absent) | None => scope.kind == PathKind::Directory || scope.walked.ends_with('/'),
+    };
+    if directory {
+        return places::is_credential_directory(path, home);
+    }
+    // What is gone through and not looked at may be a directory; one word alone is one most often.
+    let perhaps = scope.recursive && !matches!(found, Some(FoundKind::File | FoundKind::Other));
+    match secret_names::named_path(path) {
+        Some(Named::Word) if perhaps => places::is_credential_place(path, home),
+        Some(_) => true,
+        None => places::is_credential_place(path, home),
+    }
+}
+
+/// Whether a glob is aimed at secrets, by what it could match or by where it leads.
 pub(crate) fn glob_wants_credentials(glob: &str, home: &str) -> bool {
     let last = base(glob);
-    let letters: String = last.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']' | '\\')).collect();
-    // What is written out must itself speak of secrets: `*.json` would match credentials.json, and means all others.
-    const MARKS: &[&str] = &[
-        ".env",
-        "pem",
-        "key",
-        "id_",
-        "credential",
-        "secret",
-        "netrc",
-        "pgpass",
-        "kubeconfig",
-        "shadow",
-        "p12",
-        "pfx",
-        "jks",
-        "kdbx",
-        "vault",
-        "token",
-        "htpasswd",
-        "npmrc",
-        "pypirc",
-        "tfstate",
-        "tfvars",
-        "password",
-        "authorized",
-    ];
-    let speaks =
-        MARKS.iter().any(|m| letters.contains(m)) || last.starts_with('.') && last != ".*" && matches(last, ".env");
-    if !speaks {
-        return is_credential(&clean(&format!("{}/x", parent(glob))), home);
-    }
-    // `.e*`, `id_*`, `*.pem`: whether any such name fits.
-    let names = ["server.pem", "server.key", "x.p12", ".env.local", "prod.env", "id_rsa", "x.pfx", "x.keystore"];
-    CREDENTIAL_NAMES.iter().chain(&names).any(|name| matches(last, name)) && !SAMPLES.iter().any(|s| last.ends_with(s))
-        || parent(glob).contains("/.ssh")
+    secret_names::aims_at_secrets(glob)
+        || places::is_credential_place(&clean(&format!("{}/x", parent(glob))), home)
         || below_home(&clean(parent(glob)), home).is_some_and(|below| {
             let below = format!("/{below}");
-            CREDENTIAL_DIRECTORIES.iter().any(|d| inside(&below, &format!("/{d}")))
-                || CREDENTIAL_DIRECTORIES.iter().any(|d| {
-                    let at = format!("/{d}");
-                    parent(&at) == below.trim_end_matches('/') && matches(last, base(&at))
-                        || below == "/" && parent(&at) == "/" && matches(last, base(&at))
-                })
+            CREDENTIAL_DIRECTORIES.iter().any(|d| {
+                let at = format!("/{d}");
+                last.contains(|c: char| c.is_alphanumeric())
+                    && parent(&at) == if below == "/" { "/" } else { below.trim_end_matches('/') }
+                    && matches(last, base(&at))
+            })
         })
 }
 

@@ -29,6 +29,18 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     if phrase.special == Some("xxd") {
         return xxd(phrase, words, scopes);
     }
+    let words = words.get(phrase.when.len()..).unwrap_or_default();
+    let dashed = (phrase.special == Some("tar")).then(|| tar_words(words)).flatten();
+    let words = dashed.as_deref().unwrap_or(words);
+    // Where words are only text, one that nobody knows is as good as any.
+    let known: Vec<Word>;
+    let words = if phrase.any_words && words.iter().any(|w| w.texts().is_none()) {
+        let plain = |w: &Word| if w.texts().is_none() { Word::literal("text") } else { w.clone() };
+        known = words.iter().map(plain).collect();
+        &known
+    } else {
+        words
+    };
     let mut parsed = phrase.grammar.tell(words, phrase.harmless, false);
     let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
     phrase.grammar.assign_roles(&mut parsed, skip);
@@ -42,11 +54,14 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
                 misfit.get_or_insert_with(|| format!("the option {option}"));
             }
             scopes.value(value, *role, told.recursive, &mut misfit);
-            let text = value.text().unwrap_or_default();
-            // A search that is aimed at secrets, and a format that has signatures checked by a program.
-            if matches!(option.as_str(), "--include" | "-g" | "--glob" | "--iglob") && !text.starts_with('!') {
-                scopes.seeks(text);
+            if phrase.selects.contains(&option.as_str()) {
+                scopes.seeks_word(value, &mut misfit);
             }
+            if matches!(option.as_str(), "-G" | "--file-search-regex") {
+                scopes.seeks_regex(value, &mut misfit);
+            }
+            let text = value.text().unwrap_or_default();
+            // A format that has signatures checked by a program.
             if phrase.name.starts_with("git ") && (text.contains("%G") || text.contains("(signature")) {
                 misfit.get_or_insert_with(|| "a format that runs gpg".to_owned());
             }
@@ -113,7 +128,7 @@ fn special(
             .operands
             .iter()
             .filter_map(|(w, _)| w.text())
-            .any(|t| t.split([':', '=']).any(|p| paths::is_credential_name(paths::base(p))))
+            .any(|t| t.split([':', '=']).any(|p| paths::is_credential(&format!("/{p}"), "")))
             .then(|| "names a file that holds secrets".to_owned()),
         "git-list" => {
             // Operands are patterns only when the command lists.
@@ -150,6 +165,45 @@ fn special(
             let words: Vec<&str> = parsed.operands.iter().filter_map(|(w, _)| w.text()).collect();
             (!words.is_empty() && words.first() != Some(&"get-url"))
                 .then(|| "only listing and get-url stay here".to_owned())
+        }
+        "tee" => {
+            let sinks = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(paths::is_sink));
+            (!sinks).then(|| "writes a file".to_owned())
+        }
+        "pager" => {
+            // `+cmd` is run by the pager, and a file may be called that.
+            let runs = |t: &String| t.starts_with(['+', '*', '?', '[']);
+            let command = parsed.operands.iter().any(|(w, _)| match &w.value {
+                Value::One(text) => text.starts_with('+'),
+                Value::Any(texts) => texts.iter().any(|t| t.starts_with('+')),
+                Value::Pattern(globs) => globs.iter().any(runs),
+                Value::Unknown => true,
+            });
+            command.then(|| "a word that the pager may take for a command".to_owned())
+        }
+        "plain-names" => {
+            let plain = |t: &str| t.chars().all(|c| c.is_ascii_alphanumeric() || "._+:@-".contains(c));
+            let all = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(plain));
+            (!all).then(|| "a word that is no plain name".to_owned())
+        }
+        "tar" => {
+            let archives: Vec<&Word> = parsed
+                .options
+                .iter()
+                .filter(|(o, _, _)| matches!(o.as_str(), "-f" | "--file"))
+                .filter_map(|(_, v, _)| v.as_ref())
+                .collect();
+            // `host:archive` is fetched from there.
+            let remote = archives.iter().any(|w| w.text().is_none_or(|t| t.contains(':')));
+            if !parsed.has(&["-t", "--list"]) || archives.is_empty() {
+                Some("only listing an archive reads".to_owned())
+            } else {
+                remote.then(|| "an archive that may be on another machine".to_owned())
+            }
+        }
+        "unzip" => {
+            let lists = parsed.has(&["-l", "-v", "-Z"]);
+            (!lists).then(|| "only listing an archive reads".to_owned())
         }
         "binutils" => {
             let list = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('@'));
@@ -216,6 +270,26 @@ fn code(all: Vec<Option<Program>>, told: &mut Told, scopes: &mut Scopes<'_>) -> 
         }
     }
     misfit
+}
+
+/// `tar tzf a`: options without their dash, the archive behind all of them.
+fn tar_words(words: &[Word]) -> Option<Vec<Word>> {
+    let (first, rest) = words.split_first()?;
+    let letters = first.text()?;
+    if letters.starts_with('-') || letters.is_empty() || !letters.bytes().all(|b| b.is_ascii_alphabetic()) {
+        return None;
+    }
+    let mut out = Vec::new();
+    let without: String = letters.chars().filter(|c| *c != 'f').collect();
+    if !without.is_empty() {
+        out.push(Word::literal(format!("-{without}")));
+    }
+    let mut rest = rest.iter();
+    for _ in letters.matches('f') {
+        out.extend([Word::literal("-f"), rest.next()?.clone()]);
+    }
+    out.extend(rest.cloned());
+    Some(out)
 }
 
 /// `xxd` takes its options one by one, never in clusters, and a second operand is what it writes.
@@ -363,6 +437,8 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
     let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: true };
     let mut misfit: Option<String> = None;
     let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
+    // What it only looks for is told by its name.
+    let start = if runs { Role::Dir } else { Role::Name };
     let (mut n, mut expression, mut named) = (0, false, false);
     while n < words.len() {
         let word = &words[n];
@@ -372,14 +448,14 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                 scopes.loose = true;
                 misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
             }
-            named |= scopes.value(word, Role::Dir, true, &mut misfit);
+            named |= scopes.value(word, start, true, &mut misfit);
             continue;
         };
         match text {
             "-H" | "-L" | "-P" if !expression => {}
             "-D" | "-O0" | "-O1" | "-O2" | "-O3" if !expression => n += usize::from(text == "-D"),
             _ if !expression && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
-                named |= scopes.value(word, Role::Dir, true, &mut misfit);
+                named |= scopes.value(word, start, true, &mut misfit);
             }
             "-exec" | "-execdir" | "-ok" | "-okdir" => {
                 expression = true;
@@ -415,12 +491,17 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                     scopes.loose = true;
                     misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
                 }
-                // To look for a name is not to read what it names; to run something on it is.
-                if runs
-                    && matches!(text, "-name" | "-iname" | "-path" | "-wholename")
-                    && let Some(glob) = words.get(n).and_then(Word::text)
-                {
-                    scopes.seeks(glob);
+                // To look for a name is not to read what it names; to run something on it is. What is left out is not.
+                let left_out = matches!(words.get(n.wrapping_sub(2)).and_then(Word::text), Some("!" | "-not"))
+                    || words.get(n + 1).and_then(Word::text) == Some("-prune");
+                if let (true, false, Some(value)) = (runs, left_out, words.get(n)) {
+                    match text {
+                        "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename" => {
+                            scopes.seeks_word(value, &mut misfit);
+                        }
+                        "-regex" | "-iregex" => scopes.seeks_regex(value, &mut misfit),
+                        _ => {}
+                    }
                 }
                 n += 1;
             }
@@ -511,7 +592,7 @@ pub(crate) fn test(words: &[Word], scopes: &mut Scopes<'_>) -> Told {
     let mut misfit = None;
     for (word, file) in parts {
         if file {
-            scopes.value(word, Role::Path, false, &mut misfit);
+            scopes.value(word, Role::Name, false, &mut misfit);
         }
     }
     match misfit {

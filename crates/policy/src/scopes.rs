@@ -34,13 +34,41 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// A name that is searched for.
+    /// A pattern of names whose files are searched or read.
     pub(crate) fn seeks(&mut self, glob: &str) {
-        let last = paths::base(glob);
-        self.seeks_credentials |= paths::is_credential_name(last)
-            || last.contains(['*', '?', '['])
-                && !matches!(last, "*" | "*.*")
-                && paths::glob_wants_credentials(glob, self.home);
+        self.seeks_credentials |= paths::glob_wants_credentials(glob, self.home);
+    }
+
+    /// The value of an option that chooses files by their names, where it is known.
+    pub(crate) fn seeks_word(&mut self, word: &Word, misfit: &mut Option<String>) {
+        match &word.value {
+            Value::One(text) => self.chooses(text),
+            Value::Any(texts) | Value::Pattern(texts) => texts.iter().for_each(|text| self.chooses(text)),
+            Value::Unknown => {
+                misfit.get_or_insert_with(|| "which files it reads is known only when it runs".to_owned());
+            }
+        }
+    }
+
+    /// A regular expression of names whose files are searched or read.
+    pub(crate) fn seeks_regex(&mut self, word: &Word, misfit: &mut Option<String>) {
+        match word.texts() {
+            Some(texts) => texts.iter().for_each(|text| self.seeks(&glob_of_regex(text))),
+            None => {
+                misfit.get_or_insert_with(|| "which files it reads is known only when it runs".to_owned());
+            }
+        }
+    }
+
+    /// `!x` leaves out, and what is left out is not read.
+    fn chooses(&mut self, text: &str) {
+        if !text.starts_with('!') {
+            self.seeks(text);
+            // `--type-add name:glob`
+            if let Some((_, glob)) = text.rsplit_once(':') {
+                self.seeks(glob);
+            }
+        }
     }
 
     pub(crate) fn push(
@@ -64,11 +92,14 @@ impl<'a> Scopes<'a> {
             Role::File => (PathKind::File, false),
             Role::Dir => (PathKind::Directory, false),
             Role::Path => (PathKind::Any, false),
+            Role::Name => (PathKind::Name, false),
             Role::WriteFile => (PathKind::File, true),
             Role::WriteDir => (PathKind::Directory, true),
             Role::WritePath => (PathKind::Any, true),
             Role::Entry => (PathKind::Entry, true),
-            Role::GitArgument => return self.git_argument(word, recursive, misfit),
+            Role::GitArgument => return self.git_argument(word, false, PathKind::Any, recursive, misfit),
+            Role::GitPath => return self.git_argument(word, true, PathKind::Any, recursive, misfit),
+            Role::GitName => return self.git_argument(word, false, PathKind::Name, recursive, misfit),
             Role::AssignmentOrFile => {
                 let assigns = |t: &str| {
                     t.split_once('=').is_some_and(|(n, _)| {
@@ -99,7 +130,7 @@ impl<'a> Scopes<'a> {
             }
             Value::Pattern(globs) => {
                 for glob in globs {
-                    self.glob(glob, write, recursive, misfit);
+                    self.glob(glob, kind, write, recursive, misfit);
                 }
                 true
             }
@@ -148,7 +179,7 @@ impl<'a> Scopes<'a> {
         true
     }
 
-    fn glob(&mut self, glob: &str, write: bool, recursive: bool, misfit: &mut Option<String>) {
+    fn glob(&mut self, glob: &str, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) {
         let directories: Vec<String> = match self.directory {
             _ if glob.starts_with('/') => vec![String::new()],
             Directory::Known(all) => all.clone(),
@@ -171,15 +202,24 @@ impl<'a> Scopes<'a> {
             let fixed = fixed.min(parts.len() - 1);
             let cover: Vec<String> = parts[..fixed].iter().filter_map(|p| crate::shell::unescaped(p)).collect();
             let cover = format!("{}/", cover.join("/"));
-            self.push(&cover, &whole, write, PathKind::Directory, true, recursive);
+            let kind = if kind == PathKind::Name { kind } else { PathKind::Directory };
+            self.push(&cover, &whole, write, kind, true, recursive);
         }
     }
 
-    /// git takes revisions and paths in the same place.
-    fn git_argument(&mut self, word: &Word, recursive: bool, misfit: &mut Option<String>) -> bool {
+    /// git takes revisions and paths in the same place; behind `--` they are paths. `kind`: whether it shows what is in
+    /// them, or tells their names.
+    fn git_argument(
+        &mut self,
+        word: &Word,
+        is_path: bool,
+        kind: PathKind,
+        recursive: bool,
+        misfit: &mut Option<String>,
+    ) -> bool {
         let Some(texts) = word.texts() else {
             if matches!(word.value, Value::Pattern(_)) {
-                return self.path(word, PathKind::Any, false, recursive, misfit);
+                return self.path(word, kind, false, recursive, misfit);
             }
             self.loose = true;
             misfit.get_or_insert_with(|| "a word that is known only when it runs".to_owned());
@@ -193,16 +233,78 @@ impl<'a> Scopes<'a> {
                 || pathspec.starts_with("../")
                 || pathspec.contains("/../");
             if leaves {
-                named |= self.text(pathspec, PathKind::Any, false, recursive, misfit);
+                named |= self.text(pathspec, kind, false, recursive, misfit);
             }
-            // `HEAD:.env` shows what is in it, and so does `-- .env`.
+            if kind == PathKind::Name || leaves_out(text) {
+                continue;
+            }
+            // `HEAD:.env` shows what is in it, and so does `-- .env`. A branch may be called like a secret, but not like a
+            // file that holds one.
             let file = text.rsplit([':', ')']).next().unwrap_or(text);
             let at = paths::clean(&paths::join("/repository", file));
-            self.seeks_credentials |= paths::is_credential(&at, self.home)
-                || file.contains(['*', '?', '[']) && paths::glob_wants_credentials(&at, self.home);
+            let whole = is_path || text.contains(':');
+            let wanted = if whole || file.contains(['*', '?', '[', '{']) {
+                paths::is_credential(&at, self.home)
+                    || paths::glob_wants_credentials(&at, self.home)
+                    || is_path && paths::covers_credentials(&at, self.home)
+            } else {
+                // A range is two revisions.
+                text.split("..").any(|part| paths::looks_like_secret(&paths::join("/repository", part), self.home))
+            };
+            self.seeks_credentials |= wanted;
         }
         named
     }
+}
+
+/// A glob that matches what a regular expression of names does, and perhaps more.
+fn glob_of_regex(regex: &str) -> String {
+    let mut glob = String::from(if regex.starts_with('^') { "" } else { "*" });
+    let mut chars = regex.trim_start_matches('^').chars().peekable();
+    while let Some(c) = chars.next() {
+        let mut unit = match c {
+            '.' => "?".to_owned(),
+            '(' => "{".to_owned(),
+            ')' => "}".to_owned(),
+            '|' => ",".to_owned(),
+            '$' | '^' => String::new(),
+            // In the older syntax these group, and the bare ones do not.
+            '\\' => match chars.next() {
+                Some('(') => "{".to_owned(),
+                Some(')') => "}".to_owned(),
+                Some('|') => ",".to_owned(),
+                Some(c) if c.is_alphanumeric() => "*".to_owned(),
+                Some(c) => format!("\\{c}"),
+                None => String::new(),
+            },
+            '[' => {
+                let set: String = chars.by_ref().take_while(|c| *c != ']').collect();
+                format!("[{set}]")
+            }
+            c => c.to_string(),
+        };
+        if let Some('*' | '+' | '?' | '{') = chars.peek() {
+            if chars.next() == Some('{') {
+                chars.by_ref().find(|c| *c == '}');
+            }
+            unit = if unit == "}" { "}*".to_owned() } else { "*".to_owned() };
+        }
+        glob.push_str(&unit);
+    }
+    if !regex.ends_with('$') {
+        glob.push('*');
+    }
+    glob
+}
+
+/// Whether a pathspec says what not to look at.
+fn leaves_out(pathspec: &str) -> bool {
+    pathspec.starts_with(":!")
+        || pathspec.starts_with(":^")
+        || pathspec
+            .strip_prefix(":(")
+            .and_then(|p| p.split_once(')'))
+            .is_some_and(|(magic, _)| magic.split(',').any(|m| m == "exclude"))
 }
 
 /// Paths by their looks, for programs whose words we do not know.
@@ -283,7 +385,7 @@ fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
     } else if matches!(text, "." | "..")
         || ["./", "../", "~/"].iter().any(|start| text.starts_with(start))
         || text.contains("/../")
-        || paths::is_credential_name(paths::base(text))
+        || paths::looks_like_secret(text, scopes.home)
     {
         scopes.text(text, PathKind::Any, false, false, &mut misfit);
     } else if effects.is_none_or(|e| !e.no_paths) && text.contains('/') {

@@ -282,8 +282,10 @@ impl<'a> Rules<'a> {
         let system = |root: &&str| places::PROGRAM_PLACES.iter().any(|p| places::inside(root, p));
         let within = walls.roots.iter().any(|root| places::inside(cwd, root) && root != cwd);
         let looked_at = walls.roots.iter().map(String::as_str).filter(system).chain(within.then_some(cwd));
-        let secret = |dir: &str, name: &str| rules.is_secret(&format!("{}/{name}", dir.trim_end_matches('/')));
-        let holds = |dir: &&str| entries(dir).is_some_and(|all| all.iter().any(|(name, _)| secret(dir, name)));
+        let secret = |dir: &str, (name, kind): &(String, Kind)| {
+            rules.is_secret(&format!("{}/{name}", dir.trim_end_matches('/')), *kind)
+        };
+        let holds = |dir: &&str| entries(dir).is_some_and(|all| all.iter().any(|entry| secret(dir, entry)));
         rules.cut_at = looked_at.filter(holds).collect();
         rules
     }
@@ -306,8 +308,8 @@ impl<'a> Rules<'a> {
         self.rules.iter().any(|rule| rule.rights & rights == rights && places::inside(path, &rule.path))
     }
 
-    fn is_secret(&self, path: &str) -> bool {
-        places::is_credential(path, &self.walls.homes)
+    fn is_secret(&self, path: &str, kind: Kind) -> bool {
+        places::is_kept_out(path, &self.walls.homes, kind == Kind::Directory)
             || places::is_protected(path, &self.walls.homes, &self.walls.protected)
     }
 
@@ -329,7 +331,7 @@ impl<'a> Rules<'a> {
         let path = |name: &str| format!("{}/{name}", directory.trim_end_matches('/'));
         let apart = |(name, kind): &(String, Kind)| {
             let path = path(name);
-            *kind == Kind::Odd || self.is_secret(&path) || *kind == Kind::Directory && self.is_delicate(&path)
+            *kind == Kind::Odd || self.is_secret(&path, *kind) || *kind == Kind::Directory && self.is_delicate(&path)
         };
         if !entries.iter().any(apart) {
             return self.give(directory, rights, Links::Refused, At::Fd(fd));
@@ -341,7 +343,7 @@ impl<'a> Rules<'a> {
             let path = path(&name);
             let below = At::Below(Rc::clone(&fd));
             match kind {
-                _ if self.is_secret(&path) => {}
+                kind if self.is_secret(&path, kind) => {}
                 Kind::Directory if self.is_delicate(&path) => self.carve(&path, rights, false),
                 Kind::Directory => self.give(path, rights, Links::Refused, below),
                 Kind::File => self.give(path, rights & right::OF_FILES, Links::Refused, below),
@@ -364,10 +366,11 @@ impl<'a> Rules<'a> {
             }
             Err(_) => return,
         };
-        if self.is_secret(&path) || self.has(&path, rights) {
+        let kind = kind(&fd);
+        if self.is_secret(&path, kind.unwrap_or(Kind::Odd)) || self.has(&path, rights) {
             return;
         }
-        match kind(&fd) {
+        match kind {
             Some(Kind::Directory) if self.is_delicate(&path) => self.carve(&path, rights, false),
             Some(Kind::Directory) => self.give(path, rights, Links::Refused, At::Fd(fd)),
             Some(Kind::File) => self.give(path, rights & right::OF_FILES, Links::Refused, At::Fd(fd)),
@@ -591,7 +594,7 @@ impl<'a> Rules<'a> {
     fn of_cache(&mut self, at: &Path) {
         let rights = BUILD & !(right::READ_FILE | right::EXECUTE);
         let real = fs::canonicalize(at).ok().and_then(|p| p.into_os_string().into_string().ok());
-        if let Some(real) = real.filter(|real| !self.is_secret(real)) {
+        if let Some(real) = real.filter(|real| !self.is_secret(real, Kind::Directory)) {
             self.give(real, rights, Links::Refused, At::Path);
         }
     }
@@ -612,7 +615,7 @@ impl<'a> Rules<'a> {
             }
             for place in repository::linked(Path::new(&root)).into_iter().flatten() {
                 let path = place.to_string_lossy().into_owned();
-                if !self.is_secret(&path) && !self.is_delicate(&path) {
+                if !self.is_secret(&path, Kind::Directory) && !self.is_delicate(&path) {
                     self.add(path, rights, Links::Refused);
                     first.get_or_insert(place);
                 }

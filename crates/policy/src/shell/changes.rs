@@ -2,6 +2,7 @@
 //! in the state that they left. And functions that start themselves twice.
 
 use brush_parser::ast;
+use countersign_model::Word;
 use std::collections::BTreeSet;
 
 /// Builtins that set variables, or do whatever they are told.
@@ -88,13 +89,17 @@ impl Changes {
     }
 
     fn simple(&mut self, simple: &ast::SimpleCommand) {
+        let plain_read = plain_read(simple);
         let items = simple.prefix.iter().flat_map(|p| &p.0).chain(simple.suffix.iter().flat_map(|s| &s.0));
         for item in items {
             if let ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) = item {
                 self.word(&redirect.to_string());
             }
             if let ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) = item {
+                // `IFS= read`: only for that line.
+                let splits = plain_read.is_some() && word.value.starts_with("IFS=");
                 match &assignment.name {
+                    ast::AssignmentName::VariableName(_) if splits => {}
                     ast::AssignmentName::VariableName(name) | ast::AssignmentName::ArrayElementName(name, _) => {
                         self.names.insert(name.clone());
                     }
@@ -108,7 +113,10 @@ impl Changes {
             let bare = name.value.trim_matches(['\\', '"', '\'']);
             self.moves |= MOVE.contains(&bare);
             // A name that is not plain may be any of them.
-            self.all |= CHANGE_ANYTHING.contains(&bare) || !super::lex::is_plain(&name.value);
+            match plain_read {
+                Some(names) => self.names.extend(names),
+                None => self.all |= CHANGE_ANYTHING.contains(&bare) || !super::lex::is_plain(&name.value),
+            }
             self.word(&name.value);
         }
     }
@@ -117,6 +125,28 @@ impl Changes {
     fn word(&mut self, raw: &str) {
         self.all |= raw.contains("${") && raw.contains('=') || raw.contains("$((") || raw.contains("$[");
     }
+}
+
+/// The variables that a plain `read` sets.
+fn plain_read(simple: &ast::SimpleCommand) -> Option<Vec<String>> {
+    if simple.word_or_name.as_ref()?.value != "read" {
+        return None;
+    }
+    let words: Option<Vec<Word>> = simple
+        .suffix
+        .iter()
+        .flat_map(|s| &s.0)
+        .filter(|item| !matches!(item, ast::CommandPrefixOrSuffixItem::IoRedirect(_)))
+        .map(|item| match item {
+            // Quotes around a delimiter or a prompt change nothing here.
+            ast::CommandPrefixOrSuffixItem::Word(word) => {
+                let bare = word.value.trim_matches(['"', '\'']);
+                (bare.is_empty() || super::lex::is_plain(bare)).then(|| Word::literal(bare))
+            }
+            _ => None,
+        })
+        .collect();
+    super::simple::reads_into(&words?)
 }
 
 /// Whether a function starts itself beside itself: in a pipe with itself, or in the background.

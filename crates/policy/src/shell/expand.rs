@@ -123,6 +123,9 @@ impl Walk<'_> {
         }
         // A pattern in a variable stays text until it is used.
         let texts: Vec<String> = globs.iter().map(|g| literal_of(g)).collect();
+        if drafts.iter().any(|d| d.pattern && d.substituted) {
+            return Value::Unknown;
+        }
         if drafts.iter().any(|d| d.pattern) {
             return Value::Pattern(globs);
         }
@@ -163,7 +166,12 @@ impl Walk<'_> {
             }
             Piece::Command { text, at, quoted } => {
                 let hint = self.substitution(text, place.inside(*at), state);
-                Draft { hint, ..unknown(*quoted, true) }
+                match self.listing.take() {
+                    Some(globs) if splits && !quoted && !state.ifs_changed => {
+                        Draft { many: true, substituted: true, pattern: true, ..known(globs, false) }
+                    }
+                    _ => Draft { hint, ..unknown(*quoted, true) },
+                }
             }
             Piece::Process { text, at } => {
                 self.substitution(text, place.inside(Some(*at)), state);
@@ -172,11 +180,15 @@ impl Walk<'_> {
             }
             Piece::Parameter { parameter, quoted } => {
                 let (value, hint) = self.parameter(parameter, place, state);
+                let listed = state.listed.contains(&parameter.name);
                 match (value.clone(), *quoted || !splits) {
                     (Value::Unknown, quoted) => Draft { hint, ..unknown(quoted, false) },
                     (Value::One(text), true) => known(vec![escaped(&text)], true),
                     (Value::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
-                    (Value::Pattern(globs), true) => Draft { pattern: true, ..known(globs, true) },
+                    (Value::Pattern(globs), true) => Draft { pattern: true, substituted: listed, ..known(globs, true) },
+                    (Value::Pattern(globs), false) if listed => {
+                        Draft { many: true, pattern: true, substituted: true, ..known(globs, false) }
+                    }
                     // File names may hold blanks, and then they are several words.
                     (Value::Pattern(globs), false) => {
                         Draft { hint: globs.first().map(|g| fixed_part(g)), ..unknown(false, false) }
@@ -478,6 +490,7 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
         && let Some(texts) = word.texts()
     {
         word.value = Value::Pattern(texts.iter().map(|t| escaped(t)).collect());
+        word.many |= whole.many;
     }
     Some(word)
 }

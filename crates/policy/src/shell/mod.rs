@@ -6,6 +6,7 @@ mod changes;
 mod conditional;
 mod expand;
 mod lex;
+mod listing;
 mod parts;
 mod simple;
 mod state;

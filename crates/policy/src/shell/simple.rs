@@ -13,6 +13,11 @@ use std::rc::Rc;
 
 /// Names that change nothing but how text looks.
 const INERT: &[&str] = &["LANG", "LANGUAGE", "TZ", "COLUMNS", "LINES", "NO_COLOR", "CLICOLOR", "GIT_OPTIONAL_LOCKS"];
+/// Numbers to bash, or its own: what is assigned to them is evaluated.
+#[rustfmt::skip]
+const EVALUATED: &[&str] = &[
+    "RANDOM", "SRANDOM", "SECONDS", "HISTCMD", "LINENO", "OPTIND", "BASHPID", "EPOCHSECONDS", "UID", "EUID", "PPID",
+];
 /// Names that bash itself acts on.
 #[rustfmt::skip]
 const READ_BY_BASH: &[&str] = &[
@@ -93,20 +98,6 @@ impl Walk<'_> {
             rest = &rest[end + 1..];
             element = true;
         }
-        // Numbers to bash, or its own: what is assigned to them is evaluated.
-        const EVALUATED: &[&str] = &[
-            "RANDOM",
-            "SRANDOM",
-            "SECONDS",
-            "HISTCMD",
-            "LINENO",
-            "OPTIND",
-            "BASHPID",
-            "EPOCHSECONDS",
-            "UID",
-            "EUID",
-            "PPID",
-        ];
         if EVALUATED.contains(&name) {
             self.opaque(Opaque::EvaluatesArguments);
         }
@@ -342,6 +333,29 @@ impl Walk<'_> {
                     self.beside(&body, place, state);
                 }
                 state.forget_variables();
+                return Exit::same(state.clone());
+            }
+            "read" if reads_into(&made.words[1..]).is_some() => {
+                // What it takes apart its line by is its own.
+                made.assignments.retain(|a| a.name != "IFS");
+                let names = reads_into(&made.words[1..]).unwrap_or_default();
+                // A whole line into one variable, as it stands.
+                let whole = texts.iter().flatten().all(|t| t == "-r" || names.contains(t)) && first == Some("-r");
+                let line = match (&self.input, &names[..]) {
+                    (Input::Files(globs), [_]) if whole && !state.ifs_changed => Some(globs.clone()),
+                    _ => None,
+                };
+                for name in &names {
+                    self.assign(name, Value::Unknown, state);
+                    if let Some(globs) = &line
+                        && state.get(name) == Some(&Value::Unknown)
+                        && !self.affects(name)
+                    {
+                        state.set(name, Value::Pattern(globs.clone()));
+                        state.mark_listed(name);
+                    }
+                }
+                self.emit(made);
                 return Exit::same(state.clone());
             }
             "compgen" | "fc" | "read" | "mapfile" | "readarray" | "let" | "getopts" => {
@@ -580,15 +594,41 @@ pub(super) fn is_positional(name: &str) -> bool {
 /// `$0`, `$1`, … and `$@`, as far as they are known.
 pub(super) fn positional(words: &[Word], first: usize, state: &mut State) {
     for (n, word) in words.iter().enumerate().take(16) {
-        state.set(&(n + first).to_string(), word.value.clone());
+        let value = if word.is_listed() { Value::Unknown } else { word.value.clone() };
+        state.set(&(n + first).to_string(), value);
     }
     let rest = words.get(1 - first.min(1)..).unwrap_or_default();
     let all = match rest {
-        [one] => one.value.clone(),
+        [one] if !one.is_listed() => one.value.clone(),
         _ => Value::Unknown,
     };
     state.set("@", all.clone());
     state.set("*", all);
+}
+
+/// The variables that `read` sets, where it is plain which: no subscript is evaluated, and nothing but its input read.
+pub(super) fn reads_into(words: &[Word]) -> Option<Vec<String>> {
+    let texts: Option<Vec<&str>> = words.iter().map(Word::text).collect();
+    let mut names = Vec::new();
+    let mut texts = texts?.into_iter();
+    while let Some(text) = texts.next() {
+        match text {
+            "-r" | "-s" | "-rs" | "-sr" => {}
+            "-d" | "-n" | "-N" | "-t" | "-p" | "-u" | "-rd" | "-rn" | "-rp" | "-rt" if names.is_empty() => {
+                texts.next()?;
+            }
+            // Bash evaluates what is assigned to some of its own.
+            name if lex::name_length(name.as_bytes()) == Some(name.len())
+                && !EVALUATED.contains(&name)
+                && !READ_BY_BASH.contains(&name)
+                && !name.starts_with("BASH") =>
+            {
+                names.push(name.to_owned());
+            }
+            _ => return None,
+        }
+    }
+    Some(names)
 }
 
 /// A format that stores how much it has printed, in a variable by name.

@@ -17,6 +17,8 @@ pub(super) struct State {
     pub(super) exported: Rc<BTreeMap<String, Value>>,
     pub(super) functions: Rc<BTreeSet<String>>,
     pub(super) readonly: Rc<BTreeSet<String>>,
+    /// Variables that hold one word of a list of file names.
+    pub(super) listed: Rc<BTreeSet<String>>,
     /// Nothing is known about any variable any more.
     pub(super) forgotten: bool,
     /// PATH, HOME or IFS are not what they were: names, tildes and words mean something else.
@@ -33,6 +35,7 @@ impl State {
             exported: Rc::default(),
             functions: Rc::default(),
             readonly: Rc::default(),
+            listed: Rc::default(),
             forgotten: false,
             path_changed: false,
             home_changed: false,
@@ -58,7 +61,14 @@ impl State {
             "IFS" => self.ifs_changed = true,
             _ => {}
         }
+        if self.listed.contains(name) {
+            Rc::make_mut(&mut self.listed).remove(name);
+        }
         Rc::make_mut(&mut self.variables).insert(name.to_owned(), value);
+    }
+
+    pub(super) fn mark_listed(&mut self, name: &str) {
+        Rc::make_mut(&mut self.listed).insert(name.to_owned());
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
@@ -104,6 +114,9 @@ impl State {
         }
         if !other.readonly.is_subset(&self.readonly) {
             Rc::make_mut(&mut self.readonly).extend(other.readonly.iter().cloned());
+        }
+        if !other.listed.is_subset(&self.listed) {
+            Rc::make_mut(&mut self.listed).extend(other.listed.iter().cloned());
         }
         self.forgotten |= other.forgotten;
         self.path_changed |= other.path_changed;

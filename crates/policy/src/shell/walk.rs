@@ -59,6 +59,8 @@ pub(crate) struct Walk<'a> {
     pub(super) wrapped: bool,
     /// Behind `timeout`, which ends it by a signal.
     pub(super) timed: bool,
+    /// What the pipeline before has printed, where that is a list of file names.
+    pub(super) listing: Option<Vec<String>>,
     /// A shell without bash's own syntax.
     pub(super) posix: bool,
     texts: usize,
@@ -80,6 +82,7 @@ impl<'a> Walk<'a> {
             shadow: false,
             wrapped: false,
             timed: false,
+            listing: None,
             posix: false,
             texts: 0,
             shells: 0,
@@ -170,6 +173,7 @@ impl<'a> Walk<'a> {
         let saved = (self.pending.take(), self.place, std::mem::take(&mut self.input));
         let end = if place.exact { place.start + text.len() } else { place.end };
         self.place = Place { end, ..place };
+        self.listing = None;
         self.texts += 1;
         self.substitutions += 1;
         let mut inner = state.clone();
@@ -181,6 +185,7 @@ impl<'a> Walk<'a> {
         }
         if self.texts > DEEPEST_TEXT {
             self.unread(text, Opaque::TooDeep, state);
+            self.listing = None;
         } else {
             self.program(text, &mut inner);
         }
@@ -227,9 +232,13 @@ impl<'a> Walk<'a> {
                         *state = next;
                     }
                 }
+                if program.complete_commands.len() != 1 {
+                    self.listing = None;
+                }
                 exit
             }
             Err(why) => {
+                self.listing = None;
                 self.unread(text, why, state);
                 self.salvage(text, state);
                 Exit::same(state.clone())
@@ -298,6 +307,9 @@ impl<'a> Walk<'a> {
                 *state = next;
             }
         }
+        if list.0.len() != 1 {
+            self.listing = None;
+        }
         exit
     }
 
@@ -317,15 +329,22 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+        if !list.additional.is_empty() {
+            self.listing = None;
+        }
         exit
     }
 
     fn pipeline(&mut self, pipeline: &ast::Pipeline, state: &mut State) -> Exit {
         if let [only] = &pipeline.seq[..] {
+            let from = self.occurrences.len();
             let exit = self.command(only, state);
+            // Only what is substituted is a list for anyone.
+            self.listing = if self.texts > 0 { self.listed(only, from) } else { None };
             return if pipeline.bang { Exit { ok: exit.failed, failed: exit.ok } } else { exit };
         }
         let outside = self.input.clone();
+        let lists = self.texts > 0 || pipeline.seq.iter().skip(1).any(takes_lists);
         for command in &pipeline.seq {
             let from = self.occurrences.len();
             self.command(command, &mut state.clone());
@@ -334,13 +353,23 @@ impl<'a> Walk<'a> {
                 (ast::Command::Simple(_), [only]) => said(only),
                 _ => None,
             };
-            self.input = match said {
-                Some(text) => Input::Text(Some(text)),
-                None => Input::Pipe,
+            self.listing = if lists { self.listed(command, from) } else { None };
+            self.input = match (said, &self.listing) {
+                (Some(text), _) => Input::Text(Some(text)),
+                (None, Some(globs)) => Input::Files(globs.clone()),
+                (None, None) => Input::Pipe,
             };
         }
         self.input = outside;
         Exit::same(state.clone())
+    }
+
+    /// The file names that a stage prints, where it is one command and they are all that it prints.
+    fn listed(&self, command: &ast::Command, from: usize) -> Option<Vec<String>> {
+        match (command, self.occurrences.get(from..)?) {
+            (ast::Command::Simple(_), [only]) => super::listing::listed(only),
+            _ => None,
+        }
     }
 
     fn command(&mut self, command: &ast::Command, state: &mut State) -> Exit {
@@ -442,6 +471,9 @@ impl<'a> Walk<'a> {
                 // No word, no round: then the variable is what it was.
                 let before = state.clone();
                 self.assign(&clause.variable_name, value, state);
+                if words.iter().any(Word::is_listed) {
+                    state.mark_listed(&clause.variable_name);
+                }
                 let exit = self.list(&clause.body.list, state);
                 Exit::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
             }
@@ -565,6 +597,15 @@ impl<'a> Walk<'a> {
         self.compound(&function.body.0, &mut inner);
         self.input = outside;
         Exit::same(state.clone())
+    }
+}
+
+/// Whether a stage may do something with each file name that it is given.
+fn takes_lists(command: &ast::Command) -> bool {
+    match command {
+        ast::Command::Simple(simple) => simple.word_or_name.as_ref().is_some_and(|w| w.value == "xargs"),
+        ast::Command::Compound(..) => true,
+        ast::Command::Function(_) | ast::Command::ExtendedTest(..) => false,
     }
 }
 

@@ -283,6 +283,18 @@ impl Walk<'_> {
         }
         let mut next = inner_words;
         if wrapper.kind == Wraps::Input {
+            // A list counts only where its words are its lines, more or less, and where it is what is read.
+            let odd = |(option, value, _): &(String, Option<Word>, Role)| match option.as_str() {
+                "-d" | "--delimiter" => {
+                    !value.as_ref().and_then(Word::text).is_some_and(|d| matches!(d, "\\n" | "\n" | "\\0"))
+                }
+                "-a" | "--arg-file" => true,
+                _ => false,
+            };
+            let names = match &self.input {
+                Input::Files(globs) if !parsed.options.iter().any(odd) => Some(listed(globs)),
+                _ => None,
+            };
             let replaced = parsed.options.iter().find_map(|(o, v, _)| {
                 let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
                 named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
@@ -295,7 +307,10 @@ impl Walk<'_> {
                                 Input::Text(Some(given)) => Some(text.replace(&mark, given.trim())),
                                 _ => None,
                             };
-                            *word = Word { quoted: true, many: false, hint, ..Word::unknown() };
+                            *word = match &names {
+                                Some(names) if text == mark => names.clone(),
+                                _ => Word { quoted: true, many: false, hint, ..Word::unknown() },
+                            };
                         }
                     }
                 }
@@ -304,7 +319,7 @@ impl Walk<'_> {
                     if let Input::Text(Some(text)) = &self.input {
                         next.extend(text.split_whitespace().take(64).map(Word::literal));
                     }
-                    next.push(Word::unknown());
+                    next.push(names.unwrap_or_else(Word::unknown));
                 }
             }
         }
@@ -456,6 +471,11 @@ impl Walk<'_> {
     }
 }
 
+/// Words from a list of file names.
+fn listed(globs: &[String]) -> Word {
+    Word { value: Value::Pattern(globs.to_vec()), quoted: false, many: true, substituted: true, hint: None }
+}
+
 fn is_stdin(word: &Word) -> bool {
     match word.text() {
         Some(text) => matches!(text, "/dev/stdin" | "-" | "/dev/fd/0" | "/proc/self/fd/0"),
@@ -503,7 +523,7 @@ pub(super) fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Opti
             break;
         }
     }
-    let reads_input = matches!(made.input, Input::Pipe | Input::Text(_)) || made.words.len() == 1;
+    let reads_input = matches!(made.input, Input::Pipe | Input::Text(_) | Input::Files(_)) || made.words.len() == 1;
     let shell_like = !made.words[0].text().is_some_and(|name| NOT_SCRIPTS.contains(&name) && name != "ex");
     (!operand && reads_input && shell_like).then_some(Opaque::Input)
 }

@@ -69,11 +69,26 @@ pub(crate) struct Phrase {
     pub(crate) harmless: bool,
     /// Options that mean everything below, or `always`.
     pub(crate) recursive: Vec<&'static str>,
+    /// Options whose value is a pattern of names: what is read goes by it.
+    pub(crate) selects: Vec<&'static str>,
+    /// Whatever its words are, they are text to it: it reads, writes and runs nothing that they name.
+    pub(crate) any_words: bool,
+    /// What it runs or loads may be the workspace's own: only a task that the kernel confines may run it unasked.
+    pub(crate) confined: bool,
+    /// The words that have to come first for it to be this phrase.
+    pub(crate) when: Vec<&'static str>,
     /// Options in whose presence the first operand is not the pattern or program.
     pub(crate) unless: Vec<&'static str>,
     /// A check of its own, by name.
     pub(crate) special: Option<&'static str>,
     pub(crate) examples: Examples,
+}
+
+impl Phrase {
+    /// Whether the words behind the verb are of this phrase at all.
+    pub(crate) fn is_meant(&self, words: &[countersign_model::Word]) -> bool {
+        self.when.iter().enumerate().all(|(n, text)| words.get(n).and_then(countersign_model::Word::text) == Some(text))
+    }
 }
 
 /// Commands that a row must and must not match.
@@ -113,6 +128,10 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
                 here: row.has("here"),
                 harmless: row.has("harmless"),
                 recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
+                selects: row.all("selects").flat_map(str::split_whitespace).collect(),
+                any_words: row.has("any-words"),
+                when: row.all("when").flat_map(str::split_whitespace).collect(),
+                confined: row.has("confined"),
                 unless: row.all("unless").flat_map(str::split_whitespace).collect(),
                 special: row.all("special").next(),
                 examples: Examples::of(&row),

@@ -16,8 +16,14 @@ pub(crate) enum Role {
     WritePath,
     /// Something that is run.
     Program,
+    /// A path of which only name, size and age are told.
+    Name,
     /// A revision or a path, as git takes them.
     GitArgument,
+    /// The same behind `--`, where it is a path.
+    GitPath,
+    /// A revision or a path of which git tells the name.
+    GitName,
     /// A format that starts with `+`.
     Format,
     /// A number, or what stands for one.
@@ -37,7 +43,9 @@ impl Role {
             "w" | "wfile" => Self::WriteFile,
             "W" | "wdir" => Self::WriteDir,
             "x" | "program" => Self::Program,
+            "name" => Self::Name,
             "rev" => Self::GitArgument,
+            "gitname" => Self::GitName,
             "format" => Self::Format,
             "n" | "number" => Self::Number,
             "assign" => Self::AssignmentOrFile,
@@ -85,6 +93,8 @@ pub(crate) struct Parsed<'w> {
     pub(crate) loose: bool,
     /// Where the operands start: index into the words that were parsed.
     pub(crate) rest: usize,
+    /// How many operands stood before a `--`, where there is one.
+    pub(crate) before_dashes: Option<usize>,
 }
 
 impl Parsed<'_> {
@@ -168,6 +178,7 @@ impl Grammar {
                 };
                 if text == "--" {
                     only_operands = true;
+                    parsed.before_dashes.get_or_insert(operands.len());
                     if in_order {
                         parsed.rest = n;
                         return self.finish(parsed, operands);
@@ -278,8 +289,10 @@ impl Grammar {
     pub(crate) fn assign_roles(&self, parsed: &mut Parsed<'_>, skip: usize) {
         let spec = &self.operands[skip.min(self.operands.len())..];
         let mut at = 0;
-        for (word, role) in &mut parsed.operands {
+        let before = parsed.before_dashes.unwrap_or(usize::MAX);
+        for (n, (word, role)) in parsed.operands.iter_mut().enumerate() {
             match spec.get(at) {
+                Some((Role::GitArgument, Count::Any)) if n >= before => *role = Role::GitPath,
                 Some((r, Count::Any)) => *role = *r,
                 Some((r, Count::One | Count::Optional)) => {
                     *role = *r;

@@ -1,0 +1,337 @@
+//! Commands whose output is a list of file names: `find`, `git ls-files`, `grep -l` and their kind, and filters behind
+//! them that only choose among lines. What reads the list reads files below known directories.
+//!
+//! The list is known as globs. They say where the names can lie and which names were asked for, so that
+//! `find . -name .env | xargs cat` asks as `cat .env` does. They are no promise about every word: whoever splits the list at
+//! blanks may make two words of one name. So only what the kernel confines to reading takes them for paths; for everything
+//! else they are unknown words.
+
+use super::state::escaped;
+use crate::{
+    phrase,
+    tables::{self, Parsed},
+};
+use countersign_model::{Input, Occurrence, Value, Word};
+
+/// More starts and names than anyone writes.
+const MAX_GLOBS: usize = 32;
+
+/// The globs that a command's output matches, line by line; none when it may print anything else.
+pub(super) fn listed(made: &Occurrence) -> Option<Vec<String>> {
+    let hidden = |r: &countersign_model::Redirect| !r.write || r.target.text() == Some("/dev/null");
+    if made.opaque.is_some() || !made.assignments.is_empty() || !made.redirects.iter().all(hidden) {
+        return None;
+    }
+    let (program, words) = made.words.split_first()?;
+    let globs = match (program.text()?, words.first().and_then(Word::text)) {
+        ("find", _) => of_find(words),
+        ("grep" | "egrep" | "fgrep", _) => of_grep(words).or_else(|| filtered(made, words)),
+        ("rg", _) => of_rg(words),
+        ("ls", _) => of_ls(words),
+        ("fd" | "fdfind", _) => of_fd(words),
+        ("git", Some("ls-files")) => of_ls_files(&words[1..]),
+        ("git", Some("grep")) => of_git(&words[1..], &["-l", "--name-only", "--files-with-matches"]),
+        ("git", Some("diff" | "diff-tree" | "ls-tree")) => of_git(&words[1..], &["--name-only"]),
+        ("head" | "tail" | "sort" | "uniq" | "cat" | "tr", _) => filtered(made, words),
+        _ => None,
+    }?;
+    (!globs.is_empty() && globs.len() <= MAX_GLOBS).then_some(globs)
+}
+
+fn everything() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// git, told to print names, and nothing that would print more or put something before them.
+fn of_git(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
+    const NAMES_ONLY: &[&str] = &[
+        "--",
+        "-l",
+        "-i",
+        "-w",
+        "-E",
+        "-F",
+        "-P",
+        "-r",
+        "-z",
+        "-e",
+        "--name-only",
+        "--files-with-matches",
+        "--cached",
+        "--staged",
+        "--untracked",
+        "--no-commit-id",
+        "--ignore-case",
+        "--word-regexp",
+        "--extended-regexp",
+        "--fixed-strings",
+    ];
+    let mut listing = false;
+    for word in words {
+        let text = word.text()?;
+        listing |= lists.contains(&text);
+        if text.starts_with('-') && !NAMES_ONLY.contains(&text) && !text.starts_with("--diff-filter=") {
+            return None;
+        }
+    }
+    listing.then(everything)
+}
+
+/// Words by the grammar of a read-only phrase; none when they do not fit it.
+fn parsed<'w>(verb: &str, words: &'w [Word]) -> Option<Parsed<'w>> {
+    let phrase = tables::phrase(verb)?;
+    let parsed = phrase.grammar.tell(words, phrase.harmless, false);
+    parsed.misfit.is_none().then_some(parsed)
+}
+
+fn values<'p>(parsed: &'p Parsed<'_>, options: &[&str]) -> Vec<&'p Word> {
+    parsed.options.iter().filter(|(o, _, _)| options.contains(&o.as_str())).filter_map(|(_, v, _)| v.as_ref()).collect()
+}
+
+/// The globs that a word can be.
+fn globs_of(word: &Word) -> Option<Vec<String>> {
+    match &word.value {
+        Value::One(text) => Some(vec![escaped(text)]),
+        Value::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
+        Value::Pattern(globs) => Some(globs.clone()),
+        Value::Unknown => None,
+    }
+}
+
+/// Every name below every start; without names, everything and the start itself.
+fn below(starts: &[String], names: &[String]) -> Vec<String> {
+    let mut all = Vec::new();
+    for start in starts {
+        let join = |name: &str| match start.as_str() {
+            "" => name.to_owned(),
+            start => format!("{}/{name}", start.trim_end_matches('/')),
+        };
+        if names.is_empty() {
+            all.push(join("*"));
+            if !start.is_empty() {
+                all.push(start.clone());
+            }
+        }
+        all.extend(names.iter().map(|name| join(name.trim_start_matches("./"))));
+    }
+    all
+}
+
+fn of_find(words: &[Word]) -> Option<Vec<String>> {
+    let starts: Vec<String> = phrase::find_starts(words);
+    if starts.iter().any(|s| s.starts_with('-')) {
+        return None;
+    }
+    let texts: Vec<Option<&str>> = words.iter().map(Word::text).collect();
+    let (mut names, mut other) = (Vec::new(), false);
+    for (n, text) in texts.iter().enumerate() {
+        let left_out = n > 0 && matches!(texts[n - 1], Some("!" | "-not")) || texts.get(n + 2) == Some(&Some("-prune"));
+        match text {
+            Some("-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename") if !left_out => {
+                // In quotes a pattern is text to the shell and a pattern to find.
+                match &words.get(n + 1)?.value {
+                    Value::One(glob) => names.push(glob.clone()),
+                    Value::Any(globs) | Value::Pattern(globs) => names.extend(globs.iter().cloned()),
+                    Value::Unknown => return None,
+                }
+            }
+            Some("-o" | "-or" | ",") => other = true,
+            Some(
+                "-exec" | "-execdir" | "-ok" | "-okdir" | "-printf" | "-ls" | "-fprint" | "-fprint0" | "-fprintf"
+                | "-fls" | "-delete" | "-regex" | "-iregex" | "-files0-from" | "-D",
+            ) => return None,
+            _ => {}
+        }
+    }
+    let mut globs = below(&starts, &names);
+    if other && !names.is_empty() {
+        globs.extend(below(&starts, &[]));
+    }
+    Some(globs)
+}
+
+/// Where a search looks, with the names that it is told to look at.
+fn searched(parsed: &Parsed<'_>, pattern: usize, selects: &[&str]) -> Option<Vec<String>> {
+    let mut starts = Vec::new();
+    for (word, _) in parsed.operands.iter().skip(pattern) {
+        starts.extend(globs_of(word)?);
+    }
+    if starts.is_empty() {
+        starts.push(String::new());
+    }
+    let mut names = Vec::new();
+    for word in values(parsed, selects) {
+        names.extend(word.texts()?.iter().filter(|t| !t.starts_with('!')).cloned());
+    }
+    Some(below(&starts, &names))
+}
+
+fn of_grep(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parsed("grep", words)?;
+    let lists = parsed.has(&["-l", "-L", "--files-with-matches", "--files-without-match"]);
+    let pattern = usize::from(!parsed.has(&["-e", "-f", "--regexp", "--file"]));
+    let reads_input =
+        parsed.operands.len() <= pattern && !parsed.has(&["-r", "-R", "--recursive", "--dereference-recursive"]);
+    // What it calls its input may be anything.
+    (lists && !reads_input && !parsed.has(&["--label"])).then(|| searched(&parsed, pattern, &["--include"])).flatten()
+}
+
+fn of_rg(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parsed("rg", words)?;
+    let all = parsed.has(&["--files"]);
+    let lists = all || parsed.has(&["-l", "--files-with-matches", "--files-without-match"]);
+    let pattern = usize::from(!all && !parsed.has(&["-e", "-f", "--regexp", "--file"]));
+    lists.then(|| searched(&parsed, pattern, &["-g", "--glob", "--iglob"])).flatten()
+}
+
+fn of_fd(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parsed("fd", words)?;
+    if parsed.has(&[
+        "-l",
+        "--list-details",
+        "-a",
+        "--absolute-path",
+        "-C",
+        "--base-directory",
+        "--search-path",
+        "--and",
+    ]) {
+        return None;
+    }
+    let mut names: Vec<String> = values(&parsed, &["-e", "--extension"])
+        .into_iter()
+        .map(|w| w.text().map(|ending| format!("*.{ending}")))
+        .collect::<Option<_>>()?;
+    if let Some((word, _)) = parsed.operands.first() {
+        let text = word.text()?;
+        match plain(text) {
+            Some(text) => names.push(format!("*{text}*")),
+            None => return None,
+        }
+    }
+    let mut starts = Vec::new();
+    for (word, _) in parsed.operands.iter().skip(1) {
+        starts.extend(globs_of(word)?);
+    }
+    if starts.is_empty() {
+        starts.push(String::new());
+    }
+    Some(below(&starts, &names))
+}
+
+fn of_ls(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parsed("ls", words)?;
+    if parsed.has(&["-l", "-o", "-g", "-n", "-s", "-i", "-C", "-m", "-x", "-F", "-p", "-Q", "-b", "-R", "-Z"])
+        || parsed.options.iter().any(|(o, _, _)| o.starts_with("--") && o != "--all" && o != "--almost-all")
+    {
+        return None;
+    }
+    let mut globs = everything();
+    if parsed.has(&["-a", "-A", "-f", "--all", "--almost-all"]) {
+        globs.push(".*".to_owned());
+    }
+    for (word, _) in &parsed.operands {
+        globs.extend(globs_of(word)?);
+    }
+    Some(globs)
+}
+
+fn of_ls_files(words: &[Word]) -> Option<Vec<String>> {
+    let parsed = parsed("git ls-files", words)?;
+    const NAMES_ONLY: &[&str] = &[
+        "-c",
+        "-d",
+        "-m",
+        "-o",
+        "-i",
+        "-z",
+        "-x",
+        "--cached",
+        "--deleted",
+        "--modified",
+        "--others",
+        "--ignored",
+        "--exclude",
+        "--exclude-standard",
+        "--deduplicate",
+        "--error-unmatch",
+        "--recurse-submodules",
+    ];
+    if !parsed.options.iter().all(|(o, _, _)| NAMES_ONLY.contains(&o.as_str())) {
+        return None;
+    }
+    let mut globs = Vec::new();
+    for (word, _) in &parsed.operands {
+        match &word.value {
+            // git matches patterns itself.
+            Value::One(text) if !text.starts_with(':') => {
+                globs.push(text.clone());
+                if !text.contains(['*', '?', '[']) {
+                    globs.push(format!("{}/*", text.trim_end_matches('/')));
+                }
+            }
+            Value::Pattern(all) => globs.extend(all.iter().cloned()),
+            _ => return None,
+        }
+    }
+    if globs.is_empty() {
+        globs = everything();
+    }
+    Some(globs)
+}
+
+/// What is left of a list behind a filter that chooses among its lines and changes none.
+fn filtered(made: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
+    let Input::Files(globs) = &made.input else { return None };
+    let program = made.words.first()?.text()?;
+    let parsed = parsed(program, words)?;
+    let mut globs = globs.clone();
+    match program {
+        // Bytes may end or begin in the middle of a name.
+        "head" | "tail" if parsed.operands.is_empty() && !parsed.has(&["-c", "--bytes"]) => {}
+        "cat" if parsed.operands.is_empty() && parsed.options.is_empty() => {}
+        "sort" if parsed.operands.is_empty() => {}
+        "uniq" if parsed.operands.is_empty() && !parsed.has(&["-c", "--count"]) => {}
+        // Between lines and what `-0` takes.
+        "tr" => {
+            let texts: Vec<Option<&str>> = parsed.operands.iter().map(|(w, _)| w.text()).collect();
+            if !matches!(texts[..], [Some("\\n"), Some("\\0")] | [Some("\\0"), Some("\\n")])
+                || !parsed.options.is_empty()
+            {
+                return None;
+            }
+        }
+        "grep" | "egrep" | "fgrep" => {
+            let keeps =
+                ["-v", "--invert-match", "-i", "--ignore-case", "-E", "-F", "--extended-regexp", "--fixed-strings"];
+            if parsed.operands.len() != 1 || !parsed.options.iter().all(|(o, _, _)| keeps.contains(&o.as_str())) {
+                return None;
+            }
+            if !parsed.has(&["-v", "--invert-match"]) {
+                // What is asked for by this is asked for by name.
+                let wanted = parsed.operands[0].0.text().and_then(plain)?;
+                globs.extend(below(&[String::new()], &[format!("*{wanted}*")]));
+            }
+        }
+        _ => return None,
+    }
+    Some(globs)
+}
+
+/// A regular expression that stands for itself, with `.` as any letter; the glob that it is.
+fn plain(regex: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut chars = regex.trim_start_matches('^').trim_end_matches('$').chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '.' => out.push('?'),
+            '\\' => match chars.next() {
+                Some(c @ ('.' | '-' | '/')) => out.push(c),
+                _ => return None,
+            },
+            c if c.is_alphanumeric() || matches!(c, '_' | '-' | '/' | '@' | '~' | ' ') => out.push(c),
+            _ => return None,
+        }
+    }
+    Some(out)
+}
