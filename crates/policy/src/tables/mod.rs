@@ -65,6 +65,8 @@ pub(crate) struct Phrase {
     pub(crate) here: bool,
     /// None of its options can do harm, so a file name that looks like one does not either.
     pub(crate) harmless: bool,
+    /// Behind its first operand, everything is one.
+    pub(crate) ordered: bool,
     /// Options that mean everything below, or `always`.
     pub(crate) recursive: Vec<&'static str>,
     /// Options in whose presence the first operand is not the pattern or program.
@@ -110,6 +112,7 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
                 grammar: Grammar::parse(&options, row.all("operands").next().unwrap_or("none")),
                 here: row.has("here"),
                 harmless: row.has("harmless"),
+                ordered: row.has("ordered"),
                 recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
                 unless: row.all("unless").flat_map(str::split_whitespace).collect(),
                 special: row.all("special").next(),

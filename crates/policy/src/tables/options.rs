@@ -85,6 +85,8 @@ pub(crate) struct Parsed<'w> {
     pub(crate) loose: bool,
     /// Where the operands start: index into the words that were parsed.
     pub(crate) rest: usize,
+    /// An option stands behind an operand.
+    pub(crate) operands_first: bool,
 }
 
 impl Parsed<'_> {
@@ -149,6 +151,7 @@ impl Grammar {
             let place = n;
             n += 1;
             if !only_operands && may_be_option(word) {
+                parsed.operands_first |= !operands.is_empty();
                 // `--include=*.rs`: whatever it matches starts the same way, and so is the same option.
                 if let Value::Pattern(globs) = &word.value
                     && let [glob] = &globs[..]

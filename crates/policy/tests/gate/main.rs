@@ -8,6 +8,7 @@ mod deny;
 mod differential;
 mod generate;
 mod grants;
+mod programs;
 mod properties;
 mod reading;
 mod support;
