@@ -6,7 +6,7 @@ use super::{Brackets, Does, Named, Program, delimited_end};
 const UNCLEAR: Does = Does::Runs("a sed script that is not plain to read");
 
 pub(crate) fn sed(script: &str) -> Program {
-    let mut parser = Parser { s: script.chars().collect(), n: 0, files: Vec::new() };
+    let mut parser = Parser { s: script.chars().collect(), n: 0, open: 0, files: Vec::new() };
     let mut does = Does::Reads;
     while !parser.done() {
         match parser.command() {
@@ -18,12 +18,17 @@ pub(crate) fn sed(script: &str) -> Program {
             }
         }
     }
+    if parser.open > 0 {
+        does = does.and(UNCLEAR);
+    }
     Program { does, files: parser.files }
 }
 
 struct Parser {
     s: Vec<char>,
     n: usize,
+    /// Braces that wait for their end.
+    open: usize,
     files: Vec<Named>,
 }
 
@@ -168,8 +173,14 @@ impl Parser {
         }
         self.skip(" \t!");
         let does = match self.next()? {
-            '{' => return Some(Does::Reads),
-            '}' => Does::Reads,
+            '{' => {
+                self.open += 1;
+                return Some(Does::Reads);
+            }
+            '}' => {
+                self.open = self.open.checked_sub(1)?;
+                Does::Reads
+            }
             '#' => {
                 // busybox ends a comment at a carriage return, and joins lines in it.
                 let from = self.n;
@@ -186,12 +197,15 @@ impl Parser {
                 Does::Reads
             }
             ':' | 'b' | 't' | 'T' | 'v' => {
-                // Behind a label another command may follow; what may be in one differs.
                 self.skip(" \t");
                 while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) {
                     self.n += 1;
                 }
-                Does::Reads
+                // busybox takes all that is not a blank or a semicolon for the label's; others end it at a brace.
+                let behind = self.s[self.n..].iter().find(|c| **c != '}');
+                let agreed = matches!(behind, None | Some(' ' | '\t' | '\n' | ';'));
+                self.skip(" \t");
+                return (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(Does::Reads);
             }
             'a' | 'i' | 'c' => return self.lines(),
             'y' => {
@@ -351,6 +365,12 @@ mod tests {
             "ba}w m",
             "{p}w m",
             "2!!w m\r",
+            // A label goes on to the semicolon.
+            ":aw#;w m",
+            ":a}#;w m",
+            "b #c;w m",
+            "}p",
+            "{p",
         ] {
             assert!(matches!(sed(script).does, Does::Runs(_)), "{script}");
         }

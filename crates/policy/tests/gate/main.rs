@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bypasses;
+mod confined;
 mod corpus;
 mod day;
 mod deny;
@@ -9,6 +10,7 @@ mod differential;
 mod generate;
 mod grants;
 mod programs;
+mod programs_differential;
 mod properties;
 mod reading;
 mod support;

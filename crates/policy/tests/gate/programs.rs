@@ -243,6 +243,8 @@ fn a_sed_script_that_any_sed_would_write_or_run_by_asks() {
         "s/a/b/\\r\\nw m",
         "b a\\rw m",
         ":a\\vw m",
+        ":a#;w m",
+        ":a}#;w m",
         "a\\\\ \\ns/x/\\nw m\\n/",
         "a x\\\\\\\\\\ni\\\\\\nw m",
         "s/[\\\\]/x/;w m;s/]/y/",
