@@ -91,12 +91,12 @@ exec "$@"
 "#;
 
 impl Confined {
-    /// `helpers` are names that do nothing but say that they ran; `setup` is run once, in the working directory, and
-    /// what it leaves there is what every run starts with.
+    /// `helpers` are names of programs that do nothing but say that they ran; `setup` is run once, by bash, and what it
+    /// leaves in the directory that it starts in is what every run starts with.
     pub(crate) fn new(helpers: &[&str], setup: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
-        for name in ["bin", "fresh", "fresh/sub", "work"] {
+        for name in ["bin", "fresh", "fresh/sub", "home", "work"] {
             fs::create_dir(root.join(name)).unwrap();
         }
         for (name, content) in FILES {
@@ -113,15 +113,20 @@ impl Confined {
         }
         let confined = Self { _dir: dir, root };
         if rustix::process::geteuid().is_root() {
-            let all = super::differential::walk(&confined.root);
-            all.iter().for_each(|p| std::os::unix::fs::lchown(p, Some(65534), Some(65534)).unwrap());
+            give_to_nobody(&confined.root);
         }
         if !setup.is_empty() {
-            let (status, said) = confined.bash(&format!("cd \"$ROOT/fresh\" || exit 9\n{setup}"), &[]);
-            assert!(status, "the setup failed: {}", String::from_utf8_lossy(&said));
+            let setup = format!("exec > \"$ROOT/said\" 2>&1\nset -e\ncd \"$ROOT/fresh\"\n{setup}");
+            let (status, said) = confined.bash(&setup, &[]);
+            assert!(status, "the setup failed: {} {}", String::from_utf8_lossy(&said), confined.said());
             fs::write(confined.root.join("ran"), "").unwrap();
         }
         confined
+    }
+
+    /// What the last program said.
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.root.join("said")).unwrap()).into_owned()
     }
 
     /// Where programs run; the one root of the gate.
@@ -194,6 +199,13 @@ impl Confined {
         assert_eq!(end, ["done", cases.len().to_string().as_str()], "the driver ended early");
         let mark = |m: &[&str]| Mark { case: m[0].parse().unwrap(), program: m[1].to_owned(), what: m[2].to_owned() };
         marks.chunks(3).map(mark).collect()
+    }
+}
+
+fn give_to_nobody(path: &Path) {
+    std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().flatten().for_each(|entry| give_to_nobody(&entry.path()));
     }
 }
 

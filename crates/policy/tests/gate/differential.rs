@@ -113,7 +113,7 @@ impl Jail {
     }
 }
 
-pub(crate) fn walk(root: &Path) -> Vec<PathBuf> {
+fn walk(root: &Path) -> Vec<PathBuf> {
     let mut all = vec![root.to_owned()];
     for entry in fs::read_dir(root).unwrap().flatten() {
         if entry.file_type().unwrap().is_dir() {

@@ -9,8 +9,9 @@ mod deny;
 mod differential;
 mod generate;
 mod grants;
+mod marks;
 mod programs;
-mod programs_differential;
+
 mod properties;
 mod reading;
 mod support;

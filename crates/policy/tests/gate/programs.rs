@@ -372,6 +372,17 @@ fn find_runs_nothing_behind_a_plus_that_one_find_takes_for_the_end() {
 }
 
 #[test]
+fn xargs_with_two_ways_to_place_its_words_hides_none_of_them() {
+    all_ask(&[
+        "ls | xargs -I A -I B head B",
+        "ls | xargs -I A -I cat cat a.txt",
+        "ls | xargs -I A -n 1 head a.txt",
+        "ls | xargs -I A --max-lines=1 head a.txt",
+        "ls | xargs -i -l head a.txt",
+    ]);
+}
+
+#[test]
 fn git_options_that_run_a_configured_program_ask() {
     all_ask(&[
         "git branch --sort=signature",

@@ -2,7 +2,7 @@
 //! implementation at hand, and leave no mark: nothing is run, written, or read beside what they were given. The
 //! programs are made of parts that would leave one and of everything that may hide such a part, put together at random.
 //!
-//! `CSN_DIFFERENTIAL` says how many runs, `CSN_SEED` repeats them.
+//! `CSN_PROGRAMS` says how many runs, `CSN_SEED` repeats them.
 
 use crate::{
     confined::{Case, Confined, need},
@@ -524,13 +524,37 @@ fn seed() -> u64 {
 
 /// How many cases of one language to run; `share` of a hundred of what the environment asks for.
 fn count(share: usize) -> usize {
-    std::env::var("CSN_DIFFERENTIAL").ok().and_then(|n| n.parse().ok()).unwrap_or(2400usize) * share / 100
+    std::env::var("CSN_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(2400usize) * share / 100
+}
+
+/// Runs what `allowed` makes, in parts, so that a long run needs no more memory than a short one and ends at its first
+/// finding.
+fn no_marks(
+    name: &str,
+    confined: &Confined,
+    share: usize,
+    mut allowed: impl FnMut(&mut Random, usize) -> (Vec<(String, Case)>, usize),
+) {
+    let seed = seed();
+    println!("CSN_SEED={seed}");
+    let (count, mut random, mut run, mut tried) = (count(share), Random::new(seed), 0, 0);
+    while run < count {
+        let wanted = (count - run).min(4000);
+        let (cases, made) = allowed(&mut random, wanted);
+        assert!(cases.len() * 10 >= wanted * 9, "CSN_SEED={seed}: too few are allowed: {} of {made}", cases.len());
+        let (commands, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
+        let marks = confined.run(&cases);
+        let wrong: Vec<String> =
+            marks.iter().take(8).map(|m| format!("{:?}\n  {} {}", commands[m.case], m.program, m.what)).collect();
+        assert!(wrong.is_empty(), "CSN_SEED={seed}\n{}", wrong.join("\n"));
+        run += wanted;
+        tried += made;
+    }
+    println!("{name}: {tried} programs, {run} of them allowed and run");
 }
 
 fn prove(language: &Language, share: usize) {
     need(&["gawk", "mawk", "original-awk", "busybox", "sed", "jq"]);
-    let seed = seed();
-    println!("CSN_SEED={seed}");
     let confined = Confined::new(&["marker"], "");
     // The proof sees what it looks for: each of these leaves a mark somewhere, and none is allowed.
     let programs = language.commands[0].1;
@@ -546,21 +570,227 @@ fn prove(language: &Language, share: usize) {
         let answer = assess(&command, &confined.cwd(), &[&confined.cwd()], &[], None);
         assert_ne!(word(&answer), "allow", "{command:?}");
     }
-    let (count, mut random, mut run, mut tried) = (count(share), Random::new(seed), 0, 0);
-    // In parts, so that a long run needs no more memory than a short one and ends at its first finding.
-    while run < count {
-        let wanted = (count - run).min(4000);
-        let (cases, made) = language.allowed(&mut random, wanted, &confined.cwd());
-        assert!(cases.len() * 10 >= wanted * 9, "CSN_SEED={seed}: too few are allowed: {} of {made}", cases.len());
-        let (commands, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-        let marks = confined.run(&cases);
-        let wrong: Vec<String> =
-            marks.iter().take(8).map(|m| format!("{:?}\n  {} {}", commands[m.case], m.program, m.what)).collect();
-        assert!(wrong.is_empty(), "CSN_SEED={seed}\n{}", wrong.join("\n"));
-        run += wanted;
-        tried += made;
+    no_marks(language.name, &confined, share, |random, wanted| language.allowed(random, wanted, &confined.cwd()));
+}
+
+/// A program that takes words: those that matter to it, put together at random.
+struct Tool {
+    programs: &'static [&'static str],
+    typed: &'static str,
+    words: &'static [&'static str],
+    /// Runs of words that leave a mark.
+    control: &'static [&'static str],
+}
+
+const FIND: Tool = Tool {
+    typed: "find",
+    programs: &["find", "busybox find"],
+    words: &[
+        ".",
+        "sub",
+        "a.txt",
+        "-name",
+        "*.txt",
+        "-type",
+        "f",
+        "-exec",
+        "-execdir",
+        "-ok",
+        "-okdir",
+        "echo",
+        "cat",
+        "head",
+        "wc -l",
+        "marker",
+        "{}",
+        ";",
+        "+",
+        "{} +",
+        "{} ;",
+        "-exec echo {} ;",
+        "-exec cat {} +",
+        "-exec marker {} ;",
+        "-exec marker",
+        "-delete",
+        "-fprint out",
+        "-fprint",
+        "out",
+        "-fls out",
+        "-fprintf out %p",
+        "-fprint0 out",
+        "-print",
+        "-print0",
+        "-ls",
+        "-prune",
+        "-quit",
+        "-o",
+        "-a",
+        "!",
+        "(",
+        ")",
+        ",",
+        "-maxdepth 1",
+        "-mindepth 1",
+        "-newer a.txt",
+        "-newermt 2020-01-01",
+        "-size +0",
+        "-D",
+        "exec",
+        "-O2",
+        "-H",
+        "-L",
+        "-P",
+        "-true",
+        "-false",
+        "-regex",
+        ".*",
+        "-path",
+        "-perm",
+        "-0644",
+        "-empty",
+        "-depth",
+        "-d",
+        "-printf",
+        "%p",
+        "-files0-from",
+        "-",
+        "--",
+        "-context",
+        "-samefile",
+        "-user",
+        "0",
+        "-inum",
+        "-iname -delete",
+        "-name -exec",
+    ],
+    control: &[
+        ". -exec echo {} a + -exec marker {} ;",
+        ". -exec marker {} ;",
+        ". -name a.txt -delete",
+        ". -fprint out",
+        "-D exec . -exec marker {} +",
+    ],
+};
+
+const XARGS: Tool = Tool {
+    typed: "xargs",
+    programs: &["xargs", "busybox xargs"],
+    words: &[
+        "-0",
+        "-r",
+        "-t",
+        "-x",
+        "-n",
+        "1",
+        "-n1",
+        "-L",
+        "-l",
+        "-l1",
+        "-L1",
+        "-I",
+        "{}",
+        "-I{}",
+        "-i",
+        "-i{}",
+        "-iecho",
+        "-Iecho",
+        "-I echo",
+        "-E",
+        "x",
+        "-e",
+        "-ex",
+        "-eecho",
+        "-d",
+        "-P",
+        "2",
+        "-s",
+        "1000",
+        "-a",
+        "a.txt",
+        "echo",
+        "echo",
+        "printf",
+        "%s",
+        "marker",
+        "--",
+        "--replace",
+        "--replace=echo",
+        "--max-args=1",
+        "--max-lines",
+        "--max-lines=1",
+        "--null",
+        "--eof",
+        "--eof=x",
+        "--arg-file=a.txt",
+        "--verbose",
+        "--no-run-if-empty",
+        "-rt",
+        "-0r",
+        "-rn1",
+        "-tI{}",
+        "true",
+        "sh",
+        "-c",
+        "--max-procs",
+        "--delimiter=x",
+        "-p",
+        "-o",
+        "--interactive",
+    ],
+    control: &["marker", "-I{} marker {}", "-e marker", "-l marker", "-i marker", "-n1 -- marker"],
+};
+
+impl Tool {
+    fn words(&self, line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
     }
-    println!("{}: {tried} programs, {run} of them allowed and run", language.name);
+
+    fn command(&self, words: &[String]) -> String {
+        let quoted: Vec<String> = words.iter().map(|w| quoted(w)).collect();
+        format!("{} {}", self.typed, quoted.join(" "))
+    }
+
+    fn allowed(&self, random: &mut Random, count: usize, cwd: &str) -> (Vec<(String, Case)>, usize) {
+        let (mut cases, mut seen, mut tried) = (Vec::new(), HashSet::new(), 0);
+        while cases.len() < count && tried < count * 2000 {
+            tried += 1;
+            let line: Vec<&str> = (0..2 + random.below(8)).map(|_| pick(random, self.words)).collect();
+            let words = self.words(&line.join(" "));
+            let command = self.command(&words);
+            if !seen.insert(command.clone()) {
+                continue;
+            }
+            if word(&assess(&command, cwd, &[cwd], &[], None)) == "allow" {
+                cases.push((command, Case { programs: self.programs, words }));
+            }
+        }
+        (cases, tried)
+    }
+
+    fn prove(&self, share: usize) {
+        need(&["find", "xargs", "busybox"]);
+        let confined = Confined::new(&["marker"], "");
+        let case = |line: &&str| Case { programs: self.programs, words: self.words(line) };
+        let marked: HashSet<usize> =
+            confined.run(&self.control.iter().map(case).collect::<Vec<_>>()).into_iter().map(|m| m.case).collect();
+        for (n, line) in self.control.iter().enumerate() {
+            assert!(marked.contains(&n), "{} {line} leaves no mark, so the proof is blind", self.typed);
+            let command = self.command(&self.words(line));
+            let answer = assess(&command, &confined.cwd(), &[&confined.cwd()], &[], None);
+            assert_ne!(word(&answer), "allow", "{command}");
+        }
+        no_marks(self.typed, &confined, share, |random, wanted| self.allowed(random, wanted, &confined.cwd()));
+    }
+}
+
+#[test]
+fn find_expressions_that_the_gate_allows_leave_no_mark_in_any_find() {
+    FIND.prove(10);
+}
+
+#[test]
+fn xargs_that_the_gate_allows_runs_nothing_else() {
+    XARGS.prove(10);
 }
 
 #[test]
