@@ -124,6 +124,11 @@ impl Confined {
         confined
     }
 
+    /// Whether the setup left this word in the home of what runs here.
+    pub(crate) fn knows(&self, word: &str) -> bool {
+        self.root.join("home").join(word).exists()
+    }
+
     /// What the last program said.
     fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.root.join("said")).unwrap()).into_owned()
@@ -161,9 +166,14 @@ impl Confined {
         };
         command.args(["--", "/bin/bash", "-c", SHUT, "bash", "/usr/bin/setpriv"]).args(nobody);
         command.args(["--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "/bin/bash", "-c", script]);
-        let path = format!("{}:/usr/bin:/bin", self.root.join("bin").display());
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.root.join("bin").display());
         command.env_clear().env("PATH", path).env("HOME", self.root.join("home")).env("LC_ALL", "C.UTF-8");
-        command.env("ROOT", &self.root).env("OUTSIDE", outside.path()).env("CANARY", CANARY).env("TERM", "dumb");
+        command
+            .env("TMPDIR", self.root.join("home"))
+            .env("ROOT", &self.root)
+            .env("OUTSIDE", outside.path())
+            .env("CANARY", CANARY)
+            .env("TERM", "dumb");
         command.current_dir(&self.root).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("timeout, unshare, setpriv and bash are installed");
         let mut stdin = child.stdin.take().unwrap();
@@ -211,7 +221,9 @@ fn give_to_nobody(path: &Path) {
 
 /// A differential is worth nothing against programs that are not there.
 pub(crate) fn need(programs: &[&str]) {
-    let missing: Vec<_> =
-        programs.iter().filter(|p| !["/usr/bin", "/bin"].iter().any(|d| Path::new(d).join(p).exists())).collect();
+    let missing: Vec<_> = programs
+        .iter()
+        .filter(|p| !["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|d| Path::new(d).join(p).exists()))
+        .collect();
     assert!(missing.is_empty(), "not installed: {missing:?}; apt-get install gawk mawk original-awk busybox jq git");
 }

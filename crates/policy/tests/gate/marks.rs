@@ -807,3 +807,203 @@ fn sed_scripts_that_the_gate_allows_leave_no_mark_in_any_sed() {
 fn jq_filters_that_the_gate_allows_leave_no_mark() {
     prove(&JQ, 10);
 }
+
+/// A repository whose configuration names a program for everything that git can run one for: signed and merged
+/// commits, a signed tag, attributes for every driver.
+const REPOSITORY: &str = r#"
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org
+git init -q -b main
+printf '*.txt diff=mark merge=mark filter=mark\n' > .gitattributes
+git add -A && git commit -qm one
+git checkout -qb side && echo side >> a.txt && git commit -qam side
+git checkout -q main && echo main >> a.txt && git commit -qam main
+tree=$(git rev-parse main^{tree})
+merge=$(git commit-tree "$tree" -p main -p side -m merge)
+signed=$(printf 'tree %s\nparent %s\nauthor a <a@example.org> 1 +0000\ncommitter a <a@example.org> 1 +0000\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\nsigned\n' "$tree" "$merge" | git hash-object -t commit -w --stdin)
+git update-ref refs/heads/main "$signed"
+printf 'object %s\ntype commit\ntag v1\ntagger a <a@example.org> 1 +0000\n\nx\n-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----\n' "$signed" | git hash-object -t tag -w --stdin > tagged
+git update-ref refs/tags/v1 "$(<tagged)" && rm tagged
+git reset -q --hard main && git notes add -m note HEAD
+echo stashed >> a.txt && git stash -q && echo dirty >> a.txt
+git remote add origin ssh://nowhere.example/x
+# Older versions sort and format by no signature.
+if git for-each-ref --format='%(signature)' > /dev/null 2>&1; then : > "$HOME/signatures"; fi
+for line in gpg.program=gpg-mark gpg.ssh.program=gpg-mark gpg.x509.program=gpg-mark core.pager=pager-mark pager.log=pager-mark core.editor=editor-mark \
+  sequence.editor=editor-mark core.fsmonitor=fsmonitor-mark diff.external=external-mark diff.mark.textconv=textconv-mark \
+  merge.mark.driver=merge-mark filter.mark.clean=clean-mark filter.mark.smudge=smudge-mark core.sshCommand=ssh-mark \
+  credential.helper='!credential-mark' core.askPass=askpass-mark alias.lg='!alias-mark' pretty.mine=%G? diff.tool=mark \
+  difftool.mark.cmd=tool-mark merge.tool=mark mergetool.mark.cmd=tool-mark core.alternateRefsCommand=alternate-mark \
+  trailer.sign.command=trailer-mark uploadpack.packObjectsHook=pack-mark tar.mine.command=tar-mark interactive.diffFilter=filter-mark \
+  core.hooksPath="$ROOT/bin" browser.mark.cmd=browser-mark web.browser=mark man.viewer=mark man.mark.cmd=man-mark; do
+  git config "${line%%=*}" "${line#*=}"
+done
+"#;
+
+const GIT: &[&str] = &["env GIT_OPTIONAL_LOCKS=0 git"];
+const HELPERS: &[&str] = &[
+    "gpg-mark",
+    "pager-mark",
+    "editor-mark",
+    "fsmonitor-mark",
+    "external-mark",
+    "textconv-mark",
+    "merge-mark",
+    "clean-mark",
+    "smudge-mark",
+    "ssh-mark",
+    "credential-mark",
+    "askpass-mark",
+    "alias-mark",
+    "tool-mark",
+    "alternate-mark",
+    "trailer-mark",
+    "pack-mark",
+    "tar-mark",
+    "filter-mark",
+    "browser-mark",
+    "man-mark",
+    "post-index-change",
+    "reference-transaction",
+];
+/// What git runs for a repository that asks for it, with no option that does: to compare the working tree it cleans
+/// files, asks a monitor and tells a hook that it looked, to show a difference it smudges and converts files or leaves
+/// that to another program. These are the helpers that run confined.
+const CONFIGURED: &[&str] =
+    &["fsmonitor-mark", "external-mark", "textconv-mark", "clean-mark", "smudge-mark", "post-index-change"];
+
+/// Every command of git's table: what it says that runs unasked, and each verb with each of its options, with values
+/// that matter and others.
+fn git_commands() -> Vec<Vec<String>> {
+    let table = include_str!("../../src/tables/phrases-git.table");
+    let mut groups: std::collections::HashMap<&str, Vec<&str>> = std::collections::HashMap::new();
+    let (mut verbs, mut group, mut options): (Vec<&str>, Option<&str>, Vec<&str>) = (Vec::new(), None, Vec::new());
+    let mut commands = Vec::new();
+    for line in table.lines().chain(["phrase end"]) {
+        let (key, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        match key {
+            "group" | "phrase" if !line.starts_with(' ') => {
+                match group.take() {
+                    Some(name) => drop(groups.insert(name, options.clone())),
+                    None => verbs.iter().for_each(|verb| with_options(verb, &options, &mut commands)),
+                }
+                (verbs, options) = (Vec::new(), Vec::new());
+                match key {
+                    "group" => group = Some(rest),
+                    _ => verbs = rest.split(" | ").filter(|v| *v != "end").collect(),
+                }
+            }
+            "options" => options.extend(rest.split(' ')),
+            "use" => rest.split(' ').for_each(|g| options.extend(groups[g].clone())),
+            "yes" | "no" => commands.push(rest.split(' ').map(str::to_owned).collect()),
+            _ => {}
+        }
+    }
+    commands
+}
+
+fn with_options(verb: &str, options: &[&str], commands: &mut Vec<Vec<String>>) {
+    const VALUES: &[&str] = &[
+        "1",
+        "x",
+        "HEAD",
+        "a.txt",
+        "signature",
+        "-*signature:grade",
+        "%(signature)",
+        "%(*signature)",
+        "%h",
+        "%G?",
+        "%+GS",
+        "mine",
+        "remerge",
+        "r",
+        "separate",
+        "diff",
+        "format:%GS",
+        "trailer:sign",
+        "%(trailers)",
+        "%(describe)",
+        "all",
+    ];
+    let mut spelled: Vec<String> = vec![String::new()];
+    for option in options {
+        let (name, value) = option.split_once('=').map_or((*option, None), |(n, v)| (n.trim_end_matches('['), Some(v)));
+        let long = name.starts_with("--");
+        match value {
+            Some(_) => {
+                spelled.extend(VALUES.iter().map(|v| format!("{name}{}{v}", if long { "=" } else { "" })));
+                spelled.push(name.to_owned());
+            }
+            None if long => spelled.push(name.to_owned()),
+            None => spelled.extend(name[1..].chars().map(|c| format!("-{c}"))),
+        }
+    }
+    // Beside those that the table knows, those that run something.
+    let known =
+        ["--show-signature", "--ext-diff", "--textconv", "-Opager-mark", "--remerge-diff", "-v", "-p", "--verify"];
+    spelled.extend(known.map(str::to_owned));
+    for option in spelled {
+        for operand in ["", "HEAD", "v1", "a.txt"] {
+            let words = verb.split(' ').chain([option.as_str(), operand]).filter(|w| !w.is_empty());
+            commands.push(words.map(str::to_owned).collect());
+        }
+    }
+}
+
+#[test]
+fn git_commands_that_the_gate_allows_run_no_program_that_an_option_asks_for() {
+    need(&["git"]);
+    let confined = Confined::new(HELPERS, REPOSITORY);
+    let case = |words: &[String]| Case { programs: GIT, words: words[1..].to_vec() };
+    // The proof sees what it looks for.
+    let control = [
+        ("log --format=%G?", "gpg-mark"),
+        ("log --show-signature", "gpg-mark"),
+        ("branch --sort=signature", "gpg-mark"),
+        ("for-each-ref --format=%(*signature)", "gpg-mark"),
+        ("log --pretty=mine", "gpg-mark"),
+        ("tag -v v1", "gpg-mark"),
+        ("log --remerge-diff -p", "merge-mark"),
+        ("grep -Opager-mark c", "pager-mark"),
+        ("lg", "alias-mark"),
+        ("config -e", "editor-mark"),
+        ("ls-remote", "ssh-mark"),
+        ("diff", "external-mark"),
+        ("show -p HEAD~2", "textconv-mark"),
+        ("status", "fsmonitor-mark"),
+    ];
+    let words = |line: &str| format!("git {line}").split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let marks = confined.run(&control.iter().map(|(line, _)| case(&words(line))).collect::<Vec<_>>());
+    for (n, (line, helper)) in control.iter().enumerate() {
+        if line.contains("signature") && !line.starts_with("log") && !confined.knows("signatures") {
+            continue;
+        }
+        let ran = marks.iter().any(|m| m.case == n && m.what.contains(helper));
+        assert!(ran, "git {line} does not run {helper}, so the proof is blind: {marks:?}");
+    }
+    let all = git_commands();
+    let (mut random, wanted, cwd) = (Random::new(seed()), count(20), confined.cwd());
+    let mut chosen: Vec<Vec<String>> = Vec::new();
+    while chosen.len() < wanted.min(all.len()) {
+        chosen.push(all[random.below(all.len())].clone());
+    }
+    // Where more are asked for than there are, all of them.
+    let chosen = if wanted >= all.len() { all } else { chosen };
+    let command = |words: &[String]| words.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
+    let made = chosen.len();
+    let allowed: Vec<Vec<String>> =
+        chosen.into_iter().filter(|w| word(&assess(&command(w), &cwd, &[&cwd], &[], None)) == "allow").collect();
+    let marks = confined.run(&allowed.iter().map(|w| case(w)).collect::<Vec<_>>());
+    let mut helpers = std::collections::BTreeSet::new();
+    let mut wrong = Vec::new();
+    for mark in &marks {
+        let ran: Option<Vec<&str>> = mark.what.strip_prefix("ran ").map(|r| r.split_whitespace().collect());
+        if ran.as_ref().is_none_or(|r| r.iter().any(|h| !CONFIGURED.contains(h))) {
+            wrong.push(format!("{}\n  {}", allowed[mark.case].join(" "), mark.what));
+        }
+        helpers.extend(ran.unwrap_or_default().into_iter().map(str::to_owned));
+    }
+    println!("git: {made} commands, {} of them allowed and run; helpers that ran: {helpers:?}", allowed.len());
+    assert!(allowed.len() * 10 >= made, "too few are allowed: {} of {made}", allowed.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
