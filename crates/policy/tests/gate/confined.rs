@@ -103,7 +103,7 @@ impl Confined {
             fs::write(root.join("fresh").join(name), content).unwrap();
         }
         fs::write(root.join("secret"), format!("{CANARY}\n")).unwrap();
-        fs::write(root.join("input"), "a.txt b.json\nsub/c.txt\n").unwrap();
+        fs::write(root.join("input"), "a.txt b.json\nsub/c.txt\n../secret\n").unwrap();
         fs::write(root.join("said"), "").unwrap();
         fs::write(root.join("ran"), "").unwrap();
         for name in helpers {

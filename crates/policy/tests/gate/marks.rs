@@ -736,8 +736,22 @@ const XARGS: Tool = Tool {
         "-p",
         "-o",
         "--interactive",
+        "cat",
+        "head",
+        "A",
+        "-IA",
     ],
-    control: &["marker", "-I{} marker {}", "-e marker", "-l marker", "-i marker", "-n1 -- marker"],
+    control: &[
+        "marker",
+        "-I{} marker {}",
+        "-e marker",
+        "-l marker",
+        "-i marker",
+        "-n1 -- marker",
+        "-I A -I B cat B",
+        "-I A -n 2 cat a.txt",
+        "-n 1 cat a.txt",
+    ],
 };
 
 impl Tool {
@@ -754,8 +768,20 @@ impl Tool {
         let (mut cases, mut seen, mut tried) = (Vec::new(), HashSet::new(), 0);
         while cases.len() < count && tried < count * 2000 {
             tried += 1;
-            let line: Vec<&str> = (0..2 + random.below(8)).map(|_| pick(random, self.words)).collect();
-            let words = self.words(&line.join(" "));
+            let mut words = match random.below(2) {
+                0 => Vec::new(),
+                _ => self.words(pick(random, self.control)),
+            };
+            for _ in 0..random.below(3) {
+                if !words.is_empty() {
+                    let at = random.below(words.len());
+                    words.remove(at);
+                }
+            }
+            for _ in 0..random.below(if words.is_empty() { 9 } else { 5 }) {
+                let at = random.below(words.len() + 1);
+                words.splice(at..at, self.words(pick(random, self.words)));
+            }
             let command = self.command(&words);
             if !seen.insert(command.clone()) {
                 continue;
