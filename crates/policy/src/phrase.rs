@@ -29,6 +29,9 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     if phrase.special == Some("xxd") {
         return xxd(phrase, words, scopes);
     }
+    if phrase.special == Some("ps") {
+        return ps(phrase, words, scopes);
+    }
     let words = words.get(phrase.when.len()..).unwrap_or_default();
     let dashed = (phrase.special == Some("tar")).then(|| tar_words(words)).flatten();
     let words = dashed.as_deref().unwrap_or(words);
@@ -41,7 +44,11 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     } else {
         words
     };
-    let mut parsed = phrase.grammar.tell(words, phrase.harmless, false);
+    let mut parsed = phrase.grammar.tell(words, phrase.harmless, phrase.ordered);
+    if phrase.ordered {
+        let operands = words.get(parsed.rest..).unwrap_or_default();
+        parsed.operands.extend(operands.iter().map(|w| (w, Role::Text)));
+    }
     let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
     phrase.grammar.assign_roles(&mut parsed, skip);
     scopes.loose |= parsed.loose;
@@ -60,10 +67,8 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
             if matches!(option.as_str(), "-G" | "--file-search-regex") {
                 scopes.seeks_regex(value, &mut misfit);
             }
-            let text = value.text().unwrap_or_default();
-            // A format that has signatures checked by a program.
-            if phrase.name.starts_with("git ") && (text.contains("%G") || text.contains("(signature")) {
-                misfit.get_or_insert_with(|| "a format that runs gpg".to_owned());
+            if phrase.name.starts_with("git ") {
+                misfit = misfit.or_else(|| git_runs(phrase, option, value));
             }
         }
     }
@@ -88,6 +93,48 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     told
 }
 
+/// Values with which git runs a program that its configuration names: formats and orders that have signatures checked,
+/// formats that the configuration itself names, merges that are made again.
+fn git_runs(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
+    const FORMATS: &[&str] = &[
+        "oneline",
+        "short",
+        "medium",
+        "full",
+        "fuller",
+        "reference",
+        "email",
+        "mboxrd",
+        "raw",
+        "",
+        "format",
+        "tformat",
+    ];
+    // These print what is no placeholder as it stands.
+    let verbatim =
+        matches!(phrase.name, "git branch" | "git tag" | "git for-each-ref" | "git ls-files" | "git ls-tree");
+    let checks = |text: &str| {
+        text.contains("signature")
+            || text.split('%').skip(1).any(|t| t.trim_start_matches(['+', '-', ' ']).starts_with('G'))
+    };
+    let configured = |text: &str| !verbatim && !text.contains(['%', ':']) && !FORMATS.contains(&text);
+    match (option, value.texts()) {
+        ("--sort" | "--format" | "--pretty" | "--group" | "--diff-merges", None) => {
+            Some(format!("{option} has an unknown value"))
+        }
+        ("--sort" | "--format" | "--pretty" | "--group", Some(all)) if all.iter().any(|t| checks(t)) => {
+            Some("a format that runs gpg".to_owned())
+        }
+        ("--format" | "--pretty", Some(all)) if all.iter().any(|t| configured(t)) => {
+            Some("a format that only the configuration knows".to_owned())
+        }
+        ("--diff-merges", Some(all)) if all.iter().any(|t| matches!(t.as_str(), "r" | "remerge")) => {
+            Some("a merge that is made again can run a driver".to_owned())
+        }
+        _ => None,
+    }
+}
+
 /// Checks that no grammar of options can make.
 fn special(
     phrase: &Phrase,
@@ -105,8 +152,16 @@ fn special(
     };
     match phrase.special? {
         "sed" => {
-            if parsed.has(&["--sandbox"]) {
-                return None;
+            // BSD's -l takes no value: the next word is the script then.
+            let lengths = parsed.options.iter().filter(|(o, _, _)| o == "-l").filter_map(|(_, v, _)| v.as_ref());
+            if lengths.map(Word::text).any(|t| t.is_none_or(|t| !t.bytes().all(|b| b.is_ascii_digit()))) {
+                told.opaque = Some(Opaque::Code);
+                return Some("a line length that is no number".to_owned());
+            }
+            // A sed that does not look for options behind its first operand takes that for the script.
+            if skip > 0 && parsed.operands_first {
+                told.opaque = Some(Opaque::Code);
+                return Some("a script behind an operand".to_owned());
             }
             // Several -e make one script, line by line.
             let scripts: Option<Vec<&str>> = parsed
@@ -216,21 +271,13 @@ fn special(
         {
             Some("a subcommand".to_owned())
         }
-        "yq" if parsed.operands.len() == 1 => {
-            // A lone word that is a file is read as one.
+        "yq" => {
+            // An expression that is the name of a file is read as that file.
             let mut misfit = None;
-            scopes.value(parsed.operands[0].0, Role::File, false, &mut misfit);
+            if let Some((word, _)) = parsed.operands.first() {
+                scopes.value(word, Role::File, false, &mut misfit);
+            }
             misfit.or_else(|| code(program(|t| programs::yq(t).into()), told, scopes))
-        }
-        "yq" => code(program(|t| programs::yq(t).into()), told, scopes),
-        "ps" => {
-            // Without a dash, `e` shows every process's environment.
-            let bsd = |t: &str| ['a', 'u', 'x', 'e'].iter().all(|c| t.contains(*c));
-            let dashed =
-                parsed.options.iter().filter(|(o, _, _)| o.len() == 2).map(|(o, _, _)| &o[1..]).collect::<String>();
-            let shows = bsd(&dashed)
-                || parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| t.contains('e') && !t.contains('='));
-            shows.then(|| "shows the environments of processes".to_owned())
         }
         "date" => parsed
             .operands
@@ -329,6 +376,106 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told
         Some(why) => not(why),
         None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
     }
+}
+
+/// `ps`: words with a dash, words without one, and where the first kind makes no sense to it, all of them taken for the
+/// second. There, `e` shows every process's environment, and so does one column.
+fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+    const FLAGS: &str = "AaTdefFHjlLmMNVwyZc";
+    const LONG_FLAGS: &[&str] =
+        &["forest", "no-headers", "no-heading", "headers", "heading", "deselect", "cumulative", "help", "version"];
+    const LONG_VALUES: &[&str] = &[
+        "sort",
+        "pid",
+        "ppid",
+        "quick-pid",
+        "user",
+        "User",
+        "group",
+        "Group",
+        "format",
+        "cols",
+        "columns",
+        "width",
+        "lines",
+        "rows",
+        "sid",
+        "tty",
+    ];
+    const BSD_FLAGS: &str = "aAcCfghHjlLmMnrsSTuvVwxXZ";
+    let numbers = |t: &str| t.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b' '));
+    let Some(texts) = words.iter().map(Word::text).collect::<Option<Vec<_>>>() else {
+        scopes.loose = true;
+        return not("a word that is known only when it runs");
+    };
+    let (mut shows, mut misfit) = (false, None);
+    // Words that would be letters if what has a dash were refused, and whether it may be.
+    let (mut letters, mut refusable) = (Vec::new(), false);
+    let mut rest = texts.into_iter();
+    while let Some(text) = rest.next() {
+        if let Some(long) = text.strip_prefix("--") {
+            let (name, attached) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
+            if LONG_VALUES.contains(&name) {
+                let value = attached.or_else(|| rest.next());
+                shows |= name == "format" && value.is_none_or(shows_environment);
+            } else if !LONG_FLAGS.contains(&name) || attached.is_some() {
+                misfit.get_or_insert_with(|| format!("the option --{name}"));
+            }
+            continue;
+        }
+        let dashed = text.strip_prefix('-');
+        let cluster = dashed.unwrap_or(text);
+        letters.push(cluster);
+        if numbers(cluster) {
+            continue;
+        }
+        for (at, c) in cluster.char_indices() {
+            let takes = if dashed.is_some() { "oOpqCuUGgts" } else { "oOpqkUt" };
+            if takes.contains(c) {
+                let attached = &cluster[at + c.len_utf8()..];
+                // A terminal is told only in the same word, without a dash.
+                let value = match attached {
+                    "" if c == 't' && dashed.is_none() => Some(""),
+                    "" => rest.next(),
+                    _ => Some(attached),
+                };
+                match (c, value) {
+                    (_, None) => misfit = Some(format!("the option {c} wants a value")),
+                    ('o' | 'O', Some(value)) => shows |= shows_environment(value),
+                    ('p' | 'q', Some(value)) if numbers(value) => {}
+                    (_, Some(value)) => {
+                        letters.push(value);
+                        refusable |= dashed.is_some() && c != 'C';
+                    }
+                }
+                break;
+            }
+            match dashed {
+                Some(_) if FLAGS.contains(c) => {}
+                Some(_) if BSD_FLAGS.contains(c) => refusable = true,
+                None if BSD_FLAGS.contains(c) => {}
+                None if c == 'e' => shows = true,
+                _ => drop(misfit.get_or_insert_with(|| format!("the option {c}"))),
+            }
+        }
+    }
+    shows |= refusable && letters.iter().any(|w| letters_show_environment(w));
+    scopes.seeks_credentials |= shows;
+    match misfit {
+        _ if shows => not("shows the environments of processes"),
+        Some(why) => not(why),
+        None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
+    }
+}
+
+/// Whether a list of columns has the environment in it, by whatever name it goes.
+fn shows_environment(columns: &str) -> bool {
+    columns.to_ascii_lowercase().contains("env")
+}
+
+/// Whether letters without a dash have the `e` that shows environments, before one that takes the rest for its value.
+fn letters_show_environment(word: &str) -> bool {
+    word.chars().take_while(|c| c.is_ascii_alphabetic() && !"oOpqkUt".contains(*c)).any(|c| c == 'e')
 }
 
 /// Where `find` starts: the words before the first that starts its expression.
@@ -464,6 +611,10 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                     let t = words[m].text().unwrap_or_default();
                     t == ";" || t == "+" && text.starts_with("-exec") && words[m - 1].text() == Some("{}")
                 });
+                // busybox ends a command at any lone plus.
+                if (n..end.unwrap_or(words.len())).any(|m| words[m].text() == Some("+")) {
+                    misfit.get_or_insert_with(|| format!("{text} has two ends"));
+                }
                 match end {
                     Some(end) => n = end + 1,
                     None => {

@@ -101,9 +101,12 @@ impl<'a> Scopes<'a> {
             Role::GitPath => return self.git_argument(word, true, PathKind::Any, recursive, misfit),
             Role::GitName => return self.git_argument(word, false, PathKind::Name, recursive, misfit),
             Role::AssignmentOrFile => {
+                // What one program takes for an assignment and another for a file's name is a file's name.
                 let assigns = |t: &str| {
-                    t.split_once('=').is_some_and(|(n, _)| {
-                        !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                    t.split_once('=').is_some_and(|(n, value)| {
+                        n.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                            && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                            && !value.starts_with('=')
                     })
                 };
                 match word.text() {

@@ -1,223 +1,310 @@
 //! awk programs: their tokens, and the few of them that reach outside.
+//!
+//! `awk` is mawk, gawk, one-true-awk or busybox, and each ends tokens in its own way. What is told here is the union of
+//! what any of them would do; where they part, the program is not plain to read.
 
-use super::{Does, Named, Program};
+use super::{Brackets, Does, Named, Program, delimited_end};
+
+const UNCLEAR: Does = Does::Runs("an awk program that is not plain to read");
+const CHANGES_INPUT: &str = "an awk program that changes what it reads";
+const TRANSLATES: &str = "an awk program that reads message catalogs";
+
+/// Words that reach outside, and how. Every other word only computes.
+const REACHING: &[(&str, Does)] = &[
+    ("system", Does::Runs("awk's system() runs a command")),
+    ("extension", Does::Runs("awk's extension() loads a library")),
+    ("ENVIRON", Does::Touches("awk's ENVIRON holds the environment")),
+    ("ARGV", Does::Touches(CHANGES_INPUT)),
+    ("ARGC", Does::Touches(CHANGES_INPUT)),
+    ("SYMTAB", Does::Touches(CHANGES_INPUT)),
+    ("FUNCTAB", Does::Touches(CHANGES_INPUT)),
+    ("PROCINFO", Does::Touches("awk's PROCINFO tells of the process and changes how it reads")),
+    ("TEXTDOMAIN", Does::Touches(TRANSLATES)),
+    ("bindtextdomain", Does::Touches(TRANSLATES)),
+    ("dcgettext", Does::Touches(TRANSLATES)),
+    ("dcngettext", Does::Touches(TRANSLATES)),
+];
 
 /// What the last token was: whether a slash divides or opens a regular expression.
 #[derive(PartialEq, Clone, Copy)]
 enum Last {
     Operand,
     Other,
-    /// Grammar would have to say.
+    /// Grammar would have to say, or the awks differ.
     Unclear,
 }
 
 pub(crate) fn awk(program: &str) -> Program {
-    let mut files = Vec::new();
-    let does = does(program, &mut files);
-    Program { does, files }
+    let mut read = Lexer::new(program).read();
+    // A joined line separates two words in every awk that was tried; one that joins them would run this.
+    if program.contains("\\\n") {
+        let joined = Lexer::new(&program.replace("\\\n", "")).read();
+        read.does = read.does.and(joined.does);
+        read.files.extend(joined.files);
+    }
+    read
 }
 
-/// The string that starts here, when nothing is added to it.
-fn literal(s: &[char], at: usize) -> Option<String> {
-    let mut n = at;
-    while s.get(n).is_some_and(|c| matches!(c, '>' | '<' | ' ' | '\t')) {
-        n += 1;
-    }
-    if s.get(n) != Some(&'"') {
-        return None;
-    }
-    let end = closing(s, n, '"')?;
-    let text: String = s[n + 1..end - 1].iter().collect();
-    let next = s[end..].iter().find(|c| !matches!(c, ' ' | '\t'));
-    (!text.contains('\\') && matches!(next, None | Some(';' | '}' | ')' | '\n' | '>'))).then_some(text)
+struct Lexer {
+    s: Vec<char>,
+    n: usize,
+    last: Last,
+    /// Open parentheses and brackets.
+    groups: Vec<char>,
+    /// Inside `print …`, and how many parentheses were open there: outside of further ones, `>` is a redirection.
+    printing: Option<usize>,
+    getline: bool,
+    /// Where a `<` stands that may name a file for `getline`.
+    less: Vec<usize>,
+    program: Program,
 }
 
-fn does(program: &str, files: &mut Vec<Named>) -> Does {
-    let s: Vec<char> = program.chars().collect();
-    let (mut n, mut last) = (0, Last::Other);
-    // Inside `print …` outside of parentheses, `>` and `|` are redirections.
-    let (mut printing, mut depth) = (None::<usize>, 0usize);
-    let mut does = Does::Reads;
-    while n < s.len() {
-        let c = s[n];
-        match c {
-            '#' => {
-                while n < s.len() && s[n] != '\n' {
-                    n += 1;
+impl Lexer {
+    fn new(program: &str) -> Self {
+        Self {
+            s: program.chars().collect(),
+            n: 0,
+            last: Last::Other,
+            groups: Vec::new(),
+            printing: None,
+            getline: false,
+            less: Vec::new(),
+            program: Does::Reads.into(),
+        }
+    }
+
+    fn read(mut self) -> Program {
+        // Some awks take a carriage return for a blank or for part of a line's end, others for neither.
+        let lexed = if self.s.contains(&'\r') { Err(UNCLEAR) } else { self.tokens() };
+        if let Err(does) = lexed {
+            self.note(does);
+        }
+        if self.getline {
+            for at in std::mem::take(&mut self.less) {
+                let file = self.literal(at + 1);
+                self.touch(file, false, "awk's getline reads another file");
+            }
+        }
+        self.program
+    }
+
+    fn note(&mut self, does: Does) {
+        self.program.does = std::mem::replace(&mut self.program.does, Does::Reads).and(does);
+    }
+
+    fn touch(&mut self, file: Option<String>, write: bool, why: &'static str) {
+        self.program.files.push(Named { file, write });
+        self.note(Does::Touches(why));
+    }
+
+    fn at(&self, offset: usize) -> Option<char> {
+        self.s.get(self.n + offset).copied()
+    }
+
+    /// Reads every token; an error is what the program does at worst, and then nothing behind it was read.
+    fn tokens(&mut self) -> Result<(), Does> {
+        while let Some(c) = self.at(0) {
+            match c {
+                ' ' | '\t' => self.n += 1,
+                '\\' if self.at(1) == Some('\n') => self.n += 2,
+                '#' => self.comment()?,
+                '\n' => self.newline(),
+                '"' => {
+                    self.n = string_end(&self.s, self.n).ok_or(UNCLEAR)?;
+                    self.last = Last::Operand;
                 }
-                continue;
-            }
-            '\\' if s.get(n + 1) == Some(&'\n') => {
-                n += 2;
-                continue;
-            }
-            '"' => {
-                let Some(end) = closing(&s, n, '"') else { return does.and(Does::Runs("unterminated string")) };
-                n = end;
-                last = Last::Operand;
-                continue;
-            }
-            '/' if last == Last::Unclear => return does.and(outside(&s[n..])),
-            '/' if last == Last::Other => {
-                let Some(end) = regex(&s, n) else { return does.and(Does::Runs("unterminated pattern")) };
-                n = end;
-                last = Last::Operand;
-                continue;
-            }
-            c if c.is_alphabetic() || c == '_' => {
-                let start = n;
-                while n < s.len() && (s[n].is_alphanumeric() || s[n] == '_') {
-                    n += 1;
+                '/' if self.last == Last::Unclear => return self.rest_is_harmless(),
+                '/' if self.last == Last::Other => {
+                    self.n = regex_end(&self.s, self.n).ok_or(UNCLEAR)?;
+                    self.last = Last::Operand;
                 }
-                let word: String = s[start..n].iter().collect();
-                last = Last::Operand;
-                match word.as_str() {
-                    "system" => return Does::Runs("awk's system() runs a command"),
-                    "getline" => {
-                        // Whatever stands between, a `<` in this statement names a file.
-                        let end = s[n..].iter().position(|c| matches!(c, ';' | '}' | '\n')).map_or(s.len(), |e| n + e);
-                        if let Some(at) = (n..end).find(|&m| s[m] == '<' && s.get(m + 1) != Some(&'=')) {
-                            files.push(Named { file: literal(&s, at), write: false });
-                            does = does.and(Does::Touches("awk's getline reads another file"));
-                        }
-                        last = Last::Unclear;
-                    }
-                    "ENVIRON" => does = does.and(Does::Touches("awk's ENVIRON holds the environment")),
-                    "ARGV" | "ARGC" | "SYMTAB" | "FUNCTAB" => {
-                        files.push(Named { file: None, write: false });
-                        does = does.and(Does::Touches("an awk program that changes what it reads"));
-                    }
-                    "print" | "printf" => {
-                        printing = Some(depth);
-                        last = Last::Other;
-                    }
-                    "BEGIN" | "END" | "if" | "else" | "while" | "for" | "do" | "return" | "in" | "next" | "exit"
-                    | "delete" | "function" | "break" | "continue" => last = Last::Other,
-                    // Keywords to one awk, variables to another; or functions that need no parentheses.
-                    "length" | "BEGINFILE" | "ENDFILE" | "nextfile" | "func" | "case" | "switch" | "default" => {
-                        last = Last::Unclear;
-                    }
-                    _ => {}
-                }
-                continue;
+                c if c.is_ascii_alphabetic() || c == '_' => self.word()?,
+                c if c.is_ascii_digit() || c == '.' => self.number()?,
+                _ => self.sign(c)?,
             }
-            c if c.is_ascii_digit() || c == '.' => {
-                while n < s.len() && (s[n].is_alphanumeric() || s[n] == '.') {
-                    n += 1;
-                }
-                last = Last::Operand;
-                continue;
+        }
+        Ok(())
+    }
+
+    fn comment(&mut self) -> Result<(), Does> {
+        while !matches!(self.at(0), None | Some('\n')) {
+            self.n += 1;
+        }
+        if self.s[self.n - 1] == '\\' { Err(UNCLEAR) } else { Ok(()) }
+    }
+
+    /// A line's end closes a statement behind an operand, and never behind what wants another one; gawk goes on behind
+    /// `?` and `:` too, and busybox inside of parentheses.
+    fn newline(&mut self) {
+        self.n += 1;
+        if self.last == Last::Other {
+            return;
+        }
+        if self.groups.is_empty() {
+            self.printing = None;
+            self.last = Last::Other;
+        } else {
+            self.last = Last::Unclear;
+        }
+    }
+
+    fn word(&mut self) -> Result<(), Does> {
+        let start = self.n;
+        while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
+            self.n += 1;
+        }
+        let word: String = self.s[start..self.n].iter().collect();
+        if let Some((_, does)) = REACHING.iter().find(|(w, _)| *w == word) {
+            match does {
+                Does::Runs(_) => return Err(does.clone()),
+                _ if word == "PROCINFO" && self.sorts() => {}
+                Does::Touches(CHANGES_INPUT) => self.touch(None, false, CHANGES_INPUT),
+                _ => self.note(does.clone()),
             }
-            '@' => return does.and(Does::Runs("awk's @ loads or calls by name")),
-            '|' if s.get(n + 1) == Some(&'|') => {
-                n += 1;
-                last = Last::Other;
+        }
+        self.last = match word.as_str() {
+            "getline" => {
+                self.getline = true;
+                Last::Unclear
             }
-            '|' => return does.and(Does::Runs("an awk program that pipes to or from a command")),
-            '>' if printing == Some(depth) => {
-                let mut at = n + 1;
-                while s.get(at).is_some_and(|c| matches!(c, '>' | ' ' | '\t')) {
-                    at += 1;
-                }
-                if matches!(literal(&s, n).as_deref(), Some("/dev/stderr" | "/dev/stdout")) {
-                    n = at - 1;
-                } else {
-                    files.push(Named { file: literal(&s, n), write: true });
-                    does = does.and(Does::Touches("an awk program that writes a file"));
-                }
-                last = Last::Other;
+            "print" | "printf" => {
+                self.printing = Some(self.parentheses());
+                Last::Other
             }
-            // Behind these a statement goes on in the next line.
-            '\n' if s[..n].iter().rev().find(|c| !c.is_whitespace()).is_some_and(|c| matches!(c, ',' | '&' | '|')) => {}
-            ';' | '\n' | '}' => {
-                printing = None;
-                last = Last::Other;
+            "return" => Last::Other,
+            // Keywords, of one awk at least; and the function that needs no parentheses.
+            "BEGIN" | "END" | "BEGINFILE" | "ENDFILE" | "if" | "else" | "while" | "for" | "do" | "in" | "next"
+            | "nextfile" | "exit" | "delete" | "function" | "func" | "break" | "continue" | "switch" | "case"
+            | "default" | "length" => Last::Unclear,
+            _ => Last::Operand,
+        };
+        Ok(())
+    }
+
+    /// `PROCINFO["sorted_in"]`: the order in which a loop goes through an array.
+    fn sorts(&self) -> bool {
+        let rest: String = self.s[self.n..].iter().take(14).collect();
+        rest.starts_with("[\"sorted_in\"]")
+    }
+
+    /// Where a number ends is each awk's own: `1e5x`, `0x1x`, `1.x`. Any word may begin inside of what looks like one.
+    fn number(&mut self) -> Result<(), Does> {
+        let start = self.n;
+        while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')) {
+            self.n += 1;
+        }
+        let digits = &self.s[start..self.n];
+        self.last = Last::Operand;
+        if digits.iter().any(|c| c.is_ascii_alphabetic() || *c == '_') {
+            let text: String = digits.iter().collect();
+            if names_risk(&text) || text.contains("print") {
+                return Err(UNCLEAR);
             }
-            '{' => {
-                printing = None;
-                last = Last::Other;
+            // `1length / 2`
+            self.last = Last::Unclear;
+        }
+        Ok(())
+    }
+
+    fn sign(&mut self, c: char) -> Result<(), Does> {
+        let next = self.at(1);
+        self.n += 1;
+        self.last = match c {
+            '@' => return Err(Does::Runs("awk's @ loads or calls by name")),
+            '|' if next == Some('|') => {
+                self.n += 1;
+                Last::Other
+            }
+            '|' => return Err(Does::Runs("an awk program that pipes to or from a command")),
+            '>' if self.printing.is_some_and(|depth| self.parentheses() <= depth) => {
+                self.redirect();
+                Last::Other
+            }
+            '<' if next != Some('=') => {
+                self.less.push(self.n - 1);
+                Last::Other
             }
             '(' | '[' => {
-                depth += 1;
-                last = Last::Other;
+                self.groups.push(c);
+                Last::Other
             }
-            ')' => {
-                depth = depth.saturating_sub(1);
+            ')' if self.groups.pop() == Some('(') => {
                 // `if (x) /re/` or `(x) / y`.
-                last = Last::Unclear;
+                Last::Unclear
             }
-            ']' => {
-                depth = depth.saturating_sub(1);
-                last = Last::Operand;
+            ']' if self.groups.pop() == Some('[') => Last::Operand,
+            '{' | '}' if self.groups.is_empty() => {
+                self.printing = None;
+                Last::Other
             }
-            '+' | '-' if s.get(n + 1) == Some(&c) => {
-                n += 1;
-                // Behind an operand it belongs to that; else to what follows.
+            ';' => {
+                self.printing = None;
+                Last::Other
             }
-            ' ' | '\t' | '\r' => {}
-            '\'' | '`' => return does.and(Does::Runs("an awk program that is not plain to read")),
-            '$' => last = Last::Other,
-            _ => last = Last::Other,
-        }
-        n += 1;
+            '+' | '-' if next == Some(c) => {
+                self.n += 1;
+                // It belongs to the operand before it or to the one behind it.
+                Last::Unclear
+            }
+            '+' | '-' | '*' | '/' | '%' | '^' | '!' | '<' | '>' | '=' | '~' | '?' | ':' | '&' | ',' | '$' => {
+                Last::Other
+            }
+            _ => return Err(UNCLEAR),
+        };
+        Ok(())
     }
-    does
+
+    /// How deep in parentheses. mawk does not count brackets.
+    fn parentheses(&self) -> usize {
+        self.groups.iter().filter(|c| **c == '(').count()
+    }
+
+    /// Behind the `>` of a `print`.
+    fn redirect(&mut self) {
+        if self.at(0) == Some('>') {
+            self.n += 1;
+        }
+        let file = self.literal(self.n);
+        if !matches!(file.as_deref(), Some("/dev/stderr" | "/dev/stdout")) {
+            self.touch(file, true, "an awk program that writes a file");
+        }
+    }
+
+    /// The string that starts here, when nothing is added to it.
+    fn literal(&self, at: usize) -> Option<String> {
+        let blank = |c: &&char| matches!(c, ' ' | '\t');
+        let start = at + self.s[at..].iter().take_while(blank).count();
+        let end = string_end(&self.s, start)?;
+        let text: String = self.s[start + 1..end - 1].iter().collect();
+        let next = self.s[end..].iter().find(|c| !blank(c));
+        (!text.contains('\\') && matches!(next, None | Some(';' | '}' | ')' | '\n' | '>'))).then_some(text)
+    }
+
+    /// Behind a slash whose meaning only the grammar knows: nothing that would matter either way may follow.
+    fn rest_is_harmless(&self) -> Result<(), Does> {
+        let text: String = self.s[self.n..].iter().collect();
+        let signs = text.contains(['|', '>', '@']) || self.getline && text.contains('<');
+        if signs || names_risk(&text) { Err(UNCLEAR) } else { Ok(()) }
+    }
 }
 
-/// Behind a slash whose meaning only the grammar knows: nothing that would matter either way may follow.
-fn outside(rest: &[char]) -> Does {
-    let text: String = rest.iter().collect();
-    let risky = ["system", "getline", "|", ">", "@", "ARGV", "ENVIRON", "SYMTAB"].iter().any(|w| text.contains(w));
-    if risky { Does::Runs("an awk program that is not plain to read") } else { Does::Reads }
+fn names_risk(text: &str) -> bool {
+    text.contains("getline") || REACHING.iter().any(|(word, _)| text.contains(word))
 }
 
-/// Behind the string that starts at `at`.
-fn closing(s: &[char], at: usize, quote: char) -> Option<usize> {
-    let mut n = at + 1;
-    while n < s.len() {
-        match s[n] {
-            '\\' => n += 2,
-            '\n' => return None,
-            c if c == quote => return Some(n + 1),
-            _ => n += 1,
-        }
+/// Behind the string that starts at `at`, if one does. A line's end inside of it is one more thing that awks differ in.
+fn string_end(s: &[char], at: usize) -> Option<usize> {
+    if s.get(at) != Some(&'"') {
+        return None;
     }
-    None
+    delimited_end(s, at + 1, '"', Brackets::PLAIN)
 }
 
 /// Behind the regular expression that starts at `at`. Inside brackets a slash need not be escaped, say some awks and
-/// not others: such an expression is not plain.
-fn regex(s: &[char], at: usize) -> Option<usize> {
-    let (mut n, mut bracket) = (at + 1, false);
-    while n < s.len() {
-        match s[n] {
-            '\\' => n += 2,
-            '\n' => return None,
-            '/' if bracket => return None,
-            '/' => return Some(n + 1),
-            '[' if bracket && matches!(s.get(n + 1), Some(':' | '.' | '=')) => {
-                let kind = s[n + 1];
-                n += 2;
-                while n + 1 < s.len() && !(s[n] == kind && s[n + 1] == ']') {
-                    n += 1;
-                }
-                n += 2;
-            }
-            '[' => {
-                bracket = true;
-                n += 1;
-                // A `]` in first place is itself.
-                n += usize::from(s.get(n) == Some(&'^'));
-                n += usize::from(s.get(n) == Some(&']'));
-            }
-            ']' => {
-                bracket = false;
-                n += 1;
-            }
-            _ => n += 1,
-        }
-    }
-    None
+/// not others, and they differ in what a bracket is: only where all agree is it plain.
+fn regex_end(s: &[char], at: usize) -> Option<usize> {
+    let end = delimited_end(s, at + 1, '/', Brackets::PLAIN)?;
+    Brackets::READINGS.iter().all(|b| delimited_end(s, at + 1, '/', *b) == Some(end)).then_some(end)
 }
 
 #[cfg(test)]

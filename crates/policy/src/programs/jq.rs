@@ -35,6 +35,10 @@ fn words(filter: &str) -> Option<Vec<String>> {
                 while n < s.len() && s[n] != '\n' {
                     n += 1;
                 }
+                // Newer versions join lines here.
+                if matches!(s[n - 1], '\\' | '\r') {
+                    return None;
+                }
             }
             '(' => {
                 if let Some(open) = inside.last_mut() {
@@ -80,8 +84,17 @@ fn reaches(filter: &str, outside: &[&str], why: &'static str) -> Does {
 }
 
 pub(crate) fn jq(filter: &str) -> Does {
-    let outside =
-        ["env", "$ENV", "import", "include", "input_filename", "get_search_list", "modulemeta", "$__prog_args"];
+    let outside = [
+        "env",
+        "$ENV",
+        "import",
+        "include",
+        "input_filename",
+        "get_search_list",
+        "modulemeta",
+        "$__prog_args",
+        "__prog_args",
+    ];
     reaches(filter, &outside, "a jq filter that reads the environment or other files")
 }
 
@@ -135,9 +148,19 @@ mod tests {
             }
             assert_eq!(jq(filter), Does::Reads, "{filter}");
         }
-        for filter in
-            ["env", "$ENV.PATH", "env.HOME", "\"\\(env.HOME)\"", "import \"x\" as x; .", "\"x", "include \"a\"; ."]
-        {
+        for filter in [
+            "env",
+            "$ENV.PATH",
+            "$ ENV",
+            "$ __prog_args",
+            "env.HOME",
+            "# \\\n\"\nenv #\"",
+            "# \\\r\n\"\nenv #\"",
+            "\"\\(env.HOME)\"",
+            "import \"x\" as x; .",
+            "\"x",
+            "include \"a\"; .",
+        ] {
             assert!(matches!(jq(filter), Does::Touches(_)), "{filter}");
         }
         assert_eq!(yq(".a.b"), Does::Reads);

@@ -1,11 +1,12 @@
-//! sed scripts: addresses and commands, one by one. What is not followed to its end is taken for the worst.
+//! sed scripts: addresses and commands, one by one. What is not followed to its end is taken for the worst, and so is
+//! what GNU, busybox and BSD read differently.
 
-use super::{Does, Named, Program};
+use super::{Brackets, Does, Named, Program, delimited_end};
 
 const UNCLEAR: Does = Does::Runs("a sed script that is not plain to read");
 
 pub(crate) fn sed(script: &str) -> Program {
-    let mut parser = Parser { s: script.chars().collect(), n: 0, files: Vec::new() };
+    let mut parser = Parser { s: script.chars().collect(), n: 0, open: 0, files: Vec::new() };
     let mut does = Does::Reads;
     while !parser.done() {
         match parser.command() {
@@ -17,12 +18,17 @@ pub(crate) fn sed(script: &str) -> Program {
             }
         }
     }
+    if parser.open > 0 {
+        does = does.and(UNCLEAR);
+    }
     Program { does, files: parser.files }
 }
 
 struct Parser {
     s: Vec<char>,
     n: usize,
+    /// Braces that wait for their end.
+    open: usize,
     files: Vec<Named>,
 }
 
@@ -47,42 +53,33 @@ impl Parser {
         }
     }
 
-    /// Text up to an unescaped delimiter, which is consumed. In a regular expression a bracket hides it.
-    fn delimited(&mut self, delimiter: char, regex: bool) -> Option<String> {
-        let mut text = String::new();
+    /// The character that is to stand around a regular expression or a text. Seds differ in what others mean: a word's
+    /// letters, brackets, blanks, a backslash, characters of several bytes.
+    fn delimiter(&mut self) -> Option<char> {
+        self.next().filter(|c| c.is_ascii_punctuation() && !matches!(c, '\\' | '[' | ']' | '{' | '}'))
+    }
+
+    /// Skips a regular expression and its delimiter. Every sed that knows brackets must end it here; one that does not
+    /// would find one open and refuse the script.
+    fn regex(&mut self, delimiter: char) -> Option<()> {
+        let from = self.n;
+        let mut ends =
+            Brackets::READINGS.iter().filter(|b| b.leading).map(|b| delimited_end(&self.s, from, delimiter, *b));
+        let end = ends.next()??;
+        let agreed = ends.all(|e| e == Some(end));
+        self.n = end;
+        agreed.then_some(())
+    }
+
+    /// Skips a text and its delimiter; a backslash carries it over a line's end.
+    fn text(&mut self, delimiter: char) -> Option<()> {
         loop {
             match self.next()? {
-                c if c == delimiter => return Some(text),
-                '\\' => {
-                    text.push('\\');
-                    text.push(self.next()?);
-                }
-                '\n' if regex => return None,
-                '[' if regex && delimiter != '[' => {
-                    text.push('[');
-                    // A `]` in first place is itself.
-                    for first in ['^', ']'] {
-                        if self.peek() == Some(first) {
-                            text.extend(self.next());
-                        }
-                    }
-                    while self.peek()? != ']' {
-                        let c = self.next()?;
-                        text.push(c);
-                        // [[:class:]], [[.x.]], [[=x=]]
-                        if c == '[' && matches!(self.peek(), Some(':' | '.' | '=')) {
-                            let kind = self.next()?;
-                            text.push(kind);
-                            while !(self.peek()? == kind && self.s.get(self.n + 1) == Some(&']')) {
-                                text.extend(self.next());
-                            }
-                            text.extend(self.next());
-                            text.extend(self.next());
-                        }
-                    }
-                    text.extend(self.next());
-                }
-                c => text.push(c),
+                c if c == delimiter => return Some(()),
+                '\\' => drop(self.next()?),
+                '\n' => return None,
+                c if !c.is_ascii() && self.peek() == Some('\\') => return None,
+                _ => {}
             }
         }
     }
@@ -92,6 +89,9 @@ impl Parser {
         let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
             self.n += 1;
+        }
+        if self.s[from..self.n].contains(&'\r') {
+            return None;
         }
         if let Does::Touches(_) = does {
             let text: String = self.s[from..self.n].iter().collect();
@@ -114,13 +114,13 @@ impl Parser {
             Some('$') => self.n += 1,
             Some('/') => {
                 self.n += 1;
-                self.delimited('/', true)?;
+                self.regex('/')?;
                 self.skip("IM");
             }
             Some('\\') => {
                 self.n += 1;
-                let delimiter = self.next()?;
-                self.delimited(delimiter, true)?;
+                let delimiter = self.delimiter()?;
+                self.regex(delimiter)?;
                 self.skip("IM");
             }
             Some('+' | '~') => {
@@ -130,6 +130,32 @@ impl Parser {
             _ => return Some(false),
         }
         Some(true)
+    }
+
+    /// The text of `a`, `i` and `c`, to the end of its line; a backslash carries it on. Where it starts with blanks
+    /// behind the backslash, with a line's end, or where a line ends in two backslashes, seds differ.
+    fn lines(&mut self) -> Option<Does> {
+        self.skip(" \t");
+        match self.next()? {
+            '\n' | '\r' => return None,
+            '\\' if matches!(self.peek()?, ' ' | '\t' | '\r' | '\\') => return None,
+            '\\' => self.n += 1,
+            _ => {}
+        }
+        while let Some(c) = self.next() {
+            match c {
+                '\r' => return None,
+                '\n' => break,
+                '\\' => match self.next()? {
+                    '\\' if self.peek().is_none_or(|c| c == '\n') => return None,
+                    '\r' => return None,
+                    _ => {}
+                },
+                c if !c.is_ascii() && self.peek() == Some('\\') => return None,
+                _ => {}
+            }
+        }
+        Some(Does::Reads)
     }
 
     fn command(&mut self) -> Option<Does> {
@@ -147,13 +173,22 @@ impl Parser {
         }
         self.skip(" \t!");
         let does = match self.next()? {
-            '{' => return Some(Does::Reads),
-            '}' => Does::Reads,
+            '{' => {
+                self.open += 1;
+                return Some(Does::Reads);
+            }
+            '}' => {
+                self.open = self.open.checked_sub(1)?;
+                Does::Reads
+            }
             '#' => {
+                // busybox ends a comment at a carriage return, and joins lines in it.
+                let from = self.n;
                 while !matches!(self.peek(), None | Some('\n')) {
                     self.n += 1;
                 }
-                return Some(Does::Reads);
+                let comment = &self.s[from..self.n];
+                return (!comment.contains(&'\r') && comment.last() != Some(&'\\')).then_some(Does::Reads);
             }
             '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => Does::Reads,
             'l' | 'L' | 'q' | 'Q' => {
@@ -162,37 +197,27 @@ impl Parser {
                 Does::Reads
             }
             ':' | 'b' | 't' | 'T' | 'v' => {
-                // A label ends at a blank, and then something else may follow.
                 self.skip(" \t");
-                while !matches!(self.peek(), None | Some('\n' | ';' | '}' | ' ' | '\t')) {
+                while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) {
                     self.n += 1;
                 }
-                Does::Reads
+                // busybox takes all that is not a blank or a semicolon for the label's; others end it at a brace.
+                let behind = self.s[self.n..].iter().find(|c| **c != '}');
+                let agreed = matches!(behind, None | Some(' ' | '\t' | '\n' | ';'));
+                self.skip(" \t");
+                return (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(Does::Reads);
             }
-            'a' | 'i' | 'c' => {
-                // Text to the end of the line; a backslash carries it on.
-                while let Some(c) = self.next() {
-                    if c == '\\' {
-                        self.n += 1;
-                    } else if c == '\n' {
-                        break;
-                    }
-                }
-                return Some(Does::Reads);
-            }
+            'a' | 'i' | 'c' => return self.lines(),
             'y' => {
-                let delimiter = self.next()?;
-                self.delimited(delimiter, false)?;
-                self.delimited(delimiter, false)?;
+                let delimiter = self.delimiter()?;
+                self.text(delimiter)?;
+                self.text(delimiter)?;
                 Does::Reads
             }
             's' => {
-                let delimiter = self.next()?;
-                if delimiter == '\\' || delimiter == '\n' {
-                    return None;
-                }
-                self.delimited(delimiter, true)?;
-                self.delimited(delimiter, false)?;
+                let delimiter = self.delimiter()?;
+                self.regex(delimiter)?;
+                self.text(delimiter)?;
                 let mut does = Does::Reads;
                 loop {
                     match self.peek() {
@@ -256,6 +281,32 @@ mod tests {
             "1!G;h;$!d",
             "5q",
             "l 20",
+            "$!{N;ba}",
+            ":a;$!{N;ba};s/\\n/ /g",
+            ":a\ns/^\\(\\s*\\)x/\\1y/\nta",
+            "s;a;b;g",
+            "s#/usr#/opt#;s@a@b@;s:x:y:;s%a%b%;s,a,b,;s|a|b|",
+            "s/[/]/_/g",
+            "s/a/b\\\nc/",
+            "s/\r$//",
+            "s/\u{e9}/e/g",
+            "$a last line",
+            "1i\\\nfirst line\\\nsecond line\n$p",
+            "1i\\text",
+            "/x/c\\\n  new\np",
+            "1{h;d};$G",
+            "/a/,/b/{/b/!d}",
+            "\\|/x|p",
+            "0~3d;2,~4p",
+            "/x/I,/y/Mp",
+            "s/\\(.*\\)\\/\\(.*\\)/\\2/",
+            "s/[^[:alnum:]_]//g",
+            "s/[^/]*$//",
+            "s/.*\\[\\(.*\\)\\].*/\\1/",
+            "s/\\[[^]]*\\]//g",
+            "#n\np",
+            "y/abc/\\n\\t\\\\/",
+            "T;tend;p;:end",
         ] {
             assert_eq!(sed(script).does, Does::Reads, "{script}");
         }
@@ -284,6 +335,42 @@ mod tests {
             ":a e id",
             "v 4.2 e id",
             ":x w out",
+            // A comment ends at a carriage return, or goes on in the next line.
+            "#\rw m",
+            "# x\\\nw m",
+            // A joined line before a command is a blank, or the delimiter of an address.
+            "\\\nw m",
+            "\\\nx\nw m",
+            "p\n\\\np",
+            "s/a/b/\r\nw m",
+            ":a\u{b}w m",
+            "b a\rw m",
+            // Behind the blank a line of text follows, or a command.
+            "a\\ \ns/x/\nw m\n/",
+            "a\ni\\\nw m",
+            "a x\\\\\ni\\\nw m",
+            "a x\rw m",
+            "s/x/\nw m\n/",
+            "y/a/\n/;w m",
+            // Whether a bracket is open at the slash is a matter of what a backslash and a class are in it.
+            "s/[\\]/x/;w m;s/]/y/",
+            "s/[[:x]/a/;w m;s/:]]/b/",
+            "s\\a\\b\\",
+            "s\na\nb\n",
+            "snanbn",
+            "s\u{e9}a\u{e9}b\u{e9}",
+            "s[a[b[",
+            "s/\u{8868}\\/x/;w m",
+            "}w m",
+            "ba}w m",
+            "{p}w m",
+            "2!!w m\r",
+            // A label goes on to the semicolon.
+            ":aw#;w m",
+            ":a}#;w m",
+            "b #c;w m",
+            "}p",
+            "{p",
         ] {
             assert!(matches!(sed(script).does, Does::Runs(_)), "{script}");
         }

@@ -295,32 +295,37 @@ impl Walk<'_> {
                 Input::Files(globs) if !parsed.options.iter().any(odd) => Some(listed(globs)),
                 _ => None,
             };
+            let given = |names: &[&str]| parsed.options.iter().filter(|(o, _, _)| names.contains(&o.as_str())).count();
+            let marks = given(&["-I", "-i", "--replace"]);
             let replaced = parsed.options.iter().find_map(|(o, v, _)| {
                 let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
                 named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
             });
-            match replaced {
-                Some(mark) => {
-                    for word in &mut next {
-                        if let Some(text) = word.text().filter(|t| t.contains(&mark)) {
-                            let hint = match &self.input {
-                                Input::Text(Some(given)) => Some(text.replace(&mark, given.trim())),
-                                _ => None,
-                            };
-                            *word = match &names {
-                                Some(names) if text == mark => names.clone(),
-                                _ => Word { quoted: true, many: false, hint, ..Word::unknown() },
-                            };
-                        }
+            if let Some(mark) = &replaced {
+                for word in &mut next {
+                    if let Some(text) = word.text().filter(|t| t.contains(mark)) {
+                        let hint = match &self.input {
+                            Input::Text(Some(given)) => Some(text.replace(mark, given.trim())),
+                            _ => None,
+                        };
+                        *word = match &names {
+                            Some(names) if text == mark => names.clone(),
+                            _ => Word { quoted: true, many: false, hint, ..Word::unknown() },
+                        };
                     }
                 }
-                None => {
-                    // What is known of its input counts, though not as the whole of it.
-                    if let Input::Text(Some(text)) = &self.input {
-                        next.extend(text.split_whitespace().take(64).map(Word::literal));
-                    }
-                    next.push(names.unwrap_or_else(Word::unknown));
+            }
+            // Where it is told how many words to take as well, only one of the two holds.
+            if replaced.is_none() || given(&["-L", "-l", "--max-lines", "-n", "--max-args"]) > 0 {
+                // What is known of its input counts, though not as the whole of it.
+                if let Input::Text(Some(text)) = &self.input {
+                    next.extend(text.split_whitespace().take(64).map(Word::literal));
                 }
+                next.push(names.unwrap_or_else(Word::unknown));
+            }
+            // Of two marks the last holds, and any word may be it.
+            if marks > 1 {
+                next.iter_mut().for_each(|w| *w = Word::unknown());
             }
         }
         if own || writes {

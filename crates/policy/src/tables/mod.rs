@@ -67,6 +67,8 @@ pub(crate) struct Phrase {
     pub(crate) here: bool,
     /// None of its options can do harm, so a file name that looks like one does not either.
     pub(crate) harmless: bool,
+    /// Behind its first operand, everything is one.
+    pub(crate) ordered: bool,
     /// Options that mean everything below, or `always`.
     pub(crate) recursive: Vec<&'static str>,
     /// Options whose value is a pattern of names: what is read goes by it.
@@ -127,6 +129,7 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
                 grammar: Grammar::parse(&options, row.all("operands").next().unwrap_or("none")),
                 here: row.has("here"),
                 harmless: row.has("harmless"),
+                ordered: row.has("ordered"),
                 recursive: row.all("recursive").flat_map(str::split_whitespace).collect(),
                 selects: row.all("selects").flat_map(str::split_whitespace).collect(),
                 any_words: row.has("any-words"),

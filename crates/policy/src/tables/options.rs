@@ -95,6 +95,8 @@ pub(crate) struct Parsed<'w> {
     pub(crate) rest: usize,
     /// How many operands stood before a `--`, where there is one.
     pub(crate) before_dashes: Option<usize>,
+    /// An option stands behind an operand.
+    pub(crate) operands_first: bool,
 }
 
 impl Parsed<'_> {
@@ -159,6 +161,7 @@ impl Grammar {
             let place = n;
             n += 1;
             if !only_operands && may_be_option(word) {
+                parsed.operands_first |= !operands.is_empty();
                 // `--include=*.rs`: whatever it matches starts the same way, and so is the same option.
                 if let Value::Pattern(globs) = &word.value
                     && let [glob] = &globs[..]

@@ -2,13 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod bypasses;
+mod confined;
 mod corpus;
 mod day;
 mod deny;
 mod differential;
 mod generate;
 mod grants;
+mod marks;
 mod ordinary;
+mod programs;
 mod properties;
 mod reading;
 mod sandbox;
