@@ -8,6 +8,7 @@ mod deny;
 mod differential;
 mod generate;
 mod grants;
+mod lines;
 mod properties;
 mod reading;
 mod support;
