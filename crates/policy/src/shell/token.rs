@@ -428,6 +428,9 @@ impl Scanner<'_> {
         if self.p.test && operator.len() > 1 {
             return Err(Unreadable::Grammar);
         }
+        if operator == b"<&" || operator == b">&" {
+            self.closes_alone()?;
+        }
         if operator == b"<<" || operator == b"<<-" {
             while matches!(peek(self.s, self.p.n)?, Some(b' ' | b'\t')) {
                 self.p.n += 1;
@@ -442,6 +445,20 @@ impl Scanner<'_> {
             self.token(self.p.n, self.p.n, true);
             self.token(self.p.n, self.p.n, true);
             self.p.pending.push(Announced { delimiter: bare, quoted, tabs, at });
+        }
+        Ok(())
+    }
+
+    /// `>&-x` closes, and then comes a word: bash takes the dash by itself.
+    fn closes_alone(&self) -> Result<()> {
+        let mut n = self.p.n;
+        while matches!(peek(self.s, n)?, Some(b' ' | b'\t')) {
+            n += 1;
+        }
+        let closes = peek(self.s, n)? == Some(b'-');
+        let ends = |b| matches!(b, b' ' | b'\t' | b'\n' | b';' | b'|' | b'&' | b'<' | b'>' | b'(' | b')');
+        if closes && !peek(self.s, n + 1)?.is_none_or(ends) {
+            return Err(Unreadable::Grammar);
         }
         Ok(())
     }
