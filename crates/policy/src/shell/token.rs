@@ -179,10 +179,6 @@ fn after_regex(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     if open == 0 && n > at && n <= s.len() { Ok(n) } else { Err(Unreadable::Grammar) }
 }
 
-fn ends_escaped(line: &str) -> bool {
-    line.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
-}
-
 fn line(s: &[u8]) -> usize {
     s.iter().position(|&b| b == b'\n').unwrap_or(s.len())
 }
@@ -465,6 +461,10 @@ impl Scanner<'_> {
 
     /// The bodies of the here-documents that the line before has announced.
     fn bodies(&mut self) -> Result<()> {
+        // In a substitution, versions before 5.2 know one of them, and look for the parenthesis in the other.
+        if self.nested && self.p.pending.len() > 1 {
+            return Err(Unreadable::Grammar);
+        }
         for document in self.p.pending.clone() {
             self.body(document)?;
         }
@@ -494,11 +494,11 @@ impl Scanner<'_> {
             }
             body.push_str(text);
             body.push('\n');
-            // Versions before 5 join lines in substitutions even here, and then miss a delimiter behind one.
-            if self.nested && quoted && ends_escaped(text) {
+            // In a substitution, old versions join lines even where the backslash is escaped or the delimiter quoted.
+            if self.nested && text.ends_with('\\') {
                 let next = &self.s[self.p.n..];
                 let next = &next[next.iter().take_while(|b| tabs && **b == b'\t').count()..];
-                if next.starts_with(delimiter.as_bytes()) {
+                if !quoted || next.starts_with(delimiter.as_bytes()) {
                     return Err(Unreadable::Grammar);
                 }
             }

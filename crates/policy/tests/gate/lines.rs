@@ -263,7 +263,11 @@ fn a_here_document_whose_end_is_not_certain_is_not_read() {
         "echo $( (cat<<E⏎E) )⏎touch ~/pwned⏎E⏎) )",
         "git commit -m \"$(cat <<EOF⏎x⏎EOF)\"⏎touch ~/pwned⏎EOF⏎)\"",
         "cat <<X⏎$(cat<<E⏎E)⏎$(touch ~/pwned)⏎E⏎)⏎X",
-        // Old versions join lines there even where the delimiter is quoted.
+        // Old versions follow one document there, not two.
+        "echo $(cat <<A <<B⏎A⏎)⏎touch ~/pwned⏎B⏎)",
+        // Old versions join lines there even where the backslash is escaped or the delimiter is quoted.
+        "echo \"$(cat <<E⏎\\\\⏎\\$(touch ~/pwned)⏎E⏎)\"",
+        "echo $(cat <<'E'⏎x\\\\⏎E⏎touch ~/pwned⏎E⏎)",
         "echo $(cat <<'E'⏎x\\⏎E⏎touch ~/pwned⏎E⏎)",
         // Bodies behind the parenthesis that ends the substitution.
         "echo $(cat <<E)⏎x⏎E⏎touch ~/pwned",
