@@ -286,13 +286,20 @@ fn document(r: &mut Random) -> String {
         lines.push_str(&line);
         lines.push('\n');
     }
+    if r.chance(12) {
+        // Its end in a substitution, and what would follow.
+        lines.push_str(&format!("{bare}{}\nbeta\n", r.pick(&[")", " )", "; ls)", ")\""])));
+    }
     let command = r.pick(&["cat", "git commit -F -", "sort", "head -n 1"]);
     let tail = r.pick(&["", "", " | sort", " && ls", "; ls", " a.txt", " <<B", " # x"]);
     let other = if tail == " <<B" { "beta\nB\n" } else { "" };
     // What comes behind it; and what would be behind it if it ended later.
-    let end = match r.below(8) {
+    let end = match r.below(9) {
         0..4 => r.pick(&["", "ls\n", "\tls\n"]).to_owned(),
         4 => format!("beta\n{bare}\n"),
+        // By its letters alone; and never.
+        5 => format!("beta\n{}\n", bare.replace(['\'', '"', '\\'], "")),
+        6 => "beta\n".to_owned(),
         _ => format!("ls\ncat <<'{bare}'\nbeta\n{bare}\n"),
     };
     let text = format!("{command} {operator}{spelled}{tail}\n{lines}{bare}\n{other}{end}");
