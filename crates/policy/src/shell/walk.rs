@@ -213,6 +213,9 @@ impl<'a> Walk<'a> {
         inner.functions = Rc::default();
         if self.shells > DEEPEST_SHELL {
             self.unread(text, Opaque::TooDeep, state);
+        } else if super::invisible(text).is_some() {
+            // Spelled as escapes it was visible; bash has marks of its own among these.
+            self.unread(text, Opaque::Invisible, state);
         } else {
             self.substitution(text, place.inside(None), &inner);
         }

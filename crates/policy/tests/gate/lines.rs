@@ -330,3 +330,30 @@ fn a_subscript_hides_nothing() {
         asked(command);
     }
 }
+
+/// In some character sets the second half of a character is a backslash, and then the quote behind it is none.
+#[test]
+fn a_character_set_in_which_quotes_are_others_is_not_read() {
+    for command in [
+        "LC_ALL=zh_CN.GBK bash -c 'echo \"你\\\"; touch ~/pwned; echo \\\"\"'",
+        "LC_CTYPE=ja_JP.SJIS; ls",
+        "export LANG=zh_TW.Big5; ls",
+        "export 'LC_ALL=zh_CN.GB18030'; ls",
+        "env LC_ALL=zh_CN.GBK bash -c ls",
+        "LC_ALL=$x ls",
+        "LC_ALL=C LC_ALL+=x ls",
+    ] {
+        asked(command);
+    }
+    for command in ["LC_ALL=C sort a", "LANG=en_US.UTF-8 ls", "export LC_ALL=C.utf8; ls", "env LC_ALL=POSIX ls"] {
+        check(command, &[], "allow");
+    }
+}
+
+/// Text for another shell may spell as escapes what no person would see.
+#[test]
+fn marks_that_bash_uses_itself_are_not_read_in_the_text_for_another_shell() {
+    for command in [r"bash -c $'echo \x01\x01 a'", r"bash -c $'echo \x7f a'", r"bash -c $'ls \u200b a'"] {
+        asked(command);
+    }
+}
