@@ -357,3 +357,21 @@ fn marks_that_bash_uses_itself_are_not_read_in_the_text_for_another_shell() {
         asked(command);
     }
 }
+
+/// Found by mutation: the word behind `>&` is expanded, and when it is no number then, expanded once more.
+#[test]
+fn a_word_behind_an_ampersand_is_expanded_twice() {
+    for command in [
+        "git commit -m x >&'$(touch ~/pwned)'",
+        "git commit -m x >&\"\\$(touch ~/pwned)\"",
+        "git commit -m x >& '`touch ~/pwned`'",
+        "x='$(touch ~/pwned)'; git commit -m y >&$x",
+        "echo a >&'$(touch ~/pwned)'",
+        "{ ls; } >&'$(touch ~/pwned)'",
+    ] {
+        asked(command);
+        let all = plan(&lines(command), ROOT);
+        assert!(all.occurrences.iter().any(|o| o.opaque == Some(Opaque::EvaluatesArguments)), "{command}");
+    }
+    check("ls >&2 2>&1 3>&- <&0", &[], "allow");
+}
