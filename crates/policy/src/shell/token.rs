@@ -13,19 +13,25 @@ type Result<T> = std::result::Result<T, Unreadable>;
 /// Words, operators and blanks of one text; more than a person would read, and than the grammar reads in no time.
 const MOST_STEPS: usize = 6000;
 
-/// Each one is a scan of the word that it stands in.
-const MOST_CONTINUATIONS: usize = 256;
+/// How many bytes are scanned again for continuations, since each one is a scan of what it stands in, from the start;
+/// and how many in a text that is only one of many tries.
+pub(super) const MOST_SCANNED_AGAIN: usize = 1 << 20;
+pub(super) const MOST_SCANNED_IN_A_TRY: usize = 1 << 16;
 
 /// The tokens of a whole text. Positions are byte offsets in what is left of it when its continuations are gone.
-pub(super) fn tokens(text: &str) -> Result<(Vec<Token>, Joined)> {
+pub(super) fn tokens(text: &str, most_scanned_again: usize) -> Result<(Vec<Token>, Joined)> {
     let mut bytes = Cow::Borrowed(text.as_bytes());
-    let (mut joined, mut progress) = (Joined::default(), Progress::default());
+    let (mut joined, mut progress, mut scanned) = (Joined::default(), Progress::default(), 0);
     loop {
         let mut scanner = Scanner { s: &bytes, depth: 0, keep: true, nested: false, p: progress };
         match scanner.run() {
             Ok(_) => return Ok((scanner.p.tokens, joined)),
             Err(Unreadable::Continued(at)) => {
                 progress = scanner.p;
+                scanned += at.saturating_sub(progress.n);
+                if scanned > most_scanned_again {
+                    return Err(Unreadable::TooLarge);
+                }
                 joined.remove(bytes.to_mut(), at)?;
             }
             Err(why) => return Err(why),
@@ -43,11 +49,9 @@ impl Joined {
         if self.0.last().is_some_and(|last| at < *last) || !continued(bytes, at) {
             return Err(Unreadable::Grammar);
         }
-        if self.0.len() == MOST_CONTINUATIONS {
-            return Err(Unreadable::TooLarge);
-        }
-        bytes.drain(at..at + 2);
-        self.0.push(at);
+        let run = (at..bytes.len()).step_by(2).take_while(|n| continued(bytes, *n)).count();
+        bytes.drain(at..at + 2 * run);
+        self.0.extend(std::iter::repeat_n(at, run));
         Ok(())
     }
 

@@ -261,9 +261,9 @@ impl<'a> Walk<'a> {
             let read = lines[from..].iter().position(|line| {
                 piece.push_str(line);
                 tries -= 1;
-                tries <= 0 || parse(&piece).is_ok()
+                tries <= 0 || try_parse(&piece).is_ok()
             });
-            if let (Some(length), Ok((program, _))) = (read, parse(&piece)) {
+            if let (Some(length), Ok((program, _))) = (read, try_parse(&piece)) {
                 for list in &program.complete_commands {
                     self.list(list, &mut state.clone());
                 }
@@ -285,7 +285,7 @@ impl<'a> Walk<'a> {
             let piece = ["do ", "then ", "else "].iter().fold(piece, |p, k| p.strip_prefix(k).unwrap_or(p));
             *tries -= 1;
             if *tries > 0
-                && let Ok((program, _)) = parse(piece)
+                && let Ok((program, _)) = try_parse(piece)
             {
                 for list in &program.complete_commands {
                     self.list(list, &mut state.clone());
@@ -603,7 +603,16 @@ fn said(occurrence: &Occurrence) -> Option<String> {
 }
 
 fn parse(text: &str) -> Result<(ast::Program, token::Joined), Opaque> {
-    let (tokens, joined) = token::tokens(text).map_err(|why| match why {
+    parse_within(text, token::MOST_SCANNED_AGAIN)
+}
+
+/// One of many tries to read some of a text.
+fn try_parse(text: &str) -> Result<(ast::Program, token::Joined), Opaque> {
+    parse_within(text, token::MOST_SCANNED_IN_A_TRY)
+}
+
+fn parse_within(text: &str, most_scanned_again: usize) -> Result<(ast::Program, token::Joined), Opaque> {
+    let (tokens, joined) = token::tokens(text, most_scanned_again).map_err(|why| match why {
         Unreadable::TooDeep => Opaque::TooDeep,
         Unreadable::TooLarge => Opaque::TooLarge,
         Unreadable::Unterminated | Unreadable::Grammar | Unreadable::Continued(_) => Opaque::Unparseable,

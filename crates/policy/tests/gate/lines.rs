@@ -375,3 +375,14 @@ fn a_word_behind_an_ampersand_is_expanded_twice() {
     }
     check("ls >&2 2>&1 3>&- <&0", &[], "allow");
 }
+
+/// Each continuation is a scan more: honest texts are far below the bound, and behind it nothing is read.
+#[test]
+fn so_many_continuations_that_reading_takes_long_are_opaque() {
+    let script = format!("cat <<E\n{}end\nE", "a line of text \\\n".repeat(200));
+    check(&script, &[], "allow");
+    let hostile = format!("echo \"{}\"", "aaa\\\n".repeat(12_000));
+    let all = plan(&hostile, ROOT);
+    assert!(all.occurrences.iter().any(|o| o.opaque == Some(Opaque::TooLarge)));
+    asked(&hostile);
+}
