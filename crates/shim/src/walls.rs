@@ -551,7 +551,7 @@ impl<'a> Rules<'a> {
                 }
                 Err(_) => return,
                 Ok(fd) if kind(&fd) == Some(Kind::Directory) => return self.carve(place, rights, false),
-                Ok(fd) if self.is_secret(place) => return drop(fd),
+                Ok(fd) if self.is_secret(place, Kind::File) => return drop(fd),
                 Ok(fd) => return self.give(place, rights & right::OF_FILES, Links::Refused, At::Fd(fd)),
             }
         }
@@ -560,7 +560,7 @@ impl<'a> Rules<'a> {
     /// Whether a directory may be given for something that is not there yet.
     fn may_hold_new(&self, directory: &str) -> bool {
         let deep = directory.split('/').filter(|c| !c.is_empty()).count() >= 2;
-        (deep || directory == "/tmp") && !self.is_delicate(directory) && !self.is_secret(directory)
+        (deep || directory == "/tmp") && !self.is_delicate(directory) && !self.is_secret(directory, Kind::Directory)
     }
 
     /// Something called like a secret that was accepted as such; never what is countersign's own.

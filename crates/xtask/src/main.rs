@@ -21,7 +21,7 @@ cargo xtask test     everything that must pass: formatting, lints, documentation
 cargo xtask bench    figures beside their limits (see docs/performance.md)
 cargo xtask proxy    a TCP door to a house's socket, for load clients: 127.0.0.1:PORT SOCKET
 cargo xtask soak     the slow proofs: 1,000 trees, 200 random crashes, 1 GB of output
-cargo xtask differential  the gate's reading against a real bash, 200,000 commands; [COUNT]
+cargo xtask differential  the gate's reading against a real bash, 1,000,000 commands; [COUNT]
 cargo xtask fuzz     the gate's fuzz targets: [read|judge|tables] [SECONDS]
 cargo xtask outside  proofs with other people's tools: the same program in tmux, by itself and through csn; [CHECK]
 cargo xtask agents   proofs with the agents that people use, from npm (1.4 GB), and a scripted model; [NAME]

@@ -3,6 +3,10 @@
 //!
 //! This is ours, and not the parser crate's, because everything later rests on it: the text of a word is its text in
 //! the source, to the byte, and nothing is kept in a cache.
+//!
+//! Bash takes a backslash-newline out of its input before it looks for anything, except in single quotes, comments and
+//! the bodies of here-documents whose delimiter is quoted. Here a scan that meets one reports where it stands
+//! (`Continued`); `token` takes it out and scans again. So nothing behind a scan ever sees one that bash would not.
 
 /// How deep substitutions, quotes and groups may nest before the text is opaque as a whole.
 pub(super) const DEEPEST: usize = 32;
@@ -14,6 +18,8 @@ pub(crate) enum Unreadable {
     TooDeep,
     TooLarge,
     Grammar,
+    /// A backslash-newline stands here, and bash would not see it.
+    Continued(usize),
 }
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -68,17 +74,32 @@ fn after_single(s: &[u8], at: usize) -> Result<usize> {
     memchr(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(Unreadable::Unterminated)
 }
 
+/// Whether a backslash-newline stands at `n`.
+pub(super) fn continued(s: &[u8], n: usize) -> bool {
+    s.get(n) == Some(&b'\\') && s.get(n + 1) == Some(&b'\n')
+}
+
+/// The byte at `n`, as bash sees it outside of single quotes.
+pub(super) fn peek(s: &[u8], n: usize) -> Result<Option<u8>> {
+    if continued(s, n) { Err(Unreadable::Continued(n)) } else { Ok(s.get(n).copied()) }
+}
+
+/// Behind the escape at `n`.
+fn after_escape(s: &[u8], n: usize) -> Result<usize> {
+    peek(s, n).map(|_| n + 2)
+}
+
 fn memchr(needle: u8, hay: &[u8]) -> Option<usize> {
     hay.iter().position(|&b| b == needle)
 }
 
-/// Behind the first `end` that no backslash stands before.
-fn after_escaped(s: &[u8], from: usize, end: u8) -> Result<usize> {
+/// The end of `$'…'`, from behind its quote: a backslash-newline stays.
+fn after_ansi_c(s: &[u8], from: usize) -> Result<usize> {
     let mut n = from;
     while n < s.len() {
         match s[n] {
             b'\\' => n += 2,
-            b if b == end => return Ok(n + 1),
+            b'\'' => return Ok(n + 1),
             _ => n += 1,
         }
     }
@@ -90,7 +111,7 @@ pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     let mut n = at + 1;
     while n < s.len() {
         match s[n] {
-            b'\\' => n += 2,
+            b'\\' => n = after_escape(s, n)?,
             b'"' => return Ok(n + 1),
             b'$' => n = after_dollar(s, n, true, depth)?,
             b'`' => n = after_backquote(s, n)?,
@@ -100,8 +121,56 @@ pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     Err(Unreadable::Unterminated)
 }
 
+/// Bash reads to the next backquote that is not escaped, whatever quotes stand between: a backslash-newline goes even
+/// in single quotes.
 fn after_backquote(s: &[u8], at: usize) -> Result<usize> {
-    after_escaped(s, at + 1, b'`')
+    let mut n = at + 1;
+    while n < s.len() {
+        match s[n] {
+            b'\\' => n = after_escape(s, n)?,
+            b'`' => return Ok(n + 1),
+            _ => n += 1,
+        }
+    }
+    Err(Unreadable::Unterminated)
+}
+
+/// The parenthesis that closes the one before `at`, by counting: how bash looks for the end of `((` and `$((`, before
+/// it knows what they are.
+pub(super) fn after_counted(s: &[u8], at: usize) -> Result<usize> {
+    let (mut n, mut open) = (at, 1);
+    while n < s.len() {
+        match s[n] {
+            b'(' => (open, n) = (open + 1, n + 1),
+            // Whether bash looks past it for the second one depends on what it is reading.
+            b')' if behind_continuations(s, n + 1, b')') => return Err(Unreadable::Grammar),
+            b')' => {
+                (open, n) = (open - 1, n + 1);
+                if open == 0 {
+                    return Ok(n);
+                }
+            }
+            b'$' if peek(s, n + 1)? == Some(b'\'') => n = after_ansi_c(s, n + 2)?,
+            b'\'' => n = after_single(s, n)?,
+            b'`' => n = after_backquote(s, n)?,
+            b'"' => {
+                n += 1;
+                while *s.get(n).ok_or(Unreadable::Unterminated)? != b'"' {
+                    n = match s[n] {
+                        b'\\' => after_escape(s, n)?,
+                        // It would look for the end of that too; nobody writes so.
+                        b'`' => return Err(Unreadable::Grammar),
+                        b'$' if matches!(peek(s, n + 1)?, Some(b'(' | b'{' | b'[')) => return Err(Unreadable::Grammar),
+                        _ => n + 1,
+                    };
+                }
+                n += 1;
+            }
+            b'\\' => n = after_escape(s, n)?,
+            _ => n += 1,
+        }
+    }
+    Err(Unreadable::Unterminated)
 }
 
 /// The end of what `$` at `at` starts; just behind the `$` when it starts nothing.
@@ -109,17 +178,23 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
     if depth > DEEPEST {
         return Err(Unreadable::TooDeep);
     }
-    match s.get(at + 1) {
-        Some(b'(') if s.get(at + 2) == Some(&b'(') => match after_arithmetic(s, at + 3, depth) {
-            Ok(end) => Ok(end),
-            Err(why @ (Unreadable::TooDeep | Unreadable::TooLarge)) => Err(why),
-            // `$((a); b)`: a substitution that starts with a subshell.
-            Err(_) => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
-        },
+    match peek(s, at + 1)? {
+        Some(b'(') if s.get(at + 2) == Some(&b'(') => {
+            let counted = after_counted(s, at + 2)?;
+            let end = match after_arithmetic(s, at + 3, depth) {
+                Ok(end) => end,
+                Err(why @ (Unreadable::TooDeep | Unreadable::TooLarge | Unreadable::Continued(_))) => return Err(why),
+                // `$((a); b)`: a substitution that starts with a subshell.
+                Err(_) => super::token::end_of_list(s, at + 2, depth + 1)? + 1,
+            };
+            if end == counted { Ok(end) } else { Err(Unreadable::Grammar) }
+        }
+        // Whether this is arithmetic depends on the version.
+        Some(b'(') if behind_continuations(s, at + 2, b'(') => Err(Unreadable::Grammar),
         Some(b'(') => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
         Some(b'[') => after_bracket(s, at + 2, depth),
         Some(b'{') => after_brace(s, at + 2, in_double, depth + 1),
-        Some(b'\'') if !in_double => after_escaped(s, at + 2, b'\''),
+        Some(b'\'') if !in_double => after_ansi_c(s, at + 2),
         Some(b'"') if !in_double => after_double(s, at + 1, depth + 1),
         Some(b'_' | b'a'..=b'z' | b'A'..=b'Z') => {
             let name = s[at + 1..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
@@ -130,10 +205,19 @@ pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -
     }
 }
 
+/// Whether one or more backslash-newlines stand at `at`, and then this byte.
+fn behind_continuations(s: &[u8], at: usize, byte: u8) -> bool {
+    let mut n = at;
+    while continued(s, n) {
+        n += 2;
+    }
+    n > at && s.get(n) == Some(&byte)
+}
+
 /// Behind whatever starts here: an escape, quotes, an expansion, or one byte.
-fn after_one(s: &[u8], n: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_one(s: &[u8], n: usize, depth: usize) -> Result<usize> {
     match s[n] {
-        b'\\' => Ok(n + 2),
+        b'\\' => after_escape(s, n),
         b'\'' => after_single(s, n),
         b'"' => after_double(s, n, depth),
         b'`' => after_backquote(s, n),
@@ -160,7 +244,7 @@ pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> Result<usiz
     Err(Unreadable::Unterminated)
 }
 
-fn after_bracket(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_bracket(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     let (mut n, mut open) = (at, 0);
     while n < s.len() {
         match s[n] {
@@ -179,8 +263,12 @@ fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> Result<usi
     while n < s.len() {
         match s[n] {
             b'}' => return Ok(n + 1),
-            b'\\' => n += 2,
-            b'\'' if !in_double => n = after_single(s, n)?,
+            b'\\' => n = after_escape(s, n)?,
+            // Whether these quote depends on the operator, the version and the mode.
+            b'\'' if in_double => return Err(Unreadable::Grammar),
+            b'\'' => n = after_single(s, n)?,
+            // New versions read this as one, old ones as two characters.
+            b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => return Err(Unreadable::Grammar),
             b'"' => n = after_double(s, n, depth)?,
             b'`' => n = after_backquote(s, n)?,
             b'$' => n = after_dollar(s, n, in_double, depth)?,
@@ -197,7 +285,10 @@ pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> Result<usize> {
         match s[n] {
             b' ' | b'\t' | b'\n' | b'|' | b'&' | b';' | b')' => break,
             // `a<(b)` goes on; `a<b` does not.
-            b'<' | b'>' if s.get(n + 1) == Some(&b'(') => {
+            b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => {
+                if behind_continuations(s, n + 2, b'(') {
+                    return Err(Unreadable::Grammar);
+                }
                 n = super::token::end_of_list(s, n + 2, depth + 1)? + 1;
             }
             b'<' | b'>' => break,
@@ -285,7 +376,7 @@ impl Lexer<'_> {
                     }
                     n = end;
                 }
-                b'\\' if self.s.get(n + 1) == Some(&b'\n') => n += 2,
+                b'\\' if continued(self.s, n) => return Err(Unreadable::Continued(n)),
                 b'\\' => {
                     let end = next_char(self.word, n + 1);
                     if end == n + 1 {
@@ -332,7 +423,7 @@ impl Lexer<'_> {
             match self.s[n] {
                 b if Some(b) == until => return Ok(n),
                 b'\\' => match self.s.get(n + 1) {
-                    Some(b'\n') => n += 2,
+                    Some(b'\n') => return Err(Unreadable::Continued(n)),
                     Some(b'$' | b'`' | b'\\') => (self.text(n + 1, n + 2, true), n += 2).1,
                     Some(b'"') if until.is_some() => (self.text(n + 1, n + 2, true), n += 2).1,
                     None => return Err(Unreadable::Unterminated),

@@ -5,7 +5,7 @@ use super::{
     walk::{Place, Walk, is_array},
 };
 use brush_parser::ast;
-use countersign_model::{Input, Redirect, Value, Word};
+use countersign_model::{Input, Opaque, Redirect, Value, Word};
 use std::ops::Range;
 
 impl Walk<'_> {
@@ -135,6 +135,10 @@ impl Walk<'_> {
                         if digits.bytes().all(|b| b.is_ascii_digit()) {
                             (None, stdin.then_some(Input::Pipe))
                         } else {
+                            // Bash expands this word, finds no number, and expands what it got once more.
+                            if write && !super::lex::is_plain(text) {
+                                self.opaque(Opaque::EvaluatesArguments);
+                            }
                             (Some(file(self, word, write, append)), stdin.then_some(Input::Pipe))
                         }
                     }

@@ -50,6 +50,17 @@ pub(crate) fn inert(name: &str) -> bool {
     INERT.contains(&name) || name.starts_with("LC_")
 }
 
+/// Whether a locale leaves it to us where characters end: in some character sets a backslash or a quote is the second
+/// half of a character, and bash reads by them from the next line on.
+pub(super) fn keeps_characters(name: &str, value: &Value) -> bool {
+    if !matches!(name, "LANG" | "LC_ALL" | "LC_CTYPE") {
+        return true;
+    }
+    let Value::One(value) = value else { return false };
+    let value = value.to_ascii_lowercase();
+    matches!(value.as_str(), "" | "c" | "posix") || value.ends_with(".utf-8") || value.ends_with(".utf8")
+}
+
 /// Variables by which a shell that starts runs code of its own, or takes words for something else.
 pub(crate) fn mutates_bash(name: &str) -> bool {
     const MUTATE: &[&str] =
@@ -110,6 +121,9 @@ impl Walk<'_> {
             return Some((name.to_owned(), Value::Unknown));
         }
         let value = self.value(text, place.inside(None), state);
+        if !keeps_characters(name, if append { &Value::Unknown } else { &value }) {
+            self.opaque(Opaque::ShellMutation);
+        }
         let value = match (append || element, &value, state.get(name)) {
             (false, _, _) => value,
             (true, Value::One(more), Some(Value::One(before))) if !element => Value::One(format!("{before}{more}")),
@@ -566,6 +580,9 @@ impl Walk<'_> {
                     }
                     Some((variable, rest)) if rest.starts_with('=') => {
                         let value = Value::One(rest[1..].to_owned());
+                        if !keeps_characters(variable, &value) {
+                            made.opaque.get_or_insert(Opaque::ShellMutation);
+                        }
                         if exports {
                             self.export(variable, value, state);
                         } else {

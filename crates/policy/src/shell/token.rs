@@ -1,21 +1,69 @@
 //! Characters to tokens, in the form that the grammar takes: words as they stand in the source, operators, and the
 //! bodies of here-documents behind their delimiters.
 
-use super::lex::{DEEPEST, Unreadable, after_arithmetic, after_word};
+use super::lex::{
+    DEEPEST, Unreadable, after_arithmetic, after_bracket, after_counted, after_one, after_word, continued, name_length,
+    peek,
+};
 use brush_parser::{SourcePosition, SourceSpan, Token};
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
 /// Words, operators and blanks of one text; more than a person would read, and than the grammar reads in no time.
 const MOST_STEPS: usize = 6000;
 
-/// The tokens of a whole text. Positions are byte offsets.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>> {
-    let mut scanner = Scanner::new(text.as_bytes(), 0, true);
-    let end = scanner.run(false)?;
-    debug_assert_eq!(end, text.len());
-    Ok(scanner.tokens)
+/// How many bytes are scanned again for continuations, since each one is a scan of what it stands in, from the start;
+/// and how many in a text that is only one of many tries.
+pub(super) const MOST_SCANNED_AGAIN: usize = 1 << 20;
+pub(super) const MOST_SCANNED_IN_A_TRY: usize = 1 << 16;
+
+/// The tokens of a whole text. Positions are byte offsets in what is left of it when its continuations are gone.
+pub(super) fn tokens(text: &str, most_scanned_again: usize) -> Result<(Vec<Token>, Joined)> {
+    let mut bytes = Cow::Borrowed(text.as_bytes());
+    let (mut joined, mut progress, mut scanned) = (Joined::default(), Progress::default(), 0);
+    loop {
+        let mut scanner = Scanner { s: &bytes, depth: 0, keep: true, nested: false, p: progress };
+        match scanner.run() {
+            Ok(_) => return Ok((scanner.p.tokens, joined)),
+            Err(Unreadable::Continued(at)) => {
+                progress = scanner.p;
+                scanned += at.saturating_sub(progress.n);
+                if scanned > most_scanned_again {
+                    return Err(Unreadable::TooLarge);
+                }
+                joined.remove(bytes.to_mut(), at)?;
+            }
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// Where a text had line continuations: the offsets, in what is left, behind each pair of bytes that is gone.
+#[derive(Debug, Default)]
+pub(super) struct Joined(Vec<usize>);
+
+impl Joined {
+    fn remove(&mut self, bytes: &mut Vec<u8>, at: usize) -> Result<()> {
+        // What was read as one thing and is now read as another may have hidden one.
+        if self.0.last().is_some_and(|last| at < *last) || !continued(bytes, at) {
+            return Err(Unreadable::Grammar);
+        }
+        let run = (at..bytes.len()).step_by(2).take_while(|n| continued(bytes, *n)).count();
+        bytes.drain(at..at + 2 * run);
+        self.0.extend(std::iter::repeat_n(at, run));
+        Ok(())
+    }
+
+    /// Where in the source something stands, and whether it stands there in one piece.
+    pub(super) fn in_source(&self, start: usize, end: usize) -> (usize, usize, bool) {
+        if self.0.is_empty() {
+            return (start, end, true);
+        }
+        let before = self.0.partition_point(|at| *at <= start);
+        let inside = self.0.partition_point(|at| *at < end).max(before);
+        (start + 2 * before, end + 2 * inside, before == inside)
+    }
 }
 
 /// Where the list that starts at `at` meets the parenthesis that closes it.
@@ -23,16 +71,15 @@ pub(super) fn end_of_list(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     if depth > DEEPEST {
         return Err(Unreadable::TooDeep);
     }
-    let mut scanner = Scanner::new(s, at, false);
-    scanner.depth = depth;
-    scanner.run(true)
+    let p = Progress { n: at, ..Progress::default() };
+    Scanner { s, depth, keep: false, nested: true, p }.run()
 }
 
 /// The end of an array's elements, behind its closing parenthesis.
 pub(super) fn end_of_array(s: &[u8], at: usize, depth: usize) -> Result<usize> {
     let mut n = at;
     loop {
-        match s.get(n) {
+        match peek(s, n)?.as_ref() {
             None => return Err(Unreadable::Unterminated),
             Some(b')') => return Ok(n + 1),
             Some(b' ' | b'\t' | b'\n') => n += 1,
@@ -40,7 +87,7 @@ pub(super) fn end_of_array(s: &[u8], at: usize, depth: usize) -> Result<usize> {
             Some(b'|' | b'&' | b';' | b'(') => return Err(Unreadable::Grammar),
             Some(_) => {
                 let end = after_word(s, n, depth)?;
-                if end == n {
+                if end == n || s[n] == b'[' && after_bracket(&s[n..end], 1, depth).is_err() {
                     return Err(Unreadable::Grammar);
                 }
                 n = end;
@@ -59,7 +106,81 @@ fn nested_subscripts(word: &[u8]) -> bool {
             _ => {}
         }
         depth > 2
-    }) && super::lex::name_length(word).is_some_and(|n| word.get(n) == Some(&b'['))
+    }) && subscripted(word).is_some()
+}
+
+/// Where the subscript of `name[…` starts.
+fn subscripted(word: &[u8]) -> Option<usize> {
+    name_length(word).filter(|n| word.get(*n) == Some(&b'[')).map(|n| n + 1)
+}
+
+/// What is left of a here-document's delimiter when its quotes are gone; none when that is not certain.
+fn delimiter(raw: &str) -> Option<String> {
+    // Expansions are not made in it, though some are removed; and a delimiter of several lines is never found.
+    if raw.is_empty() || raw.starts_with('#') || raw.contains(['$', '`', '(', ')', '<', '>', '\n']) {
+        return None;
+    }
+    let mut bare = String::with_capacity(raw.len());
+    let mut chars = raw.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' => loop {
+                match chars.next()? {
+                    '\'' => break,
+                    c => bare.push(c),
+                }
+            },
+            '"' => loop {
+                match chars.next()? {
+                    '"' => break,
+                    '\\' => match chars.next()? {
+                        c @ ('"' | '\\') => bare.push(c),
+                        c => bare.extend(['\\', c]),
+                    },
+                    c => bare.push(c),
+                }
+            },
+            '\\' => bare.push(chars.next()?),
+            c => bare.push(c),
+        }
+    }
+    // An empty one ends at an empty line, and one with tabs in front is looked for before tabs go, and after.
+    (!bare.is_empty() && !bare.starts_with('\t')).then_some(bare)
+}
+
+/// How far a line of a here-document with an unquoted delimiter goes: a backslash keeps what is behind it, and nothing
+/// else counts.
+fn expanded_line(s: &[u8], from: usize) -> Result<usize> {
+    let mut n = from;
+    while let Some(b) = peek(s, n)? {
+        match b {
+            b'\n' => return Ok(n),
+            b'\\' => n += 2,
+            _ => n += 1,
+        }
+    }
+    Ok(s.len())
+}
+
+/// The operand of `=~`, which may hold groups. What bash reads in a group by other rules than in a word is not read.
+fn after_regex(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+    let (mut n, mut open) = (at, 0usize);
+    while let Some(b) = peek(s, n)? {
+        match b {
+            b'(' => (open, n) = (open + 1, n + 1),
+            b')' if open > 0 => (open, n) = (open - 1, n + 1),
+            b'|' => n += 1,
+            b' ' | b'\t' | b'\n' if open == 0 => break,
+            b' ' | b'\t' | b'\n' | b'#' | b'<' | b'>' | b'&' | b';' | b')' | b'`' | b'\'' | b'"' if open > 0 => {
+                return Err(Unreadable::Grammar);
+            }
+            b'<' | b'>' | b'&' | b';' | b')' => return Err(Unreadable::Grammar),
+            b'$' if open > 0 && !matches!(peek(s, n + 1)?, Some(b')' | b'|')) => return Err(Unreadable::Grammar),
+            _ if open > 0 && b != b'\\' => n += 1,
+            _ => n = after_one(s, n, depth)?,
+        }
+    }
+    if open == 0 && n > at && n <= s.len() { Ok(n) } else { Err(Unreadable::Grammar) }
 }
 
 fn line(s: &[u8]) -> usize {
@@ -77,10 +198,13 @@ enum Open {
 }
 
 /// What stood before: whether a command can start here.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Default)]
 enum Before {
+    #[default]
     Start,
     Word,
+    /// `time`, behind which its options may stand, and then a command.
+    Time,
     /// `case`, whose `in` opens the patterns.
     Case,
     CaseWord,
@@ -89,97 +213,157 @@ enum Before {
     DefinitionName,
 }
 
-struct Scanner<'a> {
-    s: &'a [u8],
+/// A here-document whose body comes behind this line.
+#[derive(Clone)]
+struct Announced {
+    delimiter: String,
+    quoted: bool,
+    /// `<<-`
+    tabs: bool,
+    /// Where the token of its body is.
+    at: usize,
+}
+
+/// How far a scan has come.
+#[derive(Default)]
+struct Progress {
     n: usize,
-    depth: usize,
-    keep: bool,
     tokens: Vec<Token>,
     open: Vec<Open>,
     before: Before,
+    /// Inside `[[ … ]]`; and behind its `=~`.
+    test: bool,
+    regex: bool,
     /// How many `!` stand in a row: the grammar recurses on them.
     bangs: usize,
-    /// Here-documents whose bodies come behind this line: the delimiter, whether tabs go, where the body's token is.
-    pending: Vec<(String, bool, usize)>,
+    pending: Vec<Announced>,
     steps: usize,
 }
 
-impl<'a> Scanner<'a> {
-    fn new(s: &'a [u8], n: usize, keep: bool) -> Self {
-        let (tokens, open, pending) = (Vec::new(), Vec::new(), Vec::new());
-        Self { s, n, depth: 0, keep, tokens, open, before: Before::Start, bangs: 0, pending, steps: 0 }
-    }
+struct Scanner<'a> {
+    s: &'a [u8],
+    depth: usize,
+    keep: bool,
+    /// Reads to the parenthesis that nothing here opened.
+    nested: bool,
+    p: Progress,
+}
 
+impl Scanner<'_> {
     /// Reads to the end, or to the parenthesis that nothing here opened.
-    fn run(&mut self, until_parenthesis: bool) -> Result<usize> {
-        while let Some(&b) = self.s.get(self.n) {
-            self.steps += 1;
-            if self.steps > MOST_STEPS {
+    fn run(&mut self) -> Result<usize> {
+        while self.p.n < self.s.len() {
+            self.p.steps += 1;
+            if self.p.steps > MOST_STEPS {
                 return Err(Unreadable::TooLarge);
             }
-            match b {
-                b' ' | b'\t' => self.n += 1,
-                b'\\' if self.s.get(self.n + 1) == Some(&b'\n') => self.n += 2,
-                b'#' => self.n += line(&self.s[self.n..]),
-                b'\n' => {
-                    self.operator(1);
-                    self.bodies()?;
+            let (n, tokens, before) = (self.p.n, self.p.tokens.len(), self.p.before);
+            match self.step() {
+                Ok(false) => {}
+                Ok(true) => return Ok(self.p.n),
+                Err(why) => {
+                    // As before this step, so that it can be taken again.
+                    (self.p.n, self.p.before) = (n, before);
+                    self.p.tokens.truncate(tokens);
+                    return Err(why);
                 }
-                b')' => match self.open.last_mut() {
-                    Some(Open::Parenthesis) => {
-                        self.open.pop();
-                        self.operator(1);
-                    }
-                    Some(Open::Case { pattern }) if *pattern => {
-                        *pattern = false;
-                        self.operator(1);
-                    }
-                    _ if until_parenthesis => {
-                        // The bodies of documents that this line began come before its end.
-                        return if self.pending.is_empty() { Ok(self.n) } else { Err(Unreadable::Grammar) };
-                    }
-                    _ => return Err(Unreadable::Grammar),
-                },
-                b'(' if self.s.get(self.n + 1) == Some(&b'(')
-                    && let Ok(end) = after_arithmetic(self.s, self.n + 2, self.depth) =>
-                {
-                    self.arithmetic(end);
-                }
-                b'(' => {
-                    // Two subshells, which the grammar would take for arithmetic.
-                    if let Some(Token::Operator(last, _)) = self.tokens.last()
-                        && last == "("
-                    {
-                        let at = self.n;
-                        self.push_token("\n", at, at, false);
-                    }
-                    if self.open.last() != Some(&Open::Case { pattern: true }) {
-                        self.push(Open::Parenthesis)?;
-                    }
-                    self.operator(1);
-                }
-                b'|' | b'&' | b';' => self.control(),
-                b'<' | b'>' if self.s.get(self.n + 1) != Some(&b'(') => self.redirect()?,
-                _ => self.word()?,
             }
         }
-        if until_parenthesis {
+        if self.nested {
             return Err(Unreadable::Unterminated);
         }
         self.bodies()?;
-        Ok(self.n)
+        Ok(self.p.n)
+    }
+
+    /// One word, operator or blank; whether that was the end. Changes nothing but where it is, what stood before and
+    /// what tokens there are before it can fail.
+    fn step(&mut self) -> Result<bool> {
+        let Some(b) = peek(self.s, self.p.n)? else { return Ok(false) };
+        if matches!(b, b'|' | b'&' | b';' | b'<' | b'>' | b'(') {
+            // Whatever an operator is made of must stand together before it is one.
+            let next = peek(self.s, self.p.n + 1)?;
+            if matches!(next, Some(b'|' | b'&' | b';' | b'<' | b'>')) {
+                peek(self.s, self.p.n + 2)?;
+            }
+        }
+        match b {
+            b' ' | b'\t' => self.p.n += 1,
+            // In a group of a regular expression it is no comment.
+            b'#' if self.p.test => return Err(Unreadable::Grammar),
+            b'#' => self.p.n += line(&self.s[self.p.n..]),
+            _ if self.p.regex && b != b'\n' => {
+                let end = after_regex(self.s, self.p.n, self.depth)?;
+                self.token(self.p.n, end, true);
+                (self.p.n, self.p.regex) = (end, false);
+            }
+            b'\n' => {
+                self.operator(1);
+                self.bodies()?;
+            }
+            b')' => match self.p.open.last_mut() {
+                Some(Open::Parenthesis) => {
+                    self.p.open.pop();
+                    self.operator(1);
+                }
+                Some(Open::Case { pattern }) if *pattern => {
+                    *pattern = false;
+                    self.operator(1);
+                }
+                // The bodies of documents that this line began come before its end.
+                None if self.nested && self.p.pending.is_empty() && !self.p.test => return Ok(true),
+                _ => return Err(Unreadable::Grammar),
+            },
+            b'(' => self.parenthesis()?,
+            b'|' | b'&' | b';' => self.control(),
+            b'<' | b'>' if self.s.get(self.p.n + 1) != Some(&b'(') => self.redirect()?,
+            _ => self.word()?,
+        }
+        Ok(false)
+    }
+
+    fn parenthesis(&mut self) -> Result<()> {
+        let n = self.p.n;
+        if self.p.test && n > 0 && !matches!(self.s[n - 1], b' ' | b'\t' | b'\n' | b'(') {
+            // A group of a pattern, which bash takes for one word here.
+            return Err(Unreadable::Grammar);
+        }
+        if self.s.get(n + 1) == Some(&b'(') {
+            let counted = after_counted(self.s, n + 2)?;
+            match after_arithmetic(self.s, n + 2, self.depth) {
+                Ok(end) if end == counted + 1 => {
+                    self.arithmetic(end);
+                    return Ok(());
+                }
+                Err(why @ Unreadable::Continued(_)) => return Err(why),
+                Err(_) if self.s.get(counted) != Some(&b')') => {}
+                // Bash would take it for something else.
+                Ok(_) | Err(_) => return Err(Unreadable::Grammar),
+            }
+        }
+        // Two subshells, which the grammar would take for arithmetic.
+        if let Some(Token::Operator(last, _)) = self.p.tokens.last()
+            && last == "("
+        {
+            self.push_token("\n", n, n, false);
+        }
+        if self.p.open.last() != Some(&Open::Case { pattern: true }) {
+            self.push(Open::Parenthesis)?;
+        }
+        self.operator(1);
+        Ok(())
     }
 
     fn push(&mut self, open: Open) -> Result<()> {
-        self.open.push(open);
-        if self.open.len() + self.depth > DEEPEST { Err(Unreadable::TooDeep) } else { Ok(()) }
+        self.p.open.push(open);
+        if self.p.open.len() + self.depth > DEEPEST { Err(Unreadable::TooDeep) } else { Ok(()) }
     }
 
     fn push_token(&mut self, text: &str, from: usize, to: usize, word: bool) {
         let at = |index| Arc::new(SourcePosition { index, line: 0, column: 0 });
         let span = SourceSpan { start: at(from), end: at(to) };
         let text = text.to_owned();
-        self.tokens.push(if word { Token::Word(text, span) } else { Token::Operator(text, span) });
+        self.p.tokens.push(if word { Token::Word(text, span) } else { Token::Operator(text, span) });
     }
 
     fn token(&mut self, from: usize, to: usize, word: bool) {
@@ -193,8 +377,8 @@ impl<'a> Scanner<'a> {
     fn arithmetic(&mut self, end: usize) {
         self.operator(1);
         self.operator(1);
-        let mut from = self.n;
-        for at in self.n..end - 2 {
+        let mut from = self.p.n;
+        for at in self.p.n..end - 2 {
             if self.s[at] == b';' {
                 if at > from {
                     self.token(from, at, true);
@@ -206,99 +390,146 @@ impl<'a> Scanner<'a> {
         if end - 2 > from {
             self.token(from, end - 2, true);
         }
-        self.n = end - 2;
+        self.p.n = end - 2;
         self.operator(1);
         self.operator(1);
     }
 
     fn operator(&mut self, length: usize) {
-        self.token(self.n, self.n + length, false);
-        self.n += length;
-        self.before = Before::Start;
+        self.token(self.p.n, self.p.n + length, false);
+        self.p.n += length;
+        self.p.before = Before::Start;
     }
 
     fn control(&mut self) {
-        let rest = &self.s[self.n..];
+        let rest = &self.s[self.p.n..];
         let known: [&[u8]; 9] = [b"&>>", b";;&", b"&&", b"&>", b"||", b"|&", b";;", b";&", b"&"];
         let length = known.iter().find(|o| rest.starts_with(o)).map_or(1, |o| o.len());
         if (rest.starts_with(b";;") || rest.starts_with(b";&"))
-            && let Some(Open::Case { pattern }) = self.open.last_mut()
+            && let Some(Open::Case { pattern }) = self.p.open.last_mut()
         {
             *pattern = true;
         }
         let redirect = rest.starts_with(b"&>");
         self.operator(length);
         if redirect {
-            self.before = Before::Word;
+            self.p.before = Before::Word;
         }
     }
 
     fn redirect(&mut self) -> Result<()> {
-        let rest = &self.s[self.n..];
+        let rest = &self.s[self.p.n..];
         let known: [&[u8]; 8] = [b"<<<", b"<<-", b"<<", b">>", b"<&", b">&", b"<>", b">|"];
         let operator = known.iter().find(|o| rest.starts_with(o)).copied().unwrap_or(&rest[..1]);
-        let before = self.before;
+        let before = self.p.before;
         self.operator(operator.len());
         // A redirect before the command leaves the command still to come.
-        self.before = if before == Before::Start { Before::Start } else { Before::Word };
+        self.p.before = if before == Before::Start { Before::Start } else { Before::Word };
+        if self.p.test && operator.len() > 1 {
+            return Err(Unreadable::Grammar);
+        }
+        if operator == b"<&" || operator == b">&" {
+            self.closes_alone()?;
+        }
         if operator == b"<<" || operator == b"<<-" {
-            while matches!(self.s.get(self.n), Some(b' ' | b'\t')) {
-                self.n += 1;
+            while matches!(peek(self.s, self.p.n)?, Some(b' ' | b'\t')) {
+                self.p.n += 1;
             }
-            let end = after_word(self.s, self.n, self.depth)?;
-            let raw = String::from_utf8_lossy(&self.s[self.n..end]).into_owned();
-            if raw.is_empty() {
-                return Err(Unreadable::Grammar);
-            }
-            self.token(self.n, end, true);
-            self.n = end;
-            // The delimiter is what is left when its quotes are gone; expansions in it are not made.
-            let bare: String = raw.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
-            if raw.contains(['$', '`']) {
-                return Err(Unreadable::Grammar);
-            }
-            self.pending.push((bare, operator == b"<<-", self.tokens.len()));
-            self.token(self.n, self.n, true);
-            self.token(self.n, self.n, true);
+            let end = after_word(self.s, self.p.n, self.depth)?;
+            let raw = String::from_utf8_lossy(&self.s[self.p.n..end]).into_owned();
+            let bare = delimiter(&raw).ok_or(Unreadable::Grammar)?;
+            self.token(self.p.n, end, true);
+            self.p.n = end;
+            let quoted = raw.contains(['\'', '"', '\\']);
+            let (tabs, at) = (operator == b"<<-", self.p.tokens.len());
+            self.token(self.p.n, self.p.n, true);
+            self.token(self.p.n, self.p.n, true);
+            self.p.pending.push(Announced { delimiter: bare, quoted, tabs, at });
+        }
+        Ok(())
+    }
+
+    /// `>&-x` closes, and then comes a word: bash takes the dash by itself.
+    fn closes_alone(&self) -> Result<()> {
+        let mut n = self.p.n;
+        while matches!(peek(self.s, n)?, Some(b' ' | b'\t')) {
+            n += 1;
+        }
+        let closes = peek(self.s, n)? == Some(b'-');
+        let ends = |b| matches!(b, b' ' | b'\t' | b'\n' | b';' | b'|' | b'&' | b'<' | b'>' | b'(' | b')');
+        if closes && !peek(self.s, n + 1)?.is_none_or(ends) {
+            return Err(Unreadable::Grammar);
         }
         Ok(())
     }
 
     /// The bodies of the here-documents that the line before has announced.
     fn bodies(&mut self) -> Result<()> {
-        for (delimiter, tabs, at) in std::mem::take(&mut self.pending) {
-            let start = self.n;
-            let mut body = String::new();
-            loop {
-                if self.n >= self.s.len() {
-                    break;
-                }
-                let end = self.n + line(&self.s[self.n..]);
-                let text = String::from_utf8_lossy(&self.s[self.n..end]);
-                let text = if tabs { text.trim_start_matches('\t') } else { &text };
-                self.n = (end + 1).min(self.s.len());
-                if text == delimiter {
-                    break;
-                }
-                body.push_str(text);
-                body.push('\n');
+        // In a substitution, versions before 5.2 know one of them, and look for the parenthesis in the other.
+        if self.nested && self.p.pending.len() > 1 {
+            return Err(Unreadable::Grammar);
+        }
+        for document in self.p.pending.clone() {
+            self.body(document)?;
+        }
+        self.p.pending.clear();
+        Ok(())
+    }
+
+    fn body(&mut self, document: Announced) -> Result<()> {
+        let Announced { delimiter, quoted, tabs, at } = document;
+        let (start, mut body) = (self.p.n, String::new());
+        loop {
+            if self.p.n >= self.s.len() {
+                // Bash takes all the rest, with a warning.
+                return Err(Unreadable::Unterminated);
             }
-            if self.keep {
-                let position = |index| Arc::new(SourcePosition { index, line: 0, column: 0 });
-                let span = SourceSpan { start: position(start), end: position(self.n) };
-                self.tokens[at] = Token::Word(body, span.clone());
-                self.tokens[at + 1] = Token::Word(delimiter, span);
+            let end = if quoted { self.p.n + line(&self.s[self.p.n..]) } else { expanded_line(self.s, self.p.n)? };
+            let text = String::from_utf8_lossy(&self.s[self.p.n..end]);
+            let text = if tabs { text.trim_start_matches('\t') } else { &text };
+            self.p.n = (end + 1).min(self.s.len());
+            let behind = text.strip_prefix(delimiter.as_str());
+            if behind == Some("") {
+                break;
             }
+            // In a substitution, bash also ends it here and reads on behind the delimiter; or it does not, by version.
+            if self.nested && behind.is_some_and(|rest| rest.contains(')')) {
+                return Err(Unreadable::Grammar);
+            }
+            body.push_str(text);
+            body.push('\n');
+            // In a substitution, old versions join lines even where the backslash is escaped or the delimiter quoted.
+            if self.nested && text.ends_with('\\') {
+                let next = &self.s[self.p.n..];
+                let next = &next[next.iter().take_while(|b| tabs && **b == b'\t').count()..];
+                if !quoted || next.starts_with(delimiter.as_bytes()) {
+                    return Err(Unreadable::Grammar);
+                }
+            }
+        }
+        if self.keep {
+            let position = |index| Arc::new(SourcePosition { index, line: 0, column: 0 });
+            let span = SourceSpan { start: position(start), end: position(self.p.n) };
+            self.p.tokens[at] = Token::Word(body, span.clone());
+            self.p.tokens[at + 1] = Token::Word(delimiter, span);
         }
         Ok(())
     }
 
     fn word(&mut self) -> Result<()> {
-        let end = after_word(self.s, self.n, self.depth)?;
-        if end == self.n {
+        let end = after_word(self.s, self.p.n, self.depth)?;
+        if end == self.p.n {
             return Err(Unreadable::Grammar);
         }
-        let word = &self.s[self.n..end];
+        let word = &self.s[self.p.n..end];
+        // Whether bash reads the documents of this line in there or behind it depends on the version.
+        if !self.p.pending.is_empty() && word.contains(&b'\n') {
+            return Err(Unreadable::Grammar);
+        }
+        // `name[` goes on to its bracket, blanks and operators and all.
+        if subscripted(word).is_some_and(|at| after_bracket(word, at, self.depth).is_err()) {
+            return Err(Unreadable::Grammar);
+        }
         if matches!(self.s.get(end), Some(b'<' | b'>')) {
             // More digits than any descriptor has.
             if word.len() > 4 && word.iter().all(u8::is_ascii_digit) {
@@ -309,36 +540,50 @@ impl<'a> Scanner<'a> {
                 return Err(Unreadable::Grammar);
             }
         }
-        self.bangs = if word == b"!" { self.bangs + 1 } else { 0 };
-        if self.bangs > DEEPEST || nested_subscripts(word) {
+        self.p.bangs = if word == b"!" { self.p.bangs + 1 } else { 0 };
+        if self.p.bangs > DEEPEST || nested_subscripts(word) {
             return Err(Unreadable::TooDeep);
         }
         // To the grammar, `select` is a `for` that asks.
-        if word == b"select" && self.before == Before::Start && self.keep {
-            self.push_token("for", self.n, end, true);
+        if word == b"select" && self.p.before == Before::Start && self.keep {
+            self.push_token("for", self.p.n, end, true);
         } else {
-            self.token(self.n, end, true);
+            self.token(self.p.n, end, true);
         }
-        self.n = end;
-        self.before = self.structure(word)?;
+        self.p.n = end;
+        self.conditional(word);
+        self.p.before = if self.p.test { Before::Word } else { self.structure(word)? };
         Ok(())
+    }
+
+    /// Whether a word opens, closes or is inside of `[[ … ]]`.
+    fn conditional(&mut self, word: &[u8]) {
+        if self.p.test {
+            self.p.test = word != b"]]";
+            self.p.regex = word == b"=~";
+        } else if word == b"[[" {
+            let patterns = self.p.open.last() == Some(&Open::Case { pattern: true });
+            let starts = matches!(self.p.before, Before::Start | Before::Time | Before::DefinitionName);
+            self.p.test = starts && !patterns;
+        }
     }
 
     /// Follows what opens and closes, so that nesting is known before the grammar, which recurses, sees it.
     fn structure(&mut self, word: &[u8]) -> Result<Before> {
-        match self.before {
+        match self.p.before {
             Before::Case => return Ok(Before::CaseWord),
             Before::CaseWord if word == b"in" => {
                 self.push(Open::Case { pattern: true })?;
                 return Ok(Before::Start);
             }
             Before::Definition => return Ok(Before::DefinitionName),
-            Before::DefinitionName | Before::Start => {}
+            Before::Time if matches!(word, b"-p" | b"--") => return Ok(Before::Time),
+            Before::DefinitionName | Before::Start | Before::Time => {}
             Before::CaseWord | Before::Word => return Ok(Before::Word),
         }
-        if let Some(Open::Case { pattern: true }) = self.open.last() {
+        if let Some(Open::Case { pattern: true }) = self.p.open.last() {
             if word == b"esac" {
-                self.open.pop();
+                self.p.open.pop();
             }
             return Ok(Before::Word);
         }
@@ -349,7 +594,8 @@ impl<'a> Scanner<'a> {
             b"for" | b"select" => (Some(Open::Loop), Before::Word),
             b"case" => (None, Before::Case),
             b"function" | b"coproc" => (None, Before::Definition),
-            b"then" | b"do" | b"else" | b"elif" | b"!" | b"time" => (None, Before::Start),
+            b"time" => (None, Before::Time),
+            b"then" | b"do" | b"else" | b"elif" | b"!" => (None, Before::Start),
             _ => (None, Before::Word),
         };
         if let Some(open) = opens {
@@ -362,8 +608,8 @@ impl<'a> Scanner<'a> {
             b"esac" => Some(Open::Case { pattern: false }),
             _ => None,
         };
-        if closes.is_some() && self.open.last().copied() == closes {
-            self.open.pop();
+        if closes.is_some() && self.p.open.last().copied() == closes {
+            self.p.open.pop();
         }
         Ok(next)
     }

@@ -51,6 +51,8 @@ pub(crate) struct Walk<'a> {
     pub(super) pending: Option<Opaque>,
     /// Where the text that is being read stands.
     pub(super) place: Place,
+    /// Where the text that is being read had line continuations.
+    joined: token::Joined,
     pub(super) input: Input,
     pub(super) privileged: bool,
     /// Read only for its risks: it is not what the shell was given.
@@ -77,6 +79,7 @@ impl<'a> Walk<'a> {
             multiplies: false,
             pending: None,
             place: Place { start: 0, end: 0, exact: true },
+            joined: token::Joined::default(),
             input: Input::Inherited,
             privileged: false,
             shadow: false,
@@ -156,11 +159,10 @@ impl<'a> Walk<'a> {
 
     pub(super) fn span(&self, span: Option<&SourceSpan>) -> Place {
         match span {
-            Some(span) if self.place.exact => Place {
-                start: self.place.start + span.start.index,
-                end: self.place.start + span.end.index,
-                exact: true,
-            },
+            Some(span) if self.place.exact => {
+                let (start, end, exact) = self.joined.in_source(span.start.index, span.end.index);
+                Place { start: self.place.start + start, end: self.place.start + end, exact }
+            }
             _ => Place { exact: false, ..self.place },
         }
     }
@@ -216,6 +218,9 @@ impl<'a> Walk<'a> {
         inner.functions = Rc::default();
         if self.shells > DEEPEST_SHELL {
             self.unread(text, Opaque::TooDeep, state);
+        } else if super::invisible(text).is_some() {
+            // Spelled as escapes it was visible; bash has marks of its own among these.
+            self.unread(text, Opaque::Invisible, state);
         } else {
             self.substitution(text, place.inside(None), &inner);
         }
@@ -224,7 +229,8 @@ impl<'a> Walk<'a> {
 
     fn program(&mut self, text: &str, state: &mut State) -> Exit {
         match parse(text) {
-            Ok(program) => {
+            Ok((program, joined)) => {
+                let outside = std::mem::replace(&mut self.joined, joined);
                 let mut exit = Exit::same(state.clone());
                 for list in &program.complete_commands {
                     exit = self.list(list, state);
@@ -235,6 +241,7 @@ impl<'a> Walk<'a> {
                 if program.complete_commands.len() != 1 {
                     self.listing = None;
                 }
+                self.joined = outside;
                 exit
             }
             Err(why) => {
@@ -253,6 +260,9 @@ impl<'a> Walk<'a> {
             return;
         }
         self.shadow = true;
+        // What stands where in the pieces is not where it stands in the text.
+        let (place, joined) = (self.place, std::mem::take(&mut self.joined));
+        self.place = place.inside(None);
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let (mut from, mut tries) = (0, if text.len() > 8192 { 48 } else { 256 });
         while from < lines.len() && tries > 0 {
@@ -260,9 +270,9 @@ impl<'a> Walk<'a> {
             let read = lines[from..].iter().position(|line| {
                 piece.push_str(line);
                 tries -= 1;
-                tries <= 0 || parse(&piece).is_ok()
+                tries <= 0 || try_parse(&piece).is_ok()
             });
-            if let (Some(length), Ok(program)) = (read, parse(&piece)) {
+            if let (Some(length), Ok((program, _))) = (read, try_parse(&piece)) {
                 for list in &program.complete_commands {
                     self.list(list, &mut state.clone());
                 }
@@ -274,6 +284,7 @@ impl<'a> Walk<'a> {
         }
         self.pending = None;
         self.shadow = false;
+        (self.place, self.joined) = (place, joined);
     }
 
     /// A line that cannot be read: whatever stands between its operators, in case that is a command.
@@ -283,7 +294,7 @@ impl<'a> Walk<'a> {
             let piece = ["do ", "then ", "else "].iter().fold(piece, |p, k| p.strip_prefix(k).unwrap_or(p));
             *tries -= 1;
             if *tries > 0
-                && let Ok(program) = parse(piece)
+                && let Ok((program, _)) = try_parse(piece)
             {
                 for list in &program.complete_commands {
                     self.list(list, &mut state.clone());
@@ -632,16 +643,25 @@ fn said(occurrence: &Occurrence) -> Option<String> {
     }
 }
 
-fn parse(text: &str) -> Result<ast::Program, Opaque> {
-    let tokens = token::tokens(text).map_err(|why| match why {
+fn parse(text: &str) -> Result<(ast::Program, token::Joined), Opaque> {
+    parse_within(text, token::MOST_SCANNED_AGAIN)
+}
+
+/// One of many tries to read some of a text.
+fn try_parse(text: &str) -> Result<(ast::Program, token::Joined), Opaque> {
+    parse_within(text, token::MOST_SCANNED_IN_A_TRY)
+}
+
+fn parse_within(text: &str, most_scanned_again: usize) -> Result<(ast::Program, token::Joined), Opaque> {
+    let (tokens, joined) = token::tokens(text, most_scanned_again).map_err(|why| match why {
         Unreadable::TooDeep => Opaque::TooDeep,
         Unreadable::TooLarge => Opaque::TooLarge,
-        Unreadable::Unterminated | Unreadable::Grammar => Opaque::Unparseable,
+        Unreadable::Unterminated | Unreadable::Grammar | Unreadable::Continued(_) => Opaque::Unparseable,
     })?;
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
     // The grammar is another's; should it panic, the text is one that we could not read.
     match std::panic::catch_unwind(|| brush_parser::parse_tokens(&tokens, &options)) {
-        Ok(Ok(program)) => Ok(program),
+        Ok(Ok(program)) => Ok((program, joined)),
         Ok(Err(_)) | Err(_) => Err(Opaque::Unparseable),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     lex,
-    simple::{inert, is_positional, positional},
+    simple::{inert, is_positional, keeps_characters, positional},
     state::State,
     walk::{Place, Walk},
 };
@@ -200,8 +200,10 @@ impl Walk<'_> {
                 && let Some((name, value)) = text.split_once('=')
                 && lex::name_length(name.as_bytes()) == Some(name.len())
             {
+                let value = Value::One(value.to_owned());
+                unclear |= !keeps_characters(name, &value);
                 if !inert(name) {
-                    assignments.push(Assignment { name: name.to_owned(), value: Value::One(value.to_owned()) });
+                    assignments.push(Assignment { name: name.to_owned(), value });
                 }
                 rest += 1;
             }

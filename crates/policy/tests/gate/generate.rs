@@ -1,7 +1,7 @@
 //! Commands by grammar: the shell features that people and agents use, in any combination, over programs that only
 //! note what they were given. And commands of the sample with something changed.
 
-use crate::differential::PROGRAMS;
+use crate::jail::PROGRAMS;
 
 /// A generator that a seed repeats.
 pub(crate) struct Random(u64);
@@ -22,13 +22,23 @@ impl Random {
         (self.next() % n as u64) as usize
     }
 
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    pub(crate) fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[self.below(from.len())]
     }
 
-    fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
+}
+
+/// The seed of this run: a new one, or the one that is to be repeated.
+pub(crate) fn seed() -> u64 {
+    let seed = std::env::var("CSN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or_else(|| {
+        use std::hash::{BuildHasher as _, Hasher as _};
+        std::collections::hash_map::RandomState::new().build_hasher().finish() >> 16
+    });
+    println!("CSN_SEED={seed}");
+    seed
 }
 
 /// A whole command.
