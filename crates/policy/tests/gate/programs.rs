@@ -376,9 +376,9 @@ fn xargs_with_two_ways_to_place_its_words_hides_none_of_them() {
     all_ask(&[
         "ls | xargs -I A -I B head B",
         "ls | xargs -I A -I cat cat a.txt",
-        "ls | xargs -I A -n 1 head a.txt",
-        "ls | xargs -I A --max-lines=1 head a.txt",
-        "ls | xargs -i -l head a.txt",
+        "cat a.txt | xargs -I A -n 1 head a.txt",
+        "cat a.txt | xargs -I A --max-lines=1 head a.txt",
+        "cat a.txt | xargs -i -l head a.txt",
     ]);
 }
 
