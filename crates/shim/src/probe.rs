@@ -27,7 +27,7 @@ pub fn features() -> Value {
             "cgroup2": std::fs::metadata("/sys/fs/cgroup/cgroup.controllers").is_ok(),
             "landlock": landlock > 0,
             "seccomp": kernel.seccomp,
-            "own_network": crate::sys::network::OwnNetwork::available().is_some(),
+            "own_network": crate::sys::network::OwnNetwork::available(None).is_some(),
         },
         "landlock_version": landlock,
     })

@@ -62,7 +62,8 @@ impl Shim<'_> {
         };
         let foundation = self.foundation.take();
         let (built, escapes) = in_the_name_of(login, || {
-            let built = walls::build(self.confinement, &self.what.walls, &site, foundation, login.is_some());
+            let built =
+                walls::build(self.confinement, &self.what.walls, &site, foundation, login.map(|l| (l.uid, l.gid)));
             let watched = self.confinement != Confinement::ReadOnly && built.is_ok();
             (built, watched.then(|| Escapes::of(&self.what.walls)))
         })

@@ -258,13 +258,15 @@ fn prepare_child(
             return Err(io::Error::last_os_error());
         }
     }
-    // While it still may: another user makes no network.
-    if let Some(own) = &forgo.own_network {
+    if let Some(own) = forgo.own_network.as_ref().filter(|own| own.comes_first()) {
         own.enter()?;
     }
     // Before the rest: it undoes some of that.
     if let Some(user) = user {
         user.apply()?;
+    }
+    if let Some(own) = forgo.own_network.as_ref().filter(|own| !own.comes_first()) {
+        own.enter()?;
     }
     // SAFETY: as above.
     unsafe {

@@ -121,13 +121,13 @@ fn of_system() -> impl Iterator<Item = Rule> {
 }
 
 /// Builds what the order says. What cannot be enforced in full is refused, but for the shield, which says what it lacks.
-/// `another`: it becomes another user, who has none of our capabilities.
+/// `another`: whom it becomes, if that is another user, who has none of our capabilities.
 pub(crate) fn build(
     confinement: Confinement,
     walls: &Walls,
     site: &Site<'_>,
     foundation: Option<Foundation>,
-    another: bool,
+    another: Option<(u32, u32)>,
 ) -> Result<Built, String> {
     let has = kernel();
     let kernel = Kernel {
@@ -148,7 +148,7 @@ pub(crate) fn build(
     let landlock = if confined || kernel.scopes() { kernel.landlock } else { 0 };
     // Work that reaches nobody still serves and tests itself, where the kernel gives it a network of its own.
     let own_network = match (confinement, walls.network) {
-        (Confinement::Workspace, Network::None) => OwnNetwork::available(),
+        (Confinement::Workspace, Network::None) => OwnNetwork::available(another),
         _ => None,
     };
     built.enforced = Some(Enforced { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
@@ -193,7 +193,7 @@ pub(crate) fn build(
         _ => {
             plan.building(site);
             built.forgo.limits = vec![(limit::CORE, 0)];
-            let keep = if another { 0 } else { CAPS_OF_WORKSPACES };
+            let keep = if another.is_some() { 0 } else { CAPS_OF_WORKSPACES };
             built.forgo.keep_capabilities = confine::has_capabilities().then_some(keep);
         }
     }

@@ -71,13 +71,18 @@ struct Interface {
 }
 
 impl OwnNetwork {
-    /// How a child of this process gets one, before it becomes anybody else; none where it cannot.
-    pub(crate) fn available() -> Option<Self> {
+    /// How a child of this process gets one, as its own user or as another whom it becomes; none where it cannot.
+    pub(crate) fn available(becomes: Option<(u32, u32)>) -> Option<Self> {
         match ways() {
             Ways { plain: true, .. } => Some(Self::Plain),
-            Ways { as_user: true, .. } => Some(Self::as_user(effective_ids())),
+            Ways { as_user: true, .. } => Some(Self::as_user(becomes.unwrap_or_else(effective_ids))),
             _ => None,
         }
+    }
+
+    /// Whether it must be made while the process still is who it was: another user may not.
+    pub(super) fn comes_first(&self) -> bool {
+        *self == Self::Plain
     }
 
     fn as_user((uid, gid): (u32, u32)) -> Self {

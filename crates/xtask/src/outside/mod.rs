@@ -4,6 +4,7 @@
 //! `cargo xtask outside NAME` runs one check alone. `CSN_BIN=DIR` takes the programs from there, instead of building
 //! them. Programs that are missing are installed with apt.
 
+mod accepted;
 mod casts;
 mod mcp;
 mod opinion;
@@ -65,6 +66,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("killed-under-run", viewers::killed_under_run),
     ("casts", casts::casts),
     ("workspace", workspace::workspace),
+    ("accepted", accepted::accepted),
     ("second-opinion", opinion::second_opinion),
     ("receipts", receipts::receipts),
     ("mcp-conformance", mcp::conformance),
