@@ -174,7 +174,12 @@ impl Walk<'_> {
                 }
             }
             Piece::Process { text, at } => {
+                let from = self.occurrences.len();
                 self.substitution(text, place.inside(Some(*at)), state);
+                if self.occurrences.len() == from {
+                    // Without a command it is no word to some versions.
+                    return Draft { many: true, ..unknown(false, true) };
+                }
                 // A path below /dev/fd: one word, and nothing that was on the disk.
                 Draft { hint: Some("/dev/fd".to_owned()), ..unknown(true, true) }
             }
@@ -428,10 +433,12 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
         hint: None,
     };
     let (mut empty, mut hint, mut unknown_seen) = (true, Some(String::new()), false);
+    let mut matches_files = false;
     for atom in list {
         match atom {
             Atom::Char(c) => {
                 empty = false;
+                matches_files |= matches!(c, '*' | '?' | '[');
                 let more = [c.to_string()];
                 whole.globs = whole.globs.and_then(|g| product(&g, &more));
                 if let Some(h) = &mut hint {
@@ -453,6 +460,8 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
                     (Some(before), Some(more)) => product(&before, more),
                     _ => None,
                 };
+                matches_files |=
+                    d.globs.iter().flatten().any(|g| unescaped(g).is_none() || !d.quoted && g.contains('['));
                 whole.quoted |= d.quoted;
                 whole.many |= d.many;
                 whole.substituted |= d.substituted;
@@ -485,6 +494,8 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
     let telling = |h: &String| alone || h.starts_with('/') || h.contains("://");
     whole.hint = hint.filter(|h| whole.globs.is_none() && !h.is_empty() && telling(h));
     let globs = whole.globs.take();
+    // `"$x"*` is as many words as there are such files.
+    whole.many |= matches_files && globs.is_none();
     let mut word = finish(globs, &whole);
     if whole.pattern
         && let Some(texts) = word.texts()

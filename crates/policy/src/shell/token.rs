@@ -421,6 +421,11 @@ impl Scanner<'_> {
         let rest = &self.s[self.p.n..];
         let known: [&[u8]; 8] = [b"<<<", b"<<-", b"<<", b">>", b"<&", b">&", b"<>", b">|"];
         let operator = known.iter().find(|o| rest.starts_with(o)).copied().unwrap_or(&rest[..1]);
+        // In a substitution, versions before 5.2 look for documents by other rules than they read them by: `$<<E` is none.
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || b" \t\n-_./(;&|".contains(b);
+        if self.nested && operator.starts_with(b"<<") && !self.s[..self.p.n].last().is_some_and(plain) {
+            return Err(Unreadable::Grammar);
+        }
         let before = self.p.before;
         self.operator(operator.len());
         // A redirect before the command leaves the command still to come.

@@ -123,12 +123,16 @@ ulimit -t 5 -f 65536 -c 0
 exec 7<"$1" 8>>"$2"
 shopt -s nullglob dotglob
 look() { found=(* sub/* sub/deep/* ../home/*); [[ -s a.txt && -s b.txt ]] && found+=(whole); }
-look; before="${found[*]}"
+look; before="${found[*]}" kept=" ${found[*]} "
 while IFS= read -r -d '' text <&7; do
     IFS= read -r -t 2 -d '' -u 9 _ 9< <(exec "$3" --norc --noprofile -c "$text" 7<&- 8>&- 9>&1 >/dev/null 2>&1 </dev/null)
     (( $? > 128 )) && kill -9 $!
     look
-    if [[ ${found[*]} == "$before" ]]; then echo end; else echo changed; before="${found[*]}"; fi >&8
+    if [[ ${found[*]} == "$before" ]]; then echo end; else
+        echo changed
+        for f in "${found[@]}"; do [[ $kept == *" $f "* ]] || /bin/rm -rf -- "$f"; done
+        { echo x >a.txt; echo x >b.txt; } 2>/dev/null
+    fi >&8
 done
 echo all >&8
 "#;
@@ -209,7 +213,8 @@ fn can_be(words: &[Word], texts: &[String]) -> bool {
     let one = |text: &String| match &word.value {
         Value::One(value) => value == text,
         Value::Any(values) => values.contains(text),
-        Value::Pattern(globs) => globs.iter().any(|g| g == text || parts_match(g, text)),
+        // One that matches no file stays as it is written.
+        Value::Pattern(globs) => globs.iter().any(|g| g == text || written(g) == *text || parts_match(g, text)),
         Value::Unknown => true,
     };
     if word.many {
@@ -217,6 +222,15 @@ fn can_be(words: &[Word], texts: &[String]) -> bool {
         return can_be(rest, texts) || texts.first().is_some_and(|t| one(t) && can_be(words, &texts[1..]));
     }
     texts.first().is_some_and(|t| one(t) && can_be(rest, &texts[1..]))
+}
+
+/// A glob without its escapes.
+fn written(glob: &str) -> String {
+    let (mut out, mut chars) = (String::new(), glob.chars());
+    while let Some(c) = chars.next() {
+        out.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    out
 }
 
 fn parts_match(glob: &str, text: &str) -> bool {

@@ -263,6 +263,8 @@ fn a_here_document_whose_end_is_not_certain_is_not_read() {
         "echo $( (cat<<E⏎E) )⏎touch ~/pwned⏎E⏎) )",
         "git commit -m \"$(cat <<EOF⏎x⏎EOF)\"⏎touch ~/pwned⏎EOF⏎)\"",
         "cat <<X⏎$(cat<<E⏎E)⏎$(touch ~/pwned)⏎E⏎)⏎X",
+        // Old versions do not take this for a document there.
+        "echo $(cat $<<'E'⏎touch ~/pwned⏎E⏎)",
         // Old versions follow one document there, not two.
         "echo $(cat <<A <<B⏎A⏎)⏎touch ~/pwned⏎B⏎)",
         // Old versions join lines there even where the backslash is escaped or the delimiter is quoted.

@@ -261,3 +261,17 @@ fn a_pushd_that_may_fail_makes_the_stack_unknown() {
     check("pushd sub && make && popd && make", &["make@here"], "allow");
     check("pushd sub; pushd deep; popd; make", &["make@here"], "once[make]");
 }
+
+/// Found by mutation: how many words there are is not known where files are matched, or where nothing is run.
+#[test]
+fn an_unknown_word_that_matches_files_is_any_number_of_words() {
+    for command in ["ls \"$x\"*", "ls $(pwd)/[ab]", "ls \"$x\"{?,b}", "cat <() a"] {
+        let plan = plan(command, ROOT);
+        let word = &plan.occurrences.last().unwrap().words[1];
+        assert!(word.many && word.value == Value::Unknown, "{command}: {word:?}");
+    }
+    for command in ["ls \"$x*\"", "cat <(ls) a"] {
+        let plan = plan(command, ROOT);
+        assert!(!plan.occurrences.last().unwrap().words[1].many, "{command}");
+    }
+}
