@@ -381,7 +381,7 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told
 /// `ps`: words with a dash, words without one, and where the first kind makes no sense to it, all of them taken for the
 /// second. There, `e` shows every process's environment, and so does one column.
 fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
-    const FLAGS: &str = "AaTdefFHjlLmMNVwyZc";
+    const FLAGS: &str = "AadefFHjlLwy";
     const LONG_FLAGS: &[&str] =
         &["forest", "no-headers", "no-heading", "headers", "heading", "deselect", "cumulative", "help", "version"];
     const LONG_VALUES: &[&str] = &[
@@ -411,6 +411,7 @@ fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told 
     let (mut shows, mut misfit) = (false, None);
     // Words that would be letters if what has a dash were refused, and whether it may be.
     let (mut letters, mut refusable) = (Vec::new(), false);
+    let (mut flags, mut tree, mut columns) = (String::new(), false, false);
     let mut rest = texts.into_iter();
     while let Some(text) = rest.next() {
         if let Some(long) = text.strip_prefix("--") {
@@ -418,9 +419,11 @@ fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told 
             if LONG_VALUES.contains(&name) {
                 let value = attached.or_else(|| rest.next());
                 shows |= name == "format" && value.is_none_or(shows_environment);
+                columns |= name == "format";
             } else if !LONG_FLAGS.contains(&name) || attached.is_some() {
                 misfit.get_or_insert_with(|| format!("the option --{name}"));
             }
+            tree |= name == "forest";
             continue;
         }
         let dashed = text.strip_prefix('-');
@@ -441,7 +444,10 @@ fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told 
                 };
                 match (c, value) {
                     (_, None) => misfit = Some(format!("the option {c} wants a value")),
-                    ('o' | 'O', Some(value)) => shows |= shows_environment(value),
+                    ('o' | 'O', Some(value)) => {
+                        shows |= shows_environment(value);
+                        columns = true;
+                    }
                     ('p' | 'q', Some(value)) if numbers(value) => {}
                     (_, Some(value)) => {
                         letters.push(value);
@@ -451,14 +457,17 @@ fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told 
                 break;
             }
             match dashed {
-                Some(_) if FLAGS.contains(c) => {}
-                Some(_) if BSD_FLAGS.contains(c) => refusable = true,
+                Some(_) if FLAGS.contains(c) => flags.push(c),
+                Some(_) if BSD_FLAGS.contains(c) || "dNyF".contains(c) => refusable = true,
                 None if BSD_FLAGS.contains(c) => {}
                 None if c == 'e' => shows = true,
                 _ => drop(misfit.get_or_insert_with(|| format!("the option {c}"))),
             }
         }
     }
+    // Threads as a tree, and two ways to say which columns.
+    let has = |set: &str| flags.contains(|c| set.contains(c));
+    refusable |= has("L") && (has("H") || tree) || has("fFljy") && columns;
     shows |= refusable && letters.iter().any(|w| letters_show_environment(w));
     scopes.seeks_credentials |= shows;
     match misfit {
@@ -475,6 +484,7 @@ fn shows_environment(columns: &str) -> bool {
 
 /// Whether letters without a dash have the `e` that shows environments, before one that takes the rest for its value.
 fn letters_show_environment(word: &str) -> bool {
+    let word = word.trim_start_matches('-');
     word.chars().take_while(|c| c.is_ascii_alphabetic() && !"oOpqkUt".contains(*c)).any(|c| c == 'e')
 }
 

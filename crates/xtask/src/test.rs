@@ -12,6 +12,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("original-awk", "original-awk"),
     ("busybox", "busybox"),
     ("xargs", "findutils"),
+    ("ps", "procps"),
     ("openssl", "openssl"),
     ("git", "git"),
     ("python3", "python3"),

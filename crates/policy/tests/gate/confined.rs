@@ -83,6 +83,8 @@ say done "$n"
 const SHUT: &str = r#"
 set -u
 mount --make-rprivate / && mount --bind "$ROOT" "$ROOT" || exit 8
+# Only what runs in here is a process.
+mount -t proc proc /proc || exit 8
 while read -r _ _ _ _ target _; do
   printf -v target '%b' "$target"
   [[ $target == "$ROOT" ]] || mount -o remount,bind,ro "$target" 2>/dev/null
@@ -202,7 +204,7 @@ impl Confined {
         told.pop();
         assert!(
             told.starts_with(&["confined", "yes"]),
-            "programs cannot be confined here, so none was run: this needs root, or unprivileged user namespaces \
+            "programs cannot be confined here, so none was run: this needs root, or user namespaces that may mount /proc \
              (said: {told:?})"
         );
         let (marks, end) = told[2..].split_at(told[2..].len().saturating_sub(2));

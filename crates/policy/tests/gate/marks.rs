@@ -754,6 +754,102 @@ const XARGS: Tool = Tool {
     ],
 };
 
+/// Every process here has the canary in its environment.
+const PS: Tool = Tool {
+    typed: "ps",
+    programs: &["env COLUMNS=99999 ps", "busybox ps"],
+    words: &[
+        "a",
+        "u",
+        "x",
+        "e",
+        "w",
+        "f",
+        "l",
+        "j",
+        "v",
+        "aux",
+        "ax",
+        "axe",
+        "eww",
+        "-e",
+        "-A",
+        "-a",
+        "-x",
+        "-f",
+        "-l",
+        "-u",
+        "-U",
+        "-p",
+        "-C",
+        "-t",
+        "-g",
+        "-G",
+        "-o",
+        "o",
+        "O",
+        "-O",
+        "-s",
+        "-N",
+        "-T",
+        "-L",
+        "-w",
+        "-ww",
+        "-ax",
+        "-ef",
+        "-aux",
+        "-eo",
+        "axo",
+        "-axo",
+        "pid,args",
+        "pid,comm",
+        "args",
+        "environ",
+        "pid=,environ=",
+        "root",
+        "0",
+        "1",
+        "x",
+        "user",
+        "bash",
+        "k",
+        "-k",
+        "pid",
+        "--sort=pid",
+        "--forest",
+        "--format=pid,args",
+        "--format",
+        "--pid=1",
+        "--pid",
+        "--user",
+        "--no-headers",
+        "-c",
+        "c",
+        "-H",
+        "-M",
+        "-Z",
+        "-q",
+        "q",
+        "p",
+        "t",
+        "-E",
+        "-y",
+        "-j",
+        "s",
+        "m",
+        "-m",
+        "g",
+        "r",
+        "S",
+        "T",
+        "-v",
+        "-S",
+        "h",
+        "-h",
+    ],
+    control: &["axe", "auxe", "-axe", "-e -x", "-auxe", "-e e", "axeww", "-ef e", "ax e"],
+};
+
 impl Tool {
     fn words(&self, line: &str) -> Vec<String> {
         line.split_whitespace().map(str::to_owned).collect()
@@ -794,7 +890,7 @@ impl Tool {
     }
 
     fn prove(&self, share: usize) {
-        need(&["find", "xargs", "busybox"]);
+        need(&["find", "xargs", "ps", "busybox"]);
         let confined = Confined::new(&["marker"], "");
         let case = |line: &&str| Case { programs: self.programs, words: self.words(line) };
         let marked: HashSet<usize> =
@@ -812,6 +908,11 @@ impl Tool {
 #[test]
 fn find_expressions_that_the_gate_allows_leave_no_mark_in_any_find() {
     FIND.prove(10);
+}
+
+#[test]
+fn ps_that_the_gate_allows_shows_no_environment() {
+    PS.prove(10);
 }
 
 #[test]
