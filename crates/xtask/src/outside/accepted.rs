@@ -35,7 +35,7 @@ const FILES: &[(&str, &str)] = &[
         "test_serve.py",
         "import http.server, threading, urllib.request\n\ndef test_serve(tmp_path):\n    (tmp_path / 'x').write_text('y')\n    s = http.server.HTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)\n    threading.Thread(target=s.serve_forever, daemon=True).start()\n    assert urllib.request.urlopen('http://127.0.0.1:%d/' % s.server_port).status == 200\n    s.shutdown()\n",
     ),
-    ("Makefile", "all:\n\t@echo made\npush:\n\t@git push\nfetch:\n\t@npm view is-number version --fetch-retries=0\n"),
+    ("Makefile", "all:\n\t@echo made\npush:\n\t@git push\nfetch:\n\t@npm view is-odd version --fetch-retries=0\n"),
     ("Cargo.toml", "[package]\nname = \"fresh\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[lib]\npath = \"lib.rs\"\n"),
     (
         "lib.rs",
@@ -61,7 +61,7 @@ const GRANTS: &[(&str, &str)] = &[
 /// Each must work and print this.
 const WORK: &[(&str, &str)] = &[
     ("git commit -q --allow-empty -m one && git log --oneline", "one"),
-    ("git commit -q -S --allow-empty -m signed && git log --format=%G? -1", ""),
+    ("git commit -q -S --allow-empty -m signed && git log --oneline -1", "signed"),
     ("git push -q && git status -sb", "main...origin/main"),
     ("git commit -q --allow-empty -m two && git push -q; git status -sb", "main...origin/main"),
     ("make", "made"),
