@@ -80,7 +80,11 @@ fn see_variables(plan: &mut Plan, request: &Request) {
         .map(|(name, value)| Assignment { name: name.clone(), value: Value::One(value.clone()) })
         .collect();
     let shell = request.args.argv.is_none();
-    let mutates = named.iter().any(|a| shell && shell::mutates_bash(&a.name));
+    let one = |value: &String| Value::One(value.clone());
+    // A character set in which a backslash may be half of a character: named by the asker, or its own.
+    let of_halves = request.args.env.iter().any(|(name, value)| !shell::keeps_characters(name, &one(value)))
+        || request.args.inherit.iter().any(|(name, value)| shell::splits_characters(name, value));
+    let mutates = shell && (of_halves || named.iter().any(|a| shell::mutates_bash(&a.name)));
     for occurrence in &mut plan.occurrences {
         for assignment in &named {
             if !occurrence.assignments.iter().any(|a| a.name == assignment.name) {

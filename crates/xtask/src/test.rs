@@ -3,7 +3,7 @@
 use crate::{Result, cargo, command, outside, run};
 
 /// What the tests start beside our own programs.
-const NEEDED: &[(&str, &str)] = &[
+pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("bash", "bash"),
     ("curl", "curl"),
     ("jq", "jq"),

@@ -14,7 +14,7 @@ mod token;
 mod walk;
 mod wrap;
 
-pub(crate) use simple::{inert, mutates_bash, read_by_bash};
+pub(crate) use simple::{inert, keeps_characters, mutates_bash, read_by_bash, splits_characters};
 pub(crate) use state::unescaped;
 pub(crate) use walk::Walk;
 pub(crate) use wrap::runs_scripts;

@@ -45,6 +45,13 @@ pub(crate) fn read_by_bash(name: &str) -> bool {
     READ_BY_BASH.contains(&name) || ["BASH", "LD_"].iter().any(|p| name.starts_with(p)) || name == "environment"
 }
 
+/// Whether a locale is known for characters whose second half may be a backslash or a quote.
+pub(crate) fn splits_characters(name: &str, value: &str) -> bool {
+    const OF_HALVES: &[&str] = &["gbk", "gb18030", "gb2312", "big5", "sjis", "shift", "johab", "hkscs"];
+    let value = value.to_ascii_lowercase();
+    matches!(name, "LANG" | "LC_ALL" | "LC_CTYPE") && OF_HALVES.iter().any(|set| value.contains(set))
+}
+
 /// Whether a program would do something else with this in its environment, as far as anyone can know.
 pub(crate) fn inert(name: &str) -> bool {
     INERT.contains(&name) || name.starts_with("LC_")
@@ -52,7 +59,7 @@ pub(crate) fn inert(name: &str) -> bool {
 
 /// Whether a locale leaves it to us where characters end: in some character sets a backslash or a quote is the second
 /// half of a character, and bash reads by them from the next line on.
-pub(super) fn keeps_characters(name: &str, value: &Value) -> bool {
+pub(crate) fn keeps_characters(name: &str, value: &Value) -> bool {
     if !matches!(name, "LANG" | "LC_ALL" | "LC_CTYPE") {
         return true;
     }

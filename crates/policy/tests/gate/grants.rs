@@ -392,6 +392,11 @@ fn variables_of_a_request_are_seen() {
     for name in ["BASH_ENV", "BASH_FUNC_git%%", "CDPATH", "ENV", "PS4"] {
         assert_eq!(judged(serde_json::json!({name: "x"}), granted()), ("ask".to_owned(), true), "{name}");
     }
+    // Where a backslash may be half of a character, bash reads another text than the gate.
+    for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
+        assert_eq!(judged(serde_json::json!({name: "zh_CN.GBK"}), granted()), ("ask".to_owned(), true), "{name}");
+        assert_eq!(judged(serde_json::json!({name: "de_DE.UTF-8"}), granted()).0, "allow", "{name}");
+    }
 }
 
 #[test]
