@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_millis(4);
 const MANY: usize = PROCESSES / 4;
 /// The kernel counts all processes and threads of a user together: so many more than the whole machine has are left for whatever
 /// else the user starts meanwhile.
-const SPARE: u64 = 1024;
+const SPARE: u64 = 384;
 /// Memory and files are looked at every so many times: that costs more, and they grow more slowly.
 const RARELY: u32 = 5;
 

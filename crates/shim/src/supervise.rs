@@ -261,6 +261,9 @@ impl Shim<'_> {
                 Stop::Temporary => "temporary",
                 _ => "processes",
             });
+            if stop == Stop::Processes {
+                self.kill_group();
+            }
             self.journal.push(&Frame::LimitReached { limit, value, action: Text::of("stopped") });
             self.step(now, Event::Stop(stop));
         }
@@ -540,6 +543,15 @@ impl Shim<'_> {
                 }
                 Effect::Finish => {}
             }
+        }
+    }
+
+    /// Ends whatever is in the task's first process group, in one call: what multiplies is mostly there, and would go on
+    /// while it is looked for one by one. Until the first process is reaped the group's number is nobody else's.
+    fn kill_group(&self) {
+        let group = self.main.filter(|_| self.main_runs()).and_then(|pid| i32::try_from(pid).ok());
+        if let Some(group) = group.and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Nobody's user, whom only root can become.
 const USER: u32 = 61_236;
 /// What the kernel leaves a user beyond all that runs on the machine.
-const SPARE: u64 = 1024;
+const SPARE: u64 = 384;
 
 fn threads() -> u64 {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
