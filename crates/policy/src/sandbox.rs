@@ -109,12 +109,14 @@ impl Case<'_> {
         let mut need = Need {
             case: self,
             sandbox: Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads),
+            asked: true,
         };
         let login = self.login(coverage);
         for (n, occurrence) in self.plan.occurrences.iter().enumerate() {
             if matches!(coverage[n], Coverage::SideEffect | Coverage::Phrase(_)) || occurrence.remote {
                 continue;
             }
+            need.asked = matches!(coverage[n], Coverage::None { .. });
             need.occurrence(n, occurrence, login);
             need.sandbox.network = match &coverage[n] {
                 // What a grant or a rule accepts counts, also where the table does not know that the program needs it.
@@ -137,8 +139,9 @@ impl Case<'_> {
             paths.sort_unstable();
             paths.dedup();
         }
-        if [&sandbox.reads, &sandbox.writes, &sandbox.keys].iter().any(|p| p.len() > MAX_NAMED_PATHS) {
-            return Sandbox::plain(Confinement::Shield, Network::Open, SandboxReason::Outside);
+        // Whatever is beyond that is not given.
+        for paths in [&mut sandbox.reads, &mut sandbox.writes, &mut sandbox.keys] {
+            paths.truncate(MAX_NAMED_PATHS);
         }
         sandbox
     }
@@ -172,10 +175,16 @@ fn accepts_network(risks: Option<&[Risk]>) -> bool {
 struct Need<'a> {
     case: &'a Case<'a>,
     sandbox: Sandbox,
+    /// A person is asked about this occurrence, and sees what sandbox it would get. What a grant or a rule covers was not
+    /// shown: a path that it names does not open the sandbox.
+    asked: bool,
 }
 
 impl Need<'_> {
     fn widen(&mut self, level: Confinement, why: SandboxReason) {
+        if why == SandboxReason::Outside && !self.asked {
+            return;
+        }
         if level < self.sandbox.confinement {
             (self.sandbox.confinement, self.sandbox.why) = (level, why);
         }

@@ -244,6 +244,9 @@ fn workspace(may: Sockets) -> Rules {
         sockets(&mut rules);
     } else {
         when(&mut rules, libc::SYS_socket, &may.families().map(|f| IsNot(0, f)).collect::<Vec<_>>());
+        if !may.unix {
+            pairs(&mut rules);
+        }
     }
     for request in TYPING {
         when(&mut rules, libc::SYS_ioctl, &[Is(1, *request)]);
@@ -290,6 +293,11 @@ fn others(rules: &mut Rules) {
 /// None but pairs, which lead nowhere; and of those none that can be sent elsewhere by an address.
 fn sockets(rules: &mut Rules) {
     deny(rules, SOCKETS);
+    pairs(rules);
+}
+
+/// Pairs of sockets that keep to themselves: a datagram of one can be sent to any path.
+fn pairs(rules: &mut Rules) {
     when(rules, libc::SYS_socketpair, &[IsNot(0, libc::AF_UNIX as u32)]);
     // The kernel makes datagrams of more than one kind: only those that keep to their pair are let through.
     let (stream, packets) = (libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32);
@@ -582,6 +590,9 @@ mod tests {
             assert_eq!(made, expect(unix), "the kernel looks at 32 bits");
             let pair = answer(of(inet, unix), ARCH, libc::SYS_socketpair as u32, [libc::AF_UNIX as u64, 1, 0, 0, 0, 0]);
             assert_eq!(pair, ALLOW);
+            let datagrams = [libc::AF_UNIX as u64, libc::SOCK_DGRAM as u64, 0, 0, 0, 0];
+            let pair = answer(of(inet, unix), ARCH, libc::SYS_socketpair as u32, datagrams);
+            assert_eq!(pair, expect(unix), "a datagram can be sent to a path");
         }
         assert_eq!(answer(open, ARCH, libc::SYS_ioctl as u32, [0, 0x5412, 0, 0, 0, 0]), EPERM);
     }

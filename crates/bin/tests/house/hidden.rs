@@ -8,7 +8,7 @@ use serde_json::json;
 use std::{
     fs,
     net::TcpListener,
-    os::unix::net::UnixListener,
+    os::unix::net::{UnixDatagram, UnixListener},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -45,6 +45,13 @@ impl Target {
         std::thread::spawn(move || tcp.incoming().for_each(|_| _ = counts.fetch_add(1, Ordering::SeqCst)));
         let counts = Arc::clone(&came);
         std::thread::spawn(move || unix.incoming().for_each(|_| _ = counts.fetch_add(1, Ordering::SeqCst)));
+        let datagrams = UnixDatagram::bind(home.join("agent.dgram")).unwrap();
+        let counts = Arc::clone(&came);
+        std::thread::spawn(move || {
+            while datagrams.recv(&mut [0; 8]).is_ok() {
+                counts.fetch_add(1, Ordering::SeqCst);
+            }
+        });
         Self { house, home, port, came }
     }
 
@@ -61,6 +68,7 @@ impl Target {
             format!("exec 9<>/dev/tcp/127.0.0.1/{port}"),
             format!("python3 -c \"import socket;socket.create_connection(('127.0.0.1',{port}),1)\""),
             format!("python3 -c \"import socket;socket.socket(socket.AF_UNIX).connect('{home}/agent.sock')\""),
+            format!("python3 -c \"import socket;socket.socketpair(type=2)[0].sendto(b'x','{home}/agent.dgram')\""),
         ]
     }
 
@@ -166,7 +174,11 @@ fn hooks_of_a_granted_commit_stay_in_its_sandbox() {
     script.push_str("echo hooked > ran\nexit 0\n");
     fs::write(&hook, script).unwrap();
     fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let state = target.house.ask_with("git commit --allow-empty -m x", json!({"profile": "safe", "attended": false}));
+    // An operand that is called like an option must not bring its login along.
+    fs::write(work.join("-S"), "").unwrap();
+    let added = target.house.outside(&["git", "-C", work.to_str().unwrap(), "add", "--", "-S"]);
+    assert!(added.status.success());
+    let state = target.house.ask_with("git commit -m x -- -S", json!({"profile": "safe", "attended": false}));
     let state = target.house.settled(state.task_id);
     assert_eq!(state.confinement, Some(Confinement::Workspace));
     let said = [countersign_model::StreamName::Stdout, countersign_model::StreamName::Stderr]

@@ -1,7 +1,7 @@
 //! What known tools sign in with: files of the home, and local sockets.
 
 use super::{Examples, rows};
-use countersign_model::{Occurrence, Word};
+use countersign_model::{Occurrence, Risk};
 use std::{collections::HashMap, sync::OnceLock};
 
 /// What one tool needs beside its workspace to act as its user.
@@ -11,8 +11,8 @@ pub(crate) struct Login {
     pub(crate) writes: Vec<&'static str>,
     /// It speaks with an agent, a daemon or a database over a unix socket.
     pub(crate) sockets: bool,
-    /// Only with one of these options, if there are any.
-    when: Vec<&'static str>,
+    /// Only where an option of the command has raised `credential`: a person or a grant accepted that then.
+    if_credential: bool,
     pub(crate) examples: Examples,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn all_logins() -> &'static HashMap<&'static str, Login> {
                     reads: words("reads"),
                     writes: words("writes"),
                     sockets: row.has("sockets"),
-                    when: words("when"),
+                    if_credential: row.has("if-credential"),
                     examples: Examples::of(&row),
                 };
                 all.insert(verb, login);
@@ -44,14 +44,9 @@ pub(crate) fn login(occurrence: &Occurrence) -> Option<&'static Login> {
     let mut verb = occurrence.verb.as_str();
     loop {
         if let Some(found) = all_logins().get(verb) {
-            let given = |option: &&str| occurrence.words.iter().filter_map(Word::text).any(|w| is_option(w, option));
-            return Some(found).filter(|l| l.when.is_empty() || l.when.iter().any(given));
+            let raised = occurrence.risks.iter().any(|(risk, _)| *risk == Risk::Credential);
+            return Some(found).filter(|l| !l.if_credential || raised);
         }
         verb = &verb[..verb.rfind(' ')?];
     }
-}
-
-/// `--sign`, `--sign=key`, `-S`, `-Skey`; a letter among others does not count.
-fn is_option(word: &str, option: &str) -> bool {
-    word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('=') || !option.starts_with("--"))
 }

@@ -119,6 +119,25 @@ fn a_grant_gives_its_calls_what_they_need_and_nothing_of_its_neighbours() {
     assert_eq!((word(&plain), told(&plain).as_str()), ("allow", "workspace"));
 }
 
+/// What a grant covers was not shown with the path that a call names: it never opens the sandbox.
+#[test]
+fn a_path_that_a_granted_call_names_does_not_open_its_sandbox() {
+    let anywhere = Grant { directory: None, ..narrow("make") };
+    for command in ["make -C /", "make -C /etc", "make -C ~", "cd / && make"] {
+        let assessment = with(command, &context(), std::slice::from_ref(&anywhere));
+        if word(&assessment) == "allow" {
+            assert_eq!(told(&assessment), "workspace", "{command}");
+        }
+    }
+    let many: Vec<String> = (0..40).map(|n| format!("make -C /srv/d{n}")).collect();
+    let assessment = with(&many.join(" && "), &context(), &[anywhere]);
+    assert_eq!((word(&assessment), assessment.sandbox.confinement), ("allow", Confinement::Workspace));
+    assert_eq!(assessment.sandbox.writes.len(), 32);
+    // An operand that looks like an option is none.
+    let commit = with("git commit -m x -- -S --gpg-sign", &context(), &[narrow("git commit")]);
+    assert_eq!((word(&commit), told(&commit).as_str()), ("allow", "workspace"));
+}
+
 #[test]
 fn grants_of_before_keep_what_their_card_showed() {
     let earlier = grant("git commit", Some(ROOT));
