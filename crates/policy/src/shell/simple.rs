@@ -417,7 +417,8 @@ impl Walk<'_> {
             }
             "printf" => {
                 // The format may be `-v`, and then the next word is evaluated.
-                if !matches!(first, Some(t) if !t.starts_with("-v") && !counts(t)) && made.words.len() > 1 {
+                let format = if first == Some("--") { texts.get(1).and_then(|t| t.as_deref()) } else { first };
+                if !matches!(format, Some(t) if !t.starts_with("-v") && !counts(t)) && made.words.len() > 1 {
                     made.opaque.get_or_insert(Opaque::EvaluatesArguments);
                     state.forget_variables();
                 }
