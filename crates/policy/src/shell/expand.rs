@@ -185,6 +185,9 @@ impl Walk<'_> {
             }
             Piece::Parameter { parameter, quoted } => {
                 let (value, hint) = self.parameter(parameter, place, state);
+                if value == Value::Unknown && splits && is_several(parameter) {
+                    return Draft { hint, many: true, ..unknown(*quoted, false) };
+                }
                 let listed = state.listed.contains(&parameter.name);
                 match (value.clone(), *quoted || !splits) {
                     (Value::Unknown, quoted) => Draft { hint, ..unknown(quoted, false) },
@@ -378,6 +381,12 @@ impl Walk<'_> {
     }
 }
 
+/// Whether it is any number of words, quoted or not: `"$@"`, `"${a[@]}"`, and what may name or hold one of them.
+fn is_several(p: &Parameter) -> bool {
+    let inside = ["$@", "${@", "@]", "${!"].iter().any(|form| p.rest.contains(form));
+    !p.length && (p.name == "@" || p.subscript.as_deref() == Some("@") || p.indirect) || inside
+}
+
 fn is_default(rest: &str) -> bool {
     rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(['-', '='])
 }
@@ -482,8 +491,8 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
             }
         }
     }
-    // An unquoted variable that is empty is no word at all.
-    if empty && !whole.quoted && !list.is_empty() {
+    // An unquoted variable that is empty is no word at all, nor is an empty place between braces.
+    if empty && !whole.quoted {
         return None;
     }
     // A path or an address that starts in a known way: no option, whatever follows.

@@ -5,7 +5,7 @@ use super::{
     lex,
     state::{Exit, State},
     walk::{Place, Walk, is_array},
-    wrap::{SHELLS, interpreter, runs_code},
+    wrap::{NEAR_SHELLS, SHELLS, interpreter, runs_code},
 };
 use crate::{paths, tables};
 use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
@@ -417,7 +417,8 @@ impl Walk<'_> {
             }
             "printf" => {
                 // The format may be `-v`, and then the next word is evaluated.
-                if !matches!(first, Some(t) if !t.starts_with("-v") && !counts(t)) && made.words.len() > 1 {
+                let format = if first == Some("--") { texts.get(1).and_then(|t| t.as_deref()) } else { first };
+                if !matches!(format, Some(t) if !t.starts_with("-v") && !counts(t)) && made.words.len() > 1 {
                     made.opaque.get_or_insert(Opaque::EvaluatesArguments);
                     state.forget_variables();
                 }
@@ -471,6 +472,11 @@ impl Walk<'_> {
             && let Some(why) = runs_code(&made, code, letters)
         {
             made.opaque.get_or_insert(why);
+            if NEAR_SHELLS.contains(&program.as_str()) {
+                for text in texts.iter().flatten().filter(|t| !t.starts_with('-')) {
+                    self.beside(text, place, state);
+                }
+            }
         }
         self.emit(made);
         Exit::same(state.clone())
@@ -480,10 +486,13 @@ impl Walk<'_> {
     fn moves(&mut self, name: &str, made: Occurrence, state: &mut State) -> Exit {
         let words: Vec<&Word> = made.words[1..].iter().collect();
         let mut operands = words.as_slice();
-        let mut options = true;
+        let (mut options, mut physical) = (true, state.physical);
         while options && let Some(text) = operands.first().and_then(|w| w.text()) {
             match text {
-                "-L" | "-P" | "-e" | "-@" => operands = &operands[1..],
+                "-L" | "-P" | "-e" | "-@" => {
+                    physical |= text == "-P";
+                    operands = &operands[1..];
+                }
                 "--" => (operands, options) = (&operands[1..], false),
                 _ => options = false,
             }
@@ -515,6 +524,8 @@ impl Walk<'_> {
             ("cd", []) if !state.home_changed && !state.forgotten => Directory::Known(vec![self.home.to_owned()]),
             (_, [one]) if !one.text().is_some_and(|t| t == "-" || t.starts_with('+') || t.starts_with('-')) => {
                 match (one.texts(), &*old) {
+                    // Above what a link leads to is anywhere.
+                    (Some(texts), _) if physical && texts.iter().any(|t| goes_up(t)) => Directory::Unknown,
                     (Some(texts), Directory::Known(from)) if !state.exported.contains_key("CDPATH") => {
                         let mut all: Vec<String> = Vec::new();
                         for text in texts {
@@ -543,6 +554,10 @@ impl Walk<'_> {
             }
             state.set("\0stack", Value::Any(all));
         }
+        // Once it goes by where it really is, the names that it keeps, on its stack and elsewhere, are of that kind.
+        let may_ask = |t: &String| t.starts_with('-') && t.contains('P');
+        let asked = made.words.iter().any(|w| w.texts().is_none_or(|all| all.iter().any(may_ask)));
+        state.physical = physical || asked;
         self.emit(made);
         state.directory = Rc::new(target);
         Exit { ok: Some(state.clone()), failed: Some(failed) }
@@ -609,6 +624,11 @@ impl Walk<'_> {
         self.emit(made);
         Exit::same(state.clone())
     }
+}
+
+/// Whether a path leads out of a directory again.
+pub(super) fn goes_up(path: &str) -> bool {
+    path.split('/').any(|part| part == "..")
 }
 
 pub(super) fn is_positional(name: &str) -> bool {

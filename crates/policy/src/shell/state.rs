@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) path_changed: bool,
     pub(super) home_changed: bool,
     pub(super) ifs_changed: bool,
+    /// The shell may go by where it really is, not by how it got there: `..` is then above what a link leads to.
+    pub(super) physical: bool,
 }
 
 impl State {
@@ -40,6 +42,7 @@ impl State {
             path_changed: false,
             home_changed: false,
             ifs_changed: false,
+            physical: false,
         }
     }
 
@@ -122,6 +125,7 @@ impl State {
         self.path_changed |= other.path_changed;
         self.home_changed |= other.home_changed;
         self.ifs_changed |= other.ifs_changed;
+        self.physical |= other.physical;
         self
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     lex,
-    simple::{inert, is_positional, keeps_characters, positional},
+    simple::{goes_up, inert, is_positional, keeps_characters, positional},
     state::State,
     walk::{Place, Walk},
 };
@@ -13,7 +13,15 @@ use crate::{
 use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
 use std::rc::Rc;
 
-pub(super) const SHELLS: &[&str] = &["bash", "sh", "dash", "ksh", "zsh", "ash", "rbash", "mksh", "ksh93"];
+#[rustfmt::skip]
+pub(super) const SHELLS: &[&str] = &[
+    "bash", "sh", "dash", "ash", "rbash", "ksh", "ksh93", "rksh", "mksh", "lksh", "oksh", "pdksh", "loksh", "posh", "zsh",
+    "rzsh", "yash", "rc", "es",
+];
+/// Those whose text means what the reader takes it for. Others have words of their own, and read ours differently.
+const READ: &[&str] = &["bash", "sh", "dash", "ash", "rbash"];
+/// Interpreters whose code is near enough to a shell's to be read for its risks.
+pub(super) const NEAR_SHELLS: &[&str] = &["fish", "csh", "tcsh", "nu", "xonsh"];
 
 /// Interpreters: the options that take code, and the letter that does so inside a cluster.
 const INTERPRETERS: &[(&str, &[&str], &str)] = &[
@@ -58,6 +66,18 @@ const INTERPRETERS: &[(&str, &[&str], &str)] = &[
     ("sqlite3", &["-cmd"], ""),
 ];
 
+/// Whether options of a shell leave the meaning of its text alone. The last letter may be an `o`, and then the next word
+/// names the option.
+fn keeps_meaning(text: &str, next: Option<&Word>) -> bool {
+    const NAMES: &[&str] = &["pipefail", "errexit", "nounset", "xtrace", "verbose"];
+    let letters = if text.starts_with('-') { "ceuxvl" } else { "euxv" };
+    let (cluster, named) = match text[1..].strip_suffix('o') {
+        Some(cluster) => (cluster, next.and_then(Word::text).is_some_and(|name| NAMES.contains(&name))),
+        None => (&text[1..], true),
+    };
+    named && cluster.chars().all(|c| letters.contains(c))
+}
+
 /// Whether these are options after which an interpreter only says something about itself.
 fn informs(text: &str) -> bool {
     matches!(text, "--version" | "-V" | "-v" | "--help" | "-h" | "-version" | "version" | "help")
@@ -67,7 +87,7 @@ impl Walk<'_> {
     /// `bash -c '…'`, `bash script`, `… | sh`.
     pub(super) fn shell_command(&mut self, program: &str, mut made: Occurrence, place: Place, state: &mut State) {
         let posix = !matches!(program, "bash" | "rbash");
-        let (mut text_follows, mut from_input) = (false, false);
+        let (mut text_follows, mut from_input, mut reviewed) = (false, false, true);
         let mut n = 1;
         while n < made.words.len() {
             let word = &made.words[n];
@@ -82,26 +102,35 @@ impl Walk<'_> {
                     made.opaque.get_or_insert(Opaque::Source);
                     n += 1;
                 }
-                "-O" | "+O" | "-o" | "+o" => n += 1,
+                "--norc" | "--noprofile" | "--login" => {}
                 _ if text.starts_with("--") => {
                     if informs(text) {
                         self.emit(made);
                         return;
                     }
+                    reviewed = false;
                 }
                 _ if text.len() > 1 && text.starts_with(['-', '+']) => {
-                    text_follows |= text.starts_with('-') && text.contains('c');
+                    // Bash takes a command behind `+c` as well.
+                    text_follows |= text.contains('c');
                     from_input |= text.contains('s');
-                    if text.ends_with(['o', 'O']) {
-                        n += 1;
-                    }
+                    reviewed &= keeps_meaning(text, made.words.get(n + 1));
+                    n += text.matches(['o', 'O']).count();
                 }
                 _ => break,
             }
             n += 1;
         }
+        if text_follows && !reviewed {
+            made.opaque.get_or_insert(Opaque::ShellMutation);
+        }
+        if text_follows && !READ.contains(&program) {
+            made.opaque.get_or_insert(Opaque::Code);
+        }
         let mut inner = state.clone();
         for assignment in &made.assignments {
+            // Without a word of how it got there, a shell goes by where it is.
+            inner.physical |= matches!(assignment.name.as_str(), "PWD" | "environment");
             Rc::make_mut(&mut inner.exported).insert(assignment.name.clone(), assignment.value.clone());
             inner.set(&assignment.name, assignment.value.clone());
         }
@@ -174,15 +203,19 @@ impl Walk<'_> {
         let mut inner = state.clone();
         let mut assignments = made.assignments.clone();
         let mut payloads: Vec<String> = Vec::new();
+        let mut moved = None;
         for (option, value, role) in &parsed.options {
             match (role, value) {
                 (Role::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
-                    inner.directory = Rc::new(match (value.text(), &*inner.directory) {
-                        (Some(to), Directory::Known(from)) => {
+                    // Of several the last holds; and a program goes by where things really are.
+                    inner.directory = Rc::new(match (value.text(), &*state.directory) {
+                        (Some(to), Directory::Known(from)) if !goes_up(to) => {
                             Directory::Known(from.iter().map(|d| paths::clean(&paths::join(d, to))).collect())
                         }
                         _ => Directory::Unknown,
                     });
+                    inner.physical = true;
+                    moved = Some(value.clone());
                 }
                 (Role::WriteFile, Some(value)) => {
                     made.redirects.push(Redirect { target: value.clone(), write: true, append: false });
@@ -194,6 +227,16 @@ impl Walk<'_> {
                 (Role::Program, Some(value)) => payloads.extend(value.text().map(str::to_owned)),
                 _ => {}
             }
+        }
+        // To go somewhere is judged as it is for `cd`.
+        if let Some(to) = moved {
+            self.emit(Occurrence {
+                words: vec![Word::literal("cd"), Word::literal("--"), to],
+                redirects: Vec::new(),
+                assignments: Vec::new(),
+                opaque: None,
+                ..made.clone()
+            });
         }
         if matches!(wrapper.kind, Wraps::Environment | Wraps::Privileged) {
             while let Some(text) = words.get(rest).and_then(Word::text)
