@@ -9,6 +9,7 @@ mod deny;
 mod differential;
 mod generate;
 mod grants;
+mod hostile_phrases;
 mod jail;
 mod lines;
 mod marks;
