@@ -83,7 +83,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
         scopes.here(told.recursive);
     }
     // What a script does counts also where an option has already decided that this is no mere reading.
-    misfit = misfit.or_else(|| odd_words(phrase, words));
+    misfit = misfit.or_else(|| odd_words(phrase, words)).or_else(|| split_names(phrase, words, parsed.rest));
     if misfit.is_none() || matches!(phrase.special, Some("sed" | "awk")) {
         let found = special(phrase, &parsed, skip, &mut told, scopes);
         misfit = misfit.or(found);
@@ -92,6 +92,18 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
         told.reading = Reading::Not(why);
     }
     told
+}
+
+/// A list of names that is split at blanks may make an option of half a name: only what has no harmful option takes one
+/// there. `rest`: where options end for what takes them only in front.
+fn split_names(phrase: &Phrase, words: &[Word], rest: usize) -> Option<String> {
+    // Of the rest, sed alone is an everyday reader of lists: what it would write then, the kernel refuses.
+    if phrase.harmless || phrase.any_words || phrase.special == Some("sed") {
+        return None;
+    }
+    let options = if phrase.ordered { &words[..rest.min(words.len())] } else { words };
+    let mut options = options.iter().take_while(|w| w.text() != Some("--"));
+    options.any(Word::is_listed).then(|| "a name with a blank in it may become an option".to_owned())
 }
 
 /// Every text that the words can be; none when one of them is known only when it runs.
@@ -117,7 +129,7 @@ fn odd_words(phrase: &Phrase, words: &[Word]) -> Option<String> {
                 let value = letters.find(|c| "IPHTL".contains(c));
                 value.is_some_and(|at| {
                     let rest = &letters[at + 1..];
-                    !rest.is_empty() && !(letters[at..].starts_with('L') && digits(rest))
+                    !(rest.is_empty() || letters[at..].starts_with('L') && digits(rest))
                 })
             };
             let any = words.iter().filter_map(Word::texts).flatten().any(|t| odd(t));

@@ -258,3 +258,21 @@ fn sections_and_formats_are_names_that_are_known() {
     all_ask(&["man -s '1/../..' ls", "man -L ../x ls", "git log --pretty=a:b.c", "git log --format=mine"]);
     all_run(&["man -s 3 printf", "git log --pretty=format:%h", "git log --format='%h %s'", "git log --pretty=oneline"]);
 }
+
+#[test]
+fn half_a_name_of_a_list_becomes_no_option_that_writes() {
+    all_ask(&[
+        "find src -name '*.txt' | xargs sort",
+        "sort $(find src -name '*.txt')",
+        "grep -rl x src | xargs tree",
+        "find src -name '*.c' | xargs git log",
+        "find src -name '*.txt' | xargs file",
+        "for f in $(find src -name '*.txt'); do sort \"$f\"; done",
+    ]);
+    all_run(&[
+        "find src -name '*.txt' | xargs cat",
+        "find src -name '*.txt' | xargs sort --",
+        "find src -name '*.txt' | xargs awk '{print $1}'",
+        "wc -l $(git ls-files '*.rs')",
+    ]);
+}
