@@ -302,7 +302,10 @@ fn special(
             }
         }
         "unzip" => {
-            let lists = parsed.has(&["-l", "-v", "-Z"]);
+            // Some look for options behind the archive too.
+            let late = parsed.operands.iter().any(|(w, _)| tables::may_be_option(w) && !w.quoted);
+            let dashed = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('-'));
+            let lists = parsed.has(&["-l", "-v", "-Z"]) && !late && !dashed;
             (!lists).then(|| "only listing an archive reads".to_owned())
         }
         "zgrep" => {

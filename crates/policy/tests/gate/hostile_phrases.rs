@@ -204,7 +204,7 @@ fn find_leaves_out_only_what_no_action_sees() {
 
 #[test]
 fn unzip_takes_options_only_before_its_archive() {
-    all_ask(&["unzip a.zip '*' -l", "unzip a.zip -l", "unzip a.zip x -Z"]);
+    all_ask(&["unzip a.zip '*' -l", "unzip a.zip -l", "unzip a.zip x -Z", "unzip -l a.zip -p", "unzip -l a.zip *"]);
     all_run(&["unzip -l a.zip", "unzip -l a.zip 'src/*'"]);
 }
 
