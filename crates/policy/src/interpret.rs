@@ -279,6 +279,8 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     {
         misfit = None;
         occurrence.reading = Reading::Phrase("version");
+        // The workspace can choose what most tools run even then: beside something granted they are asked about.
+        occurrence.literal &= tables::is_inert(&program);
     } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.is_meant(own)) {
         told = Some(phrase::tell(phrase, own, &mut inner));
         // Beside something granted it would not be confined, and then it has to be asked about.
@@ -416,8 +418,8 @@ fn abbreviates(text: &str, option: &str) -> bool {
 
 fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
     parsed.has(options)
-        || options.contains(&"--") && own.iter().any(|w| w.text() == Some("--"))
-        || own.iter().take_while(|w| w.text() != Some("--")).filter_map(Word::text).any(|t| {
+        || options.contains(&"--") && own.iter().filter_map(Word::texts).flatten().any(|t| t == "--")
+        || own.iter().take_while(|w| w.text() != Some("--")).filter_map(Word::texts).flatten().any(|t| {
             options.iter().any(|o| {
                 t == *o
                     || o.len() > 2 && t.strip_prefix(o).is_some_and(|r| r.starts_with('='))
@@ -436,8 +438,9 @@ fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut
     let dumps = match program {
         "set" => own.is_empty(),
         "export" | "declare" | "typeset" | "readonly" | "local" => {
-            own.iter().all(|w| w.text().is_some_and(|t| t.starts_with('-')))
-                || own.iter().any(|w| w.text().is_some_and(|t| t.starts_with('-') && t.contains('p')))
+            let some = |w: &Word, is: fn(&str) -> bool| w.texts().is_some_and(|all| all.iter().any(|t| is(t)));
+            own.iter().all(|w| some(w, |t| t.starts_with('-')))
+                || own.iter().any(|w| some(w, |t| t.starts_with('-') && t.contains('p')))
         }
         _ => false,
     };

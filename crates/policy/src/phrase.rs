@@ -83,6 +83,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
         scopes.here(told.recursive);
     }
     // What a script does counts also where an option has already decided that this is no mere reading.
+    misfit = misfit.or_else(|| odd_words(phrase, words)).or_else(|| split_names(phrase, words, parsed.rest));
     if misfit.is_none() || matches!(phrase.special, Some("sed" | "awk")) {
         let found = special(phrase, &parsed, skip, &mut told, scopes);
         misfit = misfit.or(found);
@@ -93,23 +94,71 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     told
 }
 
+/// A list of names that is split at blanks may make an option of half a name: only what has no harmful option takes one
+/// there. `rest`: where options end for what takes them only in front.
+fn split_names(phrase: &Phrase, words: &[Word], rest: usize) -> Option<String> {
+    // Of the rest, sed alone is an everyday reader of lists: what it would write then, the kernel refuses.
+    if phrase.harmless || phrase.any_words || phrase.special == Some("sed") {
+        return None;
+    }
+    let options = if phrase.ordered { &words[..rest.min(words.len())] } else { words };
+    let mut options = options.iter().take_while(|w| w.text() != Some("--"));
+    options.any(Word::is_listed).then(|| "a name with a blank in it may become an option".to_owned())
+}
+
+/// Every text that the words can be; none when one of them is known only when it runs.
+fn every<'w>(words: impl Iterator<Item = &'w Word>) -> Option<Vec<&'w str>> {
+    let mut all = Vec::new();
+    for word in words {
+        all.extend(word.texts()?.iter().map(String::as_str));
+    }
+    Some(all)
+}
+
+fn digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Words that a program takes apart in a way of its own, wherever they stand.
+fn odd_words(phrase: &Phrase, words: &[Word]) -> Option<String> {
+    match phrase.special? {
+        // An option takes its value from the next word, and the letters behind it are options still.
+        "tree" => {
+            let odd = |text: &str| {
+                let letters = text.strip_prefix('-').filter(|l| !l.starts_with('-')).unwrap_or_default();
+                let value = letters.find(|c| "IPHTL".contains(c));
+                value.is_some_and(|at| {
+                    let rest = &letters[at + 1..];
+                    !(rest.is_empty() || letters[at..].starts_with('L') && digits(rest))
+                })
+            };
+            let any = words.iter().filter_map(Word::texts).flatten().any(|t| odd(t));
+            any.then(|| "letters behind an option that takes a value".to_owned())
+        }
+        // `@file` stands for the words in that file, also in the place of a value.
+        "binutils" => {
+            let list = words.iter().any(|w| match &w.value {
+                Value::One(text) => text.starts_with('@'),
+                Value::Any(texts) => texts.iter().any(|t| t.starts_with('@')),
+                Value::Pattern(globs) => globs.iter().any(|g| g.starts_with(['@', '*', '?', '['])),
+                Value::Unknown => true,
+            });
+            list.then(|| "may take its words from a file".to_owned())
+        }
+        // `-i` also takes the word behind it, and looks up the host in it.
+        "lsof" => {
+            let host = every(words.iter()).is_none_or(|all| all.iter().any(|t| t.contains('@')));
+            host.then(|| "may look up a host".to_owned())
+        }
+        _ => None,
+    }
+}
+
 /// Values with which git runs a program that its configuration names: formats and orders that have signatures checked,
 /// formats that the configuration itself names, merges that are made again.
 fn git_runs(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
-    const FORMATS: &[&str] = &[
-        "oneline",
-        "short",
-        "medium",
-        "full",
-        "fuller",
-        "reference",
-        "email",
-        "mboxrd",
-        "raw",
-        "",
-        "format",
-        "tformat",
-    ];
+    const FORMATS: &[&str] =
+        &["oneline", "short", "medium", "full", "fuller", "reference", "email", "mboxrd", "raw", ""];
     // These print what is no placeholder as it stands.
     let verbatim =
         matches!(phrase.name, "git branch" | "git tag" | "git for-each-ref" | "git ls-files" | "git ls-tree");
@@ -117,7 +166,8 @@ fn git_runs(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
         text.contains("signature")
             || text.split('%').skip(1).any(|t| t.trim_start_matches(['+', '-', ' ']).starts_with('G'))
     };
-    let configured = |text: &str| !verbatim && !text.contains(['%', ':']) && !FORMATS.contains(&text);
+    let spelled = |text: &str| text.contains('%') || text.starts_with("format:") || text.starts_with("tformat:");
+    let configured = |text: &str| !verbatim && !spelled(text) && !FORMATS.contains(&text);
     match (option, value.texts()) {
         ("--sort" | "--format" | "--pretty" | "--group" | "--diff-merges", None) => {
             Some(format!("{option} has an unknown value"))
@@ -171,55 +221,42 @@ fn special(
                 .map(|(_, v, _)| v.as_ref()?.text())
                 .collect();
             let whole = scripts.map(|s| s.join("\n"));
+            let several = parsed.options.iter().filter(|(o, _, _)| matches!(o.as_str(), "-e" | "--expression")).count();
             let does = match whole {
                 Some(script) if skip > 0 => vec![Some(programs::sed(&script))],
+                None if several > 1 => vec![None],
                 _ => program(programs::sed),
             };
             code(does, told, scopes)
         }
         "awk" => code(program(programs::awk), told, scopes),
         "jq" => code(program(|t| programs::jq(t).into()), told, scopes),
-        "credential-words" => parsed
-            .operands
-            .iter()
-            .filter_map(|(w, _)| w.text())
-            .any(|t| t.split([':', '=']).any(|p| paths::is_credential(&format!("/{p}"), "")))
-            .then(|| "names a file that holds secrets".to_owned()),
+        "credential-words" => match every(parsed.operands.iter().map(|(w, _)| *w)) {
+            None => Some("a word that is known only when it runs".to_owned()),
+            Some(all) => all
+                .iter()
+                .any(|t| t.split([':', '=']).any(|p| paths::is_credential(&format!("/{p}"), "")))
+                .then(|| "names a file that holds secrets".to_owned()),
+        },
         "git-list" => {
             // Operands are patterns only when the command lists.
-            let lists = parsed.has(&[
-                "-l",
-                "--list",
-                "--contains",
-                "--no-contains",
-                "--merged",
-                "--no-merged",
-                "--points-at",
-                "-n",
-            ]) && (phrase.name == "git tag" || !parsed.has(&["-n"]));
-            let lists = lists && (parsed.has(&["-l", "--list"]) || parsed.operands.len() <= 1 && !sorts_only(parsed));
+            let asks = ["--contains", "--no-contains", "--merged", "--no-merged", "--points-at"];
+            let asks = parsed.has(&asks) || phrase.name == "git tag" && parsed.has(&["-n"]);
+            // An older git makes a branch with `-l`.
+            let told = if phrase.name == "git tag" { &["-l", "--list"][..] } else { &["--list"] };
+            let lists = parsed.has(told) || asks && parsed.operands.len() <= 1 && !sorts_only(parsed);
             (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
         }
-        "git-config" => {
-            let gets =
-                parsed.has(&["--get", "--get-all", "--get-regexp", "-l", "--list", "--get-urlmatch", "--name-only"]);
-            let secret = parsed.operands.iter().filter_map(|(w, _)| w.text()).any(|t| {
-                let t = t.to_ascii_lowercase();
-                ["token", "password", "secret", "credential", "extraheader", "helper"].iter().any(|s| t.contains(s))
-            });
-            // One name alone asks for its value; `get` and `list` are the newer spelling.
-            let first = parsed.operands.first().and_then(|(w, _)| w.text()).unwrap_or_default();
-            let asks = parsed.operands.len() == 1 && first.contains('.') || matches!(first, "get" | "list");
-            (!(gets || asks) || secret).then(|| "only reading settings, and not secrets".to_owned())
-        }
+        "git-config" => git_config(parsed, scopes),
         "git-reflog" => {
-            let first = parsed.operands.first().and_then(|(w, _)| w.text());
-            matches!(first, Some("expire" | "delete" | "drop" | "write")).then(|| "changes the reflog".to_owned())
+            let changes = |all: Vec<&str>| all.iter().any(|t| matches!(*t, "expire" | "delete" | "drop" | "write"));
+            every(parsed.operands.iter().map(|(w, _)| *w))
+                .is_none_or(changes)
+                .then(|| "may change the reflog".to_owned())
         }
         "git-remote" => {
-            let words: Vec<&str> = parsed.operands.iter().filter_map(|(w, _)| w.text()).collect();
-            (!words.is_empty() && words.first() != Some(&"get-url"))
-                .then(|| "only listing and get-url stay here".to_owned())
+            let first = parsed.operands.first().map(|(w, _)| w.text());
+            first.is_some_and(|t| t != Some("get-url")).then(|| "only listing and get-url stay here".to_owned())
         }
         "tee" => {
             let sinks = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(paths::is_sink));
@@ -234,11 +271,19 @@ fn special(
                 Value::Pattern(globs) => globs.iter().any(runs),
                 Value::Unknown => true,
             });
-            command.then(|| "a word that the pager may take for a command".to_owned())
+            // Behind its digits a value goes on as options and commands.
+            let plain = |v: &Word| {
+                let number = |t: &String| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit() || b == b',');
+                v.texts().is_some_and(|all| all.iter().all(number))
+            };
+            let values = parsed.options.iter().filter_map(|(_, v, _)| v.as_ref());
+            let odd = values.into_iter().any(|v| !plain(v));
+            (command || odd).then(|| "a word that the pager may take for a command".to_owned())
         }
         "plain-names" => {
             let plain = |t: &str| t.chars().all(|c| c.is_ascii_alphanumeric() || "._+:@-".contains(c));
-            let all = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(plain));
+            let values = parsed.options.iter().filter_map(|(_, v, _)| v.as_ref());
+            let all = parsed.operands.iter().map(|(w, _)| *w).chain(values).all(|w| w.text().is_some_and(plain));
             (!all).then(|| "a word that is no plain name".to_owned())
         }
         "tar" => {
@@ -257,17 +302,38 @@ fn special(
             }
         }
         "unzip" => {
-            let lists = parsed.has(&["-l", "-v", "-Z"]);
+            // Some look for options behind the archive too.
+            let late = parsed.operands.iter().any(|(w, _)| tables::may_be_option(w) && !w.quoted);
+            let dashed = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('-'));
+            let lists = parsed.has(&["-l", "-v", "-Z"]) && !late && !dashed;
             (!lists).then(|| "only listing an archive reads".to_owned())
         }
-        "binutils" => {
-            let list = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('@'));
-            list.then(|| "takes its words from a file".to_owned())
+        "zgrep" => {
+            // Some of them are scripts that split the values of options again.
+            let fits = |option: &str, t: &str| match option {
+                "-e" => !t.contains(|c: char| c.is_whitespace() || "*?[]$`\\'\"".contains(c)),
+                _ => digits(t),
+            };
+            let odd = parsed.options.iter().any(|(o, v, _)| {
+                v.as_ref().is_some_and(|v| v.texts().is_none_or(|all| all.iter().any(|t| !fits(o, t))))
+            });
+            odd.then(|| "a value that may become several words".to_owned())
+        }
+        "lsof" => {
+            let plain = |t: &str| {
+                let (kind, port) = t.split_once(':').unwrap_or((t, ""));
+                let kind = kind.trim_start_matches(['4', '6']).to_ascii_lowercase();
+                matches!(kind.as_str(), "" | "tcp" | "udp")
+                    && port.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b'-'))
+            };
+            let mut values = parsed.options.iter().filter(|(o, _, _)| o == "-i").filter_map(|(_, v, _)| v.as_ref());
+            values.any(|v| !v.text().is_some_and(plain)).then(|| "may look up a host".to_owned())
         }
         "yq" if parsed
             .operands
             .first()
-            .is_some_and(|(w, _)| matches!(w.text(), Some("e" | "ea" | "eval" | "eval-all"))) =>
+            .and_then(|(w, _)| w.texts())
+            .is_some_and(|all| all.iter().any(|t| matches!(t.as_str(), "e" | "ea" | "eval" | "eval-all"))) =>
         {
             Some("a subcommand".to_owned())
         }
@@ -286,6 +352,54 @@ fn special(
             .then(|| "an operand that is no format sets the clock".to_owned()),
         _ => None,
     }
+}
+
+/// `git config`: what it reads by name, and nothing that shows values which nobody has named. Its options end at its
+/// first operand.
+fn git_config(parsed: &Parsed<'_>, scopes: &mut Scopes<'_>) -> Option<String> {
+    const NEW: &[&str] = &["--show-origin", "--show-scope", "--local", "--global", "--system", "--worktree", "--all"];
+    let secret = |t: &&str| {
+        let t = t.to_ascii_lowercase();
+        ["token", "password", "secret", "credential", "extraheader", "helper", "cookie", "proxy", "insteadof"]
+            .iter()
+            .any(|s| t.contains(s))
+    };
+    let Some(texts) = parsed.operands.iter().map(|(w, _)| w.texts()).collect::<Option<Vec<_>>>() else {
+        return Some("a setting that is known only when it runs".to_owned());
+    };
+    let all: Vec<&str> = texts.iter().flat_map(|t| t.iter().map(String::as_str)).collect();
+    let one_by_one = texts.iter().all(|t| t.len() == 1);
+    let names_only = parsed.has(&["--name-only"]);
+    if all.iter().any(secret) {
+        scopes.seeks_credentials |= !names_only;
+        return Some("only reading settings, and not secrets".to_owned());
+    }
+    let lists = parsed.has(&["-l", "--list", "--get-regexp"]);
+    // `get` and `list` are the newer spelling.
+    let newer = one_by_one && matches!(all.first(), Some(&"list"));
+    if lists || newer {
+        let sections = ["alias", "user", "branch", "core", "init", "color", "diff", "merge", "pull", "push"];
+        let named = |t: &&str| {
+            let section = t.strip_prefix('^').and_then(|t| t.split_once("\\."));
+            section.is_some_and(|(section, rest)| sections.contains(&section) && !rest.contains('|'))
+        };
+        let section =
+            parsed.has(&["--get-regexp"]) && !parsed.has(&["-l", "--list"]) && !all.is_empty() && named(&all[0]);
+        let section = section && one_by_one;
+        if names_only && lists || newer && all.contains(&"--name-only") || section {
+            return None;
+        }
+        scopes.seeks_credentials = true;
+        return Some("shows every setting, and some hold secrets".to_owned());
+    }
+    let key = |t: &&str| t.contains('.') && !t.starts_with('-');
+    let gets = match &all[..] {
+        ["get", options @ .., name] if one_by_one => options.iter().all(|o| NEW.contains(o)) && key(name),
+        // One name alone asks for its value.
+        _ if parsed.has(&["--get", "--get-all"]) => texts.first().is_some_and(|t| t.iter().all(|t| key(&t.as_str()))),
+        _ => texts.len() == 1 && all.iter().all(key),
+    };
+    (!gets).then(|| "only reading settings".to_owned())
 }
 
 fn sorts_only(parsed: &Parsed<'_>) -> bool {
@@ -351,10 +465,17 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told
         let attached = VALUES
             .iter()
             .any(|v| text.strip_prefix(v).is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit())));
-        if FLAGS.contains(&text) || attached {
+        // Behind the file it has read, a word is the file that it writes, whatever it looks like.
+        if operands == 0 && (FLAGS.contains(&text) || attached) {
             continue;
         }
-        if VALUES.contains(&text) {
+        if operands == 0 && VALUES.contains(&text) {
+            let number = |t: &String| t.trim_start_matches(['+', '-']).bytes().all(|b| b.is_ascii_alphanumeric());
+            let value = words.get(n).filter(|w| !w.many).and_then(Word::texts);
+            if !value.is_some_and(|all| all.iter().all(number)) {
+                scopes.loose = true;
+                misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+            }
             n += 1;
         } else if tables::may_be_option(word) {
             misfit.get_or_insert_with(|| "an option that is not known".to_owned());
@@ -468,6 +589,8 @@ fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told 
     // Threads as a tree, and two ways to say which columns.
     let has = |set: &str| flags.contains(|c| set.contains(c));
     refusable |= has("L") && (has("H") || tree) || has("fFljy") && columns;
+    // A tree of anything but plain processes is one conflict more than this can tell.
+    refusable |= tree && flags.contains(|c| !"eAfFw".contains(c));
     shows |= refusable && letters.iter().any(|w| letters_show_environment(w));
     scopes.seeks_credentials |= shows;
     match misfit {
@@ -510,6 +633,26 @@ pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
         starts.push(".".to_owned());
     }
     starts
+}
+
+/// Whether the test at `at` keeps what it names from every action: `! -name x` where nothing else could turn that round,
+/// and `-name x -prune -o …` as an alternative of its own.
+pub(crate) fn find_leaves_out(words: &[Word], at: usize) -> bool {
+    let text = |n: usize| words.get(n).and_then(Word::text);
+    let before = |back: usize| at.checked_sub(back).and_then(text);
+    let is_not = |t: Option<&str>| matches!(t, Some("!" | "-not"));
+    let is_or = |t: Option<&str>| matches!(t, Some("-o" | "-or"));
+    if words.iter().any(|w| w.text() == Some(",")) {
+        return false;
+    }
+    if is_not(before(1)) {
+        let turned = (0..words.len()).any(|n| is_not(text(n)) && matches!(text(n + 1), Some("(" | "!" | "-not")));
+        return !turned && !(0..words.len()).any(|n| is_or(text(n)));
+    }
+    let open = words[..at].iter().filter(|w| w.text() == Some("(")).count();
+    let closed = words[..at].iter().filter(|w| w.text() == Some(")")).count();
+    let first = !words[..at].iter().any(|w| w.text().is_some_and(|t| t.starts_with(['-', '(', '!'])));
+    open == closed && (first || is_or(before(1))) && text(at + 2) == Some("-prune") && is_or(text(at + 3))
 }
 
 /// `find`: where it starts, and an expression of tests and the few actions that print.
@@ -591,6 +734,8 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
         "-context",
     ];
     const FILE: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac"];
+    const ACTIONS: &[&str] =
+        &["-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"];
     let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: true };
     let mut misfit: Option<String> = None;
     let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
@@ -610,7 +755,8 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
         };
         match text {
             "-H" | "-L" | "-P" if !expression => {}
-            "-D" | "-O0" | "-O1" | "-O2" | "-O3" if !expression => n += usize::from(text == "-D"),
+            "-O0" | "-O1" | "-O2" | "-O3" if !expression => {}
+            "-D" if !expression && words.get(n).is_some_and(|w| w.text().is_some()) => n += 1,
             _ if !expression && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
                 named |= scopes.value(word, start, true, &mut misfit);
             }
@@ -648,13 +794,21 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
             _ if BARE.contains(&text) => expression = true,
             _ if TEXT.contains(&text) => {
                 expression = true;
-                if words.get(n).is_none_or(|w| w.many && !matches!(w.value, Value::Pattern(_))) {
+                // What a bare glob matches becomes words of the expression: only names that mean nothing there.
+                let meant = |glob: &String| {
+                    let mut all = BARE.iter().chain(TEXT).chain(FILE).chain(ACTIONS);
+                    all.any(|word| paths::matches(glob, word))
+                };
+                let unknown = |w: &Word| match &w.value {
+                    Value::Pattern(globs) => w.many && (w.substituted || globs.iter().any(meant)),
+                    _ => w.many,
+                };
+                if words.get(n).is_none_or(unknown) {
                     scopes.loose = true;
                     misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
                 }
                 // To look for a name is not to read what it names; to run something on it is. What is left out is not.
-                let left_out = matches!(words.get(n.wrapping_sub(2)).and_then(Word::text), Some("!" | "-not"))
-                    || words.get(n + 1).and_then(Word::text) == Some("-prune");
+                let left_out = find_leaves_out(words, n - 1);
                 if let (true, false, Some(value)) = (runs, left_out, words.get(n)) {
                     match text {
                         "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename" => {
@@ -670,6 +824,9 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
                 expression = true;
                 if let Some(file) = words.get(n) {
                     scopes.value(file, Role::File, false, &mut misfit);
+                    if file.many {
+                        misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+                    }
                 }
                 n += 1;
             }

@@ -435,7 +435,7 @@ pub(crate) fn options_with_paths(words: &[Word], scopes: &mut Scopes<'_>) {
     let mut misfit = None;
     for (n, word) in words.iter().enumerate() {
         let Some(text) = word.text() else {
-            scopes.loose |= matches!(word.value, Value::Unknown);
+            scopes.loose |= matches!(word.value, Value::Unknown | Value::Any(_));
             continue;
         };
         if let Some((_, value)) = text.strip_prefix('-').and_then(|o| o.split_once('='))

@@ -124,8 +124,10 @@ fn of_find(words: &[Word]) -> Option<Vec<String>> {
     }
     let texts: Vec<Option<&str>> = words.iter().map(Word::text).collect();
     let (mut names, mut other) = (Vec::new(), false);
+    // Where nothing says what to print, all that any alternative lets through is printed, also what is pruned.
+    let printed = texts.iter().any(|t| matches!(t, Some("-print" | "-print0"))) || !texts.contains(&Some("-prune"));
     for (n, text) in texts.iter().enumerate() {
-        let left_out = n > 0 && matches!(texts[n - 1], Some("!" | "-not")) || texts.get(n + 2) == Some(&Some("-prune"));
+        let left_out = printed && phrase::find_leaves_out(words, n);
         match text {
             Some("-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename") if !left_out => {
                 // In quotes a pattern is text to the shell and a pattern to find.

@@ -228,7 +228,12 @@ fn tools() -> &'static HashMap<&'static str, Vec<&'static str>> {
 }
 
 pub(crate) fn is_tool(program: &str) -> bool {
-    tools().contains_key(program) || phrase(program).is_some()
+    tools().get(program).is_some_and(|all| all.iter().any(|how| *how != "inert")) || phrase(program).is_some()
+}
+
+/// Tools that load nothing of the workspace when they say their version or how they are used.
+pub(crate) fn is_inert(program: &str) -> bool {
+    says_version_with(program, "inert") || phrase(program).is_some_and(|p| !p.confined)
 }
 
 /// Whether a tool says its version, and nothing else, when told this.

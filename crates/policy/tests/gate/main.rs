@@ -9,6 +9,7 @@ mod deny;
 mod differential;
 mod generate;
 mod grants;
+mod hostile_phrases;
 mod hostile_shell;
 mod jail;
 mod lines;
