@@ -235,7 +235,7 @@ fn reading() -> Sandbox {
     Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads)
 }
 
-/// What was granted was granted with its own sandbox: whoever wants a wider one asks a person.
+/// What was granted was granted with its own sandbox: a request that wants a wider one asks a person.
 fn ask_for_wider(wanted: Confinement, grants: &Grants, coverage: &mut [Coverage]) {
     for coverage in coverage {
         let narrow = match coverage {

@@ -28,7 +28,7 @@ impl Case<'_> {
     pub(crate) fn accepted(&self, coverage: &[Coverage]) -> Sandbox {
         let context = self.context;
         if self.risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged) {
-            // Other rights cannot be gained behind a shield: whoever allows this allows all of it.
+            // Other rights cannot be gained behind a shield: a person who allows this allows all of it.
             return Sandbox::plain(Confinement::None, Network::Open, SandboxReason::Accepted(Risk::Privileged));
         }
         // The supervisor reads or writes the one file by itself: no process runs.
