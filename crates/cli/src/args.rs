@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use countersign_install::{AgentProgram, InstallMode, InstallScope};
 use countersign_model::{Confinement, Network, Profile, StreamName};
 use std::process::ExitCode;
 
@@ -79,7 +80,7 @@ pub(crate) enum Command {
         #[arg(long)]
         read_only: bool,
         /// The keys that let go
-        #[arg(long, value_name = "KEYS", default_value = crate::attach::DETACH_KEYS)]
+        #[arg(long, value_name = "KEYS", default_value = crate::terminal::detach::DETACH_KEYS)]
         detach_keys: String,
     },
     /// Type into a task
@@ -806,7 +807,7 @@ pub(crate) enum KeysCommand {
 #[derive(Args)]
 pub(crate) struct InstallArgs {
     #[arg(value_enum)]
-    pub(crate) agent: AgentArg,
+    pub(crate) agent: AgentProgram,
     /// A hook before each command, tools through MCP, or both; what suits the agent if not said
     #[arg(long, value_enum)]
     pub(crate) mode: Option<InstallMode>,
@@ -825,29 +826,6 @@ pub(crate) struct InstallArgs {
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AgentArg {
-    ClaudeCode,
-    Codex,
-    Opencode,
-    Gemini,
-    Goose,
-    Cursor,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum InstallMode {
-    Hook,
-    Mcp,
-    Both,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum InstallScope {
-    User,
-    Project,
 }
 
 #[derive(Subcommand)]

@@ -1,11 +1,11 @@
-//! Reaching a house, starting one if there is none, and stopping it.
+//! Reaching a house, and starting one if there is none.
 
-use crate::{Doors, say};
+use crate::{say, verbs::service};
 use anyhow::{Context as _, bail};
-use countersign_client::{Client, ClientError, Lifecycle};
+use countersign_client::{Client, Lifecycle};
 use countersign_model::is_base_variable;
-use countersign_store::{Config, Home, MACHINE_HOME, TasksAtStop, below_an_agent, ledger::Reader};
-use std::{io::ErrorKind, process::ExitCode, thread, time::Duration};
+use countersign_store::{Home, MACHINE_HOME, below_an_agent};
+use std::{io::ErrorKind, thread, time::Duration};
 
 /// How long another starter is waited for.
 const PATIENCE: u32 = 100;
@@ -42,7 +42,7 @@ impl Place {
 }
 
 /// The house that is meant. One's own is started if it does not run, but never from inside a task.
-pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
+pub(crate) fn reach() -> anyhow::Result<Client> {
     let Place { home, client, own } = Place::find()?;
     match client.lifecycle() {
         Ok(life) => {
@@ -57,7 +57,7 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
         Err(e) => return Err(e.into()),
     }
     for _ in 0..MAX_STARTS {
-        start(doors, &home)?;
+        start(&home)?;
         match client.lifecycle() {
             Ok(life) => {
                 say_reading_only(&life);
@@ -76,10 +76,10 @@ pub(crate) fn reach(doors: &Doors<'_>) -> anyhow::Result<Client> {
 
 /// Reaches the daemon again after a connection broke. A machine's daemon is started by its service manager: that is
 /// waited for.
-pub(crate) fn reach_again(doors: &Doors<'_>) -> anyhow::Result<()> {
+pub(crate) fn reach_again() -> anyhow::Result<()> {
     let Place { client, own, .. } = Place::find()?;
     if own {
-        return reach(doors).map(drop);
+        return reach().map(drop);
     }
     for _ in 0..PATIENCE {
         match client.lifecycle() {
@@ -92,7 +92,7 @@ pub(crate) fn reach_again(doors: &Doors<'_>) -> anyhow::Result<()> {
 }
 
 /// Whoever reads from what was salvaged must know that it is not all.
-fn say_reading_only(life: &Lifecycle) {
+pub(crate) fn say_reading_only(life: &Lifecycle) {
     if let Some(why) = &life.reading_only {
         say(&format!("csn: reading only, nothing runs: {why}"));
     }
@@ -110,17 +110,17 @@ pub(crate) fn by_a_person(home: &Home) -> anyhow::Result<()> {
 
 /// Starts a daemon and waits until it serves. Where another holds the house, that one is starting or just dying:
 /// either it serves in a moment, or the house is free in a moment.
-fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
+pub(crate) fn start(home: &Home) -> anyhow::Result<()> {
     by_a_person(home)?;
     let client = Client::new(home.socket());
     // Where there is a service for it, that is who starts it.
-    let unit = crate::service::user_unit_path().is_ok_and(|path| path.exists());
-    if unit && (doors.manage)("systemctl", &["--user", "start", crate::service::UNIT]).is_ok_and(|(done, _)| done) {
+    let unit = service::user_unit_path().is_ok_and(|path| path.exists());
+    if unit && countersign_spawn::manage("systemctl", &["--user", "start", service::UNIT]).is_ok_and(|(done, _)| done) {
         return Ok(());
     }
     let mut last = None;
     for _ in 0..PATIENCE {
-        match (doors.start_house)(&base_env()) {
+        match countersign_spawn::start_daemon(&base_env()) {
             Ok(_) => return Ok(()),
             Err(e) if matches!(e.kind(), ErrorKind::ResourceBusy | ErrorKind::Interrupted) => last = Some(e),
             Err(e) => return Err(e).context("the house could not be started"),
@@ -139,69 +139,4 @@ fn start(doors: &Doors<'_>, home: &Home) -> anyhow::Result<()> {
 /// Whether a house serves already.
 pub(crate) fn serves() -> bool {
     Place::find().is_ok_and(|place| place.client.lifecycle().is_ok())
-}
-
-/// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
-pub(crate) fn up(doors: &Doors<'_>, tcp: Option<&str>) -> anyhow::Result<ExitCode> {
-    let Place { home, client, own } = Place::find()?;
-    if !own {
-        say("csn: the house of this machine serves you; COUNTERSIGN_HOME=DIR csn up starts one of your own");
-        return Ok(ExitCode::from(u8::from(client.lifecycle().is_err())));
-    }
-    let already = client.lifecycle().is_ok();
-    if !already {
-        start(doors, &home)?;
-    }
-    let life = client.lifecycle()?;
-    let state = if already { "already up" } else { "up" };
-    say(&format!("csn: {state}, pid {}, serving {}", life.pid, life.home.display()));
-    match client.listen(tcp) {
-        Ok(at) => say(&format!("csn: listening on http://{at} for those who have a token (csn token create)")),
-        // The socket is the way in; the door on loopback is one more.
-        Err(ClientError::Refused { refusal, .. }) => {
-            say(&format!("csn: not listening on loopback: {}", refusal.message));
-            refusal.hint.iter().for_each(|hint| say(&format!("     {hint}")));
-            return Ok(ExitCode::from(u8::from(tcp.is_some())));
-        }
-        Err(e) => return Err(e.into()),
-    }
-    say_reading_only(&life);
-    if let Some(why) = life.degraded {
-        say(&format!("csn: degraded, only reading is allowed: {why}"));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCode> {
-    let stop = (stop_tasks || keep_tasks).then_some(stop_tasks);
-    let stops = stop.unwrap_or(Config::load().is_ok_and(|c| c.shutdown.tasks == TasksAtStop::Stop));
-    let Place { home, client, own } = Place::find()?;
-    let holder = if own { home.holder() } else { client.lifecycle().ok().map(|life| life.pid) };
-    match client.stop(stop) {
-        Ok(()) => {}
-        Err(ClientError::NoHouse { .. }) if holder.is_none() => {
-            say("csn: no house runs");
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(e) => return Err(e.into()),
-    }
-    // Of this daemon, not of the house: whoever waits for a task of it starts the next one at once.
-    if let Some(holder) = holder {
-        Home::wait_until_gone(holder)?;
-    }
-    // What it could not do in time, it has written down.
-    let steps =
-        if own { Reader::open(&home.ledger()).and_then(|r| r.last_shutdown()).unwrap_or_default() } else { Vec::new() };
-    let late: Vec<_> = steps.iter().filter(|s| !s.done).collect();
-    for step in &late {
-        let says = step.says.as_ref().map_or("not done in time", |s| s.as_str());
-        say(&format!("csn: {}: {says}", serde_json::json!(step.step).as_str().unwrap_or_default()));
-    }
-    if stops && late.iter().any(|s| s.step == countersign_model::StopStep::Tasks) {
-        say("csn: down; some tasks still run: csn ps");
-        return Ok(ExitCode::FAILURE);
-    }
-    let left = if stops { "running tasks were stopped" } else { "running tasks go on" };
-    say(&format!("csn: down; {left}; questions and tasks in line go on waiting"));
-    Ok(ExitCode::SUCCESS)
 }

@@ -1,77 +1,21 @@
 //! Terminal surfaces. They translate between a person and the client; they decide and remember nothing.
 
-mod approvals;
 mod args;
-mod attach;
-mod check;
-mod doctor;
-mod escapes;
-mod exec;
-mod export;
-mod gc;
-mod grants;
-mod hook;
+mod follow;
 mod house;
 mod install;
-mod lists;
-mod logs;
-mod mcp;
-mod prompt;
-mod receipts;
-mod redact;
-mod repair;
-mod replay;
-mod run;
-mod search;
-mod send;
-mod service;
-mod sessions;
-mod verify;
+mod render;
+mod terminal;
+mod verbs;
 
 use args::{Cli, Command};
 use clap::Parser as _;
 use countersign_client::ClientError;
 use std::process::ExitCode;
-
-/// What only the program itself can do: this crate starts no processes.
-pub struct Doors<'a> {
-    /// Starts a detached daemon with these variables; what it said, once it serves.
-    pub start_house: &'a StartHouse,
-    /// What `csn-shim --probe` says, as JSON.
-    pub probe_shim: &'a ProbeShim,
-    /// Has a program of the service manager do something: whether it did, and what it said.
-    pub manage: &'a Manage,
-    /// Puts a question to a program.
-    pub converse: &'a Converse,
-}
-
-pub type StartHouse = dyn Fn(&[(String, String)]) -> std::io::Result<String>;
-pub type ProbeShim = dyn Fn() -> std::io::Result<String>;
-pub type Manage = dyn Fn(&str, &[&str]) -> std::io::Result<(bool, String)>;
-pub type Converse = dyn Fn(&Question<'_>) -> std::io::Result<Answered>;
-
-/// Whether what was heard is all that was wanted.
-pub type Enough = dyn Fn(&[u8]) -> bool;
-
-/// What a program is told, and how long it may take to answer.
-pub struct Question<'a> {
-    pub program: &'a str,
-    pub args: &'a [&'a str],
-    pub stdin: &'a [u8],
-    /// Beside what we have ourselves.
-    pub env: &'a [(&'a str, &'a str)],
-    pub timeout: std::time::Duration,
-    /// Its input stays open until this has heard enough.
-    pub until: Option<&'a Enough>,
-}
-
-/// What it said, bounded, and what it ended with; none when it had to be killed.
-pub struct Answered {
-    pub code: Option<i32>,
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
-    pub timed_out: bool,
-}
+use verbs::{
+    approvals, attach, cancel, check, doctor, down, exec, export, gc, grants, hook, keys, logs, mcp, policy, ps,
+    receipts, redact, replay, resize, run, search, send, service, sessions, show, signal, token, up, verify, wait,
+};
 
 /// What `main` should do next.
 pub enum Action {
@@ -97,7 +41,7 @@ pub(crate) mod exit {
 }
 
 #[must_use]
-pub fn main(doors: &Doors<'_>) -> Action {
+pub fn main() -> Action {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
@@ -114,48 +58,48 @@ pub fn main(doors: &Doors<'_>) -> Action {
         }
         return Action::Serve { detached: *detached, machine: *system, tcp: tcp.clone() };
     }
-    Action::Exit(match dispatch(doors, cli.command) {
+    Action::Exit(match dispatch(cli.command) {
         Ok(code) => code,
         Err(e) => fail(&e),
     })
 }
 
-fn dispatch(doors: &Doors<'_>, command: Command) -> anyhow::Result<ExitCode> {
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up { tcp, .. } => house::up(doors, tcp.as_deref()),
-        Command::Down { stop_tasks, keep_tasks } => house::down(stop_tasks, keep_tasks),
-        Command::Run(args) => run::run(doors, *args),
-        Command::File(args) => run::run(doors, args.into_run()),
-        Command::Ps { all, json } => lists::ps(doors, all, json),
-        Command::Show { task, view: Some(view), .. } => lists::view(doors, &task, view),
-        Command::Show { task, screen: true, json, .. } => lists::screen(doors, &task, json),
-        Command::Show { task, json, .. } => lists::show(doors, &task, json),
-        Command::Logs(args) => logs::logs(doors, &args),
+        Command::Up { tcp, .. } => up::up(tcp.as_deref()),
+        Command::Down { stop_tasks, keep_tasks } => down::down(stop_tasks, keep_tasks),
+        Command::Run(args) => run::run(*args),
+        Command::File(args) => run::run(args.into_run()),
+        Command::Ps { all, json } => ps::ps(all, json),
+        Command::Show { task, view: Some(view), .. } => show::view(&task, view),
+        Command::Show { task, screen: true, json, .. } => show::screen(&task, json),
+        Command::Show { task, json, .. } => show::show(&task, json),
+        Command::Logs(args) => logs::logs(&args),
         Command::Attach { task, read_only, detach_keys } => {
-            attach::attach(doors, &attach::Args { task: &task, read_only, detach_keys: &detach_keys })
+            attach::attach(&attach::Args { task: &task, read_only, detach_keys: &detach_keys })
         }
-        Command::Send(args) => send::send(doors, &args),
-        Command::Resize { task, rows, cols } => lists::resize(doors, &task, rows, cols),
-        Command::Search(args) => search::search(doors, &args),
-        Command::Replay(args) => replay::replay(doors, &args),
-        Command::Cancel { task, reason } => lists::cancel(doors, &task, reason.as_deref()),
-        Command::Signal { task, signal } => lists::signal(doors, &task, &signal),
-        Command::Wait { task, json } => lists::wait(doors, &task, json),
-        Command::Approvals { command } => approvals::approvals(doors, command),
-        Command::Grants { command } => grants::grants(doors, command),
-        Command::Sessions { command } => sessions::sessions(doors, command),
-        Command::Receipts { command } => receipts::receipts(doors, command),
-        Command::Keys { command } => receipts::keys(doors, command),
+        Command::Send(args) => send::send(&args),
+        Command::Resize { task, rows, cols } => resize::resize(&task, rows, cols),
+        Command::Search(args) => search::search(&args),
+        Command::Replay(args) => replay::replay(&args),
+        Command::Cancel { task, reason } => cancel::cancel(&task, reason.as_deref()),
+        Command::Signal { task, signal } => signal::signal(&task, &signal),
+        Command::Wait { task, json } => wait::wait(&task, json),
+        Command::Approvals { command } => approvals::approvals(command),
+        Command::Grants { command } => grants::grants(command),
+        Command::Sessions { command } => sessions::sessions(command),
+        Command::Receipts { command } => receipts::receipts(command),
+        Command::Keys { command } => keys::keys(command),
         Command::Verify(args) => verify::verify(&args),
-        Command::Export(args) => export::export(doors, &args),
-        Command::Install(args) => install::install(doors, &args),
-        Command::Service { command } => service::service(doors, command),
-        Command::Token { command } => sessions::token(doors, command),
+        Command::Export(args) => export::export(&args),
+        Command::Install(args) => install::install(&args),
+        Command::Service { command } => service::service(command),
+        Command::Token { command } => token::token(command),
         Command::Check(args) => check::check(&args),
-        Command::Policy { command } => check::policy(&command),
+        Command::Policy { command } => policy::policy(&command),
         Command::Redact(args) => redact::redact(&args),
-        Command::Doctor { json, fix } => doctor::doctor(doors, json, fix),
-        Command::Gc { older_than, keep, dry_run, json } => gc::gc(doors, older_than, keep.as_deref(), dry_run, json),
+        Command::Doctor { json, fix } => doctor::doctor(json, fix),
+        Command::Gc { older_than, keep, dry_run, json } => gc::gc(older_than, keep.as_deref(), dry_run, json),
         Command::Hook { agent, witness } => hook::hook(agent, witness),
         Command::Exec(args) => exec::exec(&args),
         Command::Mcp => mcp::mcp(),

@@ -120,7 +120,11 @@ fn read_event(body: &mut BufReader<Body>) -> Result<Option<Event>> {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         match line.trim_end_matches(['\r', '\n']).split_once(':') {
-            Some(("id", value)) => seq = value.trim().parse().ok(),
+            Some(("id", value)) => {
+                // A view that has several events for one record names each behind the record's number.
+                let record = value.trim().split('.').next().unwrap_or_default();
+                seq = record.parse().ok();
+            }
             Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
             Some(("event", value)) => {
                 end = value.trim() == "end";

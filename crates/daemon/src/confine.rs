@@ -1,12 +1,11 @@
 //! What a confined task is given, as the order says it: its walls, its environment, its budget. The supervisor builds.
 
 use crate::{
-    desk::Standing,
     env,
     facts::{self, Gate, Looked},
 };
 use countersign_model::{
-    Audience, EnvClass, Exposure, Limits, Request, Sandbox, Session, Walls, is_base_variable, places,
+    Audience, EnvClass, Exposure, Limits, Request, Requester, Sandbox, Session, Walls, is_base_variable, places,
 };
 use std::collections::BTreeSet;
 
@@ -21,15 +20,15 @@ const TOOLS: &[&str] =
 pub(crate) fn walls(
     looked: &Looked,
     gate: &Gate,
-    standing: &Standing,
+    requester: &Requester,
     session: Option<&Session>,
     sandbox: Sandbox,
 ) -> Walls {
     let named = looked.facts.programs.values().chain(looked.facts.program.iter().map(|p| &p.resolved));
     let programs: BTreeSet<String> = named.cloned().collect();
     Walls {
-        roots: facts::roots(looked, gate, standing, session),
-        read_all: gate.read_all && standing.audience == Audience::Personal,
+        roots: facts::roots(looked, gate, requester, session),
+        read_all: gate.read_all && requester.audience == Audience::Personal,
         homes: looked.home.clone(),
         home: looked.own_home.clone(),
         protected: gate.protected.iter().cloned().chain(gate.rules.denied_places()).collect(),

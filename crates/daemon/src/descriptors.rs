@@ -52,7 +52,7 @@ impl Descriptors {
 
     /// Keeps as many as it should, if there are any to be had.
     pub(crate) fn fill(&self) {
-        let mut kept = self.kept.lock().expect("nothing panics while it holds this lock");
+        let mut kept = crate::lock(&self.kept);
         while kept.len() < RESERVE
             && let Ok(file) = File::open("/dev/null")
         {
@@ -62,7 +62,7 @@ impl Descriptors {
 
     /// Lets go of some for a visitor. None when nothing is left of the reserve.
     pub(crate) fn lend(self: &Arc<Self>) -> Option<Loan> {
-        let mut kept = self.kept.lock().expect("nothing panics while it holds this lock");
+        let mut kept = crate::lock(&self.kept);
         let left = kept.len().checked_sub(LOAN)?;
         kept.truncate(left);
         Some(Loan(Arc::clone(self)))
@@ -87,7 +87,7 @@ impl Loan {
     /// Whether there are descriptors enough to have the whole reserve back already.
     pub(crate) fn is_repaid(&self) -> bool {
         self.0.fill();
-        self.0.kept.lock().expect("nothing panics while it holds this lock").len() == RESERVE
+        crate::lock(&self.0.kept).len() == RESERVE
     }
 }
 

@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn a_request_without_environment_gets_the_base_only() {
-        let house = BTreeMap::from([("HOME".to_owned(), "/h".to_owned()), ("SECRET".to_owned(), "s".to_owned())]);
-        let (env, exposure) = expose(&request(&[], &[]), &house).unwrap();
+        let ops = BTreeMap::from([("HOME".to_owned(), "/h".to_owned()), ("SECRET".to_owned(), "s".to_owned())]);
+        let (env, exposure) = expose(&request(&[], &[]), &ops).unwrap();
         assert_eq!(env.keys().collect::<Vec<_>>(), ["HOME", "PATH"]);
         assert_eq!((exposure.class, exposure.withheld.len()), (EnvClass::Base, 0));
     }

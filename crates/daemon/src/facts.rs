@@ -1,14 +1,14 @@
 //! Looking: what the world says about the paths and programs of a request, and the request resolved against it.
 
 use crate::{
-    desk::{Standing, World},
+    desk::World,
     env,
     people::{Eyes, People},
 };
 use countersign_model::{
     Assessment, At, Audience, Builtin, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, FileWork,
-    GrantedSandbox, Grants, HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request, Session,
-    Shown, TaskId, Text, Tool,
+    GrantedSandbox, Grants, HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request,
+    Requester, Session, Shown, TaskId, Text, Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
@@ -235,13 +235,13 @@ pub(crate) fn context<'a>(
     request: &Request,
     looked: &'a Looked,
     gate: &'a Gate,
-    standing: &Standing,
+    requester: &Requester,
     session: Option<&Session>,
     now: At,
 ) -> countersign_policy::Context<'a> {
     countersign_policy::Context {
-        profile: standing.profile,
-        audience: standing.audience,
+        profile: requester.profile,
+        audience: requester.audience,
         attended: request.attended,
         kernel: gate.kernel,
         wanted: request.confinement,
@@ -251,12 +251,12 @@ pub(crate) fn context<'a>(
         background: request.background,
         interactive: request.mode == Mode::Pty,
         home: &looked.home,
-        roots: roots(looked, gate, standing, session),
+        roots: roots(looked, gate, requester, session),
         protected: gate.protected.clone(),
         read_all: gate.read_all,
-        principal: standing.principal,
-        session: standing.session,
-        tool: standing.tool,
+        principal: requester.principal,
+        session: requester.session,
+        tool: requester.tool,
         folder: session.and_then(|s| s.folder.as_ref()).map(|f| f.as_str().to_owned()),
         now,
         key: &gate.key,
@@ -269,21 +269,21 @@ pub(crate) fn assess(
     request: &Request,
     looked: &Looked,
     gate: &Gate,
-    standing: &Standing,
+    requester: &Requester,
     session: Option<&Session>,
     grants: &Grants,
     now: At,
 ) -> Assessment {
-    let context = context(request, looked, gate, standing, session, now);
+    let context = context(request, looked, gate, requester, session, now);
     countersign_policy::judge(&looked.plan, &looked.facts, &context, &gate.rules, grants)
 }
 
 /// What may be read unasked: what the session may, or, of one that nobody opened, the repository or directory where
 /// the request runs; and what the configuration adds.
-pub(crate) fn roots(looked: &Looked, gate: &Gate, standing: &Standing, session: Option<&Session>) -> Vec<String> {
+pub(crate) fn roots(looked: &Looked, gate: &Gate, requester: &Requester, session: Option<&Session>) -> Vec<String> {
     let text = |t: &Text| t.as_str().to_owned();
     let folder = session.and_then(|s| s.folder.as_ref()).map(text);
-    if standing.audience == Audience::Public {
+    if requester.audience == Audience::Public {
         return folder.into_iter().collect();
     }
     let own: Vec<String> = match session {

@@ -3,8 +3,8 @@
 //! A step that does not end in time does not hold up the next one: what it left undone the next daemon finds. A second
 //! signal shortens the deadlines, a third ends the process at once.
 
-use crate::{desk::Event, house::House, office::Call, seal::Work, service};
-use countersign_model::{HouseState, KilledWhy, ShutdownStep, StopStep, TaskId, Text};
+use crate::{desk::Event, ops::Ops, service};
+use countersign_model::{Code, HouseState, KilledWhy, ShutdownStep, StopStep, TaskId, Text};
 use countersign_redact::text_by_shape;
 use countersign_shim::wire::ToShim;
 use countersign_store::clock;
@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{oneshot, watch},
+    sync::watch,
     task::JoinSet,
 };
 
@@ -61,53 +61,49 @@ impl Signals {
 
 /// The ordered stop. `close` ends the surfaces.
 pub(crate) async fn halt(
-    house: &Arc<House>,
+    ops: &Arc<Ops>,
     reason: &'static str,
     signals: Signals,
     close: impl Future<Output = ()> + Send,
 ) {
     service::stopping();
-    house.enter(HouseState::Draining, Some(Text::of(reason)));
-    let down = Down { house, hurry: hurrying(signals) };
+    ops.enter(HouseState::Draining, Some(Text::of(reason)));
+    let down = Down { ops, hurry: hurrying(signals) };
     down.step(StopStep::Admission, async {
         // Whoever was let in before this has been answered by the time that the office comes to it.
-        house.settled_so_far().await;
+        ops.settled_so_far().await;
         None
     })
     .await;
     down.step(StopStep::Intakes, async {
-        let n = house.tickets.take_back(house).await;
+        let n = ops.tickets.take_back(ops).await;
         (n > 0).then(|| format!("{n} tickets taken back"))
     })
     .await;
     down.step(StopStep::Tasks, async {
-        match house.stop_tasks.load(Ordering::SeqCst) {
-            true => Some(stop_all(house).await),
+        match ops.stop_tasks.load(Ordering::SeqCst) {
+            true => Some(stop_all(ops).await),
             false => {
-                let running = house.settled_so_far().await.len();
+                let running = ops.settled_so_far().await.len();
                 Some(format!("{running} kept running"))
             }
         }
     })
     .await;
-    house.enter(HouseState::Cleanup, None);
+    ops.enter(HouseState::Cleanup, None);
     down.step(StopStep::Receipts, async {
-        let (reply, sealed) = oneshot::channel();
-        let _ = house.sealer.send(Work::Barrier(reply));
-        match sealed.await {
+        match ops.sealer.barrier().await {
             Ok(()) => None,
             Err(_) => Some("receipts are not made out by this house".to_owned()),
         }
     })
     .await;
     down.step(StopStep::Ledger, async {
-        let (reply, done) = oneshot::channel();
-        let _ = house.calls.send(Call::Checkpoint { reply });
-        match done.await {
-            Ok(Ok(true)) => None,
-            Ok(Ok(false)) => Some("somebody still reads: what is new stays in the log beside it".to_owned()),
-            Ok(Err(refusal)) => Some(refusal.message),
-            Err(_) => Some("nobody keeps the ledger any more".to_owned()),
+        match ops.commit.checkpoint().await {
+            Ok(true) => None,
+            Ok(false) => Some("somebody still reads: what is new stays in the log beside it".to_owned()),
+            Err(refusal) if refusal.code == Code::Draining => Some("nobody keeps the ledger any more".to_owned()),
+            Err(refusal) => Some(refusal.message),
         }
     })
     .await;
@@ -116,10 +112,8 @@ pub(crate) async fn halt(
         None
     })
     .await;
-    house.enter(HouseState::Halted, None);
-    let (reply, done) = oneshot::channel();
-    let told = house.calls.send(Call::Halt { reply }).is_ok();
-    if told && tokio::time::timeout(LAST, done).await.is_err() {
+    ops.enter(HouseState::Halted, None);
+    if tokio::time::timeout(LAST, ops.commit.halt()).await.is_err() {
         // All that was decided is on the disk; what hangs is tidying up.
         crate::log!("the ledger does not close; the next daemon goes on from what it holds");
         std::process::exit(0);
@@ -141,7 +135,7 @@ fn hurrying(mut signals: Signals) -> watch::Receiver<bool> {
 }
 
 struct Down<'a> {
-    house: &'a Arc<House>,
+    ops: &'a Arc<Ops>,
     hurry: watch::Receiver<bool>,
 }
 
@@ -175,19 +169,19 @@ impl Down<'_> {
         }
         let says = says.map(|s| text_by_shape(&s));
         let went = ShutdownStep { step, done, took_ms, deadline_ms, says };
-        self.house.last_steps.send_modify(|steps| steps.push(went.clone()));
-        let _ = self.house.calls.send(Call::Tell(Box::new(Event::Shutdown(went))));
+        self.ops.last_steps.send_modify(|steps| steps.push(went.clone()));
+        self.ops.commit.tell(Event::Shutdown(went));
     }
 }
 
 /// Has every supervisor run the stop ladder, and waits until all have settled.
-async fn stop_all(house: &Arc<House>) -> String {
-    let tasks = house.settled_so_far().await;
+async fn stop_all(ops: &Arc<Ops>) -> String {
+    let tasks = ops.settled_so_far().await;
     let count = tasks.len();
     let mut ends = JoinSet::new();
     for task in tasks {
-        let house = Arc::clone(house);
-        ends.spawn(async move { stop(&house, task).await });
+        let ops = Arc::clone(ops);
+        ends.spawn(async move { stop(&ops, task).await });
     }
     let mut killed = 0;
     while let Some(end) = ends.join_next().await {
@@ -207,19 +201,19 @@ enum Ended {
 
 /// Until a task has settled. A supervisor that does not answer, because it was stopped or is still looked for, is tried
 /// again; after a while it is ended, and what it leaves behind is ended by the house.
-async fn stop(house: &Arc<House>, task: TaskId) -> Ended {
-    let mut bell = house.keeper.bell(task);
-    let settled = || house.readers.with(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(false);
+async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
+    let mut bell = ops.keeper.bell(task);
+    let settled = || ops.records.ledger(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(false);
     let (began, mut ended) = (clock::steady(), Ended::InOrder);
     while !settled() {
         let by = Text::of("shutdown");
         let cancel = move |re| ToShim::Cancel { re, by, reason: None, why: KilledWhy::Shutdown };
-        match tokio::time::timeout(UNHEARD, house.keeper.operate(task, cancel)).await {
+        match tokio::time::timeout(UNHEARD, ops.keeper.operate(task, cancel)).await {
             Ok(Ok(_)) => break,
             Ok(Err(_)) if clock::steady().duration_since(began) < UNHEARD => tokio::time::sleep(AGAIN).await,
             Ok(Err(_)) | Err(_) => {
                 crate::log!("{task}: its supervisor does not answer and is ended");
-                house.keeper.kill_shim(task);
+                ops.keeper.kill_shim(task);
                 ended = Ended::Killed;
                 break;
             }

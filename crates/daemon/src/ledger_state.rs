@@ -2,10 +2,9 @@
 
 use crate::{
     desk::{Caps, Desk},
-    house::House,
-    office,
+    ops::Ops,
 };
-use countersign_model::{Digest, HouseState, KeyAnnounced};
+use countersign_model::{Digest, HouseState};
 use countersign_store::{
     Home,
     condition::{self, Depth},
@@ -44,7 +43,6 @@ pub(crate) struct Opened {
     pub(crate) ledger: Ledger,
     pub(crate) reader: Reader,
     pub(crate) desk: Desk,
-    pub(crate) keys: Vec<(i64, KeyAnnounced)>,
     pub(crate) after_a_crash: bool,
     pub(crate) reading_only: ReadingOnly,
 }
@@ -59,7 +57,7 @@ pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, Le
             Err(e)
         }
     });
-    let (ledger, (reader, desk, keys, after_a_crash)) = match opened {
+    let (ledger, (reader, desk, after_a_crash)) = match opened {
         Ok(opened) => opened,
         Err(e) if e.is_damage() => {
             reading_only.set(&e);
@@ -69,17 +67,16 @@ pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, Le
         }
         Err(e) => return Err(e),
     };
-    Ok(Opened { ledger, reader, desk, keys, after_a_crash, reading_only })
+    Ok(Opened { ledger, reader, desk, after_a_crash, reading_only })
 }
 
-type Restored = (Reader, Desk, Vec<(i64, KeyAnnounced)>, bool);
+type Restored = (Reader, Desk, bool);
 
 fn restore(ledger: &Ledger, caps: Caps, policy: Digest) -> Result<Restored, LedgerError> {
     let reader = ledger.reader()?;
     let after_a_crash = reader.last_state()?.is_some_and(|s| s != HouseState::Halted);
-    let desk = office::restore(&reader, caps, Some(policy))?;
-    let keys = reader.keys()?;
-    Ok((reader, desk, keys, after_a_crash))
+    let desk = Desk::restore(&reader, caps, Some(policy))?;
+    Ok((reader, desk, after_a_crash))
 }
 
 fn scratch(home: &Home) -> PathBuf {
@@ -88,13 +85,13 @@ fn scratch(home: &Home) -> PathBuf {
 
 /// Reads a large ledger whole, beside the first requests, and again whenever something does not read. From the moment that it
 /// is found damaged, nothing more is decided.
-pub(crate) async fn watch(house: Arc<House>, suspected: Arc<Notify>) {
+pub(crate) async fn watch(ops: Arc<Ops>, suspected: Arc<Notify>) {
     // A small one was read whole before anybody was let in.
-    if condition::is_small(&house.home) {
+    if condition::is_small(&ops.home) {
         suspected.notified().await;
     }
     loop {
-        let home = house.home.clone();
+        let home = ops.home.clone();
         let checked = tokio::task::spawn_blocking(move || match condition::check(&home, Depth::Whole) {
             Err(e) if e.is_damage() => {
                 Some((e, salvage(&home, &scratch(&home)).map(|(ledger, _)| ledger.path().to_owned())))
@@ -103,10 +100,10 @@ pub(crate) async fn watch(house: Arc<House>, suspected: Arc<Notify>) {
         });
         if let Ok(Some((e, salvaged))) = checked.await {
             match salvaged {
-                Ok(path) => house.readers.switch(&path),
+                Ok(path) => ops.records.switch_ledger(&path),
                 Err(e) => crate::log!("nothing could be read from the damaged ledger: {e}"),
             }
-            house.reading_only.set(&e);
+            ops.reading_only.set(&e);
             return;
         }
         suspected.notified().await;

@@ -9,7 +9,7 @@
 use crate::peer::Chain;
 use countersign_model::{Process, Roster, SessionId};
 use countersign_shim::{as_owner_of, tree};
-use countersign_store::is_a_persons;
+use countersign_store::{is_a_persons, proc};
 use std::{
     collections::HashMap,
     fs,
@@ -56,15 +56,13 @@ pub(crate) fn left(chain: &Chain, roster: &Roster) -> Option<Left> {
 }
 
 fn carried(pid: u32) -> Option<&'static str> {
-    let environ = as_owner_of(pid, || fs::read(format!("/proc/{pid}/environ"))).ok()?;
-    let names: Vec<&[u8]> = environ.split(|b| *b == 0).filter_map(|var| var.split(|b| *b == b'=').next()).collect();
-    AGENT_VARIABLES.iter().find(|variable| names.contains(&variable.as_bytes())).copied()
+    let environ = as_owner_of(pid, || proc::environ(pid)).ok()?;
+    AGENT_VARIABLES.iter().find(|variable| environ.has(variable)).copied()
 }
 
 /// Where a process is in the hierarchy of version 2.
 fn group_of(pid: u32) -> Option<String> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+    proc::control_group(pid).ok()?
 }
 
 /// The agent that a group was made for.

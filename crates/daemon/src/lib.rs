@@ -1,32 +1,33 @@
 //! The house: desk, shim keeping, recovery, shutdown, and the HTTP surface on the unix socket.
 
+mod calls;
+mod commit;
 mod confine;
 mod descriptors;
 mod desk;
 mod env;
 mod facts;
 mod halt;
-mod house;
-mod keeper;
+mod http;
 mod ledger_state;
 mod left_agent;
-mod office;
+mod mcp;
+mod ops;
 mod peer;
 mod people;
-mod publish;
 mod question;
-mod recover;
-mod retention;
-mod seal;
-mod search;
+mod receipts;
+mod records;
 mod service;
-mod spares;
-mod surface;
-mod touched;
+mod shims;
+mod startup;
 mod wish;
 
+use countersign_model::{Code, Refusal};
+
 pub use countersign_store::HomeError;
-pub use house::{Start, beside, main};
+pub use mcp::protocol::{HttpService, over_http};
+pub use startup::{Start, main};
 
 /// A line for the operator. Never holds what a task printed or was asked; what an error quotes is cleaned.
 macro_rules! log {
@@ -37,3 +38,13 @@ macro_rules! log {
     }};
 }
 pub(crate) use log;
+
+/// Runs what may block on a thread where it may take its time.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::new(Code::Internal, e.to_string()))
+}
+
+/// Takes a lock that nothing panics under.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().expect("nothing panics while it holds this lock")
+}

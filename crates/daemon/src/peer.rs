@@ -8,14 +8,12 @@
 use crate::{descriptors::OutOfDescriptors, left_agent::Left};
 use countersign_model::{MARKER, Process, SessionId, TaskId};
 use countersign_shim::as_owner_of;
+use countersign_store::proc;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::OwnedFd,
 };
-use std::{
-    fs, io,
-    net::{IpAddr, SocketAddr},
-};
+use std::{io, net::SocketAddr};
 
 /// What a peer turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +54,7 @@ pub(crate) struct Known<'a> {
     /// Whether a process, with everything above it, has left a registered agent.
     pub(crate) left: &'a dyn Fn(&Chain) -> Option<Left>,
     /// This daemon: what is below it, and not a shim, is what a dead shim has left.
-    pub(crate) house: u32,
+    pub(crate) daemon: u32,
 }
 
 /// What was looked for, or nothing if it is not there or may not be looked at.
@@ -101,7 +99,7 @@ fn follow(pid: u32, known: &Known<'_>) -> Seen<(Peer, Vec<(Process, u32)>)> {
         if let Some(session) = (known.agent)(process) {
             return Ok(Some((Peer::Agent(session), chain)));
         }
-        if at == known.house {
+        if at == known.daemon {
             let orphan = || Peer::Marked("of a task that has lost its supervisor".to_owned());
             return Ok(Some((marked.unwrap_or_else(orphan), chain)));
         }
@@ -138,17 +136,7 @@ fn first(parent: u32) -> Seen<Process> {
 
 /// A process and its parent.
 pub(crate) fn process(pid: u32) -> Seen<(Process, u32)> {
-    Ok(seen(fs::read(format!("/proc/{pid}/stat")))?.and_then(|stat| parse_stat(pid, &stat)))
-}
-
-fn parse_stat(pid: u32, stat: &[u8]) -> Option<(Process, u32)> {
-    // The name may hold anything, in parentheses.
-    let end = stat.iter().rposition(|b| *b == b')')?;
-    let rest = String::from_utf8_lossy(&stat[end + 1..]);
-    let mut fields = rest.split_ascii_whitespace();
-    let parent = fields.nth(1)?.parse().ok()?;
-    let start = fields.nth(17)?.parse().ok()?;
-    Some((Process { pid, start }, parent))
+    Ok(seen(proc::stat(pid))?.map(|stat| (stat.process, stat.parent)))
 }
 
 /// Who holds the other end of a connection on loopback.
@@ -166,21 +154,17 @@ pub(crate) enum Holder {
 
 /// Looks for whoever holds a connection, among everything that runs as `uid`.
 pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<Holder, OutOfDescriptors> {
-    let Some((owner, inode)) = inode(theirs, ours)?.filter(|(_, inode)| *inode != 0) else {
-        return Ok(Holder::Nobody);
-    };
+    let socket = seen(proc::tcp_socket(theirs, ours))?.flatten().filter(|socket| socket.inode != 0);
+    let Some(proc::Socket { owner, inode }) = socket else { return Ok(Holder::Nobody) };
     if owner != uid {
         return Ok(Holder::Stranger);
     }
     let wanted = format!("socket:[{inode}]");
     let mut hidden = Vec::new();
-    let Some(all) = seen(fs::read_dir("/proc"))? else { return Ok(Holder::Nobody) };
-    for pid in all.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
+    let Some(all) = seen(proc::all())? else { return Ok(Holder::Nobody) };
+    for pid in all {
         let held = as_owner_of(pid, || {
-            let open = fs::read_dir(format!("/proc/{pid}/fd"))?;
-            let is_it =
-                |link: std::io::Result<std::path::PathBuf>| link.is_ok_and(|to| to.as_os_str() == wanted.as_str());
-            Ok::<_, std::io::Error>(open.flatten().any(|fd| is_it(fs::read_link(fd.path()))))
+            proc::open_files(pid).map(|mut open| open.any(|file| file.as_os_str() == wanted.as_str()))
         });
         match held {
             Ok(true) => return Ok(Holder::Process(pid)),
@@ -199,7 +183,7 @@ pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> Result<bool, OutOfDescrip
     for _ in 0..DEEPEST {
         let Some((process, parent)) = process(at)? else { return Ok(true) };
         chain.push((process, parent));
-        if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.house {
+        if (known.shim)(at).is_some() || (known.agent)(process).is_some() || at == known.daemon {
             return Ok(true);
         }
         if parent <= 1 {
@@ -211,36 +195,12 @@ pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> Result<bool, OutOfDescrip
 }
 
 pub(crate) fn runs_as(pid: u32, uid: u32) -> Result<bool, OutOfDescriptors> {
-    let status = seen(fs::read_to_string(format!("/proc/{pid}/status")))?.unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("Uid:"));
-    Ok(line.is_some_and(|l| l.split_ascii_whitespace().next() == Some(uid.to_string().as_str())))
+    Ok(seen(proc::runs_as(pid, uid))?.unwrap_or(false))
 }
 
 /// Shims hide, as the daemon does; they hold no such connection.
 fn is_shim(pid: u32) -> Result<bool, OutOfDescriptors> {
-    Ok(seen(fs::read(format!("/proc/{pid}/comm")))?.is_some_and(|comm| comm == b"csn-shim\n"))
-}
-
-/// The owner and the number of the socket that has these ends, as the kernel lists it.
-fn inode(theirs: SocketAddr, ours: SocketAddr) -> Seen<(u32, u64)> {
-    let table = seen(fs::read_to_string(if theirs.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" }))?;
-    let (theirs, ours) = (ended(theirs), ended(ours));
-    Ok(table.unwrap_or_default().lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (local, remote) = (*fields.get(1)?, *fields.get(2)?);
-        (local == theirs && remote == ours)
-            .then(|| Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?)))?
-    }))
-}
-
-/// An address as that table writes it.
-fn ended(address: SocketAddr) -> String {
-    let hex = |four: &[u8]| four.iter().rev().map(|b| format!("{b:02X}")).collect::<String>();
-    let ip: String = match address.ip() {
-        IpAddr::V4(ip) => hex(&ip.octets()),
-        IpAddr::V6(ip) => ip.octets().chunks(4).map(hex).collect(),
-    };
-    format!("{ip}:{:04X}", address.port())
+    Ok(seen(proc::is_shim(pid))?.unwrap_or(false))
 }
 
 /// Whether a process that asked is still there.
@@ -250,7 +210,7 @@ pub(crate) fn is_there(process: Process) -> Result<bool, OutOfDescriptors> {
 
 /// The task whose marker a process carries; the outer none when its environment cannot be read.
 fn marker(pid: u32) -> Seen<Option<String>> {
-    let environ = match as_owner_of(pid, || fs::read(format!("/proc/{pid}/environ"))) {
+    let environ = match as_owner_of(pid, || proc::environ(pid)) {
         Ok(environ) => environ,
         Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
         // Root hides from a house that is not root's, and could do whatever it likes to it: where it stands in the tree
@@ -258,16 +218,14 @@ fn marker(pid: u32) -> Seen<Option<String>> {
         Err(_) if !rustix::process::geteuid().is_root() && runs_as(pid, 0)? => return Ok(Some(None)),
         Err(_) => return Ok(None),
     };
-    let prefix = format!("{MARKER}=");
-    let found = environ.split(|b| *b == 0).find_map(|var| var.strip_prefix(prefix.as_bytes()));
-    Ok(Some(found.map(|task| String::from_utf8_lossy(task).chars().take(40).collect())))
+    Ok(Some(environ.value(MARKER).map(|task| String::from_utf8_lossy(task).chars().take(40).collect())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, left: &|_| None, house: 0 };
+    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, left: &|_| None, daemon: 0 };
 
     #[test]
     fn this_process_is_itself_and_what_is_above_it_decides() {
@@ -284,7 +242,7 @@ mod tests {
         let task: TaskId = "tk_01m7h4jys3gnc16h".parse().unwrap();
         let shim = |pid: u32| (pid == parent).then_some(task);
         assert_eq!(recognise(me, None, &Known { shim: &shim, ..NOBODY }), Ok(Peer::Task(task)));
-        assert!(matches!(recognise(me, None, &Known { house: parent, ..NOBODY }), Ok(Peer::Marked(_))));
+        assert!(matches!(recognise(me, None, &Known { daemon: parent, ..NOBODY }), Ok(Peer::Marked(_))));
         assert_eq!(is_there(process), Ok(true));
         assert_eq!(is_there(Process { start: process.start + 1, ..process }), Ok(false));
     }

@@ -2,8 +2,8 @@
 
 use crate::{desk::Question, facts::Looked, wish};
 use countersign_model::{
-    About, Answer, Assessment, By, Card, Choice, Code, Confinement, Digest, Grant, GrantId, GrantSandbox, Grants,
-    IdMint, Offer, Operands, Refusal, Request, Sandbox, SandboxReason, Script, Session, Text, Tool,
+    About, Assessment, By, Card, Choice, Code, Confinement, Digest, Grant, GrantId, GrantSandbox, Grants, IdMint,
+    Offer, Operands, Refusal, Request, Sandbox, SandboxReason, Script, Session, Text, Tool, Verdict,
 };
 use countersign_policy::{Context, Proposal, Rules};
 use countersign_redact::{Known, Mask, text, text_bounded};
@@ -75,7 +75,7 @@ pub(crate) fn of(
         let options = vec![Choice::Session, Choice::Deny];
         return Question { uncovered: Vec::new(), about: Vec::new(), options };
     }
-    let Answer::Ask { uncovered } = &assessment.answer else { return Question::default() };
+    let Verdict::Ask { uncovered } = &assessment.answer else { return Question::default() };
     let told = || uncovered.iter().take(MOST_TOLD).filter_map(|n| Some((*n, texts.each.get(*n)?)));
     let about = told().map(|(n, said)| About {
         verb: said.verb.clone(),
@@ -201,7 +201,7 @@ pub(crate) fn card(
     let scripts = looked.facts.scripts.iter();
     let variables = request.args.env.iter();
     let mut risks: Vec<Text> = Vec::new();
-    if let Answer::Ask { uncovered } = &assessment.answer {
+    if let Verdict::Ask { uncovered } = &assessment.answer {
         for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
             let told = text(&mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
             if !risks.contains(&told) {

@@ -1,10 +1,9 @@
 //! Talking with a service manager: that we are ready, that we are going, that we are alive. Says nothing where there is none.
 
-use crate::{house::House, office::Call};
+use crate::ops::Ops;
 use countersign_model::HouseState;
 use sd_notify::NotifyState;
 use std::{sync::Arc, time::Duration};
-use tokio::sync::oneshot;
 
 /// We serve.
 pub(crate) fn ready(status: &str) {
@@ -30,14 +29,12 @@ fn tell(states: &[NotifyState<'_>]) {
 
 /// Pats the watchdog for as long as the office answers: a house that decides nothing any more is to be started anew. Tasks
 /// are not touched by that.
-pub(crate) async fn watchdog(house: Arc<House>) {
+pub(crate) async fn watchdog(ops: Arc<Ops>) {
     let Some(every) = sd_notify::watchdog_enabled() else { return };
     // Several times within its patience: one slow commit is no reason to begin anew.
     let every = every / 4;
-    while *house.state.borrow() != HouseState::Halted {
-        let (reply, answered) = oneshot::channel();
-        let asked = house.calls.send(Call::Barrier { reply }).is_ok();
-        if asked && tokio::time::timeout(every * 2, answered).await.is_ok_and(|a| a.is_ok()) {
+    while *ops.state.borrow() != HouseState::Halted {
+        if tokio::time::timeout(every * 2, ops.commit.barrier()).await.is_ok_and(|a| a.is_ok()) {
             tell(&[NotifyState::Watchdog]);
         }
         tokio::time::sleep(every.max(Duration::from_millis(10))).await;

@@ -59,109 +59,130 @@ pub(crate) enum Kept {
 /// How often the use of a token is written down.
 const USED_EVERY: Duration = Duration::from_secs(3600);
 
-pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) -> Result<(Vec<Entered>, Kept), Refusal> {
-    let roster = &register.roster;
+/// What is entered for a wish, and what came of it.
+type Considered = Result<(Vec<Entered>, Kept), Refusal>;
+
+pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) -> Considered {
     match wish {
-        Wish::Grant(grant) => match register.grants.same(&grant, now.at) {
-            Some(same) => Ok((Vec::new(), Kept::Grant { grant: Box::new(same.clone()), new: false })),
-            None => {
-                let id = GrantId::mint(now.mint, now.at.millis(), now.chance);
-                let grant = Box::new(Grant { id: Some(id), created_at: Some(now.at), ..*grant });
-                Ok((vec![Entered::GrantSaved { grant: grant.clone() }], Kept::Grant { grant, new: true }))
-            }
-        },
+        Wish::Grant(grant) => Ok(save_grant(*grant, register, now)),
         Wish::Revoke { grant, principal, by } => {
-            match register.grants.get(grant) {
-                Some(kept) if kept.principal == principal => {
-                    let kept = Kept::Grant { grant: Box::new(kept.clone()), new: false };
-                    Ok((vec![Entered::GrantRevoked { grant, by }], kept))
-                }
-                _ => Err(Refusal::new(Code::NotFound, format!("there is no grant {grant}"))
-                    .hint("`csn grants list` shows them")),
-            }
+            let kept = Box::new(find_grant(register, grant, principal)?.clone());
+            Ok((vec![Entered::GrantRevoked { grant, by }], Kept::Grant { grant: kept, new: false }))
         }
-        Wish::Narrow { grant, principal, by } => {
-            let unknown = || Refusal::new(Code::NotFound, format!("there is no grant {grant}"));
-            let kept = register.grants.get(grant).filter(|g| g.principal == principal).cloned();
-            let kept = kept.ok_or_else(|| unknown().hint("`csn grants list` shows them"))?;
-            if kept.sandbox == GrantSandbox::Narrow {
-                return Ok((Vec::new(), Kept::Grant { grant: Box::new(kept), new: false }));
-            }
-            let narrow = Grant { sandbox: GrantSandbox::Narrow, ..kept };
-            let revoked = Entered::GrantRevoked { grant, by };
-            if let Some(same) = register.grants.same(&narrow, now.at).filter(|g| g.id != Some(grant)) {
-                return Ok((vec![revoked], Kept::Grant { grant: Box::new(same.clone()), new: false }));
-            }
-            let id = GrantId::mint(now.mint, now.at.millis(), now.chance);
-            let narrow = Box::new(Grant { id: Some(id), ..narrow });
-            Ok((vec![revoked, Entered::GrantSaved { grant: narrow.clone() }], Kept::Grant { grant: narrow, new: true }))
-        }
-        Wish::Open(session) => {
-            if let Some(agent) = session.agent
-                && roster.of_agent(agent).is_some_and(|s| s.principal != session.principal)
-            {
-                return Err(Refusal::new(Code::Forbidden, "this process is the agent of somebody else's session"));
-            }
-            let kept = Kept::Session(Arc::new((*session).clone()));
-            Ok((vec![Entered::SessionOpened { session }], kept))
-        }
+        Wish::Narrow { grant, principal, by } => narrow_grant(grant, principal, by, register, now),
+        Wish::Open(session) => open_session(session, register),
         Wish::Move { session, directory } => {
-            let mut moved = open(register, session)?.clone();
+            let mut moved = find_open(register, session)?.clone();
             Arc::make_mut(&mut moved).directory = Some(directory.clone());
             Ok((vec![Entered::SessionMoved { session, directory, root: None }], Kept::Session(moved)))
         }
         Wish::End { session, by } => {
-            let ended = Kept::Session(Arc::clone(open(register, session)?));
+            let ended = Kept::Session(Arc::clone(find_open(register, session)?));
             Ok((vec![Entered::SessionEnded { session, by }], ended))
         }
-        Wish::Token { token, of } => {
-            let agents_only = |s: &CredentialScope| !s.for_agents();
-            if token.kind == CredentialKind::Agent && token.scopes.iter().any(agents_only) {
-                return Err(Refusal::new(Code::BadRequest, "an agent never holds `approve` or `admin`")
-                    .hint("make a --person token for people"));
-            }
-            if roster.tokens().any(|t| t.name == token.name && t.holds(now.at)) {
-                return Err(Refusal::new(Code::BadRequest, format!("there is a token named `{}` already", token.name))
-                    .hint("revoke it first, or take another name"));
-            }
-            let mut entered = Vec::new();
-            let principal = match of {
-                None => token.principal,
-                Some(name) => roster.principal(name.as_str()).unwrap_or_else(|| {
-                    let principal = PrincipalId::mint(now.mint, now.at.millis(), now.chance);
-                    entered.push(Entered::PrincipalAdded { principal, name, uid: None });
-                    principal
-                }),
-            };
-            let token = Box::new(Token { principal, ..*token });
-            entered.push(Entered::TokenCreated { token: token.clone() });
-            Ok((entered, Kept::Token(Arc::new(*token))))
-        }
-        Wish::RevokeToken { token, by } => {
-            match roster.token(token) {
-                Some(kept) if kept.revoked_at.is_none() => {
-                    Ok((vec![Entered::TokenRevoked { token, by }], Kept::Token(Arc::clone(kept))))
-                }
-                Some(kept) => Ok((Vec::new(), Kept::Token(Arc::clone(kept)))),
-                None => Err(Refusal::new(Code::NotFound, format!("there is no token {token}"))
-                    .hint("`csn token list` shows them")),
-            }
-        }
+        Wish::Token { token, of } => create_token(*token, of, register, now),
+        Wish::RevokeToken { token, by } => revoke_token(token, by, register),
         Wish::Welcome { uid, name } => {
-            let principal = PrincipalId::mint(now.mint, now.at.millis(), now.chance);
-            let new = roster.of_uid(uid).is_none();
+            let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
+            let new = register.roster.of_uid(uid).is_none();
             let added = new.then_some(Entered::PrincipalAdded { principal, name, uid: Some(uid) });
             Ok((added.into_iter().collect(), Kept::Nothing))
         }
         Wish::UsedToken(token) => {
-            let last = roster.token(token).map(|t| t.last_used_at);
+            let last = register.roster.token(token).map(|t| t.last_used_at);
             let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= USED_EVERY));
             Ok((due.then_some(Entered::TokenUsed { token }).into_iter().collect(), Kept::Nothing))
         }
     }
 }
 
-fn open(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
+/// What says the same is there already.
+fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<Entered>, Kept) {
+    if let Some(same) = register.grants.same(&grant, now.at) {
+        return (Vec::new(), Kept::Grant { grant: Box::new(same.clone()), new: false });
+    }
+    let id = GrantId::mint(now.mint, now.at.millis(), now.random);
+    let grant = Box::new(Grant { id: Some(id), created_at: Some(now.at), ..grant });
+    (vec![Entered::GrantSaved { grant: grant.clone() }], Kept::Grant { grant, new: true })
+}
+
+/// The narrow grant takes the place of the other.
+fn narrow_grant(
+    grant: GrantId,
+    principal: PrincipalId,
+    by: Text,
+    register: &Register,
+    now: &mut Moment<'_>,
+) -> Considered {
+    let kept = find_grant(register, grant, principal)?.clone();
+    if kept.sandbox == GrantSandbox::Narrow {
+        return Ok((Vec::new(), Kept::Grant { grant: Box::new(kept), new: false }));
+    }
+    let narrow = Grant { sandbox: GrantSandbox::Narrow, ..kept };
+    let revoked = Entered::GrantRevoked { grant, by };
+    if let Some(same) = register.grants.same(&narrow, now.at).filter(|g| g.id != Some(grant)) {
+        return Ok((vec![revoked], Kept::Grant { grant: Box::new(same.clone()), new: false }));
+    }
+    let id = GrantId::mint(now.mint, now.at.millis(), now.random);
+    let narrow = Box::new(Grant { id: Some(id), ..narrow });
+    Ok((vec![revoked, Entered::GrantSaved { grant: narrow.clone() }], Kept::Grant { grant: narrow, new: true }))
+}
+
+fn open_session(session: Box<Session>, register: &Register) -> Considered {
+    if let Some(agent) = session.agent
+        && register.roster.of_agent(agent).is_some_and(|s| s.principal != session.principal)
+    {
+        return Err(Refusal::new(Code::Forbidden, "this process is the agent of somebody else's session"));
+    }
+    let kept = Kept::Session(Arc::new((*session).clone()));
+    Ok((vec![Entered::SessionOpened { session }], kept))
+}
+
+/// With its principal, when that is new.
+fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut Moment<'_>) -> Considered {
+    let roster = &register.roster;
+    let agents_only = |s: &CredentialScope| !s.for_agents();
+    if token.kind == CredentialKind::Agent && token.scopes.iter().any(agents_only) {
+        return Err(Refusal::new(Code::BadRequest, "an agent never holds `approve` or `admin`")
+            .hint("make a --person token for people"));
+    }
+    if roster.tokens().any(|t| t.name == token.name && t.holds(now.at)) {
+        return Err(Refusal::new(Code::BadRequest, format!("there is a token named `{}` already", token.name))
+            .hint("revoke it first, or take another name"));
+    }
+    let mut entered = Vec::new();
+    let principal = match of {
+        None => token.principal,
+        Some(name) => roster.principal(name.as_str()).unwrap_or_else(|| {
+            let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
+            entered.push(Entered::PrincipalAdded { principal, name, uid: None });
+            principal
+        }),
+    };
+    let token = Token { principal, ..token };
+    entered.push(Entered::TokenCreated { token: Box::new(token.clone()) });
+    Ok((entered, Kept::Token(Arc::new(token))))
+}
+
+fn revoke_token(token: TokenId, by: Text, register: &Register) -> Considered {
+    match register.roster.token(token) {
+        Some(kept) if kept.revoked_at.is_none() => {
+            Ok((vec![Entered::TokenRevoked { token, by }], Kept::Token(Arc::clone(kept))))
+        }
+        Some(kept) => Ok((Vec::new(), Kept::Token(Arc::clone(kept)))),
+        None => {
+            Err(Refusal::new(Code::NotFound, format!("there is no token {token}")).hint("`csn token list` shows them"))
+        }
+    }
+}
+
+fn find_grant(register: &Register, grant: GrantId, principal: PrincipalId) -> Result<&Grant, Refusal> {
+    register.grants.get(grant).filter(|g| g.principal == principal).ok_or_else(|| {
+        Refusal::new(Code::NotFound, format!("there is no grant {grant}")).hint("`csn grants list` shows them")
+    })
+}
+
+fn find_open(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
     match register.roster.session(session) {
         None => Err(Refusal::new(Code::NotFound, format!("there is no session {session}"))),
         Some(found) if found.ended_at.is_some() => Err(Refusal::new(Code::SessionOver, "the session has ended")),

@@ -9,6 +9,7 @@ use std::{fmt, str::FromStr};
 
 /// The answers that a card may offer, in the order in which it offers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
     Once,
@@ -71,6 +72,7 @@ impl FromStr for Choice {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Approval {
     pub id: ApprovalId,
     pub task_id: TaskId,
@@ -103,6 +105,7 @@ pub struct Approval {
 
 /// One command that a person is asked about: its verb, where it works, what it risks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct About {
     pub verb: Text,
     pub directories: Vec<Text>,
@@ -110,6 +113,7 @@ pub struct About {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Asker {
     Waiting,
@@ -119,6 +123,7 @@ pub enum Asker {
 
 /// What a person should know before answering. Made when it is looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Card {
     /// Who asks, in words.
     pub asked_by: Text,
@@ -144,6 +149,7 @@ pub struct Card {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offer {
     pub choice: Choice,
     pub saves: Vec<Text>,
@@ -156,6 +162,7 @@ pub struct Offer {
 
 /// A script that would run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Script {
     pub path: Text,
     pub sha256: crate::Digest,
@@ -169,6 +176,7 @@ pub struct Script {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ApprovalState {
     Waiting,

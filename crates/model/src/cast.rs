@@ -1,13 +1,18 @@
 //! Recordings as asciicast, versions 2 and 3: a header, then one JSON array a line.
 
 use crate::{Frame, StreamName};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Version {
     /// Times since the beginning.
+    #[serde(alias = "2")]
     V2,
     /// Times since the event before; the exit is an event too.
+    #[serde(alias = "3")]
     V3,
 }
 

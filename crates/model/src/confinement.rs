@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the kernel enforces on a task. In order: each holds it to less than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confinement {
     #[default]
@@ -31,6 +32,7 @@ impl Confinement {
 
 /// What a kernel can enforce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Kernel {
     /// The version of Landlock; 0 where there is none.
     pub landlock: u32,
@@ -76,6 +78,7 @@ impl Kernel {
 
 /// What was really in force when a process was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Enforced {
     /// The version of Landlock that was used.
     pub landlock: u32,
@@ -90,6 +93,7 @@ pub struct Enforced {
 
 /// Whom a task in a workspace may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     #[default]
@@ -110,6 +114,7 @@ impl Network {
 
 /// How far the sandbox of granted and approved work goes: the operator's switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GrantedSandbox {
     /// As narrow as the accepted risks allow.
@@ -123,6 +128,7 @@ pub enum GrantedSandbox {
 
 /// Why a task gets the sandbox that it gets, and not a narrower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "because", content = "risk")]
 pub enum SandboxReason {
     #[default]
@@ -207,6 +213,7 @@ impl Sandbox {
 
 /// What a sandbox lets a task do beyond its confinement, and why it is not narrower. Clean: it is in records and on cards.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SandboxSummary {
     #[serde(default)]
     pub network: Network,

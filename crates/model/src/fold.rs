@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 /// Everything that is known of a task, as its records tell it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskState {
     pub task_id: TaskId,
     pub status: Status,
@@ -123,6 +124,7 @@ pub struct TaskState {
 
 /// How the question "may this run?" was answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Ruling {
     Granted {
@@ -145,6 +147,7 @@ pub enum Ruling {
 
 /// The terminal of a task in mode `pty`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Terminal {
     pub rows: u16,
     pub cols: u16,
@@ -154,6 +157,7 @@ pub struct Terminal {
 
 /// Bytes that are kept beside the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
     pub artifact: Text,
     pub what: Text,
@@ -170,6 +174,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamState {
     /// The end of the stream: what was kept and what was dropped.
     pub bytes: u64,

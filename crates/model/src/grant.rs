@@ -1,6 +1,6 @@
 //! The grant: a person's saved approval, and how far it goes.
 
-use crate::{At, Audience, Choice, Confinement, Digest, GrantId, PrincipalId, Risk, SessionId, Text, Tool};
+use crate::{At, Audience, Choice, Confinement, Digest, GrantId, PrincipalId, Risk, SessionId, Text, Tool, Via};
 use serde::{Deserialize, Serialize};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -9,6 +9,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// (verb, directory), for an audience and a tool, and everything else that a call must be to be covered by it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// None only for one that nobody has saved: `csn check` tries those.
@@ -56,7 +57,7 @@ pub struct Grant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub surface: Option<Text>,
+    pub surface: Option<Via>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<At>,
     /// How many more calls it covers; none is any number.
@@ -66,6 +67,7 @@ pub struct Grant {
 
 /// What a grant's calls run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GrantSandbox {
     /// With the user's rights, behind a shield: grants made before sandboxes followed what was accepted, and those given to
@@ -78,6 +80,7 @@ pub enum GrantSandbox {
 
 /// The words behind a program, as a keyed digest of what they are and as what may be shown of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Operands {
     pub digest: Digest,
     pub shown: Text,

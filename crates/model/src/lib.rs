@@ -2,6 +2,7 @@
 //!
 //! Pure: no files, no clock, no threads. Whoever needs the time or a random number passes it in.
 
+pub mod api;
 mod approval;
 pub mod cast;
 mod clean;
@@ -24,12 +25,17 @@ mod refusal;
 mod register;
 mod render;
 mod request;
+mod requester;
+#[cfg(feature = "schema")]
+mod schema;
 pub mod secret_names;
 mod session;
 mod shown;
 mod starter;
 mod time;
+pub mod tools;
 mod verdict;
+mod via;
 pub mod view;
 
 pub use approval::{About, Approval, ApprovalState, Asker, Card, Choice, Offer, Script};
@@ -65,15 +71,17 @@ pub use record::{
     StreamName, TouchedFile, TouchedFiles, WaitsFor, What,
 };
 pub use redaction::RedactionRule;
-pub use refusal::{Code, Refusal};
+pub use refusal::{Code, Refusal, Refused};
 pub use register::{Entered, Grants, Register, Roster};
-pub use render::{INLINE_WHOLE, Rendered};
+pub use render::{Encoding, INLINE_WHOLE, Rendered};
 pub use request::{
     Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Profile, Request,
     SignalName, Tool, is_base_variable,
 };
+pub use requester::Requester;
 pub use session::{CredentialScope, Process, Session, Token};
 pub use shown::{Shown, quoted};
 pub use starter::Starter;
 pub use time::At;
-pub use verdict::{Answer, Assessment, Coverage};
+pub use verdict::{Assessment, Coverage, Verdict};
+pub use via::Via;

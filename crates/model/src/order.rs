@@ -148,6 +148,7 @@ pub struct Closing {
 
 /// A whole stream, as `journal.closed` accounts for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamTotal {
     /// The bytes that were kept: those of the file.
     pub bytes: u64,

@@ -43,6 +43,7 @@ impl<'de> Deserialize<'de> for Count {
 
 /// An in-toto Statement v1 about one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Statement {
     #[serde(rename = "_type")]
     pub kind: String,
@@ -54,12 +55,14 @@ pub struct Statement {
 
 /// Bytes that the receipt speaks for: `sha256sum` completes the check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Subject {
     pub name: String,
     pub digest: Sha256,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sha256 {
     pub sha256: Digest,
 }
@@ -75,6 +78,7 @@ impl Subject {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Receipt {
     pub receipt_id: ReceiptId,
     pub task_id: TaskId,
@@ -100,6 +104,7 @@ pub struct Receipt {
 
 /// How far the ledger went, and what all of it amounts to, when this was sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerHead {
     pub decision: Count,
     pub sha256: Digest,
@@ -107,6 +112,7 @@ pub struct LedgerHead {
 
 /// What a task has been through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     Planned,
@@ -123,6 +129,7 @@ pub enum Stage {
 
 /// What was asked for, by whom.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Requested {
     /// HMAC-SHA-256 under a key of the house, like the next.
     pub plan_digest: Digest,
@@ -134,7 +141,7 @@ pub struct Requested {
     pub mode: Mode,
     pub background: bool,
     pub environment: Option<Environment>,
-    pub requester: Requester,
+    pub requester: RecordedRequester,
     pub session: Option<SessionId>,
     pub audience: Audience,
     pub profile: Profile,
@@ -146,6 +153,7 @@ pub struct Requested {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Environment {
     pub class: EnvClass,
     /// Names, never values.
@@ -154,13 +162,15 @@ pub struct Environment {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requester {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RecordedRequester {
     pub principal: PrincipalId,
     pub credential: CredentialKind,
 }
 
 /// Nobody has checked any of this.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Caller {
     pub trusted: bool,
     pub labels: BTreeMap<String, Text>,
@@ -168,6 +178,7 @@ pub struct Caller {
 
 /// How the question "may this run?" was answered, as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decided {
     pub outcome: Answered,
     pub by: Option<By>,
@@ -183,6 +194,7 @@ pub struct Decided {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Answered {
     Granted,
@@ -193,6 +205,7 @@ pub enum Answered {
 
 /// What the kernel really enforced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InForce {
     pub confinement: Option<Confinement>,
     pub enforced: Option<Enforced>,
@@ -202,6 +215,7 @@ pub struct InForce {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutionKind {
     /// The house ran a program.
@@ -213,6 +227,7 @@ pub enum ExecutionKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Execution {
     pub kind: ExecutionKind,
     pub launched_at: Option<At>,
@@ -238,6 +253,7 @@ pub struct Execution {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Executable {
     pub path: Text,
     pub dev: Count,
@@ -245,18 +261,21 @@ pub struct Executable {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Killing {
     pub signal: SignalName,
     pub why: KilledWhy,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cleanup {
     pub ended: Count,
     pub survivors: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamKept {
     /// As the program wrote it, after redaction.
     pub bytes: Count,
@@ -264,6 +283,7 @@ pub struct StreamKept {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Redactions {
     pub rule: Text,
     pub count: Count,
@@ -272,6 +292,7 @@ pub struct Redactions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     pub stream: StreamName,
     /// Of clean bytes.
@@ -279,6 +300,7 @@ pub struct Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SealedJournal {
     pub frames: Count,
     pub head: Digest,
@@ -518,7 +540,7 @@ impl Account {
             mode: state.mode,
             background: state.background,
             environment: self.environment.clone(),
-            requester: Requester { principal: state.principal, credential: state.credential },
+            requester: RecordedRequester { principal: state.principal, credential: state.credential },
             session: state.session_id,
             audience: state.audience,
             profile: state.profile,

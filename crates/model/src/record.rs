@@ -6,9 +6,10 @@
 use crate::{
     About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Enforced, Entered, ExitStatus,
     GrantId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk, SandboxSummary,
-    SessionId, SignalName, StreamTotals, Text, Tool,
+    SessionId, SignalName, StreamTotals, Text, Tool, Via,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// The version in every line. A reader meets a larger one only in a log written by a newer house.
@@ -16,6 +17,7 @@ pub const FORMAT: u32 = 1;
 
 /// One thing that the house decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
 pub enum Decision {
     #[serde(rename = "command.planned")]
@@ -156,6 +158,7 @@ pub enum Decision {
 
 /// One thing that happened in a task, written by its shim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
 pub enum Frame {
     #[serde(rename = "env.exposed")]
@@ -253,6 +256,7 @@ pub enum Frame {
 
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileChange {
     Created,
@@ -262,6 +266,7 @@ pub enum FileChange {
 
 /// What was seen of the files that a task changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TouchedFiles {
     pub observed: Observed,
     /// Where was looked; what lies elsewhere is not spoken of.
@@ -276,6 +281,7 @@ pub struct TouchedFiles {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TouchedFile {
     pub path: Text,
     pub change: FileChange,
@@ -291,6 +297,7 @@ pub struct TouchedFile {
 
 /// How it is known which files a task changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Observed {
     /// The kernel let it change none.
@@ -305,6 +312,7 @@ pub enum Observed {
 
 /// A receipt, by what identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SealedReceipt {
     pub receipt: ReceiptId,
     /// Its place among the receipts of the house, from 1.
@@ -317,6 +325,7 @@ pub struct SealedReceipt {
 
 /// A signature beside what it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignedWord {
     pub key: Digest,
     /// As base64.
@@ -325,6 +334,7 @@ pub struct SignedWord {
 
 /// A key of the house, and the word of the one before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyAnnounced {
     pub key: Digest,
     /// The public half, as hex.
@@ -338,6 +348,7 @@ pub struct KeyAnnounced {
 
 /// How one step of an ordered stop went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShutdownStep {
     pub step: StopStep,
     /// Whether it came to its end within its deadline.
@@ -350,6 +361,7 @@ pub struct ShutdownStep {
 
 /// The steps of an ordered stop, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopStep {
     /// New requests are turned away.
@@ -372,6 +384,7 @@ fn is_zero(n: &u64) -> bool {
 
 /// An `Idempotency-Key` and the body that came under it, both as keyed digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Idempotency {
     pub key: Digest,
     pub body: Digest,
@@ -379,6 +392,7 @@ pub struct Idempotency {
 
 /// A grant that an answer left behind, as it is labelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Saved {
     pub grant: GrantId,
     pub label: Text,
@@ -390,13 +404,14 @@ fn is_kept(policy: &OnSessionEnd) -> bool {
 
 /// Who or what an answer comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum By {
     Rule(Text),
     Grants(Vec<GrantId>),
     Person {
         principal: PrincipalId,
-        surface: Text,
+        surface: Via,
         #[serde(default, skip_serializing_if = "Channel::is_person")]
         channel: Channel,
     },
@@ -404,6 +419,7 @@ pub enum By {
 
 /// How an answer came: from a person, or through the agent's own client, which could have made it up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Channel {
     #[default]
@@ -441,6 +457,7 @@ impl std::fmt::Display for By {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Once,
@@ -479,6 +496,7 @@ impl Scope {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WaitsFor {
     Approval,
@@ -487,6 +505,7 @@ pub enum WaitsFor {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EnvClass {
     Base,
@@ -495,6 +514,7 @@ pub enum EnvClass {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StreamName {
     Stdout,
@@ -504,6 +524,7 @@ pub enum StreamName {
 
 /// How input came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
     Text,
@@ -513,6 +534,7 @@ pub enum InputKind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum KilledWhy {
     Cancel,
@@ -524,6 +546,7 @@ pub enum KilledWhy {
 
 /// The life of the house.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HouseState {
     Boot,
@@ -621,7 +644,35 @@ impl Record {
         if head.v > FORMAT {
             return Err(RecordError::Newer(head.v));
         }
-        let what = match &*head.kind {
+        let what = What::read(&head.kind, || serde_json::from_str(line), || serde_json::from_str(line))?;
+        Ok(Self { seq: head.seq, at: head.at, t_us: head.t_us, what })
+    }
+
+    /// A record from the fields of its line, which come back: those of a kind that this version does not know are
+    /// worth keeping.
+    pub(crate) fn of_fields(fields: Map<String, Value>) -> Result<(Self, Map<String, Value>), RecordError> {
+        let mut fields = Value::Object(fields);
+        let Head { v, seq, at, t_us, kind } = Head::deserialize(&fields)?;
+        if v > FORMAT {
+            return Err(RecordError::Newer(v));
+        }
+        let what = What::read(&kind, || Decision::deserialize(&fields), || Frame::deserialize(&fields))?;
+        let fields = fields.as_object_mut().map(|fields| {
+            fields.retain(|name, _| !matches!(name.as_str(), "v" | "seq" | "at" | "t_us"));
+            std::mem::take(fields)
+        });
+        Ok((Self { seq, at, t_us, what }, fields.unwrap_or_default()))
+    }
+}
+
+impl What {
+    /// What a record of this kind says, by whichever of the two readers it needs.
+    fn read(
+        kind: &str,
+        decision: impl FnOnce() -> serde_json::Result<Decision>,
+        frame: impl FnOnce() -> serde_json::Result<Frame>,
+    ) -> serde_json::Result<Self> {
+        Ok(match kind {
             "command.planned"
             | "permission.requested"
             | "permission.granted"
@@ -647,7 +698,7 @@ impl Record {
             | "token.created"
             | "token.revoked"
             | "token.used"
-            | "house.state" => What::Decision(serde_json::from_str(line)?),
+            | "house.state" => What::Decision(decision()?),
             "env.exposed"
             | "process.spawned"
             | "stream.output"
@@ -668,10 +719,9 @@ impl Record {
             | "file.write_detected"
             | "pty.cleanup_started"
             | "pty.cleanup_completed"
-            | "journal.closed" => What::Frame(serde_json::from_str(line)?),
+            | "journal.closed" => What::Frame(frame()?),
             other => What::Unknown(other.to_owned()),
-        };
-        Ok(Self { seq: head.seq, at: head.at, t_us: head.t_us, what })
+        })
     }
 }
 

@@ -1,11 +1,13 @@
 //! The one way to say no across a wire: a stable code, what happened, and what to do about it.
 
+use crate::TaskId;
 use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $exit:literal;)*) => {
         /// Why the house did not do what it was asked: closed, and each with its HTTP status and exit code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum Code {
             $($(#[$doc])* #[serde(rename = $text)] $name),*
         }
@@ -97,6 +99,7 @@ codes! {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{message}")]
 pub struct Refusal {
     pub code: Code,
@@ -113,5 +116,27 @@ impl Refusal {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// A refusal, and the task that it is about, if it is about one. Operations answer it; clients get it back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{refusal}")]
+pub struct Refused {
+    pub refusal: Refusal,
+    pub task: Option<TaskId>,
+}
+
+impl Refused {
+    #[must_use]
+    pub fn of_task(mut self, task: TaskId) -> Self {
+        self.task = Some(task);
+        self
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, task: None }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 /// A decision that is about no task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
 pub enum Entered {
     #[serde(rename = "grant.saved")]

@@ -1,24 +1,36 @@
 //! How output bytes are put beside a `stream.output` frame when it is shown: whole when short, else both ends.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Up to this many bytes the text of a frame is whole.
 pub const INLINE_WHOLE: usize = 8 * 1024;
 
+/// How bytes stand in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Encoding {
+    #[default]
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "base64")]
+    Base64,
+}
+
 /// The readable part of one chunk of output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rendered {
     pub text: String,
     /// `base64` when the bytes are not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub encoding: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Encoding>,
     /// Bytes between head and tail that are not in `text`, and where in `text` they are missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted_at: Option<usize>,
     /// Why there is no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 
@@ -31,7 +43,7 @@ impl Rendered {
     pub fn whole(chunk: &[u8], encode: impl Fn(&[u8]) -> String) -> Self {
         let (text, encoding) = match std::str::from_utf8(chunk) {
             Ok(text) => (text.to_owned(), None),
-            Err(_) => (encode(chunk), Some("base64")),
+            Err(_) => (encode(chunk), Some(Encoding::Base64)),
         };
         Self { text, encoding, omitted: None, omitted_at: None, unreadable: None }
     }
@@ -70,7 +82,7 @@ impl Rendered {
                     omitted: Some(len - head.len() as u64 - tail.len() as u64),
                     omitted_at: Some(encoded.len()),
                     text: encoded + &encode(tail),
-                    encoding: Some("base64"),
+                    encoding: Some(Encoding::Base64),
                     unreadable: None,
                 }
             }
@@ -110,7 +122,7 @@ mod tests {
     #[test]
     fn bytes_that_are_not_text_are_encoded() {
         let r = Rendered::whole(&[0xff, 0xfe], hex);
-        assert_eq!((r.text.as_str(), r.encoding), ("fffe", Some("base64")));
+        assert_eq!((r.text.as_str(), r.encoding), ("fffe", Some(Encoding::Base64)));
         let r = ends(&[0xff; 9000]);
         assert_eq!(r.text.len() as u64 / 2 + r.omitted.unwrap(), 9000);
     }

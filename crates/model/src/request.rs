@@ -14,6 +14,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// What to run, where, with what, and who wants to know. Raw: it may hold secrets and is never logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     pub tool: Tool,
@@ -88,6 +89,7 @@ impl Request {
 /// The arguments of a tool: for `shell` one of `command` and `argv`; for file tools a `path` and what to do there; and the
 /// surroundings.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Command {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,9 +136,10 @@ pub struct Command {
     pub cols: Option<u16>,
 }
 
-/// What is asked for. Grants name one of these; today's house runs the shell, moves sessions, and reads, writes and edits
-/// files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What is asked for. Grants and records name one of these; [`crate::tools::requestable`] are those that a request may
+/// name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
     #[default]
@@ -154,6 +157,20 @@ pub enum Tool {
 }
 
 impl Tool {
+    pub const ALL: [Self; 11] = [
+        Self::Shell,
+        Self::SetWorkingDirectory,
+        Self::ReadFile,
+        Self::WriteFile,
+        Self::EditFile,
+        Self::ListFiles,
+        Self::SearchFiles,
+        Self::GitStatus,
+        Self::GitDiff,
+        Self::GitLog,
+        Self::GitShow,
+    ];
+
     /// What it is called, as a verb.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -178,6 +195,7 @@ impl Tool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     #[default]
@@ -187,6 +205,7 @@ pub enum Mode {
 
 /// How much the house asks, narrowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
     Locked,
@@ -196,6 +215,7 @@ pub enum Profile {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Leftovers {
     #[default]
@@ -204,6 +224,7 @@ pub enum Leftovers {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnSessionEnd {
     #[default]
@@ -213,6 +234,7 @@ pub enum OnSessionEnd {
 
 /// What happens to a task that writes more than is kept of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnOutputLimit {
     /// It goes on; the beginning and the last part are kept.
@@ -223,6 +245,7 @@ pub enum OnOutputLimit {
 
 /// The trust profile that a session runs under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Audience {
     Public,
@@ -232,6 +255,7 @@ pub enum Audience {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CredentialKind {
     #[default]
@@ -241,6 +265,7 @@ pub enum CredentialKind {
 
 /// Bounds of one task. `None` is "no such limit".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]

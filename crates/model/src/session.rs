@@ -1,11 +1,12 @@
 //! Who asks, and in which conversation: principals, tokens, sessions.
 
-use crate::{At, Audience, CredentialKind, Digest, PrincipalId, SessionId, Text, TokenId};
+use crate::{At, Audience, CredentialKind, Digest, PrincipalId, SessionId, Text, TokenId, Via};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
 /// What a credential may do. Agents never hold the last two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CredentialScope {
     /// Look at tasks, approvals, sessions.
@@ -55,6 +56,7 @@ impl FromStr for CredentialScope {
 
 /// A bearer token, as it is kept: never itself, only its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
     pub id: TokenId,
     pub name: Text,
@@ -84,6 +86,7 @@ impl Token {
 
 /// One conversation of an agent or client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Session {
     pub id: SessionId,
     pub principal: PrincipalId,
@@ -91,7 +94,7 @@ pub struct Session {
     pub audience: Audience,
     /// The credential that opened it, by name.
     #[serde(default)]
-    pub by: Text,
+    pub by: Via,
     /// Where its requests run that name no directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<Text>,
@@ -122,6 +125,7 @@ pub struct Session {
 
 /// A process that cannot be taken for another: its pid, and when it started in ticks since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Process {
     pub pid: u32,
     pub start: u64,

@@ -3,7 +3,7 @@
 use crate::{GrantId, Refusal, Risk, RiskNote, Sandbox};
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum Verdict {
     /// Runs without asking; `rule` says what covers it.
     Allow {
         rule: &'static str,
@@ -42,7 +42,7 @@ impl Coverage {
 /// One assessment serves prompt, match, launch and receipt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assessment {
-    pub answer: Answer,
+    pub answer: Verdict,
     pub risks: Vec<RiskNote>,
     /// What it runs in if it is let run.
     pub sandbox: Sandbox,

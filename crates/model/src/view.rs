@@ -1,12 +1,21 @@
 //! Two older vocabularies, as pure functions of the stream: `terminal` and `tool_task`.
 
-use crate::{Decision, Frame, Mode, Outcome, Record, Rendered, Scope, StreamName, TaskId, TaskState, What};
-use serde_json::{Value, json};
+use crate::{
+    Decision, Frame, Outcome, Record, Rendered, Status, StreamName, TaskId, TaskState, What,
+    api::{
+        StreamRecord, TerminalRecord, ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead,
+        ToolTaskStream, ToolTaskWhat,
+    },
+};
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum View {
     /// The stream as it is.
+    #[default]
     Native,
     Terminal,
     ToolTask,
@@ -26,56 +35,57 @@ impl FromStr for View {
     }
 }
 
-/// The record's line with its kind in the `terminal.` vocabulary.
-pub fn terminal(line: &str) -> Value {
-    let mut value: Value = serde_json::from_str(line).unwrap_or(Value::Null);
-    let Some(kind) = value.get("kind").and_then(Value::as_str) else { return value };
-    let once = kind == "permission.granted" && value.get("scope") == serde_json::to_value(Scope::Once).ok().as_ref();
-    let kind = format!("terminal.{kind}{}", if once { "_once" } else { "" });
-    value["kind"] = kind.into();
-    value
+/// A record's line in the `terminal` vocabulary. A line that is no record stays as it is.
+#[must_use]
+pub fn terminal(line: &str) -> String {
+    let record = serde_json::from_str::<StreamRecord>(line);
+    let view = record.and_then(|record| serde_json::to_string(&TerminalRecord(record)));
+    view.unwrap_or_else(|_| line.to_owned())
 }
 
 /// The record as events of the `tool_task` vocabulary: none, one or several. `state` is the fold up to and
 /// including this record.
-pub fn tool_task(task: TaskId, record: &Record, state: &TaskState, rendered: Option<&Rendered>) -> Vec<Value> {
-    let mut events = match &record.what {
+pub fn tool_task(task: TaskId, record: &Record, state: &TaskState, rendered: Option<&Rendered>) -> Vec<ToolTaskEvent> {
+    let events = match &record.what {
         What::Decision(decision) => of_decision(task, decision, state),
         What::Frame(frame) => of_frame(frame, rendered),
         What::Unknown(_) => Vec::new(),
     };
-    for (n, event) in events.iter_mut().enumerate() {
-        event["id"] = format!("{task}:{}:{n}", record.seq).into();
-        event["stream_kind"] = "task".into();
-        event["stream_id"] = task.to_string().into();
-        event["seq"] = record.seq.into();
-        event["timestamp_ms"] = record.at.millis().into();
-    }
-    events
+    let head = |n: usize| ToolTaskHead {
+        id: format!("{task}:{}:{n}", record.seq),
+        stream_kind: ToolTaskStream::Task,
+        stream_id: task,
+        seq: record.seq,
+        timestamp_ms: record.at.millis(),
+    };
+    events.into_iter().enumerate().map(|(n, what)| ToolTaskEvent { head: head(n), what }).collect()
 }
 
-fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Value> {
-    let status = |status: &str| json!({"type": "tool_task_status", "task_id": task, "status": status});
+/// A status with nothing but the word.
+fn status(task_id: TaskId, status: Status) -> ToolTaskWhat {
+    ToolTaskWhat::Status { task_id, status, started_at_ms: None, ended_at_ms: None, exit_code: None, error: None }
+}
+
+fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<ToolTaskWhat> {
     match decision {
-        Decision::Planned { display, cwd, mode, tool, title, session, .. } => {
-            let mut event = json!({
-                "type": "tool_task_spawned", "task_id": task, "tool_name": tool, "args": {"command": display},
-                "cwd": cwd, "execution_mode": match mode { Mode::Pipes => "pipes", Mode::Pty => "pty" },
-            });
-            if let Some(title) = title {
-                event["title"] = title.as_str().into();
-            }
-            if let Some(session) = session {
-                event["origin_session_id"] = session.to_string().into();
-            }
-            vec![event]
-        }
-        Decision::Queued { .. } => vec![status("queued")],
-        Decision::Launched { .. } | Decision::Observing { .. } => {
-            let mut event = status("running");
-            event["started_at_ms"] = state.launched_at.map(|at| at.millis()).into();
-            vec![event]
-        }
+        Decision::Planned { display, cwd, mode, tool, title, session, .. } => vec![ToolTaskWhat::Spawned {
+            task_id: task,
+            tool_name: *tool,
+            args: ToolTaskArgs { command: display.clone() },
+            cwd: cwd.clone(),
+            execution_mode: *mode,
+            title: title.clone(),
+            origin_session_id: *session,
+        }],
+        Decision::Queued { .. } => vec![status(task, Status::Queued)],
+        Decision::Launched { .. } | Decision::Observing { .. } => vec![ToolTaskWhat::Status {
+            task_id: task,
+            status: Status::Running,
+            started_at_ms: Some(state.launched_at.map(|at| at.millis())),
+            ended_at_ms: None,
+            exit_code: None,
+            error: None,
+        }],
         Decision::Settled { outcome, .. } => settled(task, outcome, state),
         Decision::PermissionRequested { .. }
         | Decision::PermissionGranted { .. }
@@ -92,53 +102,58 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Valu
     }
 }
 
-fn settled(task: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<Value> {
-    let mut status = json!({"type": "tool_task_status", "task_id": task, "status": outcome.status()});
-    status["started_at_ms"] = state.launched_at.map(|at| at.millis()).into();
-    status["ended_at_ms"] = state.ended_at.map(|at| at.millis()).into();
+fn settled(task_id: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<ToolTaskWhat> {
     let wall_ms = state.ended_at.zip(state.launched_at).map(|(end, start)| end.since(start).as_millis() as u64);
-    match outcome {
-        Outcome::Exited { .. } | Outcome::Signalled { .. } => {
-            status["exit_code"] = outcome.exit_code().into();
-            let ended = json!({
-                "type": "tool_ended", "exit_code": outcome.exit_code(), "duration_ms": wall_ms, "artifacts": [],
-            });
-            vec![status, ended]
-        }
-        Outcome::Cancelled { .. } | Outcome::Withdrawn { .. } => {
-            let cancelled = json!({
-                "type": "tool_task_cancelled", "reason": outcome.to_string(), "wall_time_ms": wall_ms,
-            });
-            vec![status, cancelled]
-        }
-        _ => {
-            status["error"] = outcome.to_string().into();
-            vec![status]
-        }
-    }
+    let ran = matches!(outcome, Outcome::Exited { .. } | Outcome::Signalled { .. });
+    let cancelled = matches!(outcome, Outcome::Cancelled { .. } | Outcome::Withdrawn { .. });
+    let status = ToolTaskWhat::Status {
+        task_id,
+        status: outcome.status(),
+        started_at_ms: Some(state.launched_at.map(|at| at.millis())),
+        ended_at_ms: Some(state.ended_at.map(|at| at.millis())),
+        exit_code: ran.then(|| outcome.exit_code()),
+        error: (!ran && !cancelled).then(|| outcome.to_string()),
+    };
+    let ended = if ran {
+        let artifacts = artifacts(state);
+        Some(ToolTaskWhat::Ended { exit_code: outcome.exit_code(), duration_ms: wall_ms, artifacts })
+    } else if cancelled {
+        Some(ToolTaskWhat::Cancelled { reason: outcome.to_string(), wall_time_ms: wall_ms })
+    } else {
+        None
+    };
+    std::iter::once(status).chain(ended).collect()
 }
 
-/// That vocabulary has two streams; what a terminal shows is its standard output.
-fn older_name(stream: StreamName) -> StreamName {
-    match stream {
-        StreamName::Pty => StreamName::Stdout,
-        other => other,
-    }
+/// Whole streams, and what is kept beside the journal.
+fn artifacts(state: &TaskState) -> Vec<ToolTaskArtifact> {
+    let streams = state.streams.iter().filter_map(|(stream, s)| {
+        let bytes = s.bytes.saturating_sub(s.dropped);
+        s.sha256.map(|sha256| ToolTaskArtifact { name: stream.file().to_owned(), bytes, sha256 })
+    });
+    let others = state.artifacts.iter().map(|a| ToolTaskArtifact {
+        name: a.artifact.as_str().to_owned(),
+        bytes: a.bytes,
+        sha256: a.sha256,
+    });
+    streams.chain(others).collect()
 }
 
-fn of_frame(frame: &Frame, rendered: Option<&Rendered>) -> Vec<Value> {
+fn of_frame(frame: &Frame, rendered: Option<&Rendered>) -> Vec<ToolTaskWhat> {
     match frame {
-        Frame::Output { stream, .. } => {
-            let chunk = rendered.map(|r| r.text.as_str()).unwrap_or_default();
-            vec![
-                json!({"type": "tool_task_output_delta", "stream": stream, "chunk": chunk}),
-                json!({"type": format!("tool_{}", older_name(*stream)), "chunk": chunk}),
-            ]
+        Frame::Output { stream, offset, len, .. } => {
+            let chunk = ToolTaskChunk::new(*offset, *len, rendered);
+            // That vocabulary has two streams; what a terminal shows is its standard output.
+            let older = match stream {
+                StreamName::Stdout | StreamName::Pty => ToolTaskWhat::Stdout(chunk.clone()),
+                StreamName::Stderr => ToolTaskWhat::Stderr(chunk.clone()),
+            };
+            vec![ToolTaskWhat::OutputDelta { stream: *stream, chunk }, older]
         }
-        Frame::CancelRequested { reason, .. } => vec![json!({"type": "tool_task_cancel_requested", "reason": reason})],
-        Frame::StdinWritten { bytes, .. } => vec![json!({"type": "tool_task_stdin_written", "bytes": bytes})],
-        Frame::Resized { rows, cols, .. } => vec![json!({"type": "tool_task_resized", "rows": rows, "cols": cols})],
-        Frame::Signalled { signal, .. } => vec![json!({"type": "tool_task_signalled", "signal": signal})],
+        Frame::CancelRequested { reason, .. } => vec![ToolTaskWhat::CancelRequested { reason: reason.clone() }],
+        Frame::StdinWritten { bytes, .. } => vec![ToolTaskWhat::StdinWritten { bytes: *bytes }],
+        Frame::Resized { rows, cols, .. } => vec![ToolTaskWhat::Resized { rows: *rows, cols: *cols }],
+        Frame::Signalled { signal, .. } => vec![ToolTaskWhat::Signalled { signal: *signal }],
         Frame::EnvExposed { .. }
         | Frame::Spawned { .. }
         | Frame::Redacted { .. }

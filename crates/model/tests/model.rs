@@ -22,7 +22,7 @@ fn task() -> TaskId {
 
 /// One of every decision, in an order in which a task could have taken them.
 fn decisions() -> Vec<Decision> {
-    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
+    let person = By::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     vec![
         Decision::Planned {
             plan_digest: digest("plan"),
@@ -210,7 +210,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         sandbox: countersign_model::GrantSandbox::Open,
         created_at: Some(at()),
         created_by: Some(Text::of("owner")),
-        surface: Some(Text::of("socket")),
+        surface: Some(Via::Socket),
         expires_at: Some(at()),
         uses_left: Some(3),
     };
@@ -219,7 +219,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         principal: PrincipalId::owner(),
         credential: CredentialKind::Agent,
         audience: Audience::Team,
-        by: Text::of("token ci"),
+        by: Via::from(Text::of("token ci")),
         directory: Some(Text::of("/p")),
         roots: vec![Text::of("/p")],
         folder: Some(Text::of("/d/sessions/x")),
@@ -260,7 +260,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
         Entered::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::of("owner") },
         Entered::GrantUsed { grant: id("gr_01m7h4jys3gnc16m") },
     ];
-    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
+    let person = By::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     let mut all = vec![
         Decision::PermissionRequested {
             approval: id("ap_01m7h4jys3gnc16j"),
@@ -297,7 +297,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
 
 /// What came with receipts.
 fn sealed_decisions() -> Vec<Decision> {
-    let person = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
+    let person = By::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     let mut all = decisions();
     if let Some(Decision::Planned { labels, .. }) = all.first_mut() {
         labels.insert("client".to_owned(), Text::of("codex 1.0"));
@@ -470,13 +470,13 @@ fn records() -> Vec<(String, Record)> {
 }
 
 fn decisions_with_agents() -> Vec<Decision> {
-    let in_band = By::Person { principal: PrincipalId::owner(), surface: Text::of("mcp"), channel: Channel::InBand };
+    let in_band = By::Person { principal: PrincipalId::owner(), surface: Via::Mcp, channel: Channel::InBand };
     let session = Session {
         id: id("se_01m7h4jys3gnc16r"),
         principal: PrincipalId::owner(),
         credential: CredentialKind::Agent,
         audience: Audience::Personal,
-        by: Text::of("agent"),
+        by: Via::Agent,
         directory: Some(Text::of("/p")),
         roots: vec![Text::of("/p")],
         folder: None,

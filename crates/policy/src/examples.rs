@@ -1,7 +1,7 @@
 //! The tables against their own examples: every row shows a command that it matches and one that it does not.
 
 use crate::{Context, Rules, Surroundings, judge, read_text, tables};
-use countersign_model::{Answer, Assessment, Facts, Grants, Plan, secret_names};
+use countersign_model::{Assessment, Facts, Grants, Plan, Verdict, secret_names};
 
 const PROJECT: &str = "/work/proj";
 const HOME: &str = "/home/dev";
@@ -34,7 +34,7 @@ fn check(example: &tables::Example, command: &str) -> Option<String> {
     let (plan, assessment) = assess(command);
     match example.table {
         "phrases" => {
-            let allowed = matches!(assessment.answer, Answer::Allow { .. });
+            let allowed = matches!(assessment.answer, Verdict::Allow { .. });
             (allowed != example.matches).then(|| format!("is {}allowed", if allowed { "" } else { "not " }))
         }
         "verbs" => {

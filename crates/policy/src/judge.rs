@@ -6,9 +6,9 @@ use crate::{
     sandbox::Case,
 };
 use countersign_model::{
-    Answer, Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox,
-    GrantedSandbox, Grants, HouseKey, Kernel, Network, Occurrence, PathKind, PathScope, Plan, PrincipalId, Profile,
-    Reading, Refusal, Risk, RiskNote, Sandbox, SandboxReason, SessionId, Tool, Value,
+    Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox, GrantedSandbox,
+    Grants, HouseKey, Kernel, Network, Occurrence, PathKind, PathScope, Plan, PrincipalId, Profile, Reading, Refusal,
+    Risk, RiskNote, Sandbox, SandboxReason, SessionId, Tool, Value, Verdict,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -92,7 +92,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         plan.occurrences.iter().map(|o| occurrence_risks(o, facts, context)).collect();
     let notes = notes(&risks);
     let mut assessment = Assessment {
-        answer: Answer::Ask { uncovered: Vec::new() },
+        answer: Verdict::Ask { uncovered: Vec::new() },
         risks: notes,
         sandbox: Sandbox::default(),
         coverage: Vec::new(),
@@ -107,7 +107,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         deny::deny(plan, facts, context).or_else(|| rules.denies(plan, &risks, facts, context))
     {
         assessment.culprit = Some(culprit);
-        assessment.answer = Answer::Deny(refusal);
+        assessment.answer = Verdict::Deny(refusal);
         return assessment;
     }
     let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
@@ -148,23 +148,23 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     assessment.answer = if context.degraded && !only_reads {
         let refusal =
             Refusal::new(Code::PolicyUnavailable, "the configuration cannot be read: only reading is allowed");
-        Answer::Deny(refusal.hint("`csn doctor` says what is wrong with config.toml"))
+        Verdict::Deny(refusal.hint("`csn doctor` says what is wrong with config.toml"))
     } else if privileged && context.wanted.is_some() {
         let refusal = Refusal::new(Code::CannotConfine, "what asks for other rights cannot be confined");
-        Answer::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
+        Verdict::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
     } else if uncovered.is_empty() && !unheld_whole {
         if only_reads {
-            Answer::Allow { rule: "read_only" }
+            Verdict::Allow { rule: "read_only" }
         } else if !held {
-            Answer::Deny(unheld(assessment.sandbox.confinement))
+            Verdict::Deny(unheld(assessment.sandbox.confinement))
         } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
-            Answer::Allow { rule: "grant" }
+            Verdict::Allow { rule: "grant" }
         } else {
-            Answer::Allow { rule: "rule" }
+            Verdict::Allow { rule: "rule" }
         }
     } else if public {
         let refusal = Refusal::new(Code::NotForAudience, "strangers may only read, and only in their own folder");
-        Answer::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
+        Verdict::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
     } else if automatic && context.kernel.holds(Confinement::Workspace) {
         // Nobody has seen it: it gets no further than its workspace, and no path or login that it names.
         let level = context.wanted.unwrap_or_default().max(Confinement::Workspace);
@@ -173,17 +173,17 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
             _ => context.network,
         };
         assessment.sandbox = Sandbox::plain(level, network, SandboxReason::Profile);
-        Answer::Allow { rule: "profile.full_auto" }
+        Verdict::Allow { rule: "profile.full_auto" }
     } else if context.profile == Profile::Locked {
         let locked = Refusal::new(
             Code::Locked,
             "the profile is locked: only what reads and what is granted runs, and nothing is asked",
         );
-        Answer::Deny(locked.hint("a person may run it with --profile safe"))
+        Verdict::Deny(locked.hint("a person may run it with --profile safe"))
     } else if context.attended && !held {
-        Answer::Deny(unheld(assessment.sandbox.confinement))
+        Verdict::Deny(unheld(assessment.sandbox.confinement))
     } else if context.attended {
-        Answer::Ask { uncovered }
+        Verdict::Ask { uncovered }
     } else {
         let refusal = Refusal::new(
             Code::ApprovalRequiredUnattended,
@@ -194,7 +194,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
             Tool::Shell => String::new(),
             tool => format!(" --tool {}", tool.as_str()),
         };
-        Answer::Deny(refusal.hint(format!(
+        Verdict::Deny(refusal.hint(format!(
             "approve it beforehand (csn grants add --verb '{verb}'{tool} --in DIR), or ask where somebody can answer"
         )))
     };

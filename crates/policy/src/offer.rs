@@ -10,7 +10,7 @@ use crate::{
     tables,
 };
 use countersign_model::{
-    Answer, Assessment, Choice, Digest, Directory, Facts, Grants, Occurrence, Plan, Risk, Value, Word,
+    Assessment, Choice, Digest, Directory, Facts, Grants, Occurrence, Plan, Risk, Value, Verdict, Word,
 };
 
 /// A grant as a card would save it, still raw: the house takes secrets out of it, or does not save it.
@@ -61,7 +61,7 @@ pub fn proposals(
     assessment: &Assessment,
     context: &Context<'_>,
 ) -> Option<Vec<Proposal>> {
-    let Answer::Ask { uncovered } = &assessment.answer else { return None };
+    let Verdict::Ask { uncovered } = &assessment.answer else { return None };
     if assessment.one_shot || !choice.saves() {
         return None;
     }
@@ -157,7 +157,7 @@ fn place(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
 /// The places that a card names: one for each command that is asked about, each once.
 #[must_use]
 pub fn places(plan: &Plan, assessment: &Assessment) -> Vec<String> {
-    let Answer::Ask { uncovered } = &assessment.answer else { return Vec::new() };
+    let Verdict::Ask { uncovered } = &assessment.answer else { return Vec::new() };
     let mut all: Vec<String> = Vec::new();
     for n in uncovered {
         let found = match place(&plan.occurrences[*n], &assessment.directories[*n]) {
@@ -205,7 +205,7 @@ pub struct Reach {
 /// Why nothing about a question can be saved, when that is so.
 #[must_use]
 pub fn cannot_be_saved(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
-    let Answer::Ask { uncovered } = &assessment.answer else { return None };
+    let Verdict::Ask { uncovered } = &assessment.answer else { return None };
     uncovered.iter().find_map(|n| {
         let occurrence = &plan.occurrences[*n];
         match (occurrence.opaque, &occurrence.directory) {
@@ -277,10 +277,10 @@ pub fn reach(
         facts.programs.clone_from(&looked.programs);
         let assessment = judge(&plan, &facts, context, rules, grants);
         let list = match assessment.answer {
-            Answer::Allow { .. } if !assessment.grants().is_empty() => &mut reach.covers,
+            Verdict::Allow { .. } if !assessment.grants().is_empty() => &mut reach.covers,
             // It runs for another reason.
-            Answer::Allow { .. } => continue,
-            Answer::Ask { .. } | Answer::Deny(_) => &mut reach.does_not,
+            Verdict::Allow { .. } => continue,
+            Verdict::Ask { .. } | Verdict::Deny(_) => &mut reach.does_not,
         };
         if list.len() < EXAMPLES {
             list.push((command, cwd));

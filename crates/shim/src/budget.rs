@@ -3,6 +3,7 @@
 
 use crate::{life::Stop, sys::user::in_the_name_of, tree, walls};
 use countersign_model::Login;
+use countersign_store::proc;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -82,30 +83,22 @@ impl Budget {
 /// milliseconds late; this does not, but it knows users and not tasks, and does not bind root. None if the kernel does not
 /// say how many there are.
 pub(crate) fn most_of_user() -> Option<u64> {
-    // `0.00 0.01 0.05 1/123 4567`: runnable of all, on the whole machine. The user has no more than all.
-    let load = fs::read_to_string("/proc/loadavg").ok()?;
-    let (_, all) = load.split_ascii_whitespace().nth(3)?.split_once('/')?;
-    Some(all.parse::<u64>().ok()?.saturating_add(SPARE))
+    // The user has no more than all of the machine.
+    Some(proc::threads_of_machine().ok()?.saturating_add(SPARE))
 }
 
 /// The memory that a process has for itself and shares with its own, without the files that it looks into.
 fn own_memory(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    ["RssAnon", "RssShmem", "VmSwap", "VmPTE"].iter().map(|name| kib(&status, name)).sum::<u64>() * 1024
+    let Ok(status) = proc::status(pid) else { return 0 };
+    ["RssAnon", "RssShmem", "VmSwap", "VmPTE"].iter().map(|name| status.bytes(name)).sum()
 }
 
 /// What the machine has, and what is left of it.
 fn machine() -> (u64, u64) {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    match (kib(&info, "MemTotal"), kib(&info, "MemAvailable")) {
-        (0, _) => (u64::MAX, u64::MAX),
-        (total, available) => (total * 1024, available * 1024),
+    match proc::memory().map(|all| (all.bytes("MemTotal"), all.bytes("MemAvailable"))) {
+        Ok((total, available)) if total > 0 => (total, available),
+        _ => (u64::MAX, u64::MAX),
     }
-}
-
-fn kib(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 /// How much lies below a directory; with too many files the rest is not looked at.

@@ -189,8 +189,11 @@ fn replace(path: &Path, old: Option<&File>, bytes: &[u8]) -> io::Result<()> {
         return fill(File::from(fd), bytes);
     };
     // Whoever may not write the file may not replace it either.
-    let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(old));
-    let itself = File::from(rustix::fs::open(again, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?);
+    let itself = File::from(rustix::fs::open(
+        countersign_store::proc::own_file(old),
+        OFlags::WRONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?);
     let stat = rustix::fs::fstat(old)?;
     let has_more = stat.st_nlink > 1 || rustix::fs::flistxattr(old, &mut [0u8; 0][..]).is_ok_and(|n| n > 0);
     if !has_more && let Some(temporary) = beside(&directory, name, &stat)? {

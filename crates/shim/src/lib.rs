@@ -1,4 +1,4 @@
-//! Runs one order: child, journal, output, control socket. The only crate that spawns.
+//! Runs one order: child, journal, output, control socket. The only crate that starts tasks.
 //!
 //! # Theory of operation
 //!
@@ -35,7 +35,7 @@ pub mod tree;
 mod walls;
 pub mod wire;
 
-pub use launch::{Answered, Enough, HELD, Nursery, Spare, converse, manage, probe, start_house};
+pub use launch::{Nursery, Spare};
 pub use nursery::main;
 pub use probe::features;
 pub use supervise::SCREEN;

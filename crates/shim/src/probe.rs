@@ -20,8 +20,7 @@ pub fn features() -> Value {
         "features": {
             "pidfd": pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
             "pty": terminal.is_ok(),
-            "children_list": std::fs::metadata("/proc/self/task").is_ok()
-                && std::fs::metadata(format!("/proc/self/task/{}/children", std::process::id())).is_ok(),
+            "children_list": countersign_store::proc::lists_children(),
             "subreaper": crate::sys::become_subreaper().is_ok(),
             "unnamed_files": rustix::fs::open(std::env::temp_dir(), unnamed, Mode::RUSR).is_ok(),
             "cgroup2": std::fs::metadata("/sys/fs/cgroup/cgroup.controllers").is_ok(),

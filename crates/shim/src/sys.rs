@@ -135,7 +135,7 @@ pub(crate) fn inherited_channel() -> io::Result<OwnedFd> {
 
 /// Forks; none in the child. The caller has one thread, so the child may go on as if nothing had happened.
 pub(crate) fn fork() -> io::Result<Option<u32>> {
-    debug_assert!(std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1));
+    debug_assert!(countersign_store::proc::children(std::process::id()).is_ok_and(|(_, threads)| threads == 1));
     // SAFETY: with a single thread no lock can be held by somebody who does not exist in the child.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),

@@ -74,7 +74,7 @@ impl Terminal {
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         let leader = self.foreground()?;
         let pid = u32::try_from(leader.as_raw_nonzero().get()).ok()?;
-        as_owner_of(pid, || std::fs::read_link(format!("/proc/{pid}/cwd"))).ok()
+        as_owner_of(pid, || countersign_store::proc::working_directory(pid)).ok()
     }
 }
 

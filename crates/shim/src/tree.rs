@@ -1,14 +1,10 @@
 //! The process tree below a shim: who is in it, and how to end all of it.
 
 use crate::sys::user::as_owner_of;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::{
-    collections::{BTreeSet, HashSet},
-    fs,
-    path::Path,
-};
-
 use countersign_model::MARKER;
+use countersign_store::proc;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::{BTreeSet, HashSet};
 
 /// Everything below `root`, without `root` itself. Zombies do not count: they have ended.
 #[must_use]
@@ -70,7 +66,7 @@ pub fn signal_group(root: u32, group: u32, signal: Signal) -> rustix::io::Result
 }
 
 fn group_of(pid: u32) -> Option<u32> {
-    stat(pid)?.split(' ').nth(2)?.parse().ok()
+    proc::stat(pid).ok()?.group
 }
 
 fn children(pid: u32) -> Vec<u32> {
@@ -78,27 +74,11 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 fn children_and_threads(pid: u32) -> (Vec<u32>, usize) {
-    let (mut out, mut count) = (Vec::new(), 0);
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return (out, count) };
-    for thread in threads.flatten() {
-        count += 1;
-        if let Ok(list) = fs::read_to_string(thread.path().join("children")) {
-            out.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        }
-    }
-    (out, count)
-}
-
-/// The third field of /proc/PID/stat is the state; the second may hold anything, in parentheses.
-fn stat(pid: u32) -> Option<String> {
-    // A program may call itself anything, also what is not UTF-8.
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.iter().rposition(|b| *b == b')')?;
-    Some(String::from_utf8_lossy(&stat[end + 1..]).trim_start().to_owned())
+    proc::children(pid).unwrap_or_default()
 }
 
 fn is_alive(pid: u32) -> bool {
-    stat(pid).is_some_and(|s| !s.starts_with(['Z', 'X']))
+    proc::stat(pid).is_ok_and(|stat| stat.is_alive())
 }
 
 /// Sends a signal by descriptor, so that a pid that was used again is not hit.
@@ -148,22 +128,16 @@ pub fn kill_all(who: impl Fn() -> Vec<u32>, mut reap: impl FnMut()) -> (u64, Vec
 /// found this way.
 #[must_use]
 pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
-    let marker = format!("{MARKER}={task}");
     let mut found = Vec::new();
-    let Ok(all) = fs::read_dir("/proc") else { return found };
-    for pid in all.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
-        let Some(stat) = stat(pid).filter(|s| !s.starts_with(['Z', 'X'])) else { continue };
-        let fields: Vec<u32> = stat.split(' ').skip(2).take(2).filter_map(|f| f.parse().ok()).collect();
-        let grouped = fields.iter().any(|f| groups.contains(f));
-        if grouped || as_owner_of(pid, || carries(Path::new(&format!("/proc/{pid}/environ")), marker.as_bytes())) {
+    let Ok(all) = proc::all() else { return found };
+    for pid in all {
+        let Some(stat) = proc::stat(pid).ok().filter(proc::Stat::is_alive) else { continue };
+        let grouped = [stat.group, stat.session].into_iter().flatten().any(|group| groups.contains(&group));
+        if grouped || as_owner_of(pid, || proc::environ(pid)).is_ok_and(|environ| environ.holds(MARKER, task)) {
             found.push(pid);
         }
     }
     found
-}
-
-fn carries(environ: &Path, marker: &[u8]) -> bool {
-    fs::read(environ).is_ok_and(|env| env.split(|b| *b == 0).any(|var| var == marker))
 }
 
 /// What has come to this process because its shim died: everything below us but the nursery and its shims.
@@ -182,14 +156,13 @@ pub fn orphans() -> Vec<u32> {
 /// Whether this is a supervisor, by its name.
 #[must_use]
 pub fn is_shim(pid: u32) -> bool {
-    // By name: the executable of a process that is not dumpable can be read by root alone.
-    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == b"csn-shim\n")
+    proc::is_shim(pid).unwrap_or(false)
 }
 
 /// Takes dead orphans off the table: those children that are neither shims nor alive.
 pub fn reap_orphans() {
     for child in children(std::process::id()) {
-        let dead = stat(child).is_some_and(|s| s.starts_with('Z'));
+        let dead = proc::stat(child).is_ok_and(|stat| stat.state == 'Z');
         if dead
             && !is_shim(child)
             && let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw)

@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Seek as _, Write as _},
     os::{
-        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        fd::OwnedFd,
         unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
@@ -190,7 +190,7 @@ impl Home {
     /// for as long as the descriptor that comes with it is open.
     pub fn short(dir: &Path, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
         let fd = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", fd.as_fd().as_raw_fd()));
+        let path = crate::proc::own_file(&fd).join(name);
         Ok((fd, path))
     }
 }

@@ -1,13 +1,12 @@
 //! Journals: append-only, chained, one writer. The writer holds a lock on the file for as long as it lives, so that
 //! anyone can tell a living shim from a dead one without a pid.
 
-use crate::{clock, output::regular};
+use crate::{clock, output::regular, proc};
 use countersign_model::{Chain, Closing, Digest, Frame, Outcome, Record, TaskId, What};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
-    os::fd::AsRawFd as _,
     path::Path,
     time::Instant,
 };
@@ -147,8 +146,7 @@ pub fn take_name(dir: &Path) -> io::Result<File> {
         Ok(file) => {
             let file = File::from(file);
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
-            rustix::fs::linkat(CWD, itself, CWD, dir.join(FILE), AtFlags::SYMLINK_FOLLOW)?;
+            rustix::fs::linkat(CWD, proc::own_file(&file), CWD, dir.join(FILE), AtFlags::SYMLINK_FOLLOW)?;
             Ok(file)
         }
         // A file system without unnamed files.

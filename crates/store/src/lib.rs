@@ -9,7 +9,9 @@ mod home;
 pub mod journal;
 mod keys;
 pub mod output;
+pub mod proc;
 mod processes;
+mod refused;
 pub mod waiting;
 pub mod world;
 

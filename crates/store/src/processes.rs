@@ -1,6 +1,6 @@
-//! Processes, as `/proc` tells of them: who started whom.
+//! Who started whom, and which of them is an agent.
 
-use crate::Home;
+use crate::{Home, proc};
 use countersign_model::{Process, Starter};
 use std::{fs, io};
 
@@ -60,30 +60,19 @@ pub fn below_an_agent(home: &Home) -> bool {
 }
 
 fn is_there(process: Process) -> bool {
-    field(process.pid, 19).is_some_and(|start: u64| start == process.start)
-}
-
-/// A number behind the name in what the kernel says of a process; the first of them is its state.
-fn field<T: std::str::FromStr>(pid: u32, n: usize) -> Option<T> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat).into_owned();
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(n)?.parse().ok()
+    proc::stat(process.pid).is_ok_and(|stat| stat.process == process)
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    field(pid, 1)
+    proc::stat(pid).ok().map(|stat| stat.parent)
 }
 
 fn kind(pid: u32) -> Starter {
-    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = line.split(|b| *b == 0).filter(|w| !w.is_empty()).map(|w| String::from_utf8_lossy(w).into_owned());
-    let words: Vec<String> = words.collect();
-    let input = fs::read_link(format!("/proc/{pid}/fd/0")).unwrap_or_default();
+    let comm = proc::comm(pid).ok().and_then(|name| String::from_utf8(name).ok()).unwrap_or_default();
+    let words = proc::arguments(pid).unwrap_or_default();
     // One that may not be looked into has a terminal for all we know.
-    let hidden = input.as_os_str().is_empty();
-    let terminal =
-        hidden || ["/dev/pts/", "/dev/tty", "/dev/console"].iter().any(|t| input.to_string_lossy().starts_with(t));
+    let terminal = proc::open_file(pid, 0).map_or(true, |input| {
+        ["/dev/pts/", "/dev/tty", "/dev/console"].iter().any(|t| input.to_string_lossy().starts_with(t))
+    });
     Starter::of(comm.trim_end(), &words, terminal)
 }

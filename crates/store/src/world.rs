@@ -1,6 +1,6 @@
 //! Looking: what is at the paths that a plan names, and where its programs lead. Answers questions, judges nothing.
 
-use crate::clock;
+use crate::{clock, proc};
 use countersign_model::{Digest, Facts, Found, FoundKind, Needs, PathFact, glob_matches};
 use std::{
     fs,
@@ -63,7 +63,7 @@ pub fn look(needs: &Needs, sight: &Sight, facts: &mut Facts) {
     }
     if sight.below.is_none() {
         for pid in &needs.processes {
-            if let Ok(name) = fs::read_to_string(format!("/proc/{pid}/comm")) {
+            if let Some(name) = proc::comm(*pid).ok().and_then(|name| String::from_utf8(name).ok()) {
                 facts.processes.insert(*pid, name.trim_end().to_owned());
             }
         }

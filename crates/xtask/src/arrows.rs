@@ -10,12 +10,16 @@ const MAY: &[(&str, &[&str])] = &[
     ("redact", &["model"]),
     ("store", &["model"]),
     ("shim", &["model", "redact", "store"]),
+    ("spawn", &["store"]),
     ("daemon", &["model", "policy", "redact", "store", "shim"]),
+    ("install", &["model", "redact", "spawn", "store"]),
     ("client", &["model"]),
-    ("cli", &["model", "client", "policy", "redact", "store"]),
-    ("bin", &["cli", "daemon", "shim"]),
+    ("cli", &["model", "client", "install", "policy", "redact", "spawn", "store"]),
+    ("bin", &["cli", "daemon", "shim", "spawn"]),
     ("testkit", &["client", "model"]),
+    ("mcp-fixture", &["daemon"]),
     ("xtask", &[]),
+    ("trials", &["xtask"]),
 ];
 
 /// What a room must never reach, directly or through others.
@@ -25,6 +29,8 @@ const NEVER: &[(&str, &[&str])] = &[
     ("redact", &["tokio", "rustix", "rusqlite"]),
     ("store", &["tokio"]),
     ("shim", &["tokio", "rusqlite", "axum"]),
+    ("spawn", &["tokio", "rusqlite", "axum", "countersign-shim", "countersign-daemon"]),
+    ("install", &["tokio", "axum", "countersign-client", "countersign-shim", "countersign-daemon"]),
     ("client", &["rusqlite"]),
     ("cli", &["tokio", "axum", "countersign-shim", "countersign-daemon"]),
 ];

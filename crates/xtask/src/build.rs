@@ -4,11 +4,11 @@ use crate::{Result, cargo, root, run};
 use std::path::PathBuf;
 
 /// Where the two programs end up, side by side.
-pub(crate) fn out() -> PathBuf {
+pub fn out() -> PathBuf {
     root().join("target/csn")
 }
 
-pub(crate) fn build() -> Result<()> {
+pub fn build() -> Result<()> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // With an explicit target the flag reaches the programs and not the build scripts.
     run(cargo()

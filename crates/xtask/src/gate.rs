@@ -1,7 +1,6 @@
-//! The slow proofs of the gate, and its figures.
+//! The slow proofs of the gate.
 
-use crate::{Result, cargo, command, outside, root, run};
-use std::{fmt::Write as _, io::Write as _, process::Stdio, time::Instant};
+use crate::{Result, cargo, command, debian, root, run};
 
 /// Generated commands, and commands with something put into them, run by a real bash, against what the gate read in
 /// them.
@@ -11,7 +10,7 @@ pub(crate) fn differential(count: Option<&str>) -> Result<()> {
         None => 1_000_000,
     };
     run(cargo().args(["build", "--release", "--package", "countersign-policy", "--example", "stub"]))?;
-    outside::install(crate::test::NEEDED)?;
+    debian::install(crate::test::NEEDED)?;
     // Of the generated ones bash runs all, of the others what the gate allows: they are the cheaper ones. Programs for awk,
     // sed and others are run by every implementation at hand.
     for (test, variable, count) in [
@@ -50,37 +49,4 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: Option<&str>) -> Result<()> {
         println!("fuzz {name}: nothing found in {}s", seconds.unwrap_or("60"));
     }
     Ok(())
-}
-
-/// Reading and judging beside another parser, and how many questions `csn check --batch` answers in a second.
-#[expect(clippy::disallowed_methods, reason = "a figure is a time")]
-pub(crate) fn figures() -> Result<()> {
-    run(cargo().args(["run", "--release", "--quiet", "--manifest-path", "benches/gate/Cargo.toml"]))?;
-    crate::build::build()?;
-    let data = root().join("crates/policy/tests/gate/data/day.txt");
-    let day = std::fs::read_to_string(data).map_err(|e| e.to_string())?;
-    let day: Vec<&str> = day.lines().filter(|l| !l.starts_with("# ")).collect();
-    let mut questions = String::new();
-    for (n, line) in day.iter().cycle().take(60_000).enumerate() {
-        let command = line
-            .trim_start_matches("? ")
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace('⏎', "\\n")
-            .replace('\t', "\\t");
-        let _ = writeln!(questions, r#"{{"id":{n},"command":"{command}","cwd":"/work/proj","roots":["/work/proj"]}}"#);
-    }
-    let csn = crate::build::out().join("csn");
-    let started = Instant::now();
-    let mut child = command(csn.to_str().unwrap_or_default())
-        .args(["check", "--batch", "--no-config"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|e| e.to_string())?;
-    child.stdin.take().expect("it was piped").write_all(questions.as_bytes()).map_err(|e| e.to_string())?;
-    let status = child.wait().map_err(|e| e.to_string())?;
-    let rate = 60_000.0 / started.elapsed().as_secs_f64();
-    println!("csn check --batch         {rate:7.0} commands a second");
-    if status.success() { Ok(()) } else { Err(format!("csn check --batch: {status}")) }
 }

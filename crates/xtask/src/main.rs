@@ -1,19 +1,12 @@
 //! The project's own tasks.
 
-mod agents;
 #[cfg(test)]
 mod arrows;
-mod bench;
-mod build;
 mod gate;
-mod outside;
-mod packages;
 mod test;
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, ExitCode},
-};
+use countersign_xtask::{Result, build, cargo, command, debian, root, run};
+use std::{os::unix::process::CommandExt as _, process::ExitCode};
 
 const USAGE: &str = "\
 cargo xtask build    csn and a static csn-shim, in target/csn
@@ -35,18 +28,8 @@ fn main() -> ExitCode {
         Some("soak") => test::soak(),
         Some("differential") => gate::differential(args.next().as_deref()),
         Some("fuzz") => gate::fuzz(args.next().as_deref(), args.next().as_deref()),
-        Some("outside") => outside::outside(args.next().as_deref()),
-        Some("agents") => agents::agents(args.next().as_deref()),
-        Some("bench") => bench::bench(),
-        Some("bench-now") => bench::bench_now(args.next().as_deref()),
-        Some("floor") => match (args.next(), args.next(), args.next()) {
-            (Some(socket), Some(dir), Some(kind)) => bench::floor(&socket, &dir, kind == "sync"),
-            _ => Err("cargo xtask floor SOCKET DIR sync|nosync".to_owned()),
-        },
-        Some("proxy") => match (args.next(), args.next()) {
-            (Some(address), Some(socket)) => bench::proxy::proxy(&address, socket.into()),
-            _ => Err("cargo xtask proxy 127.0.0.1:PORT SOCKET".to_owned()),
-        },
+        Some("bench") => bench(),
+        Some(name @ ("outside" | "agents" | "bench-now" | "floor" | "proxy")) => trial(name, args),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
@@ -61,31 +44,16 @@ fn main() -> ExitCode {
     }
 }
 
-type Result<T> = std::result::Result<T, String>;
-
-/// The root of the workspace.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("xtask lies two levels below the root").to_owned()
+/// `bench`: builds what is measured and what measures it, then measures.
+fn bench() -> Result<()> {
+    build::build()?;
+    run(cargo().args(["run", "--quiet", "--release", "--package", "countersign-trials", "--", "bench-now"]))?;
+    run(cargo().args(["bench", "--quiet", "--workspace", "--benches"]))
 }
 
-#[expect(clippy::disallowed_methods, reason = "xtask drives other programs; it is not part of the product")]
-fn command(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.current_dir(root());
-    command
-}
-
-fn cargo() -> Command {
-    command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
-}
-
-/// Runs a command to its end; its failure is ours.
-fn run(command: &mut Command) -> Result<()> {
-    let shown = format!("{command:?}").replace('"', "");
-    eprintln!("xtask: {shown}");
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{shown}: {status}")),
-        Err(e) => Err(format!("{shown}: {e}")),
-    }
+/// Becomes the program of the trials: what it says and how it ends is ours.
+fn trial(name: &str, args: impl Iterator<Item = String>) -> Result<()> {
+    let mut trials = cargo();
+    trials.args(["run", "--quiet", "--package", "countersign-trials", "--", name]).args(args);
+    Err(format!("cargo: {}", trials.exec()))
 }

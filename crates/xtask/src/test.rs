@@ -1,6 +1,6 @@
 //! `test`: everything that must pass, in the order in which it is cheapest to find out. `soak`: the slow proofs.
 
-use crate::{Result, cargo, command, outside, run};
+use crate::{Result, cargo, command, debian, run};
 
 /// What the tests start beside our own programs.
 pub(crate) const NEEDED: &[(&str, &str)] = &[
@@ -23,7 +23,7 @@ pub(crate) const NEEDED: &[(&str, &str)] = &[
 ];
 
 pub(crate) fn test() -> Result<()> {
-    outside::install(NEEDED)?;
+    debian::install(NEEDED)?;
     run(cargo().args(["fmt", "--all", "--check"]))?;
     let features = ["--workspace", "--all-targets", "--features", "countersign-bin/crash-points"];
     run(cargo().args(["clippy", "--quiet"]).args(features).args(["--", "-D", "warnings"]))?;

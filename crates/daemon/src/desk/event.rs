@@ -2,16 +2,16 @@
 
 use crate::wish::{Kept, Wish};
 use countersign_model::{
-    About, Answer, ApprovalId, At, Audience, By, Choice, Closing, Confinement, CredentialKind, Decision, Digest, Facts,
-    Grant, GrantId, HouseState, IdMint, KeyAnnounced, Network, Outcome, Permit, PrincipalId, Profile, Record, Refusal,
-    Sandbox, SandboxSummary, SealedReceipt, Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId,
-    TaskState, Text, Tool, TouchedFiles, What,
+    About, ApprovalId, At, By, Choice, Closing, Confinement, Decision, Digest, Facts, Grant, GrantId, HouseState,
+    IdMint, KeyAnnounced, Network, Outcome, Permit, PrincipalId, Profile, Record, Refusal, Sandbox, SandboxSummary,
+    SealedReceipt, Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId, TaskState, Text, TouchedFiles,
+    Verdict, What,
 };
 use countersign_store::{Signed, ledger::Entry};
 
 /// Two requests are the same when all of this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Same {
+pub(crate) struct RequestIdentity {
     pub(crate) principal: PrincipalId,
     pub(crate) session: Option<SessionId>,
     pub(crate) plan_digest: Digest,
@@ -21,26 +21,15 @@ pub(crate) struct Same {
 
 /// Whose tasks are counted together.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Whose {
+pub(crate) struct SlotOwner {
     pub(crate) session: Option<SessionId>,
     pub(crate) principal: PrincipalId,
-}
-
-/// As whom a request is judged.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Standing {
-    pub(crate) principal: PrincipalId,
-    pub(crate) session: Option<SessionId>,
-    pub(crate) audience: Audience,
-    pub(crate) credential: CredentialKind,
-    pub(crate) profile: Profile,
-    pub(crate) tool: Tool,
 }
 
 /// What a moment brings with it: the desk reads no clock and draws no numbers.
 pub(crate) struct Moment<'a> {
     pub(crate) at: At,
-    pub(crate) chance: u32,
+    pub(crate) random: u32,
     pub(crate) mint: &'a mut IdMint,
 }
 
@@ -63,38 +52,9 @@ impl Permitted {
 
 /// Everything that can come to the desk.
 pub(crate) enum Event {
-    /// A request that has been read, looked at and judged. `planned` is its first decision.
-    Asked {
-        task: TaskId,
-        planned: Box<Decision>,
-        answer: Answer,
-        question: Question,
-        /// The grants that it rests on.
-        grants: Vec<GrantId>,
-        sandbox: Permitted,
-        /// The session of this credential and place, when this is its first request.
-        opens: Option<Box<Session>>,
-        /// The shim that would run it; without one it waits for a slot.
-        shim: Option<u32>,
-    },
-    Answered {
-        task: TaskId,
-        approval: ApprovalId,
-        choice: Choice,
-        words: Option<Text>,
-        by: By,
-        world: World,
-        /// What the answer saves.
-        saves: Vec<Grant>,
-        /// Where the session is to work, when that was the question.
-        moves: Option<Text>,
-        /// What the agent should try instead, when it is refused.
-        hint: Option<String>,
-        /// It would be denied now, whatever anyone says.
-        denied: Option<Refusal>,
-        sandbox: Permitted,
-        shim: Option<u32>,
-    },
+    /// A request that has been read, looked at and judged.
+    Asked(Box<NewTask>),
+    Answered(Box<PersonAnswer>),
     /// A task that waits for a person is covered by what was granted meanwhile.
     Covered {
         task: TaskId,
@@ -188,6 +148,42 @@ pub(crate) enum Event {
     },
     Shutdown(ShutdownStep),
     Key(KeyAnnounced),
+}
+
+/// A request that has been judged, and what it needs to run.
+pub(crate) struct NewTask {
+    pub(crate) task: TaskId,
+    /// Its first decision.
+    pub(crate) planned: Decision,
+    pub(crate) verdict: Verdict,
+    pub(crate) question: Question,
+    /// The grants that it rests on.
+    pub(crate) grants: Vec<GrantId>,
+    pub(crate) sandbox: Permitted,
+    /// The session of this credential and place, when this is its first request.
+    pub(crate) opens: Option<Box<Session>>,
+    /// The shim that would run it; without one it waits for a slot.
+    pub(crate) shim: Option<u32>,
+}
+
+/// A person's answer to a question, and what it would bring about.
+pub(crate) struct PersonAnswer {
+    pub(crate) task: TaskId,
+    pub(crate) approval: ApprovalId,
+    pub(crate) choice: Choice,
+    pub(crate) words: Option<Text>,
+    pub(crate) by: By,
+    pub(crate) world: World,
+    /// What the answer saves.
+    pub(crate) saves: Vec<Grant>,
+    /// Where the session is to work, when that was the question.
+    pub(crate) moves: Option<Text>,
+    /// What the agent should try instead, when it is refused.
+    pub(crate) hint: Option<String>,
+    /// It would be denied now, whatever anyone says.
+    pub(crate) denied: Option<Refusal>,
+    pub(crate) sandbox: Permitted,
+    pub(crate) shim: Option<u32>,
 }
 
 /// What a person is asked, when one is.

@@ -3,24 +3,26 @@
 use super::*;
 use crate::wish::{Kept, Wish};
 use countersign_model::{
-    Audience, Closing, CredentialKind, IdMint, Mode, OnSessionEnd, PrincipalId, Profile, Risk, Tool,
+    Audience, Channel, Closing, Code, Confinement, CredentialKind, GrantId, IdMint, Mode, OnSessionEnd, Outcome,
+    PrincipalId, Profile, Risk, Tool, Verdict,
 };
+use countersign_store::ledger::Entry;
 
-struct Office {
+struct TestDesk {
     desk: Desk,
     mint: IdMint,
     written: Vec<Entry>,
     clock: i64,
 }
 
-impl Office {
+impl TestDesk {
     fn new() -> Self {
         Self { desk: Desk::default(), mint: IdMint::default(), written: Vec::new(), clock: 1_700_000_000_000_000 }
     }
 
     fn step(&mut self, event: Event) -> Result<Step, Refusal> {
         let at = At::from_micros(self.clock + self.written.len() as i64);
-        let step = self.desk.step(Moment { at, chance: 7, mint: &mut self.mint }, event)?;
+        let step = self.desk.step(Moment { at, random: 7, mint: &mut self.mint }, event)?;
         self.written.extend(step.decisions.iter().cloned());
         let mut again = Desk::new(self.desk.caps);
         for entry in &self.written {
@@ -36,11 +38,11 @@ impl Office {
         Ok(step)
     }
 
-    fn ask(&mut self, answer: Answer) -> (TaskId, Step) {
+    fn ask(&mut self, answer: Verdict) -> (TaskId, Step) {
         self.ask_in(None, answer)
     }
 
-    fn ask_in(&mut self, session: Option<SessionId>, answer: Answer) -> (TaskId, Step) {
+    fn ask_in(&mut self, session: Option<SessionId>, answer: Verdict) -> (TaskId, Step) {
         let task = TaskId::mint(&mut self.mint, 1, 1);
         let planned = planned(session, Vec::new());
         let question = Question {
@@ -48,17 +50,17 @@ impl Office {
             about: vec![About { verb: Text::of("make"), directories: vec![Text::of("/p/x")], risks: vec![] }],
             options: Choice::ALL.to_vec(),
         };
-        let event = Event::Asked {
+        let new = NewTask {
             task,
-            planned: Box::new(planned),
-            answer,
+            planned,
+            verdict: answer,
             question,
             grants: Vec::new(),
             opens: None,
             sandbox: held(Confinement::None),
-            shim: self.desk.has_room(Whose { session, principal: PrincipalId::owner() }).then_some(42),
+            shim: self.desk.has_room(SlotOwner { session, principal: PrincipalId::owner() }).then_some(42),
         };
-        let step = self.step(event).unwrap();
+        let step = self.step(Event::Asked(Box::new(new))).unwrap();
         (task, step)
     }
 
@@ -78,9 +80,13 @@ impl Office {
             Some(Stage::Waiting { approval, .. }) => approval,
             _ => ApprovalId::mint(&mut self.mint, 1, 1),
         };
-        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("socket"), channel: Channel::Person };
+        let by = By::Person {
+            principal: PrincipalId::owner(),
+            surface: countersign_model::Via::Socket,
+            channel: Channel::Person,
+        };
         let (words, moves, hint, denied) = (None, None, None, None);
-        self.step(Event::Answered {
+        self.step(Event::Answered(Box::new(PersonAnswer {
             task,
             approval,
             choice,
@@ -93,7 +99,7 @@ impl Office {
             denied,
             sandbox: held(Confinement::Shield),
             shim,
-        })
+        })))
     }
 
     fn grant(&mut self, verb: &'static str, session: Option<SessionId>, uses_left: Option<u64>) -> Grant {
@@ -142,16 +148,16 @@ fn kinds(step: &Step) -> Vec<String> {
 
 #[test]
 fn allowed_at_once_is_one_commit_up_to_launch() {
-    let mut office = Office::new();
-    let (_, step) = office.ask(Answer::Allow { rule: "profile.full_auto" });
+    let mut office = TestDesk::new();
+    let (_, step) = office.ask(Verdict::Allow { rule: "profile.full_auto" });
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.launched"]);
     assert_eq!(step.launch.unwrap().first_seq, 3);
 }
 
 #[test]
 fn a_question_is_answered_once() {
-    let mut office = Office::new();
-    let (task, step) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let mut office = TestDesk::new();
+    let (task, step) = office.ask(Verdict::Ask { uncovered: vec![0] });
     assert_eq!(kinds(&step), ["command.planned", "permission.requested", "task.queued"]);
     assert!(step.launch.is_none());
     let step = office.answer(task, Choice::Once, World::Same).unwrap();
@@ -161,8 +167,8 @@ fn a_question_is_answered_once() {
 
 #[test]
 fn what_changed_since_the_question_does_not_run() {
-    let mut office = Office::new();
-    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let mut office = TestDesk::new();
+    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let step = office.answer(task, Choice::Once, World::Changed("x")).unwrap();
     assert!(step.launch.is_none());
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
@@ -170,9 +176,9 @@ fn what_changed_since_the_question_does_not_run() {
 
 #[test]
 fn withdrawn_or_denied_never_launches() {
-    let mut office = Office::new();
-    let (a, _) = office.ask(Answer::Ask { uncovered: vec![0] });
-    let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let mut office = TestDesk::new();
+    let (a, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
+    let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     assert!(office.step(Event::Withdrawn { task: a, by: Text::of("t") }).unwrap().launch.is_none());
     assert!(office.answer(b, Choice::Deny, World::Same).unwrap().launch.is_none());
     for task in [a, b] {
@@ -182,26 +188,26 @@ fn withdrawn_or_denied_never_launches() {
 
 #[test]
 fn a_task_settles_once() {
-    let mut office = Office::new();
-    let (task, step) = office.ask(Answer::Allow { rule: "profile.full_auto" });
+    let mut office = TestDesk::new();
+    let (task, step) = office.ask(Verdict::Allow { rule: "profile.full_auto" });
     let head = step.launch.unwrap().prologue_head;
     let closing = Closing { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
     let step = office.step(Event::Closed { task, closing: closing.clone(), recovered: false }).unwrap();
     assert_eq!(step.decisions[0].seq, 9);
     assert_eq!(office.step(Event::Closed { task, closing, recovered: false }).unwrap_err().code, Code::TaskOver);
 }
-const YES: Answer = Answer::Allow { rule: "profile.full_auto" };
+const YES: Verdict = Verdict::Allow { rule: "profile.full_auto" };
 
-fn small(session: u64, principal: u64, house: u64) -> Office {
-    Office { desk: Desk::new(Caps { session, principal, house }), ..Office::new() }
+fn small(session: u64, principal: u64, total: u64) -> TestDesk {
+    TestDesk { desk: Desk::new(Caps { session, principal, total }), ..TestDesk::new() }
 }
 
-fn end(office: &mut Office, task: TaskId) {
+fn end(office: &mut TestDesk, task: TaskId) {
     let closing = Closing { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
     office.step(Event::Closed { task, closing, recovered: false }).unwrap();
 }
 
-fn slot(office: &mut Office, task: TaskId) -> Step {
+fn slot(office: &mut TestDesk, task: TaskId) -> Step {
     office
         .step(Event::Slot { task, world: World::Same, denied: None, sandbox: held(Confinement::Shield), shim: 7 })
         .unwrap()
@@ -280,7 +286,7 @@ fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
 fn what_a_person_approved_waits_in_line_too() {
     let mut office = small(16, 64, 1);
     let (a, _) = office.ask(YES);
-    let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let step = office.answer_and_save(b, Choice::Once, World::Same, Vec::new(), None).unwrap();
     assert_eq!((kinds(&step), step.forget), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
     end(&mut office, a);
@@ -290,9 +296,9 @@ fn what_a_person_approved_waits_in_line_too() {
 
 #[test]
 fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() {
-    let mut office = Office::new();
-    let (a, _) = office.ask(Answer::Ask { uncovered: vec![0] });
-    let (b, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let mut office = TestDesk::new();
+    let (a, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
+    let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let grant = office.grant("make", None, None);
     let step = office.answer_and_save(a, Choice::Here, World::Same, vec![grant.clone()], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["grant.saved", "permission.granted", "task.launched"]);
@@ -314,7 +320,7 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
 
 #[test]
 fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
-    let mut office = Office::new();
+    let mut office = TestDesk::new();
     let first = office.grant("make", None, None);
     let kept = |step: Step| match step.kept {
         Some(Kept::Grant { grant, new }) => (grant.id.unwrap(), grant.created_at, new),
@@ -323,7 +329,7 @@ fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
     let (id, at, new) = kept(office.step(Event::Wished(Wish::Grant(Box::new(first.clone())))).unwrap());
     assert!(new);
     assert_eq!(kept(office.step(Event::Wished(Wish::Grant(Box::new(first)))).unwrap()), (id, at, false));
-    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let again = office.grant("make", None, None);
     let step = office.answer_and_save(task, Choice::Here, World::Same, vec![again], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"], "nothing new was saved");
@@ -332,11 +338,11 @@ fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
 
 #[test]
 fn uses_are_counted_with_the_permit_and_survive_a_replay() {
-    let mut office = Office::new();
+    let mut office = TestDesk::new();
     let grant = office.grant("make", None, Some(1));
     office.step(Event::Wished(Wish::Grant(Box::new(grant)))).unwrap();
     let id = office.desk.register.grants.iter().next().unwrap().id.unwrap();
-    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let step = office
         .step(Event::Covered { task, grants: vec![id], sandbox: held(Confinement::Shield), shim: Some(1) })
         .unwrap();
@@ -346,15 +352,18 @@ fn uses_are_counted_with_the_permit_and_survive_a_replay() {
 
 #[test]
 fn f014_what_a_person_refused_is_remembered_for_a_while() {
-    let mut office = Office::new();
-    let (task, _) = office.ask(Answer::Ask { uncovered: vec![0] });
+    let mut office = TestDesk::new();
+    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let same = office.desk.open[&task].same();
     assert_eq!(office.desk.joins(same), Some(task), "the same request joins while it waits");
     office.answer(task, Choice::Deny, World::Same).unwrap();
     assert_eq!(office.desk.joins(same), None);
     let now = At::from_micros(office.clock + 60_000_000);
     assert!(office.desk.refused(same, now).is_some());
-    assert!(office.desk.refused(Same { background: true, ..same }, now).is_none(), "another request is another");
+    assert!(
+        office.desk.refused(RequestIdentity { background: true, ..same }, now).is_none(),
+        "another request is another"
+    );
     let later = At::from_micros(office.clock + 601_000_000);
     assert!(office.desk.refused(same, later).is_none());
 }
@@ -362,12 +371,16 @@ fn f014_what_a_person_refused_is_remembered_for_a_while() {
 /// What an agent's own client answers could have been made up by it.
 #[test]
 fn in_band_is_once_or_no_and_nothing_grave() {
-    let in_band = |office: &mut Office, task, choice| {
+    let in_band = |office: &mut TestDesk, task, choice| {
         let Some(Stage::Waiting { approval, .. }) = office.desk.open.get(&task).map(|o| o.stage.clone()) else {
             panic!()
         };
-        let by = By::Person { principal: PrincipalId::owner(), surface: Text::of("mcp"), channel: Channel::InBand };
-        office.step(Event::Answered {
+        let by = By::Person {
+            principal: PrincipalId::owner(),
+            surface: countersign_model::Via::Mcp,
+            channel: Channel::InBand,
+        };
+        office.step(Event::Answered(Box::new(PersonAnswer {
             task,
             approval,
             choice,
@@ -380,23 +393,23 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             denied: None,
             sandbox: held(Confinement::Shield),
             shim: Some(1),
-        })
+        })))
     };
     for risk in Risk::ALL {
-        let mut office = Office::new();
+        let mut office = TestDesk::new();
         let task = TaskId::mint(&mut office.mint, 1, 1);
         let question = Question { options: Choice::ALL.to_vec(), ..Question::default() };
-        let asked = Event::Asked {
+        let asked = NewTask {
             task,
-            planned: Box::new(planned(None, vec![risk])),
-            answer: Answer::Ask { uncovered: Vec::new() },
+            planned: planned(None, vec![risk]),
+            verdict: Verdict::Ask { uncovered: Vec::new() },
             question,
             grants: Vec::new(),
             opens: None,
             sandbox: held(Confinement::None),
             shim: None,
         };
-        office.step(asked).unwrap();
+        office.step(Event::Asked(Box::new(asked))).unwrap();
         for saves in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
             assert_eq!(in_band(&mut office, task, saves).unwrap_err().code, Code::OptionNotOffered);
         }
@@ -414,7 +427,7 @@ fn in_band_is_once_or_no_and_nothing_grave() {
 
 #[test]
 fn what_others_run_is_open_until_it_is_told() {
-    let mut office = Office::new();
+    let mut office = TestDesk::new();
     let task = TaskId::mint(&mut office.mint, 1, 1);
     let (rule, grants, by) = ("phrase", Vec::new(), Text::of("claude-code"));
     let planned = || Box::new(planned(None, Vec::new()));

@@ -1,7 +1,7 @@
 //! Coverage, and the ways around it.
 
 use crate::support::{ROOT, assess, check, grant, plan, saved, told, word};
-use countersign_model::{Answer, Audience, Choice, Code, Facts, Found, FoundKind, Grants, Profile};
+use countersign_model::{Audience, Choice, Code, Facts, Found, FoundKind, Grants, Profile, Verdict};
 use countersign_policy::{Context, Rules, judge};
 
 #[test]
@@ -190,10 +190,10 @@ fn f093_unattended_is_refused_granted_or_harmless() {
             .answer
     };
     assert!(
-        matches!(alone("make", &[]), Answer::Deny(r) if r.code == Code::ApprovalRequiredUnattended && r.hint.is_some())
+        matches!(alone("make", &[]), Verdict::Deny(r) if r.code == Code::ApprovalRequiredUnattended && r.hint.is_some())
     );
-    assert!(matches!(alone("make", &[grant("make", Some(ROOT))]), Answer::Allow { .. }));
-    assert!(matches!(alone("echo hi", &[]), Answer::Allow { .. }));
+    assert!(matches!(alone("make", &[grant("make", Some(ROOT))]), Verdict::Allow { .. }));
+    assert!(matches!(alone("echo hi", &[]), Verdict::Allow { .. }));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Matching: a grant covers what its card showed and nothing beside it. By properties, and by the odd cases.
 
 use crate::support::{HOME, ROOT, assess, grant, made, plan, saved, saved_in, word};
-use countersign_model::{Answer, Audience, Choice, Facts, Found, FoundKind, Grant, Grants, Risk, Tool};
+use countersign_model::{Audience, Choice, Facts, Found, FoundKind, Grant, Grants, Risk, Tool, Verdict};
 use countersign_policy::{Context, Rules, can_be_granted, judge, needs, options, proposals, verb_alone};
 use proptest::prelude::*;
 
@@ -166,7 +166,7 @@ fn what_cannot_be_read_or_placed_is_not_offered() {
         let context = Context::personal(HOME, vec![ROOT.to_owned()]);
         let (plan, facts) = (plan(command, cwd), Facts::none(cwd));
         let assessment = judge(&plan, &facts, &context, &Rules::default(), &Grants::default());
-        assert!(matches!(assessment.answer, Answer::Ask { .. }), "{command}");
+        assert!(matches!(assessment.answer, Verdict::Ask { .. }), "{command}");
         options(&plan, &facts, &assessment, &context, true)
     };
     let once = [Choice::Once, Choice::Deny];

@@ -1,6 +1,6 @@
 //! One narrow door: a command, where it runs, what is granted; and the assessment.
 
-use countersign_model::{Answer, Assessment, Choice, Facts, Grant, Grants, Plan};
+use countersign_model::{Assessment, Choice, Facts, Grant, Grants, Plan, Verdict};
 use countersign_policy::{Context, Proposal, Rules, Surroundings, judge, proposals, read_text};
 
 pub(crate) const HOME: &str = "/home/dev";
@@ -18,9 +18,9 @@ pub(crate) fn assess(command: &str, cwd: &str, roots: &[&str], grants: &[Grant],
 
 pub(crate) fn word(assessment: &Assessment) -> &'static str {
     match assessment.answer {
-        Answer::Allow { .. } => "allow",
-        Answer::Ask { .. } => "ask",
-        Answer::Deny(_) => "deny",
+        Verdict::Allow { .. } => "allow",
+        Verdict::Ask { .. } => "ask",
+        Verdict::Deny(_) => "deny",
     }
 }
 
@@ -55,9 +55,9 @@ pub(crate) fn made(p: &Proposal) -> Grant {
 /// The verdict in full: `allow`, `ask[verbs]`, `once[verbs]`, `deny[code]`.
 pub(crate) fn told(assessment: &Assessment, plan: &Plan) -> String {
     match &assessment.answer {
-        Answer::Allow { .. } => "allow".to_owned(),
-        Answer::Deny(refusal) => format!("deny[{}]", refusal.code.as_str()),
-        Answer::Ask { uncovered } => {
+        Verdict::Allow { .. } => "allow".to_owned(),
+        Verdict::Deny(refusal) => format!("deny[{}]", refusal.code.as_str()),
+        Verdict::Ask { uncovered } => {
             let verbs: Vec<&str> = uncovered.iter().map(|n| plan.occurrences[*n].verb.as_str()).collect();
             let word = if assessment.one_shot { "once" } else { "ask" };
             format!("{word}[{}]", verbs.join(", "))

@@ -19,8 +19,7 @@ pub fn in_the_name_of<T>(user: Option<&Login>, work: impl FnOnce() -> T) -> io::
 
 /// Reads what `/proc` tells of a process to its own user alone. Where that cannot be had, it is read as whom we are.
 pub fn as_owner_of<T>(pid: u32, read: impl FnOnce() -> T) -> T {
-    use std::os::unix::fs::MetadataExt as _;
-    let owner = std::fs::metadata(format!("/proc/{pid}")).ok().map(|m| (m.uid(), m.gid()));
+    let owner = countersign_store::proc::owner(pid).ok();
     // SAFETY: asks for one number.
     let me = unsafe { libc::geteuid() };
     let _acting = match owner {

@@ -35,8 +35,7 @@ fn open_up(directory: &OwnedFd, name: &std::ffi::CStr) {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(itself) = openat(directory, name, flags, Mode::empty()) {
         // By its descriptor: the name may be another's by now.
-        let at = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&itself));
-        let _ = rustix::fs::chmod(at, Mode::from_raw_mode(0o700 as RawMode));
+        let _ = rustix::fs::chmod(countersign_store::proc::own_file(&itself), Mode::from_raw_mode(0o700 as RawMode));
     }
 }
 

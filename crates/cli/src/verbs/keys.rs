@@ -1,0 +1,50 @@
+//! `keys list|export|rotate`: what receipts are signed with.
+
+use crate::{args::KeysCommand, house::reach, render::text::cut};
+use anyhow::Context as _;
+use countersign_model::KeyAnnounced;
+use serde_json::Value;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+pub(crate) fn keys(command: KeysCommand) -> anyhow::Result<ExitCode> {
+    let client = reach()?;
+    let mut out = io::stdout().lock();
+    match command {
+        KeysCommand::List { json } => {
+            for key in client.keys()?["keys"].as_array().into_iter().flatten() {
+                if json {
+                    writeln!(out, "{key}")?;
+                    continue;
+                }
+                let by = key["announced_by"].as_str().map_or_else(|| "nobody".to_owned(), |k| cut(k, 16));
+                let used = if key["in_use"] == true { "in use" } else { "retired" };
+                writeln!(out, "{}  {used}, announced by {by}", key["key"].as_str().unwrap_or_default())?;
+            }
+        }
+        KeysCommand::Export { key } => {
+            let all = client.keys()?;
+            let all: Vec<&Value> = all["keys"].as_array().into_iter().flatten().collect();
+            let wanted = |k: &&&Value| match &key {
+                Some(id) => k["key"].as_str().is_some_and(|k| k.starts_with(id.as_str())),
+                None => k["in_use"] == true,
+            };
+            let found = all.iter().find(wanted).context("there is no such key; see csn keys list")?;
+            write!(out, "{}", found["pem"].as_str().unwrap_or_default())?;
+        }
+        KeysCommand::Rotate { lost } => {
+            let announced: KeyAnnounced = serde_json::from_value(client.rotate_key(lost)?)?;
+            writeln!(out, "{}", announced.key)?;
+            let spoken = match announced.by {
+                Some(old) => format!("{old} speaks for it"),
+                None => {
+                    "no key speaks for it: whoever verifies must be told (csn keys export, csn verify --key)".to_owned()
+                }
+            };
+            crate::say(&format!("csn: receipts are signed with this key from now on; {spoken}"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

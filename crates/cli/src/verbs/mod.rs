@@ -1,0 +1,33 @@
+//! What `csn` can be told to do: one file each.
+
+pub(crate) mod approvals;
+pub(crate) mod attach;
+pub(crate) mod cancel;
+pub(crate) mod check;
+pub(crate) mod doctor;
+pub(crate) mod down;
+pub(crate) mod exec;
+pub(crate) mod export;
+pub(crate) mod gc;
+pub(crate) mod grants;
+pub(crate) mod hook;
+pub(crate) mod keys;
+pub(crate) mod logs;
+pub(crate) mod mcp;
+pub(crate) mod policy;
+pub(crate) mod ps;
+pub(crate) mod receipts;
+pub(crate) mod redact;
+pub(crate) mod replay;
+pub(crate) mod resize;
+pub(crate) mod run;
+pub(crate) mod search;
+pub(crate) mod send;
+pub(crate) mod service;
+pub(crate) mod sessions;
+pub(crate) mod show;
+pub(crate) mod signal;
+pub(crate) mod token;
+pub(crate) mod up;
+pub(crate) mod verify;
+pub(crate) mod wait;

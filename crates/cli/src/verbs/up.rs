@@ -1,0 +1,39 @@
+//! `up`: a daemon in the background.
+
+use crate::{
+    house::{Place, say_reading_only, start},
+    say,
+};
+use countersign_client::ClientError;
+use std::process::ExitCode;
+
+/// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
+pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
+    let Place { home, client, own } = Place::find()?;
+    if !own {
+        say("csn: the house of this machine serves you; COUNTERSIGN_HOME=DIR csn up starts one of your own");
+        return Ok(ExitCode::from(u8::from(client.lifecycle().is_err())));
+    }
+    let already = client.lifecycle().is_ok();
+    if !already {
+        start(&home)?;
+    }
+    let life = client.lifecycle()?;
+    let state = if already { "already up" } else { "up" };
+    say(&format!("csn: {state}, pid {}, serving {}", life.pid, life.home.display()));
+    match client.listen(tcp) {
+        Ok(at) => say(&format!("csn: listening on http://{at} for those who have a token (csn token create)")),
+        // The socket is the way in; the door on loopback is one more.
+        Err(ClientError::Refused { refusal, .. }) => {
+            say(&format!("csn: not listening on loopback: {}", refusal.message));
+            refusal.hint.iter().for_each(|hint| say(&format!("     {hint}")));
+            return Ok(ExitCode::from(u8::from(tcp.is_some())));
+        }
+        Err(e) => return Err(e.into()),
+    }
+    say_reading_only(&life);
+    if let Some(why) = life.degraded {
+        say(&format!("csn: degraded, only reading is allowed: {why}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}

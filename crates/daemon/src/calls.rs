@@ -1,0 +1,223 @@
+//! What the commit loop can be asked, and the handle that asks it.
+
+use crate::{
+    desk::{Event, World},
+    facts::Looked,
+    question::Texts,
+    wish::{Kept, Wish},
+};
+use countersign_model::{
+    ApprovalId, At, By, Choice, Code, Decision, Idempotency, Process, Refusal, Register, Request, Requester, Session,
+    TaskId, TaskState, Text,
+};
+use std::sync::mpsc;
+use tokio::sync::oneshot;
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+
+/// What others want from the commit loop.
+pub(crate) enum Call {
+    Ask {
+        asking: Box<Asking>,
+        reply: Reply<Asked>,
+    },
+    Answer {
+        answering: Box<Answering>,
+        reply: Reply<()>,
+    },
+    Withdraw {
+        task: TaskId,
+        by: Text,
+        reply: Reply<()>,
+    },
+    /// Something is to be entered into the register; what came of it, once that is durable.
+    Wish {
+        wish: Wish,
+        reply: Reply<Kept>,
+    },
+    /// Somebody wants to look something up in the register.
+    Read(Box<dyn FnOnce(&Register) + Send>),
+    /// Something happened that needs no answer.
+    Tell(Box<Event>),
+    /// Decisions about settled tasks or the daemon; answered once they are durable.
+    Decide {
+        events: Vec<Event>,
+        reply: Reply<()>,
+    },
+    /// What has been decided is moved from the log into the database; told whether all of it was.
+    Checkpoint {
+        reply: Reply<bool>,
+    },
+    /// The world as it is now for a task that has room, looked at apart: a dead file system holds up the line, and
+    /// nobody else.
+    Looked {
+        task: TaskId,
+        world: World,
+        looked: Option<Box<(Looked, Request)>>,
+    },
+    /// What others were let run before this moment, and have not told the end of, is given up.
+    GiveUp {
+        before: At,
+    },
+    /// The index over the decisions is rebuilt.
+    Rebuild {
+        reply: Reply<()>,
+    },
+    /// Everything before this has been written; the launched tasks.
+    Barrier {
+        reply: oneshot::Sender<Vec<TaskId>>,
+    },
+    /// The last call.
+    Halt {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// A request that has been read and looked at, with everything that is said about it clean. The commit loop judges.
+pub(crate) struct Asking {
+    pub(crate) request: Request,
+    pub(crate) looked: Looked,
+    pub(crate) planned: Decision,
+    pub(crate) requester: Requester,
+    /// The session of this credential and place, if it seemed that there is none yet.
+    pub(crate) opens: Option<Box<Session>>,
+    pub(crate) texts: Texts,
+    /// It cannot be allowed, for this reason, whatever the judge says.
+    pub(crate) refused: Option<Refusal>,
+    pub(crate) asker: Option<Process>,
+    pub(crate) idempotency: Option<Idempotency>,
+}
+
+/// An answer to a question, and the world looked at again: what was approved must be what runs.
+pub(crate) struct Answering {
+    pub(crate) task: TaskId,
+    pub(crate) approval: ApprovalId,
+    pub(crate) choice: Choice,
+    /// What is saved covers other operands too.
+    pub(crate) any_arguments: bool,
+    pub(crate) words: Option<Text>,
+    pub(crate) by: By,
+    pub(crate) world: World,
+    pub(crate) looked: Option<(Looked, Request)>,
+}
+
+/// What became of an ask.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) task: TaskId,
+    pub(crate) denied: Option<Refusal>,
+    /// As it was when it was asked; none for one that had been asked before.
+    pub(crate) state: Option<Box<TaskState>>,
+    /// The same request waits already: this is its task.
+    pub(crate) joined: bool,
+}
+
+/// Sends calls to the commit loop and awaits their replies. When the loop is gone, every call is refused as draining.
+#[derive(Clone)]
+pub(crate) struct CommitHandle {
+    calls: mpsc::Sender<Call>,
+}
+
+impl CommitHandle {
+    /// A handle, and the end at which the loop takes its calls.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Call>) {
+        let (calls, called) = mpsc::channel();
+        (Self { calls }, called)
+    }
+
+    pub(crate) async fn ask(&self, asking: Asking) -> Result<Asked, Refusal> {
+        call(&self.calls, |reply| Call::Ask { asking: Box::new(asking), reply }).await?
+    }
+
+    pub(crate) async fn answer(&self, answering: Answering) -> Result<(), Refusal> {
+        call(&self.calls, |reply| Call::Answer { answering: Box::new(answering), reply }).await?
+    }
+
+    /// Takes back a task that has not been launched.
+    pub(crate) async fn withdraw(&self, task: TaskId, by: Text) -> Result<(), Refusal> {
+        call(&self.calls, |reply| Call::Withdraw { task, by, reply }).await?
+    }
+
+    /// Has something entered into the register; what came of it, once that is durable.
+    pub(crate) async fn register(&self, wish: Wish) -> Result<Kept, Refusal> {
+        call(&self.calls, |reply| Call::Wish { wish, reply }).await?
+    }
+
+    /// Has something entered into the register, and does not wait for it.
+    pub(crate) fn register_later(&self, wish: Wish) {
+        let (reply, _) = oneshot::channel();
+        let _ = self.calls.send(Call::Wish { wish, reply });
+    }
+
+    /// Looks something up in the register, as it is between two commits.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Register) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let read = |reply: oneshot::Sender<T>| {
+            Call::Read(Box::new(move |register: &Register| drop(reply.send(read(register)))))
+        };
+        call(&self.calls, read).await
+    }
+
+    /// Reports what has happened. Without the loop nobody needs to know: the next daemon reads the same from the disk.
+    pub(crate) fn tell(&self, event: Event) {
+        let _ = self.calls.send(Call::Tell(Box::new(event)));
+    }
+
+    /// Decides about settled tasks or the daemon; returns once that is durable.
+    pub(crate) async fn decide(&self, events: Vec<Event>) -> Result<(), Refusal> {
+        call(&self.calls, |reply| Call::Decide { events, reply }).await?
+    }
+
+    /// As [`Self::decide`], for a thread outside the runtime.
+    pub(crate) fn decide_blocking(&self, events: Vec<Event>) -> Result<(), Refusal> {
+        let (reply, written) = oneshot::channel();
+        self.calls.send(Call::Decide { events, reply }).map_err(|_| gone())?;
+        written.blocking_recv().map_err(|_| gone())?
+    }
+
+    /// Hands over what was found when the world was looked at again for a task. False when the loop is gone.
+    pub(crate) fn looked(&self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> bool {
+        self.calls.send(Call::Looked { task, world, looked: looked.map(Box::new) }).is_ok()
+    }
+
+    /// Gives up what others were let run before this moment and have not told the end of.
+    pub(crate) fn give_up(&self, before: At) {
+        let _ = self.calls.send(Call::GiveUp { before });
+    }
+
+    /// Moves what has been decided from the log into the database; whether all of it was moved.
+    pub(crate) async fn checkpoint(&self) -> Result<bool, Refusal> {
+        call(&self.calls, |reply| Call::Checkpoint { reply }).await?
+    }
+
+    /// Rebuilds the index over the decisions.
+    pub(crate) async fn rebuild(&self) -> Result<(), Refusal> {
+        call(&self.calls, |reply| Call::Rebuild { reply }).await?
+    }
+
+    /// Waits until everything before this has been written; the launched tasks.
+    pub(crate) async fn barrier(&self) -> Result<Vec<TaskId>, Refusal> {
+        call(&self.calls, |reply| Call::Barrier { reply }).await
+    }
+
+    /// Ends the loop; returns when it has closed the ledger.
+    pub(crate) async fn halt(&self) -> Result<(), Refusal> {
+        call(&self.calls, |reply| Call::Halt { reply }).await
+    }
+}
+
+/// Sends one call to a thread that serves calls, and awaits its reply.
+pub(crate) async fn call<C, T>(
+    calls: &mpsc::Sender<C>,
+    make: impl FnOnce(oneshot::Sender<T>) -> C,
+) -> Result<T, Refusal> {
+    let (reply, answer) = oneshot::channel();
+    calls.send(make(reply)).map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())
+}
+
+fn gone() -> Refusal {
+    Refusal::new(Code::Draining, "the house is going down")
+}

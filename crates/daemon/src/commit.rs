@@ -1,0 +1,605 @@
+//! Where the desk works: one thread that takes what comes, lets the desk decide, writes it down, and only then acts.
+//!
+//! Group commit: everything that has come in by the time the thread gets to it shares one transaction and one sync.
+//! With many tasks under way it waits a moment for company; with few it does not.
+
+mod decide;
+
+use crate::{
+    calls::{Asked, Call, CommitHandle, Reply},
+    confine,
+    desk::{Desk, Event, Launch, Moment, Step, World},
+    facts::{self, Looked},
+    people::People,
+    receipts::sealing::{Given, SealerHandle},
+    shims::pool::ShimPool,
+    shims::registry::{Ring, ShimRegistry},
+    wish::{Kept, Wish},
+};
+use countersign_model::{
+    At, By, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Mode, Order, Outcome, Refusal,
+    Request, Resolved, Roster, Sandbox, TaskId, Text,
+};
+use countersign_redact::text_by_shape;
+use countersign_shim::Spare;
+use countersign_store::{
+    Home, clock, crash,
+    ledger::{Entry, Ledger, LedgerError, Reader},
+    random, waiting,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+use tokio::sync::{Notify, oneshot, watch};
+
+/// How long the office waits for company, for each task under way beyond the first few.
+const COMPANY_EACH: Duration = Duration::from_micros(500);
+const COMPANY_MOST: Duration = Duration::from_millis(4);
+const FEW: usize = 3;
+const BATCH: usize = 512;
+/// How long after a failed commit a settled task is written down again.
+const RETRY: Duration = Duration::from_secs(1);
+/// So many keys of requests that joined others are remembered.
+const MOST_JOINED: usize = 10_000;
+/// How long an idempotency key is remembered.
+const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
+
+/// What the commit loop works with.
+pub(crate) struct CommitParts {
+    pub(crate) home: Home,
+    pub(crate) people: People,
+    pub(crate) gate: Arc<facts::Gate>,
+    pub(crate) ledger: Ledger,
+    pub(crate) reader: Reader,
+    pub(crate) desk: Desk,
+    /// The handle to the loop, and the end of it at which calls arrive.
+    pub(crate) handle: CommitHandle,
+    pub(crate) calls: mpsc::Receiver<Call>,
+    pub(crate) views: ViewSenders,
+    pub(crate) spares: Arc<ShimPool>,
+    pub(crate) keeper: Arc<ShimRegistry>,
+    /// Who publishes and who seals what has settled, and what tasks are given, for the latter.
+    pub(crate) publisher: mpsc::Sender<TaskId>,
+    pub(crate) sealer: SealerHandle,
+    pub(crate) given: Given,
+    /// Rung when something in the ledger does not read.
+    pub(crate) suspected: Arc<Notify>,
+}
+
+/// What the commit loop shows of its state to everybody else, as of its last commit.
+#[derive(Clone)]
+pub(crate) struct Views {
+    /// The tasks that wait for a slot, first come first.
+    pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
+    /// Sessions and credentials.
+    pub(crate) roster: watch::Receiver<Arc<Roster>>,
+    /// How many decisions there are.
+    pub(crate) head: watch::Receiver<i64>,
+}
+
+pub(crate) struct ViewSenders {
+    line: watch::Sender<Arc<Vec<TaskId>>>,
+    roster: watch::Sender<Arc<Roster>>,
+    head: watch::Sender<i64>,
+}
+
+impl Views {
+    pub(crate) fn of(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
+        let (line, in_line) = watch::channel(Arc::new(desk.line()));
+        let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
+        let (head, read_to) = watch::channel(ledger.last());
+        (ViewSenders { line, roster, head }, Self { line: in_line, roster: known, head: read_to })
+    }
+}
+
+pub(crate) struct CommitLoop {
+    home: Home,
+    gate: Arc<facts::Gate>,
+    ledger: Ledger,
+    reader: Reader,
+    desk: Desk,
+    spares: Arc<ShimPool>,
+    keeper: Arc<ShimRegistry>,
+    calls: mpsc::Receiver<Call>,
+    mint: IdMint,
+    views: ViewSenders,
+    /// Whether tasks that were in line may go.
+    serving: bool,
+    /// Who looks at the world for those who have room, and for whom that is being done.
+    look: mpsc::Sender<TaskId>,
+    looking: HashSet<TaskId>,
+    /// Tasks that have settled and may have something to publish.
+    publisher: mpsc::Sender<TaskId>,
+    /// The same, for those who make out receipts.
+    sealer: SealerHandle,
+    /// What tasks are given, for them.
+    given: Given,
+    /// Settlements that could not be written yet.
+    unwritten: Vec<Event>,
+    /// Idempotency keys of the batch that is being worked on.
+    fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
+    /// Keys of requests that joined one that waited: they are in no record of their own, and go with the daemon.
+    joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, At)>,
+    /// Rung when something in the ledger does not read.
+    suspected: Arc<Notify>,
+}
+
+/// Work that waits for the commit.
+struct Pending {
+    step: Step,
+    /// What would be launched, and what it would run in.
+    looked: Option<(Looked, Request, Sandbox)>,
+    spare: Option<Spare>,
+    done: Done,
+}
+
+impl Pending {
+    /// A step that launches nothing.
+    fn of(step: Step, done: Done) -> Self {
+        Self { step, looked: None, spare: None, done }
+    }
+}
+
+/// What one batch of calls has come to so far.
+#[derive(Default)]
+struct Batch {
+    pending: Vec<Pending>,
+    checkpoints: Vec<Reply<bool>>,
+    barriers: Vec<oneshot::Sender<Vec<TaskId>>>,
+    halt: Option<oneshot::Sender<()>>,
+}
+
+enum Done {
+    Asked(Reply<Asked>, Asked),
+    Replayed(Reply<Asked>, Result<Asked, Refusal>),
+    /// With what the desk refused, if it did: also told after the commit, when what it collided with can be read.
+    Plain(Reply<()>, Result<(), Refusal>),
+    Kept(Reply<Kept>, Result<Kept, Refusal>),
+    /// Tried again when the ledger would not take it.
+    Told(Option<Event>),
+}
+
+impl CommitLoop {
+    /// A loop that serves nobody before it is told that the daemon runs.
+    pub(crate) fn new(parts: CommitParts) -> std::io::Result<Self> {
+        let CommitParts { home, people, gate, ledger, reader, desk, handle, calls, views, .. } = parts;
+        Ok(Self {
+            look: looker(home.clone(), gate.key.clone(), people, handle)?,
+            home,
+            gate,
+            ledger,
+            reader,
+            desk,
+            spares: parts.spares,
+            keeper: parts.keeper,
+            calls,
+            mint: IdMint::default(),
+            views,
+            serving: false,
+            looking: HashSet::new(),
+            publisher: parts.publisher,
+            sealer: parts.sealer,
+            given: parts.given,
+            unwritten: Vec::new(),
+            fresh_keys: HashMap::new(),
+            joined: HashMap::new(),
+            suspected: parts.suspected,
+        })
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut halted = None;
+        while halted.is_none() {
+            let mut batch = Vec::new();
+            // Somebody who has room and could not go is tried again, also when nobody calls.
+            let stuck = self.serving && self.desk.ready().iter().any(|task| !self.looking.contains(task));
+            if self.unwritten.is_empty() && !stuck {
+                match self.calls.recv() {
+                    Ok(call) => batch.push(call),
+                    Err(_) => return,
+                }
+            } else {
+                batch.extend(self.calls.recv_timeout(RETRY).ok());
+                batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Box::new).map(Call::Tell));
+            }
+            self.wait_for_company(&mut batch);
+            halted = self.work(batch);
+        }
+        if let Err(e) = self.ledger.checkpoint() {
+            crate::log!("the ledger was not checkpointed: {e}");
+        }
+        drop(self.ledger);
+        self.spares.close();
+        if let Some(reply) = halted {
+            let _ = reply.send(());
+        }
+    }
+
+    fn wait_for_company(&self, batch: &mut Vec<Call>) {
+        let busy = self.desk.busy();
+        if busy > FEW {
+            let until = clock::steady() + (COMPANY_EACH * u32::try_from(busy).unwrap_or(8)).min(COMPANY_MOST);
+            while batch.len() < BATCH.min(busy) {
+                let left = until.saturating_duration_since(clock::steady());
+                match self.calls.recv_timeout(left) {
+                    Ok(call) => batch.push(call),
+                    Err(_) => break,
+                }
+            }
+        }
+        while batch.len() < BATCH
+            && let Ok(call) = self.calls.try_recv()
+        {
+            batch.push(call);
+        }
+    }
+
+    /// Decides about a batch, commits it, and acts on it. Gives the reply to a halt, if one was called.
+    fn work(&mut self, calls: Vec<Call>) -> Option<oneshot::Sender<()>> {
+        let mut batch = Batch::default();
+        for call in calls {
+            self.take(call, &mut batch);
+        }
+        self.commit(batch.pending);
+        self.look_for_the_next();
+        self.show_the_line();
+        for reply in batch.checkpoints {
+            let _ = reply.send(self.ledger.checkpoint().map_err(|e| ledger_refusal(&e)));
+        }
+        for barrier in batch.barriers {
+            let _ = barrier.send(self.desk.launched());
+        }
+        batch.halt
+    }
+
+    fn take(&mut self, call: Call, batch: &mut Batch) {
+        let pending = &mut batch.pending;
+        match call {
+            // Whoever was let in before the daemon began to go down comes too late here.
+            Call::Ask { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            Call::Answer { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            Call::Wish { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            Call::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
+            Call::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
+            Call::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
+            Call::Decide { events, reply } => pending.push(self.decide(events, reply)),
+            Call::Wish { wish, reply } => pending.push(self.wish(wish, reply)),
+            Call::Tell(event) => pending.extend(self.hear(*event)),
+            Call::Looked { task, world, looked } => pending.extend(self.looked(task, world, looked.map(|l| *l))),
+            Call::GiveUp { before } => pending.extend(self.give_up(before)),
+            Call::Read(read) => read(&self.desk.register),
+            Call::Rebuild { reply } => {
+                let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
+            }
+            Call::Checkpoint { reply } => batch.checkpoints.push(reply),
+            Call::Barrier { reply } => batch.barriers.push(reply),
+            Call::Halt { reply } => batch.halt = Some(reply),
+        }
+    }
+
+    fn withdraw(&mut self, task: TaskId, by: Text, reply: Reply<()>) -> Pending {
+        match self.step(Event::Withdrawn { task, by }) {
+            Ok(step) => Pending::of(step, Done::Plain(reply, Ok(()))),
+            Err(refusal) => Pending::of(Step::default(), Done::Plain(reply, Err(refusal))),
+        }
+    }
+
+    /// All of these events, as far as the desk accepts them; the reply tells the last refusal.
+    fn decide(&mut self, events: Vec<Event>, reply: Reply<()>) -> Pending {
+        let (mut all, mut told) = (Step::default(), Ok(()));
+        for event in events {
+            match self.step(event) {
+                Ok(step) => all.decisions.extend(step.decisions),
+                Err(refusal) => told = Err(refusal),
+            }
+        }
+        Pending::of(all, Done::Plain(reply, told))
+    }
+
+    fn wish(&mut self, wish: Wish, reply: Reply<Kept>) -> Pending {
+        match self.step(Event::Wished(wish)) {
+            Ok(mut step) => {
+                let kept = step.kept.take().unwrap_or(Kept::Nothing);
+                Pending::of(step, Done::Kept(reply, Ok(kept)))
+            }
+            Err(refusal) => Pending::of(Step::default(), Done::Kept(reply, Err(refusal))),
+        }
+    }
+
+    /// Something has happened; nobody waits for what the desk says to it.
+    fn hear(&mut self, event: Event) -> Option<Pending> {
+        if let Event::House { state, .. } = &event {
+            self.serving = *state == HouseState::Running;
+            // What was granted just before the last daemon ended may cover some who wait.
+            let waiting = if self.serving { self.desk.waiting_for_a_person() } else { Vec::new() };
+            waiting.into_iter().for_each(|task| self.look_at(task));
+        }
+        let again = retold(&event);
+        Some(Pending::of(self.step(event).ok()?, Done::Told(again)))
+    }
+
+    /// The world has been looked at for a task that waits, for a person or for a slot.
+    fn looked(&mut self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> Option<Pending> {
+        self.looking.remove(&task);
+        if self.desk.question(task).is_some() {
+            self.release(task, world, looked)
+        } else {
+            self.fill_slot(task, world, looked)
+        }
+    }
+
+    fn give_up(&mut self, before: At) -> Vec<Pending> {
+        let mut pending = Vec::new();
+        for task in self.desk.never_told(before) {
+            let outcome = Outcome::Lost { why: Text::of("nobody said how it ended") };
+            let step = self.step(Event::Told { task, outcome }).ok();
+            pending.extend(step.map(|step| Pending::of(step, Done::Told(None))));
+        }
+        pending
+    }
+
+    /// Makes decisions durable, then does what follows from them.
+    fn commit(&mut self, pending: Vec<Pending>) {
+        let entries: Vec<Entry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
+        let written = if entries.is_empty() { Ok(()) } else { self.ledger.commit(&entries) };
+        self.fresh_keys.clear();
+        if let Err(e) = written {
+            self.not_written(pending, &e);
+            self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
+            return;
+        }
+        // Who arrives next must be known by what is written now.
+        if entries.iter().any(|e| matches!(e.decision, Decision::Entered(_))) {
+            self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
+        }
+        pending.into_iter().for_each(|p| self.act(p));
+        if !entries.is_empty() {
+            self.views.head.send_replace(self.ledger.last());
+        }
+    }
+
+    fn show_the_line(&self) {
+        let line = self.desk.line();
+        self.views.line.send_if_modified(|old| {
+            let moved = **old != line;
+            if moved {
+                *old = Arc::new(line);
+            }
+            moved
+        });
+    }
+
+    /// Has the world looked at for a task, apart.
+    fn look_at(&mut self, task: TaskId) {
+        if self.looking.insert(task) && self.look.send(task).is_err() {
+            self.looking.remove(&task);
+        }
+    }
+
+    fn step(&mut self, event: Event) -> Result<Step, Refusal> {
+        let random = u32::from_le_bytes(random());
+        self.desk.step(Moment { at: clock::now(), random, mint: &mut self.mint }, event)
+    }
+
+    /// The decisions are durable: now do what follows from them.
+    fn act(&mut self, pending: Pending) {
+        let Pending { step, looked, spare, done } = pending;
+        match (step.launch, looked, spare) {
+            (Some(launch), Some(looked), Some(spare)) => self.hand_over(launch, looked, spare),
+            (launch, _, spare) => {
+                self.give_back(spare);
+                if let Some(Launch { permit, .. }) = launch {
+                    let error = Text::of("the waiting request is gone");
+                    self.keeper.tell(Event::NotStarted { task: permit.task, error, code: 125, recovered: false });
+                }
+            }
+        }
+        step.release.into_iter().for_each(|task| self.look_at(task));
+        if let Some(task) = step.forget
+            && let Err(e) = waiting::forget(&self.home, task)
+        {
+            crate::log!("{task}: its waiting request could not be deleted: {e}");
+        }
+        step.decisions.iter().for_each(|entry| self.announce(entry));
+        match done {
+            Done::Asked(reply, asked) => drop(reply.send(Ok(asked))),
+            Done::Replayed(reply, earlier) => drop(reply.send(earlier)),
+            Done::Plain(reply, told) => drop(reply.send(told)),
+            Done::Kept(reply, told) => drop(reply.send(told)),
+            Done::Told(_) => {}
+        }
+    }
+
+    /// Gives a shim its order. A task that cannot be started settles as that.
+    fn hand_over(&self, launch: Launch, (looked, request, sandbox): (Looked, Request, Sandbox), spare: Spare) {
+        crash::point("office.before_hand_over");
+        let (task, pid) = (launch.permit.task, spare.pid());
+        self.keeper.remember_shim(task, pid);
+        let taken = self.order(launch, looked, &request, sandbox).and_then(|order| {
+            spare.hand_over(order).map_err(|e| (format!("the supervisor did not take its order: {e}"), 125))
+        });
+        match taken {
+            Ok(channel) => self.keeper.keep(task, pid, channel),
+            Err((error, code)) => {
+                let error = text_by_shape(&error);
+                self.keeper.tell(Event::NotStarted { task, error, code, recovered: false });
+            }
+        }
+        crash::point("office.after_hand_over");
+    }
+
+    fn give_back(&self, spare: Option<Spare>) {
+        if let Some(spare) = spare {
+            self.spares.give_back(spare);
+        }
+    }
+
+    /// Tells those who follow a task of a decision about it, and has a settled one published and sealed.
+    fn announce(&self, entry: &Entry) {
+        let Some(task) = entry.task else { return };
+        let rings = match entry.decision {
+            Decision::Settled { .. } => Ring::Settled,
+            Decision::Sealed(_) => Ring::Last,
+            _ => Ring::More,
+        };
+        self.keeper.ring(task, rings);
+        if rings == Ring::Settled {
+            let _ = self.publisher.send(task);
+            self.sealer.seal(task);
+        }
+    }
+
+    fn order(
+        &self,
+        launch: Launch,
+        looked: Looked,
+        request: &Request,
+        sandbox: Sandbox,
+    ) -> Result<Order, (String, i32)> {
+        let task = launch.permit.task;
+        let exec = looked.exec(&self.gate.key).map_err(|e| (e, 127))?;
+        let builtin = looked.builtin(request);
+        if request.tool.is_builtin() && builtin.is_none() {
+            return Err(("the file cannot be placed".to_owned(), 125));
+        }
+        let requester = self.desk.requester(task);
+        let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
+        let walls = match requester {
+            Some(requester) => confine::walls(&looked, &self.gate, &requester, session.as_deref(), sandbox),
+            None => return Err(("the task is over".to_owned(), 125)),
+        };
+        let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);
+        if launch.permit.confinement == Confinement::ReadOnly {
+            let asked = matches!(launch.permit.by, By::Person { .. });
+            confine::base_only(request, asked, &looked.home, &mut env, &mut exposure);
+            confine::budget(&mut limits);
+        }
+        if launch.permit.confinement != Confinement::ReadOnly && builtin.is_none() {
+            self.given.keep(task, &env, &exec.argv);
+        }
+        env.push((countersign_model::MARKER.to_owned(), task.to_string()));
+        let what = Resolved {
+            task,
+            plan_digest: looked.plan_digest,
+            exec,
+            builtin,
+            cwd: looked.facts.cwd,
+            env,
+            exposure,
+            mode: request.mode,
+            limits,
+            leftovers: request.leftovers,
+            on_output_limit: request.on_output_limit,
+            stdin: request.args.stdin,
+            tell_directory: request.args.tell_directory
+                && request.args.command.is_some()
+                && request.mode == Mode::Pipes,
+            rows: request.args.rows.unwrap_or(facts::ROWS),
+            cols: request.args.cols.unwrap_or(facts::COLS),
+            task_dir: self.home.task_dir(task).to_string_lossy().into_owned(),
+            run_dir: self.home.run().to_string_lossy().into_owned(),
+            first_seq: launch.first_seq,
+            prologue_head: launch.prologue_head,
+            secret: crate::shims::registry::secret(&self.gate.key, task),
+            mask_key: crate::question::mask_key(&self.gate.key),
+            redaction: self.gate.redaction.clone(),
+            walls,
+            login: looked.login,
+        };
+        Order::under(launch.permit, what).map_err(|e| (e.to_string(), 125))
+    }
+
+    /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.
+    fn not_written(&mut self, pending: Vec<Pending>, error: &LedgerError) {
+        crate::log!("a commit failed, nothing of it was done: {error}");
+        if error.is_damage() {
+            self.suspected.notify_one();
+        }
+        for p in pending {
+            self.give_back(p.spare);
+            match p.done {
+                Done::Asked(reply, asked) => {
+                    let _ = waiting::forget(&self.home, asked.task);
+                    let _ = reply.send(Err(ledger_refusal(error)));
+                }
+                Done::Replayed(reply, earlier) => drop(reply.send(earlier.and(Err(ledger_refusal(error))))),
+                Done::Plain(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
+                Done::Kept(reply, told) => drop(reply.send(told.and(Err(ledger_refusal(error))))),
+                Done::Told(again) => self.unwritten.extend(again),
+            }
+        }
+        match Desk::restore(&self.reader, self.desk.caps(), self.desk.policy) {
+            Ok(desk) => self.desk = desk,
+            Err(e) => crate::log!("the ledger cannot be read back: {e}"),
+        }
+    }
+}
+
+fn going_down() -> Refusal {
+    Refusal::new(Code::Draining, "the house is going down and takes nothing new")
+        .hint("what waits goes on waiting; ask again when it is up")
+}
+
+/// A thread that looks at the world for tasks that have room, and tells the office.
+fn looker(home: Home, key: HouseKey, people: People, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
+    let (send, tasks) = mpsc::channel();
+    std::thread::Builder::new().name("look".into()).spawn(move || {
+        for task in tasks {
+            // A request that cannot be read any more is not run: the desk settles it as one that could not be started.
+            let (world, looked) = facts::look_again(&home, &key, &people, task).unwrap_or_else(|refusal| {
+                crate::log!("{task}: {refusal}");
+                (World::Same, None)
+            });
+            if !commit.looked(task, world, looked) {
+                return;
+            }
+        }
+    })?;
+    Ok(send)
+}
+
+/// An event that reports what has happened anyway must be told until it is written.
+fn retold(event: &Event) -> Option<Event> {
+    match event {
+        Event::Closed { task, closing, recovered } => {
+            Some(Event::Closed { task: *task, closing: closing.clone(), recovered: *recovered })
+        }
+        Event::NotStarted { task, error, code, recovered } => {
+            Some(Event::NotStarted { task: *task, error: error.clone(), code: *code, recovered: *recovered })
+        }
+        Event::Lost { task, known, why, head, next_seq, recovered } => Some(Event::Lost {
+            task: *task,
+            known: known.clone(),
+            why: why.clone(),
+            head: *head,
+            next_seq: *next_seq,
+            recovered: *recovered,
+        }),
+        Event::Told { task, outcome } => Some(Event::Told { task: *task, outcome: outcome.clone() }),
+        Event::Asked(_)
+        | Event::Unredeemed { .. }
+        | Event::Observed { .. }
+        | Event::Answered(_)
+        | Event::Slot { .. }
+        | Event::Covered { .. }
+        | Event::Wished(_)
+        | Event::Withdrawn { .. }
+        | Event::Expired { .. }
+        | Event::Sealed { .. }
+        | Event::Shutdown(_)
+        | Event::Key(_)
+        | Event::House { .. } => None,
+    }
+}
+
+fn ledger_refusal(error: &LedgerError) -> Refusal {
+    Refusal::new(Code::LedgerUnavailable, format!("{error}"))
+        .hint("nothing was started; look at the disk below the house's home and ask again")
+}
+
+fn no_shim(spares: &ShimPool, error: &std::io::Error) -> Refusal {
+    Refusal::new(Code::Internal, format!("the supervisor {} could not be started: {error}", spares.path().display()))
+        .hint("csn-shim must lie beside csn; `cargo xtask build` puts it there")
+}

@@ -1,0 +1,412 @@
+//! What the office makes of a call: it judges with what is granted at this moment, and lets the desk decide.
+
+use super::{CommitLoop, Done, IDEMPOTENCY, MOST_JOINED, Pending, ledger_refusal, no_shim};
+use crate::{
+    calls::{Answering, Asked, Asking, Reply},
+    confine,
+    desk::{Event, NOT_AGAIN, NewTask, Permitted, PersonAnswer, Question, RequestIdentity, SlotOwner, Step, World},
+    facts::{self, Looked},
+    question,
+};
+use countersign_model::{
+    Assessment, By, Choice, Code, Confinement, Decision, Idempotency, Refusal, Request, Requester, Sandbox, Session,
+    TaskId, Text, Tool, Verdict,
+};
+use countersign_redact::text_by_shape;
+use countersign_shim::Spare;
+use countersign_store::{clock, crash, random, waiting};
+use std::sync::Arc;
+
+/// So many requests of one principal may wait for a person or for a slot: each is kept on the disk, and in memory.
+const MOST_WAITING: usize = 2_000;
+
+/// Nothing is decided: whoever called is told, with everybody else.
+fn told(done: Done) -> Option<Pending> {
+    Some(Pending { step: Step::default(), looked: None, spare: None, done })
+}
+
+fn same(asking: &Asking) -> RequestIdentity {
+    let Requester { principal, session, profile, .. } = asking.requester;
+    let (plan_digest, background) = (asking.looked.plan_digest, asking.request.background);
+    RequestIdentity { principal, session, plan_digest, background, profile }
+}
+
+impl CommitLoop {
+    pub(super) fn ask(&mut self, mut asking: Asking, reply: Reply<Asked>) -> Option<Pending> {
+        if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
+            // Told with the rest: what it repeats may be in this very batch.
+            return told(Done::Replayed(reply, earlier));
+        }
+        let session = self.session_of(&mut asking);
+        if session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
+            let over = Refusal::new(Code::SessionOver, "the session has ended");
+            return told(Done::Replayed(reply, Err(over)));
+        }
+        let same = same(&asking);
+        if let Some(task) = self.desk.joins(same).filter(|_| asking.request.attended && asking.refused.is_none()) {
+            self.joined(asking.idempotency, task);
+            return told(Done::Replayed(reply, Ok(Asked { task, denied: None, state: None, joined: true })));
+        }
+        let conversation = session.as_deref().or(asking.opens.as_deref());
+        let assessment = self.assess(&asking.request, &asking.looked, &asking.requester, conversation);
+        let answer = self.answer_now(&assessment, &asking.request, same, asking.refused.take());
+        let question = match &answer {
+            Verdict::Ask { .. } => {
+                let (request, looked) = (&asking.request, &asking.looked);
+                let context =
+                    facts::context(request, looked, &self.gate, &asking.requester, conversation, clock::now());
+                question::of(request, looked, &assessment, &context, conversation, std::mem::take(&mut asking.texts))
+            }
+            Verdict::Allow { .. } | Verdict::Deny(_) => Question::default(),
+        };
+        let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
+        let spare = match self.reserve(task, &answer, &asking) {
+            Ok(spare) => spare,
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+                return None;
+            }
+        };
+        if assessment.sandbox.confinement == Confinement::ReadOnly
+            && let Decision::Planned { limits, .. } = &mut asking.planned
+        {
+            confine::budget(limits);
+        }
+        let denied = match &answer {
+            Verdict::Deny(refusal) => Some(refusal.clone()),
+            _ => None,
+        };
+        let Asking { request, looked, planned, opens, idempotency, .. } = asking;
+        let event = NewTask {
+            task,
+            planned,
+            verdict: answer,
+            question,
+            grants: assessment.grants(),
+            sandbox: Permitted::of(&assessment.sandbox),
+            opens,
+            shim: spare.as_ref().map(Spare::pid),
+        };
+        if let Some(idempotency) = idempotency {
+            self.fresh_keys.insert(idempotency.key, (task, idempotency));
+        }
+        match self.step(Event::Asked(Box::new(event))) {
+            Ok(step) => {
+                let asked = Asked { task, denied, state: step.state(task).map(Box::new), joined: false };
+                let looked = Some((looked, request, assessment.sandbox));
+                Some(Pending { step, looked, spare, done: Done::Asked(reply, asked) })
+            }
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+                None
+            }
+        }
+    }
+
+    /// The session that a request belongs to, if it is open already. Somebody else of the same credential may have been
+    /// first in the same place.
+    fn session_of(&self, asking: &mut Asking) -> Option<Arc<Session>> {
+        let roster = &self.desk.register.roster;
+        let first = asking.opens.as_ref().and_then(|s| roster.implicit(s.principal, s.implicit.as_ref()?));
+        if let Some(first) = first {
+            asking.opens = None;
+            asking.requester.session = Some(first.id);
+            if let Decision::Planned { session, .. } = &mut asking.planned {
+                *session = Some(first.id);
+            }
+        }
+        asking.requester.session.and_then(|s| roster.session(s)).cloned()
+    }
+
+    /// Under its own key a request that joined another finds that one again.
+    fn joined(&mut self, idempotency: Option<Idempotency>, task: TaskId) {
+        if let Some(idempotency) = idempotency {
+            if self.joined.len() >= MOST_JOINED {
+                self.joined.clear();
+            }
+            self.joined.insert(idempotency.key, (task, idempotency, clock::now()));
+        }
+    }
+
+    /// What a request needs before it is decided about: a shim to run at once, or its raw form kept until then.
+    fn reserve(&mut self, task: TaskId, answer: &Verdict, asking: &Asking) -> Result<Option<Spare>, Refusal> {
+        let Requester { principal, session, .. } = asking.requester;
+        match answer {
+            Verdict::Deny(_) => Ok(None),
+            Verdict::Allow { .. } if self.desk.has_room(SlotOwner { session, principal }) => {
+                self.spares.take().map(Some).map_err(|e| no_shim(&self.spares, &e))
+            }
+            Verdict::Allow { .. } | Verdict::Ask { .. } if self.desk.waiting_of(principal) >= MOST_WAITING => {
+                Err(Refusal::new(Code::TooMany, format!("{MOST_WAITING} requests of yours wait already"))
+                    .hint("answer or withdraw some first: csn approvals list, csn cancel"))
+            }
+            Verdict::Allow { .. } | Verdict::Ask { .. } => {
+                let kept = waiting::Waiting {
+                    v: 1,
+                    request: asking.request.clone(),
+                    facts: asking.looked.facts.clone(),
+                    asker: asking.asker,
+                    uid: asking.looked.login.as_ref().map(|l| l.uid),
+                };
+                let kept = waiting::keep(&self.home, task, &kept);
+                kept.map_err(|e| {
+                    Refusal::new(Code::LedgerUnavailable, format!("the request could not be kept: {e}"))
+                        .hint("make room below the house's home; nothing was started")
+                })?;
+                crash::point("office.after_waiting");
+                Ok(None)
+            }
+        }
+    }
+
+    fn assess(
+        &self,
+        request: &Request,
+        looked: &Looked,
+        requester: &Requester,
+        session: Option<&Session>,
+    ) -> Assessment {
+        let grants = &self.desk.register.grants;
+        facts::assess(request, looked, &self.gate, requester, session, grants, clock::now())
+    }
+
+    /// The verdict, and what stands above it: what cannot be allowed at all, and what a person has just refused.
+    fn answer_now(
+        &self,
+        assessment: &Assessment,
+        request: &Request,
+        same: RequestIdentity,
+        refused: Option<Refusal>,
+    ) -> Verdict {
+        if let Some(refusal) = refused {
+            return Verdict::Deny(refusal);
+        }
+        if request.tool == Tool::SetWorkingDirectory {
+            return Verdict::Ask { uncovered: Vec::new() };
+        }
+        match &assessment.answer {
+            Verdict::Ask { .. } => match self.desk.refused(same, clock::now()) {
+                Some((at, words)) => {
+                    let minutes = NOT_AGAIN.as_secs() / 60;
+                    let refusal = Refusal::new(Code::DeniedByPerson, format!("denied by user at {at}"));
+                    let words = words.map(|w| format!("they said: \"{w}\"; ")).unwrap_or_default();
+                    Verdict::Deny(refusal.hint(format!(
+                        "{words}the same request is not asked again for {minutes} minutes, unless a grant covers it; do something else"
+                    )))
+                }
+                None => assessment.answer.clone(),
+            },
+            answer => answer.clone(),
+        }
+    }
+
+    /// The task that came under the same idempotency key before, if it was the same request.
+    fn earlier(&self, new: Idempotency) -> Result<Option<Asked>, Refusal> {
+        let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
+        let found = match fresh.or_else(|| self.joined.get(&new.key).copied()) {
+            Some(found) => Some(found),
+            None => self.reader.by_idempotency(new.key).map_err(|e| ledger_refusal(&e))?,
+        };
+        match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY) {
+            None => Ok(None),
+            Some((task, old, _)) if old.body == new.body => {
+                Ok(Some(Asked { task, denied: None, state: None, joined: false }))
+            }
+            Some((task, _, _)) => Err(Refusal::new(
+                Code::IdempotencyConflict,
+                format!("this Idempotency-Key came with another request before ({task})"),
+            )
+            .hint("use a new key for a new request")),
+        }
+    }
+
+    pub(super) fn answer(&mut self, answering: Answering, reply: Reply<()>) -> Option<Pending> {
+        let Answering { task, approval, choice, any_arguments, words, by, world, looked } = answering;
+        let refuse = |reply: Reply<()>, refusal| {
+            let done = Done::Plain(reply, Err(refusal));
+            Some(Pending { step: Step::default(), looked: None, spare: None, done })
+        };
+        let (mut saves, mut denied, mut moves, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
+        let requester = self.desk.requester(task);
+        let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
+        if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
+            let over = Refusal::new(Code::SessionOver, "the session has ended: nothing can be saved for it");
+            return refuse(reply, over.hint("answer `once` or `deny`"));
+        }
+        if let (Some((looked, request)), Some(requester), true) = (&looked, &requester, choice != Choice::Deny) {
+            if request.tool == Tool::SetWorkingDirectory {
+                moves = Some(text_by_shape(&looked.facts.cwd.resolved));
+            } else {
+                let assessment = self.assess(request, looked, requester, session.as_deref());
+                if let Verdict::Deny(refusal) = &assessment.answer {
+                    denied = Some(refusal.clone());
+                }
+                let now = clock::now();
+                let context = facts::context(request, looked, &self.gate, requester, session.as_deref(), now);
+                let mint = &mut self.mint;
+                let about = self.desk.question(task).unwrap_or_default().to_vec();
+                let given = question::Given { choice, any_arguments, by: &by, about: &about };
+                match question::grants(&given, looked, &assessment, &context, mint) {
+                    Ok(grants) => saves = grants,
+                    Err(refusal) => return refuse(reply, refusal),
+                }
+                sandbox = assessment.sandbox;
+            }
+        }
+        let mut spare = None;
+        let runs = choice != Choice::Deny && moves.is_none();
+        if runs && self.desk.whose(task).is_some_and(|whose| self.desk.has_room(whose)) {
+            match self.spares.take() {
+                Ok(taken) => spare = Some(taken),
+                Err(e) => {
+                    let _ = reply.send(Err(no_shim(&self.spares, &e)));
+                    return None;
+                }
+            }
+        }
+        let hint = self.hint_outside(task, session.as_deref());
+        let shim = spare.as_ref().map(Spare::pid);
+        let permitted = Permitted::of(&sandbox);
+        let answered = PersonAnswer {
+            task,
+            approval,
+            choice,
+            words,
+            by,
+            world,
+            saves,
+            moves,
+            hint,
+            denied,
+            sandbox: permitted,
+            shim,
+        };
+        match self.step(Event::Answered(Box::new(answered))) {
+            Ok(step) => {
+                let looked = looked.map(|(looked, request)| (looked, request, sandbox));
+                Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) })
+            }
+            Err(refusal) => {
+                Some(Pending { step: Step::default(), looked: None, spare, done: Done::Plain(reply, Err(refusal)) })
+            }
+        }
+    }
+
+    /// Who was refused something outside of its roots may ask to work there.
+    fn hint_outside(&self, task: TaskId, session: Option<&Session>) -> Option<String> {
+        let session = session.filter(|s| s.implicit.is_none())?;
+        let roots: Vec<String> = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned()).collect();
+        let outside = |d: &&Text| !countersign_policy::in_roots(d.as_str(), &roots);
+        let place = self.desk.question(task)?.iter().flat_map(|a| &a.directories).find(outside)?;
+        Some(format!("{place} is outside this session's roots: set_working_directory asks to work there"))
+    }
+
+    /// Lets a task go that waited for a person, if what was granted meanwhile covers it.
+    pub(super) fn release(&mut self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> Option<Pending> {
+        let (requester, (looked, request)) = (self.desk.requester(task)?, looked?);
+        if world != World::Same {
+            return None;
+        }
+        let session = requester.session.and_then(|s| self.desk.register.roster.session(s)).cloned();
+        let assessment = self.assess(&request, &looked, &requester, session.as_deref());
+        let grants = assessment.grants();
+        if !matches!(assessment.answer, Verdict::Allow { .. }) || grants.is_empty() {
+            return None;
+        }
+        let whose = self.desk.whose(task)?;
+        let spare = match self.desk.has_room(whose) {
+            true => match self.spares.take() {
+                Ok(spare) => Some(spare),
+                // Without one it waits in line, where it is tried again.
+                Err(e) => {
+                    crate::log!("{}", no_shim(&self.spares, &e));
+                    None
+                }
+            },
+            false => None,
+        };
+        let (sandbox, shim) = (Permitted::of(&assessment.sandbox), spare.as_ref().map(Spare::pid));
+        match self.step(Event::Covered { task, grants, sandbox, shim }) {
+            Ok(step) => {
+                let looked = Some((looked, request, assessment.sandbox));
+                Some(Pending { step, looked, spare, done: Done::Told(None) })
+            }
+            Err(_) => {
+                self.give_back(spare);
+                None
+            }
+        }
+    }
+
+    /// Has the world looked at for whoever in line has room now.
+    pub(super) fn look_for_the_next(&mut self) {
+        if !self.serving {
+            return;
+        }
+        for task in self.desk.ready() {
+            self.look_at(task);
+        }
+    }
+
+    /// Lets go whoever has room, after facts were looked at again: what runs is what was permitted.
+    pub(super) fn fill_slot(
+        &mut self,
+        task: TaskId,
+        world: World,
+        looked: Option<(Looked, Request)>,
+    ) -> Option<Pending> {
+        if !self.serving || !self.desk.ready().contains(&task) {
+            return None;
+        }
+        let spare = match self.spares.take() {
+            Ok(spare) => spare,
+            Err(e) => {
+                crate::log!("{}", no_shim(&self.spares, &e));
+                return None;
+            }
+        };
+        let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(task, looked, request));
+        let sandbox = looked.as_ref().and_then(|(looked, request)| self.sandbox_now(task, looked, request));
+        let sandbox = sandbox.unwrap_or_default();
+        let now = Permitted::of(&sandbox);
+        match self.step(Event::Slot { task, world, denied, sandbox: now, shim: spare.pid() }) {
+            Ok(step) => {
+                let looked = looked.map(|(looked, request)| (looked, request, sandbox));
+                Some(Pending { step, looked, spare: Some(spare), done: Done::Told(None) })
+            }
+            Err(_) => {
+                self.spares.give_back(spare);
+                None
+            }
+        }
+    }
+
+    /// What a task would run in if it were let run now; of one that only reads that is what it was permitted with.
+    fn sandbox_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Sandbox> {
+        let requester = self.desk.requester(task)?;
+        let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
+        Some(self.assess(request, looked, &requester, session.map(|s| &**s)).sandbox)
+    }
+
+    /// Whether what was permitted before would be denied now, or what permitted it has been taken back.
+    fn denied_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Refusal> {
+        let requester = self.desk.requester(task)?;
+        let register = &self.desk.register;
+        let session = requester.session.and_then(|s| register.roster.session(s));
+        let assessment = self.assess(request, looked, &requester, session.map(|s| &**s));
+        if let Verdict::Deny(refusal) = assessment.answer
+            // Nobody could be asked, but nobody has to be.
+            && !matches!(refusal.code, Code::ApprovalRequiredUnattended | Code::Locked)
+        {
+            return Some(refusal);
+        }
+        let Some(By::Grants(grants)) = self.desk.permitted_by(task) else { return None };
+        let now = clock::now();
+        let gone =
+            grants.iter().find(|g| register.grants.get(**g).is_none_or(|g| g.expires_at.is_some_and(|e| e <= now)));
+        gone.map(|grant| {
+            Refusal::new(Code::GrantRevoked, format!("{grant}, which let it run, does not hold any more"))
+                .hint("ask again: a person will be asked")
+        })
+    }
+}

@@ -1,0 +1,453 @@
+//! One event at the desk: one method per event, and below them the decisions that several of them share.
+
+use super::{
+    Desk, Event, Granted, Launch, Moment, NewTask, Open, Permitted, PersonAnswer, Question, Stage, Step, World,
+};
+use crate::wish::{self, Wish};
+use countersign_model::{
+    ApprovalId, At, By, Channel, Choice, Closing, Code, Confinement, Decision, Digest, Entered, Grant, GrantId,
+    Outcome, Permit, PermitId, Record, Refusal, Saved, Scope, SealedReceipt, Session, TaskId, Text, Tool, TouchedFiles,
+    Verdict, WaitsFor,
+};
+use countersign_store::{Signed, ledger::Entry};
+
+/// The desk while it decides about one event, and what follows from that so far.
+pub(super) struct Turn<'a> {
+    pub(super) desk: &'a mut Desk,
+    pub(super) now: Moment<'a>,
+    pub(super) step: Step,
+}
+
+/// Leave for one task to run.
+struct Leave {
+    task: TaskId,
+    by: By,
+    scope: Scope,
+    permitted: Permitted,
+    saved: Vec<Saved>,
+    shim: Option<u32>,
+}
+
+impl Turn<'_> {
+    pub(super) fn take(&mut self, event: Event) -> Result<(), Refusal> {
+        match event {
+            Event::Asked(new) => self.asked(*new),
+            Event::Answered(answer) => self.answered(*answer)?,
+            Event::Covered { task, grants, sandbox, shim } => self.covered(task, &grants, sandbox, shim)?,
+            Event::Wished(wish) => self.wished(wish)?,
+            Event::Slot { task, world, denied, sandbox, shim } => self.slot(task, world, denied, sandbox, shim)?,
+            Event::Withdrawn { task, by } => self.withdrawn(task, by)?,
+            Event::Unredeemed { task, planned, opens, by } => self.unredeemed(task, *planned, opens, by),
+            Event::Observed { task, planned, opens, rule, grants, by } => {
+                self.observed(task, *planned, opens, rule, &grants, by);
+            }
+            Event::Told { task, outcome } => self.told(task, outcome)?,
+            Event::Closed { task, closing, recovered } => self.closed(task, closing, recovered)?,
+            Event::NotStarted { task, error, code, recovered } => self.not_started(task, error, code, recovered)?,
+            Event::Lost { task, known, why, head, next_seq, recovered } => {
+                self.lost(task, known, why, head, next_seq, recovered)?;
+            }
+            Event::Expired { task, seq, why, bytes, streams, signed } => {
+                self.after_the_end(self.now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
+            }
+            Event::Sealed { seq, at, touched, sealed, signed } => self.sealed(seq, at, touched, sealed, signed),
+            Event::House { state, reason, boot } => self.about_no_task(Decision::House { state, reason, boot }),
+            Event::Shutdown(went) => self.about_no_task(Decision::Shutdown(went)),
+            Event::Key(key) => self.about_no_task(Decision::Key(key)),
+        }
+        Ok(())
+    }
+
+    /// A request that has been judged runs, waits for a person, or is over.
+    fn asked(&mut self, new: NewTask) {
+        let NewTask { task, planned, verdict, question, grants, sandbox, opens, shim } = new;
+        self.begin(task, planned, opens);
+        match verdict {
+            Verdict::Allow { rule } => {
+                let (by, scope) = self.covered_by(&grants, rule);
+                self.permit(Leave { task, by, scope, permitted: sandbox, saved: Vec::new(), shim });
+            }
+            Verdict::Ask { .. } => {
+                let approval = ApprovalId::mint(self.now.mint, self.now.at.millis(), self.now.random);
+                let Question { uncovered, about, options } = question;
+                self.decide(task, Decision::PermissionRequested { approval, uncovered, options, about });
+                self.decide(task, Decision::Queued { waits_for: WaitsFor::Approval, position: None });
+            }
+            Verdict::Deny(refusal) => self.deny_by_rule(task, &refusal),
+        }
+    }
+
+    /// A person has answered; what they cannot allow any more is denied all the same.
+    fn answered(&mut self, answer: PersonAnswer) -> Result<(), Refusal> {
+        let PersonAnswer { task, approval, choice, words, by, world, saves, moves, hint, denied, sandbox, shim } =
+            answer;
+        let tool = self.waiting(task, approval, choice, &by)?.requester.tool;
+        self.step.forget = Some(task);
+        match (Scope::of(choice), world, denied) {
+            (None, ..) => {
+                let mut refusal = Refusal::new(Code::DeniedByPerson, "denied by user");
+                refusal.hint = hint;
+                self.deny(task, by, &refusal, words);
+            }
+            (Some(_), _, Some(refusal)) => self.deny_by_rule(task, &refusal),
+            (Some(_), World::Changed(what), None) => self.paths_changed(task, what),
+            (Some(scope), World::Same, None) if tool == Tool::SetWorkingDirectory => {
+                self.move_session(task, by, scope, moves);
+            }
+            (Some(scope), World::Same, None) => {
+                // A task that joins the line still needs its raw request.
+                self.step.forget = shim.map(|_| task);
+                let saved = self.save(saves);
+                self.step.release.retain(|t| *t != task);
+                self.permit(Leave { task, by, scope, permitted: sandbox, saved, shim });
+            }
+        }
+        Ok(())
+    }
+
+    fn covered(
+        &mut self,
+        task: TaskId,
+        grants: &[GrantId],
+        permitted: Permitted,
+        shim: Option<u32>,
+    ) -> Result<(), Refusal> {
+        if self.desk.question(task).is_none() {
+            return Err(over());
+        }
+        self.step.forget = shim.map(|_| task);
+        let (by, scope) = self.covered_by(grants, "grant");
+        self.permit(Leave { task, by, scope, permitted, saved: Vec::new(), shim });
+        Ok(())
+    }
+
+    fn wished(&mut self, wish: Wish) -> Result<(), Refusal> {
+        let (entered, kept) = wish::consider(wish, &self.desk.register, &mut self.now)?;
+        for entry in entered {
+            if let Entered::GrantSaved { grant } = &entry {
+                self.step.release.extend(self.desk.may_cover(grant));
+            }
+            self.enter(entry);
+        }
+        self.step.kept = Some(kept);
+        Ok(())
+    }
+
+    fn slot(
+        &mut self,
+        task: TaskId,
+        world: World,
+        denied: Option<Refusal>,
+        sandbox: Permitted,
+        shim: u32,
+    ) -> Result<(), Refusal> {
+        let Some(Open { stage: Stage::InLine { granted, .. }, .. }) = self.desk.open.get_mut(&task) else {
+            return Err(over());
+        };
+        self.step.forget = Some(task);
+        match (denied, world) {
+            (Some(refusal), _) => self.deny_by_rule(task, &refusal),
+            (None, World::Changed(what)) => self.paths_changed(task, what),
+            (None, World::Same) => {
+                // What the operator has narrowed meanwhile counts; what was permitted is never widened.
+                if sandbox.confinement > granted.permitted.confinement {
+                    granted.permitted = sandbox;
+                }
+                self.launch(task, shim);
+            }
+        }
+        Ok(())
+    }
+
+    fn withdrawn(&mut self, task: TaskId, by: Text) -> Result<(), Refusal> {
+        match self.desk.open.get(&task).map(|o| &o.stage) {
+            Some(Stage::Waiting { .. } | Stage::Planned | Stage::Permitted(_) | Stage::InLine { .. }) => {}
+            Some(Stage::Launched | Stage::Observed(_)) => {
+                return Err(Refusal::new(Code::TaskStarted, "the task has been launched"));
+            }
+            None => return Err(over()),
+        }
+        self.step.forget = Some(task);
+        self.withdraw(task, by);
+        Ok(())
+    }
+
+    fn unredeemed(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>, by: Text) {
+        self.begin(task, planned, opens);
+        self.withdraw(task, by);
+    }
+
+    fn observed(
+        &mut self,
+        task: TaskId,
+        planned: Decision,
+        opens: Option<Box<Session>>,
+        rule: &'static str,
+        grants: &[GrantId],
+        by: Text,
+    ) {
+        self.begin(task, planned, opens);
+        let (granted_by, scope) = self.covered_by(grants, rule);
+        self.count_uses(&granted_by);
+        self.grant_unconfined(task, granted_by, scope);
+        self.decide(task, Decision::Observing { by });
+    }
+
+    fn told(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
+        match self.desk.open.get(&task).map(|o| &o.stage) {
+            Some(Stage::Observed(_)) => {
+                self.settle(task, outcome, None, false);
+                Ok(())
+            }
+            _ => Err(over()),
+        }
+    }
+
+    fn closed(&mut self, task: TaskId, closing: Closing, recovered: bool) -> Result<(), Refusal> {
+        self.launched(task)?.next_seq = closing.next_seq;
+        self.settle(task, closing.outcome, Some(closing.head), recovered);
+        Ok(())
+    }
+
+    fn not_started(&mut self, task: TaskId, error: Text, code: i32, recovered: bool) -> Result<(), Refusal> {
+        self.launched(task)?;
+        self.settle(task, Outcome::Failed { error, code }, None, recovered);
+        Ok(())
+    }
+
+    fn lost(
+        &mut self,
+        task: TaskId,
+        known: Text,
+        why: Text,
+        head: Option<Digest>,
+        next_seq: u64,
+        recovered: bool,
+    ) -> Result<(), Refusal> {
+        self.launched(task)?.next_seq = next_seq;
+        self.decide(task, Decision::Lost { known });
+        self.settle(task, Outcome::Lost { why }, head, recovered);
+        Ok(())
+    }
+
+    fn sealed(
+        &mut self,
+        mut seq: u64,
+        at: At,
+        touched: Option<TouchedFiles>,
+        sealed: SealedReceipt,
+        signed: Box<Signed>,
+    ) {
+        if let Some(touched) = touched {
+            self.after_the_end(at, signed.task, seq, Decision::Touched(touched));
+            seq += 1;
+        }
+        self.after_the_end(self.now.at, signed.task, seq, Decision::Sealed(sealed));
+        if let Some(entry) = self.step.decisions.last_mut() {
+            entry.receipt = Some(signed);
+        }
+    }
+
+    /// A task begins; with it the session of its credential and place, when this is its first request.
+    fn begin(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>) {
+        if let Some(session) = opens {
+            self.enter(Entered::SessionOpened { session });
+        }
+        self.decide(task, planned);
+    }
+
+    /// The task whose question this answers, if it may be answered so.
+    fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &By) -> Result<&Open, Refusal> {
+        let answered = || {
+            Refusal::new(Code::AlreadyAnswered, "this has been answered or withdrawn already")
+                .hint(format!("see `csn approvals show {wanted}`"))
+        };
+        let open = self.desk.open.get(&task).ok_or_else(answered)?;
+        match &open.stage {
+            Stage::Waiting { approval, options, .. } if *approval == wanted => {
+                if !options.contains(&choice) {
+                    return Err(Refusal::new(Code::OptionNotOffered, format!("`{choice}` was not offered"))
+                        .hint("look at the options with `csn approvals show`"));
+                }
+            }
+            _ => return Err(answered()),
+        }
+        if matches!(by, By::Person { channel: Channel::InBand, .. }) {
+            in_band(choice, open.grave)?;
+        }
+        Ok(open)
+    }
+
+    fn launched(&mut self, task: TaskId) -> Result<&mut Open, Refusal> {
+        self.desk.open.get_mut(&task).filter(|o| o.stage == Stage::Launched).ok_or_else(over)
+    }
+
+    /// What lets a call run that nobody was asked about.
+    fn covered_by(&self, grants: &[GrantId], rule: &'static str) -> (By, Scope) {
+        let scope = grants.iter().filter_map(|g| self.desk.register.grants.get(*g)).map(|g| g.scope()).min();
+        match scope.and_then(Scope::of) {
+            Some(scope) => (By::Grants(grants.to_vec()), scope),
+            None => (By::Rule(Text::of(rule)), Scope::Policy),
+        }
+    }
+
+    /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
+    fn permit(&mut self, leave: Leave) {
+        let Leave { task, by, scope, permitted: Permitted { confinement, sandbox }, saved, shim } = leave;
+        let permit = self.permit_id();
+        self.count_uses(&by);
+        let policy = self.desk.policy;
+        self.decide(task, Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy });
+        match shim {
+            Some(shim) => self.launch(task, shim),
+            None => self.join_the_line(task),
+        }
+    }
+
+    /// Behind everyone who is there, also when the clock went back.
+    fn join_the_line(&mut self, task: TaskId) {
+        let line = self.desk.line();
+        let last = line.last().and_then(|task| match self.desk.open.get(task)?.stage {
+            Stage::InLine { since, .. } => Some(At::from_micros(since.micros() + 1)),
+            _ => None,
+        });
+        let at = last.map_or(self.now.at, |last| last.max(self.now.at));
+        let position = Some(line.len() as u64 + 1);
+        self.decide_at(at, task, Decision::Queued { waits_for: WaitsFor::Slot, position });
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
+    fn launch(&mut self, task: TaskId, shim: u32) {
+        let Some(Open { next_seq, plan_digest, stage, .. }) = self.desk.open.get(&task).cloned() else { return };
+        let (Stage::Permitted(granted) | Stage::InLine { granted, .. }) = stage else { return };
+        let Granted { permit, by, scope, permitted } = granted;
+        let permit = Permit::issue(permit, task, plan_digest, by, scope, permitted.confinement, self.now.at);
+        let first_seq = next_seq + 1;
+        self.decide(task, Decision::Launched { shim_pid: shim, first_seq });
+        let prologue_head = self.desk.open.get(&task).map_or(plan_digest, |o| o.chain.head());
+        self.step.launch = Some(Launch { permit, first_seq, prologue_head });
+    }
+
+    /// Leave for something that the daemon does not run, and so does not hold to anything.
+    fn grant_unconfined(&mut self, task: TaskId, by: By, scope: Scope) {
+        let (permit, policy) = (self.permit_id(), self.desk.policy);
+        let (confinement, sandbox, saved) = (Confinement::None, None, Vec::new());
+        self.decide(task, Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy });
+    }
+
+    fn permit_id(&mut self) -> PermitId {
+        PermitId::mint(self.now.mint, self.now.at.millis(), self.now.random)
+    }
+
+    fn count_uses(&mut self, by: &By) {
+        if let By::Grants(grants) = by {
+            let counted = |g: &GrantId| self.desk.register.grants.get(*g).is_some_and(|g| g.uses_left.is_some());
+            for grant in grants.iter().copied().filter(counted).collect::<Vec<_>>() {
+                self.enter(Entered::GrantUsed { grant });
+            }
+        }
+    }
+
+    /// Saves what an answer leaves behind; what says the same is there already.
+    fn save(&mut self, grants: Vec<Grant>) -> Vec<Saved> {
+        let mut saved: Vec<Saved> = Vec::new();
+        for grant in grants {
+            let kept = match self.desk.register.grants.same(&grant, self.now.at) {
+                Some(same) => same.clone(),
+                None => {
+                    self.step.release.extend(self.desk.may_cover(&grant));
+                    self.enter(Entered::GrantSaved { grant: Box::new(grant.clone()) });
+                    grant
+                }
+            };
+            let label = wish::label(&kept);
+            saved.extend(kept.id.map(|grant| Saved { grant, label }));
+        }
+        self.step.release.sort_unstable();
+        self.step.release.dedup();
+        saved
+    }
+
+    /// The session works where it was let: there is nothing to launch.
+    fn move_session(&mut self, task: TaskId, by: By, scope: Scope, to: Option<Text>) {
+        self.grant_unconfined(task, by, scope);
+        let session = self.desk.open.get(&task).and_then(|o| o.requester.session);
+        if let (Some(session), Some(directory)) = (session, to) {
+            let root = Some(directory.clone());
+            self.enter(Entered::SessionMoved { session, directory, root });
+        }
+        self.settle(task, Outcome::Exited { code: 0 }, None, false);
+    }
+
+    fn withdraw(&mut self, task: TaskId, by: Text) {
+        self.decide(task, Decision::Withdrawn { by: by.clone() });
+        self.settle(task, Outcome::Withdrawn { by }, None, false);
+    }
+
+    fn paths_changed(&mut self, task: TaskId, what: &'static str) {
+        let refusal = Refusal::new(Code::PathsChanged, what);
+        self.deny_by_rule(task, &refusal.hint("ask again: what was approved is not what is there now"));
+    }
+
+    fn deny_by_rule(&mut self, task: TaskId, refusal: &Refusal) {
+        self.deny(task, By::Rule(Text::of(refusal.code.as_str())), refusal, None);
+    }
+
+    fn deny(&mut self, task: TaskId, by: By, refusal: &Refusal, words: Option<Text>) {
+        let reason = Text::of(refusal.code.as_str());
+        // What a refusal says is ours, not the asker's; it goes through redaction like everything else.
+        let hint = refusal.hint.as_deref().map(countersign_redact::text_by_shape);
+        let policy = self.desk.policy;
+        self.decide(task, Decision::PermissionDenied { by, reason: reason.clone(), hint, words, policy });
+        self.settle(task, Outcome::Denied { reason }, None, false);
+    }
+
+    fn settle(&mut self, task: TaskId, outcome: Outcome, journal_head: Option<Digest>, recovered: bool) {
+        self.decide(task, Decision::Settled { outcome, journal_head, recovered });
+    }
+
+    fn decide(&mut self, task: TaskId, decision: Decision) {
+        self.decide_at(self.now.at, task, decision);
+    }
+
+    fn decide_at(&mut self, at: At, task: TaskId, decision: Decision) {
+        let seq = self.desk.open.get(&task).map_or(0, |o| o.next_seq);
+        let line = Record::decision_line(seq, at, &decision);
+        self.desk.note(task, at, &line, &decision);
+        self.step.decisions.push(Entry { task: Some(task), seq, at, line, decision, receipt: None });
+    }
+
+    /// A decision about a task that the desk has let go.
+    fn after_the_end(&mut self, at: At, task: TaskId, seq: u64, decision: Decision) {
+        let line = Record::decision_line(seq, at, &decision);
+        self.step.decisions.push(Entry { task: Some(task), seq, at, line, decision, receipt: None });
+    }
+
+    fn enter(&mut self, entered: Entered) {
+        self.desk.register.enter(self.now.at, &entered);
+        self.about_no_task(Decision::Entered(entered));
+    }
+
+    fn about_no_task(&mut self, decision: Decision) {
+        let at = self.now.at;
+        let line = Record::decision_line(0, at, &decision);
+        self.step.decisions.push(Entry { task: None, seq: 0, at, line, decision, receipt: None });
+    }
+}
+
+/// What may be answered through the agent's own client: it could have made the answer up.
+fn in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
+    let hint = "answer it as a person: csn approvals answer, or any surface of yours";
+    match choice {
+        Choice::Deny => Ok(()),
+        Choice::Once if !grave => Ok(()),
+        Choice::Once => {
+            Err(Refusal::new(Code::OptionNotOffered, "this is not approved through the agent's own client").hint(hint))
+        }
+        _ => Err(Refusal::new(Code::OptionNotOffered, "nothing is saved through the agent's own client").hint(hint)),
+    }
+}
+
+fn over() -> Refusal {
+    Refusal::new(Code::TaskOver, "the task is over")
+}

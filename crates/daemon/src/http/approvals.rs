@@ -1,0 +1,34 @@
+//! `/approvals`: questions that wait for a person, and their answers.
+
+use super::{
+    Shared,
+    extract::{Params, Payload, Segment},
+    problem::Answer,
+};
+use crate::ops::{answers, caller::Caller};
+use axum::{Json, extract::State};
+use countersign_model::{
+    Approval,
+    api::{AnswerBody, ApprovalPage, ApprovalQuery},
+};
+
+pub(crate) async fn list(
+    State(front): Shared,
+    caller: Caller,
+    Params(query): Params<ApprovalQuery>,
+) -> Answer<Json<ApprovalPage>> {
+    Ok(Json(answers::list(&front.ops, &caller, query).await?))
+}
+
+pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<Approval>> {
+    Ok(Json(answers::show(&front.ops, &caller, &id).await?))
+}
+
+pub(crate) async fn answer(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    Payload(body): Payload<AnswerBody>,
+) -> Answer<Json<Approval>> {
+    Ok(Json(answers::answer(&front.ops, &caller, &id, body).await?))
+}

@@ -1,0 +1,174 @@
+//! Who arrives: every request passes here first. The route table says what each route asks of its caller.
+
+use super::{
+    Front,
+    problem::Problem,
+    routes::{self, Access, Route, WhileDraining},
+    server::Connection,
+    tcp,
+};
+use crate::ops::{
+    Ops,
+    caller::{self, Caller, SocketPeer, TcpPeer},
+};
+use axum::{
+    extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use countersign_model::{Code, CredentialScope, HouseState, Refusal, Shown};
+use std::{sync::Arc, time::Duration};
+
+/// How long a request waits for a daemon that is just coming up.
+const COMING_UP: Duration = Duration::from_secs(30);
+
+/// The other end of a connection.
+#[derive(Clone)]
+pub(crate) struct Arrival {
+    pub(crate) peer: ArrivedBy,
+    pub(crate) connection: Arc<Connection>,
+}
+
+#[derive(Clone)]
+pub(crate) enum ArrivedBy {
+    Socket(SocketPeer),
+    Tcp(TcpPeer),
+}
+
+impl Arrival {
+    /// The process at the other end, where the kernel names it.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match &self.peer {
+            ArrivedBy::Socket(peer) => peer.pid(),
+            ArrivedBy::Tcp(_) => None,
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Arc<Caller>>().map(|caller| (**caller).clone());
+        caller.ok_or_else(|| Refusal::new(Code::Internal, "nobody was recognised").into())
+    }
+}
+
+/// Lets a request through to its route, in the name of its caller.
+pub(crate) async fn arrive(
+    State(front): State<Arc<Front>>,
+    ConnectInfo(arrival): ConnectInfo<Arrival>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let path = request.extensions().get::<MatchedPath>();
+    let route = routes::find(request.method(), path.map(MatchedPath::as_str));
+    let admitted = admit(&front.ops, &arrival, route, request.headers()).await;
+    match admitted.and_then(|caller| takes_query(route, request.uri().query()).map(|()| caller)) {
+        Ok(Some(caller)) => {
+            request.extensions_mut().insert(Arc::new(caller));
+        }
+        Ok(None) => {}
+        Err(refusal) => return Problem::from(refusal).into_response(),
+    }
+    let response = next.run(request).await;
+    if !goes_on(&response) {
+        return response;
+    }
+    match arrival.connection.may_go_on() {
+        Ok(()) if response.status() == StatusCode::SWITCHING_PROTOCOLS => arrival.connection.upgrade(),
+        Ok(()) => {}
+        Err(out) => return Problem::from(Refusal::from(out)).into_response(),
+    }
+    response
+}
+
+/// Whether an answer may last as long as its reader likes.
+fn goes_on(response: &Response) -> bool {
+    let events = |v: &header::HeaderValue| v.as_bytes().starts_with(b"text/event-stream");
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+        || response.headers().get(header::CONTENT_TYPE).is_some_and(events)
+}
+
+/// Who comes, if the route is for them now. Public routes are for everybody, whoever they are.
+async fn admit(
+    ops: &Arc<Ops>,
+    arrival: &Arrival,
+    route: &Route,
+    headers: &HeaderMap,
+) -> Result<Option<Caller>, Refusal> {
+    if let ArrivedBy::Tcp(_) = arrival.peer {
+        tcp::check_host(headers)?;
+    }
+    let Access::Needs(scope) = route.access else { return Ok(None) };
+    serves(ops, route).await?;
+    let token = bearer(headers);
+    let mut caller = match &arrival.peer {
+        ArrivedBy::Socket(peer) => {
+            peer.welcome(ops).await?;
+            match token {
+                Bearer::None => peer.caller(ops, None)?,
+                Bearer::Token(token) => peer.caller(ops, Some(token))?,
+                // A person with a credential that does not read is not let in as themselves.
+                Bearer::Unreadable => peer.caller(ops, Some(""))?,
+            }
+        }
+        ArrivedBy::Tcp(_) => match token {
+            Bearer::Token(token) => caller::of_token(ops, token)?,
+            Bearer::None | Bearer::Unreadable => return Err(caller::no_token()),
+        },
+    };
+    caller.may(scope)?;
+    let writes = scope != CredentialScope::Observe && route.while_draining != WhileDraining::AlwaysServed;
+    if let (true, Some(why)) = (writes, ops.reading_only.why()) {
+        return Err(Refusal::new(Code::LedgerUnavailable, why)
+            .hint("nothing runs until the ledger is repaired (csn doctor); tasks, logs and replays can be read"));
+    }
+    arrival.connection.recognise(caller.kind)?;
+    if let ArrivedBy::Tcp(peer) = &arrival.peer {
+        peer.not_from_a_task(ops, route.touch, &mut caller).await?;
+    }
+    Ok(Some(caller))
+}
+
+/// A route that takes no parameters says so, instead of leaving them unread.
+fn takes_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
+    let Some(first) = query.and_then(|q| form_urlencoded::parse(q.as_bytes()).next()) else { return Ok(()) };
+    if route.query.is_some() || !route.has_handler() {
+        return Ok(());
+    }
+    let name = Shown::bounded(&first.0, 40);
+    Err(Refusal::new(Code::BadRequest, format!("unknown parameter `{name}`: this address takes none")))
+}
+
+/// The credential that came with a request.
+enum Bearer<'a> {
+    None,
+    Token(&'a str),
+    /// There is one, but of another kind.
+    Unreadable,
+}
+
+fn bearer(headers: &HeaderMap) -> Bearer<'_> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Bearer::None };
+    let token = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
+    token.map_or(Bearer::Unreadable, Bearer::Token)
+}
+
+/// While the daemon comes up, requests wait; while it goes down, it takes nothing new. How it is, it always tells.
+async fn serves(ops: &Ops, route: &Route) -> Result<(), Refusal> {
+    if route.while_draining == WhileDraining::AlwaysServed {
+        return Ok(());
+    }
+    let mut state = ops.state.subscribe();
+    let up = |s: &HouseState| !matches!(s, HouseState::Boot | HouseState::Recovering | HouseState::Ready);
+    let now = match tokio::time::timeout(COMING_UP, state.wait_for(up)).await {
+        Ok(Ok(state)) => *state,
+        _ => return Err(Refusal::new(Code::Draining, "the house is not up yet").hint("see GET /readyz for why")),
+    };
+    if now == HouseState::Running || route.while_draining == WhileDraining::Served {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::Draining, "the house is going down and takes nothing new")
+        .hint("what waits goes on waiting; ask again when it is up"))
+}

@@ -1,0 +1,50 @@
+//! Bodies that are not one JSON value: bytes that come piece by piece, and JSON that was made before.
+
+use crate::ops::output::Pieces;
+use axum::{
+    body::Body,
+    http::header,
+    response::{IntoResponse as _, Response},
+};
+use bytes::Bytes;
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+use tokio::sync::mpsc;
+
+/// JSON as it is kept.
+pub(crate) fn json_bytes(json: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+}
+
+/// What a channel brings; an error ends it short.
+pub(crate) fn pieces(receive: Pieces) -> Body {
+    Body::from_stream(Fallible(receive))
+}
+
+/// Server-sent events, as a channel brings them.
+pub(crate) fn events(receive: mpsc::Receiver<Bytes>) -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    (headers, Body::from_stream(Infallibly(receive))).into_response()
+}
+
+struct Fallible(Pieces);
+
+impl futures_core::Stream for Fallible {
+    type Item = io::Result<Bytes>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+struct Infallibly(mpsc::Receiver<Bytes>);
+
+impl futures_core::Stream for Infallibly {
+    type Item = Result<Bytes, Infallible>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(Ok))
+    }
+}

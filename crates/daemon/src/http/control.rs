@@ -1,0 +1,56 @@
+//! `/tasks/{id}/stdin`, `/resize`, `/signal`, `/cancel`.
+
+use super::{
+    Shared,
+    extract::{MaybePayload, OncePayload, Segment},
+    problem::Answer,
+};
+use crate::ops::{caller::Caller, control};
+use axum::{Json, extract::State, http::StatusCode};
+use countersign_model::api::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody};
+
+/// It was applied, and stands in this record.
+type Accepted = (StatusCode, Json<Applied>);
+
+fn accepted(applied: Applied) -> Answer<Accepted> {
+    Ok((StatusCode::ACCEPTED, Json(applied)))
+}
+
+pub(crate) async fn cancel(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    MaybePayload(body): MaybePayload<CancelBody>,
+) -> Answer<Accepted> {
+    accepted(control::cancel(&front.ops, &caller, &id, body).await?)
+}
+
+pub(crate) async fn signal(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    payload: OncePayload<SignalBody>,
+) -> Answer<Accepted> {
+    let (body, once) = payload.into_parts();
+    accepted(control::signal(&front.ops, &caller, &id, body, once.key()).await?)
+}
+
+pub(crate) async fn stdin(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    payload: OncePayload<StdinBody>,
+) -> Answer<Accepted> {
+    let (body, once) = payload.into_parts();
+    accepted(control::stdin(&front.ops, &caller, &id, body, once.key()).await?)
+}
+
+pub(crate) async fn resize(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    payload: OncePayload<ResizeBody>,
+) -> Answer<Accepted> {
+    let (body, once) = payload.into_parts();
+    accepted(control::resize(&front.ops, &caller, &id, body, once.key()).await?)
+}

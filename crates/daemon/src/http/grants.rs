@@ -1,0 +1,45 @@
+//! `/grants`: saved approvals, given and taken back.
+
+use super::{
+    Shared,
+    extract::{AnyPayload, Params, Payload, Segment},
+    problem::Answer,
+};
+use crate::ops::{caller::Caller, grants};
+use axum::{Json, extract::State, http::StatusCode};
+use countersign_model::api::{GrantBody, GrantPage, GrantQuery, GrantView};
+
+pub(crate) async fn list(
+    State(front): Shared,
+    caller: Caller,
+    Params(query): Params<GrantQuery>,
+) -> Answer<Json<GrantPage>> {
+    Ok(Json(grants::list(&front.ops, &caller, query).await?))
+}
+
+pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<GrantView>> {
+    Ok(Json(grants::show(&front.ops, &caller, &id).await?))
+}
+
+pub(crate) async fn add(
+    State(front): Shared,
+    caller: Caller,
+    Payload(body): Payload<GrantBody>,
+) -> Answer<(StatusCode, Json<GrantView>)> {
+    let (grant, new) = grants::add(&front.ops, &caller, body).await?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(grant)))
+}
+
+pub(crate) async fn revoke(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<GrantView>> {
+    Ok(Json(grants::revoke(&front.ops, &caller, &id).await?))
+}
+
+pub(crate) async fn narrow(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    AnyPayload: AnyPayload,
+) -> Answer<Json<GrantView>> {
+    Ok(Json(grants::narrow(&front.ops, &caller, &id).await?))
+}

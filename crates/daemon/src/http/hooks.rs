@@ -1,0 +1,42 @@
+//! `/hooks` and `/tickets`: agents that ask before their own shell runs something.
+
+use super::{
+    Shared,
+    extract::{Payload, Segment},
+    problem::Answer,
+};
+use crate::ops::{caller::Caller, tickets};
+use axum::{Json, extract::State};
+use countersign_model::{
+    TaskState,
+    api::{AfterAnswer, AfterBody, BeforeAnswer, BeforeBody, RedeemAnswer, RedeemBody},
+};
+
+pub(crate) async fn before(
+    State(front): Shared,
+    caller: Caller,
+    Payload(body): Payload<BeforeBody>,
+) -> Answer<Json<BeforeAnswer>> {
+    Ok(Json(tickets::before(&front.ops, &caller, body).await?))
+}
+
+pub(crate) async fn after(
+    State(front): Shared,
+    caller: Caller,
+    Payload(body): Payload<AfterBody>,
+) -> Answer<Json<AfterAnswer>> {
+    Ok(Json(tickets::after(&front.ops, &caller, body).await?))
+}
+
+pub(crate) async fn redeem(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    Payload(body): Payload<RedeemBody>,
+) -> Answer<Json<RedeemAnswer>> {
+    Ok(Json(tickets::redeem(&front.ops, &caller, &id, body).await?))
+}
+
+pub(crate) async fn redeemed(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<TaskState>> {
+    Ok(Json(tickets::redeemed(&front.ops, &caller, &id)?))
+}

@@ -1,0 +1,70 @@
+//! `/lifecycle`, `/listen`, `/gc`, `/ledger`, `/livez`, `/readyz`: the daemon itself.
+
+use super::{
+    Shared,
+    extract::{MaybePayload, Payload},
+    problem::Answer,
+    tcp,
+};
+use crate::ops::{caller::Caller, lifecycle};
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use countersign_model::{
+    CredentialScope,
+    api::{GcBody, GcReport, IndexRebuilt, Lifecycle, ListenAnswer, ListenBody, RebuildBody, StopAnswer, StopBody},
+};
+
+pub(crate) async fn show(State(front): Shared, caller: Caller) -> Answer<Json<Lifecycle>> {
+    Ok(Json(lifecycle::show(&front.ops, &caller).await?))
+}
+
+/// Opens the door on loopback, for those who have a token. A door is the surface's own, so this is no operation.
+pub(crate) async fn listen(
+    State(front): Shared,
+    caller: Caller,
+    MaybePayload(body): MaybePayload<ListenBody>,
+) -> Answer<Json<ListenAnswer>> {
+    caller.may(CredentialScope::Admin)?;
+    let wanted = body.tcp.unwrap_or(tcp::DEFAULT);
+    Ok(Json(ListenAnswer { tcp: tcp::open(&front, wanted).await? }))
+}
+
+pub(crate) async fn stop(
+    State(front): Shared,
+    caller: Caller,
+    Payload(body): Payload<StopBody>,
+) -> Answer<(StatusCode, Json<StopAnswer>)> {
+    Ok((StatusCode::ACCEPTED, Json(lifecycle::stop(&front.ops, &caller, body)?)))
+}
+
+pub(crate) async fn gc(
+    State(front): Shared,
+    caller: Caller,
+    MaybePayload(body): MaybePayload<GcBody>,
+) -> Answer<Json<GcReport>> {
+    Ok(Json(lifecycle::gc(&front.ops, &caller, body).await?))
+}
+
+pub(crate) async fn rebuild(
+    State(front): Shared,
+    caller: Caller,
+    Payload(body): Payload<RebuildBody>,
+) -> Answer<Json<IndexRebuilt>> {
+    Ok(Json(lifecycle::rebuild(&front.ops, &caller, body).await?))
+}
+
+pub(crate) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+pub(crate) async fn ready(State(front): Shared) -> Response {
+    let readiness = lifecycle::ready(&front.ops);
+    if readiness.ready {
+        return Json(readiness).into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], Json(readiness)).into_response()
+}

@@ -1,0 +1,83 @@
+//! `/mcp`, `/mcp/session`, `/mcp/stdio`: how MCP comes in over HTTP. What is spoken there is [`crate::mcp`]'s.
+
+use super::{
+    Front, Shared,
+    auth::Arrival,
+    extract::{Params, Payload},
+    problem::{Answer, Problem},
+};
+use crate::{mcp, ops::caller::Caller};
+use axum::{
+    Json, Router,
+    extract::{ConnectInfo, Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+};
+use countersign_model::{
+    Code, Refusal,
+    api::{McpSessionAnswer, McpSessionBody, McpStdioQuery},
+};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+
+/// What the protocol calls a conversation over HTTP.
+const CONVERSATION: &str = "mcp-session-id";
+
+/// The address for those who come over HTTP, as a service of its own.
+pub(super) fn router(front: &Arc<Front>) -> Router {
+    let served = mcp::service(&front.ops, &front.mcp);
+    let bound = middleware::from_fn_with_state(Arc::clone(front), bound);
+    Router::new().route_service("/mcp", served).layer(bound)
+}
+
+/// A conversation over HTTP belongs to the credential that began it; to another it is not there.
+async fn bound(State(front): Shared, caller: Caller, request: Request, next: Next) -> Response {
+    let named = |headers: &HeaderMap| headers.get(CONVERSATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    if let Some(id) = named(request.headers())
+        && !front.mcp.has(&caller, &id)
+    {
+        let refusal = Refusal::new(Code::NotFound, "there is no such conversation").hint("begin anew: initialize");
+        return Problem::from(refusal).into_response();
+    }
+    let response = next.run(request).await;
+    if let Some(id) = named(response.headers()) {
+        front.mcp.begun(&caller, id);
+    }
+    response
+}
+
+/// A session for a connection; whoever started it is known for an agent from now on.
+pub(crate) async fn session(
+    State(front): Shared,
+    caller: Caller,
+    Payload(body): Payload<McpSessionBody>,
+) -> Answer<Json<McpSessionAnswer>> {
+    Ok(Json(mcp::open_session(&front.ops, &front.mcp, &caller, body).await?))
+}
+
+/// From here on the connection speaks MCP, a message a line.
+pub(crate) async fn stdio(
+    State(front): Shared,
+    ConnectInfo(arrival): ConnectInfo<Arrival>,
+    caller: Caller,
+    Params(query): Params<McpStdioQuery>,
+    request: Request,
+) -> Answer<Response> {
+    let connected = mcp::connect(&front.ops, &front.mcp, &caller, &query.session, arrival.pid())?;
+    if request.headers().get(header::UPGRADE).is_none_or(|v| v.as_bytes() != b"mcp") {
+        return Err(Refusal::new(Code::BadRequest, "this address speaks MCP with `csn mcp`")
+            .hint("over HTTP it is /mcp")
+            .into());
+    }
+    tokio::spawn(async move {
+        if let Ok(upgraded) = hyper::upgrade::on(request).await {
+            connected.speak(TokioIo::new(upgraded)).await;
+        }
+    });
+    let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("mcp"));
+    Ok(response)
+}

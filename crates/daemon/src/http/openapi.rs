@@ -1,0 +1,196 @@
+//! `/openapi.json`: the API as OpenAPI 3.1, made from the route table and the types of the wire.
+
+use super::{
+    body::json_bytes,
+    problem::Answer,
+    routes::{Access, Content, ROUTES, Route},
+};
+use crate::ops::caller::Caller;
+use axum::response::Response;
+use bytes::Bytes;
+use countersign_model::{CredentialScope, api::Problem};
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));
+
+pub(crate) async fn show(caller: Caller) -> Answer<Response> {
+    caller.may(CredentialScope::Observe)?;
+    Ok(json_bytes(DOCUMENT.clone()))
+}
+
+/// The document, as it is kept in the tree.
+fn text() -> String {
+    let mut text = serde_json::to_string_pretty(&document()).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn document() -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    let mut generator = settings.into_generator();
+    let problem = generator.subschema_for::<Problem>();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let operation = operation(route, &mut generator);
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_ascii_lowercase()] = operation;
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Countersign",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Runs the commands that AI agents ask for, and accounts for them.",
+            "license": {"name": "Apache-2.0 OR MIT"},
+        },
+        "servers": [{"url": "http://127.0.0.1:7311", "description": "The door on loopback, once it is open"}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "A token that `csn token create` made"},
+            },
+            "responses": {
+                "problem": {
+                    "description": "The request was refused",
+                    "content": {"application/problem+json": {"schema": problem}},
+                },
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let mut parameters: Vec<Value> = route
+        .path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .collect();
+    parameters.extend(route.query.iter().flat_map(|schema| query_parameters(generator, *schema)));
+    if route.body.is_some_and(|body| body.once) {
+        parameters.push(json!({
+            "name": "Idempotency-Key", "in": "header", "required": false,
+            "description": "Sent again under the same key, the request is done once",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+        }));
+    }
+    let mut operation = json!({"summary": route.summary, "operationId": operation_id(route)});
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    if let Some(body) = route.body {
+        let schema = (body.schema)(generator);
+        operation["requestBody"] =
+            json!({"required": body.required, "content": {"application/json": {"schema": schema}}});
+    }
+    match route.access {
+        Access::Public => operation["security"] = json!([]),
+        Access::Needs(scope) => operation["description"] = format!("Needs the scope `{scope}`.").into(),
+    }
+    operation["responses"] = responses(route, generator);
+    operation
+}
+
+fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let mut responses = Map::new();
+    for success in route.successes {
+        let response = responses.entry(success.status.to_string()).or_insert_with(|| json!({"description": "Done"}));
+        match success.body {
+            Content::Nothing => {}
+            Content::Json(schema) => {
+                response["content"]["application/json"] = json!({"schema": schema(generator)});
+            }
+            Content::Events(schema) => {
+                response["description"] = "Server-sent events; the data of each is a JSON text".into();
+                let _ = schema(generator);
+                response["content"]["text/event-stream"] = json!({"schema": {"type": "string"}});
+            }
+            Content::Other(media) => response["content"][media] = json!({}),
+        }
+    }
+    responses.insert("default".to_owned(), json!({"$ref": "#/components/responses/problem"}));
+    responses.into()
+}
+
+/// The fields of a query type, each as a parameter.
+fn query_parameters(generator: &mut SchemaGenerator, schema: super::routes::SchemaOf) -> Vec<Value> {
+    let schema = schema(generator);
+    let name = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()).unwrap_or_default();
+    // Its fields stand in the parameters: the type itself is nothing that crosses the wire.
+    let Some(definition) = generator.definitions_mut().remove(name) else { return Vec::new() };
+    let required: Vec<Value> = definition["required"].as_array().cloned().unwrap_or_default();
+    let fields = definition["properties"].as_object().cloned().unwrap_or_default();
+    let parameter = |(name, mut schema): (String, Value)| {
+        let required = required.iter().any(|r| r.as_str() == Some(&name));
+        let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        let mut parameter = json!({"name": name, "in": "query", "required": required, "schema": not_null(schema)});
+        if let Some(description) = description {
+            parameter["description"] = description;
+        }
+        parameter
+    };
+    fields.into_iter().map(parameter).collect()
+}
+
+/// A parameter that is not given is left out: there is no null in a query.
+fn not_null(mut schema: Value) -> Value {
+    if let Some(Value::Array(kinds)) = schema.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [one] = &kinds[..] {
+            schema["type"] = one.clone();
+        }
+    }
+    if let Some(Value::Array(any)) = schema.get_mut("anyOf") {
+        any.retain(|one| one["type"] != "null");
+        if let [one] = &any[..] {
+            return one.clone();
+        }
+    }
+    schema
+}
+
+/// `get_tasks_id_output`: unique, and the same from version to version.
+fn operation_id(route: &Route) -> String {
+    let path = route.path.replace(['{', '}'], "").replace(['/', '.'], "_");
+    format!("{}{path}", route.method.as_str().to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+
+    #[test]
+    fn the_document_in_the_tree_is_the_one_that_is_served() {
+        let now = text();
+        if std::env::var_os("COUNTERSIGN_WRITE_OPENAPI").is_some() {
+            std::fs::write(KEPT, &now).unwrap();
+        }
+        let kept = std::fs::read_to_string(KEPT).unwrap_or_default();
+        assert!(
+            kept == now,
+            "docs/openapi.json differs: COUNTERSIGN_WRITE_OPENAPI=1 cargo test -p countersign-daemon openapi writes it"
+        );
+    }
+
+    #[test]
+    fn every_route_is_described_and_every_reference_leads_somewhere() {
+        let document = document();
+        for route in ROUTES {
+            let operation = &document["paths"][route.path][route.method.as_str().to_ascii_lowercase()];
+            assert_eq!(operation["summary"], route.summary, "{} {}", route.method, route.path);
+        }
+        let text = document.to_string();
+        for reference in text.split("\"$ref\":\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            let found = document.pointer(reference.trim_start_matches('#'));
+            assert!(found.is_some(), "{reference} leads nowhere");
+        }
+    }
+}

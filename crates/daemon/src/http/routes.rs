@@ -1,0 +1,487 @@
+//! The one table of routes. The router, authentication, the OpenAPI document and the test of docs/api.md all follow it:
+//! a new route needs one row and one function.
+
+use super::{
+    Front, approvals, attach, control, events, feed, grants, hooks, lifecycle, mcp, openapi, receipts, sessions, tasks,
+    tokens,
+};
+use crate::ops::caller::Touch;
+use axum::{
+    Router,
+    http::Method,
+    routing::{self, MethodRouter},
+};
+use countersign_model::{Approval, CredentialScope, KeyAnnounced, Request, Session, TaskState, api};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use std::sync::Arc;
+
+/// Whom a route is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Public,
+    Needs(CredentialScope),
+}
+
+/// What a route does while the daemon comes up or goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhileDraining {
+    /// It takes nothing new.
+    Refused,
+    /// It waits for the daemon to be up, and still works on the way down.
+    Served,
+    /// It says or changes how the daemon is, at any time.
+    AlwaysServed,
+}
+
+/// The schema of a type, made when the document is.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// What a route answers when it is done, beside problems.
+#[derive(Clone, Copy)]
+pub(crate) struct Success {
+    pub(crate) status: u16,
+    pub(crate) body: Content,
+}
+
+/// What a body holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    Nothing,
+    Json(SchemaOf),
+    /// Server-sent events, each with this as its data.
+    Events(SchemaOf),
+    /// Anything else, by its media type.
+    Other(&'static str),
+}
+
+/// One row.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+    pub(crate) while_draining: WhileDraining,
+    /// What it does, as far as it matters who holds its connection.
+    pub(crate) touch: Touch,
+    pub(crate) summary: &'static str,
+    pub(crate) query: Option<SchemaOf>,
+    pub(crate) body: Option<RequestBody>,
+    pub(crate) successes: &'static [Success],
+    /// None where a service of its own answers.
+    handler: Option<fn() -> MethodRouter<Arc<Front>>>,
+}
+
+/// The body that a route takes.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestBody {
+    pub(crate) schema: SchemaOf,
+    pub(crate) required: bool,
+    /// It may come with an `Idempotency-Key`.
+    pub(crate) once: bool,
+}
+
+fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+const fn json<T: JsonSchema>(status: u16) -> Success {
+    Success { status, body: Content::Json(of::<T>) }
+}
+
+const fn stream<T: JsonSchema>() -> Success {
+    Success { status: 200, body: Content::Events(of::<T>) }
+}
+
+const fn other(status: u16, media: &'static str) -> Success {
+    Success { status, body: Content::Other(media) }
+}
+
+const UPGRADED: Success = Success { status: 101, body: Content::Nothing };
+const NOT_MODIFIED: Success = Success { status: 304, body: Content::Nothing };
+const BYTES: &str = "application/octet-stream";
+const ENVELOPE: &str = receipts::ENVELOPE;
+
+impl Route {
+    const fn new(method: Method, path: &'static str, scope: CredentialScope, summary: &'static str) -> Self {
+        let looks = matches!(scope, CredentialScope::Observe);
+        Self {
+            method,
+            path,
+            access: Access::Needs(scope),
+            while_draining: if looks { WhileDraining::Served } else { WhileDraining::Refused },
+            touch: if looks { Touch::Looks } else { Touch::Acts },
+            summary,
+            query: None,
+            body: None,
+            successes: &[],
+            handler: None,
+        }
+    }
+
+    const fn public(mut self) -> Self {
+        self.access = Access::Public;
+        self.while_draining = WhileDraining::AlwaysServed;
+        self
+    }
+
+    const fn while_draining(mut self, how: WhileDraining) -> Self {
+        self.while_draining = how;
+        self
+    }
+
+    const fn touch(mut self, touch: Touch) -> Self {
+        self.touch = touch;
+        self
+    }
+
+    const fn query<T: JsonSchema>(mut self) -> Self {
+        self.query = Some(of::<T>);
+        self
+    }
+
+    const fn body<T: JsonSchema>(mut self) -> Self {
+        self.body = Some(RequestBody { schema: of::<T>, required: true, once: false });
+        self
+    }
+
+    const fn body_once<T: JsonSchema>(mut self) -> Self {
+        self.body = Some(RequestBody { schema: of::<T>, required: true, once: true });
+        self
+    }
+
+    const fn maybe_body<T: JsonSchema>(mut self) -> Self {
+        self.body = Some(RequestBody { schema: of::<T>, required: false, once: false });
+        self
+    }
+
+    const fn answers(mut self, successes: &'static [Success]) -> Self {
+        self.successes = successes;
+        self
+    }
+
+    const fn by(mut self, handler: fn() -> MethodRouter<Arc<Front>>) -> Self {
+        self.handler = Some(handler);
+        self
+    }
+
+    /// Whether a function of the table answers it: not so where a service of its own does, or where there is nothing.
+    pub(crate) fn has_handler(&self) -> bool {
+        self.handler.is_some()
+    }
+}
+
+use CredentialScope::{Admin, Approve, Observe, Run};
+
+const fn get(path: &'static str, scope: CredentialScope, summary: &'static str) -> Route {
+    Route::new(Method::GET, path, scope, summary)
+}
+
+const fn post(path: &'static str, scope: CredentialScope, summary: &'static str) -> Route {
+    Route::new(Method::POST, path, scope, summary)
+}
+
+const fn delete(path: &'static str, scope: CredentialScope, summary: &'static str) -> Route {
+    Route::new(Method::DELETE, path, scope, summary)
+}
+
+/// What runs can still be typed into and stopped on the way down.
+const SERVED: WhileDraining = WhileDraining::Served;
+
+pub(crate) static ROUTES: &[Route] = &[
+    post("/tasks", Run, "Ask for a command or a file tool")
+        .body_once::<Request>()
+        .answers(&[json::<api::AskAnswer>(201), json::<api::AskAnswer>(202)])
+        .by(|| routing::post(tasks::ask)),
+    get("/tasks", Observe, "List tasks, newest first")
+        .query::<api::TaskQuery>()
+        .answers(&[json::<api::TaskPage>(200)])
+        .by(|| routing::get(tasks::list)),
+    get("/tasks/{id}", Observe, "Look at a task, or wait for its end")
+        .query::<api::WaitQuery>()
+        .answers(&[json::<TaskState>(200)])
+        .by(|| routing::get(tasks::show)),
+    get("/tasks/{id}/events", Observe, "Follow the records of a task")
+        .query::<api::EventQuery>()
+        .answers(&[stream::<api::StreamRecord>()])
+        .by(|| routing::get(events::of_task)),
+    get("/tasks/{id}/output", Observe, "Read output by range or by line")
+        .query::<api::OutputQuery>()
+        .answers(&[json::<api::OutputPage>(200), other(200, BYTES), other(206, BYTES)])
+        .by(|| routing::get(tasks::output)),
+    get("/tasks/{id}/search", Observe, "Search output")
+        .query::<api::SearchQuery>()
+        .answers(&[json::<api::SearchPage>(200)])
+        .by(|| routing::get(tasks::search)),
+    get("/tasks/{id}/receipt", Observe, "Get the signed receipt of a task")
+        .query::<api::WaitQuery>()
+        .answers(&[other(200, ENVELOPE), other(206, ENVELOPE), NOT_MODIFIED])
+        .by(|| routing::get(receipts::of_task)),
+    get("/tasks/{id}/screen", Observe, "See what a terminal shows")
+        .answers(&[json::<api::ScreenView>(200), other(200, BYTES)])
+        .by(|| routing::get(tasks::screen)),
+    get("/tasks/{id}/cast", Observe, "Get the recording as asciicast")
+        .query::<api::CastQuery>()
+        .answers(&[other(200, "application/x-asciicast")])
+        .by(|| routing::get(tasks::cast)),
+    // Attaching is looking, and typing.
+    get("/tasks/{id}/attach", Observe, "Attach to a task over a WebSocket")
+        .query::<api::AttachQuery>()
+        .touch(Touch::Acts)
+        .answers(&[UPGRADED])
+        .by(|| routing::get(attach::attach)),
+    post("/tasks/{id}/cancel", Run, "Withdraw a task that waits, or stop one that runs")
+        .while_draining(SERVED)
+        .maybe_body::<api::CancelBody>()
+        .answers(&[json::<api::Applied>(202)])
+        .by(|| routing::post(control::cancel)),
+    post("/tasks/{id}/signal", Run, "Send a signal to a task")
+        .while_draining(SERVED)
+        .body_once::<api::SignalBody>()
+        .answers(&[json::<api::Applied>(202)])
+        .by(|| routing::post(control::signal)),
+    post("/tasks/{id}/stdin", Run, "Type into a task")
+        .while_draining(SERVED)
+        .body_once::<api::StdinBody>()
+        .answers(&[json::<api::Applied>(202)])
+        .by(|| routing::post(control::stdin)),
+    post("/tasks/{id}/resize", Run, "Resize the terminal of a task")
+        .while_draining(SERVED)
+        .body_once::<api::ResizeBody>()
+        .answers(&[json::<api::Applied>(202)])
+        .by(|| routing::post(control::resize)),
+    post("/check", Observe, "Ask what the gate would do; nothing runs")
+        .body::<Request>()
+        .answers(&[json::<api::CheckAnswer>(200)])
+        .by(|| routing::post(tasks::check)),
+    get("/approvals", Observe, "List questions that wait, or all")
+        .query::<api::ApprovalQuery>()
+        .answers(&[json::<api::ApprovalPage>(200)])
+        .by(|| routing::get(approvals::list)),
+    get("/approvals/events", Observe, "Follow approvals")
+        .query::<api::LedgerQuery>()
+        .answers(&[stream::<Approval>()])
+        .by(|| routing::get(feed::approvals)),
+    get("/approvals/{id}", Observe, "Look at a question and its card")
+        .answers(&[json::<Approval>(200)])
+        .by(|| routing::get(approvals::show)),
+    post("/approvals/{id}", Approve, "Answer a question")
+        .body::<api::AnswerBody>()
+        .answers(&[json::<Approval>(200)])
+        .by(|| routing::post(approvals::answer)),
+    get("/grants", Observe, "List grants, newest first")
+        .query::<api::GrantQuery>()
+        .answers(&[json::<api::GrantPage>(200)])
+        .by(|| routing::get(grants::list)),
+    post("/grants", Approve, "Give a grant")
+        .body::<api::GrantBody>()
+        .answers(&[json::<api::GrantView>(200), json::<api::GrantView>(201)])
+        .by(|| routing::post(grants::add)),
+    get("/grants/{id}", Observe, "Look at a grant")
+        .answers(&[json::<api::GrantView>(200)])
+        .by(|| routing::get(grants::show)),
+    delete("/grants/{id}", Approve, "Revoke a grant")
+        .answers(&[json::<api::GrantView>(200)])
+        .by(|| routing::delete(grants::revoke)),
+    post("/grants/{id}/narrow", Approve, "Run the calls of a grant in the sandbox that their risks need")
+        .answers(&[json::<api::GrantView>(200)])
+        .by(|| routing::post(grants::narrow)),
+    get("/sessions", Observe, "List sessions, newest first")
+        .query::<api::SessionQuery>()
+        .answers(&[json::<api::SessionPage>(200)])
+        .by(|| routing::get(sessions::list)),
+    post("/sessions", Run, "Open a session")
+        .maybe_body::<api::OpenSessionBody>()
+        .answers(&[json::<Session>(200), json::<Session>(201)])
+        .by(|| routing::post(sessions::open)),
+    get("/sessions/{id}", Observe, "Look at a session")
+        .answers(&[json::<Session>(200)])
+        .by(|| routing::get(sessions::show)),
+    delete("/sessions/{id}", Run, "End a session, and the tasks that end with it")
+        .answers(&[json::<api::SessionEnd>(200)])
+        .by(|| routing::delete(sessions::end)),
+    post("/sessions/{id}/directory", Run, "Move a session to another directory")
+        .body::<api::DirectoryBody>()
+        .answers(&[json::<Session>(200), json::<TaskState>(202)])
+        .by(|| routing::post(sessions::set_directory)),
+    get("/tokens", Admin, "List tokens, without the tokens themselves")
+        .while_draining(WhileDraining::Refused)
+        .answers(&[json::<api::TokenList>(200)])
+        .by(|| routing::get(tokens::list)),
+    post("/tokens", Admin, "Make a token; the only time that it is shown")
+        .body::<api::TokenBody>()
+        .answers(&[json::<api::NewToken>(201)])
+        .by(|| routing::post(tokens::create)),
+    delete("/tokens/{id}", Admin, "Revoke a token by id or name")
+        .answers(&[json::<api::TokenView>(200)])
+        .by(|| routing::delete(tokens::revoke)),
+    get("/receipts", Observe, "List receipts, newest first")
+        .query::<api::ReceiptQuery>()
+        .answers(&[json::<api::ReceiptPage>(200)])
+        .by(|| routing::get(receipts::list)),
+    post("/receipts/head", Admin, "Sign the head of the ledger")
+        .answers(&[other(200, ENVELOPE)])
+        .by(|| routing::post(receipts::head)),
+    get("/artifacts/{digest}", Observe, "Get the bytes that a receipt speaks for")
+        .answers(&[other(200, BYTES), other(200, receipts::LINES), other(206, BYTES), NOT_MODIFIED])
+        .by(|| routing::get(receipts::artifact)),
+    get("/keys", Observe, "List the keys that receipts are signed with")
+        .answers(&[json::<api::KeyList>(200)])
+        .by(|| routing::get(receipts::keys)),
+    post("/keys", Admin, "Go over to a new key")
+        .body::<api::RotateBody>()
+        .answers(&[json::<KeyAnnounced>(200)])
+        .by(|| routing::post(receipts::rotate)),
+    post("/hooks/before", Run, "Ask before an agent's own shell runs a command")
+        .body::<api::BeforeBody>()
+        .answers(&[json::<api::BeforeAnswer>(200)])
+        .by(|| routing::post(hooks::before)),
+    post("/hooks/after", Run, "Say how a command went that the agent ran itself")
+        .body::<api::AfterBody>()
+        .answers(&[json::<api::AfterAnswer>(200)])
+        .by(|| routing::post(hooks::after)),
+    post("/tickets/{id}", Run, "Have the command of a ticket run")
+        .body::<api::RedeemBody>()
+        .answers(&[json::<api::RedeemAnswer>(200)])
+        .by(|| routing::post(hooks::redeem)),
+    get("/tickets/{id}", Observe, "Look at the task that a ticket was redeemed for")
+        .answers(&[json::<TaskState>(200)])
+        .by(|| routing::get(hooks::redeemed)),
+    // Whoever is connected there can ask for commands, however the connection began.
+    post("/mcp", Run, "Speak MCP over HTTP").touch(Touch::InBand).answers(&[other(200, "application/json")]),
+    get("/mcp", Run, "Listen to an MCP conversation").touch(Touch::InBand).answers(&[other(200, "text/event-stream")]),
+    delete("/mcp", Run, "End an MCP conversation").touch(Touch::InBand).answers(&[other(200, "application/json")]),
+    post("/mcp/session", Run, "Open the session of an MCP connection")
+        .body::<api::McpSessionBody>()
+        .answers(&[json::<api::McpSessionAnswer>(200)])
+        .by(|| routing::post(mcp::session)),
+    get("/mcp/stdio", Run, "Speak MCP, a message a line, for `csn mcp`")
+        .query::<api::McpStdioQuery>()
+        .answers(&[UPGRADED])
+        .by(|| routing::get(mcp::stdio)),
+    get("/events", Observe, "Follow the ledger")
+        .query::<api::LedgerQuery>()
+        .answers(&[stream::<api::LedgerEvent>()])
+        .by(|| routing::get(feed::ledger)),
+    get("/lifecycle", Observe, "See how the daemon is")
+        .while_draining(WhileDraining::AlwaysServed)
+        .answers(&[json::<api::Lifecycle>(200)])
+        .by(|| routing::get(lifecycle::show)),
+    post("/lifecycle", Admin, "Stop the daemon")
+        .while_draining(WhileDraining::AlwaysServed)
+        .body::<api::StopBody>()
+        .answers(&[json::<api::StopAnswer>(202)])
+        .by(|| routing::post(lifecycle::stop)),
+    post("/listen", Admin, "Listen on loopback, for those who have a token")
+        .maybe_body::<api::ListenBody>()
+        .answers(&[json::<api::ListenAnswer>(200)])
+        .by(|| routing::post(lifecycle::listen)),
+    post("/gc", Admin, "Remove what finished tasks left, by the rule of retention")
+        .maybe_body::<api::GcBody>()
+        .answers(&[json::<api::GcReport>(200)])
+        .by(|| routing::post(lifecycle::gc)),
+    post("/ledger", Admin, "Rebuild the index of the ledger")
+        .body::<api::RebuildBody>()
+        .answers(&[json::<api::IndexRebuilt>(200)])
+        .by(|| routing::post(lifecycle::rebuild)),
+    get("/livez", Observe, "See whether the daemon answers")
+        .public()
+        .answers(&[other(200, "text/plain")])
+        .by(|| routing::get(lifecycle::alive)),
+    get("/readyz", Observe, "See whether the daemon is ready, and why not")
+        .public()
+        .answers(&[json::<api::Readiness>(200), json::<api::Readiness>(503)])
+        .by(|| routing::get(lifecycle::ready)),
+    get("/openapi.json", Observe, "Get this description of the API")
+        .answers(&[other(200, "application/json")])
+        .by(|| routing::get(openapi::show)),
+];
+
+/// What is not in the table: there is nothing there, and only callers are told so. What would change something there is
+/// for the owner alone.
+static NOWHERE: [Route; 2] = [get("", Observe, ""), post("", Admin, "")];
+
+/// The row of a request; `path` is the one that it matched.
+pub(crate) fn find(method: &Method, path: Option<&str>) -> &'static Route {
+    let method = if *method == Method::HEAD { &Method::GET } else { method };
+    let known = ROUTES.iter().find(|route| Some(route.path) == path && route.method == *method);
+    known.unwrap_or(if *method == Method::GET { &NOWHERE[0] } else { &NOWHERE[1] })
+}
+
+/// Every route of the table, each with its function.
+pub(crate) fn router() -> Router<Arc<Front>> {
+    ROUTES.iter().fold(Router::new(), |router, route| match route.handler {
+        Some(handler) => router.route(route.path, handler()),
+        None => router,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_row_is_there_once_and_says_what_it_answers() {
+        let mut seen = HashSet::new();
+        for route in ROUTES {
+            assert!(seen.insert((route.method.clone(), route.path)), "{} {} twice", route.method, route.path);
+            assert!(!route.summary.is_empty() && !route.successes.is_empty(), "{} {}", route.method, route.path);
+            assert!(route.body.is_none() || route.method == Method::POST, "{} {}", route.method, route.path);
+        }
+    }
+
+    #[test]
+    fn every_row_but_those_of_mcp_has_its_function() {
+        let without: Vec<_> = ROUTES.iter().filter(|r| r.handler.is_none()).map(|r| r.path).collect();
+        assert_eq!(without, ["/mcp", "/mcp", "/mcp"]);
+        // Two rows for one address and method would panic here.
+        let _ = router();
+    }
+
+    #[test]
+    fn whatever_changes_something_needs_more_than_observing() {
+        for route in ROUTES {
+            let looks = route.access == Access::Public || route.access == Access::Needs(Observe);
+            let reads = route.method == Method::GET || route.path == "/check";
+            assert!(!looks || reads, "{} {} can be called by who only observes", route.method, route.path);
+            assert_eq!(route.access == Access::Public, matches!(route.path, "/livez" | "/readyz"), "{}", route.path);
+            if matches!(route.path, "/mcp" | "/mcp/stdio") {
+                assert_eq!(route.access, Access::Needs(Run), "{}", route.path);
+            }
+            if route.path.starts_with("/tokens") {
+                assert_eq!(route.access, Access::Needs(Admin), "{}", route.path);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_for_callers_and_changing_it_for_the_owner() {
+        assert_eq!(find(&Method::GET, Some("/tasks")).path, "/tasks");
+        assert_eq!(find(&Method::HEAD, Some("/tasks/{id}")).path, "/tasks/{id}");
+        assert_eq!(find(&Method::GET, None).access, Access::Needs(Observe));
+        for nowhere in
+            [find(&Method::PUT, Some("/tasks")), find(&Method::DELETE, None), find(&Method::POST, Some("/x"))]
+        {
+            assert_eq!(nowhere.access, Access::Needs(Admin));
+        }
+    }
+
+    #[test]
+    fn the_documentation_names_every_route() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md")).unwrap();
+        let named: HashSet<(String, String)> = page
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+            .filter_map(|code| code.split_once(' '))
+            .map(|(methods, path)| (methods.to_owned(), path.split('?').next().unwrap_or_default().to_owned()))
+            .collect();
+        for route in ROUTES {
+            let row = (route.method.to_string(), route.path.to_owned());
+            assert!(named.contains(&row), "docs/api.md has no row for `{} {}`", route.method, route.path);
+        }
+        for (method, path) in named.iter().filter(|(method, _)| method.bytes().all(|b| b.is_ascii_uppercase())) {
+            let known = ROUTES.iter().any(|r| r.method.as_str() == method && r.path == path);
+            assert!(known, "docs/api.md names `{method} {path}`, which is not there");
+        }
+    }
+}

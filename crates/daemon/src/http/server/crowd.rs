@@ -1,0 +1,64 @@
+//! How many connections there are, and when so many have gone that the memory they took is given back to the system.
+
+use std::sync::Mutex;
+
+/// Fewer than this are not worth the walk through all free memory.
+const WORTH_IT: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Crowd(Mutex<Count>);
+
+#[derive(Debug, Default)]
+struct Count {
+    open: usize,
+    /// The most there were since memory was given back last.
+    peak: usize,
+}
+
+impl Count {
+    /// One less. Whether half of a crowd has gone by now.
+    fn goes(&mut self) -> bool {
+        self.open -= 1;
+        let gone = self.peak - self.open;
+        let much = gone >= WORTH_IT && gone >= self.peak / 2;
+        if much {
+            self.peak = self.open;
+        }
+        much
+    }
+}
+
+impl Crowd {
+    pub(crate) fn comes(&self) {
+        let mut count = crate::lock(&self.0);
+        count.open += 1;
+        count.peak = count.peak.max(count.open);
+    }
+
+    pub(crate) fn goes(&self) {
+        let much = crate::lock(&self.0).goes();
+        if much && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // It waits for everybody who allocates, and they for it: not where connections are served.
+            runtime.spawn_blocking(countersign_shim::give_back_free_memory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_back_when_half_of_a_crowd_has_gone() {
+        let mut count = Count { open: 2000, peak: 2000 };
+        let mut given_back = Vec::new();
+        while count.open > 0 {
+            if count.goes() {
+                given_back.push(count.open);
+            }
+        }
+        assert_eq!(given_back, [1000, 500, 250, 125, 61]);
+        let mut few = Count { open: WORTH_IT - 1, peak: WORTH_IT - 1 };
+        assert!((1..WORTH_IT).all(|_| !few.goes()));
+    }
+}

@@ -1,0 +1,142 @@
+//! The body of a request: no longer than bodies may be, and there in time. What nobody has read of it is taken off the
+//! connection all the same, up to a bound, so that whoever sends before it reads sees the answer and not a reset.
+
+use axum::body::{Bytes, HttpBody};
+use countersign_model::{Code, Refusal};
+use hyper::body::{Frame, Incoming, SizeHint};
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::Sleep;
+
+/// The longest body.
+pub(crate) const MAX_BODY: u64 = 4 * 1024 * 1024;
+/// How much more is taken off a connection to no avail.
+const MAX_DRAINED: u64 = 64 * 1024 * 1024;
+
+/// Why a body was not read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyFault {
+    #[error("the body has more than 4 MiB")]
+    TooLarge,
+    #[error("the body did not come in time")]
+    Late,
+    #[error("the body broke off")]
+    Broken,
+}
+
+impl BodyFault {
+    pub(crate) fn refusal(self) -> Refusal {
+        match self {
+            Self::TooLarge => Refusal::new(Code::TooLarge, self.to_string()).hint("bodies have at most 4 MiB"),
+            Self::Late => Refusal::new(Code::RequestTimeout, self.to_string())
+                .hint("send it at once, or raise `body_timeout_ms` below [http] in config.toml"),
+            Self::Broken => Refusal::new(Code::BadRequest, self.to_string()),
+        }
+    }
+}
+
+/// What became of a body, for whoever answers the request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fault(Arc<Mutex<Option<BodyFault>>>);
+
+impl Fault {
+    pub(crate) fn get(&self) -> Option<BodyFault> {
+        *crate::lock(&self.0)
+    }
+
+    fn set(&self, fault: BodyFault) -> BodyFault {
+        *crate::lock(&self.0) = Some(fault);
+        fault
+    }
+}
+
+pub(crate) struct RequestBody {
+    /// None once nothing more can come of it.
+    incoming: Option<Incoming>,
+    read: u64,
+    /// Runs from the first moment in which it was waited for.
+    deadline: Option<Pin<Box<Sleep>>>,
+    patience: Duration,
+    /// Its sender waits for leave to send it, which reading it gives.
+    waits_for_leave: bool,
+    fault: Fault,
+}
+
+impl RequestBody {
+    pub(crate) fn new(incoming: Incoming, waits_for_leave: bool, patience: Duration, fault: Fault) -> Self {
+        Self { incoming: Some(incoming), read: 0, deadline: None, patience, waits_for_leave, fault }
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        let this = self.get_mut();
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        if this.read + incoming.size_hint().lower() > MAX_BODY {
+            return Poll::Ready(Some(Err(this.fault.set(BodyFault::TooLarge))));
+        }
+        this.waits_for_leave = false;
+        match Pin::new(incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.read += frame.data_ref().map_or(0, |data| data.len() as u64);
+                if this.read > MAX_BODY {
+                    return Poll::Ready(Some(Err(this.fault.set(BodyFault::TooLarge))));
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(_))) => {
+                this.incoming = None;
+                Poll::Ready(Some(Err(this.fault.set(BodyFault::Broken))))
+            }
+            Poll::Ready(None) => {
+                this.incoming = None;
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                let patience = this.patience;
+                let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                if deadline.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                this.incoming = None;
+                Poll::Ready(Some(Err(this.fault.set(BodyFault::Late))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let Some(incoming) = self.incoming.take() else { return };
+        if incoming.is_end_stream() || self.waits_for_leave {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(tokio::time::timeout(self.patience, drain(incoming)));
+        }
+    }
+}
+
+/// Takes what is left off the connection, while the answer is on its way.
+async fn drain(mut incoming: Incoming) {
+    let mut left = MAX_DRAINED;
+    while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
+        let Some(less) = left.checked_sub(frame.data_ref().map_or(0, |data| data.len() as u64)) else { return };
+        left = less;
+    }
+}

@@ -1,0 +1,53 @@
+//! `/sessions`: conversations, their directories and roots.
+
+use super::{
+    Shared,
+    extract::{MaybePayload, Params, Payload, Segment},
+    problem::Answer,
+};
+use crate::ops::{caller::Caller, sessions};
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
+use countersign_model::api::{DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery};
+
+pub(crate) async fn list(
+    State(front): Shared,
+    caller: Caller,
+    Params(query): Params<SessionQuery>,
+) -> Answer<Json<SessionPage>> {
+    Ok(Json(sessions::list(&front.ops, &caller, query)?))
+}
+
+pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Response> {
+    Ok(Json(&*sessions::show(&front.ops, &caller, &id)?).into_response())
+}
+
+pub(crate) async fn open(
+    State(front): Shared,
+    caller: Caller,
+    MaybePayload(body): MaybePayload<OpenSessionBody>,
+) -> Answer<Response> {
+    let (session, new) = sessions::open(&front.ops, &caller, body).await?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(&*session)).into_response())
+}
+
+pub(crate) async fn set_directory(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    Payload(body): Payload<DirectoryBody>,
+) -> Answer<Response> {
+    Ok(match sessions::set_directory(&front.ops, &caller, &id, body).await? {
+        SessionMove::There(session) => Json(session).into_response(),
+        SessionMove::Asked(task) => (StatusCode::ACCEPTED, Json(task)).into_response(),
+    })
+}
+
+pub(crate) async fn end(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<SessionEnd>> {
+    Ok(Json(sessions::end(&front.ops, &caller, &id).await?))
+}

@@ -1,0 +1,207 @@
+//! `/tasks`: asking, listing, looking, reading what a task wrote.
+
+use super::{
+    Shared,
+    body::{json_bytes, pieces},
+    extract::{OncePayload, Params, Payload, Segment},
+    problem::{Answer, Problem},
+};
+use crate::ops::{
+    self,
+    caller::Caller,
+    output::{ByteRange, Ranged, Slice},
+};
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use countersign_model::{
+    Code, Refusal, Request, Status,
+    api::{
+        CastQuery, CheckAnswer, CursorPosition, OutputQuery, ScreenView, SearchPage, SearchQuery, TaskPage, TaskQuery,
+        WaitQuery,
+    },
+};
+
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
+pub(crate) async fn ask(State(front): Shared, caller: Caller, payload: OncePayload<Request>) -> Answer<Response> {
+    let (request, once) = payload.into_parts();
+    let asked = ops::intake::ask(&front.ops, &caller, request, once.key()).await?;
+    let task = &asked.answer.task;
+    let status = if task.status == Status::Queued { StatusCode::ACCEPTED } else { StatusCode::CREATED };
+    let location = HeaderValue::from_str(&format!("/tasks/{}", task.task_id));
+    let mut response = (status, Json(&asked.answer)).into_response();
+    if let Ok(location) = location {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    if asked.replayed {
+        let name = HeaderName::from_static("idempotency-replayed");
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+pub(crate) async fn check(
+    State(front): Shared,
+    caller: Caller,
+    Payload(request): Payload<Request>,
+) -> Answer<Json<CheckAnswer>> {
+    Ok(Json(ops::intake::check(&front.ops, &caller, request).await?))
+}
+
+pub(crate) async fn list(
+    State(front): Shared,
+    caller: Caller,
+    Params(query): Params<TaskQuery>,
+) -> Answer<Json<TaskPage>> {
+    Ok(Json(ops::tasks::list(&front.ops, &caller, query).await?))
+}
+
+pub(crate) async fn show(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    Params(query): Params<WaitQuery>,
+) -> Answer<Response> {
+    Ok(json_bytes(ops::tasks::show(&front.ops, &caller, &id, query).await?))
+}
+
+/// Whether raw bytes are asked for.
+fn wants_bytes(headers: &HeaderMap) -> bool {
+    headers.get(header::ACCEPT).is_some_and(|a| a.as_bytes().starts_with(b"application/octet-stream"))
+}
+
+pub(crate) async fn output(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    headers: HeaderMap,
+    Params(query): Params<OutputQuery>,
+) -> Answer<Response> {
+    let ops = &front.ops;
+    if !wants_bytes(&headers) {
+        return Ok(Json(ops::output::read(ops, &caller, &id, query).await?).into_response());
+    }
+    if let Some(range) = headers.get(header::RANGE) {
+        let range = range.to_str().ok().and_then(byte_range);
+        // One that does not read is one that cannot be served.
+        let range = range.unwrap_or(ByteRange::From { first: u64::MAX, last: None });
+        return Ok(match ops::output::read_range(ops, &caller, &id, query, range).await? {
+            Ranged::Slice(slice) => bytes_of(slice, true),
+            Ranged::Unsatisfiable { total } => not_satisfiable(total),
+        });
+    }
+    // Whoever names no range gets all of it.
+    if query == (OutputQuery { stream: query.stream, ..OutputQuery::default() }) {
+        let (length, receive) = ops::output::read_all(ops, &caller, &id, query.stream).await?;
+        let mut response = pieces(receive).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, BYTES);
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        return Ok(response);
+    }
+    Ok(bytes_of(ops::output::read_bytes(ops, &caller, &id, query).await?, false))
+}
+
+fn bytes_of(slice: Slice, ranged: bool) -> Response {
+    let Slice { bytes, start, total, complete, .. } = slice;
+    let last = (start + bytes.len() as u64).saturating_sub(1).max(start);
+    let size = if complete { total.to_string() } else { "*".to_owned() };
+    let status = if ranged && !bytes.is_empty() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+    let mut response = (status, Body::from(bytes)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, BYTES);
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if status == StatusCode::PARTIAL_CONTENT
+        && let Ok(range) = HeaderValue::from_str(&format!("bytes {start}-{last}/{size}"))
+    {
+        headers.insert(header::CONTENT_RANGE, range);
+    }
+    response
+}
+
+/// `bytes=a-b`, `bytes=a-`, `bytes=-n`: one range.
+pub(crate) fn byte_range(range: &str) -> Option<ByteRange> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    Some(match (first.trim(), last.trim()) {
+        ("", suffix) => ByteRange::Last(suffix.parse().ok()?),
+        (first, "") => ByteRange::From { first: first.parse().ok()?, last: None },
+        (first, last) => ByteRange::From { first: first.parse().ok()?, last: Some(last.parse().ok()?) },
+    })
+}
+
+pub(crate) fn not_satisfiable(total: u64) -> Response {
+    let refusal = Refusal::new(Code::RangeNotSatisfiable, format!("the stream has {total} bytes"));
+    let mut response = Problem::from(refusal).into_response();
+    if let Ok(range) = HeaderValue::from_str(&format!("bytes */{total}")) {
+        response.headers_mut().insert(header::CONTENT_RANGE, range);
+    }
+    response
+}
+
+pub(crate) async fn search(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    Params(query): Params<SearchQuery>,
+) -> Answer<Json<SearchPage>> {
+    Ok(Json(ops::search::search(&front.ops, &caller, &id, query).await?))
+}
+
+pub(crate) async fn screen(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let now = ops::screen::show(&front.ops, &caller, &id).await?;
+    if wants_bytes(&headers) {
+        return Ok(([(header::CONTENT_TYPE, BYTES)], now.screen.drawn.into_inner()).into_response());
+    }
+    let (row, col) = now.screen.cursor;
+    Ok(Json(ScreenView {
+        rows: now.screen.rows,
+        cols: now.screen.cols,
+        cursor: CursorPosition { row, col },
+        alternate_screen: now.screen.alternate,
+        text: now.screen.text,
+        next_seq: now.next_seq,
+        offset_bytes: now.offset,
+    })
+    .into_response())
+}
+
+pub(crate) async fn cast(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+    Params(query): Params<CastQuery>,
+) -> Answer<Response> {
+    let recording = ops::cast::cast(&front.ops, &caller, &id, query).await?;
+    Ok(([(header::CONTENT_TYPE, "application/x-asciicast")], pieces(recording)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_range_of_bytes_reads() {
+        for (text, range) in [
+            ("bytes=0-", Some(ByteRange::From { first: 0, last: None })),
+            ("bytes=5-9", Some(ByteRange::From { first: 5, last: Some(9) })),
+            ("bytes=-7", Some(ByteRange::Last(7))),
+            ("bytes=a-b", None),
+            ("bytes=1-2,3-4", None),
+            ("lines=1-2", None),
+            ("", None),
+        ] {
+            assert_eq!(byte_range(text), range, "{text}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! `/tokens`: credentials for callers that cannot come through the socket.
+
+use super::{
+    Shared,
+    extract::{Payload, Segment},
+    problem::Answer,
+};
+use crate::ops::{caller::Caller, tokens};
+use axum::{Json, extract::State, http::StatusCode};
+use countersign_model::api::{NewToken, TokenBody, TokenList, TokenView};
+
+pub(crate) async fn list(State(front): Shared, caller: Caller) -> Answer<Json<TokenList>> {
+    Ok(Json(tokens::list(&front.ops, &caller)?))
+}
+
+pub(crate) async fn create(
+    State(front): Shared,
+    caller: Caller,
+    Payload(body): Payload<TokenBody>,
+) -> Answer<(StatusCode, Json<NewToken>)> {
+    Ok((StatusCode::CREATED, Json(tokens::create(&front.ops, &caller, body).await?)))
+}
+
+pub(crate) async fn revoke(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<TokenView>> {
+    Ok(Json(tokens::revoke(&front.ops, &caller, &id).await?))
+}

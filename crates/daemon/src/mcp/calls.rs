@@ -1,0 +1,101 @@
+//! The tools that are one operation each: which one that is, and its answer in the words that a model needs.
+
+use super::{
+    offers::{Called, Outcome, Tools},
+    waiting::summary,
+};
+use crate::ops::{self, caller::Caller};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use countersign_model::{
+    Code, Refusal, Refused,
+    api::{Applied, CancelBody, OutputQuery, ResizeBody, SearchQuery, SignalBody, StdinBody, TaskQuery, WaitQuery},
+    tools,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+/// A list page, unless the model names a size.
+const PAGE: u32 = 20;
+/// How long a receipt is waited for: it is made out a moment after the end.
+const RECEIPT_WITHIN_MS: u64 = 5000;
+
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// The arguments of a tool as a type; what does not fit is said to be so, not left out.
+pub(super) fn arguments<T: DeserializeOwned>(args: Map<String, Value>) -> Result<T, Refusal> {
+    serde_path_to_error::deserialize(Value::Object(args)).map_err(|e| {
+        let path = e.path().to_string();
+        Refusal::new(Code::BadRequest, format!("`{path}`: {}", e.inner()))
+    })
+}
+
+/// Calls the operation that a tool is, where it is just one; none for a tool that is not there.
+pub(super) async fn simple(
+    mcp: &Tools,
+    caller: &Caller,
+    name: &str,
+    mut args: Map<String, Value>,
+) -> Option<Result<Called, Refused>> {
+    let spec = tools::named(name).filter(|spec| spec.mcp)?;
+    if let Err(refusal) = spec.check_arguments(&args) {
+        return Some(Err(refusal.into()));
+    }
+    // What a model leaves open is left out.
+    args.retain(|_, value| !value.is_null());
+    let task = match args.remove("task_id") {
+        Some(Value::String(task)) if is_id(&task) => task,
+        None => String::new(),
+        Some(_) => return Some(Err(Refusal::new(Code::BadRequest, "`task_id` is the id that `run` gave").into())),
+    };
+    let done = call(mcp, caller, name, &task, args).await.transpose()?;
+    Some(done.map(|structured| Called::Done(Outcome { structured, failed: false, links: Vec::new() })))
+}
+
+async fn call(
+    mcp: &Tools,
+    caller: &Caller,
+    name: &str,
+    task: &str,
+    mut args: Map<String, Value>,
+) -> Result<Option<Value>, Refused> {
+    let ops = &mcp.ops;
+    let applied = |at: Applied| json!({"applied": true, "at": at});
+    Ok(Some(match name {
+        "task_list" => {
+            let mut query: TaskQuery = arguments(args)?;
+            query.limit.get_or_insert(PAGE);
+            let page = ops::tasks::list(ops, caller, query).await?;
+            json!({"tasks": page.tasks.iter().map(summary).collect::<Vec<_>>(), "next": page.next})
+        }
+        "task_status" => {
+            caller.may(countersign_model::CredentialScope::Observe)?;
+            let task = ops.records.find(caller, task)?;
+            ops.records.warm(task).await?;
+            summary(&ops.records.state(task)?)
+        }
+        "task_output" => {
+            for (from, to) in [("offset", "offset_bytes"), ("tail", "tail_lines")] {
+                if let Some(value) = args.remove(from) {
+                    args.insert(to.to_owned(), value);
+                }
+            }
+            json!(ops::output::read(ops, caller, task, arguments::<OutputQuery>(args)?).await?)
+        }
+        "task_search" => json!(ops::search::search(ops, caller, task, arguments::<SearchQuery>(args)?).await?),
+        "task_input" => applied(ops::control::stdin(ops, caller, task, arguments::<StdinBody>(args)?, None).await?),
+        "task_resize" => applied(ops::control::resize(ops, caller, task, arguments::<ResizeBody>(args)?, None).await?),
+        "task_signal" => applied(ops::control::signal(ops, caller, task, arguments::<SignalBody>(args)?, None).await?),
+        "task_cancel" => applied(ops::control::cancel(ops, caller, task, arguments::<CancelBody>(args)?).await?),
+        "receipt_get" => {
+            let wait = WaitQuery { wait_ms: Some(RECEIPT_WITHIN_MS) };
+            let envelope = ops::receipts::of_task(ops, caller, task, wait).await?;
+            // What the receipt says, beside the bytes that are signed.
+            let payload = STANDARD.decode(&envelope.payload).unwrap_or_default();
+            let statement: Value = serde_json::from_slice(&payload).unwrap_or_default();
+            json!({"envelope": envelope, "statement": statement})
+        }
+        _ => return Ok(None),
+    }))
+}

@@ -1,0 +1,228 @@
+//! Lines between a client and whoever speaks the protocol with it, bounded: who does not take answers gets no more calls
+//! in, and a line has an end.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
+use tokio::{
+    io::{
+        AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+        DuplexStream,
+    },
+    sync::mpsc,
+};
+
+/// So many calls of one connection are under way at once.
+const MOST_CALLS: usize = 64;
+/// A longer line ends the conversation.
+const LONGEST: u64 = 8 * 1024 * 1024;
+const BETWEEN: usize = 64 * 1024;
+/// A request that cannot be taken.
+const REFUSED: i64 = -32600;
+
+/// The calls that have come in and whose answers have not gone out.
+#[derive(Default)]
+struct Open {
+    ids: HashSet<String>,
+    /// Of these there may never be an answer, or one may be on its way. Their places are free again as answers are taken.
+    cancelled: HashSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    id: Option<Value>,
+    method: Option<String>,
+    params: Option<Params>,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    #[serde(rename = "requestId")]
+    request: Option<Value>,
+}
+
+impl Open {
+    /// Takes a call in, if there is room for it; else why not.
+    fn enter(&mut self, id: &Value) -> Result<(), &'static str> {
+        if !(id.is_string() || id.is_i64() || id.is_u64()) {
+            return Err("an id is a text or a whole number");
+        }
+        if self.ids.len() + self.cancelled.len() >= MOST_CALLS {
+            return Err("too many calls at once: take the answers of some first");
+        }
+        self.ids.insert(id.to_string()).then_some(()).ok_or("a call of this id is under way")
+    }
+
+    fn cancel(&mut self, id: &Value) {
+        self.cancelled.extend(self.ids.take(&id.to_string()));
+    }
+
+    /// Something was taken by the client: an answer, or anything else.
+    fn taken(&mut self, answer: Option<&Value>) {
+        if let Some(id) = answer.map(Value::to_string) {
+            self.ids.remove(&id);
+            self.cancelled.remove(&id);
+        }
+        let one = self.cancelled.iter().next().cloned();
+        one.map(|id| self.cancelled.remove(&id));
+    }
+}
+
+/// The other end of a connection, for whoever speaks with it. Ends when either side hangs up.
+pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> DuplexStream {
+    let (inner, ours) = tokio::io::duplex(BETWEEN);
+    let (from, to) = tokio::io::split(stream);
+    let (answers, calls) = tokio::io::split(ours);
+    let open = Arc::new(Mutex::new(Open::default()));
+    let (refuse, refused) = mpsc::channel(1);
+    let inwards = Arc::clone(&open);
+    tokio::spawn(async move {
+        // Whichever ends first ends the other: a connection is both ways.
+        tokio::select! {
+            () = inwards_all(from, calls, &inwards, refuse) => {}
+            () = outwards_all(answers, to, &open, refused) => {}
+        }
+    });
+    inner
+}
+
+/// The next line, with its end; none at the end of all, or of one that has none.
+async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Option<()> {
+    line.clear();
+    let read = from.take(LONGEST).read_until(b'\n', line).await;
+    (read.is_ok_and(|n| n > 0) && (line.len() as u64) < LONGEST).then_some(())
+}
+
+/// Calls go in while there is room. One for which there is none is refused at once: an answer to a question of ours may
+/// come behind it.
+async fn inwards_all(
+    from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    open: &Mutex<Open>,
+    refuse: mpsc::Sender<String>,
+) {
+    let (mut from, mut line) = (BufReader::new(from), Vec::new());
+    while next(&mut from, &mut line).await.is_some() {
+        let refusal = {
+            let mut open = crate::lock(open);
+            match serde_json::from_slice::<Head>(&line) {
+                Ok(Head { id: Some(id), method: Some(_), .. }) => open.enter(&id).err().map(|why| refused(&id, why)),
+                Ok(Head { id: None, method: Some(method), params }) if method == "notifications/cancelled" => {
+                    params.and_then(|p| p.request).iter().for_each(|id| open.cancel(id));
+                    None
+                }
+                _ => None,
+            }
+        };
+        let done = match refusal {
+            Some(refusal) => refuse.send(refusal).await.is_ok(),
+            None => to.write_all(&line).await.is_ok(),
+        };
+        if !done {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+fn refused(id: &Value, why: &str) -> String {
+    let id = if id.is_string() || id.is_number() { id } else { &Value::Null };
+    let error = serde_json::json!({"code": REFUSED, "message": why});
+    format!("{}\n", serde_json::json!({"jsonrpc": "2.0", "id": id, "error": error}))
+}
+
+async fn outwards_all(
+    from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    open: &Mutex<Open>,
+    mut refused: mpsc::Receiver<String>,
+) {
+    let (answers, mut lines) = mpsc::channel(1);
+    // Read apart, so that what is half read is not lost when something else comes first.
+    let read = async move {
+        let (mut from, mut line) = (BufReader::new(from), Vec::new());
+        while next(&mut from, &mut line).await.is_some() && answers.send(line.clone()).await.is_ok() {}
+    };
+    let write = async {
+        loop {
+            let line = tokio::select! {
+                Some(line) = lines.recv() => line,
+                Some(line) = refused.recv() => line.into_bytes(),
+                else => break,
+            };
+            if to.write_all(&line).await.is_err() {
+                break;
+            }
+            let answered = match serde_json::from_slice::<Head>(&line) {
+                Ok(Head { id, method: None, .. }) => id,
+                _ => None,
+            };
+            crate::lock(open).taken(answered.as_ref());
+        }
+        let _ = to.shutdown().await;
+    };
+    tokio::join!(read, write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A client, and whoever speaks with it, each with what it hears.
+    async fn connected()
+    -> (impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin, impl AsyncWrite + Unpin, impl AsyncBufRead + Unpin) {
+        let (client, theirs) = tokio::io::duplex(1024 * 1024);
+        let (from_house, to_house) = tokio::io::split(client);
+        let (heard, said) = tokio::io::split(bounded(theirs));
+        (to_house, BufReader::new(from_house), said, BufReader::new(heard))
+    }
+
+    async fn say(to: &mut (impl AsyncWrite + Unpin), message: Value) {
+        to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn hear(from: &mut (impl AsyncBufRead + Unpin)) -> Value {
+        let mut line = Vec::new();
+        next(from, &mut line).await.unwrap();
+        serde_json::from_slice(&line).unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_takes_no_answers_gets_no_more_calls_in() {
+        let (mut to_house, mut from_house, mut said, mut heard) = connected().await;
+        let call = |n: usize| json!({"jsonrpc": "2.0", "id": n, "method": "tools/list"});
+        for n in 0..=MOST_CALLS {
+            say(&mut to_house, call(n)).await;
+        }
+        for n in 0..MOST_CALLS {
+            assert_eq!(hear(&mut heard).await["id"], n);
+        }
+        // The one too many is refused at once, and what comes behind it gets through.
+        let refused = hear(&mut from_house).await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(MOST_CALLS), &json!(REFUSED)));
+        say(&mut to_house, json!({"jsonrpc": "2.0", "id": "ours", "result": {}})).await;
+        assert_eq!(hear(&mut heard).await["id"], "ours");
+        // An answer makes room for a call. A cancelled call keeps its place until something is taken.
+        say(&mut to_house, json!({"method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+        assert_eq!(hear(&mut heard).await["params"]["requestId"], 1);
+        say(&mut to_house, call(900)).await;
+        assert_eq!(hear(&mut from_house).await["id"], 900, "it is refused");
+        say(&mut said, json!({"jsonrpc": "2.0", "id": 0, "result": {}})).await;
+        assert_eq!(hear(&mut from_house).await["id"], 0);
+        say(&mut to_house, call(901)).await;
+        assert_eq!(hear(&mut heard).await["id"], 901);
+    }
+
+    #[tokio::test]
+    async fn an_id_is_a_text_or_a_whole_number() {
+        let (mut to_house, mut from_house, _said, _heard) = connected().await;
+        for bad in [json!(0.5), json!([1]), json!({"a": 1}), json!(true)] {
+            say(&mut to_house, json!({"id": bad, "method": "ping"})).await;
+            assert_eq!(hear(&mut from_house).await["error"]["code"], REFUSED);
+        }
+    }
+}

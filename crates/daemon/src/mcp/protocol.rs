@@ -1,0 +1,323 @@
+//! The protocol, as rmcp speaks it. Nothing else in the daemon knows that crate.
+
+use super::{
+    INSTRUCTIONS, TEMPLATES, Template, lines,
+    offers::{Asks, Called, Calling, Offers, Outcome, Question, Returned, Talk},
+};
+use crate::ops::caller::Caller;
+use countersign_model::{Choice, Code, Refusal, tools::ToolSpec};
+use hyper::http::request::Parts;
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler, ServiceExt as _,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, ClientResult,
+        CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, ElicitRequest, ElicitRequestParams,
+        ElicitResult, ElicitationAction, ElicitationSchema, Implementation, InputRequest, InputRequiredResult,
+        ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult, ListToolsResult, MetaObject,
+        PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
+        ReadResourceResponse, ReadResourceResult, RequestId, Resource, ResourceContents, ResourceTemplate,
+        ServerCapabilities, ServerConfig, ServerRequest, Tool, ToolAnnotations,
+    },
+    service::{Peer, PeerRequestOptions, RequestContext},
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    },
+};
+use serde_json::{Map, Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What a question is called when a client comes again with its answer.
+const QUESTION: &str = "approval";
+/// How a choice is called in a form.
+const DECISION: &str = "decision";
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const LARGEST_BODY: usize = 4 * 1024 * 1024;
+/// Labels are short; what a client says of itself may not be.
+const LONGEST_LABEL: usize = 200;
+
+/// Something that is offered, as a server that a client can talk to.
+pub(crate) struct Speaker<O>(pub(crate) Arc<O>);
+
+/// A service for one address.
+pub type HttpService<S> = StreamableHttpService<S, LocalSessionManager>;
+
+/// A service for one address, with a server for each conversation on it, and for pages from these origins alone. The
+/// conformance suite talks to a server of its own through this as well, so that it judges these settings.
+pub fn over_http<S: ServerHandler + Send + Sync + 'static>(
+    origins: &[&str],
+    server: impl Fn() -> S + Send + Sync + 'static,
+) -> HttpService<S> {
+    // Which host and origin are ours is checked at the door, and once more here.
+    let config = StreamableHttpServerConfig::default()
+        .with_sse_keep_alive(Some(KEEP_ALIVE))
+        .with_max_request_body_bytes(LARGEST_BODY)
+        .with_allowed_hosts(["localhost", "127.0.0.1", "[::1]", "countersign"])
+        .with_allowed_origins(origins.iter().copied())
+        .enforce_origin_validation();
+    StreamableHttpService::new(move || Ok(server()), Arc::new(LocalSessionManager::default()), config)
+}
+
+/// Until the other side hangs up.
+pub(crate) async fn over_lines<O: Offers>(offers: O, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+    let (from, to) = tokio::io::split(lines::bounded(stream));
+    if let Ok(running) = Speaker(Arc::new(offers)).serve((from, to)).await {
+        let _ = running.waiting().await;
+    }
+}
+
+impl<O: Offers> ServerHandler for Speaker<O> {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let named = Implementation::new("countersign", env!("CARGO_PKG_VERSION")).with_title("Countersign");
+        ServerConfig::new(capabilities).with_server_info(named).with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.0.tools().map(tool).collect()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.0.tools().find(|t| t.name == name).map(tool)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let call = Calling {
+            name: request.name.to_string(),
+            who: who(&context),
+            labels: labels(&context),
+            returned: returned(&request),
+            args: request.arguments.unwrap_or_default(),
+        };
+        let talk = Line::new(&context);
+        match self.0.call(call, &talk).await {
+            Called::Done(done) => Ok(result(done).into()),
+            Called::Ask { question, state } => {
+                let request = InputRequest::Elicitation(ElicitRequest::new(form(&question, true)?));
+                let requests = [(QUESTION.to_owned(), request)].into_iter().collect();
+                Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
+            }
+            Called::Unknown => Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None)),
+        }
+    }
+
+    // What is not offered is not there, rather than there and empty.
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let template =
+            |t: &Template| ResourceTemplate::new(t.uri, t.name).with_description(t.description).with_mime_type(t.mime);
+        Ok(ListResourceTemplatesResult::with_all_items(TEMPLATES.iter().map(template).collect()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let read = self.0.read(&request.uri, who(&context)).await.map_err(|refusal| missing(&refusal, &request.uri))?;
+        let contents = match (read.text, read.blob) {
+            (Some(text), _) => ResourceContents::text(text, request.uri),
+            (None, blob) => ResourceContents::blob(blob.unwrap_or_default(), request.uri),
+        };
+        let place = serde_json::from_value::<MetaObject>(read.place).unwrap_or_default();
+        Ok(ReadResourceResult::new(vec![contents.with_meta(place)]).into())
+    }
+}
+
+fn tool(spec: &ToolSpec) -> Tool {
+    let schema: Map<String, Value> = spec.schema().as_object().cloned().unwrap_or_default();
+    let hints = ToolAnnotations::from_raw(
+        Some(spec.title.to_owned()),
+        Some(spec.read_only),
+        Some(spec.destructive),
+        Some(spec.read_only),
+        Some(spec.open_world),
+    );
+    Tool::new(spec.name, spec.description, Arc::new(schema)).with_title(spec.title).with_annotations(hints)
+}
+
+fn result(done: Outcome) -> CallToolResult {
+    let mut result = match done.failed {
+        true => CallToolResult::structured_error(done.structured),
+        false => CallToolResult::structured(done.structured),
+    };
+    let link = |l: super::offers::Link| ContentBlock::resource_link(Resource::new(l.uri, l.name).with_size(l.bytes));
+    result.content.extend(done.links.into_iter().map(link));
+    result
+}
+
+fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
+    let data = Some(json!({"uri": uri, "code": refusal.code, "hint": refusal.hint}));
+    match refusal.code {
+        Code::Internal | Code::LedgerUnavailable => ErrorData::internal_error(refusal.message.clone(), data),
+        _ => ErrorData::resource_not_found(refusal.message.clone(), data),
+    }
+}
+
+/// Who came with this request, where it came over HTTP.
+fn who(context: &RequestContext<RoleServer>) -> Option<Caller> {
+    let parts = context.extensions.get::<Parts>()?;
+    parts.extensions.get::<Arc<Caller>>().map(|who| (**who).clone())
+}
+
+/// What a client says of itself and of one call: untrusted, and on record as such.
+fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
+    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL / 4).collect::<String>();
+    let client = context.client_info().map(|c| ("mcp.client", short(format!("{} {}", c.name, c.version))));
+    let meta = serde_json::to_value(&context.meta).unwrap_or_default();
+    let named = [("claudecode/toolUseId", "tool_use_id"), ("callId", "call_id"), ("traceparent", "traceparent")];
+    let said = named.into_iter().filter_map(|(key, label)| Some((label, short(meta[key].as_str()?.to_owned()))));
+    client.into_iter().chain(said).collect()
+}
+
+/// The answer that a client has come again with. One who says no to being asked has not answered.
+/// An answer without the state that came with its question is an answer to nothing: it is asked anew.
+fn returned(request: &CallToolRequestParams) -> Option<Returned> {
+    let state = request.request_state.as_ref()?;
+    let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION));
+    let answer = answer.and_then(|value| serde_json::from_value::<ElicitResult>(value.clone()).ok());
+    Some(Returned { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) })
+}
+
+fn chosen(answer: &ElicitResult) -> Option<Choice> {
+    match answer.action {
+        ElicitationAction::Accept => answer.content.as_ref()?.get(DECISION)?.as_str()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A flat form with one choice. Clients before 2025-11-25 know no titles in a `oneOf`.
+fn form(question: &Question, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
+    let choices = &question.choices;
+    let mut decision = json!({"type": "string", "title": "Decision"});
+    match titled {
+        true => {
+            let one = |c: &Choice| json!({"const": c.as_str(), "title": c.label()});
+            decision["oneOf"] = choices.iter().map(one).collect();
+        }
+        false => {
+            decision["enum"] = choices.iter().map(|c| c.as_str()).collect();
+            decision["enumNames"] = choices.iter().map(|c| c.label()).collect();
+        }
+    }
+    let schema = json!({"type": "object", "required": [DECISION], "properties": {DECISION: decision}});
+    let schema: ElicitationSchema =
+        serde_json::from_value(schema).map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
+    Ok(ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: question.message.clone(),
+        requested_schema: schema,
+    })
+}
+
+/// A question that the client has before it. Dropped without an answer, it is taken back: somebody else was first, or
+/// nobody waits for it any more.
+struct Put {
+    peer: Peer<RoleServer>,
+    question: Option<RequestId>,
+}
+
+impl Drop for Put {
+    fn drop(&mut self) {
+        if let Some(question) = self.question.take() {
+            let peer = self.peer.clone();
+            tokio::spawn(async move {
+                let reason = Some("it was answered elsewhere, or is not waited for any more".to_owned());
+                let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(question), reason)).await;
+            });
+        }
+    }
+}
+
+/// One request, as somebody who can be spoken to while it lasts.
+struct Line<'a> {
+    context: &'a RequestContext<RoleServer>,
+    token: Option<ProgressToken>,
+    asks: Asks,
+    titled: bool,
+    lasts: bool,
+}
+
+impl<'a> Line<'a> {
+    fn new(context: &'a RequestContext<RoleServer>) -> Self {
+        let version = context.protocol_version();
+        let since = |v: &ProtocolVersion| version.as_ref().is_some_and(|now| now.as_str() >= v.as_str());
+        let can = context.client_capabilities().and_then(|c| c.elicitation);
+        // Neither named is the first of the two, as it was before there were two.
+        let asked = can.is_some_and(|e| e.form.is_some() || e.url.is_none());
+        let asks = match (asked, since(&ProtocolVersion::V_2026_07_28)) {
+            (false, _) => Asks::No,
+            (true, false) => Asks::Now,
+            (true, true) => Asks::Again,
+        };
+        let token = context.meta.get_progress_token();
+        // Over HTTP the newer revision knows no conversation.
+        let lasts = context.extensions.get::<Parts>().is_none() || !since(&ProtocolVersion::V_2026_07_28);
+        Self { context, token, asks, titled: since(&ProtocolVersion::V_2025_11_25), lasts }
+    }
+}
+
+impl Talk for Line<'_> {
+    fn wants_progress(&self) -> bool {
+        self.token.is_some()
+    }
+
+    async fn progress(&self, done: f64, message: String) {
+        if let Some(token) = &self.token {
+            let told = ProgressNotificationParam::new(token.clone(), done).with_message(message);
+            let _ = self.context.peer.notify_progress(told).await;
+        }
+    }
+
+    fn lasts(&self) -> bool {
+        self.lasts
+    }
+
+    fn asks(&self) -> Asks {
+        self.asks
+    }
+
+    async fn ask(&self, question: &Question) -> Option<Choice> {
+        let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(question, self.titled).ok()?));
+        let options = PeerRequestOptions::no_options();
+        let handle = self.context.peer.send_cancellable_request(request, options).await.ok()?;
+        let mut put = Put { peer: self.context.peer.clone(), question: Some(handle.id.clone()) };
+        let answer = handle.await_response().await;
+        put.question = None;
+        match answer {
+            Ok(ClientResult::ElicitResult(answer)) => chosen(&answer),
+            _ => None,
+        }
+    }
+
+    async fn gone(&self) {
+        self.context.ct.cancelled().await;
+    }
+}

@@ -1,0 +1,275 @@
+//! Approvals: questions that wait for a person, and their answers.
+
+use super::{ApiResult, Ops, caller::Caller};
+use crate::{
+    calls::Answering,
+    desk::World,
+    facts::{self, Looked},
+    peer,
+    people::in_the_name_of,
+    question,
+};
+use countersign_model::{
+    Approval, ApprovalId, ApprovalState, Asker, By, Card, Channel, Choice, Code, CredentialKind, CredentialScope,
+    Refusal, Refused, Request, Requester, Session, SessionId, Shown, TaskId, Tool, Via,
+    api::{AnswerBody, ApprovalPage, ApprovalQuery},
+};
+use countersign_store::{InBand, clock};
+use std::{collections::HashMap, sync::Arc};
+
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 500;
+/// The most that a person may say with a denial.
+const MAX_WORDS_BYTES: usize = 4096;
+/// How much of an id must be given: what is not there must not mean the only question that is.
+const MIN_ID_CHARACTERS: usize = "ap_0000".len();
+/// How many questions of one session are shown at once; the others wait until one of them is answered.
+const MAX_CARDS_PER_SESSION: usize = 8;
+
+/// The tasks that wait with a card, oldest first, and how many wait without one.
+fn carded(ops: &Ops, caller: &Caller) -> ApiResult<(Vec<TaskId>, usize)> {
+    let mut cards: HashMap<Option<SessionId>, usize> = HashMap::new();
+    let (mut with, mut without) = (Vec::new(), 0);
+    for (task, session) in ops.records.ledger(|r| r.waiting_for_a_person(caller.principal))? {
+        if !caller.sees(&ops.records.roster(), caller.principal, session) {
+            continue;
+        }
+        let shown = cards.entry(session).or_default();
+        if *shown < MAX_CARDS_PER_SESSION {
+            with.push(task);
+        } else {
+            without += 1;
+        }
+        *shown += 1;
+    }
+    Ok((with, without))
+}
+
+/// The tasks that wait with a card, oldest first.
+pub(crate) fn with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
+    Ok(carded(ops, caller)?.0)
+}
+
+/// Those that wait and have a card, oldest first; or all, newest first.
+pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ApprovalQuery) -> ApiResult<ApprovalPage> {
+    caller.may(CredentialScope::Observe)?;
+    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    let (ops, caller) = (Arc::clone(ops), caller.clone());
+    crate::blocking(move || page(&ops, &caller, query, limit)).await?
+}
+
+fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiResult<ApprovalPage> {
+    let (mut tasks, without_card) = if query.all {
+        (ops.records.ledger(|r| r.asked(caller.principal, query.cursor, limit as u32 + 1))?, 0)
+    } else {
+        let (mut with, without) = carded(ops, caller)?;
+        with.retain(|task| query.cursor.is_none_or(|cursor| *task > cursor));
+        (with, without)
+    };
+    let more = tasks.len() > limit;
+    tasks.truncate(limit);
+    let next = tasks.last().copied().filter(|_| more);
+    let (mut approvals, all, roster) = (Vec::new(), tasks.len(), ops.records.roster());
+    for task in tasks {
+        let approval = of_task(ops, task)?;
+        approvals.extend(approval.filter(|a| caller.sees(&roster, a.principal, a.session_id)));
+    }
+    // A caller who does not see everything is not told that there is more of others.
+    let next = next.filter(|_| approvals.len() == all);
+    Ok(ApprovalPage { approvals, next, without_card })
+}
+
+/// The approval of a task as it is now, and whether its asker is there.
+pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
+    let approval = Approval::of(&ops.records.state(task)?);
+    Ok(approval.map(|mut approval| {
+        if approval.state == ApprovalState::Waiting {
+            let asker = ops.records.waiting(task).and_then(|w| w.asker);
+            // Where it cannot be told, nobody is said to have gone.
+            approval.asker = asker.map(|p| if peer::is_there(p) == Ok(false) { Asker::Gone } else { Asker::Waiting });
+        }
+        approval
+    }))
+}
+
+/// One approval, with all that a person should know before answering.
+pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Approval> {
+    caller.may(CredentialScope::Observe)?;
+    let (_, task) = find(ops, caller, id)?;
+    let mut approval = read(ops, task)?;
+    if approval.state == ApprovalState::Waiting && approval.tool == Tool::Shell {
+        approval.card = card(ops, caller, task, &approval.options).await;
+    }
+    Ok(approval)
+}
+
+/// What a person should know before answering; none when the world has moved on so far that it cannot be looked at.
+async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice]) -> Option<Card> {
+    let _turn = ops.turn(caller.principal).await;
+    let look = {
+        let ops = Arc::clone(ops);
+        crate::blocking(move || {
+            let kept = ops.records.waiting(task)?;
+            let eyes = ops.people.eyes(kept.uid).ok()?;
+            let mut looked = facts::look(&kept.request, &ops.key, &eyes).ok()?;
+            // What was asked about, not what is there now: a script that has changed since says so.
+            looked.facts.scripts = kept.facts.scripts;
+            Some((looked, kept.request))
+        })
+    };
+    let (looked, request) = look.await.ok()??;
+    let judged = {
+        let ops = Arc::clone(ops);
+        let state = ops.records.state(task).ok()?;
+        let requester = Requester {
+            principal: state.principal,
+            session: state.session_id,
+            audience: state.audience,
+            credential: state.credential,
+            profile: state.profile,
+            tool: state.tool,
+        };
+        let read = Arc::clone(&ops);
+        read.commit
+            .read(move |register| {
+                let session = requester.session.and_then(|s| register.roster.session(s)).cloned();
+                let now = clock::now();
+                let assessment =
+                    facts::assess(&request, &looked, &ops.gate, &requester, session.as_deref(), &register.grants, now);
+                (request, looked, requester, session, assessment)
+            })
+            .await
+            .ok()?
+    };
+    let (ops, options) = (Arc::clone(ops), options.to_vec());
+    let made = crate::blocking(move || {
+        let (request, looked, requester, session, assessment) = judged;
+        let context = facts::context(&request, &looked, &ops.gate, &requester, session.as_deref(), clock::now());
+        let asked_by = asked_by(requester.credential, session.as_deref());
+        // Scripts are shown as whom they run as reads them.
+        in_the_name_of(looked.login.as_ref(), || {
+            question::card(&request, &asked_by, &options, &looked, &assessment, &context, &ops.gate.rules)
+        })
+        .ok()
+    });
+    made.await.ok()?
+}
+
+/// Who asks, for whoever is asked.
+fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
+    let who = match (kind, session.map(|s| &s.by)) {
+        (CredentialKind::Person, Some(Via::Socket) | None) => "you".to_owned(),
+        (CredentialKind::Person, Some(by)) => by.to_string(),
+        (CredentialKind::Agent, Some(by @ Via::Token(_))) => format!("an agent, {by}"),
+        (CredentialKind::Agent, _) => "an agent".to_owned(),
+    };
+    match session {
+        Some(Session { implicit: None, id, title, .. }) => {
+            let title = title.as_ref().map_or(String::new(), |t| format!(" \"{t}\""));
+            format!("{who}, in session {id}{title}")
+        }
+        _ => who,
+    }
+}
+
+/// A person's answer. Whatever it saves lets go every request that it covers.
+pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: AnswerBody) -> ApiResult<Approval> {
+    caller.may(CredentialScope::Approve)?;
+    if body.words.as_ref().is_some_and(|w| w.len() > MAX_WORDS_BYTES) {
+        return Err(Refusal::new(Code::TooLarge, "`words` takes at most 4096 bytes").into());
+    }
+    if body.words.is_some() && body.choice != Choice::Deny || body.any_arguments && !body.choice.saves() {
+        let refusal = Refusal::new(Code::BadRequest, "`words` go with `deny`, `any_arguments` with what is saved");
+        return Err(refusal.into());
+    }
+    let (approval, task) = find(ops, caller, id)?;
+    give(ops, task, approval, caller.by(), body).await?;
+    read(ops, task)
+}
+
+/// An answer that came through the agent's own client. The desk knows what such an answer is worth.
+pub(crate) async fn answer_in_band(
+    ops: &Arc<Ops>,
+    task: TaskId,
+    approval: ApprovalId,
+    choice: Choice,
+    via: Via,
+) -> ApiResult<()> {
+    if ops.config.approvals.in_band == InBand::Off {
+        return Err(Refusal::new(Code::OptionNotOffered, "nothing is answered through the agent's own client here")
+            .hint("answer it as a person: csn approvals answer")
+            .into());
+    }
+    let principal = ops.records.state(task)?.principal;
+    let by = By::Person { principal, surface: via, channel: Channel::InBand };
+    give(ops, task, approval, by, AnswerBody { choice, words: None, any_arguments: false }).await
+}
+
+async fn give(ops: &Arc<Ops>, task: TaskId, approval: ApprovalId, by: By, body: AnswerBody) -> ApiResult<()> {
+    let AnswerBody { choice, words, any_arguments } = body;
+    let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
+    let (world, looked) = match choice {
+        Choice::Deny => (World::Same, None),
+        _ => again(ops, task).await?,
+    };
+    match ops.commit.answer(Answering { task, approval, choice, any_arguments, words, by, world, looked }).await {
+        Ok(()) => Ok(()),
+        Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(ops, task, refusal)),
+        Err(refusal) => Err(Refused::from(refusal).of_task(task)),
+    }
+}
+
+async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(World, Option<(Looked, Request)>)> {
+    let ops = Arc::clone(ops);
+    Ok(crate::blocking(move || facts::look_again(&ops.home, &ops.key, &ops.people, task)).await??)
+}
+
+/// A second answer is told of the first.
+fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> Refused {
+    let told = match read(ops, task).map(|a| a.state) {
+        Ok(ApprovalState::Answered { choice, by, at, .. }) => {
+            Refusal::new(Code::AlreadyAnswered, format!("already answered `{choice}` by {by} at {at}"))
+        }
+        Ok(ApprovalState::Withdrawn) => Refusal::new(Code::AlreadyAnswered, "the request was withdrawn"),
+        _ => refusal,
+    };
+    Refused::from(told).of_task(task)
+}
+
+fn read(ops: &Ops, task: TaskId) -> ApiResult<Approval> {
+    of_task(ops, task)?.ok_or_else(|| unknown(&task.to_string()).into())
+}
+
+/// By a whole id, or the beginning of exactly one; one that may not be seen is not there.
+fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId)> {
+    let whole: Option<ApprovalId> = text.parse().ok();
+    let prefix = if text.starts_with("ap_") { text.to_owned() } else { format!("ap_{text}") };
+    if prefix.len() < MIN_ID_CHARACTERS {
+        return Err(unknown(text).into());
+    }
+    let found = ops.records.ledger(|r| {
+        let all = match whole {
+            Some(approval) => r.task_of_approval(approval)?.map(|task| (approval, task)).into_iter().collect(),
+            None => r.approvals_by_prefix(&prefix, caller.principal)?,
+        };
+        let mut seen = Vec::new();
+        for (approval, task) in all {
+            seen.extend(
+                r.whose(task)?.filter(|(p, s)| caller.sees(&ops.records.roster(), *p, *s)).map(|_| (approval, task)),
+            );
+        }
+        Ok(seen)
+    })?;
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(unknown(text).into()),
+        _ => Err(Refusal::new(Code::AmbiguousId, format!("more than one approval begins with {prefix}"))
+            .hint("give more characters of the id")
+            .into()),
+    }
+}
+
+fn unknown(text: &str) -> Refusal {
+    let shown = Shown::bounded(text, 60);
+    Refusal::new(Code::NotFound, format!("there is no approval {shown}")).hint("`csn approvals list` shows what waits")
+}

@@ -1,0 +1,534 @@
+//! Who calls, as whom, and what they may do: every surface recognises its callers here, and every operation asks the
+//! caller for the scope that it needs.
+//!
+//! On the unix socket the kernel says who the peer is; elsewhere only a token counts.
+
+use super::Ops;
+use crate::{
+    descriptors::OutOfDescriptors,
+    left_agent, lock,
+    peer::{self, Holder, Known, Peer},
+    people,
+    wish::Wish,
+};
+use countersign_model::{
+    Audience, By, Channel, Code, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, Roster,
+    Session, SessionId, Text, TokenId, Via,
+};
+use countersign_store::clock;
+use rustix::fd::OwnedFd;
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    os::fd::AsFd,
+    sync::{Arc, Mutex},
+};
+
+/// What begins every token.
+pub(crate) const TOKEN: &str = "csn_";
+
+/// What an agent may do at most.
+const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
+
+/// A credential as it arrived: whose it is, of what kind, and what it may do.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) principal: PrincipalId,
+    pub(crate) kind: CredentialKind,
+    pub(crate) scopes: Vec<CredentialScope>,
+    pub(crate) audience: Audience,
+    pub(crate) via: Via,
+    pub(crate) sees: Sees,
+    pub(crate) process: Option<Process>,
+    /// It is not known to be held by anything but a task or an agent's script.
+    pub(crate) doubtful: bool,
+    /// The user that the kernel says they are.
+    pub(crate) uid: Option<u32>,
+    token: Option<TokenId>,
+    /// How this person is called in records, when they come through the socket.
+    called: Text,
+    /// Why this is not a person, when it is not.
+    why: &'static str,
+}
+
+/// What of its principal a credential sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sees {
+    All,
+    /// Only this session.
+    Session(SessionId),
+    /// Only what it asked for itself, under its name.
+    Own,
+}
+
+impl Caller {
+    /// Whether a task or session of these is there for the caller.
+    pub(crate) fn sees(&self, roster: &Roster, principal: PrincipalId, session: Option<SessionId>) -> bool {
+        if self.principal != principal {
+            return false;
+        }
+        let session = session.and_then(|s| roster.session(s));
+        // What somebody does who is trusted more is not for those who are trusted less.
+        if self.audience != Audience::Personal && session.is_none_or(|s| s.audience > self.audience) {
+            return false;
+        }
+        match &self.sees {
+            Sees::All => true,
+            // The conversations of one agent are its own, whichever it is in.
+            Sees::Session(own) => session.is_some_and(|s| {
+                s.id == *own || s.agent.is_some() && roster.session(*own).is_some_and(|own| own.agent == s.agent)
+            }),
+            Sees::Own => session.is_some_and(|s| s.by == self.via),
+        }
+    }
+
+    /// Whether it may also type into it, stop it, or ask as part of it. An agent may in what it opened itself, or was
+    /// given.
+    pub(crate) fn controls(&self, roster: &Roster, principal: PrincipalId, session: Option<SessionId>) -> bool {
+        let own = || session.and_then(|s| roster.session(s)).is_some_and(|s| s.by == self.via);
+        let given = matches!(self.sees, Sees::Session(_));
+        self.sees(roster, principal, session) && (self.kind == CredentialKind::Person || given || own())
+    }
+
+    /// Whether a connection that goes on may go on: a token may have been taken back, or have ended.
+    pub(crate) fn still_holds(&self, ops: &Ops) -> bool {
+        let now = clock::now();
+        self.token.is_none_or(|id| ops.roster.borrow().token(id).is_some_and(|t| t.holds(now)))
+    }
+
+    pub(crate) fn by(&self) -> By {
+        By::Person { principal: self.principal, surface: self.via.clone(), channel: Channel::Person }
+    }
+
+    /// As the agent of a session, whoever it was that came.
+    pub(crate) fn as_agent(&self, session: &Session) -> Self {
+        Self {
+            principal: session.principal,
+            kind: CredentialKind::Agent,
+            scopes: AGENT.into_iter().filter(|s| self.scopes.contains(s)).collect(),
+            audience: session.audience.min(self.audience),
+            sees: Sees::Session(session.id),
+            via: Via::Agent,
+            called: Text::of("agent"),
+            why: ", which nothing below an agent's process has",
+            ..self.clone()
+        }
+    }
+
+    /// In records: who did this.
+    pub(crate) fn actor(&self) -> Text {
+        match (self.kind, &self.via) {
+            (CredentialKind::Person, Via::Socket) => self.called.clone(),
+            _ => self.via.text(),
+        }
+    }
+
+    /// Refuses a caller without this scope. What needs `admin` is for the owner alone.
+    pub(crate) fn may(&self, scope: CredentialScope) -> Result<(), Refusal> {
+        if !self.scopes.contains(&scope) {
+            let why = if scope.for_agents() { ", which was not given" } else { self.why };
+            let refusal = Refusal::new(Code::MissingScope, format!("this needs the scope `{scope}`{why}"));
+            return Err(match self.kind {
+                CredentialKind::Agent => refusal.hint("a person does this, from a terminal of their own"),
+                CredentialKind::Person => refusal.hint("make a token that has it: csn token create"),
+            });
+        }
+        if scope == CredentialScope::Admin && self.principal != PrincipalId::owner() {
+            return Err(Refusal::new(Code::Forbidden, "this is for the owner of the house"));
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn test(kind: CredentialKind, scopes: &[CredentialScope]) -> Self {
+        Self {
+            principal: PrincipalId::owner(),
+            kind,
+            scopes: scopes.to_vec(),
+            audience: Audience::Personal,
+            via: if kind == CredentialKind::Person { Via::Socket } else { Via::Agent },
+            sees: Sees::All,
+            process: None,
+            doubtful: false,
+            uid: None,
+            token: None,
+            called: Text::of("owner"),
+            why: ", which no agent has",
+        }
+    }
+}
+
+/// The other end of a unix socket, pinned when it came, while it could not have become another.
+#[derive(Clone)]
+pub(crate) struct SocketPeer {
+    uid: Option<u32>,
+    pid: Option<u32>,
+    pin: Pin,
+    /// What it was found to be, and by which roster.
+    person: Arc<Mutex<Option<KnownPerson>>>,
+}
+
+/// A process that was found to be a person's, and by which roster.
+type KnownPerson = (Arc<Roster>, Process);
+
+/// What holds the process at the other end of a socket to its number; none on kernels that cannot.
+type Pin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
+
+impl SocketPeer {
+    pub(crate) fn of(ops: &Ops, stream: &tokio::net::UnixStream) -> Self {
+        let peer = stream.peer_cred().ok();
+        let pin = ops.descriptors.with(|| match countersign_shim::peer_pidfd(stream.as_fd()) {
+            Ok(pin) => Ok(pin.map(Arc::new)),
+            Err(_) => Err(OutOfDescriptors),
+        });
+        Self {
+            uid: peer.as_ref().map(|c| c.uid()),
+            pid: peer.and_then(|c| c.pid()).and_then(|pid| u32::try_from(pid).ok()),
+            pin,
+            person: Arc::default(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Enters a user of the machine who comes for the first time.
+    pub(crate) async fn welcome(&self, ops: &Ops) -> Result<(), Refusal> {
+        let Some(uid) = self.uid else { return Ok(()) };
+        let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
+        if known || !ops.people.is_machine() || ops.reading_only.is_set() {
+            return Ok(());
+        }
+        ops.welcome(people::login(uid)?).await
+    }
+
+    /// Who came; with a token, as whom it says.
+    pub(crate) fn caller(&self, ops: &Ops, token: Option<&str>) -> Result<Caller, Refusal> {
+        let visitor = visitor(ops, self.uid)?;
+        let pin = self.pin.as_ref().map_err(|out| *out)?.as_deref();
+        let peer = ops.descriptors.with(|| self.recognise(ops, pin))?;
+        match (&peer, token) {
+            // A token makes a person no more than they are, and an agent not a person.
+            (Peer::Person(_), Some(token)) => of_token(ops, token),
+            (peer, _) => Ok(of_peer(ops, peer, visitor)),
+        }
+    }
+
+    /// Until the roster changes, a process that lives is who it was. A connection may be older than what made its
+    /// process an agent.
+    fn recognise(&self, ops: &Ops, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
+        let mut person = lock(&self.person);
+        let roster = Arc::clone(&ops.roster.borrow());
+        if let Some((known, process)) = person.as_ref()
+            && Arc::ptr_eq(known, &roster)
+            && pin.is_some_and(peer::lives)
+        {
+            return Ok(Peer::Person(*process));
+        }
+        let found = recognise(ops, self.pid, pin)?;
+        *person = match found {
+            Peer::Person(process) => Some((roster, process)),
+            _ => None,
+        };
+        Ok(found)
+    }
+}
+
+/// The other end of a connection on loopback.
+#[derive(Clone)]
+pub(crate) struct TcpPeer {
+    theirs: SocketAddr,
+    ours: Option<SocketAddr>,
+    /// By which roster it was found that no task or agent holds it.
+    checked: Arc<Mutex<Option<Arc<Roster>>>>,
+}
+
+/// What a request does, as far as it matters who holds its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    Looks,
+    Acts,
+    /// It acts, and its client may be asked for whoever sits at it.
+    InBand,
+}
+
+impl TcpPeer {
+    pub(crate) fn new(theirs: SocketAddr, ours: Option<SocketAddr>) -> Self {
+        Self { theirs, ours, checked: Arc::default() }
+    }
+
+    /// A person's token in the hands of a task is not a person: whoever acts over loopback must be a process that is
+    /// one, or somebody else's. Checked once for a connection, and again when somebody has become an agent.
+    ///
+    /// An agent's token is an agent's wherever it is; but only where it is not a task's does its client speak for a
+    /// person.
+    pub(crate) async fn not_from_a_task(
+        &self,
+        ops: &Arc<Ops>,
+        touch: Touch,
+        caller: &mut Caller,
+    ) -> Result<(), Refusal> {
+        let agent = caller.kind == CredentialKind::Agent;
+        if touch == Touch::Looks || agent && touch != Touch::InBand {
+            return Ok(());
+        }
+        let roster = Arc::clone(&ops.roster.borrow());
+        let known = lock(&self.checked).clone();
+        if known.is_some_and(|known| Arc::ptr_eq(&known, &roster)) {
+            return Ok(());
+        }
+        let (theirs, ours, at) = (self.theirs, self.ours, Arc::clone(ops));
+        let uid = roster.uid(caller.principal).unwrap_or_else(|| rustix::process::geteuid().as_raw());
+        let found = crate::blocking(move || is_nobodys_task(&at, theirs, ours, uid)).await;
+        match found {
+            Ok(Err(out)) => Err(out.into()),
+            Ok(Ok(true)) => {
+                *lock(&self.checked) = Some(roster);
+                Ok(())
+            }
+            _ if agent => {
+                caller.doubtful = true;
+                Ok(())
+            }
+            _ => Err(Refusal::new(
+                Code::MissingScope,
+                format!("{} is a person's, and used by a task, by an agent, or by nobody who can be found", caller.via),
+            )
+            .hint("if it was stolen: csn token revoke")),
+        }
+    }
+}
+
+/// Whether the process at the other end is known to be neither a task's nor an agent's.
+fn is_nobodys_task(
+    ops: &Ops,
+    theirs: SocketAddr,
+    ours: Option<SocketAddr>,
+    uid: u32,
+) -> Result<bool, OutOfDescriptors> {
+    ops.descriptors.with(|| {
+        let holder = ours.map_or(Ok(Holder::Nobody), |ours| peer::holder(theirs, ours, uid))?;
+        Ok(match holder {
+            Holder::Process(pid) => matches!(recognise(ops, Some(pid), None)?, Peer::Person(_)),
+            Holder::Hidden(all) => with_known(ops, |known| {
+                for pid in &all {
+                    if peer::is_below(*pid, known)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            })?,
+            Holder::Stranger => true,
+            Holder::Nobody => false,
+        })
+    })
+}
+
+/// Processes that were found to be a person's. One stays so until somebody is registered as an agent: it cannot come
+/// to be below a shim.
+#[derive(Default)]
+pub(crate) struct Recognised {
+    persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
+}
+
+const MAX_RECOGNISED: usize = 1024;
+
+impl Recognised {
+    fn knows(&self, roster: &Arc<Roster>, process: Process) -> bool {
+        let persons = lock(&self.persons);
+        Arc::ptr_eq(&persons.0, roster) && persons.1.contains(&process)
+    }
+
+    fn add(&self, roster: &Arc<Roster>, process: Process) {
+        let mut persons = lock(&self.persons);
+        if !Arc::ptr_eq(&persons.0, roster) || persons.1.len() >= MAX_RECOGNISED {
+            *persons = (Arc::clone(roster), HashSet::new());
+        }
+        persons.1.insert(process);
+    }
+}
+
+fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
+    let roster = Arc::clone(&ops.roster.borrow());
+    // Only with a pin: without one its number could be another's by now.
+    let Some(pid) = pid else { return Ok(Peer::Unpinned) };
+    let before = peer::process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::lives));
+    if let Some(process) = before.filter(|p| ops.recognised.knows(&roster, *p)) {
+        return Ok(Peer::Person(process));
+    }
+    let found = with_known(ops, |known| peer::recognise(pid, pin, known))?;
+    if let Peer::Person(process) = found {
+        ops.recognised.add(&roster, process);
+    }
+    Ok(found)
+}
+
+/// With all that marks a process as a task's or an agent's.
+fn with_known<T>(ops: &Ops, look: impl FnOnce(&Known<'_>) -> T) -> T {
+    let roster = Arc::clone(&ops.roster.borrow());
+    look(&Known {
+        shim: &|pid| ops.keeper.task_of_shim(pid),
+        agent: &|process| roster.of_agent(process).map(|s| s.id),
+        left: &|chain| left_agent::left(chain, &roster),
+        daemon: std::process::id(),
+    })
+}
+
+/// A user of the machine at the socket, and the principal that they are.
+struct Visitor {
+    uid: u32,
+    principal: PrincipalId,
+    called: Text,
+}
+
+/// Whom the kernel says has come. An ordinary daemon knows its own user; the owner of a machine's daemon is root.
+fn visitor(ops: &Ops, uid: Option<u32>) -> Result<Visitor, Refusal> {
+    let uid = uid.ok_or_else(|| Refusal::new(Code::Forbidden, "the kernel does not say who asks"))?;
+    let roster = ops.roster.borrow();
+    let owner = uid == rustix::process::geteuid().as_raw() || ops.people.is_machine() && uid == 0;
+    let principal =
+        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.people.is_machine()) };
+    match principal {
+        Some(principal) => {
+            let called = roster.name(principal).cloned().unwrap_or_else(|| Text::of("owner"));
+            Ok(Visitor { uid, principal, called })
+        }
+        None => Err(Refusal::new(Code::Forbidden, "this house belongs to another user")),
+    }
+}
+
+fn of_peer(ops: &Ops, peer: &Peer, visitor: Visitor) -> Caller {
+    let Visitor { uid, principal: own, called } = visitor;
+    let agent = |principal, audience, sees: Sees, via: Via, why: &'static str| Caller {
+        uid: Some(uid),
+        called: via.text(),
+        principal,
+        kind: CredentialKind::Agent,
+        scopes: AGENT.to_vec(),
+        audience,
+        token: None,
+        sees,
+        via,
+        process: None,
+        doubtful: false,
+        why,
+    };
+    // Whose the session is, and how far it is trusted, its agent is and is trusted.
+    let of_session = |session: Option<SessionId>, why: &'static str| {
+        let known = session.and_then(|s| ops.roster.borrow().session(s).cloned());
+        // Whose processes something is below is a fact; a marker is only what they say, and says nothing about others.
+        let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
+        match known.filter(|s| theirs || s.principal == own) {
+            Some(s) => agent(s.principal, s.audience, Sees::Session(s.id), Via::Agent, why),
+            // By a name that no session of an agent has: it sees what it asked for itself.
+            None => agent(own, Audience::Personal, Sees::Own, Via::Orphan, why),
+        }
+    };
+    let of_task = |task| ops.records.whose(task).ok().flatten().and_then(|(_, session)| session);
+    match peer {
+        Peer::Person(process) => Caller {
+            principal: own,
+            kind: CredentialKind::Person,
+            scopes: if own == PrincipalId::owner() {
+                CredentialScope::ALL.to_vec()
+            } else {
+                vec![CredentialScope::Observe, CredentialScope::Run, CredentialScope::Approve]
+            },
+            uid: Some(uid),
+            called,
+            audience: Audience::Personal,
+            token: None,
+            sees: Sees::All,
+            via: Via::Socket,
+            process: Some(*process),
+            doubtful: false,
+            why: "",
+        },
+        Peer::Task(task) => of_session(of_task(*task), ", which no task has"),
+        Peer::Agent(session) => of_session(Some(*session), ", which nothing below an agent's process has"),
+        Peer::Marked(task) => match task.parse().ok().and_then(of_task) {
+            Some(session) => of_session(Some(session), ", which no task has"),
+            None => of_session(None, ", and this process carries the marker of a task"),
+        },
+        Peer::LeftAgent => of_session(None, ", and this process carries the environment of an agent"),
+        Peer::Unpinned => {
+            let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
+            agent(own, Audience::Personal, Sees::Own, Via::Unidentified, why)
+        }
+    }
+}
+
+/// Who holds a token: `csn_ID_SECRET`.
+pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
+    let (id, _) = token.strip_prefix(TOKEN).and_then(|rest| rest.split_once('_')).ok_or_else(no_token)?;
+    let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| no_token())?;
+    let now = clock::now();
+    let kept = ops.roster.borrow().token(id).cloned().ok_or_else(no_token)?;
+    // Of two digests, not of the token: how far they agree tells nothing.
+    if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.holds(now) {
+        return Err(no_token());
+    }
+    if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
+        ops.commit.register_later(Wish::UsedToken(id));
+    }
+    Ok(Caller {
+        principal: kept.principal,
+        kind: kept.kind,
+        scopes: kept.scopes.clone(),
+        audience: kept.audience,
+        token: Some(id),
+        sees: Sees::All,
+        via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", kept.name))),
+        process: None,
+        doubtful: false,
+        uid: None,
+        called: Text::default(),
+        why: match kept.kind {
+            CredentialKind::Agent => ", which no agent has",
+            CredentialKind::Person => ", which this token was not given",
+        },
+    })
+}
+
+/// No token came, or one that is not good.
+pub(crate) fn no_token() -> Refusal {
+    Refusal::new(Code::Unauthorized, "this needs a token that is good: `Authorization: Bearer csn_…`")
+        .hint("make one with `csn token create`; one that was revoked or has expired is not good any more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use CredentialKind::{Agent, Person};
+    use CredentialScope::{Admin, Approve, Observe, Run};
+    use countersign_model::IdMint;
+
+    #[test]
+    fn a_caller_may_what_it_was_given_and_only_the_owner_administers() {
+        let stranger = |caller: Caller| Caller { principal: PrincipalId::mint(&mut IdMint::default(), 1, 1), ..caller };
+        for (caller, scope, refused) in [
+            (Caller::test(Person, &[Observe]), Observe, None),
+            (Caller::test(Person, &[Observe]), Run, Some(Code::MissingScope)),
+            (Caller::test(Agent, &AGENT), Run, None),
+            (Caller::test(Agent, &AGENT), Approve, Some(Code::MissingScope)),
+            (Caller::test(Agent, &AGENT), Admin, Some(Code::MissingScope)),
+            (Caller::test(Person, &CredentialScope::ALL), Admin, None),
+            (stranger(Caller::test(Person, &CredentialScope::ALL)), Admin, Some(Code::Forbidden)),
+            (stranger(Caller::test(Person, &CredentialScope::ALL)), Approve, None),
+        ] {
+            assert_eq!(caller.may(scope).err().map(|r| r.code), refused, "{:?} {scope}", caller.kind);
+        }
+    }
+
+    #[test]
+    fn nobody_sees_what_is_another_principals() {
+        let (roster, caller) = (Roster::default(), Caller::test(Person, &CredentialScope::ALL));
+        let other = PrincipalId::mint(&mut IdMint::default(), 1, 1);
+        assert!(caller.sees(&roster, PrincipalId::owner(), None));
+        assert!(!caller.sees(&roster, other, None) && !caller.controls(&roster, other, None));
+        // A session that nobody knows is not an agent's own.
+        let agent = Caller { sees: Sees::Own, ..Caller::test(Agent, &AGENT) };
+        assert!(!agent.sees(&roster, PrincipalId::owner(), None));
+    }
+}

@@ -1,0 +1,103 @@
+//! Recordings: a task as asciicast. Read from the files; nothing is started.
+
+use super::{ApiResult, Ops, caller::Caller};
+use bytes::Bytes;
+use countersign_model::{
+    Code, CredentialScope, Frame, Mode, Record, Refusal, TaskState, What,
+    api::CastQuery,
+    cast::{Cast, Header, Version},
+};
+use countersign_store::output::{self, Gaps};
+use std::{io, sync::Arc};
+use tokio::sync::mpsc;
+
+const LINES: usize = 64 * 1024;
+
+/// The recording of a task, piece by piece.
+pub(crate) async fn cast(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    query: CastQuery,
+) -> ApiResult<mpsc::Receiver<io::Result<Bytes>>> {
+    caller.may(CredentialScope::Observe)?;
+    let version = query.version.unwrap_or(Version::V3);
+    let task = ops.records.find(caller, id)?;
+    ops.records.warm(task).await?;
+    let state = ops.records.state(task)?;
+    if state.expired_at.is_some() {
+        return Err(Refusal::new(Code::Expired, "what this task wrote was removed")
+            .hint("its decisions and digests stay: csn show")
+            .into());
+    }
+    let (send, receive) = mpsc::channel(2);
+    let ops = Arc::clone(ops);
+    tokio::task::spawn_blocking(move || {
+        if let Err(e) = record(&ops, &state, version, &send) {
+            let _ = send.blocking_send(Err(e));
+        }
+    });
+    Ok(receive)
+}
+
+/// Everything that is there, as lines.
+fn record(
+    ops: &Arc<Ops>,
+    state: &TaskState,
+    version: Version,
+    send: &mpsc::Sender<io::Result<Bytes>>,
+) -> io::Result<()> {
+    let mut stream = ops.records.stream(state.task_id, 0);
+    let dir = ops.records.task_dir(state.task_id);
+    let header = |rows, cols| Header {
+        rows,
+        cols,
+        timestamp: state.spawned_at.unwrap_or(state.asked_at).millis() / 1000,
+        command: state.display.as_str().to_owned(),
+        title: state.title.as_ref().map(|t| t.as_str().to_owned()),
+        term: "xterm-256color".to_owned(),
+    };
+    let (mut cast, mut gaps) = (None, Gaps::default());
+    let begin = |rows, cols, text: &mut String| {
+        let (cast, first) = Cast::begin(version, &header(rows, cols));
+        text.push_str(&first);
+        cast
+    };
+    loop {
+        let lines = ops.records.next(&mut stream, LINES).map_err(io::Error::other)?;
+        if lines.is_empty() {
+            break;
+        }
+        for (_, line) in lines {
+            let mut text = String::new();
+            let record = Record::parse(&line).map_err(io::Error::other)?;
+            let (What::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
+            gaps.note(frame);
+            // The size that a terminal begins with comes before anything that it shows.
+            let cast = match (&mut cast, frame) {
+                (Some(cast), _) => cast,
+                (none, Frame::Resized { rows, cols, .. }) => none.insert(begin(*rows, *cols, &mut text)),
+                (none, Frame::Output { .. }) if state.mode == Mode::Pipes => none.insert(begin(24, 80, &mut text)),
+                (none, Frame::Closed { .. }) => none.insert(begin(24, 80, &mut text)),
+                _ => continue,
+            };
+            text += &match frame {
+                Frame::Output { stream, offset, len, digest } => {
+                    let dropped = gaps.before(*stream, *offset);
+                    let bytes = output::chunk(&dir, *stream, *offset, *len, *digest, dropped);
+                    cast.output(t_us, *stream, &bytes.map_err(io::Error::other)?)
+                }
+                frame => cast.frame(t_us, frame),
+            };
+            if !text.is_empty() && send.blocking_send(Ok(Bytes::from(text))).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    if cast.is_none() {
+        let mut text = String::new();
+        begin(24, 80, &mut text);
+        let _ = send.blocking_send(Ok(Bytes::from(text)));
+    }
+    Ok(())
+}

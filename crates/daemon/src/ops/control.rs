@@ -1,0 +1,191 @@
+//! Typing, resizing, signalling, stopping: operations on a task, answered with the number of the record in which they
+//! stand once they have been applied.
+
+use super::{
+    ApiResult, OnceKey, Ops,
+    caller::Caller,
+    intake::{MAX_TEXT_BYTES, no_placeholder},
+    screen::CLOSING,
+};
+use crate::facts;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use countersign_model::{
+    Code, CredentialScope, Idempotency, KilledWhy, Refusal, Refused, Status, TaskId, TaskState, Text,
+    api::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody},
+};
+use countersign_redact::{Mask, text_bounded};
+use countersign_shim::wire::{Input, ToShim};
+use std::sync::Arc;
+
+/// The most that one call takes.
+pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
+
+/// What is to be written into a task.
+pub(crate) fn input(body: StdinBody) -> Result<Input, Refusal> {
+    let bad = |message: &str| {
+        Err(Refusal::new(Code::BadRequest, message).hint("one of `text`, `chunk_b64`, `keys`, `paste`, `eof`"))
+    };
+    let input = match (body.chunk_b64, body.text, body.keys, body.paste, body.eof) {
+        (None, Some(text), None, None, eof) => Input::Text { text, eof },
+        (Some(chunk), None, None, None, eof) => match STANDARD.decode(chunk.as_bytes()) {
+            Ok(bytes) => bytes_of(bytes, eof),
+            Err(e) => return bad(&format!("`chunk_b64`: {e}")),
+        },
+        (None, None, Some(keys), None, false) => Input::Keys(keys),
+        (None, None, None, Some(text), false) => Input::Paste(text),
+        (None, None, None, None, true) => Input::Text { text: String::new(), eof: true },
+        (None, None, None, None, false) => return bad("there is nothing to write"),
+        _ => return bad("these do not go together"),
+    };
+    let len = match &input {
+        Input::Text { text, eof } if text.is_empty() && !eof => return bad("there is nothing to write"),
+        Input::Keys(keys) if keys.is_empty() => return bad("there is nothing to write"),
+        Input::Text { text, .. } | Input::Paste(text) => {
+            if let Some(placeholder) = countersign_redact::placeholder(text) {
+                return Err(no_placeholder(placeholder, "input"));
+            }
+            text.len()
+        }
+        Input::Bytes { bytes, .. } => bytes.len(),
+        // No key takes more.
+        Input::Keys(keys) => keys.len() * 8,
+    };
+    if len > MAX_INPUT_BYTES {
+        return Err(Refusal::new(Code::TooLarge, format!("{len} bytes are more than a call takes"))
+            .hint(format!("send at most {MAX_INPUT_BYTES} bytes at a time")));
+    }
+    Ok(input)
+}
+
+/// Text where it is text: that is what most input is, and shorter on its way.
+pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> Input {
+    match String::from_utf8(bytes) {
+        Ok(text) => Input::Text { text, eof },
+        Err(e) => Input::Bytes { bytes: e.into_bytes(), eof },
+    }
+}
+
+/// Withdraws a task that waits, or stops one that runs.
+pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<Applied> {
+    caller.may(CredentialScope::Run)?;
+    let reason = body.reason.map(|r| text_bounded(&Mask::of_shapes(), &r, MAX_TEXT_BYTES));
+    let task = ops.records.find_own(caller, id)?;
+    ops.records.warm(task).await?;
+    let seq = stop(ops, task, caller.actor(), reason, KilledWhy::Cancel).await?;
+    Ok(Applied { seq })
+}
+
+/// Takes a task back that has not been launched.
+pub(crate) async fn withdraw(ops: &Arc<Ops>, task: TaskId, by: Text) -> ApiResult<()> {
+    Ok(ops.commit.withdraw(task, by).await?)
+}
+
+/// Withdraws a task that waits, stops one that runs; the number of the record in which that stands.
+pub(crate) async fn stop(
+    ops: &Arc<Ops>,
+    task: TaskId,
+    by: Text,
+    reason: Option<Text>,
+    why: KilledWhy,
+) -> ApiResult<u64> {
+    loop {
+        if open(ops, task)?.status == Status::Queued {
+            match withdraw(ops, task, by.clone()).await.map_err(|refused: Refused| refused.refusal) {
+                // It was launched a moment ago: then it is cancelled.
+                Err(refusal) if refusal.code == Code::TaskStarted => {}
+                withdrawn => {
+                    withdrawn?;
+                    return Ok(ops.records.state(task)?.next_seq - 1);
+                }
+            }
+        }
+        let state = open(ops, task)?;
+        if state.observed {
+            return Err(Refusal::new(Code::WrongMode, "its agent runs it: the house only looks on")
+                .hint("stop it in the agent")
+                .into());
+        }
+        if state.status == Status::Running {
+            let cancel = move |re| ToShim::Cancel { re, by, reason, why };
+            return send(ops, task, cancel).await;
+        }
+    }
+}
+
+pub(crate) async fn signal(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    SignalBody { signal }: SignalBody,
+    once: Option<OnceKey<'_>>,
+) -> ApiResult<Applied> {
+    let by = caller.actor();
+    operate(ops, caller, id, "signal", once, move |re, key| ToShim::Signal { re, signal, by, key }).await
+}
+
+pub(crate) async fn stdin(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    body: StdinBody,
+    once: Option<OnceKey<'_>>,
+) -> ApiResult<Applied> {
+    let (input, by) = (input(body)?, caller.actor());
+    operate(ops, caller, id, "stdin", once, move |re, key| ToShim::Input { re, input, by, key }).await
+}
+
+pub(crate) async fn resize(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    ResizeBody { rows, cols }: ResizeBody,
+    once: Option<OnceKey<'_>>,
+) -> ApiResult<Applied> {
+    facts::terminal_size(rows, cols)?;
+    let by = caller.actor();
+    operate(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
+}
+
+/// Asks the shim of a task that runs and that the caller may type into.
+async fn operate(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    operation: &str,
+    once: Option<OnceKey<'_>>,
+    request: impl FnOnce(u64, Option<Idempotency>) -> ToShim + Send + 'static,
+) -> ApiResult<Applied> {
+    caller.may(CredentialScope::Run)?;
+    let task = ops.records.find_own(caller, id)?;
+    ops.records.warm(task).await?;
+    if open(ops, task)?.status == Status::Queued {
+        let refusal = Refusal::new(Code::TaskOver, "the task has not started").hint("`csn cancel` withdraws it");
+        return Err(Refused::from(refusal).of_task(task));
+    }
+    let key = once.map(|once| once.digest(ops, caller, &format!("{operation} {task}"))).transpose()?;
+    Ok(Applied { seq: send(ops, task, move |re| request(re, key)).await? })
+}
+
+/// Asks the shim. One that cannot be reached may just be closing: then the task is over, and that is the answer.
+async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim + Send + 'static) -> ApiResult<u64> {
+    match ops.keeper.operate(task, request).await {
+        Err(refusal) if refusal.code == Code::ShimUnreachable => {
+            ops.records.wait_for(task, CLOSING).await?;
+            open(ops, task)?;
+            Err(refusal.into())
+        }
+        Err(refusal) => Err(Refused::from(refusal).of_task(task)),
+        Ok(seq) => Ok(seq),
+    }
+}
+
+/// A task that has not settled.
+fn open(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
+    let state = ops.records.state(task)?;
+    match &state.outcome {
+        None => Ok(state),
+        Some(outcome) => {
+            Err(Refused::from(Refusal::new(Code::TaskOver, format!("the task is over: {outcome}"))).of_task(task))
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Grants: saved approvals, given and taken back.
+
+use super::{ApiResult, Ops, caller::Caller};
+use crate::{
+    people::Eyes,
+    wish::{Kept, Wish, label},
+};
+use countersign_model::{
+    Code, Confinement, CredentialScope, Grant, GrantId, GrantSandbox, Refusal, Refused, Register, Risk, Shown, Text,
+    api::{GrantBody, GrantPage, GrantQuery, GrantView},
+};
+use countersign_policy::{Context, can_be_granted, verb_alone};
+use countersign_redact::text_by_shape;
+use countersign_store::{clock, world};
+use std::sync::Arc;
+
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 500;
+
+/// As it is stored, and as people write it.
+fn shown(grant: Grant) -> GrantView {
+    let label = label(&grant);
+    GrantView { grant, label }
+}
+
+/// The grants that hold, newest first.
+pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> ApiResult<GrantPage> {
+    caller.may(CredentialScope::Observe)?;
+    let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
+    let (roster, caller) = (ops.records.roster(), caller.clone());
+    let page = move |register: &Register| {
+        let now = clock::now();
+        let wanted = |g: &&Grant| {
+            g.holds(now)
+                && g.principal == caller.principal
+                && g.session.is_none_or(|s| caller.sees(&roster, g.principal, Some(s)))
+                && query.cursor.is_none_or(|before| g.id < Some(before))
+                && query.verb.as_deref().is_none_or(|v| g.verb.as_str() == v)
+                && query.session.is_none_or(|s| g.session == Some(s))
+        };
+        let mut page: Vec<Grant> = register.grants.iter().rev().filter(wanted).take(limit + 1).cloned().collect();
+        let more = page.len() > limit;
+        page.truncate(limit);
+        let next = page.last().filter(|_| more).and_then(|g| g.id);
+        GrantPage { grants: page.into_iter().map(shown).collect(), next }
+    };
+    Ok(ops.commit.read(page).await?)
+}
+
+pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
+    caller.may(CredentialScope::Observe)?;
+    Ok(shown(find(ops, caller, id).await?))
+}
+
+/// Gives a grant; whether it is new, or one like it holds already.
+pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> ApiResult<(GrantView, bool)> {
+    caller.may(CredentialScope::Approve)?;
+    let grant = {
+        let (ops, caller) = (Arc::clone(ops), caller.clone());
+        crate::blocking(move || given(&ops, &caller, body)).await??
+    };
+    match ops.commit.register(Wish::Grant(Box::new(grant))).await? {
+        Kept::Grant { grant, new } => Ok((shown(*grant), new)),
+        _ => Err(Refusal::new(Code::Internal, "no grant came of it").into()),
+    }
+}
+
+fn given(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
+    let bad = |message: String| Refused::from(Refusal::new(Code::BadRequest, message));
+    let verb = verb_alone(&giving.verb)
+        .map_err(|why| bad(format!("`{}` is not a verb: {why}", Shown::bounded(&giving.verb, 200))))?;
+    let clean = |raw: &str| match text_by_shape(raw) {
+        clean if clean.as_str() == raw => Ok(clean),
+        _ => Err(bad("it holds what looks like a secret".to_owned())),
+    };
+    let eyes = ops.eyes(caller.principal)?;
+    let directory = giving.directory.map(|d| place(ops, &eyes, &d)).transpose()?;
+    if let Some(session) = giving.session {
+        let known = ops.roster.borrow().session(session).cloned();
+        if known.is_none_or(|s| s.ended_at.is_some() || !caller.sees(&ops.records.roster(), s.principal, Some(s.id))) {
+            return Err(Refusal::new(Code::NotFound, format!("there is no session {session}")).into());
+        }
+    }
+    if giving.confinement == Some(Confinement::None) {
+        return Err(bad("`confinement` is shield, workspace or read_only".to_owned()));
+    }
+    if giving.uses == Some(0) {
+        return Err(bad("`uses` is 1 or more".to_owned()));
+    }
+    if giving.expires_at.is_some_and(|end| end <= clock::now()) {
+        return Err(bad("`expires_at` has passed already".to_owned()));
+    }
+    let risks = giving.risks.map(|mut risks| {
+        risks.sort_unstable();
+        risks.dedup();
+        risks
+    });
+    if risks.as_ref().is_some_and(|r| r.iter().any(|r| matches!(r, Risk::Opaque | Risk::OfSelf | Risk::Privileged))) {
+        return Err(bad("`opaque`, `self` and `privileged` cannot be granted beforehand".to_owned()));
+    }
+    Ok(Grant {
+        id: None,
+        verb: clean(&verb)?,
+        directory: directory.as_deref().map(clean).transpose()?,
+        repository: false,
+        principal: caller.principal,
+        session: giving.session,
+        audience: giving.audience,
+        tool: giving.tool,
+        risks,
+        program: None,
+        operands: None,
+        assignments: None,
+        script: None,
+        confinement: giving.confinement.filter(|c| *c > Confinement::Shield).unwrap_or_default(),
+        sandbox: match giving.confinement {
+            Some(Confinement::Shield) => GrantSandbox::Open,
+            _ => GrantSandbox::Narrow,
+        },
+        created_at: None,
+        created_by: Some(caller.actor()),
+        surface: Some(caller.via.clone()),
+        expires_at: giving.expires_at,
+        uses_left: giving.uses,
+    })
+}
+
+/// A directory as a grant holds it: where it really is, and not nearly everything.
+fn place(ops: &Ops, eyes: &Eyes, directory: &str) -> ApiResult<String> {
+    let bad = |what: &str| {
+        let shown = Shown::bounded(directory, 300).to_string();
+        Refused::from(Refusal::new(Code::BadRequest, format!("`{shown}` {what}")))
+    };
+    if !directory.starts_with('/') || directory.contains('\0') || directory.len() > 4096 {
+        return Err(bad("is not an absolute path"));
+    }
+    let resolved = match eyes.see(|| world::path_fact(directory))? {
+        Some(fact) => fact.resolved,
+        None => countersign_policy::clean(directory),
+    };
+    let mut context = Context::personal(eyes.home(), Vec::new());
+    let roster = Arc::clone(&ops.roster.borrow());
+    let folders = roster.sessions().filter_map(|s| s.folder.as_ref());
+    context.folder = folders.map(Text::as_str).find(|f| resolved.starts_with(*f)).map(str::to_owned);
+    if !can_be_granted(&resolved, &context) {
+        return Err(bad(
+            "cannot be granted: name a project directory, not /, one below it, a home or a session's folder",
+        ));
+    }
+    Ok(resolved)
+}
+
+/// From now on the calls of a grant run in what their risks need.
+pub(crate) async fn narrow(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
+    let (principal, by) = (caller.principal, caller.actor());
+    change(ops, caller, id, |grant| Wish::Narrow { grant, principal, by }).await
+}
+
+pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
+    let (principal, by) = (caller.principal, caller.actor());
+    change(ops, caller, id, |grant| Wish::Revoke { grant, principal, by }).await
+}
+
+async fn change(ops: &Arc<Ops>, caller: &Caller, id: &str, wish: impl FnOnce(GrantId) -> Wish) -> ApiResult<GrantView> {
+    caller.may(CredentialScope::Approve)?;
+    let grant = find(ops, caller, id).await?.id.ok_or_else(|| unknown(id))?;
+    match ops.commit.register(wish(grant)).await? {
+        Kept::Grant { grant, .. } => Ok(shown(*grant)),
+        _ => Err(unknown(id).into()),
+    }
+}
+
+fn unknown(id: &str) -> Refusal {
+    let shown = Shown::bounded(id, 60);
+    Refusal::new(Code::NotFound, format!("there is no grant {shown}")).hint("`csn grants list` shows them")
+}
+
+/// By a whole id, or the beginning of exactly one.
+async fn find(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
+    let prefix = if id.starts_with("gr_") { id.to_owned() } else { format!("gr_{id}") };
+    if prefix.len() < 7 {
+        return Err(unknown(id).into());
+    }
+    let seen = {
+        let (ops, caller) = (Arc::clone(ops), caller.clone());
+        move |g: &Grant| {
+            g.principal == caller.principal
+                && g.session.is_none_or(|s| caller.sees(&ops.records.roster(), g.principal, Some(s)))
+        }
+    };
+    let whole: Option<GrantId> = prefix.parse().ok();
+    let found = ops
+        .commit
+        .read(move |register| -> Vec<Grant> {
+            match whole {
+                Some(id) => register.grants.get(id).filter(|g| seen(g)).cloned().into_iter().collect(),
+                None => {
+                    let begins = |g: &&Grant| seen(g) && g.id.is_some_and(|i| i.to_string().starts_with(&prefix));
+                    register.grants.iter().filter(begins).take(2).cloned().collect()
+                }
+            }
+        })
+        .await?;
+    match &found[..] {
+        [one] => Ok(one.clone()),
+        [] => Err(unknown(id).into()),
+        _ => Err(Refusal::new(Code::AmbiguousId, "more than one grant begins like that").into()),
+    }
+}

@@ -1,0 +1,326 @@
+//! Asking: a request becomes a task, or is refused. Reading and looking happen here, before the desk decides.
+
+use super::{ApiResult, OnceKey, Ops, caller::Caller, output, sessions};
+use crate::{
+    calls::{Asked, Asking},
+    facts::{self, Looked},
+    people::in_the_name_of,
+    question::{self, Texts},
+};
+use countersign_model::{
+    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, Grants, Idempotency, Mode, Outcome, Plan,
+    Refusal, Refused, Request, Requester, Session, Text, Tool, Verdict,
+    api::{AskAnswer, CheckAnswer, VerdictKind},
+    quoted, tools,
+};
+use countersign_redact::{Known, text, text_bounded};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How long an answer may be waited for.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// Titles, rationales and reasons are bounded; commands are not.
+pub(crate) const MAX_TEXT_BYTES: usize = 4096;
+const MAX_LABELS: usize = 16;
+const MAX_LABEL_BYTES: usize = 256;
+
+/// What became of a request.
+pub(crate) struct AskedTask {
+    pub(crate) answer: AskAnswer,
+    /// The same request came before, under the same key: this is its task.
+    pub(crate) replayed: bool,
+}
+
+/// Asks for a command. With `wait_ms` the answer waits for the task's end, and holds its output. A denial names its task.
+pub(crate) async fn ask(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    mut request: Request,
+    once: Option<OnceKey<'_>>,
+) -> ApiResult<AskedTask> {
+    caller.may(CredentialScope::Run)?;
+    let idempotency = once.map(|once| once.digest(ops, caller, "POST /tasks")).transpose()?;
+    let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(MAX_WAIT));
+    let asking = considered(ops, caller, request, idempotency).await?;
+    let asked = put(ops, asking).await?;
+    if asked.state.is_none() && ops.records.find(caller, &asked.task.to_string()).is_err() {
+        let refusal = Refusal::new(Code::IdempotencyConflict, "somebody else has used this Idempotency-Key");
+        return Err(refusal.hint("use a new key for a new request").into());
+    }
+    let replayed = asked.state.is_none() && !asked.joined;
+    if let Some(state) = &asked.state {
+        ops.records.begin(state);
+    }
+    let task = match (wait, asked.state) {
+        (Some(wait), _) => ops.records.wait_for(asked.task, wait).await?,
+        (None, Some(state)) => *state,
+        (None, None) => ops.records.state(asked.task)?,
+    };
+    if let (true, Some(Outcome::Denied { reason })) = (replayed, &task.outcome) {
+        return Err(denied_before(reason).of_task(asked.task));
+    }
+    let output = if wait.is_some() && task.settled() { Some(output::bounded(ops, &task)?) } else { None };
+    Ok(AskedTask { answer: AskAnswer { task, output }, replayed })
+}
+
+/// What the gate would do with a request, with everything that is granted now; nothing is recorded or run.
+pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> ApiResult<CheckAnswer> {
+    caller.may(CredentialScope::Observe)?;
+    let asking = considered(ops, caller, request, None).await?;
+    let (_, assessment) = judged(ops, asking).await?;
+    let refusal = match &assessment.answer {
+        Verdict::Deny(refusal) => Some(refusal.clone()),
+        Verdict::Allow { .. } | Verdict::Ask { .. } => None,
+    };
+    Ok(CheckAnswer {
+        verdict: VerdictKind::from(&assessment.answer),
+        one_shot: assessment.one_shot,
+        risks: assessment.risk_set(),
+        grants: assessment.grants(),
+        refusal,
+    })
+}
+
+/// What the gate says of it at this moment, with all that is granted.
+pub(super) async fn judged(ops: &Arc<Ops>, asking: Asking) -> ApiResult<(Box<Asking>, Assessment)> {
+    let at = Arc::clone(ops);
+    let judged = ops.commit.read(move |register| {
+        let session = asking.requester.session.and_then(|s| register.roster.session(s)).map(|s| &**s);
+        let session = session.or(asking.opens.as_deref());
+        let Asking { request, looked, requester, .. } = &asking;
+        let now = countersign_store::clock::now();
+        let assessment = facts::assess(request, looked, &at.gate, requester, session, &register.grants, now);
+        (Box::new(asking), assessment)
+    });
+    Ok(judged.await?)
+}
+
+/// Puts a request to the commit loop. A denial is a problem that names its task.
+pub(crate) async fn put(ops: &Ops, asking: Asking) -> ApiResult<Asked> {
+    let asked = ops.commit.ask(asking).await?;
+    match asked.denied {
+        Some(refusal) => Err(Refused::from(refusal).of_task(asked.task)),
+        None => Ok(asked),
+    }
+}
+
+/// The answer to a request that was denied when it first came.
+fn denied_before(reason: &Text) -> Refused {
+    let code = Code::ALL.iter().copied().find(|c| c.as_str() == reason.as_str()).unwrap_or(Code::Forbidden);
+    Refusal::new(code, format!("denied before, under the same Idempotency-Key: {}", reason.as_str().replace('_', " ")))
+        .into()
+}
+
+/// Reads and looks when it is its principal's turn, on a thread where that may take its time.
+pub(crate) async fn considered(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    request: Request,
+    idempotency: Option<Idempotency>,
+) -> ApiResult<Asking> {
+    let _turn = ops.turn(caller.principal).await;
+    let (ops, caller) = (Arc::clone(ops), caller.clone());
+    crate::blocking(move || consider(&ops, &caller, request, idempotency)).await?
+}
+
+/// Reads and looks: everything before the desk.
+fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Option<Idempotency>) -> ApiResult<Asking> {
+    tools::check_requestable(request.tool)?;
+    refuse_placeholders(&request)?;
+    bound_labels(&request.labels)?;
+    if caller.kind == CredentialKind::Agent && request.mode == Mode::Pty && request.rationale.is_none() {
+        return Err(
+            Refusal::new(Code::BadRequest, "`rationale` is missing: an agent says why it needs a terminal").into()
+        );
+    }
+    let eyes = ops.eyes(caller.principal)?;
+    if caller.kind == CredentialKind::Agent
+        && let (Some(home), true) = (eyes.base.get("HOME"), request.args.inherit.contains_key("HOME"))
+    {
+        // What is judged by whose home it is, is judged by whom it runs as.
+        request.args.inherit.insert("HOME".to_owned(), home.clone());
+    }
+    let session = sessions::of_request(ops, caller, &mut request)?;
+    facts::bound(&mut request, &ops.config, caller.kind)?;
+    let looked = facts::look(&request, &ops.key, &eyes)?;
+    let (session, opens) = match session {
+        Some(session) => (session, None),
+        None => {
+            let (session, new) = sessions::implicit(ops, caller, &looked.facts);
+            (Arc::clone(&session), new.then(|| Box::new((*session).clone())))
+        }
+    };
+    request.session_id = Some(session.id);
+    asking(ops, caller, request, looked, &session, opens, idempotency)
+}
+
+/// Labels are few and short, and their names are plain.
+fn bound_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/".contains(&b);
+    let bad = labels.len() > MAX_LABELS
+        || labels.iter().any(|(name, value)| {
+            let secret = || countersign_redact::text_by_shape(name).as_str() != name;
+            name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || value.len() > MAX_LABEL_BYTES || secret()
+        });
+    match bad {
+        false => Ok(()),
+        true => Err(Refusal::new(
+            Code::BadRequest,
+            format!(
+                "`labels` are at most {MAX_LABELS}, each a plain name of up to 64 and a text of up to {MAX_LABEL_BYTES} characters"
+            ),
+        )),
+    }
+}
+
+/// What a request wants run or given to what runs.
+fn given(request: &Request) -> impl Iterator<Item = &str> {
+    let args = &request.args;
+    args.command.iter().chain(args.argv.iter().flatten()).chain(args.env.values()).map(String::as_str)
+}
+
+/// Placeholders are for reading. Only `edit_file` can put back what one stands for: where `old` has it too.
+fn refuse_placeholders(request: &Request) -> Result<(), Refusal> {
+    if let Some(placeholder) = given(request).find_map(countersign_redact::placeholder) {
+        return Err(no_placeholder(placeholder, "a command"));
+    }
+    let args = &request.args;
+    if let Some(placeholder) = args.content.as_deref().and_then(countersign_redact::placeholder) {
+        return Err(no_placeholder(placeholder, "a file"));
+    }
+    let (old, new) = (args.old.as_deref().unwrap_or_default(), args.new.as_deref().unwrap_or_default());
+    match countersign_redact::placeholders(new).find(|p| !old.contains(p)) {
+        Some(placeholder) => Err(no_placeholder(placeholder, "`new` unless `old` has it too")),
+        None => Ok(()),
+    }
+}
+
+/// A placeholder stands for something that this house knows and whoever asks does not: passed on, it would be garbage.
+pub(crate) fn no_placeholder(placeholder: &str, place: &str) -> Refusal {
+    Refusal::new(Code::PlaceholderInText, format!("{placeholder} stands for a secret and cannot be used in {place}"))
+        .hint("leave the secret where it is: use a variable or a file that holds it, or edit_file, which keeps what it stands for")
+}
+
+/// A request with everything that is said about it clean.
+pub(crate) fn asking(
+    ops: &Ops,
+    caller: &Caller,
+    request: Request,
+    looked: Looked,
+    session: &Session,
+    opens: Option<Box<Session>>,
+    idempotency: Option<Idempotency>,
+) -> ApiResult<Asking> {
+    let profile = request.profile.unwrap_or(ops.config.profile);
+    let wider = caller.kind == CredentialKind::Agent && profile > ops.config.profile;
+    let refused = wider.then(|| {
+        Refusal::new(Code::ProfileWider, "an agent cannot choose a profile that asks less than the configured one")
+            .hint("leave `profile` out, or let a person run it")
+    });
+    let requester = Requester {
+        principal: caller.principal,
+        session: Some(session.id),
+        audience: session.audience.min(caller.audience),
+        credential: caller.kind,
+        profile: if wider { ops.config.profile } else { profile },
+        tool: request.tool,
+    };
+    let refused = refused.or_else(|| {
+        let public = requester.audience == Audience::Public && (request.mode == Mode::Pty || request.background);
+        public.then(|| Refusal::new(Code::NotForAudience, "strangers get no terminal and no background"))
+    });
+    let workspace = match request.workspace.as_deref() {
+        Some(path) => {
+            let login = looked.login.as_ref();
+            Some(in_the_name_of(login, || crate::receipts::publish::workspace(path, login))??)
+        }
+        None => None,
+    };
+    let none = Grants::default();
+    let assessment =
+        facts::assess(&request, &looked, &ops.gate, &requester, Some(session), &none, countersign_store::clock::now());
+    let mut told = Known::default();
+    told.add_found(given(&request));
+    let mask = question::mask(&ops.key, &looked).and(&told);
+    let clean = |raw: &str| text_bounded(&mask, raw, MAX_TEXT_BYTES);
+    // Whole, however long: what a person approves is all there is.
+    let whole = |raw: &str| text(&mask, raw);
+    let display = match (&request.args.command, &request.args.argv) {
+        (Some(text), _) => whole(text),
+        (None, Some(argv)) => whole(&argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
+        (None, None) if request.tool.is_builtin() => whole(&work(&request)),
+        (None, None) => whole(&format!("Let this session read {}?", looked.facts.cwd.resolved)),
+    };
+    // What runs without a grant asks nothing with one.
+    let texts = match &assessment.answer {
+        Verdict::Ask { .. } => Texts::of(&request, &looked, &assessment, &mask, &display),
+        Verdict::Allow { .. } | Verdict::Deny(_) => Texts::default(),
+    };
+    let planned = Decision::Planned {
+        plan_digest: looked.plan_digest,
+        display,
+        verb: clean(&verbs(&request, &looked.plan, &assessment)),
+        cwd: clean(&looked.facts.cwd.resolved),
+        mode: request.mode,
+        tool: request.tool,
+        title: request.title.as_deref().map(clean),
+        rationale: request.rationale.as_deref().map(clean),
+        labels: request.labels.iter().map(|(name, value)| (name.clone(), clean(value))).collect(),
+        session: Some(session.id),
+        principal: caller.principal,
+        credential: caller.kind,
+        risks: assessment.risk_set(),
+        audience: requester.audience,
+        profile: requester.profile,
+        background: request.background,
+        limits: Box::new(request.limits),
+        workspace: workspace.as_deref().map(clean),
+        on_session_end: request.on_session_end,
+        idempotency: idempotency.map(Box::new),
+    };
+    let asker = caller.process;
+    Ok(Asking { request, looked, planned, requester, opens, texts, refused, asker, idempotency })
+}
+
+/// The verbs that matter: those that nothing covers, else all of them.
+fn verbs(request: &Request, plan: &Plan, assessment: &Assessment) -> String {
+    if request.tool == Tool::SetWorkingDirectory {
+        return "set_working_directory".to_owned();
+    }
+    let own = || plan.occurrences.iter().zip(&assessment.coverage).filter(|(o, _)| !o.shadow);
+    let uncovered: Vec<&str> = own().filter(|(_, c)| !c.holds()).map(|(o, _)| o.verb.as_str()).collect();
+    let mut all = if uncovered.is_empty() { own().map(|(o, _)| o.verb.as_str()).collect() } else { uncovered };
+    all.dedup();
+    all.join(", ")
+}
+
+/// What a file tool would do, for people: what goes and what comes, line by line.
+fn work(request: &Request) -> String {
+    let args = &request.args;
+    let path = quoted(args.path.as_deref().unwrap_or_default());
+    let mut out = format!("{} {path}", request.tool.as_str());
+    if let Some(first) = args.first_line {
+        out += &format!(" from line {first}");
+    }
+    if let Some(count) = args.line_count {
+        out += &format!(", {count} lines");
+    }
+    if args.all {
+        out += " (wherever it stands)";
+    }
+    let parts = [('-', &args.old), ('+', &args.new), ('+', &args.content)];
+    // What differs only in how lines end must be seen to differ.
+    let ends = parts.iter().any(|(_, t)| t.as_ref().is_some_and(|t| t.contains('\r')))
+        || args.old.as_ref().map(|t| t.ends_with('\n')) != args.new.as_ref().map(|t| t.ends_with('\n'));
+    for (mark, text) in parts {
+        for line in text.iter().flat_map(|t| t.split_inclusive('\n')) {
+            let end = match (ends, line.ends_with("\r\n"), line.ends_with('\n')) {
+                (false, ..) => "",
+                (true, true, _) => " \\r\\n",
+                (true, false, true) => " \\n",
+                (true, false, false) => " (no line end)",
+            };
+            out += &format!("\n{mark} {}{end}", line.trim_end_matches(['\r', '\n']));
+        }
+    }
+    out
+}

@@ -1,0 +1,99 @@
+//! The daemon itself: how it is, stopping it, tidying up.
+
+use super::{ApiResult, Ops, caller::Caller, retention};
+use crate::receipts::sealing::Sealing;
+use countersign_model::{
+    CredentialScope, HouseState,
+    api::{
+        GcBody, GcReport, IndexRebuilt, IndexState, IndexWish, Lifecycle, Readiness, RebuildBody, StopAnswer, StopBody,
+        StopTasks, StopWish,
+    },
+};
+use countersign_redact::text_by_shape;
+use std::sync::{Arc, atomic::Ordering};
+
+pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
+    caller.may(CredentialScope::Observe)?;
+    let tcp = *ops.tcp.lock().await;
+    Ok(Lifecycle {
+        state: *ops.state.borrow(),
+        reason: ops.reason.borrow().clone(),
+        pid: std::process::id(),
+        you: caller.kind,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        home: ops.home.path().to_path_buf(),
+        machine: ops.people.is_machine(),
+        profile: ops.config.profile,
+        tcp,
+        degraded: ops.gate.degraded.clone(),
+        reading_only: ops.reading_only.why().map(str::to_owned),
+        receipts: ops.sealing.borrow().trouble(),
+        shutdown: ops.last_steps.borrow().clone(),
+        started_at: ops.started_at,
+    })
+}
+
+/// Stops the daemon; its tasks go on unless they are to stop with it.
+pub(crate) fn stop(ops: &Ops, caller: &Caller, body: StopBody) -> ApiResult<StopAnswer> {
+    caller.may(CredentialScope::Admin)?;
+    let StopBody { state: StopWish::Halted, tasks } = body;
+    if let Some(tasks) = tasks {
+        ops.stop_tasks.store(tasks == StopTasks::Stop, Ordering::SeqCst);
+    }
+    ops.stop.notify_one();
+    Ok(StopAnswer { state: HouseState::Draining, pid: std::process::id() })
+}
+
+/// Tidies up now, by the configured rule or by the one that is named.
+pub(crate) async fn gc(ops: &Arc<Ops>, caller: &Caller, body: GcBody) -> ApiResult<GcReport> {
+    caller.may(CredentialScope::Admin)?;
+    let mut rule = ops.config.retention.clone();
+    rule.days = body.older_than_days.unwrap_or(rule.days);
+    rule.bytes = body.keep_bytes.unwrap_or(rule.bytes);
+    Ok(retention::tidy(ops, rule, body.dry_run).await?)
+}
+
+/// Rebuilds the index over the decisions.
+pub(crate) async fn rebuild(ops: &Ops, caller: &Caller, body: RebuildBody) -> ApiResult<IndexRebuilt> {
+    caller.may(CredentialScope::Admin)?;
+    let RebuildBody { index: IndexWish::Rebuild } = body;
+    ops.commit.rebuild().await?;
+    Ok(IndexRebuilt { index: IndexState::Rebuilt })
+}
+
+/// What must hold before the daemon is ready, each with what is wrong. Anybody may ask.
+pub(crate) fn ready(ops: &Ops) -> Readiness {
+    let checks = checks(ops).map(|(name, why)| (name, why.map(|why| text_by_shape(&why).into_inner())));
+    let failing = checks.iter().find_map(|(name, why)| Some(format!("{name}: {}", why.as_ref()?)));
+    let said = |why: Option<String>| why.unwrap_or_else(|| "ok".to_owned());
+    Readiness {
+        ready: failing.is_none(),
+        failing,
+        checks: checks.into_iter().map(|(name, why)| (name.to_owned(), said(why))).collect(),
+    }
+}
+
+fn checks(ops: &Ops) -> [(&'static str, Option<String>); 5] {
+    let state = *ops.state.borrow();
+    let ledger = match (ops.reading_only.why(), ops.records.ledger(|r| r.head())) {
+        (Some(why), _) => Some(why.to_owned()),
+        (None, Err(e)) => Some(e.to_string()),
+        (None, Ok(_)) => None,
+    };
+    let looked_for = ops.keeper.looked_for.load(Ordering::Relaxed);
+    let recovery = match (state, looked_for) {
+        (HouseState::Boot | HouseState::Recovering, _) => Some("not done yet".to_owned()),
+        (_, 0) => None,
+        (_, n) => Some(format!("the supervisors of {n} tasks do not answer yet")),
+    };
+    let sockets = (!ops.socket.exists()).then(|| "the socket is gone".to_owned());
+    let keys = match &*ops.sealing.borrow() {
+        Sealing::Works | Sealing::Stuck(_) => None,
+        Sealing::Fails(why) => Some(format!("receipts are not made out: {why}")),
+    };
+    let serving = match state {
+        HouseState::Running => None,
+        state => Some(format!("the house is {}", serde_json::json!(state).as_str().unwrap_or_default())),
+    };
+    [("ledger", ledger), ("recovery", recovery), ("sockets", sockets), ("keys", keys), ("state", serving)]
+}

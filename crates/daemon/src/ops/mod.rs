@@ -1,0 +1,165 @@
+//! What can be asked of the daemon, as plain typed functions: each takes [`Ops`] and the caller, and checks the
+//! caller's scope itself. Surfaces translate; they never decide or remember.
+
+pub(crate) mod answers;
+pub(crate) mod caller;
+pub(crate) mod cast;
+pub(crate) mod control;
+pub(crate) mod grants;
+pub(crate) mod intake;
+pub(crate) mod lifecycle;
+pub(crate) mod output;
+mod pattern;
+pub(crate) mod receipts;
+pub(crate) mod retention;
+pub(crate) mod screen;
+pub(crate) mod search;
+pub(crate) mod sessions;
+pub(crate) mod tasks;
+pub(crate) mod tickets;
+pub(crate) mod tokens;
+
+use crate::{
+    calls::CommitHandle,
+    descriptors::Descriptors,
+    desk::Event,
+    facts::Gate,
+    ledger_state::ReadingOnly,
+    people::{Eyes, People},
+    receipts::sealing::{SealerHandle, Sealing},
+    records::Records,
+    service,
+    shims::{recovery, registry::ShimRegistry},
+    wish::Wish,
+};
+use caller::{Caller, Recognised};
+use countersign_model::{
+    At, Code, HouseKey, HouseState, Idempotency, Login, PrincipalId, Refusal, Refused, Roster, ShutdownStep, TaskId,
+    Text,
+};
+use countersign_redact::text_by_shape;
+use countersign_store::{Config, Home};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use tickets::Tickets;
+use tokio::sync::{Notify, watch};
+
+/// What an operation answers.
+pub(crate) type ApiResult<T> = Result<T, Refused>;
+
+/// Concurrent fact look-ups per principal; there are four times as many threads for them.
+const MAX_LOOKUPS_PER_PRINCIPAL: usize = 8;
+
+/// What every surface needs.
+pub(crate) struct Ops {
+    pub(crate) home: Home,
+    pub(crate) key: HouseKey,
+    pub(crate) config: Config,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) people: People,
+    /// Where it listens.
+    pub(crate) socket: PathBuf,
+    pub(crate) records: Arc<Records>,
+    pub(crate) keeper: Arc<ShimRegistry>,
+    pub(crate) commit: CommitHandle,
+    /// Sessions and credentials, as far as they are written.
+    pub(crate) roster: watch::Receiver<Arc<Roster>>,
+    /// How many decisions there are.
+    pub(crate) head: watch::Receiver<i64>,
+    /// The ledger cannot be used, for this reason: nothing is decided, what is on the disk can be read.
+    pub(crate) reading_only: ReadingOnly,
+    /// Where the house listens on loopback, if it does.
+    pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
+    pub(crate) state: watch::Sender<HouseState>,
+    /// Held by whoever tidies up: one at a time.
+    pub(crate) tidying: tokio::sync::Mutex<()>,
+    /// How many requests of each principal are looked at at once.
+    pub(crate) turns: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
+    /// Who makes out receipts, and whether that works.
+    pub(crate) sealer: SealerHandle,
+    pub(crate) sealing: watch::Receiver<Sealing>,
+    /// Why the house is in its state, and how its going down has gone so far.
+    pub(crate) reason: watch::Sender<Option<Text>>,
+    pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
+    pub(crate) stop: Notify,
+    pub(crate) stop_tasks: std::sync::atomic::AtomicBool,
+    pub(crate) started_at: At,
+    pub(crate) recognised: Recognised,
+    pub(crate) tickets: Tickets,
+    pub(crate) descriptors: Arc<Descriptors>,
+}
+
+impl Ops {
+    pub(crate) fn enter(&self, state: HouseState, reason: Option<Text>) {
+        service::state(state);
+        self.state.send_replace(state);
+        self.reason.send_replace(reason.clone());
+        let boot = (state == HouseState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
+        self.commit.tell(Event::House { state, reason, boot });
+    }
+
+    /// The eyes of a principal.
+    pub(crate) fn eyes(&self, principal: PrincipalId) -> Result<Eyes, Refusal> {
+        let uid = self.roster.borrow().uid(principal);
+        self.people.eyes(uid)
+    }
+
+    /// One's turn to have the world looked at: nobody takes all of those who look.
+    pub(crate) async fn turn(&self, principal: PrincipalId) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        let turns = {
+            let mut turns = crate::lock(&self.turns);
+            Arc::clone(
+                turns
+                    .entry(principal)
+                    .or_insert_with(|| Arc::new(tokio::sync::Semaphore::new(MAX_LOOKUPS_PER_PRINCIPAL))),
+            )
+        };
+        turns.acquire_owned().await.ok()
+    }
+
+    /// Enters a user of the machine as a principal, unless they are one.
+    pub(crate) async fn welcome(&self, login: Login) -> Result<(), Refusal> {
+        let wish = Wish::Welcome { uid: login.uid, name: text_by_shape(&login.name) };
+        self.commit.register(wish).await.map(drop)
+    }
+
+    /// Waits, but not for ever, until what has settled has its receipt.
+    pub(crate) async fn sealed_so_far(&self, patience: Duration) {
+        let _ = tokio::time::timeout(patience, self.sealer.barrier()).await;
+    }
+
+    /// Waits until the commit loop has written all that it was told; gives the tasks that are still on their way.
+    pub(crate) async fn settled_so_far(&self) -> Vec<TaskId> {
+        self.commit.barrier().await.unwrap_or_default()
+    }
+}
+
+/// A key under which an operation is done once, however often it is sent; and the body that it came with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OnceKey<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) body: &'a [u8],
+}
+
+impl OnceKey<'_> {
+    /// As records hold it: of this caller and this operation.
+    fn digest(self, ops: &Ops, caller: &Caller, operation: &str) -> Result<Idempotency, Refusal> {
+        if self.key.is_empty() || self.key.len() > 255 {
+            return Err(Refusal::new(Code::BadRequest, "`Idempotency-Key` takes 1 to 255 characters"));
+        }
+        let owner = caller.principal.to_string();
+        let key = [owner.as_bytes(), operation.as_bytes(), self.key.as_bytes()];
+        Ok(Idempotency {
+            key: ops.key.digest("idempotency-key", &key),
+            body: ops.key.digest("idempotency-body", &[self.body]),
+        })
+    }
+}
+
+/// How many of a list: `usual` unless asked for, and no more than `most`.
+fn page_limit(wanted: Option<usize>, usual: usize, most: usize) -> Result<usize, Refusal> {
+    let limit = wanted.unwrap_or(usual);
+    if !(1..=most).contains(&limit) {
+        return Err(Refusal::new(Code::BadRequest, format!("`limit` is 1 to {most}")));
+    }
+    Ok(limit)
+}

@@ -1,0 +1,296 @@
+//! Output: bytes by range and by line, from either end, while they come and after; every chunk checked.
+
+use super::{ApiResult, Ops, caller::Caller};
+use crate::lock;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use countersign_model::{
+    Code, CredentialScope, Encoding, INLINE_WHOLE, Mode, Refusal, Rendered, StreamName, TaskId, TaskState,
+    api::{BoundedOutput, OutputGap, OutputPage, OutputQuery},
+};
+use countersign_store::output::{Gap, ReadError};
+use std::{io, sync::Arc};
+use tokio::sync::mpsc;
+
+/// One answer holds at most this much, whatever the query says.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+const USUAL_BYTES: u64 = 64 * 1024;
+const USUAL_LINES: u64 = 1000;
+
+/// Bytes that come piece by piece.
+pub(crate) type Pieces = mpsc::Receiver<io::Result<Bytes>>;
+
+/// Which bytes of a whole are wanted: from the first to the last, or the last so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByteRange {
+    From { first: u64, last: Option<u64> },
+    Last(u64),
+}
+
+impl ByteRange {
+    /// Where it begins and ends in a whole of `total` bytes; none that can be served is none.
+    pub(crate) fn of(self, total: u64) -> Option<(u64, u64)> {
+        let (start, end) = match self {
+            Self::Last(bytes) => (total.saturating_sub(bytes), total),
+            Self::From { first, last: None } => (first, total),
+            Self::From { first, last: Some(last) } => (first, last.saturating_add(1).min(total)),
+        };
+        (start < end).then_some((start, end))
+    }
+}
+
+/// A part of a stream.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) start: u64,
+    /// Where what was asked for ends, however little of it fits into one answer.
+    end: u64,
+    pub(crate) total: u64,
+    pub(crate) complete: bool,
+    gap: Option<Gap>,
+}
+
+/// What came of a range.
+pub(crate) enum Ranged {
+    Slice(Slice),
+    /// The stream has no such bytes.
+    Unsatisfiable {
+        total: u64,
+    },
+}
+
+/// A part of a task's output, as text where it is text.
+pub(crate) async fn read(ops: &Arc<Ops>, caller: &Caller, id: &str, query: OutputQuery) -> ApiResult<OutputPage> {
+    let (task, stream) = find(ops, caller, id, query.stream).await?;
+    Ok(slice(ops, task, stream, query).await?.into())
+}
+
+/// A part of a task's output, as bytes.
+pub(crate) async fn read_bytes(ops: &Arc<Ops>, caller: &Caller, id: &str, query: OutputQuery) -> ApiResult<Slice> {
+    let (task, stream) = find(ops, caller, id, query.stream).await?;
+    slice(ops, task, stream, query).await
+}
+
+/// A range of a task's output, as bytes.
+pub(crate) async fn read_range(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    query: OutputQuery,
+    range: ByteRange,
+) -> ApiResult<Ranged> {
+    let (task, stream) = find(ops, caller, id, query.stream).await?;
+    let at = Arc::clone(ops);
+    let total = crate::blocking(move || total(&at, task, stream)).await??;
+    let Some((start, end)) = range.of(total) else { return Ok(Ranged::Unsatisfiable { total }) };
+    let max = query.max_bytes.unwrap_or(MAX_BYTES).min(end - start);
+    let query = OutputQuery { stream: Some(stream), offset_bytes: Some(start), max_bytes: Some(max), ..query };
+    Ok(Ranged::Slice(slice(ops, task, stream, query).await?))
+}
+
+/// The whole stream as it is now, piece by piece, and how many bytes that is.
+pub(crate) async fn read_all(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    stream: Option<StreamName>,
+) -> ApiResult<(u64, Pieces)> {
+    let (task, stream) = find(ops, caller, id, stream).await?;
+    let state = ops.records.state(task)?;
+    let (total, dropped) = state.streams.get(&stream).map_or((0, 0), |s| (s.bytes, s.dropped));
+    ops.records.output(&state)?;
+    let (send, receive) = mpsc::channel(1);
+    let ops = Arc::clone(ops);
+    tokio::task::spawn_blocking(move || send_all(&ops, &state, stream, total, &send));
+    Ok((total - dropped, receive))
+}
+
+fn send_all(ops: &Ops, state: &TaskState, stream: StreamName, total: u64, send: &mpsc::Sender<io::Result<Bytes>>) {
+    let mut offset = 0;
+    while offset < total {
+        let mut read = || -> ApiResult<Vec<u8>> {
+            let Some(reading) = ops.records.output(state)? else { return Ok(Vec::new()) };
+            let mut reading = lock(&reading);
+            reading.refresh()?;
+            // Everything is everything that was kept.
+            if let Some(gap) = reading.gap(stream).filter(|gap| gap.offset == offset) {
+                offset = gap.end();
+            }
+            reading.bytes(stream, offset, MAX_BYTES.min(total - offset))
+        };
+        // Bytes that do not match their digest end the answer short of its length: that is an error to any client.
+        let bytes = read().map_err(io::Error::other);
+        let (failed, n) = (bytes.is_err(), bytes.as_ref().map_or(0, Vec::len));
+        if send.blocking_send(bytes.map(Bytes::from)).is_err() || failed || n == 0 {
+            return;
+        }
+        offset += n as u64;
+    }
+}
+
+/// The task and the stream that are meant.
+async fn find(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    stream: Option<StreamName>,
+) -> ApiResult<(TaskId, StreamName)> {
+    caller.may(CredentialScope::Observe)?;
+    let task = ops.records.find(caller, id)?;
+    ops.records.warm(task).await?;
+    let mode = ops.records.state(task)?.mode;
+    let stream = match stream {
+        None => StreamName::of(mode)[0],
+        Some(stream) => stream_of(mode, stream)?,
+    };
+    Ok((task, stream))
+}
+
+/// A stream, if tasks of this mode have it.
+pub(crate) fn stream_of(mode: Mode, stream: StreamName) -> Result<StreamName, Refusal> {
+    let streams = StreamName::of(mode);
+    if streams.contains(&stream) {
+        return Ok(stream);
+    }
+    let names: Vec<&str> = streams.iter().map(|s| s.as_str()).collect();
+    Err(Refusal::new(Code::BadRequest, format!("this task has {}, no stream `{stream}`", names.join(" and "))))
+}
+
+async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<Slice> {
+    let by_line = query.line.is_some() || query.lines.is_some() || query.tail_lines.is_some();
+    // A chunk or two is quicker read than handed to another thread; more may take a while, and others go on.
+    let small = !by_line && query.max_bytes.is_none_or(|max| max <= USUAL_BYTES);
+    if small && ops.records.output_is_free(task) {
+        return cut(ops, task, stream, query);
+    }
+    let ops = Arc::clone(ops);
+    crate::blocking(move || cut(&ops, task, stream, query)).await?
+}
+
+fn cut(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<Slice> {
+    let state = ops.records.state(task)?;
+    let complete = state.settled();
+    let Some(reading) = ops.records.output(&state)? else {
+        return match query.offset_bytes.unwrap_or(0) {
+            0 => Ok(Slice { bytes: Vec::new(), start: 0, end: 0, total: 0, complete, gap: None }),
+            offset => Err(ReadError::BeyondEnd { offset, total: 0 }.into()),
+        };
+    };
+    let mut reading = lock(&reading);
+    reading.refresh()?;
+    let total = reading.total(stream);
+    let (start, end) = if let Some(tail) = query.tail_lines {
+        (reading.tail(stream, tail)?, total)
+    } else if query.line.is_some() || query.lines.is_some() {
+        reading.lines(stream, query.line.unwrap_or(1), query.lines.unwrap_or(USUAL_LINES))?
+    } else {
+        let start = query.offset_bytes.unwrap_or(0);
+        (start, start.saturating_add(query.max_bytes.unwrap_or(USUAL_BYTES)).min(total.max(start)))
+    };
+    let most = query.max_bytes.unwrap_or(MAX_BYTES).min(MAX_BYTES);
+    let bytes = reading.bytes(stream, start, (end - start).min(most))?;
+    Ok(Slice { bytes, start, end, total, complete, gap: reading.gap(stream) })
+}
+
+fn total(ops: &Ops, task: TaskId, stream: StreamName) -> ApiResult<u64> {
+    let Some(reading) = ops.records.output(&ops.records.state(task)?)? else { return Ok(0) };
+    let mut reading = lock(&reading);
+    reading.refresh()?;
+    Ok(reading.total(stream))
+}
+
+impl From<Slice> for OutputPage {
+    fn from(slice: Slice) -> Self {
+        let Slice { bytes, start, end, total, complete, gap } = slice;
+        let len = bytes.len() as u64;
+        // Whoever goes on from here goes on behind what was dropped.
+        let next_offset = match gap {
+            Some(gap) if gap.offset == start + len && len > 0 => gap.end(),
+            _ => start + len,
+        };
+        let (content, encoding) = match String::from_utf8(bytes) {
+            Ok(text) => (text, Encoding::Utf8),
+            Err(e) => (STANDARD.encode(e.as_bytes()), Encoding::Base64),
+        };
+        Self {
+            content,
+            encoding,
+            offset_bytes: start,
+            bytes: len,
+            total_bytes: total,
+            next_offset,
+            end_offset: end,
+            truncated: next_offset < total,
+            complete,
+            gap: gap.map(|gap| OutputGap { offset_bytes: gap.offset, bytes: gap.bytes }),
+        }
+    }
+}
+
+/// Every stream for a caller who asked to wait: whole when short, else both ends.
+pub(crate) fn bounded(ops: &Ops, state: &TaskState) -> ApiResult<BoundedOutput> {
+    let mut output = BoundedOutput::new();
+    for &stream in StreamName::of(state.mode) {
+        if state.streams.contains_key(&stream) {
+            output.insert(stream, ends(ops, state, stream)?);
+        }
+    }
+    Ok(output)
+}
+
+/// A stream, whole when short, else both ends.
+pub(crate) fn ends(ops: &Ops, state: &TaskState, stream: StreamName) -> ApiResult<Rendered> {
+    let encode = |bytes: &[u8]| STANDARD.encode(bytes);
+    let Some(reading) = ops.records.output(state)? else { return Ok(Rendered::whole(b"", encode)) };
+    let mut reading = lock(&reading);
+    reading.refresh()?;
+    let (total, whole) = (reading.total(stream), INLINE_WHOLE as u64);
+    if total <= whole {
+        return Ok(Rendered::whole(&reading.bytes(stream, 0, whole)?, encode));
+    }
+    let (head, tail) = reading.gap(stream).map_or((total, total), |gap| (gap.offset, total - gap.end()));
+    let half = whole / 2;
+    let head = reading.bytes(stream, 0, half.min(head))?;
+    let tail = half.min(tail);
+    let tail = reading.bytes(stream, total - tail, tail)?;
+    Ok(Rendered::ends(&head, &tail, total, encode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_served_as_far_as_there_are_bytes() {
+        let from = |first, last| ByteRange::From { first, last };
+        for (range, total, served) in [
+            (from(0, None), 10, Some((0, 10))),
+            (from(3, Some(5)), 10, Some((3, 6))),
+            (from(3, Some(99)), 10, Some((3, 10))),
+            (from(3, Some(u64::MAX)), 10, Some((3, 10))),
+            (from(10, None), 10, None),
+            (from(5, Some(4)), 10, None),
+            (ByteRange::Last(4), 10, Some((6, 10))),
+            (ByteRange::Last(99), 10, Some((0, 10))),
+            (ByteRange::Last(0), 10, None),
+            (from(0, None), 0, None),
+        ] {
+            assert_eq!(range.of(total), served, "{range:?} of {total}");
+        }
+    }
+
+    #[test]
+    fn a_page_goes_on_behind_what_was_dropped_and_says_how_it_is_encoded() {
+        let slice =
+            |bytes: &[u8], gap| Slice { bytes: bytes.to_vec(), start: 2, end: 5, total: 20, complete: true, gap };
+        let page = OutputPage::from(slice(b"abc", Some(Gap { offset: 5, bytes: 10 })));
+        assert_eq!((page.next_offset, page.end_offset, page.truncated), (15, 5, true));
+        assert_eq!((page.content.as_str(), page.encoding), ("abc", Encoding::Utf8));
+        let page = OutputPage::from(slice(b"\xff\xfe\xfd", None));
+        assert_eq!(
+            (page.content.as_str(), page.encoding, page.bytes, page.next_offset),
+            ("//79", Encoding::Base64, 3, 5)
+        );
+    }
+}

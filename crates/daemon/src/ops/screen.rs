@@ -1,0 +1,105 @@
+//! Screens: what a terminal shows now, or showed last.
+
+use super::{ApiResult, Ops, caller::Caller};
+use crate::shims::registry::ScreenNow;
+use countersign_model::{
+    Artifact, Code, CredentialScope, Frame, Mode, Record, Refusal, StreamName, TaskId, TaskState, What,
+};
+use countersign_redact::Mask;
+use countersign_shim::{SCREEN, Screen, Shown};
+use countersign_store::{
+    output::{self, Gaps},
+    stream::StreamError,
+};
+use std::{sync::Arc, time::Duration};
+
+const LINES: usize = 64 * 1024;
+/// How long a task takes from its last word to being settled.
+pub(crate) const CLOSING: Duration = Duration::from_secs(2);
+
+/// The screen of a task by its id or the beginning of it.
+pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Box<ScreenNow>> {
+    caller.may(CredentialScope::Observe)?;
+    let task = ops.records.find(caller, id)?;
+    ops.records.warm(task).await?;
+    screen(ops, task).await
+}
+
+/// From the shim while the task runs, else what it left.
+pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<ScreenNow>> {
+    let state = ops.records.state(task)?;
+    if state.mode != Mode::Pty {
+        return Err(Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes")
+            .hint("its output is there: csn logs")
+            .into());
+    }
+    if state.first_seq.is_none() {
+        return Err(Refusal::new(Code::TaskOver, "the task has not started, so it has no screen").into());
+    }
+    if !state.settled() {
+        match ops.keeper.screen(task).await {
+            Ok(now) => return Ok(now),
+            // It may be closing at this moment: then what it leaves is there in a moment.
+            Err(refusal) if refusal.code == Code::ShimUnreachable => {
+                if !ops.records.wait_for(task, CLOSING).await?.settled() {
+                    return Err(refusal.into());
+                }
+            }
+            Err(refusal) => return Err(refusal.into()),
+        }
+    }
+    let state = ops.records.state(task)?;
+    let ops = Arc::clone(ops);
+    crate::blocking(move || left(&ops, &state)).await?
+}
+
+/// The artifact that the shim left, else the recording drawn again.
+fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenNow>> {
+    if state.expired_at.is_some() {
+        return Err(Refusal::new(Code::Expired, "what this task wrote was removed")
+            .hint("its decisions and digests stay: csn show")
+            .into());
+    }
+    let screen = match state.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
+        Some(artifact) => kept(ops, state, artifact)?,
+        None => drawn_again(ops, state)?,
+    };
+    let offset = state.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
+    Ok(Box::new(ScreenNow { screen, offset, next_seq: state.next_seq }))
+}
+
+/// The artifact, checked against what its frame says.
+fn kept(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<Shown> {
+    let bytes = std::fs::read(ops.records.task_dir(state.task_id).join(SCREEN))
+        .map_err(|e| Refusal::new(Code::Internal, format!("the screen cannot be read: {e}")))?;
+    let tampered = || Refusal::new(Code::ArtifactTampered, "the screen was changed after it was recorded");
+    if countersign_model::Digest::sha256(&[&bytes]) != artifact.sha256 {
+        return Err(tampered().into());
+    }
+    serde_json::from_slice(&bytes).map_err(|_| tampered().into())
+}
+
+/// Everything that was recorded, on a screen of our own. Starts nothing.
+fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<Shown> {
+    let (mut screen, mut stream) = (Screen::new(24, 80), ops.records.stream(state.task_id, 0));
+    let mut gaps = Gaps::default();
+    let dir = ops.records.task_dir(state.task_id);
+    loop {
+        let lines = ops.records.next(&mut stream, LINES)?;
+        if lines.is_empty() {
+            break;
+        }
+        for (seq, line) in lines {
+            match Record::parse(&line).map_err(|source| StreamError::Record { seq, source })?.what {
+                What::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
+                What::Frame(Frame::Output { stream, offset, len, digest }) => {
+                    let dropped = gaps.before(stream, offset);
+                    screen.feed(&output::chunk(&dir, stream, offset, len, digest, dropped)?);
+                }
+                What::Frame(frame) => gaps.note(&frame),
+                _ => {}
+            }
+        }
+    }
+    Ok(screen.show(&Mask::of_shapes()))
+}

@@ -1,0 +1,259 @@
+//! Searching output: where in it a pattern is; page by page, checked like every other reading.
+
+use super::{
+    ApiResult, Ops,
+    caller::Caller,
+    output::stream_of,
+    pattern::{Glance, Match, Pattern, Place, Search},
+};
+use crate::lock;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use countersign_model::{
+    Code, CredentialScope, Encoding, Refusal, StreamName, TaskState,
+    api::{Excerpt, SearchMatch, SearchPage, SearchQuery},
+};
+use countersign_store::{
+    clock,
+    output::{ReadError, Span},
+};
+use std::{
+    fs::File,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// How much is looked at at a time.
+const AHEAD: u64 = 32 * 1024 * 1024;
+/// Fewer chunks than this are read one after another.
+const FROM_AFAR: usize = 16;
+/// Whoever asks gets what was found in this time, and where to go on.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+const MAX_THREADS: usize = 4;
+/// A line across chunks that is longer than this is read like one with a match.
+const MAX_BORDER_BYTES: usize = 1024 * 1024;
+const MATCHES: usize = 100;
+const MAX_MATCHES: usize = 1000;
+const MAX_CONTEXT_LINES: usize = 20;
+const MAX_PATTERN_BYTES: usize = 4096;
+
+/// A page of the lines that match.
+pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: SearchQuery) -> ApiResult<SearchPage> {
+    caller.may(CredentialScope::Observe)?;
+    let task = ops.records.find(caller, id)?;
+    ops.records.warm(task).await?;
+    let state = ops.records.state(task)?;
+    let bad = |message: String| Refusal::new(Code::BadRequest, message);
+    if query.pattern.len() > MAX_PATTERN_BYTES {
+        return Err(bad(format!("`pattern` has at most {MAX_PATTERN_BYTES} bytes")).into());
+    }
+    let pattern = Pattern::new(&query.pattern, query.regex, query.ignore_case);
+    let pattern = pattern.map_err(|e| bad(format!("`pattern`: {e}")))?;
+    let (context, most) = (query.context.unwrap_or(0), query.max_results.unwrap_or(MATCHES));
+    if context > MAX_CONTEXT_LINES || !(1..=MAX_MATCHES).contains(&most) {
+        return Err(bad(format!("`context` is 0 to {MAX_CONTEXT_LINES}, `max_results` 1 to {MAX_MATCHES}")).into());
+    }
+    let mut streams = match query.stream {
+        Some(stream) => vec![stream_of(state.mode, stream)?],
+        None => StreamName::of(state.mode).to_vec(),
+    };
+    let mut from = Place { offset: 0, line: 1, into: 0 };
+    if let Some(cursor) = query.after {
+        let (stream, place) = parse_cursor(&cursor).ok_or_else(|| bad("`after` is the `next` of a page".to_owned()))?;
+        let at = streams.iter().position(|s| *s == stream);
+        streams.drain(..at.ok_or_else(|| bad("`after` belongs to another search".to_owned()))?);
+        from = place;
+    }
+    let ops = Arc::clone(ops);
+    crate::blocking(move || look(&ops, &state, &pattern, context, most, &streams, from)).await?
+}
+
+fn parse_cursor(text: &str) -> Option<(StreamName, Place)> {
+    let mut parts = text.split('.');
+    let stream = serde_json::from_value(parts.next()?.into()).ok()?;
+    // No stream is longer, and no line has a higher number.
+    let mut number = || parts.next()?.parse::<u64>().ok().filter(|n| *n < 1 << 60);
+    let place = Place { offset: number()?, line: number()?, into: number()? };
+    parts.next().is_none().then_some((stream, place))
+}
+
+fn look(
+    ops: &Ops,
+    state: &TaskState,
+    pattern: &Pattern,
+    context: usize,
+    most: usize,
+    streams: &[StreamName],
+    mut from: Place,
+) -> ApiResult<SearchPage> {
+    let (mut matches, mut next) = (Vec::new(), None);
+    for (n, stream) in streams.iter().enumerate() {
+        let mut search = Search::new(pattern, context, most - matches.len(), from);
+        walk(ops, state, *stream, &mut search)?;
+        let (found, more) = search.finish();
+        matches.extend(found.iter().map(|m| shown(*stream, m)));
+        if let Some(place) = more {
+            next = Some(format!("{stream}.{}.{}.{}", place.offset, place.line, place.into));
+            break;
+        }
+        from = Place { offset: 0, line: 1, into: 0 };
+        if matches.len() >= most && n + 1 < streams.len() {
+            next = Some(format!("{}.0.1.0", streams[n + 1]));
+            break;
+        }
+    }
+    Ok(SearchPage { matches, next, complete: state.settled() })
+}
+
+/// Feeds a stream to the search, as far as it goes now. Stretches without a match are found from afar, by all
+/// processors; what is left is read line by line.
+fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_>) -> ApiResult<()> {
+    let Some(reading) = ops.records.output(state)? else { return Ok(()) };
+    let (total, gap) = {
+        let mut reading = lock(&reading);
+        reading.refresh()?;
+        (reading.total(stream), reading.gap(stream))
+    };
+    if total == 0 {
+        return Ok(());
+    }
+    let file = File::open(ops.records.task_dir(state.task_id).join(stream.file())).map_err(ReadError::from)?;
+    let mut held: Vec<u8> = Vec::new();
+    let deadline = clock::steady() + LONGEST_LOOK;
+    while !search.is_done() {
+        let mut at = search.place().offset + held.len() as u64;
+        if clock::steady() > deadline {
+            search.stop();
+            break;
+        }
+        if let Some(gap) = gap.filter(|gap| (gap.offset..gap.end()).contains(&at)) {
+            feed(search, &mut held, true);
+            search.jump(gap.end());
+            (at, held) = (gap.end(), Vec::new());
+        }
+        if at >= total {
+            break;
+        }
+        let spans = lock(&reading).spans(stream, at, AHEAD);
+        let Some(last) = spans.last().map(|s| s.end()) else { break };
+        let whole = spans.first().is_some_and(|s| s.offset() == at);
+        if whole && search.may_pass() && spans.len() >= FROM_AFAR {
+            held = from_afar(&file, &spans, search, held)?;
+        } else {
+            // Up to the next chunk, or all of the few that are left.
+            let near = if whole { &spans[..] } else { &spans[..1] };
+            let mut bytes = Vec::new();
+            for span in near {
+                span.read(&file, &mut bytes)?;
+            }
+            let end = near.last().map_or(last, |s| s.end());
+            held.extend_from_slice(&bytes[(at - near[0].offset()) as usize..]);
+            feed(search, &mut held, end >= total || gap.is_some_and(|gap| gap.offset == end));
+        }
+    }
+    if !search.is_done() && !held.is_empty() {
+        feed(search, &mut held, true);
+    }
+    Ok(())
+}
+
+fn feed(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
+    let used = search.feed(held, last);
+    held.drain(..used);
+}
+
+/// Looks at stretches all at once, and passes over those without a match. What has one is fed. Gives what is left of a
+/// line that is not whole.
+fn from_afar(file: &File, spans: &[Span], search: &mut Search<'_>, mut held: Vec<u8>) -> ApiResult<Vec<u8>> {
+    let pattern = search.pattern();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let each = spans.len().div_ceil(threads * 2);
+    let stretches: Vec<&[Span]> = spans.chunks(each).collect();
+    let next = AtomicUsize::new(0);
+    let glances: Vec<Mutex<Option<Result<Glance, ReadError>>>> = stretches.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut bytes = Vec::new();
+                while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < stretches.len()) {
+                    let glance = glance(file, stretches[n], pattern, &mut bytes);
+                    *lock(&glances[n]) = Some(glance);
+                }
+            });
+        }
+    });
+    for (stretch, glance) in stretches.iter().zip(glances) {
+        let glance = glance.into_inner().ok().flatten().unwrap_or_else(|| Ok(Glance::default()))?;
+        if search.is_done() {
+            break;
+        }
+        let (mut bytes, start) = (Vec::new(), stretch[0].offset());
+        // The line that begins before this stretch is looked at whole.
+        if let (false, Some(first), Some(last)) = (glance.promising, glance.first, glance.last) {
+            read_range(file, stretch, start, start + first, &mut bytes)?;
+            held.extend_from_slice(&bytes);
+            feed(search, &mut held, false);
+            if held.is_empty() && search.may_pass() {
+                search.pass_over(last - first, glance.lines - 1);
+                read_range(file, stretch, start + last, start + glance.len, &mut held)?;
+                continue;
+            }
+            bytes.clear();
+            read_range(file, stretch, start + first, start + glance.len, &mut bytes)?;
+        } else {
+            read_range(file, stretch, start, start + glance.len, &mut bytes)?;
+        }
+        held.extend_from_slice(&bytes);
+        feed(search, &mut held, false);
+    }
+    Ok(held)
+}
+
+/// Chunk by chunk, so that what is looked at is still in the processor's own memory.
+fn glance(file: &File, stretch: &[Span], pattern: &Pattern, bytes: &mut Vec<u8>) -> Result<Glance, ReadError> {
+    let (mut all, mut border) = (Glance::default(), Vec::new());
+    for span in stretch {
+        bytes.clear();
+        span.read(file, bytes)?;
+        let here = Glance::at(pattern, bytes);
+        // The line across the border of two chunks belongs to neither.
+        border.extend_from_slice(&bytes[..here.first.unwrap_or(here.len) as usize]);
+        let across = all.len > 0 && pattern.is_in(&border);
+        if here.last.is_some() || border.len() > MAX_BORDER_BYTES {
+            border.clear();
+            border.extend_from_slice(&bytes[here.last.unwrap_or(0) as usize..]);
+        }
+        all = all.and(here);
+        all.promising |= across || border.len() > MAX_BORDER_BYTES;
+    }
+    Ok(all)
+}
+
+fn read_range(file: &File, stretch: &[Span], from: u64, to: u64, into: &mut Vec<u8>) -> Result<(), ReadError> {
+    for span in stretch.iter().filter(|s| s.end() > from && s.offset() < to) {
+        let mut bytes = Vec::new();
+        span.read(file, &mut bytes)?;
+        let (a, b) = (from.saturating_sub(span.offset()) as usize, (to.min(span.end()) - span.offset()) as usize);
+        into.extend_from_slice(&bytes[a..b]);
+    }
+    Ok(())
+}
+
+fn shown(stream: StreamName, m: &Match) -> SearchMatch {
+    let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+        Ok(text) => Excerpt::Text(text.to_owned()),
+        Err(_) => Excerpt::Encoded { encoding: Encoding::Base64, content: STANDARD.encode(bytes) },
+    };
+    SearchMatch {
+        stream,
+        offset_bytes: m.offset,
+        bytes: m.length,
+        line: m.line,
+        line_offset_bytes: m.line_offset,
+        excerpt: text(&m.excerpt),
+        before: m.before.iter().map(|line| text(line)).collect(),
+        after: m.after.iter().map(|line| text(line)).collect(),
+    }
+}

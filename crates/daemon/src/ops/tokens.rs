@@ -1,0 +1,109 @@
+//! Tokens: credentials for callers that cannot come through the socket. Shown once, kept as a hash.
+
+use super::{
+    ApiResult, Ops,
+    caller::{Caller, TOKEN},
+};
+use crate::{
+    people,
+    wish::{Kept, Wish},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use countersign_model::{
+    Code, CredentialScope, Digest, IdMint, PrincipalId, Refusal, Shown, Text, Token, TokenId,
+    api::{NewToken, TokenBody, TokenList, TokenView},
+};
+use countersign_redact::text_by_shape;
+use countersign_store::{clock, random};
+use std::sync::Arc;
+
+/// A token for people to see: everything but its hash.
+fn shown(ops: &Ops, token: &Token) -> TokenView {
+    TokenView::new(token, ops.roster.borrow().name(token.principal).cloned())
+}
+
+fn name(text: &str, what: &str) -> Result<Text, Refusal> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    if !text.is_empty() && text.len() <= 40 && text.chars().all(plain) {
+        return Ok(text_by_shape(text));
+    }
+    let shown = Shown::bounded(text, 40);
+    Err(Refusal::new(Code::BadRequest, format!("`{what}`: 1 to 40 letters, digits, - _ . @, not `{shown}`")))
+}
+
+/// Makes a token: the only time that it is shown itself.
+pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -> ApiResult<NewToken> {
+    caller.may(CredentialScope::Admin)?;
+    let mut scopes = making.scopes;
+    scopes.sort_unstable();
+    scopes.dedup();
+    if scopes.is_empty() {
+        return Err(Refusal::new(Code::BadRequest, "`scopes` is empty: it could do nothing").into());
+    }
+    let now = clock::now();
+    if making.expires_at.is_some_and(|end| end <= now) {
+        return Err(Refusal::new(Code::BadRequest, "`expires_at` has passed already").into());
+    }
+    let id = TokenId::mint(&mut IdMint::default(), now.millis(), u32::from_le_bytes(random()));
+    let secret = format!("{TOKEN}{}_{}", id.tail(), URL_SAFE_NO_PAD.encode(random::<32>()));
+    let token = Token {
+        id,
+        name: name(&making.name, "name")?,
+        principal: PrincipalId::owner(),
+        kind: making.kind,
+        scopes,
+        audience: making.audience,
+        hash: Digest::sha256(&[secret.as_bytes()]),
+        created_at: now,
+        expires_at: making.expires_at,
+        last_used_at: None,
+        revoked_at: None,
+    };
+    let of = making.principal.as_deref().map(|p| name(p, "principal")).transpose()?;
+    if of.as_ref().is_some_and(|of| of.as_str() == "owner") {
+        return Err(Refusal::new(Code::BadRequest, "`principal`: the owner is whom it is for without one").into());
+    }
+    if let Some(of) =
+        of.as_ref().filter(|of| ops.people.is_machine() && ops.roster.borrow().principal(of.as_str()).is_none())
+    {
+        // Whoever it is for, it is a user of the machine: nothing runs as anybody else.
+        let uid = people::uid_of(of.as_str())
+            .ok_or_else(|| Refusal::new(Code::BadRequest, format!("`principal`: the machine has no user {of}")))?;
+        ops.welcome(people::login(uid)?).await?;
+    }
+    match ops.commit.register(Wish::Token { token: Box::new(token), of }).await? {
+        Kept::Token(token) => Ok(NewToken { view: shown(ops, &token), token: secret }),
+        _ => Err(Refusal::new(Code::Internal, "no token came of it").into()),
+    }
+}
+
+/// Every token, oldest first.
+pub(crate) fn list(ops: &Ops, caller: &Caller) -> ApiResult<TokenList> {
+    caller.may(CredentialScope::Admin)?;
+    Ok(TokenList { tokens: ops.records.roster().tokens().map(|token| shown(ops, token)).collect() })
+}
+
+/// By id, by the beginning of one, or by name.
+pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiResult<TokenView> {
+    caller.may(CredentialScope::Admin)?;
+    let roster = ops.records.roster();
+    let prefix = if text.starts_with("ct_") { text.to_owned() } else { format!("ct_{text}") };
+    let meant = |t: &&Arc<Token>| {
+        t.name.as_str() == text && t.revoked_at.is_none() || prefix.len() >= 7 && t.id.to_string().starts_with(&prefix)
+    };
+    let mut found = roster.tokens().filter(meant);
+    let (token, other) = (found.next(), found.next());
+    let Some(token) = token else {
+        let shown = Shown::bounded(text, 60);
+        return Err(Refusal::new(Code::NotFound, format!("there is no token {shown}"))
+            .hint("`csn token list` shows them")
+            .into());
+    };
+    if other.is_some() {
+        return Err(Refusal::new(Code::AmbiguousId, "more than one token is called that").into());
+    }
+    match ops.commit.register(Wish::RevokeToken { token: token.id, by: caller.actor() }).await? {
+        Kept::Token(token) => Ok(shown(ops, &token)),
+        _ => Err(Refusal::new(Code::Internal, "no token came of it").into()),
+    }
+}

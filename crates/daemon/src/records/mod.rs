@@ -1,0 +1,230 @@
+//! The one way to read: the ledger, journals and output of tasks, and the states that are folded from them. Nothing
+//! else of the daemon opens what lies below the home for reading.
+
+mod pieces;
+mod projections;
+mod readings;
+mod verified;
+
+pub(crate) use pieces::Piece;
+
+use crate::{blocking, ops::caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
+use countersign_model::{
+    Code, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, TaskId, TaskState, WaitsFor,
+};
+use countersign_store::{
+    Home,
+    ledger::{LedgerError, Reader, Readers},
+    stream::Stream,
+    waiting::{self, Waiting},
+};
+use pieces::Pieces;
+use projections::Projections;
+use readings::Readings;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::watch;
+use verified::VerifiedFiles;
+
+/// How much of an id must be given: a variable that is not set must not name the only task there is.
+const MIN_ID_CHARACTERS: usize = 4;
+
+/// What is recorded in a home, and what was read of it of late.
+pub(crate) struct Records {
+    home: Home,
+    readers: Readers,
+    roster: watch::Receiver<Arc<Roster>>,
+    line: watch::Receiver<Arc<Vec<TaskId>>>,
+    sealing: watch::Receiver<Sealing>,
+    shims: Arc<ShimRegistry>,
+    projections: Projections,
+    readings: Readings,
+    pieces: Pieces,
+    pub(crate) verified: VerifiedFiles,
+}
+
+impl Records {
+    pub(crate) fn new(
+        home: Home,
+        readers: Readers,
+        roster: watch::Receiver<Arc<Roster>>,
+        line: watch::Receiver<Arc<Vec<TaskId>>>,
+        sealing: watch::Receiver<Sealing>,
+        shims: Arc<ShimRegistry>,
+    ) -> Self {
+        Self {
+            home,
+            readers,
+            roster,
+            line,
+            sealing,
+            shims,
+            projections: Projections::default(),
+            readings: Readings::default(),
+            pieces: Pieces::default(),
+            verified: VerifiedFiles::default(),
+        }
+    }
+
+    /// Reads the ledger.
+    pub(crate) fn ledger<T>(&self, read: impl FnOnce(&Reader) -> Result<T, LedgerError>) -> Result<T, LedgerError> {
+        self.readers.with(read)
+    }
+
+    /// From now on the ledger is read there.
+    pub(crate) fn switch_ledger(&self, path: &Path) {
+        self.readers.switch(path);
+    }
+
+    pub(crate) fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster.borrow())
+    }
+
+    pub(crate) fn task_dir(&self, task: TaskId) -> PathBuf {
+        self.home.task_dir(task)
+    }
+
+    /// The decisions and frames of a task, from a number on.
+    pub(crate) fn stream(&self, task: TaskId, from: u64) -> Stream {
+        Stream::from(&self.home, task, from)
+    }
+
+    /// The next lines of a stream, with their numbers.
+    pub(crate) fn next(&self, stream: &mut Stream, bytes: usize) -> Result<Vec<(u64, String)>, Refused> {
+        Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
+    }
+
+    /// The raw request of a task that waits, if it still does.
+    pub(crate) fn waiting(&self, task: TaskId) -> Option<Waiting> {
+        waiting::read(&self.home, task).ok()
+    }
+
+    /// Whose a task is.
+    pub(crate) fn whose(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>, LedgerError> {
+        match self.projections.whose(task) {
+            Some(whose) => Ok(Some(whose)),
+            None => self.ledger(|r| r.whose(task)),
+        }
+    }
+
+    /// The task that a text names: a whole id, or the beginning of exactly one. A task that the caller may not see is
+    /// one that is not there.
+    pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, Refused> {
+        let unknown = || Refusal::new(Code::NotFound, format!("there is no task {}", Shown::bounded(text, 60)));
+        let roster = self.roster();
+        if let Ok(task) = text.parse::<TaskId>() {
+            let seen = self.whose(task)?.is_some_and(|(principal, session)| caller.sees(&roster, principal, session));
+            return if seen { Ok(task) } else { Err(unknown().into()) };
+        }
+        if text.starts_with("ap_") {
+            return Err(unknown().hint(format!("that is an approval: csn approvals show {text}")).into());
+        }
+        let prefixed = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
+        if prefixed.len() < 3 + MIN_ID_CHARACTERS || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(unknown().into());
+        }
+        let found = self.ledger(|r| {
+            let mut found = Vec::new();
+            for task in r.by_prefix(&prefixed, caller.principal)? {
+                found.extend(r.whose(task)?.filter(|(p, s)| caller.sees(&roster, *p, *s)).map(|_| task));
+            }
+            Ok(found)
+        })?;
+        match found.as_slice() {
+            [] => Err(unknown().into()),
+            [one] => Ok(*one),
+            _ => Err(Refusal::new(Code::AmbiguousId, format!("more than one task begins with {prefixed}"))
+                .hint("give more characters of the id")
+                .into()),
+        }
+    }
+
+    /// The same, for those who want to type into it or stop it.
+    pub(crate) fn find_own(&self, caller: &Caller, text: &str) -> Result<TaskId, Refused> {
+        let task = self.find(caller, text)?;
+        let whose = self.ledger(|r| r.whose(task))?;
+        let roster = self.roster();
+        if whose.is_some_and(|(principal, session)| caller.controls(&roster, principal, session)) {
+            return Ok(task);
+        }
+        let refusal = Refusal::new(Code::Forbidden, "this task is of a session that somebody else opened");
+        Err(Refused::from(refusal).of_task(task))
+    }
+
+    /// Where a task that waits for a slot stands now.
+    pub(crate) fn place_in_line(&self, state: &mut TaskState) {
+        if state.status == Status::Queued
+            && let Some(at) = self.line.borrow().iter().position(|t| *t == state.task_id)
+        {
+            (state.waits_for, state.position) = (Some(WaitsFor::Slot), Some(at as u64 + 1));
+        }
+    }
+
+    /// Whether what settles gets its receipt.
+    pub(crate) fn seals(&self) -> bool {
+        self.sealing.borrow().works()
+    }
+
+    /// Whether nothing more will come of a task: it has its receipt, or gets none from this daemon.
+    pub(crate) fn is_over(&self, state: &TaskState) -> bool {
+        state.receipt.is_some() || state.settled() && !self.seals()
+    }
+
+    /// The state of a task when it has settled or time is up.
+    pub(crate) async fn wait_for(&self, task: TaskId, wait: Duration) -> Result<TaskState, Refused> {
+        let mut bell = self.shims.bell(task);
+        let ended = async {
+            loop {
+                let state = self.state(task)?;
+                if state.settled() {
+                    return Ok(state);
+                }
+                if bell.changed().await.is_err() {
+                    // The entry went with its settlement: what that wrote is there now.
+                    bell = self.shims.bell(task);
+                }
+            }
+        };
+        match tokio::time::timeout(wait, ended).await {
+            Ok(Ok(state)) => {
+                self.shims.unlist(task);
+                Ok(state)
+            }
+            Ok(Err(refused)) => Err(refused),
+            Err(_) => self.state(task),
+        }
+    }
+
+    /// Folds a task whose beginning lies far back on a thread where that may take its time. What is folded already is
+    /// brought up to now in a moment.
+    pub(crate) async fn warm(self: &Arc<Self>, task: TaskId) -> Result<(), Refused> {
+        if self.projections.knows(task) {
+            return Ok(());
+        }
+        let records = Arc::clone(self);
+        blocking(move || records.state(task).map(drop)).await?
+    }
+
+    /// Nothing of this task is remembered: what it left on the disk goes.
+    pub(crate) fn forget(&self, task: TaskId) {
+        self.projections.forget(task);
+        self.readings.forget(task);
+        self.pieces.forget(task);
+    }
+
+    pub(crate) fn piece(&self, at: (TaskId, u64)) -> Option<Piece> {
+        self.pieces.get(at)
+    }
+
+    pub(crate) fn keep_piece(&self, at: (TaskId, u64), piece: Piece) {
+        self.pieces.put(at, piece);
+    }
+}
+
+/// There is no such task.
+fn unknown(task: TaskId) -> Refusal {
+    Refusal::new(Code::NotFound, format!("there is no task {task}"))
+}

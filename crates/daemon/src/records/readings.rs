@@ -1,0 +1,107 @@
+//! Output by range: chunk maps of the tasks that were read last. Each grows with its journal; every chunk is checked.
+
+use super::Records;
+use crate::lock;
+use countersign_model::{Code, Refusal, Refused, StreamName, TaskId, TaskState};
+use countersign_store::output::{Cache, Gap, Map, Span};
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+const MAX_REMEMBERED: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Readings {
+    recent: Mutex<VecDeque<(TaskId, Arc<Mutex<Reading>>)>>,
+}
+
+/// The output of one task, as far as its journal goes.
+pub(crate) struct Reading {
+    dir: PathBuf,
+    map: Map,
+    cache: Cache,
+}
+
+impl Readings {
+    pub(super) fn forget(&self, task: TaskId) {
+        lock(&self.recent).retain(|(t, _)| *t != task);
+    }
+}
+
+impl Records {
+    /// What a task has written; none before it was launched.
+    pub(crate) fn output(&self, state: &TaskState) -> Result<Option<Arc<Mutex<Reading>>>, Refused> {
+        if let Some(at) = state.expired_at {
+            let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"))
+                .hint("its decisions and digests stay: csn show");
+            return Err(Refused::from(refusal).of_task(state.task_id));
+        }
+        let Some(first_seq) = state.first_seq else { return Ok(None) };
+        let mut recent = lock(&self.readings.recent);
+        if let Some(at) = recent.iter().position(|(t, _)| *t == state.task_id) {
+            let reading = Arc::clone(&recent[at].1);
+            let entry = recent.remove(at);
+            recent.extend(entry);
+            return Ok(Some(reading));
+        }
+        let dir = self.task_dir(state.task_id);
+        let map = match Map::open(&dir, first_seq) {
+            Ok(map) => map,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(unreadable(&e)),
+        };
+        let reading = Arc::new(Mutex::new(Reading { dir, map, cache: Cache::default() }));
+        recent.push_back((state.task_id, Arc::clone(&reading)));
+        if recent.len() > MAX_REMEMBERED {
+            recent.pop_front();
+        }
+        Ok(Some(reading))
+    }
+
+    /// Whether the task's output can be read without waiting for somebody else who reads much of it, and without
+    /// going through its journal first.
+    pub(crate) fn output_is_free(&self, task: TaskId) -> bool {
+        lock(&self.readings.recent).iter().any(|(t, reading)| *t == task && reading.try_lock().is_ok())
+    }
+}
+
+fn unreadable(e: &std::io::Error) -> Refused {
+    Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")).into()
+}
+
+impl Reading {
+    pub(crate) fn refresh(&mut self) -> Result<(), Refused> {
+        self.map.refresh().map_err(|e| unreadable(&e))
+    }
+
+    pub(crate) fn total(&self, stream: StreamName) -> u64 {
+        self.map.total(stream)
+    }
+
+    pub(crate) fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<Span> {
+        self.map.spans(stream, offset, max)
+    }
+
+    pub(crate) fn gap(&self, stream: StreamName) -> Option<Gap> {
+        self.map.gap(stream)
+    }
+
+    /// Where the last `lines` lines begin.
+    pub(crate) fn tail(&mut self, stream: StreamName, lines: u64) -> Result<u64, Refused> {
+        let Self { dir, map, cache } = self;
+        Ok(map.tail(cache, dir, stream, lines)?)
+    }
+
+    /// Where the lines from `line` on begin and end.
+    pub(crate) fn lines(&mut self, stream: StreamName, line: u64, lines: u64) -> Result<(u64, u64), Refused> {
+        let Self { dir, map, cache } = self;
+        Ok(map.lines(cache, dir, stream, line, lines)?)
+    }
+
+    pub(crate) fn bytes(&mut self, stream: StreamName, offset: u64, max: u64) -> Result<Vec<u8>, Refused> {
+        let Self { dir, map, cache } = self;
+        Ok(map.read(cache, dir, stream, offset, max)?)
+    }
+}

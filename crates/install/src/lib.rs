@@ -1,0 +1,335 @@
+//! Puts an agent's commands through Countersign, by editing the agent's own configuration. Everything is prepared in
+//! memory, written together or not at all, and then proved; what is not proved is taken back.
+//!
+//! This crate knows files and programs. It never talks to the daemon: who may install, and whether a daemon runs, is
+//! the caller's affair.
+
+mod agents;
+mod edit;
+mod entry;
+mod files;
+mod json;
+mod layout;
+mod manifest;
+mod plan;
+mod plugin;
+mod prove;
+mod toml;
+mod tree;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use agents::{Kind, Places, Wanted};
+use clap::ValueEnum;
+use countersign_spawn::Question;
+use files::Change;
+use manifest::Manifest;
+use plan::Plan;
+use prove::Converse;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The agents whose configuration is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AgentProgram {
+    ClaudeCode,
+    Codex,
+    Opencode,
+    Gemini,
+    Goose,
+    Cursor,
+}
+
+/// How the agent's commands come to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InstallMode {
+    Hook,
+    Mcp,
+    Both,
+}
+
+/// Whose configuration is edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InstallScope {
+    User,
+    Project,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub agent: AgentProgram,
+    /// None: what suits the agent.
+    pub mode: Option<InstallMode>,
+    pub scope: InstallScope,
+    /// The agent runs commands itself; the hook only decides and records.
+    pub witness: bool,
+}
+
+/// Why nothing was installed or taken out.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The agent has no such thing.
+    #[error("{0}")]
+    Unsupported(String),
+    /// This environment does not say where configurations are, or what this program is called.
+    #[error("{0}")]
+    Environment(String),
+    /// A file cannot be read, edited or written.
+    #[error("{0}")]
+    File(String),
+}
+
+/// One of the agent's files, before and after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileChange {
+    pub path: PathBuf,
+    /// `created`, `changed`, `removed` or `unchanged`.
+    pub action: &'static str,
+    /// A few lines around ours; what is secret in them is masked.
+    pub diff: String,
+}
+
+/// How a proof went: how the canary was denied, or why that is not proved.
+pub type Proved = Result<String, String>;
+
+/// The proofs of what was written.
+#[derive(Debug)]
+pub struct Proofs {
+    pub proofs: Vec<Proved>,
+    /// Whether everything that was written has been taken back; none when it stays.
+    pub undone: Option<Result<(), InstallError>>,
+}
+
+/// An installation or its removal, worked out in memory.
+#[derive(Debug)]
+pub struct Installation {
+    agent: AgentProgram,
+    mode: InstallMode,
+    witness: bool,
+    csn: String,
+    places: Places,
+    /// The directory of manifests.
+    dir: PathBuf,
+    plan: Plan,
+}
+
+impl Installation {
+    /// What putting it in would change.
+    pub fn prepare(options: &Options) -> Result<Self, InstallError> {
+        let mut prepared = Self::empty(options)?;
+        prepared.wanted().parts().map_err(InstallError::Unsupported)?;
+        prepared.plan = plan::install(&prepared.wanted(), &prepared.dir).map_err(InstallError::File)?;
+        Ok(prepared)
+    }
+
+    /// What taking it out would change.
+    pub fn prepare_removal(options: &Options) -> Result<Self, InstallError> {
+        let mut prepared = Self::empty(options)?;
+        prepared.plan = plan::uninstall(&prepared.wanted(), &prepared.dir).map_err(InstallError::File)?;
+        Ok(prepared)
+    }
+
+    fn empty(options: &Options) -> Result<Self, InstallError> {
+        let Options { agent, mode, scope, witness } = *options;
+        Ok(Self {
+            agent,
+            mode: mode.unwrap_or_else(|| agents::usual_mode(agent)),
+            witness,
+            csn: own_path()?,
+            places: Places::here(scope)?,
+            dir: manifest::dir()?,
+            plan: Plan::default(),
+        })
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        let Self { agent, mode, witness, csn, places, .. } = self;
+        Wanted { agent: *agent, mode: *mode, witness: *witness, csn, places }
+    }
+
+    /// The agent's name, as it is written in commands.
+    #[must_use]
+    pub fn agent(&self) -> &'static str {
+        agents::name(self.agent)
+    }
+
+    /// The agent's program.
+    #[must_use]
+    pub fn program(&self) -> &'static str {
+        agents::program(self.agent)
+    }
+
+    #[must_use]
+    pub fn mode(&self) -> &'static str {
+        manifest::mode_name(self.mode)
+    }
+
+    #[must_use]
+    pub fn scope(&self) -> &'static str {
+        manifest::scope_name(self.places.project.is_some())
+    }
+
+    /// The version that the agent's program reports; none when it is not there.
+    #[must_use]
+    pub fn version(&self) -> Option<String> {
+        let question = Question {
+            program: self.program(),
+            args: &["--version"],
+            stdin: b"",
+            env: &[],
+            timeout: Duration::from_secs(10),
+            until: None,
+        };
+        let said = countersign_spawn::converse(&question).ok()?;
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let line = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("of an unknown version");
+        Some(line.trim().chars().filter(|c| !c.is_control()).take(80).collect())
+    }
+
+    /// The agent's files.
+    #[must_use]
+    pub fn files(&self) -> Vec<FileChange> {
+        let shown = |change: &Change| {
+            let action = match (&change.before, &change.after) {
+                (before, after) if before == after => "unchanged",
+                (None, _) => "created",
+                (_, None) => "removed",
+                _ => "changed",
+            };
+            FileChange { path: change.path.clone(), action, diff: edit::diff(change) }
+        };
+        self.plan.shown.iter().map(shown).collect()
+    }
+
+    /// Writes everything or nothing; whether there was anything to write.
+    pub fn write(&self) -> Result<bool, InstallError> {
+        let changes = self.plan.changes();
+        let changed = changes.iter().any(Change::does_something);
+        if changed {
+            let dir = &self.dir;
+            plan::private(dir).map_err(|e| InstallError::File(format!("{} cannot be made: {e}", dir.display())))?;
+            let written = files::apply(&changes).map_err(InstallError::File);
+            written.inspect_err(|_| drop(std::fs::remove_dir(dir)))?;
+        }
+        Ok(changed)
+    }
+
+    /// Gives a command that nobody may let through to what was written, as the agent would. Unless all of it denies
+    /// that, what `write` has `changed` is taken back.
+    #[must_use]
+    pub fn prove(&self, changed: bool) -> Proofs {
+        self.prove_with(&countersign_spawn::converse, changed)
+    }
+
+    fn prove_with(&self, converse: &Converse, changed: bool) -> Proofs {
+        let cwd = self.places.project.as_ref().unwrap_or(&self.places.home);
+        let proofs: Vec<Proved> = self.plan.proofs.iter().map(|proof| prove::prove(converse, proof, cwd)).collect();
+        let undo = || {
+            let undone = files::undo(&self.plan.changes());
+            undone.map_err(|e| InstallError::File(format!("what was written could not be taken back: {e}")))
+        };
+        let undone = (changed && proofs.iter().any(Result::is_err)).then(undo);
+        Proofs { proofs, undone }
+    }
+
+    /// Takes it out; whether there was anything of ours.
+    pub fn remove(&self) -> Result<bool, InstallError> {
+        let changes = self.plan.changes();
+        let changed = changes.iter().any(Change::does_something);
+        files::apply(&changes).map_err(InstallError::File)?;
+        // Only when it was the last.
+        let _ = std::fs::remove_dir(&self.dir);
+        Ok(changed)
+    }
+
+    /// What a person should know of a removal.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.plan.notes
+    }
+
+    /// What a person should do after an installation, or know.
+    #[must_use]
+    pub fn next(&self) -> Vec<String> {
+        self.wanted().next()
+    }
+}
+
+/// This program, as it is written into files of others.
+fn own_path() -> Result<String, InstallError> {
+    let csn = std::env::current_exe().map_err(|e| InstallError::Environment(e.to_string()))?;
+    let csn = csn
+        .canonicalize()
+        .map_err(|e| InstallError::Environment(format!("where this csn is cannot be found out: {e}")))?;
+    let text = csn.to_str().filter(|t| !t.chars().any(char::is_control));
+    let unfit = || InstallError::Environment(format!("{} cannot be written into a configuration", csn.display()));
+    text.map(str::to_owned).ok_or_else(unfit)
+}
+
+/// Every installation by its name, and whether it still stands and holds.
+#[must_use]
+pub fn examine() -> Vec<(String, Proved)> {
+    let Ok(dir) = manifest::dir() else { return Vec::new() };
+    manifest::all(&dir)
+        .into_iter()
+        .map(|manifest| match manifest {
+            Ok(manifest) => (format!("agent {}", manifest.agent), stands(&manifest)),
+            Err(why) => ("agent".to_owned(), Err(why)),
+        })
+        .collect()
+}
+
+fn stands(manifest: &Manifest) -> Proved {
+    let told = |e: InstallError| e.to_string();
+    let (agent, mode) = manifest.agent().zip(manifest.mode()).ok_or("its manifest is of an unknown kind")?;
+    let again = again(manifest);
+    let csn = own_path().map_err(told)?;
+    if csn != manifest.csn {
+        return Err(format!("it was installed for {}, and this is {csn}: {again}", manifest.csn));
+    }
+    let here = Places::here(InstallScope::User).map_err(told)?;
+    let places = Places { project: manifest.project.clone(), ..here };
+    let wanted = Wanted { agent, mode, witness: manifest.witness, csn: &csn, places: &places };
+    let mut says = Vec::new();
+    for part in wanted.parts()? {
+        let written = manifest.files.iter().find(|w| w.kind == part.kind.name());
+        let written = written.ok_or_else(|| format!("its manifest lacks the {}: {again}", part.kind.name()))?;
+        if !plan::holds(&written.path, &part.entry, &wanted.mine(None))? {
+            return Err(format!("our entry is gone from {}, or is not as it was: {again}", written.path.display()));
+        }
+        if agent == AgentProgram::Codex && part.kind == Kind::Hook {
+            says.push(trusted(&written.path, &wanted)?);
+        }
+        let cwd = places.project.as_ref().unwrap_or(&places.home);
+        says.push(prove::prove(&countersign_spawn::converse, &part.proof, cwd)?);
+    }
+    Ok(says.join("; "))
+}
+
+/// The command that installs the same once more.
+fn again(manifest: &Manifest) -> String {
+    let witness = if manifest.witness { " --witness" } else { "" };
+    let place = manifest.project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
+    format!("run `csn install {} --mode {} --scope {}{witness}`{place}", manifest.agent, manifest.mode, manifest.scope)
+}
+
+/// Codex says nothing when it skips a hook: whether it was told to trust ours stands in its configuration.
+fn trusted(hooks: &Path, wanted: &Wanted<'_>) -> Proved {
+    let skipped = "Codex skips this hook silently until you trust it: run /hooks in codex";
+    let read = |path: &Path| files::read(path).map(|b| String::from_utf8_lossy(&b.unwrap_or_default()).into_owned());
+    let mine = wanted.mine(None);
+    let (group, handler) = json::place_of_hook(&read(hooks)?, "PreToolUse", &mine).ok_or("our hook is gone")?;
+    let user = wanted.places.codex.clone().unwrap_or_else(|| wanted.places.home.join(".codex"));
+    let parts = Wanted { mode: InstallMode::Hook, ..*wanted }.parts()?;
+    let named: Vec<PathBuf> = parts.into_iter().map(|p| p.path).chain([hooks.to_owned()]).collect();
+    let told = named.iter().any(|path| {
+        let hook = format!("{}:pre_tool_use:{group}:{handler}", path.display());
+        read(&user.join("config.toml")).is_ok_and(|config| toml::trusts(&config, &hook))
+    });
+    if told { Ok("trusted by Codex".to_owned()) } else { Err(skipped.to_owned()) }
+}

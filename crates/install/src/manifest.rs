@@ -1,0 +1,139 @@
+//! What was installed: one manifest for each agent and scope, beside the files as they were before. Agents cannot reach
+//! this place; it says what is ours when it has to be taken out again.
+
+use super::{agents, files};
+use crate::{AgentProgram, InstallError, InstallMode};
+use countersign_model::Digest;
+use countersign_store::Config;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+const VERSION: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    pub(super) v: u32,
+    pub(super) agent: String,
+    pub(super) scope: String,
+    /// The directory of the project, in that scope.
+    pub(super) project: Option<PathBuf>,
+    pub(super) mode: String,
+    pub(super) witness: bool,
+    /// The program as it was written into the files.
+    pub(super) csn: String,
+    pub(super) files: Vec<Written>,
+}
+
+/// One file, and how it was before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Written {
+    pub(super) kind: String,
+    /// As links led to it.
+    pub(super) path: PathBuf,
+    /// None: there was no such file.
+    pub(super) sha256_before: Option<String>,
+    pub(super) sha256_after: String,
+    /// The name of its copy in this directory.
+    pub(super) backup: Option<String>,
+    /// Containers inside it that we made.
+    pub(super) made: Vec<String>,
+    /// Directories that we made, innermost first.
+    pub(super) dirs: Vec<PathBuf>,
+}
+
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    Digest::sha256(&[bytes]).to_string()
+}
+
+/// The directory of all manifests.
+pub(super) fn dir() -> Result<PathBuf, InstallError> {
+    let unset = || InstallError::Environment("neither XDG_CONFIG_HOME nor HOME is set".to_owned());
+    let config = Config::path().ok_or_else(unset)?;
+    Ok(config.with_file_name("agents"))
+}
+
+/// What a manifest and its copies are called.
+pub(super) fn stem(agent: AgentProgram, project: Option<&Path>) -> String {
+    let agent = agents::name(agent);
+    match project {
+        None => agent.to_owned(),
+        Some(dir) => {
+            let digest = sha256(dir.as_os_str().as_encoded_bytes());
+            let hex = digest.rsplit(':').next().unwrap_or_default();
+            format!("{agent}@{}", &hex[..hex.len().min(16)])
+        }
+    }
+}
+
+pub(super) fn path(dir: &Path, stem: &str) -> PathBuf {
+    dir.join(format!("{stem}.json"))
+}
+
+pub(super) fn read(path: &Path) -> Result<Option<Manifest>, String> {
+    let Some(bytes) = files::read(path)? else { return Ok(None) };
+    let told = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| told(&e))?;
+    if value["v"].as_u64().is_some_and(|v| v > u64::from(VERSION)) {
+        return Err(told(&"it was written by a newer csn: use that one"));
+    }
+    serde_json::from_value(value).map(Some).map_err(|e| told(&e))
+}
+
+/// Every installation that is known, and what could not be read.
+pub(super) fn all(dir: &Path) -> Vec<Result<Manifest, String>> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.extension().is_some_and(|e| e == "json"))
+        .collect();
+    paths.sort();
+    paths.iter().filter_map(|p| read(p).transpose()).collect()
+}
+
+impl Manifest {
+    pub(super) fn new(wanted: &agents::Wanted<'_>, files: Vec<Written>) -> Self {
+        let project = wanted.places.project.clone();
+        Self {
+            v: VERSION,
+            agent: agents::name(wanted.agent).to_owned(),
+            scope: scope_name(project.is_some()).to_owned(),
+            project,
+            mode: mode_name(wanted.mode).to_owned(),
+            witness: wanted.witness,
+            csn: wanted.csn.to_owned(),
+            files,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        text.push(b'\n');
+        text
+    }
+
+    pub(super) fn agent(&self) -> Option<AgentProgram> {
+        use clap::ValueEnum as _;
+        AgentProgram::value_variants().iter().copied().find(|a| agents::name(*a) == self.agent)
+    }
+
+    pub(super) fn mode(&self) -> Option<InstallMode> {
+        [InstallMode::Hook, InstallMode::Mcp, InstallMode::Both].into_iter().find(|m| mode_name(*m) == self.mode)
+    }
+
+    pub(super) fn of(&self, path: &Path) -> Option<&Written> {
+        self.files.iter().find(|w| w.path == path)
+    }
+}
+
+pub(super) fn mode_name(mode: InstallMode) -> &'static str {
+    match mode {
+        InstallMode::Hook => "hook",
+        InstallMode::Mcp => "mcp",
+        InstallMode::Both => "both",
+    }
+}
+
+pub(super) fn scope_name(project: bool) -> &'static str {
+    if project { "project" } else { "user" }
+}

@@ -1,0 +1,38 @@
+//! `POST /check`: what the gate would do with a [`crate::Request`]. Nothing is recorded or run.
+
+use crate::{GrantId, Refusal, Risk, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// What the gate would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CheckAnswer {
+    pub verdict: VerdictKind,
+    /// Nothing about it could be saved: it can only be approved once.
+    pub one_shot: bool,
+    pub risks: Vec<Risk>,
+    /// The grants that it would run by.
+    pub grants: Vec<GrantId>,
+    /// Why it would be denied; else null.
+    pub refusal: Option<Refusal>,
+}
+
+/// A [`Verdict`] in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictKind {
+    Allow,
+    Ask,
+    Deny,
+}
+
+impl From<&Verdict> for VerdictKind {
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Allow { .. } => Self::Allow,
+            Verdict::Ask { .. } => Self::Ask,
+            Verdict::Deny(_) => Self::Deny,
+        }
+    }
+}

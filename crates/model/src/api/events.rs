@@ -1,0 +1,216 @@
+//! What event streams carry: the records of a task with their output, decisions of the ledger, and the same in other
+//! vocabularies.
+
+use crate::{At, Decision, FORMAT, Frame, Record, Rendered, TaskId, What, view::View};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::{Map, Value};
+
+/// What of a task's stream `GET /tasks/{id}/events` gives, and how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct EventQuery {
+    /// From the record after this one on. `Last-Event-ID` goes before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
+    /// Plays a recording back: twice as fast, half as fast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+}
+
+/// From where `GET /events` and `GET /approvals/events` follow the ledger.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct LedgerQuery {
+    /// From the decision after this one on. `Last-Event-ID` goes before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<i64>,
+}
+
+/// `event: gap`: the records `from` to `to` were removed, or do not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GapEvent {
+    pub from: u64,
+    pub to: u64,
+}
+
+/// One decision of the ledger, and the task that it is about; null where it is about none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LedgerEvent {
+    pub task: Option<TaskId>,
+    pub decision: StreamRecord,
+}
+
+/// One record of a task's stream, with the readable part of the bytes that it speaks of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamRecord {
+    pub record: Record,
+    /// Beside `stream.output`.
+    pub output: Option<Rendered>,
+    /// The fields of a kind that this version does not know.
+    unknown: Map<String, Value>,
+}
+
+impl StreamRecord {
+    #[must_use]
+    pub fn new(record: Record, output: Option<Rendered>) -> Self {
+        let unknown = match &record.what {
+            What::Unknown(kind) => Map::from_iter([("kind".to_owned(), kind.as_str().into())]),
+            What::Decision(_) | What::Frame(_) => Map::new(),
+        };
+        Self { record, output, unknown }
+    }
+
+    fn of_fields<E: serde::de::Error>(mut fields: Map<String, Value>) -> Result<Self, E> {
+        let wrong = |e: serde_json::Error| E::custom(e);
+        let output = match fields.get("kind").and_then(Value::as_str) {
+            Some("stream.output") if fields.contains_key("text") => {
+                let mut output = Map::new();
+                for name in ["text", "encoding", "omitted", "omitted_at", "unreadable"] {
+                    output.extend(fields.remove_entry(name));
+                }
+                Some(Rendered::deserialize(Value::Object(output)).map_err(wrong)?)
+            }
+            _ => None,
+        };
+        let (record, fields) = Record::of_fields(fields).map_err(E::custom)?;
+        let unknown = if matches!(record.what, What::Unknown(_)) { fields } else { Map::new() };
+        Ok(Self { record, output, unknown })
+    }
+}
+
+impl<'de> Deserialize<'de> for StreamRecord {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::of_fields(Map::deserialize(d)?)
+    }
+}
+
+impl Serialize for StreamRecord {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            v: u32,
+            seq: u64,
+            at: At,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            t_us: Option<u64>,
+            #[serde(flatten)]
+            what: Said<'a>,
+            #[serde(flatten)]
+            output: Option<&'a Rendered>,
+        }
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Said<'a> {
+            Decision(&'a Decision),
+            Frame(&'a Frame),
+            Unknown(&'a Map<String, Value>),
+        }
+        let Record { seq, at, t_us, what } = &self.record;
+        let what = match what {
+            What::Decision(decision) => Said::Decision(decision),
+            What::Frame(frame) => Said::Frame(frame),
+            What::Unknown(_) => Said::Unknown(&self.unknown),
+        };
+        Line { v: FORMAT, seq: *seq, at: *at, t_us: *t_us, what, output: self.output.as_ref() }.serialize(s)
+    }
+}
+
+const TERMINAL: &str = "terminal.";
+const GRANTED: &str = "permission.granted";
+const GRANTED_ONCE: &str = "permission.granted_once";
+
+/// A record in the `terminal` vocabulary: its kind begins with `terminal.`, and a permission for once says so there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TerminalRecord(pub StreamRecord);
+
+impl Serialize for TerminalRecord {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut value = serde_json::to_value(&self.0).map_err(serde::ser::Error::custom)?;
+        let kind = value["kind"].as_str().unwrap_or_default();
+        let once = kind == GRANTED && value["scope"] == "once";
+        value["kind"] = format!("{TERMINAL}{}", if once { GRANTED_ONCE } else { kind }).into();
+        value.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for TerminalRecord {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let mut fields = Map::deserialize(d)?;
+        let kind = fields.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_prefix(TERMINAL));
+        let kind = kind.ok_or_else(|| D::Error::custom("`kind` does not begin with `terminal.`"))?;
+        let kind = if kind == GRANTED_ONCE { GRANTED } else { kind };
+        let kind = Value::from(kind);
+        fields.insert("kind".to_owned(), kind);
+        StreamRecord::of_fields(fields).map(Self)
+    }
+}
+
+#[cfg(feature = "schema")]
+mod schema {
+    use super::{At, Decision, Frame, Rendered, StreamRecord, TerminalRecord};
+    use schemars::{JsonSchema, Schema, SchemaGenerator};
+    use std::borrow::Cow;
+
+    /// A [`StreamRecord`] as it is written.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Line {
+        v: u32,
+        seq: u64,
+        at: At,
+        /// Since the task began, in microseconds; only in what its supervisor writes.
+        #[serde(default)]
+        t_us: Option<u64>,
+        #[serde(flatten)]
+        what: Said,
+        #[serde(flatten)]
+        output: Option<Rendered>,
+    }
+
+    #[derive(JsonSchema)]
+    #[serde(untagged)]
+    #[allow(dead_code)]
+    enum Said {
+        Decision(Decision),
+        Frame(Frame),
+    }
+
+    /// A [`TerminalRecord`] as it is written.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct TerminalLine {
+        v: u32,
+        seq: u64,
+        at: At,
+        #[serde(default)]
+        t_us: Option<u64>,
+        /// `terminal.` and the kind of the record, whose other fields follow.
+        kind: String,
+    }
+
+    impl JsonSchema for StreamRecord {
+        fn schema_name() -> Cow<'static, str> {
+            "StreamRecord".into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            Line::json_schema(generator)
+        }
+    }
+
+    impl JsonSchema for TerminalRecord {
+        fn schema_name() -> Cow<'static, str> {
+            "TerminalRecord".into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            TerminalLine::json_schema(generator)
+        }
+    }
+}

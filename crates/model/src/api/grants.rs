@@ -1,0 +1,71 @@
+//! `/grants`: saved approvals, given and taken back.
+
+use crate::{At, Audience, Confinement, Grant, GrantId, Risk, SessionId, Text, Tool};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Which grants `GET /grants` lists.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct GrantQuery {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verb: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// The `next` of an earlier page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<GrantId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// A page of the grants that hold, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GrantPage {
+    pub grants: Vec<GrantView>,
+    /// The cursor of the next page; null at the end.
+    pub next: Option<GrantId>,
+}
+
+/// A grant as it is stored, and as people write it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GrantView {
+    #[serde(flatten)]
+    pub grant: Grant,
+    pub label: Text,
+}
+
+/// The body of `POST /grants`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct GrantBody {
+    pub verb: String,
+    /// Absolute; null is anywhere. A grant for anywhere must not come about by leaving this out.
+    #[serde(deserialize_with = "named")]
+    #[cfg_attr(feature = "schema", schemars(required))]
+    pub directory: Option<String>,
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub audience: Audience,
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub tool: Tool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risks: Option<Vec<Risk>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<At>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uses: Option<u64>,
+    /// `shield`: its calls run open. Without it they run in what their risks need, and never in less than is named
+    /// here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
+}
+
+/// May be null, but not left out.
+fn named<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    Option::deserialize(d)
+}

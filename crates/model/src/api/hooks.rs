@@ -1,0 +1,99 @@
+//! `/hooks` and `/tickets`: agents that ask before their own shell runs something.
+
+use super::sessions::Conversation;
+use crate::{Code, TaskId, TaskState, Text};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The body of `POST /hooks/before`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BeforeBody {
+    pub conversation: Conversation,
+    pub command: String,
+    /// The hook's own environment: what the command will have, as far as the hook can know.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inherit: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The agent's name for this one use of its tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_use: Option<String>,
+    /// How long the agent's tool waits for the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience_ms: Option<u64>,
+    /// The agent runs the command; the daemon only decides and records.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub witness: bool,
+}
+
+/// What the hook tells its agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum BeforeAnswer {
+    Deny {
+        code: Code,
+        reason: Text,
+        hint: Option<Text>,
+        task_id: Option<TaskId>,
+    },
+    /// With a ticket the command runs here. Without one the agent runs it, and the task is its record.
+    Allow {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ticket: Option<String>,
+        /// Whether its shell may end in another directory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        moves: Option<bool>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task_id: Option<TaskId>,
+    },
+    /// A person is asked once the ticket is redeemed.
+    Ask {
+        ticket: String,
+        moves: bool,
+    },
+}
+
+/// The body of `POST /hooks/after`: how a command went that the agent ran itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AfterBody {
+    pub conversation: Conversation,
+    pub tool_use: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub interrupted: bool,
+}
+
+/// The task whose end was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AfterAnswer {
+    pub task_id: TaskId,
+}
+
+/// The body of `POST /tickets/{id}`. `GET` answers the [`TaskState`] that the ticket was redeemed for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RedeemBody {
+    pub command: String,
+    pub cwd: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inherit: BTreeMap<String, String>,
+}
+
+/// What a ticket was redeemed for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RedeemAnswer {
+    pub task: TaskState,
+    /// How long the agent's tool waits for it.
+    pub patience_ms: u64,
+}

@@ -1,0 +1,58 @@
+//! The wire: every request and response body, once. The daemon, the client, MCP, the test kit and the OpenAPI
+//! document all use these types.
+//!
+//! A field that is absent where there is nothing to say is skipped; one that is `null` there is written as `null`.
+//! Bodies that come from outside refuse fields that they do not have. Answers ignore such fields, so that an older
+//! client understands a newer daemon.
+
+mod approvals;
+mod attach;
+mod check;
+mod control;
+mod events;
+mod grants;
+mod hooks;
+mod lifecycle;
+mod mcp_session;
+mod output;
+mod problem;
+pub mod query;
+mod receipts;
+mod sessions;
+mod tasks;
+mod tokens;
+mod tool_task;
+
+pub use approvals::{AnswerBody, ApprovalPage, ApprovalQuery};
+pub use attach::{AttachEvent, AttachMessage, AttachQuery, AttachScreen};
+pub use check::{CheckAnswer, VerdictKind};
+pub use control::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody};
+pub use events::{EventQuery, GapEvent, LedgerEvent, LedgerQuery, StreamRecord, TerminalRecord};
+pub use grants::{GrantBody, GrantPage, GrantQuery, GrantView};
+pub use hooks::{AfterAnswer, AfterBody, BeforeAnswer, BeforeBody, RedeemAnswer, RedeemBody};
+pub use lifecycle::{
+    GcBody, GcRemoved, GcReport, IndexRebuilt, IndexState, IndexWish, Lifecycle, ListenAnswer, ListenBody, Readiness,
+    RebuildBody, StopAnswer, StopBody, StopTasks, StopWish,
+};
+pub use mcp_session::{McpSessionAnswer, McpSessionBody, McpStdioQuery};
+pub use output::{
+    BoundedOutput, CastQuery, CursorPosition, Excerpt, OutputGap, OutputPage, OutputQuery, ScreenView, SearchMatch,
+    SearchPage, SearchQuery,
+};
+pub use problem::Problem;
+pub use query::{QueryError, from_pairs, to_query};
+pub use receipts::{Envelope, EnvelopeSignature, KeyList, KeyView, ReceiptPage, ReceiptQuery, ReceiptRow, RotateBody};
+pub use sessions::{Conversation, DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery};
+pub use tasks::{AskAnswer, TaskPage, TaskQuery, WaitQuery};
+pub use tokens::{NewToken, TokenBody, TokenList, TokenView};
+pub use tool_task::{
+    ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead, ToolTaskStream, ToolTaskWhat,
+};
+
+/// Whether a field says what it says when it is left out.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Every error is `application/problem+json` (RFC 9457) with a stable code and, where something helps, a hint.
+
+use crate::{Code, Refusal, Refused, TaskId};
+use serde::{Deserialize, Serialize};
+
+/// The body of every answer that is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Problem {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+    pub code: Code,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The task that was refused, or that the refusal is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+}
+
+impl From<Refused> for Problem {
+    fn from(Refused { refusal: Refusal { code, message, hint }, task }: Refused) -> Self {
+        Self {
+            kind: format!("urn:countersign:problem:{}", code.as_str()),
+            title: code.as_str().replace('_', " "),
+            status: code.http_status(),
+            detail: message,
+            code,
+            hint,
+            task_id: task,
+        }
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        let refusal = Refusal { code: problem.code, message: problem.detail, hint: problem.hint };
+        Self { refusal, task: problem.task_id }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_comes_back_from_the_wire_as_it_was() {
+        let refused = Refused::from(Refusal::new(Code::NotFound, "there is no such task").hint("see csn ps"));
+        let sent = serde_json::to_string(&Problem::from(refused.clone())).unwrap();
+        let read: Problem = serde_json::from_str(&sent).unwrap();
+        assert_eq!(Refused::from(read), refused);
+    }
+}

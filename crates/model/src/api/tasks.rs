@@ -1,0 +1,59 @@
+//! `/tasks`: asking, listing, looking. The body of `POST /tasks` is [`crate::Request`].
+
+use super::output::BoundedOutput;
+use crate::{Status, TaskId, TaskState};
+use serde::{Deserialize, Serialize};
+
+/// The answer to `POST /tasks`: the task as it is now, and its output if the caller waited for its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AskAnswer {
+    #[serde(flatten)]
+    pub task: TaskState,
+    /// Each stream, whole when it is short, else both ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<BoundedOutput>,
+}
+
+/// A page of tasks, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TaskPage {
+    pub tasks: Vec<TaskState>,
+    /// The cursor of the next page; null at the end.
+    pub next: Option<TaskId>,
+}
+
+/// Which tasks `GET /tasks` lists.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskQuery {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// The id of a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verb: Option<String>,
+    /// Only those that were asked for at this time, in milliseconds since 1970, or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// A text that the command, its title or its rationale holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The `next` of an earlier page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<TaskId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// How long an answer may wait: for a task's end, or for its receipt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct WaitQuery {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}

@@ -1,0 +1,147 @@
+//! The `tool_task` vocabulary of a task's stream.
+
+use crate::{Digest, Encoding, Mode, Rendered, SessionId, SignalName, Status, StreamName, TaskId, Text, Tool};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+
+/// One event of the vocabulary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolTaskEvent {
+    #[serde(flatten)]
+    pub head: ToolTaskHead,
+    #[serde(flatten)]
+    pub what: ToolTaskWhat,
+}
+
+/// What every event of the vocabulary has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolTaskHead {
+    /// The task, the number of the record, and the place among the events of that record.
+    pub id: String,
+    pub stream_kind: ToolTaskStream,
+    pub stream_id: TaskId,
+    pub seq: u64,
+    pub timestamp_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ToolTaskStream {
+    #[default]
+    Task,
+}
+
+/// What an event says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "type")]
+pub enum ToolTaskWhat {
+    #[serde(rename = "tool_task_spawned")]
+    Spawned {
+        task_id: TaskId,
+        tool_name: Tool,
+        args: ToolTaskArgs,
+        cwd: Text,
+        execution_mode: Mode,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin_session_id: Option<SessionId>,
+    },
+    #[serde(rename = "tool_task_status")]
+    Status {
+        task_id: TaskId,
+        status: Status,
+        /// Null in the status of a task that ended without having started.
+        #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
+        started_at_ms: Option<Option<u64>>,
+        #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
+        ended_at_ms: Option<Option<u64>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    #[serde(rename = "tool_ended")]
+    Ended { exit_code: i32, duration_ms: Option<u64>, artifacts: Vec<ToolTaskArtifact> },
+    #[serde(rename = "tool_task_cancelled")]
+    Cancelled { reason: String, wall_time_ms: Option<u64> },
+    #[serde(rename = "tool_task_output_delta")]
+    OutputDelta {
+        stream: StreamName,
+        #[serde(flatten)]
+        chunk: ToolTaskChunk,
+    },
+    #[serde(rename = "tool_stdout")]
+    Stdout(ToolTaskChunk),
+    #[serde(rename = "tool_stderr")]
+    Stderr(ToolTaskChunk),
+    #[serde(rename = "tool_task_cancel_requested")]
+    CancelRequested { reason: Option<Text> },
+    #[serde(rename = "tool_task_stdin_written")]
+    StdinWritten { bytes: u64 },
+    #[serde(rename = "tool_task_resized")]
+    Resized { rows: u16, cols: u16 },
+    #[serde(rename = "tool_task_signalled")]
+    Signalled { signal: SignalName },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolTaskArgs {
+    pub command: Text,
+}
+
+/// A piece of output: whole when it is short, else both ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolTaskChunk {
+    pub chunk: String,
+    pub encoding: Encoding,
+    /// The bytes of the stream that it stands for: `GET /tasks/{id}/output` has all of them.
+    pub offset_bytes: u64,
+    pub bytes: u64,
+    /// Bytes that `chunk` leaves out between its two ends, and where in `chunk`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub omitted_at: Option<usize>,
+    /// Why there is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+}
+
+impl ToolTaskChunk {
+    #[must_use]
+    pub fn new(offset_bytes: u64, bytes: u64, rendered: Option<&Rendered>) -> Self {
+        let Rendered { text, encoding, omitted, omitted_at, unreadable } = rendered.cloned().unwrap_or_default();
+        let encoding = encoding.unwrap_or_default();
+        Self { chunk: text, encoding, offset_bytes, bytes, omitted, omitted_at, unreadable }
+    }
+}
+
+/// Bytes that the task left: `GET /artifacts/{sha256}` has them once its receipt is sealed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolTaskArtifact {
+    pub name: String,
+    pub bytes: u64,
+    pub sha256: Digest,
+}
+
+/// As one line of JSON.
+impl fmt::Display for ToolTaskEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Null is said; what is absent is not.
+fn said<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(d).map(Some)
+}

@@ -1,0 +1,32 @@
+//! As whom a request is judged.
+
+use crate::{Audience, CredentialKind, Decision, PrincipalId, Profile, SessionId, Tool};
+
+/// Who asks, how far they are trusted, and with which tool. A task keeps its requester for as long as it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requester {
+    pub principal: PrincipalId,
+    pub session: Option<SessionId>,
+    pub audience: Audience,
+    pub credential: CredentialKind,
+    pub profile: Profile,
+    pub tool: Tool,
+}
+
+impl Requester {
+    /// As `command.planned` records it; none of any other decision.
+    #[must_use]
+    pub fn of(planned: &Decision) -> Option<Self> {
+        let Decision::Planned { principal, session, audience, credential, profile, tool, .. } = planned else {
+            return None;
+        };
+        Some(Self {
+            principal: *principal,
+            session: *session,
+            audience: *audience,
+            credential: *credential,
+            profile: *profile,
+            tool: *tool,
+        })
+    }
+}

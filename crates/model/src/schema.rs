@@ -1,0 +1,92 @@
+//! JSON Schemas of the types that are written as text.
+
+use crate::{
+    ApprovalId, At, Clean, Count, Digest, GrantId, Key, PermitId, PrincipalId, ReceiptId, SessionId, SignalName,
+    TaskId, TokenId,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use std::borrow::Cow;
+
+/// A type that is a text in JSON, with what else its schema says.
+macro_rules! texts {
+    ($($name:ident: $schema:tt;)*) => {$(
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                let mut schema = json_schema!($schema);
+                schema.insert("type".to_owned(), "string".into());
+                schema
+            }
+        }
+    )*};
+}
+
+texts! {
+    At: {"format": "date-time", "description": "A moment: RFC 3339, UTC, with microseconds."};
+    Count: {"pattern": "^[0-9]+$", "description": "A number, written as text so that no reader rounds it."};
+    Digest: {"pattern": "^[0-9a-fA-F]{64}$", "description": "Thirty-two bytes as hex."};
+    Key: {"description": "A key by its name (enter, ctrl-c, f5), or a character."};
+}
+
+/// Ids: a prefix, and sixteen characters that sort by age.
+macro_rules! ids {
+    ($($name:ident = $pattern:literal;)*) => {
+        texts! { $($name: {"pattern": $pattern};)* }
+
+        #[cfg(test)]
+        const ID_PATTERNS: &[(&str, &str)] = &[$(($name::PREFIX, $pattern)),*];
+    };
+}
+
+ids! {
+    TaskId = "^tk_[0-9a-hjkmnp-tv-z]{16}$";
+    ApprovalId = "^ap_[0-9a-hjkmnp-tv-z]{16}$";
+    PermitId = "^pm_[0-9a-hjkmnp-tv-z]{16}$";
+    ReceiptId = "^rc_[0-9a-hjkmnp-tv-z]{16}$";
+    SessionId = "^se_[0-9a-hjkmnp-tv-z]{16}$";
+    PrincipalId = "^pr_[0-9a-hjkmnp-tv-z]{16}$";
+    GrantId = "^gr_[0-9a-hjkmnp-tv-z]{16}$";
+    TokenId = "^ct_[0-9a-hjkmnp-tv-z]{16}$";
+}
+
+impl JsonSchema for SignalName {
+    fn schema_name() -> Cow<'static, str> {
+        "SignalName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = SignalName::ALL.iter().map(|s| s.name()).collect();
+        let pattern = format!("^([Ss][Ii][Gg])?({})$", names.join("|"));
+        json_schema!({"type": "string", "description": "A signal, with or without SIG.", "pattern": pattern})
+    }
+}
+
+/// What is clean looks like what it is made of.
+impl<T: JsonSchema> JsonSchema for Clean<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pattern_of_an_id_has_its_prefix_and_no_other() {
+        for (prefix, pattern) in ID_PATTERNS {
+            assert!(pattern.starts_with(&format!("^{prefix}_[")), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What reading can fail of, as a caller is told it.
+
+use crate::output::ReadError;
+use countersign_model::{Code, Refusal, Refused};
+
+#[cfg(feature = "ledger")]
+impl From<crate::ledger::LedgerError> for Refused {
+    fn from(e: crate::ledger::LedgerError) -> Self {
+        Refusal::new(Code::LedgerUnavailable, e.to_string()).hint("see `csn doctor`").into()
+    }
+}
+
+#[cfg(feature = "ledger")]
+impl From<crate::stream::StreamError> for Refused {
+    fn from(e: crate::stream::StreamError) -> Self {
+        Refusal::new(Code::Internal, e.to_string()).hint("see `csn doctor`").into()
+    }
+}
+
+impl From<ReadError> for Refused {
+    fn from(e: ReadError) -> Self {
+        let code = match &e {
+            ReadError::Tampered { .. } => Code::ArtifactTampered,
+            ReadError::BeyondEnd { .. } | ReadError::InGap { .. } => Code::RangeNotSatisfiable,
+            ReadError::Io(_) => Code::Internal,
+        };
+        Refusal::new(code, e.to_string()).into()
+    }
+}

@@ -1,0 +1,340 @@
+//! `bench`: figures beside their limits, in the same run, in blocks that follow each other within seconds.
+
+mod agents;
+mod approvals;
+mod confine;
+mod floor;
+mod gate;
+mod http;
+mod load;
+pub(crate) mod proxy;
+mod receipts;
+mod redaction;
+mod terminal;
+
+use crate::{Result, build, command};
+use load::{Subject, now, percentile};
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+/// The floor as a process of its own.
+pub(crate) fn floor(socket: &str, dir: &str, durable: bool) -> Result<()> {
+    floor::serve(Path::new(socket), Path::new(dir), durable)
+}
+
+/// A process that is ended when it is not needed any more.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Stand {
+    dir: PathBuf,
+    house: Option<Running>,
+    floor_sync: Running,
+    floor_nosync: Running,
+}
+
+impl Stand {
+    fn build() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("csn-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+        let floor = |name: &str, kind: &str| -> Result<Running> {
+            let me = std::env::current_exe().map_err(|e| e.to_string())?;
+            let mut floor = command(me.to_str().unwrap_or_default());
+            floor.arg("floor").arg(dir.join(name)).arg(dir.join(format!("{name}.d"))).arg(kind);
+            let running = Running(floor.spawn().map_err(|e| e.to_string())?);
+            until(|| Subject::at(&dir.join(name)).socket.exists())?;
+            Ok(running)
+        };
+        let (floor_sync, floor_nosync) = (floor("sync.sock", "sync")?, floor("nosync.sock", "nosync")?);
+        let mut stand = Self { dir, house: None, floor_sync, floor_nosync };
+        stand.start_house()?;
+        Ok(stand)
+    }
+
+    /// Starts the house; seconds until it serves.
+    fn start_house(&mut self) -> Result<f64> {
+        let began = now();
+        let mut csn = command(build::out().join("csn").to_str().unwrap_or_default());
+        csn.args(["up", "--detached"])
+            .env("COUNTERSIGN_HOME", self.home())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        let mut child = csn.spawn().map_err(|e| e.to_string())?;
+        let mut ready = [0; 5];
+        std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut ready)
+            .map_err(|e| format!("the house: {e}"))?;
+        self.house = Some(Running(child));
+        Ok(began.elapsed().as_secs_f64())
+    }
+
+    fn home(&self) -> PathBuf {
+        self.dir.join("home")
+    }
+
+    fn house(&self) -> Subject {
+        Subject::at(&self.home().join("run/csn.sock"))
+    }
+
+    fn sync(&self) -> Subject {
+        Subject::at(&self.dir.join("sync.sock"))
+    }
+
+    fn nosync(&self) -> Subject {
+        Subject::at(&self.dir.join("nosync.sock"))
+    }
+
+    fn pid(&self) -> u32 {
+        self.house.as_ref().map_or(0, |h| h.0.id())
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.house = None;
+        let _ = (self.floor_sync.0.kill(), self.floor_nosync.0.kill());
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn until(done: impl Fn() -> bool) -> Result<()> {
+    for _ in 0..500 {
+        if done() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err("it did not start".to_owned())
+}
+
+fn row(metric: &str, house: String, limit: String, ratio: String) {
+    println!("| {metric} | {house} | {limit} | {ratio} |");
+}
+
+/// A field of /proc/PID/status or smaps_rollup, in KiB.
+fn kib(pid: u32, file: &str, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let line = text.lines().find(|l| l.starts_with(field));
+    line.and_then(|l| l.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+/// Measures. Prints a table; nothing here passes or fails.
+pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
+    if only.is_none_or(|only| only == "gate") {
+        gate::figures()?;
+    }
+    if only == Some("gate") {
+        return Ok(());
+    }
+    let mut stand = Stand::build()?;
+    println!("| metric | house | limit | ratio |\n|---|---|---|---|");
+    type Part = (&'static str, fn(&mut Stand));
+    let parts: [Part; 13] = [
+        ("latency", latency),
+        ("approvals", approvals::approvals),
+        ("confinement", confine::confinement),
+        ("throughput", throughput),
+        ("big", big),
+        ("redaction", redaction::redaction),
+        ("terminals", terminal::terminals),
+        ("searching", terminal::searching),
+        ("late", terminal::late),
+        ("small", small),
+        ("receipts", receipts::receipts),
+        ("restart", restart),
+        ("agents", agents::agents),
+    ];
+    for (_, part) in parts.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+        part(&mut stand);
+    }
+    Ok(())
+}
+
+/// The cost of starting the shim's program, which no task pays but the first.
+fn spawn_cost() -> f64 {
+    let shim = build::out().join("csn-shim");
+    let one = |_| {
+        let began = now();
+        let mut command = command(shim.to_str().unwrap_or_default());
+        let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        began.elapsed().as_secs_f64() * 1e6
+    };
+    percentile(&(0..100).map(one).collect::<Vec<_>>(), 0.5)
+}
+
+fn latency(stand: &mut Stand) {
+    let (mut house, mut sync) = (Vec::new(), Vec::new());
+    for _ in 0..6 {
+        house.extend(stand.house().latency(60));
+        sync.extend(stand.sync().latency(60));
+    }
+    let spawn = spawn_cost();
+    let (h, f) = (percentile(&house, 0.5), percentile(&sync, 0.5) + spawn);
+    row(
+        "ask → exit visible, p50",
+        format!("{:.2} ms", h / 1e3),
+        format!("{:.2} ms (floor-sync + one spawn of {:.2} ms)", f / 1e3, spawn / 1e3),
+        format!("{:.2}×", h / f),
+    );
+    let (h, f) = (percentile(&house, 0.99), percentile(&sync, 0.99));
+    row(
+        "ask → exit visible, p99",
+        format!("{:.2} ms", h / 1e3),
+        format!("{:.2} ms (floor-sync)", f / 1e3),
+        format!("{:.2}×", h / f),
+    );
+}
+
+fn throughput(stand: &mut Stand) {
+    let (mut house, mut nosync, mut sync) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..3 {
+        house.push(stand.house().throughput(8, 400));
+        nosync.push(stand.nosync().throughput(8, 400));
+        sync.push(stand.sync().throughput(8, 400));
+    }
+    let (h, f, s) = (percentile(&house, 0.5), percentile(&nosync, 0.5), percentile(&sync, 0.5));
+    row(
+        "tasks/s, 8 clients",
+        format!("{h:.0}"),
+        format!("{f:.0} (floor-nosync), {s:.0} (floor-sync)"),
+        format!("{:.2}×, {:.2}×", h / f, h / s),
+    );
+}
+
+const GIGABYTE: u64 = 1 << 30;
+
+fn big(stand: &mut Stand) {
+    let command = "head -c 1073741824 /dev/zero";
+    let disk_before = disk(&stand.home());
+    let (mut house, mut sync) = (Vec::new(), Vec::new());
+    let (mut id, mut floor_id) = (String::new(), String::new());
+    for _ in 0..2 {
+        let (i, seconds) = stand.house().big(command);
+        (id, house) = (i, [house, vec![seconds]].concat());
+        let (i, seconds) = stand.sync().big(command);
+        (floor_id, sync) = (i, [sync, vec![seconds]].concat());
+    }
+    let speed = |s: &[f64]| GIGABYTE as f64 / 1e6 / percentile(s, 0.0);
+    let (h, f) = (speed(&house), speed(&sync));
+    row(
+        "1 GiB over pipes, cleaned and hashed",
+        format!("{h:.0} MB/s"),
+        format!("{f:.0} MB/s (floor-sync)"),
+        format!("{:.2}×", h / f),
+    );
+    row(
+        "daemon, peak memory after that",
+        format!("{:.1} MB", kib(stand.pid(), "status", "VmHWM:") as f64 / 1e3),
+        String::new(),
+        String::new(),
+    );
+    let per_byte = (disk(&stand.home()) - disk_before) as f64 / (house.len() as u64 * GIGABYTE) as f64;
+    row("disk per output byte", format!("{per_byte:.4}"), "1".to_owned(), String::new());
+    let total = GIGABYTE / 8;
+    let (h, f) = (stand.house().ranges(&id, total, 64 * 1024), stand.sync().ranges(&floor_id, total, 64 * 1024));
+    let (h, f) = (percentile(&h, 0.5), percentile(&f, 0.5));
+    row(
+        "verified range read of 64 KiB, p50",
+        format!("{h:.0} µs"),
+        format!("{f:.0} µs (floor, unverified)"),
+        format!("{:.2}×", h / f),
+    );
+    let (h, f) = (stand.house().ranges(&id, total, 1 << 20), stand.sync().ranges(&floor_id, total, 1 << 20));
+    let speed = |v: &[f64]| total as f64 / v.iter().sum::<f64>();
+    row(
+        "verified range reads of 1 MiB",
+        format!("{:.0} MB/s", speed(&h)),
+        format!("{:.0} MB/s (floor, unverified)", speed(&f)),
+        format!("{:.2}×", speed(&h) / speed(&f)),
+    );
+}
+
+/// Bytes in regular files below a directory.
+fn disk(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    entries
+        .flatten()
+        .map(|e| match e.file_type() {
+            Ok(t) if t.is_dir() => disk(&e.path()),
+            Ok(t) if t.is_file() => e.metadata().map_or(0, |m| m.len()),
+            _ => 0,
+        })
+        .sum()
+}
+
+fn small(stand: &mut Stand) {
+    let house = stand.house();
+    let mut conn = house.conn();
+    let id = house.ask(&mut conn, "sleep 5");
+    let (_, state) = conn.call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
+    let state = String::from_utf8_lossy(&state).into_owned();
+    let shim = state.split(r#""shim_pid":"#).nth(1).and_then(|s| s.split([',', '}']).next()?.parse().ok()).unwrap_or(0);
+    // Idle is what it is when nothing has happened for a while.
+    std::thread::sleep(Duration::from_millis(200));
+    let private = kib(shim, "smaps_rollup", "Private_Clean:") + kib(shim, "smaps_rollup", "Private_Dirty:");
+    row("idle shim, private memory", format!("{:.2} MB", private as f64 / 1e3), String::new(), String::new());
+    house.ends(&id);
+    let (before, rss) = (disk(&stand.home()), kib(stand.pid(), "status", "VmRSS:"));
+    let n = 2000;
+    house.throughput(8, n);
+    let (after, rss_after) = (disk(&stand.home()), kib(stand.pid(), "status", "VmRSS:"));
+    row(
+        "disk per short task (bytes in files)",
+        format!("{:.2} KB", (after - before) as f64 / n as f64 / 1e3),
+        String::new(),
+        String::new(),
+    );
+    let kept = rss_after.saturating_sub(rss) as f64 / n as f64;
+    row("daemon memory kept per finished task", format!("{kept:.2} KB"), String::new(), String::new());
+    let after_many = house.throughput(8, 400);
+    row("tasks/s, 8 clients, thousands later", format!("{after_many:.0}"), String::new(), String::new());
+    row("list page of 50, p50", format!("{:.0} µs", percentile(&house.lists(300), 0.5)), String::new(), String::new());
+    let csn = build::out().join("csn");
+    let time = |program: &str, args: &[&str]| {
+        let one = |_| {
+            let began = now();
+            let mut run = command(program);
+            run.args(args)
+                .env("COUNTERSIGN_HOME", stand.home())
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            assert!(run.status().is_ok_and(|s| s.success()), "{program}");
+            began.elapsed().as_secs_f64() * 1e3
+        };
+        percentile(&(0..100).map(one).collect::<Vec<_>>(), 0.5)
+    };
+    let (cli, bash) = (
+        time(csn.to_str().unwrap_or_default(), &["run", "--profile", "full_auto", "true"]),
+        time("bash", &["-c", "true"]),
+    );
+    row(
+        "csn run true, p50",
+        format!("{cli:.2} ms"),
+        format!("{bash:.2} ms (bash -c true)"),
+        format!("+{:.2} ms", cli - bash),
+    );
+}
+
+fn restart(stand: &mut Stand) {
+    stand.house = None;
+    let mut seconds = Vec::new();
+    for _ in 0..5 {
+        seconds.push(stand.start_house().expect("the house starts"));
+        stand.house = None;
+    }
+    row(
+        "restart to serving, some thousand finished",
+        format!("{:.1} ms", percentile(&seconds, 0.5) * 1e3),
+        String::new(),
+        String::new(),
+    );
+}

@@ -1,0 +1,35 @@
+//! Trials of the built programs: figures, proofs with other people's tools, proofs with the agents that people use.
+//! `cargo xtask` builds and starts this program; it is not part of the product.
+
+mod agents;
+mod bench;
+mod outside;
+mod packages;
+
+use countersign_xtask::{Result, build, cargo, command, root, run};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let done = match args.next().as_deref() {
+        Some("outside") => outside::outside(args.next().as_deref()),
+        Some("agents") => agents::agents(args.next().as_deref()),
+        Some("bench-now") => bench::bench_now(args.next().as_deref()),
+        Some("floor") => match (args.next(), args.next(), args.next()) {
+            (Some(socket), Some(dir), Some(kind)) => bench::floor(&socket, &dir, kind == "sync"),
+            _ => Err("cargo xtask floor SOCKET DIR sync|nosync".to_owned()),
+        },
+        Some("proxy") => match (args.next(), args.next()) {
+            (Some(address), Some(socket)) => bench::proxy::proxy(&address, socket.into()),
+            _ => Err("cargo xtask proxy 127.0.0.1:PORT SOCKET".to_owned()),
+        },
+        _ => Err("this program is started by `cargo xtask`, which says what there is".to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
