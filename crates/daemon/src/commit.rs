@@ -8,8 +8,9 @@ mod decide;
 use crate::{
     calls::{Asked, Call, CommitHandle, Reply},
     confine,
-    desk::{Desk, Event, Launch, Moment, Step, World},
+    desk::{Desk, Event, Launch, Step, World},
     facts::{self, Looked},
+    moment::Moment,
     people::People,
     receipts::sealing::{Given, SealerHandle},
     shims::pool::ShimPool,

@@ -8,10 +8,11 @@ mod restore;
 mod turn;
 
 pub(crate) use event::{
-    Event, Launch, Moment, NewTask, Permitted, PersonAnswer, Question, RequestIdentity, SlotOwner, Step, World,
+    Event, Launch, NewTask, Permitted, PersonAnswer, Question, RequestIdentity, SlotOwner, Step, World,
 };
 
 use self::turn::Turn;
+use crate::moment::Moment;
 use countersign_model::{
     About, ApprovalId, At, By, Chain, Choice, Decision, Digest, Grant, PermitId, Record, Refusal, Register, Requester,
     Scope, SessionId, TaskId, Text, WaitsFor, What,

@@ -2,7 +2,7 @@
 
 use crate::{
     desk::{Caps, Desk},
-    ops::Ops,
+    records::Records,
 };
 use countersign_model::{Digest, HouseState};
 use countersign_store::{
@@ -44,12 +44,12 @@ pub(crate) struct Opened {
     pub(crate) reader: Reader,
     pub(crate) desk: Desk,
     pub(crate) after_a_crash: bool,
-    pub(crate) reading_only: ReadingOnly,
+    pub(crate) reading_only: Arc<ReadingOnly>,
 }
 
 /// Opens the ledger of a home; of one that cannot be gone on from, a copy of what still reads.
 pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, LedgerError> {
-    let reading_only = ReadingOnly::default();
+    let reading_only = Arc::<ReadingOnly>::default();
     let opened = Ledger::of(home).and_then(|ledger| match restore(&ledger, caps, policy) {
         Ok(restored) => Ok((ledger, restored)),
         Err(e) => {
@@ -85,13 +85,13 @@ fn scratch(home: &Home) -> PathBuf {
 
 /// Reads a large ledger whole, beside the first requests, and again whenever something does not read. From the moment that it
 /// is found damaged, nothing more is decided.
-pub(crate) async fn watch(ops: Arc<Ops>, suspected: Arc<Notify>) {
+pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<ReadingOnly>, suspected: Arc<Notify>) {
     // A small one was read whole before anybody was let in.
-    if condition::is_small(&ops.home) {
+    if condition::is_small(&home) {
         suspected.notified().await;
     }
     loop {
-        let home = ops.home.clone();
+        let home = home.clone();
         let checked = tokio::task::spawn_blocking(move || match condition::check(&home, Depth::Whole) {
             Err(e) if e.is_damage() => {
                 Some((e, salvage(&home, &scratch(&home)).map(|(ledger, _)| ledger.path().to_owned())))
@@ -100,10 +100,10 @@ pub(crate) async fn watch(ops: Arc<Ops>, suspected: Arc<Notify>) {
         });
         if let Ok(Some((e, salvaged))) = checked.await {
             match salvaged {
-                Ok(path) => ops.records.switch_ledger(&path),
+                Ok(path) => records.switch_ledger(&path),
                 Err(e) => crate::log!("nothing could be read from the damaged ledger: {e}"),
             }
-            ops.reading_only.set(&e);
+            reading_only.set(&e);
             return;
         }
         suspected.notified().await;

@@ -6,8 +6,8 @@
 //! what they run, which are inherited unless they are cleared. Neither stops a process that works at getting away: one that
 //! may write to another control group and clears its environment is taken for a person's.
 
-use crate::peer::Chain;
-use countersign_model::{Process, Roster, SessionId};
+use crate::peer::{Chain, Left};
+use countersign_model::{Process, Roster};
 use countersign_shim::{as_owner_of, tree};
 use countersign_store::{is_a_persons, proc};
 use std::{
@@ -31,15 +31,6 @@ const AGENT_VARIABLES: &[&str] = &[
 const GROUP: &str = "csn-agent";
 /// Descendants that are born while others are moved are moved in the next pass.
 const MOVE_PASSES: usize = 8;
-
-/// How a process is known for an agent's that is no longer below it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// It is in the control group of the agent of this session.
-    Group(SessionId),
-    /// It carries this variable, and no agent's process is above it.
-    Variable(&'static str),
-}
 
 /// Looks at a process and everything above it, lowest first.
 pub(crate) fn left(chain: &Chain, roster: &Roster) -> Option<Left> {

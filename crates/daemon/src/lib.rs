@@ -1,5 +1,6 @@
 //! The house: desk, shim keeping, recovery, shutdown, and the HTTP surface on the unix socket.
 
+mod caller;
 mod calls;
 mod commit;
 mod confine;
@@ -12,6 +13,7 @@ mod http;
 mod ledger_state;
 mod left_agent;
 mod mcp;
+mod moment;
 mod ops;
 mod peer;
 mod people;

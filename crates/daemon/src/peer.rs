@@ -5,7 +5,7 @@
 //! agent; so is one that is gone or hides before we have looked. Where nothing can be looked at because there is no
 //! descriptor left, that is an error, and nobody is taken for anybody.
 
-use crate::{descriptors::OutOfDescriptors, left_agent::Left};
+use crate::descriptors::OutOfDescriptors;
 use countersign_model::{MARKER, Process, SessionId, TaskId};
 use countersign_shim::as_owner_of;
 use countersign_store::proc;
@@ -28,6 +28,15 @@ pub(crate) enum Peer {
     /// Carries what an agent puts into the environment of what it runs, and no agent's process is above it.
     LeftAgent,
     Unpinned,
+}
+
+/// How a process is known for an agent's that is no longer below it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It is in the control group of the agent of this session.
+    Group(SessionId),
+    /// It carries this variable, and no agent's process is above it.
+    Variable(&'static str),
 }
 
 impl From<Left> for Peer {

@@ -1,9 +1,10 @@
 //! Talking with a service manager: that we are ready, that we are going, that we are alive. Says nothing where there is none.
 
-use crate::ops::Ops;
+use crate::calls::CommitHandle;
 use countersign_model::HouseState;
 use sd_notify::NotifyState;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
+use tokio::sync::watch;
 
 /// We serve.
 pub(crate) fn ready(status: &str) {
@@ -27,14 +28,14 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Pats the watchdog for as long as the office answers: a house that decides nothing any more is to be started anew. Tasks
-/// are not touched by that.
-pub(crate) async fn watchdog(ops: Arc<Ops>) {
+/// Pats the watchdog for as long as the commit loop answers: a daemon that decides nothing any more is to be restarted.
+/// Running tasks are not touched by that.
+pub(crate) async fn watchdog(commit: CommitHandle, state: watch::Receiver<HouseState>) {
     let Some(every) = sd_notify::watchdog_enabled() else { return };
-    // Several times within its patience: one slow commit is no reason to begin anew.
+    // Several times within its patience: one slow commit is no reason for a restart.
     let every = every / 4;
-    while *ops.state.borrow() != HouseState::Halted {
-        if tokio::time::timeout(every * 2, ops.commit.barrier()).await.is_ok_and(|a| a.is_ok()) {
+    while *state.borrow() != HouseState::Halted {
+        if tokio::time::timeout(every * 2, commit.barrier()).await.is_ok_and(|a| a.is_ok()) {
             tell(&[NotifyState::Watchdog]);
         }
         tokio::time::sleep(every.max(Duration::from_millis(10))).await;

@@ -11,7 +11,7 @@ use crate::{
     http::{self, Front},
     ledger_state::{self, Opened},
     left_agent::Groups,
-    ops::{Ops, caller::Recognised, retention, tickets::Tickets},
+    ops::{Ops, recognition::Recognised, retention, tickets::Tickets},
     people::People,
     receipts::{
         publish,
@@ -344,7 +344,8 @@ async fn serve(
     ops.enter(HouseState::Ready, None);
     ops.enter(HouseState::Running, None);
     if !ops.reading_only.is_set() {
-        tokio::spawn(ledger_state::watch(Arc::clone(&ops), suspected));
+        let (records, reading_only) = (Arc::clone(&ops.records), Arc::clone(&ops.reading_only));
+        tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, suspected));
         tokio::spawn(retention::tick(Arc::clone(&ops)));
         tokio::spawn(keep_agents(Arc::clone(&ops)));
     }
@@ -354,7 +355,7 @@ async fn serve(
     };
     greet(&ops.home, &ops.socket, &start, tcp)?;
     service::ready(&format!("serves {}", ops.home.path().display()));
-    tokio::spawn(service::watchdog(Arc::clone(&ops)));
+    tokio::spawn(service::watchdog(ops.commit.clone(), ops.state.subscribe()));
     let reason = tokio::select! {
         () = ops.stop.notified() => "asked to stop",
         reason = signals.next() => reason,

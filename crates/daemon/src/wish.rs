@@ -1,6 +1,6 @@
 //! What may be entered into the register, and what may not. Pure, like the desk that asks it.
 
-use crate::desk::Moment;
+use crate::moment::Moment;
 use countersign_model::{
     Code, CredentialKind, CredentialScope, Entered, Grant, GrantId, GrantSandbox, PrincipalId, Refusal, Register,
     Session, SessionId, Text, Token, TokenId,

@@ -3,7 +3,7 @@
 use crate::wish::{Kept, Wish};
 use countersign_model::{
     About, ApprovalId, At, By, Choice, Closing, Confinement, Decision, Digest, Facts, Grant, GrantId, HouseState,
-    IdMint, KeyAnnounced, Network, Outcome, Permit, PrincipalId, Profile, Record, Refusal, Sandbox, SandboxSummary,
+    KeyAnnounced, Network, Outcome, Permit, PrincipalId, Profile, Record, Refusal, Sandbox, SandboxSummary,
     SealedReceipt, Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId, TaskState, Text, TouchedFiles,
     Verdict, What,
 };
@@ -24,13 +24,6 @@ pub(crate) struct RequestIdentity {
 pub(crate) struct SlotOwner {
     pub(crate) session: Option<SessionId>,
     pub(crate) principal: PrincipalId,
-}
-
-/// What a moment brings with it: the desk reads no clock and draws no numbers.
-pub(crate) struct Moment<'a> {
-    pub(crate) at: At,
-    pub(crate) random: u32,
-    pub(crate) mint: &'a mut IdMint,
 }
 
 /// What a task is permitted with, as it is recorded: its confinement, and what its sandbox gives beyond that.

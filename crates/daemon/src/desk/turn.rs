@@ -1,9 +1,10 @@
 //! One event at the desk: one method per event, and below them the decisions that several of them share.
 
-use super::{
-    Desk, Event, Granted, Launch, Moment, NewTask, Open, Permitted, PersonAnswer, Question, Stage, Step, World,
+use super::{Desk, Event, Granted, Launch, NewTask, Open, Permitted, PersonAnswer, Question, Stage, Step, World};
+use crate::{
+    moment::Moment,
+    wish::{self, Wish},
 };
-use crate::wish::{self, Wish};
 use countersign_model::{
     ApprovalId, At, By, Channel, Choice, Closing, Code, Confinement, Decision, Digest, Entered, Grant, GrantId,
     Outcome, Permit, PermitId, Record, Refusal, Saved, Scope, SealedReceipt, Session, TaskId, Text, Tool, TouchedFiles,

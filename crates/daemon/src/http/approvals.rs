@@ -5,7 +5,7 @@ use super::{
     extract::{Params, Payload, Segment},
     problem::Answer,
 };
-use crate::ops::{answers, caller::Caller};
+use crate::{caller::Caller, ops::answers};
 use axum::{Json, extract::State};
 use countersign_model::{
     Approval,

@@ -16,8 +16,9 @@ use super::{
     problem::Answer,
 };
 use crate::{
+    caller::Caller,
     facts,
-    ops::{ApiResult, Ops, caller::Caller, control, screen::screen},
+    ops::{ApiResult, Ops, control, screen::screen},
     shims::registry::{Said, ScreenNow},
 };
 use axum::{
@@ -159,7 +160,7 @@ impl Viewer {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            if !self.caller.still_holds(&self.ops) {
+            if !self.ops.still_admits(&self.caller) {
                 return Err(Refusal::new(Code::Unauthorized, "the token does not hold any more").into());
             }
             let rung = bell.has_changed().unwrap_or(true);
@@ -389,7 +390,7 @@ impl Viewer {
         wish: Option<AttachMessage>,
         bytes: &[u8],
     ) -> Result<Box<dyn FnOnce(u64) -> ToShim + Send>, Refusal> {
-        if self.read_only || !self.caller.still_holds(&self.ops) {
+        if self.read_only || !self.ops.still_admits(&self.caller) {
             return Err(Refusal::new(Code::Forbidden, "this viewer only looks on"));
         }
         let by = self.by.clone();

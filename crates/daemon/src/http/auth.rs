@@ -7,9 +7,10 @@ use super::{
     server::Connection,
     tcp,
 };
+use crate::caller::Caller;
 use crate::ops::{
     Ops,
-    caller::{self, Caller, SocketPeer, TcpPeer},
+    recognition::{self, SocketPeer, TcpPeer},
 };
 use axum::{
     extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State},
@@ -114,8 +115,8 @@ async fn admit(
             }
         }
         ArrivedBy::Tcp(_) => match token {
-            Bearer::Token(token) => caller::of_token(ops, token)?,
-            Bearer::None | Bearer::Unreadable => return Err(caller::no_token()),
+            Bearer::Token(token) => recognition::of_token(ops, token)?,
+            Bearer::None | Bearer::Unreadable => return Err(recognition::no_token()),
         },
     };
     caller.may(scope)?;

@@ -5,7 +5,7 @@ use super::{
     extract::{MaybePayload, OncePayload, Segment},
     problem::Answer,
 };
-use crate::ops::{caller::Caller, control};
+use crate::{caller::Caller, ops::control};
 use axum::{Json, extract::State, http::StatusCode};
 use countersign_model::api::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody};
 

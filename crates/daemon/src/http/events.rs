@@ -10,7 +10,8 @@ use super::{
     problem::Answer,
 };
 use crate::{
-    ops::{ApiResult, Ops, caller::Caller},
+    caller::Caller,
+    ops::{ApiResult, Ops},
     records::Piece,
     shims::registry::SETTLED,
 };
@@ -155,7 +156,7 @@ impl Reader {
             }
             // Nothing is read before there is room for it.
             let Ok(room) = send.reserve().await else { return };
-            if !self.caller.still_holds(&self.ops) {
+            if !self.ops.still_admits(&self.caller) {
                 return;
             }
             let before = self.next_seq;

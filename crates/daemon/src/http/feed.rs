@@ -2,7 +2,10 @@
 //! decision; the bell says only that there is more.
 
 use super::{Shared, body, extract::Params, problem::Answer};
-use crate::ops::{ApiResult, Ops, answers, caller::Caller};
+use crate::{
+    caller::Caller,
+    ops::{ApiResult, Ops, answers},
+};
 use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use countersign_model::{
@@ -151,7 +154,7 @@ impl Reader {
             let piece = tokio::task::spawn_blocking(move || at.read(after, lines)).await?.map_err(|_| Over)?;
             drop(turn);
             (after, lines) = (piece.last, piece.next);
-            if !self.caller.still_holds(&self.ops) {
+            if !self.ops.still_admits(&self.caller) {
                 return Ok(());
             }
             // A heartbeat needs the room, too.

@@ -5,7 +5,7 @@ use super::{
     extract::{AnyPayload, Params, Payload, Segment},
     problem::Answer,
 };
-use crate::ops::{caller::Caller, grants};
+use crate::{caller::Caller, ops::grants};
 use axum::{Json, extract::State, http::StatusCode};
 use countersign_model::api::{GrantBody, GrantPage, GrantQuery, GrantView};
 

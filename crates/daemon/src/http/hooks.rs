@@ -5,7 +5,7 @@ use super::{
     extract::{Payload, Segment},
     problem::Answer,
 };
-use crate::ops::{caller::Caller, tickets};
+use crate::{caller::Caller, ops::tickets};
 use axum::{Json, extract::State};
 use countersign_model::{
     TaskState,

@@ -6,7 +6,7 @@ use super::{
     problem::Answer,
     tcp,
 };
-use crate::ops::{caller::Caller, lifecycle};
+use crate::{caller::Caller, ops::lifecycle};
 use axum::{
     Json,
     extract::State,

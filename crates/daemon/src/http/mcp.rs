@@ -6,7 +6,7 @@ use super::{
     extract::{Params, Payload},
     problem::{Answer, Problem},
 };
-use crate::{mcp, ops::caller::Caller};
+use crate::{caller::Caller, mcp};
 use axum::{
     Json, Router,
     extract::{ConnectInfo, Request, State},

@@ -5,7 +5,7 @@ use super::{
     problem::Answer,
     routes::{Access, Content, ROUTES, Route},
 };
-use crate::ops::caller::Caller;
+use crate::caller::Caller;
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_model::{CredentialScope, api::Problem};

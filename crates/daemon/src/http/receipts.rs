@@ -8,9 +8,9 @@ use super::{
     problem::Answer,
     tasks::{byte_range, not_satisfiable},
 };
-use crate::ops::{
+use crate::{
     caller::Caller,
-    receipts::{self, ArtifactBytes},
+    ops::receipts::{self, ArtifactBytes},
 };
 use axum::{
     Json,

@@ -5,7 +5,7 @@ use super::{
     Front, approvals, attach, control, events, feed, grants, hooks, lifecycle, mcp, openapi, receipts, sessions, tasks,
     tokens,
 };
-use crate::ops::caller::Touch;
+use crate::ops::recognition::Touch;
 use axum::{
     Router,
     http::Method,

@@ -5,7 +5,7 @@ use super::{
     extract::{MaybePayload, Params, Payload, Segment},
     problem::Answer,
 };
-use crate::ops::{caller::Caller, sessions};
+use crate::{caller::Caller, ops::sessions};
 use axum::{
     Json,
     extract::State,

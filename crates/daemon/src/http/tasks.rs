@@ -6,9 +6,9 @@ use super::{
     extract::{OncePayload, Params, Payload, Segment},
     problem::{Answer, Problem},
 };
+use crate::caller::Caller;
 use crate::ops::{
     self,
-    caller::Caller,
     output::{ByteRange, Ranged, Slice},
 };
 use axum::{

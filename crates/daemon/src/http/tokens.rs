@@ -5,7 +5,7 @@ use super::{
     extract::{Payload, Segment},
     problem::Answer,
 };
-use crate::ops::{caller::Caller, tokens};
+use crate::{caller::Caller, ops::tokens};
 use axum::{Json, extract::State, http::StatusCode};
 use countersign_model::api::{NewToken, TokenBody, TokenList, TokenView};
 

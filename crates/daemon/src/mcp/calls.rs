@@ -4,7 +4,7 @@ use super::{
     offers::{Called, Outcome, Tools},
     waiting::summary,
 };
-use crate::ops::{self, caller::Caller};
+use crate::{caller::Caller, ops};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
     Code, Refusal, Refused,

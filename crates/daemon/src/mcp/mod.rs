@@ -10,8 +10,9 @@ pub(crate) mod protocol;
 mod waiting;
 
 use crate::{
+    caller::Caller,
     lock,
-    ops::{ApiResult, Ops, caller::Caller, sessions},
+    ops::{ApiResult, Ops, sessions},
     peer,
 };
 use countersign_model::{

@@ -2,11 +2,9 @@
 
 use super::Connections;
 use crate::{
+    caller::{Caller, Sees},
     lock,
-    ops::{
-        Ops,
-        caller::{Caller, Sees},
-    },
+    ops::Ops,
 };
 use countersign_model::{Choice, Code, Refusal, Refused, SessionId, TaskId, tools::ToolSpec};
 use serde_json::{Map, Value, json};
@@ -160,7 +158,7 @@ impl Tools {
     pub(super) fn who(&self, came: Option<Caller>) -> Result<Caller, Refusal> {
         let nobody = || Refusal::new(Code::Unauthorized, "nobody was recognised");
         let who = self.connected.clone().or(came).ok_or_else(nobody)?;
-        if !who.still_holds(&self.ops) {
+        if !self.ops.still_admits(&who) {
             return Err(Refusal::new(Code::Unauthorized, "the token does not hold any more"));
         }
         Ok(who)

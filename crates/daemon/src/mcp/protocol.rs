@@ -4,7 +4,7 @@ use super::{
     INSTRUCTIONS, TEMPLATES, Template, lines,
     offers::{Asks, Called, Calling, Offers, Outcome, Question, Returned, Talk},
 };
-use crate::ops::caller::Caller;
+use crate::caller::Caller;
 use countersign_model::{Choice, Code, Refusal, tools::ToolSpec};
 use hyper::http::request::Parts;
 use rmcp::{

@@ -6,7 +6,7 @@ use super::{
     calls::{arguments, is_id, simple},
     offers::{Asks, Called, Calling, Link, Offers, Outcome, Question, Read, Returned, Talk, Tools, told},
 };
-use crate::ops::{self, caller::Caller};
+use crate::{caller::Caller, ops};
 use countersign_model::{
     Choice, Code, Command, Confinement, CredentialScope, Digest, Encoding, KilledWhy, Limits, Mode, Network,
     Outcome as Ended, Refusal, Refused, Request, Risk, Ruling, Shown, Status, StreamName, TaskId, TaskState, Text,

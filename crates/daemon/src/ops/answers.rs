@@ -1,6 +1,7 @@
 //! Approvals: questions that wait for a person, and their answers.
 
-use super::{ApiResult, Ops, caller::Caller};
+use super::{ApiResult, Ops};
+use crate::caller::Caller;
 use crate::{
     calls::Answering,
     desk::World,

@@ -1,6 +1,7 @@
 //! Recordings: a task as asciicast. Read from the files; nothing is started.
 
-use super::{ApiResult, Ops, caller::Caller};
+use super::{ApiResult, Ops};
+use crate::caller::Caller;
 use bytes::Bytes;
 use countersign_model::{
     Code, CredentialScope, Frame, Mode, Record, Refusal, TaskState, What,

@@ -3,11 +3,10 @@
 
 use super::{
     ApiResult, OnceKey, Ops,
-    caller::Caller,
     intake::{MAX_TEXT_BYTES, no_placeholder},
     screen::CLOSING,
 };
-use crate::facts;
+use crate::{caller::Caller, facts};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
     Code, CredentialScope, Idempotency, KilledWhy, Refusal, Refused, Status, TaskId, TaskState, Text,

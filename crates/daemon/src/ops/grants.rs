@@ -1,6 +1,7 @@
 //! Grants: saved approvals, given and taken back.
 
-use super::{ApiResult, Ops, caller::Caller};
+use super::{ApiResult, Ops};
+use crate::caller::Caller;
 use crate::{
     people::Eyes,
     wish::{Kept, Wish, label},

@@ -1,6 +1,7 @@
 //! Asking: a request becomes a task, or is refused. Reading and looking happen here, before the desk decides.
 
-use super::{ApiResult, OnceKey, Ops, caller::Caller, output, sessions};
+use super::{ApiResult, OnceKey, Ops, output, sessions};
+use crate::caller::Caller;
 use crate::{
     calls::{Asked, Asking},
     facts::{self, Looked},

@@ -1,6 +1,7 @@
 //! The daemon itself: how it is, stopping it, tidying up.
 
-use super::{ApiResult, Ops, caller::Caller, retention};
+use super::{ApiResult, Ops, retention};
+use crate::caller::Caller;
 use crate::receipts::sealing::Sealing;
 use countersign_model::{
     CredentialScope, HouseState,

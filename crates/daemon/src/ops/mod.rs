@@ -2,7 +2,6 @@
 //! caller's scope itself. Surfaces translate; they never decide or remember.
 
 pub(crate) mod answers;
-pub(crate) mod caller;
 pub(crate) mod cast;
 pub(crate) mod control;
 pub(crate) mod grants;
@@ -11,6 +10,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod output;
 mod pattern;
 pub(crate) mod receipts;
+pub(crate) mod recognition;
 pub(crate) mod retention;
 pub(crate) mod screen;
 pub(crate) mod search;
@@ -19,6 +19,7 @@ pub(crate) mod tasks;
 pub(crate) mod tickets;
 pub(crate) mod tokens;
 
+use crate::caller::Caller;
 use crate::{
     calls::CommitHandle,
     descriptors::Descriptors,
@@ -32,13 +33,13 @@ use crate::{
     shims::{recovery, registry::ShimRegistry},
     wish::Wish,
 };
-use caller::{Caller, Recognised};
 use countersign_model::{
     At, Code, HouseKey, HouseState, Idempotency, Login, PrincipalId, Refusal, Refused, Roster, ShutdownStep, TaskId,
     Text,
 };
 use countersign_redact::text_by_shape;
-use countersign_store::{Config, Home};
+use countersign_store::{Config, Home, clock};
+use recognition::Recognised;
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 use tickets::Tickets;
 use tokio::sync::{Notify, watch};
@@ -66,7 +67,7 @@ pub(crate) struct Ops {
     /// How many decisions there are.
     pub(crate) head: watch::Receiver<i64>,
     /// The ledger cannot be used, for this reason: nothing is decided, what is on the disk can be read.
-    pub(crate) reading_only: ReadingOnly,
+    pub(crate) reading_only: Arc<ReadingOnly>,
     /// Where the house listens on loopback, if it does.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<HouseState>,
@@ -95,6 +96,11 @@ impl Ops {
         self.reason.send_replace(reason.clone());
         let boot = (state == HouseState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
         self.commit.tell(Event::House { state, reason, boot });
+    }
+
+    /// Whether a caller whose connection goes on may still be served: its token may have been revoked, or have expired.
+    pub(crate) fn still_admits(&self, caller: &Caller) -> bool {
+        caller.still_holds(&self.roster.borrow(), clock::now())
     }
 
     /// The eyes of a principal.

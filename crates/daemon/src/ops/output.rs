@@ -1,6 +1,7 @@
 //! Output: bytes by range and by line, from either end, while they come and after; every chunk checked.
 
-use super::{ApiResult, Ops, caller::Caller};
+use super::{ApiResult, Ops};
+use crate::caller::Caller;
 use crate::lock;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;

@@ -1,6 +1,7 @@
 //! Receipts, artifacts and keys: what was signed, what it speaks for, and by which key.
 
-use super::{ApiResult, Ops, caller::Caller};
+use super::{ApiResult, Ops};
+use crate::caller::Caller;
 use bytes::Bytes;
 use countersign_model::{
     Code, Count, CredentialScope, Decision, Digest, KeyAnnounced, Record, Refusal, Refused, Shown, Statement, Subject,

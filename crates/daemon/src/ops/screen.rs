@@ -1,6 +1,7 @@
 //! Screens: what a terminal shows now, or showed last.
 
-use super::{ApiResult, Ops, caller::Caller};
+use super::{ApiResult, Ops};
+use crate::caller::Caller;
 use crate::shims::registry::ScreenNow;
 use countersign_model::{
     Artifact, Code, CredentialScope, Frame, Mode, Record, Refusal, StreamName, TaskId, TaskState, What,

@@ -2,11 +2,10 @@
 
 use super::{
     ApiResult, Ops,
-    caller::Caller,
     output::stream_of,
     pattern::{Glance, Match, Pattern, Place, Search},
 };
-use crate::lock;
+use crate::{caller::Caller, lock};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
     Code, CredentialScope, Encoding, Refusal, StreamName, TaskState,

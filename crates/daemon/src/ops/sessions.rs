@@ -1,11 +1,8 @@
 //! Sessions: conversations, their directories and roots.
 
-use super::{
-    ApiResult, Ops,
-    caller::{Caller, Sees},
-    control, intake,
-};
+use super::{ApiResult, Ops, control, intake};
 use crate::{
+    caller::{Caller, Sees},
     calls::Asking,
     facts::{self, Looked},
     peer,

@@ -1,10 +1,7 @@
 //! Tasks: listing them, looking at one, waiting for its end.
 
-use super::{
-    ApiResult, Ops,
-    caller::{Caller, Sees},
-    intake::MAX_WAIT,
-};
+use super::{ApiResult, Ops, intake::MAX_WAIT};
+use crate::caller::{Caller, Sees};
 use bytes::Bytes;
 use countersign_model::{
     Audience, CredentialScope, IdMint, Session, TaskId,

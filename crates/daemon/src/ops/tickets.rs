@@ -7,12 +7,13 @@
 //!
 //! A *witness* lets the agent run it: the daemon decides, writes down, and is told how it went.
 
-use super::{
-    ApiResult, Ops,
+use super::{ApiResult, Ops, intake, sessions};
+use crate::{
     caller::{Caller, Sees},
-    intake, sessions,
+    calls::Asking,
+    desk::Event,
+    lock,
 };
-use crate::{calls::Asking, desk::Event, lock};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
     Code, Command, CredentialKind, CredentialScope, GrantId, IdMint, Outcome, Plan, Refusal, Refused, Request, Session,

@@ -1,10 +1,8 @@
 //! Tokens: credentials for callers that cannot come through the socket. Shown once, kept as a hash.
 
-use super::{
-    ApiResult, Ops,
-    caller::{Caller, TOKEN},
-};
+use super::{ApiResult, Ops, recognition::TOKEN};
 use crate::{
+    caller::Caller,
     people,
     wish::{Kept, Wish},
 };

@@ -8,7 +8,7 @@ mod verified;
 
 pub(crate) use pieces::Piece;
 
-use crate::{blocking, ops::caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
+use crate::{blocking, caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
 use countersign_model::{
     Code, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, TaskId, TaskState, WaitsFor,
 };

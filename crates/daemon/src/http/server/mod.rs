@@ -15,7 +15,7 @@ use crate::{
     descriptors::{Loan, OutOfDescriptors},
     ops::{
         Ops,
-        caller::{SocketPeer, TcpPeer},
+        recognition::{SocketPeer, TcpPeer},
     },
 };
 use axum::{
