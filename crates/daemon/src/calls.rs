@@ -1,14 +1,15 @@
 //! What the commit loop can be asked, and the handle that asks it.
 
 use crate::{
+    case::Case,
     desk::{Event, World},
-    facts::Looked,
+    facts::{Gate, Looked},
     question::Texts,
     wish::{Kept, Wish},
 };
 use countersign_model::{
-    ApprovalId, At, By, Choice, Code, Decision, Idempotency, Process, Refusal, Register, Request, Requester, Session,
-    TaskId, TaskState, Text,
+    ApprovalId, Assessment, At, By, Choice, Code, Decision, Grants, Idempotency, Process, Refusal, Register, Request,
+    Requester, Session, TaskId, TaskState, Text, Tool,
 };
 use std::sync::mpsc;
 use tokio::sync::oneshot;
@@ -86,6 +87,32 @@ pub(crate) struct Asking {
     pub(crate) refused: Option<Refusal>,
     pub(crate) asker: Option<Process>,
     pub(crate) idempotency: Option<Idempotency>,
+    /// How it was judged already, where whoever puts it has done so to refuse it.
+    pub(crate) judged: Option<Box<Assessment>>,
+}
+
+impl Asking {
+    /// The case that it is, in this session and with these grants.
+    pub(crate) fn case<'a>(
+        &'a self,
+        settings: &'a Gate,
+        session: Option<&'a Session>,
+        grants: &'a Grants,
+        now: At,
+    ) -> Case<'a> {
+        let Self { request, looked, requester, .. } = self;
+        Case { request, prepared: looked, settings, requester, session, grants, now }
+    }
+
+    /// Puts on record what only a judgement tells: the verbs that matter, and the risks.
+    pub(crate) fn note(&mut self, assessment: &Assessment) {
+        if let Decision::Planned { verb, risks, .. } = &mut self.planned {
+            *risks = assessment.risk_set();
+            if self.request.tool != Tool::SetWorkingDirectory {
+                *verb = self.texts.verbs(&self.looked.plan, assessment);
+            }
+        }
+    }
 }
 
 /// An answer to a question, and the world looked at again: what was approved must be what runs.

@@ -504,7 +504,7 @@ impl CommitLoop {
             first_seq: launch.first_seq,
             prologue_head: launch.prologue_head,
             secret: crate::shims::registry::secret(&self.gate.key, task),
-            mask_key: crate::question::mask_key(&self.gate.key),
+            mask_key: crate::case::mask_key(&self.gate.key),
             redaction: self.gate.redaction.clone(),
             walls,
             login: looked.login,

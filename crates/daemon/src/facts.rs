@@ -6,9 +6,9 @@ use crate::{
     people::{Eyes, People},
 };
 use countersign_model::{
-    Assessment, At, Audience, Builtin, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, FileWork,
-    GrantedSandbox, Grants, HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request,
-    Requester, Session, Shown, TaskId, Text, Tool,
+    Audience, Builtin, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, FileWork, GrantedSandbox,
+    HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request, Requester, Session, Shown,
+    TaskId, Text, Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
@@ -228,54 +228,6 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
         }
     }
     Ok(())
-}
-
-/// What a verdict on this request depends on, beside its plan, the world and what is granted.
-pub(crate) fn context<'a>(
-    request: &Request,
-    looked: &'a Looked,
-    gate: &'a Gate,
-    requester: &Requester,
-    session: Option<&Session>,
-    now: At,
-) -> countersign_policy::Context<'a> {
-    countersign_policy::Context {
-        profile: requester.profile,
-        audience: requester.audience,
-        attended: request.attended,
-        kernel: gate.kernel,
-        wanted: request.confinement,
-        wanted_network: request.network,
-        granted: gate.granted,
-        network: gate.network,
-        background: request.background,
-        interactive: request.mode == Mode::Pty,
-        home: &looked.home,
-        roots: roots(looked, gate, requester, session),
-        protected: gate.protected.clone(),
-        read_all: gate.read_all,
-        principal: requester.principal,
-        session: requester.session,
-        tool: requester.tool,
-        folder: session.and_then(|s| s.folder.as_ref()).map(|f| f.as_str().to_owned()),
-        now,
-        key: &gate.key,
-        degraded: gate.degraded.is_some(),
-    }
-}
-
-/// Judges a request as it stands in the world.
-pub(crate) fn assess(
-    request: &Request,
-    looked: &Looked,
-    gate: &Gate,
-    requester: &Requester,
-    session: Option<&Session>,
-    grants: &Grants,
-    now: At,
-) -> Assessment {
-    let context = context(request, looked, gate, requester, session, now);
-    countersign_policy::judge(&looked.plan, &looked.facts, &context, &gate.rules, grants)
 }
 
 /// What may be read unasked: what the session may, or, of one that nobody opened, the repository or directory where

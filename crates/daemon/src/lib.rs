@@ -2,6 +2,7 @@
 
 mod caller;
 mod calls;
+mod case;
 mod commit;
 mod confine;
 mod descriptors;

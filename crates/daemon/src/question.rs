@@ -1,18 +1,19 @@
 //! What a person is asked, what an answer saves, and what a card says about both. Decides nothing: the desk does.
 
-use crate::{desk::Question, facts::Looked, wish};
+use crate::{case::Case, desk::Question, facts::Looked, wish};
 use countersign_model::{
-    About, Assessment, By, Card, Choice, Code, Confinement, Digest, Grant, GrantId, GrantSandbox, Grants, IdMint,
-    Offer, Operands, Refusal, Request, Sandbox, SandboxReason, Script, Session, Text, Tool, Verdict,
+    About, Assessment, By, Card, Choice, Code, Confinement, Coverage, Digest, Grant, GrantId, GrantSandbox, Grants,
+    IdMint, Offer, Operands, Plan, Refusal, Request, Sandbox, SandboxReason, Script, Text, Tool, Verdict,
 };
-use countersign_policy::{Context, Proposal, Rules};
-use countersign_redact::{Known, Mask, text, text_bounded};
-use countersign_store::{clock, random};
+use countersign_policy::{Context, Proposal};
+use countersign_redact::{Mask, text, text_bounded, text_by_shape};
+use countersign_store::random;
 
 /// More commands than this are not told one by one.
 const MOST_TOLD: usize = 256;
 /// As much of a script as a card shows.
 const SCRIPT_SHOWN: u64 = 16 * 1024;
+const MAX_VERBS_BYTES: usize = 4096;
 const LONGEST_OPERANDS: usize = 500;
 const LONGEST_VARIABLE: usize = 200;
 const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
@@ -32,22 +33,12 @@ struct Said {
     directories: Vec<Text>,
 }
 
-/// What the environment of a request must not give away.
-pub(crate) fn mask(key: &countersign_model::HouseKey, looked: &Looked) -> Mask {
-    let known = Known::of_env(looked.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-    Mask::new(mask_key(key), known)
-}
-
-/// One key for all that the house shows: what was read in one task can be named in the next.
-pub(crate) fn mask_key(key: &countersign_model::HouseKey) -> countersign_model::Digest {
-    key.digest("mask", &[b"house"])
-}
-
 impl Texts {
-    pub(crate) fn of(request: &Request, looked: &Looked, assessment: &Assessment, mask: &Mask, display: &Text) -> Self {
+    pub(crate) fn of(request: &Request, prepared: &Looked, mask: &Mask, display: &Text) -> Self {
         let source = request.args.command.as_deref();
         let mut texts = Self { each: Vec::new(), clean: true };
-        for (occurrence, directories) in looked.plan.occurrences.iter().zip(&assessment.directories) {
+        for occurrence in &prepared.plan.occurrences {
+            let directories = countersign_policy::directories_of(occurrence, &prepared.facts);
             let verb = text(mask, &occurrence.verb);
             let said = match source.and_then(|s| s.get(occurrence.span.clone())) {
                 Some(part) if !part.trim().is_empty() => text(mask, part),
@@ -55,39 +46,151 @@ impl Texts {
             };
             let cleaned: Vec<Text> = directories.iter().map(|d| text(mask, d)).collect();
             texts.clean &= verb.as_str() == occurrence.verb
-                && cleaned.iter().zip(directories).all(|(clean, raw)| clean.as_str() == raw);
+                && cleaned.iter().zip(&directories).all(|(clean, raw)| clean.as_str() == raw);
             texts.each.push(Said { verb, text: said, directories: cleaned });
         }
         texts
     }
+
+    /// The verbs that matter, for people: those that only a grant covers or that nothing does, else all of them.
+    pub(crate) fn verbs(&self, plan: &Plan, assessment: &Assessment) -> Text {
+        let own = || {
+            let all = plan.occurrences.iter().zip(&assessment.coverage).zip(&self.each);
+            all.filter(|((occurrence, _), _)| !occurrence.shadow).map(|((_, coverage), said)| (coverage, &said.verb))
+        };
+        let asked = |coverage: &Coverage| matches!(coverage, Coverage::None { .. } | Coverage::Grant { .. });
+        let uncovered: Vec<&str> = own().filter(|(c, _)| asked(c)).map(|(_, verb)| verb.as_str()).collect();
+        let mut verbs = if uncovered.is_empty() { own().map(|(_, verb)| verb.as_str()).collect() } else { uncovered };
+        verbs.dedup();
+        text_bounded(&Mask::of_shapes(), &verbs.join(", "), MAX_VERBS_BYTES)
+    }
 }
 
-/// The question, when there is one.
-pub(crate) fn of(
-    request: &Request,
-    looked: &Looked,
-    assessment: &Assessment,
-    context: &Context<'_>,
-    session: Option<&Session>,
-    texts: Texts,
-) -> Question {
-    if request.tool == Tool::SetWorkingDirectory {
-        let options = vec![Choice::Session, Choice::Deny];
-        return Question { uncovered: Vec::new(), about: Vec::new(), options };
+impl Case<'_> {
+    /// What a person is asked, where the verdict is to ask.
+    pub(crate) fn question(&self, assessment: &Assessment, texts: &Texts) -> Question {
+        if self.request.tool == Tool::SetWorkingDirectory {
+            let options = vec![Choice::Session, Choice::Deny];
+            return Question { uncovered: Vec::new(), about: Vec::new(), options };
+        }
+        let Verdict::Ask { uncovered } = &assessment.answer else { return Question::default() };
+        let told = || uncovered.iter().take(MOST_TOLD).filter_map(|n| Some((*n, texts.each.get(*n)?)));
+        let about = told().map(|(n, said)| About {
+            verb: said.verb.clone(),
+            directories: said.directories.clone(),
+            risks: risks(assessment, n),
+        });
+        let in_session = self.session.is_some_and(|s| s.implicit.is_none());
+        let Looked { plan, facts, .. } = self.prepared;
+        let options = if texts.clean {
+            countersign_policy::options(plan, facts, assessment, &self.context(), in_session)
+        } else {
+            vec![Choice::Once, Choice::Deny]
+        };
+        Question { uncovered: told().map(|(_, said)| said.text.clone()).collect(), about: about.collect(), options }
     }
-    let Verdict::Ask { uncovered } = &assessment.answer else { return Question::default() };
-    let told = || uncovered.iter().take(MOST_TOLD).filter_map(|n| Some((*n, texts.each.get(*n)?)));
-    let about = told().map(|(n, said)| About {
-        verb: said.verb.clone(),
-        directories: said.directories.clone(),
-        risks: risks(assessment, n),
-    });
-    let in_session = session.is_some_and(|s| s.implicit.is_none());
-    let options = match texts.clean {
-        true => countersign_policy::options(&looked.plan, &looked.facts, assessment, context, in_session),
-        false => vec![Choice::Once, Choice::Deny],
-    };
-    Question { uncovered: told().map(|(_, said)| said.text.clone()).collect(), about: about.collect(), options }
+
+    /// The grants that an answer leaves behind; none when nothing is uncovered any more.
+    pub(crate) fn saved_grants(
+        &self,
+        given: &Given<'_>,
+        assessment: &Assessment,
+        mint: &mut IdMint,
+    ) -> Result<Vec<Grant>, Refusal> {
+        let Given { choice, any_arguments, by, about } = *given;
+        let Looked { plan, facts, .. } = self.prepared;
+        let context = self.context();
+        let all = countersign_policy::proposals(choice, any_arguments, plan, facts, assessment, &context);
+        let mask = self.mask();
+        // What the card did not ask about, because it was covered then, is not saved by answering it.
+        let asked = |p: &&Proposal| {
+            about.iter().any(|a| a.verb.as_str() == p.verb && p.risks.iter().all(|risk| a.risks.contains(risk)))
+        };
+        all.unwrap_or_default()
+            .iter()
+            .filter(asked)
+            .map(|proposal| {
+                let id = GrantId::mint(mint, self.now.millis(), u32::from_le_bytes(random()));
+                let surface = match by {
+                    By::Person { surface, .. } => Some(surface.clone()),
+                    By::Rule(_) | By::Grants(_) => None,
+                };
+                let grant = made(choice, proposal, &context, &mask)?;
+                let (created_at, created_by) = (Some(self.now), Some(text_by_shape(&by.to_string())));
+                let (sandbox, confinement) = saved_sandbox(&assessment.sandbox);
+                Ok(Grant { id: Some(id), created_at, created_by, surface, sandbox, confinement, ..grant })
+            })
+            .collect()
+    }
+
+    /// Everything that a card shows beside the question itself.
+    pub(crate) fn card(&self, asked_by: &str, options: &[Choice], assessment: &Assessment) -> Card {
+        let mask = self.mask();
+        let Looked { plan, facts, .. } = self.prepared;
+        let places = countersign_policy::places(plan, assessment);
+        let context = self.context();
+        let offers = options.iter().copied().filter(|c| c.saves());
+        let offers = offers.filter_map(|choice| self.offer(choice, assessment, &context, &mask, &places));
+        let variables = self.request.args.env.iter();
+        let variables = variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), LONGEST_VARIABLE));
+        let not_saved = countersign_policy::cannot_be_saved(plan, assessment);
+        Card {
+            asked_by: text_bounded(&mask, asked_by, LONGEST_OPERANDS),
+            risks: risks_in_words(assessment, &mask),
+            not_saved: not_saved.filter(|_| !options.iter().any(|c| c.saves())).map(Text::of),
+            variables: variables.collect(),
+            offers: offers.collect(),
+            scripts: facts.scripts.iter().filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
+            in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
+            confinement: assessment.sandbox.confinement,
+            sandbox: Some(assessment.sandbox.summary(|path| text(&mask, path))),
+        }
+    }
+
+    /// What one answer would save, and examples of how far that goes, judged with that very grant.
+    fn offer(
+        &self,
+        choice: Choice,
+        assessment: &Assessment,
+        context: &Context<'_>,
+        mask: &Mask,
+        places: &[String],
+    ) -> Option<Offer> {
+        let Looked { plan, facts, argv, .. } = self.prepared;
+        let all = countersign_policy::proposals(choice, false, plan, facts, assessment, context)?;
+        let place = places.first().map_or(facts.cwd.resolved.as_str(), String::as_str);
+        let mut offer =
+            Offer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
+        let told = |(command, cwd): &(String, String)| {
+            let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
+            text_bounded(mask, &format!("{command}{place}"), LONGEST_OPERANDS)
+        };
+        for proposal in &all {
+            let grant = made(choice, proposal, context, mask).ok()?;
+            offer.exact |= proposal.operands.is_some();
+            offer.saves.push(wish::label(&grant));
+            let grants = Grants::of(vec![grant]);
+            let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
+            // That it covers what is asked for goes without saying.
+            let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
+            offer.covers.extend(reach.covers.iter().filter(other).map(told));
+            offer.does_not_cover.extend(reach.does_not.iter().map(told));
+        }
+        Some(offer)
+    }
+}
+
+/// The risks of what nothing covers, each with its reason, each once.
+fn risks_in_words(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
+    let Verdict::Ask { uncovered } = &assessment.answer else { return Vec::new() };
+    let mut risks: Vec<Text> = Vec::new();
+    for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
+        let told = text(mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
+        if !risks.contains(&told) {
+            risks.push(told);
+        }
+    }
+    risks
 }
 
 fn risks(assessment: &Assessment, n: usize) -> Vec<countersign_model::Risk> {
@@ -105,39 +208,6 @@ pub(crate) struct Given<'a> {
     pub(crate) by: &'a By,
     /// What the card was about.
     pub(crate) about: &'a [About],
-}
-
-/// The grants that an answer leaves behind; none when nothing is uncovered any more.
-pub(crate) fn grants(
-    given: &Given<'_>,
-    looked: &Looked,
-    assessment: &Assessment,
-    context: &Context<'_>,
-    mint: &mut IdMint,
-) -> Result<Vec<Grant>, Refusal> {
-    let Given { choice, any_arguments, by, about } = *given;
-    let all = countersign_policy::proposals(choice, any_arguments, &looked.plan, &looked.facts, assessment, context);
-    let mask = mask(context.key, looked);
-    let now = clock::now();
-    // What the card did not ask about, because it was covered then, is not saved by answering it.
-    let asked = |p: &&Proposal| {
-        about.iter().any(|a| a.verb.as_str() == p.verb && p.risks.iter().all(|risk| a.risks.contains(risk)))
-    };
-    all.unwrap_or_default()
-        .iter()
-        .filter(asked)
-        .map(|proposal| {
-            let id = GrantId::mint(mint, now.millis(), u32::from_le_bytes(random()));
-            let surface = match by {
-                By::Person { surface, .. } => Some(surface.clone()),
-                By::Rule(_) | By::Grants(_) => None,
-            };
-            let grant = made(choice, proposal, context, &mask)?;
-            let created_by = Some(countersign_redact::text_by_shape(&by.to_string()));
-            let (sandbox, confinement) = saved_sandbox(&assessment.sandbox);
-            Ok(Grant { id: Some(id), created_at: Some(now), created_by, surface, sandbox, confinement, ..grant })
-        })
-        .collect()
 }
 
 /// What a grant says of its sandbox: what the request asked for, and the card showed; else what each call needs.
@@ -182,75 +252,6 @@ fn made(choice: Choice, proposal: &Proposal, context: &Context<'_>, mask: &Mask)
         expires_at: None,
         uses_left: None,
     })
-}
-
-/// Everything that a card shows beside the question itself.
-pub(crate) fn card(
-    request: &Request,
-    asked_by: &str,
-    options: &[Choice],
-    looked: &Looked,
-    assessment: &Assessment,
-    context: &Context<'_>,
-    rules: &Rules,
-) -> Card {
-    let mask = mask(context.key, looked);
-    let places = countersign_policy::places(&looked.plan, assessment);
-    let offers = options.iter().copied().filter(|c| c.saves());
-    let offers = offers.filter_map(|choice| offer(choice, looked, assessment, context, rules, &mask, &places));
-    let scripts = looked.facts.scripts.iter();
-    let variables = request.args.env.iter();
-    let mut risks: Vec<Text> = Vec::new();
-    if let Verdict::Ask { uncovered } = &assessment.answer {
-        for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
-            let told = text(&mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
-            if !risks.contains(&told) {
-                risks.push(told);
-            }
-        }
-    }
-    let not_saved = countersign_policy::cannot_be_saved(&looked.plan, assessment);
-    Card {
-        asked_by: text_bounded(&mask, asked_by, LONGEST_OPERANDS),
-        risks,
-        not_saved: not_saved.filter(|_| !options.iter().any(|c| c.saves())).map(Text::of),
-        variables: variables.map(|(k, v)| text_bounded(&mask, &format!("{k}={v}"), LONGEST_VARIABLE)).collect(),
-        offers: offers.collect(),
-        scripts: scripts.filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
-        in_session_folder: matches!((&places[..], &context.folder), ([one], Some(folder)) if one == folder),
-        confinement: assessment.sandbox.confinement,
-        sandbox: Some(assessment.sandbox.summary(|path| text(&mask, path))),
-    }
-}
-
-fn offer(
-    choice: Choice,
-    looked: &Looked,
-    assessment: &Assessment,
-    context: &Context<'_>,
-    rules: &Rules,
-    mask: &Mask,
-    places: &[String],
-) -> Option<Offer> {
-    let all = countersign_policy::proposals(choice, false, &looked.plan, &looked.facts, assessment, context)?;
-    let place = places.first().map_or(looked.facts.cwd.resolved.as_str(), String::as_str);
-    let mut offer = Offer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
-    let told = |(command, cwd): &(String, String)| {
-        let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
-        text_bounded(mask, &format!("{command}{place}"), LONGEST_OPERANDS)
-    };
-    for proposal in &all {
-        let grant = made(choice, proposal, context, mask).ok()?;
-        offer.exact |= proposal.operands.is_some();
-        offer.saves.push(wish::label(&grant));
-        let grants = Grants::of(vec![grant]);
-        let reach = countersign_policy::reach(proposal, place, &looked.facts, &grants, context, rules);
-        // That it covers what is asked for goes without saying.
-        let other = |(command, cwd): &&(String, String)| cwd != place || looked.argv.get(2) != Some(command);
-        offer.covers.extend(reach.covers.iter().filter(other).map(told));
-        offer.does_not_cover.extend(reach.does_not.iter().map(told));
-    }
-    Some(offer)
 }
 
 /// A script as it is now, and whether that is what was asked about.

@@ -1,6 +1,6 @@
 //! As whom a request is judged.
 
-use crate::{Audience, CredentialKind, Decision, PrincipalId, Profile, SessionId, Tool};
+use crate::{Audience, CredentialKind, Decision, PrincipalId, Profile, SessionId, TaskState, Tool};
 
 /// Who asks, how far they are trusted, and with which tool. A task keeps its requester for as long as it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,5 +28,18 @@ impl Requester {
             profile: *profile,
             tool: *tool,
         })
+    }
+
+    /// As whom a task was asked for.
+    #[must_use]
+    pub fn of_task(task: &TaskState) -> Self {
+        Self {
+            principal: task.principal,
+            session: task.session_id,
+            audience: task.audience,
+            credential: task.credential,
+            profile: task.profile,
+            tool: task.tool,
+        }
     }
 }

@@ -173,6 +173,12 @@ pub fn needs(plan: &Plan) -> Needs {
     needs
 }
 
+/// The directories that one command of a plan works in, resolved.
+#[must_use]
+pub fn directories_of(occurrence: &countersign_model::Occurrence, facts: &countersign_model::Facts) -> Vec<String> {
+    grant::directories(occurrence, facts)
+}
+
 /// Every directory that a plan works in, resolved.
 #[must_use]
 pub fn directories(plan: &Plan, facts: &countersign_model::Facts) -> Vec<String> {

@@ -43,6 +43,14 @@ impl Known {
         known
     }
 
+    /// What a task was given: the secret values of its environment, and what rules find in its words. Everything that
+    /// speaks of a task knows its secrets from here.
+    pub fn of_task(env: &[(String, String)], argv: &[String]) -> Self {
+        let mut known = Self::of_env(env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        known.add_found(argv.iter().map(String::as_str));
+        known
+    }
+
     /// Whatever rules find in these texts: from then on it is known in every form. One look for all of them.
     pub fn add_found<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
         let all: Vec<&str> = texts.into_iter().collect();

@@ -3,9 +3,10 @@
 use super::{CommitLoop, Done, IDEMPOTENCY, MOST_JOINED, Pending, ledger_refusal, no_shim};
 use crate::{
     calls::{Answering, Asked, Asking, Reply},
+    case::Case,
     confine,
     desk::{Event, NOT_AGAIN, NewTask, Permitted, PersonAnswer, Question, RequestIdentity, SlotOwner, Step, World},
-    facts::{self, Looked},
+    facts::Looked,
     question,
 };
 use countersign_model::{
@@ -47,18 +48,19 @@ impl CommitLoop {
             self.joined(asking.idempotency, task);
             return told(Done::Replayed(reply, Ok(Asked { task, denied: None, state: None, joined: true })));
         }
+        let refused = asking.refused.take();
+        let earlier = asking.judged.take().filter(|_| refused.is_some());
+        let texts = std::mem::take(&mut asking.texts);
         let conversation = session.as_deref().or(asking.opens.as_deref());
-        let assessment = self.assess(&asking.request, &asking.looked, &asking.requester, conversation);
-        let answer = self.answer_now(&assessment, &asking.request, same, asking.refused.take());
+        let case = asking.case(&self.gate, conversation, &self.desk.register.grants, clock::now());
+        let assessment = earlier.map_or_else(|| case.assess(), |judged| *judged);
+        let answer = self.answer_now(&assessment, &asking.request, same, refused);
         let question = match &answer {
-            Verdict::Ask { .. } => {
-                let (request, looked) = (&asking.request, &asking.looked);
-                let context =
-                    facts::context(request, looked, &self.gate, &asking.requester, conversation, clock::now());
-                question::of(request, looked, &assessment, &context, conversation, std::mem::take(&mut asking.texts))
-            }
+            Verdict::Ask { .. } => case.question(&assessment, &texts),
             Verdict::Allow { .. } | Verdict::Deny(_) => Question::default(),
         };
+        asking.texts = texts;
+        asking.note(&assessment);
         let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
         let spare = match self.reserve(task, &answer, &asking) {
             Ok(spare) => spare,
@@ -159,15 +161,23 @@ impl CommitLoop {
         }
     }
 
-    fn assess(
-        &self,
-        request: &Request,
-        looked: &Looked,
-        requester: &Requester,
-        session: Option<&Session>,
-    ) -> Assessment {
-        let grants = &self.desk.register.grants;
-        facts::assess(request, looked, &self.gate, requester, session, grants, clock::now())
+    /// The case of a task as it would be judged now.
+    fn case_of<'a>(
+        &'a self,
+        request: &'a Request,
+        prepared: &'a Looked,
+        requester: &'a Requester,
+        session: Option<&'a Session>,
+    ) -> Case<'a> {
+        let (settings, grants, now) = (&self.gate, &self.desk.register.grants, clock::now());
+        Case { request, prepared, settings, requester, session, grants, now }
+    }
+
+    /// How a task that waits would be judged now.
+    fn assess_again(&self, task: TaskId, prepared: &Looked, request: &Request) -> Option<Assessment> {
+        let requester = self.desk.requester(task)?;
+        let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
+        Some(self.case_of(request, prepared, &requester, session.map(|s| &**s)).assess())
     }
 
     /// The verdict, and what stands above it: what cannot be allowed at all, and what a person has just refused.
@@ -237,16 +247,16 @@ impl CommitLoop {
             if request.tool == Tool::SetWorkingDirectory {
                 moves = Some(text_by_shape(&looked.facts.cwd.resolved));
             } else {
-                let assessment = self.assess(request, looked, requester, session.as_deref());
+                let (settings, grants, now) = (&self.gate, &self.desk.register.grants, clock::now());
+                let session = session.as_deref();
+                let case = Case { request, prepared: looked, settings, requester, session, grants, now };
+                let assessment = case.assess();
                 if let Verdict::Deny(refusal) = &assessment.answer {
                     denied = Some(refusal.clone());
                 }
-                let now = clock::now();
-                let context = facts::context(request, looked, &self.gate, requester, session.as_deref(), now);
-                let mint = &mut self.mint;
-                let about = self.desk.question(task).unwrap_or_default().to_vec();
-                let given = question::Given { choice, any_arguments, by: &by, about: &about };
-                match question::grants(&given, looked, &assessment, &context, mint) {
+                let about = self.desk.question(task).unwrap_or_default();
+                let given = question::Given { choice, any_arguments, by: &by, about };
+                match case.saved_grants(&given, &assessment, &mut self.mint) {
                     Ok(grants) => saves = grants,
                     Err(refusal) => return refuse(reply, refusal),
                 }
@@ -303,12 +313,11 @@ impl CommitLoop {
 
     /// Lets a task go that waited for a person, if what was granted meanwhile covers it.
     pub(super) fn release(&mut self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> Option<Pending> {
-        let (requester, (looked, request)) = (self.desk.requester(task)?, looked?);
+        let (looked, request) = looked?;
         if world != World::Same {
             return None;
         }
-        let session = requester.session.and_then(|s| self.desk.register.roster.session(s)).cloned();
-        let assessment = self.assess(&request, &looked, &requester, session.as_deref());
+        let assessment = self.assess_again(task, &looked, &request)?;
         let grants = assessment.grants();
         if !matches!(assessment.answer, Verdict::Allow { .. }) || grants.is_empty() {
             return None;
@@ -365,9 +374,10 @@ impl CommitLoop {
                 return None;
             }
         };
-        let denied = looked.as_ref().and_then(|(looked, request)| self.denied_now(task, looked, request));
-        let sandbox = looked.as_ref().and_then(|(looked, request)| self.sandbox_now(task, looked, request));
-        let sandbox = sandbox.unwrap_or_default();
+        let judged = looked.as_ref().and_then(|(looked, request)| self.assess_again(task, looked, request));
+        let denied = judged.as_ref().and_then(|assessment| self.denied_now(task, assessment));
+        // Of one that only reads that is what it was permitted with.
+        let sandbox = judged.map(|assessment| assessment.sandbox).unwrap_or_default();
         let now = Permitted::of(&sandbox);
         match self.step(Event::Slot { task, world, denied, sandbox: now, shim: spare.pid() }) {
             Ok(step) => {
@@ -381,24 +391,14 @@ impl CommitLoop {
         }
     }
 
-    /// What a task would run in if it were let run now; of one that only reads that is what it was permitted with.
-    fn sandbox_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Sandbox> {
-        let requester = self.desk.requester(task)?;
-        let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
-        Some(self.assess(request, looked, &requester, session.map(|s| &**s)).sandbox)
-    }
-
     /// Whether what was permitted before would be denied now, or what permitted it has been taken back.
-    fn denied_now(&self, task: TaskId, looked: &Looked, request: &Request) -> Option<Refusal> {
-        let requester = self.desk.requester(task)?;
+    fn denied_now(&self, task: TaskId, assessment: &Assessment) -> Option<Refusal> {
         let register = &self.desk.register;
-        let session = requester.session.and_then(|s| register.roster.session(s));
-        let assessment = self.assess(request, looked, &requester, session.map(|s| &**s));
-        if let Verdict::Deny(refusal) = assessment.answer
+        if let Verdict::Deny(refusal) = &assessment.answer
             // Nobody could be asked, but nobody has to be.
             && !matches!(refusal.code, Code::ApprovalRequiredUnattended | Code::Locked)
         {
-            return Some(refusal);
+            return Some(refusal.clone());
         }
         let Some(By::Grants(grants)) = self.desk.permitted_by(task) else { return None };
         let now = clock::now();

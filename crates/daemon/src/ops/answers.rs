@@ -1,18 +1,18 @@
 //! Approvals: questions that wait for a person, and their answers.
 
 use super::{ApiResult, Ops};
-use crate::caller::Caller;
 use crate::{
+    caller::Caller,
     calls::Answering,
+    case::Case,
     desk::World,
     facts::{self, Looked},
     peer,
     people::in_the_name_of,
-    question,
 };
 use countersign_model::{
     Approval, ApprovalId, ApprovalState, Asker, By, Card, Channel, Choice, Code, CredentialKind, CredentialScope,
-    Refusal, Refused, Request, Requester, Session, SessionId, Shown, TaskId, Tool, Via,
+    Grants, Refusal, Refused, Request, Requester, Session, SessionId, Shown, TaskId, Tool, Via,
     api::{AnswerBody, ApprovalPage, ApprovalQuery},
 };
 use countersign_store::{InBand, clock};
@@ -119,39 +119,35 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
         })
     };
     let (looked, request) = look.await.ok()??;
-    let judged = {
-        let ops = Arc::clone(ops);
-        let state = ops.records.state(task).ok()?;
-        let requester = Requester {
-            principal: state.principal,
-            session: state.session_id,
-            audience: state.audience,
-            credential: state.credential,
-            profile: state.profile,
-            tool: state.tool,
+    let requester = Requester::of_task(&ops.records.state(task).ok()?);
+    let gate = Arc::clone(&ops.gate);
+    let judged = ops.commit.read(move |register| {
+        let session = requester.session.and_then(|s| register.roster.session(s)).cloned();
+        let (now, grants) = (clock::now(), &register.grants);
+        let (prepared, session_now) = (&looked, session.as_deref());
+        let case = Case {
+            request: &request,
+            prepared,
+            settings: &gate,
+            requester: &requester,
+            session: session_now,
+            grants,
+            now,
         };
-        let read = Arc::clone(&ops);
-        read.commit
-            .read(move |register| {
-                let session = requester.session.and_then(|s| register.roster.session(s)).cloned();
-                let now = clock::now();
-                let assessment =
-                    facts::assess(&request, &looked, &ops.gate, &requester, session.as_deref(), &register.grants, now);
-                (request, looked, requester, session, assessment)
-            })
-            .await
-            .ok()?
-    };
-    let (ops, options) = (Arc::clone(ops), options.to_vec());
+        let assessment = case.assess();
+        // What it rests on goes along, not everything that was ever granted.
+        let grants = Grants::of(assessment.grants().into_iter().filter_map(|id| grants.get(id).cloned()).collect());
+        (request, looked, session, grants, now, assessment)
+    });
+    let (request, looked, session, grants, now, assessment) = judged.await.ok()?;
+    let (gate, options) = (Arc::clone(&ops.gate), options.to_vec());
     let made = crate::blocking(move || {
-        let (request, looked, requester, session, assessment) = judged;
-        let context = facts::context(&request, &looked, &ops.gate, &requester, session.as_deref(), clock::now());
-        let asked_by = asked_by(requester.credential, session.as_deref());
+        let (prepared, session) = (&looked, session.as_deref());
+        let case =
+            Case { request: &request, prepared, settings: &gate, requester: &requester, session, grants: &grants, now };
+        let asked_by = asked_by(requester.credential, session);
         // Scripts are shown as whom they run as reads them.
-        in_the_name_of(looked.login.as_ref(), || {
-            question::card(&request, &asked_by, &options, &looked, &assessment, &context, &ops.gate.rules)
-        })
-        .ok()
+        in_the_name_of(looked.login.as_ref(), || case.card(&asked_by, &options, &assessment)).ok()
     });
     made.await.ok()?
 }

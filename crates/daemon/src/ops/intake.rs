@@ -1,20 +1,22 @@
 //! Asking: a request becomes a task, or is refused. Reading and looking happen here, before the desk decides.
 
 use super::{ApiResult, OnceKey, Ops, output, sessions};
-use crate::caller::Caller;
 use crate::{
+    caller::Caller,
     calls::{Asked, Asking},
+    case,
     facts::{self, Looked},
     people::in_the_name_of,
-    question::{self, Texts},
+    question::Texts,
 };
 use countersign_model::{
-    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, Grants, Idempotency, Mode, Outcome, Plan,
-    Refusal, Refused, Request, Requester, Session, Text, Tool, Verdict,
+    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, Idempotency, Mode, Outcome, Refusal,
+    Refused, Request, Requester, Session, Text, Tool, Verdict,
     api::{AskAnswer, CheckAnswer, VerdictKind},
     quoted, tools,
 };
-use countersign_redact::{Known, text, text_bounded};
+use countersign_redact::{text, text_bounded};
+use countersign_store::clock;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How long an answer may be waited for.
@@ -82,14 +84,13 @@ pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> 
 }
 
 /// What the gate says of it at this moment, with all that is granted.
-pub(super) async fn judged(ops: &Arc<Ops>, asking: Asking) -> ApiResult<(Box<Asking>, Assessment)> {
-    let at = Arc::clone(ops);
+pub(super) async fn judged(ops: &Arc<Ops>, mut asking: Asking) -> ApiResult<(Box<Asking>, Assessment)> {
+    let gate = Arc::clone(&ops.gate);
     let judged = ops.commit.read(move |register| {
         let session = asking.requester.session.and_then(|s| register.roster.session(s)).map(|s| &**s);
         let session = session.or(asking.opens.as_deref());
-        let Asking { request, looked, requester, .. } = &asking;
-        let now = countersign_store::clock::now();
-        let assessment = facts::assess(request, looked, &at.gate, requester, session, &register.grants, now);
+        let assessment = asking.case(&gate, session, &register.grants, clock::now()).assess();
+        asking.note(&assessment);
         (Box::new(asking), assessment)
     });
     Ok(judged.await?)
@@ -236,12 +237,7 @@ pub(crate) fn asking(
         }
         None => None,
     };
-    let none = Grants::default();
-    let assessment =
-        facts::assess(&request, &looked, &ops.gate, &requester, Some(session), &none, countersign_store::clock::now());
-    let mut told = Known::default();
-    told.add_found(given(&request));
-    let mask = question::mask(&ops.key, &looked).and(&told);
+    let mask = case::mask(&ops.key, &looked);
     let clean = |raw: &str| text_bounded(&mask, raw, MAX_TEXT_BYTES);
     // Whole, however long: what a person approves is all there is.
     let whole = |raw: &str| text(&mask, raw);
@@ -251,15 +247,13 @@ pub(crate) fn asking(
         (None, None) if request.tool.is_builtin() => whole(&work(&request)),
         (None, None) => whole(&format!("Let this session read {}?", looked.facts.cwd.resolved)),
     };
-    // What runs without a grant asks nothing with one.
-    let texts = match &assessment.answer {
-        Verdict::Ask { .. } => Texts::of(&request, &looked, &assessment, &mask, &display),
-        Verdict::Allow { .. } | Verdict::Deny(_) => Texts::default(),
-    };
+    let texts = Texts::of(&request, &looked, &mask, &display);
+    let moves = request.tool == Tool::SetWorkingDirectory;
     let planned = Decision::Planned {
         plan_digest: looked.plan_digest,
         display,
-        verb: clean(&verbs(&request, &looked.plan, &assessment)),
+        // Of a command, the judgement tells which verbs matter.
+        verb: Text::of(if moves { Tool::SetWorkingDirectory.as_str() } else { "" }),
         cwd: clean(&looked.facts.cwd.resolved),
         mode: request.mode,
         tool: request.tool,
@@ -269,7 +263,7 @@ pub(crate) fn asking(
         session: Some(session.id),
         principal: caller.principal,
         credential: caller.kind,
-        risks: assessment.risk_set(),
+        risks: Vec::new(),
         audience: requester.audience,
         profile: requester.profile,
         background: request.background,
@@ -279,19 +273,7 @@ pub(crate) fn asking(
         idempotency: idempotency.map(Box::new),
     };
     let asker = caller.process;
-    Ok(Asking { request, looked, planned, requester, opens, texts, refused, asker, idempotency })
-}
-
-/// The verbs that matter: those that nothing covers, else all of them.
-fn verbs(request: &Request, plan: &Plan, assessment: &Assessment) -> String {
-    if request.tool == Tool::SetWorkingDirectory {
-        return "set_working_directory".to_owned();
-    }
-    let own = || plan.occurrences.iter().zip(&assessment.coverage).filter(|(o, _)| !o.shadow);
-    let uncovered: Vec<&str> = own().filter(|(_, c)| !c.holds()).map(|(o, _)| o.verb.as_str()).collect();
-    let mut all = if uncovered.is_empty() { own().map(|(o, _)| o.verb.as_str()).collect() } else { uncovered };
-    all.dedup();
-    all.join(", ")
+    Ok(Asking { request, looked, planned, requester, opens, texts, refused, asker, idempotency, judged: None })
 }
 
 /// What a file tool would do, for people: what goes and what comes, line by line.

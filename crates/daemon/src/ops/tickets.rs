@@ -73,7 +73,7 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: BeforeBody) ->
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
     });
     if let Some(refusal) = refused {
-        asking.refused = Some(refusal);
+        (asking.refused, asking.judged) = (Some(refusal), Some(Box::new(assessment)));
         return match intake::put(ops, *asking).await {
             Err(refused) => Ok(denied(refused)),
             Ok(_) => Err(Refusal::new(Code::Internal, "what was denied was let through").into()),

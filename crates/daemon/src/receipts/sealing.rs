@@ -5,10 +5,10 @@
 
 use crate::{
     calls::{self, CommitHandle},
+    case,
     desk::Event,
     facts::Gate,
     people::People,
-    question,
     receipts::touched::{Scans, Window},
 };
 use countersign_model::{
@@ -251,7 +251,7 @@ impl Sealer {
             roster,
             people: people.clone(),
             sealing,
-            file_key: question::mask_key(&gate.key),
+            file_key: case::mask_key(&gate.key),
             skip: gate.protected.iter().map(PathBuf::from).collect(),
             began_after: ledger.last(),
             after_a_crash,
@@ -598,9 +598,7 @@ impl Given {
     fn mask(&self, task: TaskId, key: Digest) -> Option<Mask> {
         let all = crate::lock(&self.0);
         let words = all.get(&task)?;
-        let mut known = Known::of_env(words.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-        known.add_found(words.argv.iter().map(String::as_str));
-        Some(Mask::new(key, known))
+        Some(Mask::new(key, Known::of_task(&words.env, &words.argv)))
     }
 }
 
