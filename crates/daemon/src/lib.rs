@@ -16,6 +16,8 @@ mod left_agent;
 mod mcp;
 mod moment;
 mod ops;
+#[cfg(test)]
+mod ops_tests;
 mod peer;
 mod people;
 mod question;

@@ -23,6 +23,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_model::{Code, Decision, Digest, HouseState, Record, Refusal, TaskId, What};
+use countersign_policy::Rules;
 use countersign_store::{
     Config, Home, MACHINE_RUN, Reads, SOCKET, TasksAtStop, clock, house_key,
     ledger::{Reader, Readers},
@@ -62,10 +63,10 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         crate::log!("degraded, only what reads may run: {why}");
     }
     let [rules, denies] = config.rules();
-    let rules = countersign_policy::Rules::new(rules, denies)
-        .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
-    let redaction = config.redaction();
-    let user = countersign_redact::User::new(&redaction).map_err(|f| config.redaction_fault(f.index, f.message))?;
+    let rules =
+        Rules::new(rules, denies).map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
+    let user =
+        countersign_redact::User::new(&config.redaction()).map_err(|f| config.redaction_fault(f.index, f.message))?;
     countersign_redact::install(user);
     home.prepare()?;
     let lock = home.lock()?;
@@ -82,18 +83,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("no threads for the daemon")?;
-    let gate = Arc::new(Gate {
-        rules,
-        protected: own_places(&home),
-        read_all: config.audience.personal.read == Reads::All,
-        roots: real_roots(&config.roots),
-        degraded,
-        key: house_key(&home).context("the house has no digest key")?,
-        kernel: config.confine.kernel(countersign_shim::kernel()),
-        granted: config.confine.granted,
-        network: config.confine.network,
-        redaction,
-    });
+    let gate = Arc::new(gate(&home, &config, rules, degraded)?);
     let Parts { ops, commit_loop, sealer, suspected, launched } =
         open(home, config, gate, shim, runtime.handle().clone(), people, socket)?;
     let listener = {
@@ -108,6 +98,22 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     // Last: as long as the commit loop may write, no other daemon may.
     drop(lock);
     Ok(())
+}
+
+/// What the gate goes by, beside the request and the world.
+fn gate(home: &Home, config: &Config, rules: Rules, degraded: Option<String>) -> anyhow::Result<Gate> {
+    Ok(Gate {
+        rules,
+        protected: own_places(home),
+        read_all: config.audience.personal.read == Reads::All,
+        roots: real_roots(&config.roots),
+        degraded,
+        key: house_key(home).context("the house has no digest key")?,
+        kernel: config.confine.kernel(countersign_shim::kernel()),
+        granted: config.confine.granted,
+        network: config.confine.network,
+        redaction: config.redaction(),
+    })
 }
 
 /// All that a verdict depends on but the request, the world and the grants, as one digest.
@@ -421,4 +427,26 @@ fn greet(
         }
     }
     Ok(())
+}
+
+/// The operations of a daemon over a home of their own, for tests: decisions are committed and receipts are made out, but
+/// nothing listens, and there is no supervisor program, so that nothing can run.
+#[cfg(test)]
+pub(crate) fn operations(
+    directory: &std::path::Path,
+    config: Config,
+    runtime: &tokio::runtime::Handle,
+) -> anyhow::Result<Arc<Ops>> {
+    let home = Home::at(directory);
+    home.prepare()?;
+    let [rules, denies] = config.rules();
+    let rules = Rules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
+    let gate = Arc::new(gate(&home, &config, rules, None)?);
+    let people = People::own(env::base_of_house());
+    let (shim, socket) = (directory.join("no-supervisor"), home.socket());
+    let Parts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), people, socket)?;
+    std::thread::spawn(move || commit_loop.run());
+    std::thread::spawn(move || sealer.run());
+    ops.enter(HouseState::Running, None);
+    Ok(ops)
 }

@@ -1,0 +1,98 @@
+//! Asking and checking: verdicts by data, idempotency, what is refused before anything is decided.
+
+use super::{Daemon, agent, of, person};
+use crate::ops::{self, OnceKey};
+use countersign_model::{Code, Outcome, Request, Status, TaskId, api::VerdictKind};
+use serde_json::{Value, json};
+
+#[test]
+fn checks_answer_as_the_gate_does_and_record_nothing() {
+    let daemon = Daemon::new();
+    for (command, verdict, risky) in [
+        ("cat Cargo.toml", VerdictKind::Allow, false),
+        ("git push origin main", VerdictKind::Ask, true),
+        ("rm -rf /", VerdictKind::Deny, true),
+    ] {
+        let answer = daemon.run(ops::intake::check(&daemon.ops, &person(), daemon.request(command))).unwrap();
+        assert_eq!(answer.verdict, verdict, "{command}");
+        assert_eq!(!answer.risks.is_empty(), risky, "{command}: {:?}", answer.risks);
+        assert_eq!(answer.refusal.is_some(), verdict == VerdictKind::Deny, "{command}");
+    }
+    let page = daemon.run(ops::tasks::list(&daemon.ops, &person(), of(json!({})))).unwrap();
+    assert!(page.tasks.is_empty());
+}
+
+#[test]
+fn a_question_waits_with_what_its_judgement_told() {
+    let daemon = Daemon::new();
+    let command = "cd sub; git push origin main";
+    let asked = daemon.run(ops::intake::ask(&daemon.ops, &agent(), daemon.request(command), None)).unwrap();
+    let task = asked.answer.task;
+    assert_eq!((task.status, task.display.as_str(), task.verb.as_str()), (Status::Queued, command, "git push"));
+    assert!(!task.risks.is_empty() && !asked.replayed);
+}
+
+#[test]
+fn a_request_under_one_key_is_one_task_and_another_body_is_refused() {
+    let daemon = Daemon::new();
+    let ask = |command: &str, body: &[u8]| {
+        let once = Some(OnceKey { key: "k", body });
+        daemon.run(ops::intake::ask(&daemon.ops, &person(), daemon.request(command), once))
+    };
+    let first = ask("touch a", b"a").unwrap();
+    let again = ask("touch a", b"a").unwrap();
+    assert_eq!(first.answer.task.task_id, again.answer.task.task_id);
+    assert_eq!((first.replayed, again.replayed), (false, true));
+    assert_eq!(ask("touch b", b"b").err().unwrap().refusal.code, Code::IdempotencyConflict);
+    for key in [String::new(), "k".repeat(256)] {
+        let once = Some(OnceKey { key: &key, body: b"a" });
+        let refused = daemon.refused(ops::intake::ask(&daemon.ops, &person(), daemon.request("touch a"), once));
+        assert_eq!(refused, Some(Code::BadRequest), "a key of {} bytes", key.len());
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_it_is_decided() {
+    let daemon = Daemon::new();
+    let with = |mut base: Value, more: Value| -> Request {
+        for (name, value) in more.as_object().unwrap() {
+            base[name] = value.clone();
+        }
+        of(base)
+    };
+    let shell = json!({"tool": "shell", "args": {"command": "true", "cwd": daemon.work()}});
+    for (request, code) in [
+        (daemon.request(""), Code::BadRequest),
+        (daemon.request("a\0b"), Code::BadRequest),
+        (daemon.request(&"x".repeat(200_000)), Code::TooLarge),
+        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "relative"}})), Code::BadRequest),
+        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "/no/such/place"}})), Code::BadRequest),
+        (of(json!({"tool": "shell", "args": {"command": "true", "argv": ["true"], "cwd": "/"}})), Code::BadRequest),
+        (of(json!({"tool": "write_file", "args": {"path": "/f", "old": "x"}})), Code::BadRequest),
+        (with(shell.clone(), json!({"labels": {"": "x"}})), Code::BadRequest),
+        (with(shell.clone(), json!({"limits": {"wall_ms": u64::MAX}})), Code::BadRequest),
+        (with(shell.clone(), json!({"session_id": "se_01jcx3v9q8k2m4tz"})), Code::NotFound),
+        (daemon.request("echo [redacted:known-value:aaaa]"), Code::PlaceholderInText),
+    ] {
+        let text = serde_json::to_string(&request).unwrap();
+        let refused = daemon.refused(ops::intake::ask(&daemon.ops, &person(), request, None));
+        assert_eq!(refused, Some(code), "{}", &text[..text.len().min(200)]);
+    }
+    let terminal = with(shell, json!({"execution_mode": "pty"}));
+    let refused = daemon.refused(ops::intake::ask(&daemon.ops, &agent(), terminal, None));
+    assert_eq!(refused, Some(Code::BadRequest), "an agent says why it needs a terminal");
+}
+
+#[test]
+fn a_denial_names_its_task_and_under_its_key_is_told_again() {
+    let daemon = Daemon::new();
+    let ask = || {
+        let once = Some(OnceKey { key: "k", body: b"x" });
+        daemon.run(ops::intake::ask(&daemon.ops, &person(), daemon.request("rm -rf /"), once)).err().unwrap()
+    };
+    let (first, again) = (ask(), ask());
+    let task: TaskId = first.task.unwrap();
+    assert_eq!((again.task, again.refusal.code), (Some(task), first.refusal.code));
+    let state = daemon.ops.records.state(task).unwrap();
+    assert!(matches!(state.outcome, Some(Outcome::Denied { .. })), "{:?}", state.outcome);
+}

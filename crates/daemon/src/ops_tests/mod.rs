@@ -1,0 +1,87 @@
+//! What each operation answers, by data: a daemon's operations over a home of their own, without HTTP, without sockets
+//! and without a supervisor, so that nothing can run. What runs is tested end to end.
+
+mod answers;
+mod grants;
+mod intake;
+mod scopes;
+mod sessions;
+mod tokens;
+
+use crate::{
+    caller::Caller,
+    ops::{ApiResult, Ops},
+    startup,
+};
+use countersign_model::{Code, CredentialKind, CredentialScope, Refused, Request};
+use countersign_store::Config;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::{future::Future, path::PathBuf, sync::Arc};
+use tempfile::TempDir;
+
+/// The operations of one daemon, and a directory to work in.
+pub(crate) struct Daemon {
+    runtime: tokio::runtime::Runtime,
+    pub(crate) ops: Arc<Ops>,
+    work: PathBuf,
+    _place: TempDir,
+}
+
+impl Daemon {
+    pub(crate) fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    pub(crate) fn with(config: Config) -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let work = place.path().join("work");
+        std::fs::create_dir_all(work.join(".git")).expect("a repository");
+        let work = std::fs::canonicalize(work).expect("it is there");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let guard = runtime.enter();
+        let ops = startup::operations(&place.path().join("home"), config, runtime.handle()).expect("a home");
+        drop(guard);
+        Self { runtime, ops, work, _place: place }
+    }
+
+    pub(crate) fn run<T>(&self, operation: impl Future<Output = T>) -> T {
+        self.runtime.block_on(operation)
+    }
+
+    /// The code with which an operation is refused; none when it is not.
+    pub(crate) fn refused<T>(&self, operation: impl Future<Output = ApiResult<T>>) -> Option<Code> {
+        self.run(operation).err().map(|refused: Refused| refused.refusal.code)
+    }
+
+    /// A request for a shell command in the working directory.
+    pub(crate) fn request(&self, command: &str) -> Request {
+        of(json!({"tool": "shell", "args": {"command": command, "cwd": self.work}}))
+    }
+
+    pub(crate) fn work(&self) -> String {
+        self.work.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.runtime.block_on(self.ops.commit.halt());
+    }
+}
+
+/// A body as a client would send it.
+pub(crate) fn of<T: DeserializeOwned>(body: Value) -> T {
+    serde_json::from_value(body).expect("it is of this type")
+}
+
+/// The owner at a terminal.
+pub(crate) fn person() -> Caller {
+    Caller::test(CredentialKind::Person, &CredentialScope::ALL)
+}
+
+/// An agent with all that agents may.
+pub(crate) fn agent() -> Caller {
+    Caller::test(CredentialKind::Agent, &[CredentialScope::Observe, CredentialScope::Run])
+}
