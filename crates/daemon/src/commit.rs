@@ -18,8 +18,8 @@ use crate::{
     wish::{Kept, Wish},
 };
 use countersign_model::{
-    At, By, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Mode, Order, Outcome, Refusal,
-    Request, Resolved, Roster, Sandbox, TaskId, Text,
+    At, By, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Mode, Order, OrderError, Outcome,
+    Refusal, Request, Resolved, Roster, Sandbox, TaskId, Text,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -125,6 +125,31 @@ pub(crate) struct CommitLoop {
     joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, At)>,
     /// Rung when something in the ledger does not read.
     suspected: Arc<Notify>,
+}
+
+/// Why a task that was permitted did not start.
+#[derive(Debug, thiserror::Error)]
+enum NotStarted {
+    #[error(transparent)]
+    NoProgram(#[from] facts::NoSuchProgram),
+    #[error("the file cannot be placed")]
+    NoPlace,
+    #[error("the task is over")]
+    Over,
+    #[error(transparent)]
+    Unpermitted(#[from] OrderError),
+    #[error("the supervisor did not take its order: {0}")]
+    NotTaken(std::io::Error),
+}
+
+impl NotStarted {
+    /// As a shell would say it.
+    fn exit_code(&self) -> i32 {
+        match self {
+            Self::NoProgram(_) => 127,
+            Self::NoPlace | Self::Over | Self::Unpermitted(_) | Self::NotTaken(_) => 125,
+        }
+    }
 }
 
 /// Work that waits for the commit.
@@ -418,13 +443,13 @@ impl CommitLoop {
         crash::point("office.before_hand_over");
         let (task, pid) = (launch.permit.task, spare.pid());
         self.keeper.remember_shim(task, pid);
-        let taken = self.order(launch, looked, &request, sandbox).and_then(|order| {
-            spare.hand_over(order).map_err(|e| (format!("the supervisor did not take its order: {e}"), 125))
-        });
+        let taken = self
+            .order(launch, looked, &request, sandbox)
+            .and_then(|order| spare.hand_over(order).map_err(NotStarted::NotTaken));
         match taken {
             Ok(channel) => self.keeper.keep(task, pid, channel),
-            Err((error, code)) => {
-                let error = text_by_shape(&error);
+            Err(why) => {
+                let (error, code) = (text_by_shape(&why.to_string()), why.exit_code());
                 self.keeper.tell(Event::NotStarted { task, error, code, recovered: false });
             }
         }
@@ -452,24 +477,18 @@ impl CommitLoop {
         }
     }
 
-    fn order(
-        &self,
-        launch: Launch,
-        looked: Looked,
-        request: &Request,
-        sandbox: Sandbox,
-    ) -> Result<Order, (String, i32)> {
+    fn order(&self, launch: Launch, looked: Looked, request: &Request, sandbox: Sandbox) -> Result<Order, NotStarted> {
         let task = launch.permit.task;
-        let exec = looked.exec(&self.gate.key).map_err(|e| (e, 127))?;
+        let exec = looked.exec(&self.gate.key)?;
         let builtin = looked.builtin(request);
         if request.tool.is_builtin() && builtin.is_none() {
-            return Err(("the file cannot be placed".to_owned(), 125));
+            return Err(NotStarted::NoPlace);
         }
         let requester = self.desk.requester(task);
         let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         let walls = match requester {
             Some(requester) => confine::walls(&looked, &self.gate, &requester, session.as_deref(), sandbox),
-            None => return Err(("the task is over".to_owned(), 125)),
+            None => return Err(NotStarted::Over),
         };
         let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);
         if launch.permit.confinement == Confinement::ReadOnly {
@@ -509,7 +528,7 @@ impl CommitLoop {
             walls,
             login: looked.login,
         };
-        Order::under(launch.permit, what).map_err(|e| (e.to_string(), 125))
+        Ok(Order::under(launch.permit, what)?)
     }
 
     /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.

@@ -63,6 +63,11 @@ pub(crate) struct Gate {
     pub(crate) redaction: Vec<countersign_model::RedactionRule>,
 }
 
+/// The program of a request is not on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: no such program")]
+pub(crate) struct NoSuchProgram(String);
+
 impl Looked {
     /// What a file tool does, and where: the path that was judged.
     pub(crate) fn builtin(&self, request: &Request) -> Option<Builtin> {
@@ -78,10 +83,10 @@ impl Looked {
         Some(Builtin { named, resolved, what })
     }
 
-    pub(crate) fn exec(&self, key: &HouseKey) -> Result<Exec, String> {
+    pub(crate) fn exec(&self, key: &HouseKey) -> Result<Exec, NoSuchProgram> {
         let program = self.facts.program.clone().ok_or_else(|| {
             let name = self.argv.first().map(String::as_str).unwrap_or_default();
-            format!("{}: no such program", Shown::bounded(name, 200))
+            NoSuchProgram(Shown::bounded(name, 200).to_string())
         })?;
         let words: Vec<&[u8]> = self.argv.iter().map(|w| w.as_bytes()).collect();
         let argv_digest = key.digest("argv", &words);
@@ -371,6 +376,6 @@ mod tests {
         }));
         let looked = look(&request.unwrap(), &key, &Eyes { login: None, base: Default::default() }).unwrap();
         assert_eq!(looked.facts.program, None);
-        assert_eq!(looked.exec(&key).unwrap_err(), "no-such-\\u{1b}program: no such program");
+        assert_eq!(looked.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: no such program");
     }
 }

@@ -272,7 +272,6 @@ fn own_places(home: &Home) -> Vec<String> {
     places
 }
 
-/// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
 /// Whoever is known for an agent stays one while no daemon is there to ask.
 async fn keep_agents(ops: Arc<Ops>) {
     let mut roster = ops.roster.clone();
@@ -294,6 +293,7 @@ async fn keep_agents(ops: Arc<Ops>) {
     }
 }
 
+/// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
 fn tidy_waiting(home: &Home, reader: &Reader) {
     let _ = countersign_store::waiting::sweep(home);
     let Ok(kept) = countersign_store::waiting::all(home) else { return };

@@ -11,6 +11,17 @@ const EXCERPT: usize = 512;
 /// How much memory a pattern may take.
 const PATTERN_MEMORY: usize = 4 * 1024 * 1024;
 
+/// Why something cannot be looked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PatternError {
+    #[error("the pattern is empty")]
+    Empty,
+    #[error("a pattern is looked for within lines: it cannot hold a line break")]
+    LineBreak,
+    #[error(transparent)]
+    Regex(#[from] regex::Error),
+}
+
 /// What to look for.
 pub(crate) enum Pattern {
     /// Without its own copy of the needle it could not be kept.
@@ -19,12 +30,12 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    pub(crate) fn new(pattern: &str, regex: bool, ignore_case: bool) -> Result<Self, String> {
+    pub(crate) fn new(pattern: &str, regex: bool, ignore_case: bool) -> Result<Self, PatternError> {
         if pattern.is_empty() {
-            return Err("the pattern is empty".to_owned());
+            return Err(PatternError::Empty);
         }
         if pattern.contains('\n') && !regex {
-            return Err("a pattern is looked for within lines: it cannot hold a line break".to_owned());
+            return Err(PatternError::LineBreak);
         }
         if !regex && !ignore_case {
             return Ok(Self::Literal(Box::new(memmem::Finder::new(pattern.as_bytes()).into_owned())));
@@ -32,7 +43,7 @@ impl Pattern {
         let source = if regex { pattern.to_owned() } else { regex::escape(pattern) };
         let mut builder = RegexBuilder::new(&source);
         let built = builder.case_insensitive(ignore_case).multi_line(true).size_limit(PATTERN_MEMORY).build();
-        built.map(|r| Self::Regex(Box::new(r))).map_err(|e| e.to_string())
+        Ok(Self::Regex(Box::new(built?)))
     }
 
     pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
