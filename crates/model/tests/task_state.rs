@@ -5,12 +5,9 @@ use countersign_model::{Record, TaskId, TaskState};
 /// For each case its name (`#`), then record by record (`>`) the state after it.
 const GOLDEN: &str = include_str!("golden/task-states.txt");
 
-fn task() -> TaskId {
-    "tk_01m7h4jys3gnc16g".parse().unwrap()
-}
-
 #[test]
 fn the_state_after_every_record_is_written_as_it_always_was() {
+    let task: TaskId = "tk_01m7h4jys3gnc16g".parse().unwrap();
     let (mut case, mut state, mut checked) = ("", None::<TaskState>, 0);
     for line in GOLDEN.lines() {
         if let Some(name) = line.strip_prefix("# ") {
@@ -19,7 +16,7 @@ fn the_state_after_every_record_is_written_as_it_always_was() {
             let record = Record::parse(record).unwrap();
             match &mut state {
                 Some(state) => state.apply(&record),
-                None => state = TaskState::begin(task(), &record),
+                None => state = TaskState::begin(task, &record),
             }
         } else {
             let state = state.as_ref().unwrap();

@@ -122,12 +122,12 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
         let ops = Arc::clone(ops);
         let state = ops.records.state(task).ok()?;
         let requester = Requester {
-            principal: state.principal,
-            session: state.session_id,
-            audience: state.audience,
-            credential: state.credential,
-            profile: state.profile,
-            tool: state.tool,
+            principal: state.request.principal,
+            session: state.request.session_id,
+            audience: state.request.audience,
+            credential: state.request.credential,
+            profile: state.request.profile,
+            tool: state.request.tool,
         };
         let read = Arc::clone(&ops);
         read.commit
@@ -200,7 +200,7 @@ pub(crate) async fn answer_in_band(
             .hint("answer it as a person: csn approvals answer")
             .into());
     }
-    let principal = ops.records.state(task)?.principal;
+    let principal = ops.records.state(task)?.request.principal;
     let by = By::Person { principal, surface: via, channel: Channel::InBand };
     give(ops, task, approval, by, AnswerBody { choice, words: None, any_arguments: false }).await
 }
