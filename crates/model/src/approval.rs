@@ -195,6 +195,7 @@ pub enum ApprovalState {
 impl Approval {
     /// The question that this task asked, if it asked one.
     pub fn of(task: &TaskState) -> Option<Self> {
+        let (request, question) = (&task.request, task.question.as_ref()?);
         let state = match (&task.ruling, task.status) {
             (Some(Ruling::Granted { by, at, scope, saved }), _) => {
                 ApprovalState::Answered { choice: scope.choice(), by: by.clone(), at: *at, saved: saved.clone() }
@@ -206,21 +207,21 @@ impl Approval {
             (None, _) => ApprovalState::Withdrawn,
         };
         Some(Self {
-            id: task.approval_id?,
+            id: question.approval_id,
             task_id: task.task_id,
             state,
-            asked_at: task.asked_at,
-            principal: task.principal,
-            session_id: task.session_id,
-            tool: task.tool,
-            display: task.display.clone(),
-            uncovered: task.uncovered.clone(),
-            about: task.about.clone(),
-            cwd: task.cwd.clone(),
-            title: task.title.clone(),
-            rationale: task.rationale.clone(),
-            risks: task.risks.clone(),
-            options: task.options.clone(),
+            asked_at: request.asked_at,
+            principal: request.principal,
+            session_id: request.session_id,
+            tool: request.tool,
+            display: request.display.clone(),
+            uncovered: question.uncovered.clone(),
+            about: question.about.clone(),
+            cwd: request.cwd.clone(),
+            title: request.title.clone(),
+            rationale: request.rationale.clone(),
+            risks: request.risks.clone(),
+            options: question.options.clone(),
             asker: None,
             card: None,
         })

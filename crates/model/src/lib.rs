@@ -32,6 +32,8 @@ pub mod secret_names;
 mod session;
 mod shown;
 mod starter;
+mod task_json;
+mod task_state;
 mod time;
 pub mod tools;
 mod verdict;
@@ -44,7 +46,6 @@ pub use confinement::{
     Confinement, Enforced, GrantedSandbox, Kernel, Network, Sandbox, SandboxReason, SandboxSummary, Walls,
 };
 pub use digest::{Chain, Digest, HouseKey, file_digest};
-pub use fold::{Artifact, Ruling, StreamState, TaskState, Terminal};
 /// The variable that marks every process of a task.
 pub const MARKER: &str = "COUNTERSIGN_TASK";
 
@@ -82,6 +83,10 @@ pub use requester::Requester;
 pub use session::{CredentialScope, Process, Session, Token};
 pub use shown::{Shown, quoted};
 pub use starter::Starter;
+pub use task_state::{
+    Aftermath, Artifact, End, Launch, MainProcess, Question, RequestSummary, Ruling, Runner, Settlement, StreamState,
+    TaskIo, TaskSandbox, TaskState, Terminal, Usage, Wait,
+};
 pub use time::At;
 pub use verdict::{Assessment, Coverage, Verdict};
 pub use via::Via;

@@ -490,14 +490,14 @@ impl Account {
     #[must_use]
     pub fn files(&self) -> TouchedFiles {
         let state = &self.state;
-        let (launched, spawned) = (state.launched_at.is_some(), state.spawned_at.is_some());
-        let (observed, complete) = match state.tool.is_builtin() {
+        let (launched, spawned) = (state.launched_at().is_some(), state.spawned_at().is_some());
+        let (observed, complete) = match state.request.tool.is_builtin() {
             _ if !launched => (Observed::None, true),
             // Nobody looked.
-            _ if state.observed => (Observed::None, false),
+            _ if state.observed() => (Observed::None, false),
             // The one change is known, if all of what was done is.
             true => (Observed::Exact, self.closed),
-            false if spawned && state.confinement == Some(Confinement::ReadOnly) => (Observed::Confined, true),
+            false if spawned && state.confinement() == Some(Confinement::ReadOnly) => (Observed::Confined, true),
             // Nothing ran, if the record of it is whole.
             false => (Observed::None, !spawned && self.closed),
         };
@@ -510,17 +510,17 @@ impl Account {
             Ruling::Granted { .. } => Stage::PermissionGranted,
             Ruling::Denied { .. } => Stage::PermissionDenied,
         });
-        let ending = match state.outcome {
+        let ending = match state.outcome() {
             Some(Outcome::Withdrawn { .. }) => Some(Stage::Withdrawn),
             Some(Outcome::Lost { .. }) => Some(Stage::Lost),
             _ => self.exit.map(|_| Stage::Exited),
         };
-        let streamed = state.streams.values().any(|s| s.bytes > 0);
+        let streamed = state.io.streams.values().any(|s| s.bytes > 0);
         let stages = [
             Some(Stage::Planned),
-            state.approval_id.map(|_| Stage::PermissionRequested),
+            state.approval_id().map(|_| Stage::PermissionRequested),
             ruling,
-            state.spawned_at.map(|_| Stage::Spawned),
+            state.spawned_at().map(|_| Stage::Spawned),
             streamed.then_some(Stage::Streaming),
             ending,
             Some(Stage::ReceiptSealed),
@@ -531,23 +531,23 @@ impl Account {
     fn requested(&self) -> Requested {
         let state = &self.state;
         Requested {
-            plan_digest: state.plan_digest,
+            plan_digest: state.request.plan_digest,
             argv_digest: self.argv_digest,
-            display: state.display.clone(),
-            verb: state.verb.clone(),
-            tool: state.tool,
-            cwd: state.cwd.clone(),
-            mode: state.mode,
-            background: state.background,
+            display: state.request.display.clone(),
+            verb: state.request.verb.clone(),
+            tool: state.request.tool,
+            cwd: state.request.cwd.clone(),
+            mode: state.request.mode,
+            background: state.request.background,
             environment: self.environment.clone(),
-            requester: RecordedRequester { principal: state.principal, credential: state.credential },
-            session: state.session_id,
-            audience: state.audience,
-            profile: state.profile,
-            asked_at: state.asked_at,
-            title: state.title.clone(),
-            rationale: state.rationale.clone(),
-            caller: Caller { trusted: false, labels: state.labels.clone() },
+            requester: RecordedRequester { principal: state.request.principal, credential: state.request.credential },
+            session: state.request.session_id,
+            audience: state.request.audience,
+            profile: state.request.profile,
+            asked_at: state.request.asked_at,
+            title: state.request.title.clone(),
+            rationale: state.request.rationale.clone(),
+            caller: Caller { trusted: false, labels: state.request.labels.clone() },
         }
     }
 
@@ -557,7 +557,7 @@ impl Account {
             by: None,
             at: None,
             scope: None,
-            approval: self.state.approval_id,
+            approval: self.state.approval_id(),
             saved: Vec::new(),
             reason: None,
             words: None,
@@ -581,44 +581,45 @@ impl Account {
 
     fn execution(&self) -> Option<Execution> {
         let state = &self.state;
-        let kind = match state.tool {
+        let kind = match state.request.tool {
             Tool::SetWorkingDirectory => ExecutionKind::Builtin,
             tool if tool.is_builtin() => ExecutionKind::Builtin,
-            _ if state.observed => ExecutionKind::Observed,
+            _ if state.observed() => ExecutionKind::Observed,
             _ => ExecutionKind::Performed,
         };
         // What could not be started was not done.
         let done = match kind {
-            ExecutionKind::Performed => state.spawned_at.is_some(),
-            ExecutionKind::Builtin => state.spawned_at.is_some() || self.closed,
+            ExecutionKind::Performed => state.spawned_at().is_some(),
+            ExecutionKind::Builtin => state.spawned_at().is_some() || self.closed,
             ExecutionKind::Observed => true,
         };
         if !done {
             return None;
         }
-        state.launched_at?;
+        state.launched_at()?;
         Some(Execution {
             kind,
-            launched_at: state.launched_at,
-            spawned_at: state.spawned_at,
-            ended_at: state.ended_at,
-            duration_us: state.duration_us.map(Count),
+            launched_at: state.launched_at(),
+            spawned_at: state.spawned_at(),
+            ended_at: state.ended_at(),
+            duration_us: state.usage().map(|u| Count(u.duration_us)),
             executable: self.executable.clone(),
-            pid: state.pid,
+            pid: state.pid(),
             uid: self.uid,
             process_group: self.process_group,
             exit: self.exit,
             killed: self.killed.clone(),
             cleanup: self.cleanup.clone(),
-            stdin_bytes: Count(state.stdin_bytes),
+            stdin_bytes: Count(state.io.stdin_bytes),
             streams: state
+                .io
                 .streams
                 .iter()
                 .map(|(name, s)| (*name, StreamKept { bytes: Count(s.bytes), dropped: Count(s.dropped) }))
                 .collect(),
-            truncated: state.streams.values().any(|s| s.dropped > 0),
-            cpu_us: state.cpu_us.map(Count),
-            max_rss_kb: state.max_rss_kb.map(Count),
+            truncated: state.io.streams.values().any(|s| s.dropped > 0),
+            cpu_us: state.usage().map(|u| Count(u.cpu_us)),
+            max_rss_kb: state.usage().map(|u| Count(u.max_rss_kb)),
             limits_reached: self.limits_reached.clone(),
         })
     }
@@ -629,17 +630,18 @@ impl Statement {
     #[must_use]
     pub fn of(account: &Account, kept: &Kept, seal: Seal) -> Option<Self> {
         let state = &account.state;
-        let outcome = state.outcome.clone()?;
+        let outcome = state.outcome().cloned()?;
+        let spawned = state.process.is_some();
         let mut subject = vec![Subject::new(Subject::DECISIONS, kept.decisions)];
         subject.extend(kept.journal.as_ref().map(|(sha256, _)| Subject::new(Subject::JOURNAL, *sha256)));
-        for (name, stream) in &state.streams {
+        for (name, stream) in &state.io.streams {
             let sha256 = stream.sha256.or_else(|| kept.streams.get(name).copied());
             // A stream without a byte has no file.
             subject.extend(
                 sha256.filter(|_| stream.bytes > stream.dropped).map(|sha256| Subject::new(name.file(), sha256)),
             );
         }
-        subject.extend(state.artifacts.iter().map(|a| Subject::new(a.artifact.as_str(), a.sha256)));
+        subject.extend(state.io.artifacts.iter().map(|a| Subject::new(a.artifact.as_str(), a.sha256)));
         let redaction = |(rule, (count, places)): (&Text, &(u64, Vec<Place>))| Redactions {
             rule: rule.clone(),
             count: Count(*count),
@@ -655,13 +657,13 @@ impl Statement {
             sealed_at: seal.at,
             lifecycle: account.lifecycle(),
             request: account.requested(),
-            risks: state.risks.clone(),
+            risks: state.request.risks.clone(),
             decision: account.decision(),
             // Leave to run something is not what held it.
             confinement: InForce {
-                confinement: state.spawned_at.and(state.confinement),
-                enforced: state.enforced.clone(),
-                sandbox: state.spawned_at.and(state.sandbox.clone()),
+                confinement: state.confinement().filter(|_| spawned),
+                enforced: state.enforced().cloned(),
+                sandbox: state.sandbox.as_ref().filter(|_| spawned).and_then(|s| s.summary.clone()),
             },
             outcome,
             execution: account.execution(),

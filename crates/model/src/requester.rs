@@ -34,12 +34,12 @@ impl Requester {
     #[must_use]
     pub fn of_task(task: &TaskState) -> Self {
         Self {
-            principal: task.principal,
-            session: task.session_id,
-            audience: task.audience,
-            credential: task.credential,
-            profile: task.profile,
-            tool: task.tool,
+            principal: task.request.principal,
+            session: task.request.session_id,
+            audience: task.request.audience,
+            credential: task.request.credential,
+            profile: task.request.profile,
+            tool: task.request.tool,
         }
     }
 }

@@ -81,7 +81,7 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Tool
         Decision::Launched { .. } | Decision::Observing { .. } => vec![ToolTaskWhat::Status {
             task_id: task,
             status: Status::Running,
-            started_at_ms: Some(state.launched_at.map(|at| at.millis())),
+            started_at_ms: Some(state.launched_at().map(|at| at.millis())),
             ended_at_ms: None,
             exit_code: None,
             error: None,
@@ -103,14 +103,14 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Tool
 }
 
 fn settled(task_id: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<ToolTaskWhat> {
-    let wall_ms = state.ended_at.zip(state.launched_at).map(|(end, start)| end.since(start).as_millis() as u64);
+    let wall_ms = state.ended_at().zip(state.launched_at()).map(|(end, start)| end.since(start).as_millis() as u64);
     let ran = matches!(outcome, Outcome::Exited { .. } | Outcome::Signalled { .. });
     let cancelled = matches!(outcome, Outcome::Cancelled { .. } | Outcome::Withdrawn { .. });
     let status = ToolTaskWhat::Status {
         task_id,
         status: outcome.status(),
-        started_at_ms: Some(state.launched_at.map(|at| at.millis())),
-        ended_at_ms: Some(state.ended_at.map(|at| at.millis())),
+        started_at_ms: Some(state.launched_at().map(|at| at.millis())),
+        ended_at_ms: Some(state.ended_at().map(|at| at.millis())),
         exit_code: ran.then(|| outcome.exit_code()),
         error: (!ran && !cancelled).then(|| outcome.to_string()),
     };
@@ -127,11 +127,11 @@ fn settled(task_id: TaskId, outcome: &Outcome, state: &TaskState) -> Vec<ToolTas
 
 /// Whole streams, and what is kept beside the journal.
 fn artifacts(state: &TaskState) -> Vec<ToolTaskArtifact> {
-    let streams = state.streams.iter().filter_map(|(stream, s)| {
+    let streams = state.io.streams.iter().filter_map(|(stream, s)| {
         let bytes = s.bytes.saturating_sub(s.dropped);
         s.sha256.map(|sha256| ToolTaskArtifact { name: stream.file().to_owned(), bytes, sha256 })
     });
-    let others = state.artifacts.iter().map(|a| ToolTaskArtifact {
+    let others = state.io.artifacts.iter().map(|a| ToolTaskArtifact {
         name: a.artifact.as_str().to_owned(),
         bytes: a.bytes,
         sha256: a.sha256,

@@ -70,7 +70,7 @@ impl Closed {
         rest.for_each(|record| account.apply(record));
         let mut streams = BTreeMap::new();
         if journal.as_ref().is_some_and(|(_, j)| !j.closed) {
-            for name in StreamName::of(account.state.mode) {
+            for name in StreamName::of(account.state.request.mode) {
                 match digest_of_some(&home.task_dir(task).join(name.file())) {
                     Ok((sha256, _)) => drop(streams.insert(*name, sha256)),
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {}

@@ -10,8 +10,8 @@ use crate::{
     receipts::{self, Signed},
 };
 use countersign_model::{
-    ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Record, Scope, SessionId, Status,
-    TaskId, TaskState, What,
+    ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Question, Record, Scope, SessionId,
+    Status, TaskId, TaskState, What,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, config::DbConfig, params};
 use std::{
@@ -623,7 +623,12 @@ impl Reader {
             if status == "running" {
                 state.status = Status::Running;
             }
-            state.approval_id = approval.and_then(|a| a.parse().ok());
+            state.question = approval.and_then(|a| a.parse().ok()).map(|approval_id| Question {
+                approval_id,
+                uncovered: Vec::new(),
+                about: Vec::new(),
+                options: Vec::new(),
+            });
             if let Some(settled) = line(4)? {
                 state.apply(&settled);
             }

@@ -172,10 +172,10 @@ impl Gaps {
     #[must_use]
     pub fn of(state: &TaskState) -> Self {
         let gap = |(stream, s): (&StreamName, &StreamState)| {
-            let offset = state.limits.output_bytes?;
+            let offset = state.request.limits.output_bytes?;
             (s.dropped > 0).then_some((*stream, Gap { offset, bytes: s.dropped }))
         };
-        Self(state.streams.iter().filter_map(gap).collect())
+        Self(state.io.streams.iter().filter_map(gap).collect())
     }
 
     pub fn note(&mut self, frame: &Frame) {

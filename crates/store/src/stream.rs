@@ -38,7 +38,7 @@ impl Stream {
     /// From where a state that is known leaves off.
     #[must_use]
     pub fn after(home: &Home, state: &TaskState) -> Self {
-        Self { first_seq: state.first_seq, ..Self::from(home, state.task_id, state.next_seq) }
+        Self { first_seq: state.first_seq(), ..Self::from(home, state.task_id, state.next_seq) }
     }
 
     #[must_use]

@@ -139,7 +139,7 @@ fn a_stream_without_its_journal_tells_how_the_task_ended() {
     ledger.commit(&entries(task(1), 9, vec![settled(3)])).unwrap();
     let reader = ledger_reader(&home);
     let state = Stream::state(&home, task(1), &reader).unwrap().unwrap();
-    assert_eq!(state.outcome, Some(Outcome::Exited { code: 3 }));
+    assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 3 }));
     assert_eq!(state.next_seq, 10);
 }
 

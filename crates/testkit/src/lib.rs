@@ -243,7 +243,7 @@ impl House {
         let mut open = json!({"profile": "safe", "confinement": "shield"});
         merge(&mut open, with);
         let state = self.ask_with(text, open);
-        if let Some(approval) = state.approval_id {
+        if let Some(approval) = state.approval_id() {
             self.client().answer(approval, Choice::Once, None).expect("the answer is taken");
         }
         state.task_id
@@ -268,7 +268,7 @@ impl House {
     }
 
     pub fn outcome(&self, task: TaskId) -> Outcome {
-        self.settled(task).outcome.expect("settled tasks have one")
+        self.settled(task).settlement.expect("settled tasks have one").outcome
     }
 
     /// A task once it has its receipt: nothing more comes of it.

@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 fn ask(house: &House, text: &str) -> (TaskId, ApprovalId) {
     let state = house.ask_with(text, json!({"profile": "safe"}));
     assert_eq!(state.status, Status::Queued);
-    (state.task_id, state.approval_id.unwrap())
+    (state.task_id, state.approval_id().unwrap())
 }
 
 pub(crate) fn refusal<T: std::fmt::Debug>(result: countersign_client::Result<T>) -> countersign_model::Refusal {
@@ -114,7 +114,7 @@ fn what_changed_between_question_and_answer_does_not_run() {
     let state = house.ask_with("echo x > ../ran", json!({"profile": "safe", "args": {"cwd": inner}}));
     std::fs::rename(&inner, work.join("moved")).unwrap();
     std::os::unix::fs::symlink("/tmp", &inner).unwrap();
-    house.client().answer(state.approval_id.unwrap(), Choice::Once, None).unwrap();
+    house.client().answer(state.approval_id().unwrap(), Choice::Once, None).unwrap();
     let outcome = house.outcome(state.task_id);
     assert!(matches!(&outcome, Outcome::Denied { reason } if reason.as_str() == "paths_changed"), "{outcome:?}");
     assert!(!work.join("ran").exists());

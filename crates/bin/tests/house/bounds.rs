@@ -37,11 +37,11 @@ fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
         let with = json!({"execution_mode": mode, "limits": {"output_bytes": KEPT}});
         let task = house.ask_with("stty -onlcr 2>/dev/null; seq 1 500000", with).task_id;
         let state = house.settled(task);
-        assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }), "it is not killed");
+        assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "it is not killed");
         let all = numbers(500_000);
         let total = all.len() as u64;
         let dropped = total - KEPT - TAIL;
-        assert_eq!((state.streams[&stream].bytes, state.streams[&stream].dropped), (total, dropped));
+        assert_eq!((state.io.streams[&stream].bytes, state.io.streams[&stream].dropped), (total, dropped));
         let frames = limit_frames(&house, task);
         assert_eq!(frames.last(), Some(&Frame::Gap { stream, offset: KEPT, bytes: dropped }), "{frames:?}");
         assert!(matches!(&frames[0], Frame::LimitReached { limit, value: KEPT, .. } if limit.as_str() == "output"));
@@ -49,7 +49,7 @@ fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
         let kept = [&all[..KEPT as usize], &all[(total - TAIL) as usize..]].concat();
         assert!(file == kept, "the file holds what was kept, and nothing else");
         let sha: [u8; 32] = Sha256::digest(&file).into();
-        assert_eq!(state.streams[&stream].sha256.unwrap().as_bytes(), &sha, "as sha256sum would say");
+        assert_eq!(state.io.streams[&stream].sha256.unwrap().as_bytes(), &sha, "as sha256sum would say");
 
         let read = |offset: u64, max: u64| house.client().output(task, stream, offset, max);
         assert_eq!(read(KEPT - 10, 100).unwrap(), &all[KEPT as usize - 10..KEPT as usize], "up to the gap");
@@ -89,18 +89,18 @@ fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
     let text = "yes 0123456789abcdef | head -c 10737418240; printf 'the end\\n'; until [ -e go ]; do sleep 0.05; done";
     let daemon = Memory::of(house.daemon_pid());
     let task = house.ask(text);
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let at_first = Memory::of(shim);
     house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
     // Ten times as much as is kept goes by; what the child has written is all that tells when.
-    let pid = house.client().task(&task.to_string()).unwrap().pid.unwrap();
+    let pid = house.client().task(&task.to_string()).unwrap().pid().unwrap();
     let still = || countersign_testkit::processes_with("head -c 10737418240").iter().any(|p| *p != pid);
     wait_for(|| !still());
     let peak = Memory::peak_of_its_own(shim, at_first);
     std::fs::write(house.work().join("go"), "").unwrap();
     let state = house.settled(task);
     let (total, kept) = (10_737_418_240 + 8, 1 << 30);
-    let stdout = state.streams[&StreamName::Stdout];
+    let stdout = state.io.streams[&StreamName::Stdout];
     assert_eq!((stdout.bytes, stdout.dropped), (total, total - kept - TAIL));
     let client = house.client();
     let byte = |offset: u64| b"0123456789abcdef\n"[(offset % 17) as usize];
@@ -123,7 +123,7 @@ fn what_ends_soon_after_the_limit_has_no_gap() {
     let task = house.ask_with("seq 1 50000", json!({"limits": {"output_bytes": KEPT}})).task_id;
     let state = house.settled(task);
     assert_eq!(house.output(task, StreamName::Stdout), numbers(50_000));
-    assert_eq!(state.streams[&StreamName::Stdout].dropped, 0);
+    assert_eq!(state.io.streams[&StreamName::Stdout].dropped, 0);
     assert_eq!(limit_frames(&house, task).len(), 1, "the limit, and no gap");
 }
 
@@ -146,7 +146,7 @@ fn the_answer_says_which_limits_apply_and_ceilings_hold() {
     house.start();
     let state = house.ask_with("true", json!({}));
     assert_eq!(
-        (state.limits.output_bytes, state.limits.frames, state.limits.wall_ms),
+        (state.request.limits.output_bytes, state.request.limits.frames, state.request.limits.wall_ms),
         (Some(5000), Some(1000), Some(60000))
     );
     for limits in [json!({"output_bytes": 5001}), json!({"frames": 1001}), json!({"wall_ms": 60001})] {
@@ -164,7 +164,7 @@ fn small(running: u64, more: &str) -> House {
 }
 
 fn position(house: &House, task: TaskId) -> Option<u64> {
-    house.client().task(&task.to_string()).unwrap().position
+    house.client().task(&task.to_string()).unwrap().position()
 }
 
 /// Ends a task that reads a line.
@@ -189,7 +189,7 @@ fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
     let running: Vec<TaskId> = (0..2).map(|_| reads(&house).task_id).collect();
     let line: Vec<TaskState> = (0..5).map(|_| reads(&house)).collect();
     for (n, task) in (1..).zip(&line) {
-        assert_eq!((task.status, task.waits_for, task.position), (Status::Queued, Some(WaitsFor::Slot), Some(n)));
+        assert_eq!((task.status, task.waits_for(), task.position()), (Status::Queued, Some(WaitsFor::Slot), Some(n)));
         assert_eq!(position(&house, task.task_id), Some(n));
     }
     let line: Vec<TaskId> = line.iter().map(|t| t.task_id).collect();
@@ -249,7 +249,7 @@ fn caps_of_sessions_and_principals_hold() {
     let_go(&house, second[0].task_id);
     // Two of the first session run still: the first in line that may go is the one without a session.
     let running = house.client().tasks("?status=running").unwrap().tasks;
-    assert!(running.iter().filter(|t| t.session_id == first[0].session_id).count() == 2);
+    assert!(running.iter().filter(|t| t.request.session_id == first[0].request.session_id).count() == 2);
     let_go(&house, first[0].task_id);
     wait_running(&house, first[2].task_id);
     assert_eq!(house.client().task(&first[3].task_id.to_string()).unwrap().status, Status::Queued);
@@ -275,10 +275,10 @@ fn an_approved_task_waits_in_line_too_and_can_be_withdrawn_there() {
     let house = small(1, "");
     let first = reads(&house).task_id;
     let asked = house.ask_with("touch ran", json!({"profile": "safe"}));
-    let approval = house.client().approval(&asked.approval_id.unwrap().to_string()).unwrap();
+    let approval = house.client().approval(&asked.approval_id().unwrap().to_string()).unwrap();
     house.client().answer(approval.id, countersign_model::Choice::Once, None).unwrap();
     let state = house.client().task(&asked.task_id.to_string()).unwrap();
-    assert_eq!((state.waits_for, state.position), (Some(WaitsFor::Slot), Some(1)));
+    assert_eq!((state.waits_for(), state.position()), (Some(WaitsFor::Slot), Some(1)));
     assert!(house.client().approvals(false).unwrap().is_empty(), "it waits for nobody's answer any more");
     house.kill_daemon();
     house.start();
@@ -297,7 +297,7 @@ fn a_long_line_loses_nobody() {
     let tasks: Vec<TaskState> = (0..500).map(ask).collect();
     let ids: Vec<TaskId> = tasks.iter().map(|t| t.task_id).collect();
     assert_eq!(tasks.iter().filter(|t| t.status == Status::Queued).count(), 496);
-    assert_eq!(tasks.last().unwrap().position, Some(496));
+    assert_eq!(tasks.last().unwrap().position(), Some(496));
     let cancelled: Vec<usize> = (10..500).step_by(7).collect();
     for n in &cancelled {
         house.client().cancel(ids[*n], None).unwrap();
@@ -336,7 +336,7 @@ fn a_long_line_loses_nobody() {
 }
 
 fn launched_at(house: &House, task: TaskId) -> countersign_model::At {
-    house.client().task(&task.to_string()).unwrap().launched_at.unwrap()
+    house.client().task(&task.to_string()).unwrap().launched_at().unwrap()
 }
 
 fn gc(house: &House, body: Value) -> Value {
@@ -358,9 +358,13 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
     assert_eq!((done["removed"].as_array().unwrap().len(), done["kept_tasks"].as_u64()), (1, Some(2)));
     assert!(!house.task_dir(old).exists() && house.task_dir(new).exists() && house.task_dir(running).exists());
     let after = house.settled(old);
-    assert!(after.expired_at.is_some() && after.outcome == before.outcome);
-    assert_eq!(after.streams[&StreamName::Stdout].sha256, before.streams[&StreamName::Stdout].sha256, "digests stay");
-    assert_eq!(after.streams[&StreamName::Stdout].bytes, before.streams[&StreamName::Stdout].bytes);
+    assert!(after.expired_at.is_some() && after.outcome() == before.outcome());
+    assert_eq!(
+        after.io.streams[&StreamName::Stdout].sha256,
+        before.io.streams[&StreamName::Stdout].sha256,
+        "digests stay"
+    );
+    assert_eq!(after.io.streams[&StreamName::Stdout].bytes, before.io.streams[&StreamName::Stdout].bytes);
     for how in [vec!["logs"], vec!["logs", "--since", "1h"], vec!["logs", "-f"], vec!["replay"], vec!["attach"]] {
         let said = house.csn(&[&how[..1], &[&*old.to_string()], &how[1..]].concat());
         assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains("was removed"), "{how:?}");
@@ -528,5 +532,5 @@ fn f187_what_left_its_session_is_ended_at_shutdown() {
     house.daemon_ends();
     house.start();
     assert!(matches!(house.outcome(task), Outcome::Cancelled { .. }));
-    assert_eq!(house.settled(task).survivors, Vec::<u32>::new());
+    assert_eq!(house.settled(task).aftermath.survivors, Vec::<u32>::new());
 }

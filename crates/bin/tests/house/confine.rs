@@ -308,10 +308,10 @@ fn a_confined_task_does_not_type_for_others() {
         let state = range.house.settled(task);
         let said = String::from_utf8_lossy(&range.house.output(task, countersign_model::StreamName::Pty)).into_owned();
         assert!(
-            state.outcome != Some(Outcome::Exited { code: 0 }) && said.contains("Operation not permitted"),
+            state.outcome() != Some(&Outcome::Exited { code: 0 }) && said.contains("Operation not permitted"),
             "{said}"
         );
-        assert_eq!(state.confinement.map(Confinement::as_str), Some(confinement));
+        assert_eq!(state.confinement().map(Confinement::as_str), Some(confinement));
     }
 }
 
@@ -392,7 +392,7 @@ fn what_a_repository_makes_git_run_is_confined() {
             let task = house.ask_with(text, json!({"profile": "safe"}));
             assert_ne!(task.status, Status::Queued, "{text}");
             let state = house.settled(task.task_id);
-            assert_eq!(state.confinement, Some(Confinement::ReadOnly));
+            assert_eq!(state.confinement(), Some(Confinement::ReadOnly));
             let said = house.output(task.task_id, countersign_model::StreamName::Stderr);
             let said = String::from_utf8_lossy(&said).into_owned() + &house.stdout(task.task_id);
             assert!(!said.contains("STOLEN"), "{name}, {text}: {said}");
@@ -493,7 +493,7 @@ fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
     assert!(err.contains("--confinement shield"), "{err}");
     let task = house.client().tasks("?limit=1").unwrap().tasks.remove(0).task_id;
     let state = house.client().task(&task.to_string()).unwrap();
-    assert!(state.note.unwrap().as_str().contains(note));
+    assert!(state.aftermath.note.unwrap().as_str().contains(note));
     // Not for what fails otherwise, and not for what succeeds.
     for text in ["grep nothing /dev/null", "cat locked || true"] {
         let out = house.csn(&["run", text]);
@@ -502,8 +502,8 @@ fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
     // As it says: a person is asked then, and it runs open.
     let task = house.ask_open("cat locked", json!({}));
     let state = house.settled(task);
-    assert_eq!(state.confinement, Some(Confinement::Shield));
-    assert_eq!(state.outcome, Some(Outcome::Exited { code: if is_root() { 0 } else { 1 } }));
+    assert_eq!(state.confinement(), Some(Confinement::Shield));
+    assert_eq!(state.outcome(), Some(&Outcome::Exited { code: if is_root() { 0 } else { 1 } }));
 }
 
 /// A kernel that cannot do it: what only reads asks, what would run in a workspace asks, and nothing runs unconfined
@@ -519,9 +519,9 @@ fn an_older_kernel_asks_instead() {
     assert_eq!(house.refused("touch x", json!({"confinement": "workspace"})).0.code, Code::CannotConfine);
     let task = house.ask_open("true", json!({}));
     let state = house.settled(task);
-    let missing: Vec<String> = state.enforced.unwrap().missing.iter().map(|m| m.as_str().to_owned()).collect();
+    let missing: Vec<String> = state.enforced().unwrap().missing.iter().map(|m| m.as_str().to_owned()).collect();
     assert_eq!(
-        (state.confinement, missing),
+        (state.confinement(), missing),
         (Some(Confinement::Shield), ["signals", "abstract sockets", "tracing"].map(str::to_owned).to_vec())
     );
     let shown = String::from_utf8(house.csn(&["show", &task.to_string()]).stdout).unwrap();
@@ -533,7 +533,7 @@ fn an_older_kernel_asks_instead() {
     house.configure("[confine]\nlandlock = 5\n");
     house.start();
     let reads = house.ask_with("ls", json!({"profile": "safe"}));
-    let enforced = house.settled(reads.task_id).enforced.unwrap();
+    let enforced = house.settled(reads.task_id).enforced().cloned().unwrap();
     assert_eq!((enforced.landlock, enforced.seccomp, enforced.missing.len()), (5, true, 0));
     assert_eq!(
         house.ask_with("timeout 5 ls", json!({"profile": "safe"})).status,
@@ -551,9 +551,9 @@ fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
     let shielded = |text: &str| {
         let task = house.ask_open(text, json!({}));
         let state = house.settled(task);
-        assert_eq!(state.confinement, Some(Confinement::Shield), "{text}");
+        assert_eq!(state.confinement(), Some(Confinement::Shield), "{text}");
         let err = String::from_utf8_lossy(&house.output(task, countersign_model::StreamName::Stderr)).into_owned();
-        (state.outcome.unwrap().exit_code(), house.stdout(task), err, state.note)
+        (state.outcome().unwrap().exit_code(), house.stdout(task), err, state.aftermath.note)
     };
     let (code, _, err, note) = shielded(&format!("kill {pid}"));
     assert!(code == 1 && err.contains("Operation not permitted") && note.is_some(), "{err}");
@@ -577,7 +577,7 @@ fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
     }
     // What asks for other rights cannot be shielded: allowed, it runs as it is, and that is on record.
     let task = house.ask_open("sudo -n true", json!({"confinement": null}));
-    assert_eq!(house.settled(task).confinement, Some(Confinement::None));
+    assert_eq!(house.settled(task).confinement(), Some(Confinement::None));
 }
 
 /// With the leave to read everywhere, keys are still kept.

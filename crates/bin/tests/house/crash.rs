@@ -23,13 +23,13 @@ fn check(house: &House, acknowledged: &[TaskId]) {
         let state = house.client().task(&task.to_string()).unwrap();
         let ran = runs.lines().filter(|id| *id == task.to_string()).count();
         assert!(ran <= 1, "{task} ran {ran} times");
-        let waits = state.approval_id.is_some() && state.ruling.is_none();
+        let waits = state.approval_id().is_some() && state.ruling.is_none();
         if waits {
             assert_eq!(ran, 0, "{task} ran without leave");
             continue;
         }
         let settled = house.settled(*task);
-        match settled.outcome.unwrap() {
+        match settled.outcome().unwrap() {
             Outcome::Exited { code: 0 } => assert_eq!((ran, house.stdout(*task).as_str()), (1, "out\n")),
             Outcome::Failed { .. } => assert_eq!(ran, 0, "{task} ran and says that it did not"),
             Outcome::Lost { .. } => {}
@@ -92,7 +92,7 @@ fn the_daemon_may_die_at_every_point_of_an_answer() {
         let (house, file) = armed();
         let asked = risky_ask(&house, "safe").unwrap();
         std::fs::write(&file, point).unwrap();
-        let answered = house.client().answer(asked.approval_id.unwrap(), Choice::Once, None);
+        let answered = house.client().answer(asked.approval_id().unwrap(), Choice::Once, None);
         house.daemon_ends();
         std::fs::remove_file(&file).unwrap();
         house.start();
@@ -158,9 +158,9 @@ fn f153_twenty_printing_tasks_survive_the_daemon() {
     house.start();
     for (n, task) in tasks.iter().enumerate() {
         let state = house.settled(*task);
-        assert_eq!(state.outcome, Some(Outcome::Exited { code: n as i32 }));
+        assert_eq!(state.outcome(), Some(&Outcome::Exited { code: n as i32 }));
         let digest: [u8; 32] = Sha256::digest(expected(n).as_bytes()).into();
-        assert_eq!(state.streams[&StreamName::Stdout].sha256.unwrap().as_bytes(), &digest);
+        assert_eq!(state.io.streams[&StreamName::Stdout].sha256.unwrap().as_bytes(), &digest);
         assert_eq!(house.stdout(*task), expected(n));
         let records = house.records(*task);
         assert!(records.iter().zip(0..).all(|(r, n)| r.seq == n));
@@ -172,7 +172,7 @@ fn a_damaged_journal_settles_as_lost_and_says_so() {
     let house = House::up(CSN);
     let task = house.ask("echo out; sleep 1000");
     house.says(task, "out");
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     house.kill_daemon();
     kill(shim);
     let journal = house.task_dir(task).join("journal");
@@ -194,7 +194,7 @@ fn a_stopped_shim_does_not_stop_the_house_and_is_found_when_it_goes_on() {
     let house = House::up(CSN);
     let task = house.ask("echo out; sleep 1000");
     house.says(task, "out");
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let send = |signal| {
         let pid = rustix::process::Pid::from_raw(i32::try_from(shim).unwrap()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
@@ -242,7 +242,8 @@ fn random_crashes(rounds: u32) {
             let asked = risky_ask(&house, "full_auto").unwrap();
             acknowledged.push(asked.task_id);
             std::thread::sleep(delay);
-            if let Some(pid) = asked.shim_pid.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
+            if let Some(pid) = asked.shim_pid().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?))
+            {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         }

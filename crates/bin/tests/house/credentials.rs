@@ -141,7 +141,7 @@ fn f007_f165_what_belongs_to_another_principal_is_not_there() {
     );
     let owner = house.client();
     let mine = house.ask_with("touch mine", json!({"profile": "safe"}));
-    let approval = mine.approval_id.unwrap();
+    let approval = mine.approval_id().unwrap();
     let grant = owner.grant(&json!({"verb": "mkdir", "directory": house.work()})).unwrap();
     let session = owner.open_session(&json!({})).unwrap();
     for (method, path, body) in [
@@ -269,7 +269,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
         panic!("it is outside");
     };
     pwd(work.join("repo/sub/deep").to_str().unwrap());
-    let card = client.approval(&task.approval_id.unwrap().to_string()).unwrap();
+    let card = client.approval(&task.approval_id().unwrap().to_string()).unwrap();
     assert_eq!(card.display.as_str(), format!("Let this session read {}?", work.join("other").display()));
     assert_eq!(card.options, [Choice::Session, Choice::Deny]);
     client.answer(card.id, Choice::Session, None).unwrap();
@@ -370,7 +370,7 @@ fn all_refused(said: &str) {
 fn a_task_cannot_answer_for_itself() {
     let house = House::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let approval = waiting.approval_id.unwrap().to_string();
+    let approval = waiting.approval_id().unwrap().to_string();
     std::fs::write(house.work().join("try.sh"), attempts(&house, &approval)).unwrap();
     let task = house.ask_open("bash try.sh", json!({}));
     let outcome = house.outcome(task);
@@ -378,7 +378,7 @@ fn a_task_cannot_answer_for_itself() {
     assert_eq!(outcome, Outcome::Exited { code: 0 }, "{said}");
     all_refused(&said);
     // It can ask, as an agent of its own session; and sees nothing of others.
-    let session = house.client().task(&task.to_string()).unwrap().session_id;
+    let session = house.client().task(&task.to_string()).unwrap().request.session_id;
     let other = house.client().open_session(&json!({"directory": house.work()})).unwrap();
     let foreign = house.ask_with("touch foreign", json!({"profile": "safe", "session_id": other.id}));
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
@@ -391,7 +391,10 @@ fn a_task_cannot_answer_for_itself() {
     house.settled(nested);
     let said = house.stdout(nested);
     let asked: TaskState = serde_json::from_str(said.lines().next().unwrap()).unwrap();
-    assert_eq!((asked.credential, asked.status, asked.session_id), (CredentialKind::Agent, Status::Queued, session));
+    assert_eq!(
+        (asked.request.credential, asked.status, asked.request.session_id),
+        (CredentialKind::Agent, Status::Queued, session)
+    );
     assert!(said.contains("\n77\n"), "no wider profile: {said}");
     assert!(said.ends_with("1\n"), "another session's task is not there: {said}");
     assert_eq!(house.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
@@ -403,7 +406,7 @@ fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
     let (house, at) = open();
     let token = token(&house, json!({"name": "phone", "kind": "person", "scopes": ["observe", "approve"]}));
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let approval = waiting.approval_id.unwrap();
+    let approval = waiting.approval_id().unwrap();
     std::fs::write(house.work().join("token"), &token).unwrap();
     let script = format!(
         "curl -s -o said -w '%{{http_code}}' -H \"Authorization: Bearer $(cat token)\" -d '{{\"choice\":\"once\"}}' http://{at}/approvals/{approval}; cat said"
@@ -428,7 +431,7 @@ fn what_kills_its_supervisor_first_is_not_a_person() {
     house.configure("[confine]\nlandlock = 5\n");
     house.start();
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let approval = waiting.approval_id.unwrap();
+    let approval = waiting.approval_id().unwrap();
     // Ignores what ends with its parent, kills the shim, and goes on with nothing of its task about it.
     let script = format!(
         "import os, subprocess, sys, time\n\
@@ -456,7 +459,7 @@ fn what_kills_its_supervisor_first_is_not_a_person() {
 fn nothing_below_a_registered_agent_answers() {
     let house = House::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let approval = waiting.approval_id.unwrap().to_string();
+    let approval = waiting.approval_id().unwrap().to_string();
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     // The double fork leaves the tree of an agent process, which is no subreaper: docs/security.md lists it.
     let inside: Vec<_> = ATTEMPTS.iter().filter(|(name, _)| *name != "double fork").collect();
@@ -476,8 +479,8 @@ fn nothing_below_a_registered_agent_answers() {
     assert!(!said.contains("DONE"), "{said}");
     let asked: TaskState = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let session = std::fs::read_to_string(house.work().join("session")).unwrap();
-    assert_eq!(asked.credential, CredentialKind::Agent);
-    assert_eq!(asked.session_id.unwrap().to_string(), session.trim(), "it asks in its own session");
+    assert_eq!(asked.request.credential, CredentialKind::Agent);
+    assert_eq!(asked.request.session_id.unwrap().to_string(), session.trim(), "it asks in its own session");
     assert_eq!(house.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
     // Nobody makes an agent of a process that is not above them.
     let other = json!({"agent_pid": house.daemon_pid()});
@@ -488,14 +491,14 @@ fn nothing_below_a_registered_agent_answers() {
 fn what_carries_the_marker_of_a_task_is_not_a_person() {
     let house = House::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let approval = waiting.approval_id.unwrap().to_string();
+    let approval = waiting.approval_id().unwrap().to_string();
     let marked = [("COUNTERSIGN_TASK", "tk_01m7h4jys3gnc16h")];
     let out = house.csn_with(&["approvals", "answer", &approval, "once"], &marked);
     assert!(!out.status.success());
     let own = house.ask("cat").to_string();
     let out = house.csn_with(&["run", "--no-wait", "--json", "touch x"], &[("COUNTERSIGN_TASK", own.as_str())]);
     let asked: TaskState = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(asked.credential, CredentialKind::Agent);
+    assert_eq!(asked.request.credential, CredentialKind::Agent);
     assert_eq!(house.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
 }
 
@@ -522,7 +525,7 @@ fn a_task_does_not_change_the_configuration_or_read_a_token() {
 fn late_shims_are_known_after_a_restart() {
     let house = House::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let approval = waiting.approval_id.unwrap().to_string();
+    let approval = waiting.approval_id().unwrap().to_string();
     let script = format!(
         "until [ -e go ]; do sleep 0.02; done; env -i COUNTERSIGN_HOME={} {CSN} approvals answer {approval} once; echo code $?",
         house.home().display()
@@ -646,7 +649,7 @@ fn who_becomes_an_agent_is_one_on_every_connection() {
          opened = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n\
          print(first, opened, call(old, 'POST', '/approvals/{ap}', {{'choice': 'once'}}), call(new, 'POST', '/approvals/{ap}', {{'choice': 'once'}}))\n",
         sock = house.home().join("run/csn.sock").display(),
-        ap = waiting.approval_id.unwrap(),
+        ap = waiting.approval_id().unwrap(),
     );
     std::fs::write(house.work().join("conn.py"), script).unwrap();
     let out = house.outside(&["python3", "conn.py"]);
@@ -660,7 +663,7 @@ fn a_stolen_token_is_nobodys_on_a_closed_connection_and_types_nowhere() {
     let (house, at) = open();
     let token = token(&house, json!({"name": "phone", "kind": "person", "scopes": ["observe", "run", "approve"]}));
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let approval = waiting.approval_id.unwrap();
+    let approval = waiting.approval_id().unwrap();
     let typed = house.ask_with("cat > typed", json!({"args": {"stdin": true}})).task_id;
     let (host, port) = at.split_once(':').unwrap();
     let script = format!(

@@ -39,8 +39,8 @@ fn differing(house: &House, cwd: &Path, commands: &[String], env: &BTreeMap<Stri
             }
         };
         let state = house.settled(asked);
-        assert_eq!(state.confinement, Some(Confinement::ReadOnly), "{text}");
-        let code = state.outcome.unwrap().exit_code();
+        assert_eq!(state.confinement(), Some(Confinement::ReadOnly), "{text}");
+        let code = state.outcome().unwrap().exit_code();
         let confined = (code, house.output(asked, StreamName::Stdout), house.output(asked, StreamName::Stderr));
         let open = bash(text, cwd, env);
         // It searches in parallel: whose lines come first is chance.

@@ -44,7 +44,7 @@ fn f168_a_full_disk_ends_the_task_and_says_so() {
     let task =
         house.ask_with("echo begin; yes | head -c 50000000; echo end", json!({"limits": {"grace_ms": 200}})).task_id;
     let state = house.settled(task);
-    assert_eq!(state.outcome, Some(Outcome::Limited { limit: Limited::Disk }));
+    assert_eq!(state.outcome(), Some(&Outcome::Limited { limit: Limited::Disk }));
     let reached = house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
     assert!(matches!(reached, Frame::LimitReached { limit, .. } if limit.as_str() == "disk"));
     house.frame(task, |f| matches!(f, Frame::Closed { .. }));

@@ -57,7 +57,7 @@ impl Scene {
     fn card(&self, text: &str) -> Approval {
         let task = self.ask(text);
         assert_eq!(task.status, Status::Queued, "{text}");
-        self.client.approval(&task.approval_id.unwrap().to_string()).unwrap()
+        self.client.approval(&task.approval_id().unwrap().to_string()).unwrap()
     }
 
     fn answer(&self, card: &Approval, choice: Choice) -> Approval {
@@ -74,7 +74,7 @@ impl Scene {
 
     fn runs(&self, text: &str) -> bool {
         let task = self.ask(text);
-        let waits = task.approval_id.is_some() && task.status == Status::Queued;
+        let waits = task.approval_id().is_some() && task.status == Status::Queued;
         if waits {
             self.client.cancel(task.task_id, None).unwrap();
         }
@@ -104,7 +104,7 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 fn ran(state: &TaskState) -> bool {
-    matches!(state.outcome, Some(Outcome::Exited { .. }))
+    matches!(state.outcome(), Some(Outcome::Exited { .. }))
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn f002_the_approved_call_runs_whatever_could_be_saved() {
     let s = Scene::new();
     let folder = s.session.folder.clone().unwrap();
     let task = s.try_ask("printf x | tee a | base64", json!({"args": {"cwd": folder.as_str()}})).unwrap();
-    let card = s.client.approval(&task.approval_id.unwrap().to_string()).unwrap();
+    let card = s.client.approval(&task.approval_id().unwrap().to_string()).unwrap();
     assert!(!card.options.contains(&Choice::Here), "nothing is granted for a folder that goes with its session");
     assert!(card.card.as_ref().unwrap().in_session_folder);
     s.answer(&card, Choice::Once);
@@ -223,7 +223,8 @@ fn f008_what_was_not_offered_cannot_be_chosen() {
     );
     // A request that names no session is offered none.
     let task = s.house.ask_with("touch b", json!({"profile": SAFE}));
-    assert!(!task.options.contains(&Choice::Session) && task.session_id.is_some(), "{:?}", task.options);
+    let options = &task.question.as_ref().unwrap().options;
+    assert!(!options.contains(&Choice::Session) && task.request.session_id.is_some(), "{options:?}");
 }
 
 #[test]
@@ -298,7 +299,7 @@ fn f015_f170_a_grant_revoked_in_line_starts_nothing() {
     s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
     let first = s.ask("touch first");
     let second = s.ask("touch second");
-    assert_eq!([first.position, second.position], [Some(1), Some(2)]);
+    assert_eq!([first.position(), second.position()], [Some(1), Some(2)]);
     assert!(matches!(&first.ruling, Some(Ruling::Granted { by: By::Grants(_), .. })));
     let out = s.house.csn(&["grants", "revoke", "touch", "in", s.repo.to_str().unwrap()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -436,7 +437,7 @@ fn f025_waiting_for_a_person_is_not_running() {
     // Longer than a wall clock that had started with the question would allow.
     let other = s.try_ask("sleep 60", json!({"profile": "full_auto", "limits": {"wall_ms": 1500}})).unwrap();
     assert!(matches!(s.house.outcome(other.task_id), Outcome::TimedOut { .. }));
-    s.client.answer(waits.approval_id.unwrap(), Choice::Once, None).unwrap();
+    s.client.answer(waits.approval_id().unwrap(), Choice::Once, None).unwrap();
     assert!(ran(&s.house.settled(waits.task_id)), "{:?}", s.house.outcome(waits.task_id));
 }
 
@@ -509,7 +510,7 @@ fn f032_tilde_and_absolute_are_one_directory() {
     let place = std::fs::canonicalize(home.join("x")).unwrap();
     let text = format!("cd ~/x && git checkout -b f && git add {}", place.display());
     let task = s.try_ask(&text, base.clone()).unwrap();
-    let card = s.client.approval(&task.approval_id.unwrap().to_string()).unwrap();
+    let card = s.client.approval(&task.approval_id().unwrap().to_string()).unwrap();
     let places: Vec<&str> = card.about.iter().flat_map(|a| &a.directories).map(|d| d.as_str()).collect();
     assert!(places.iter().all(|p| *p == place.to_str().unwrap()), "{places:?}");
     let shown = s.house.csn(&["approvals", "show", &card.id.to_string()]);
@@ -519,7 +520,7 @@ fn f032_tilde_and_absolute_are_one_directory() {
     s.house.settled(card.task_id);
     let again = s.try_ask(&text, base).unwrap();
     s.house.settled(again.task_id);
-    assert!(again.approval_id.is_none(), "the retry passes");
+    assert!(again.approval_id().is_none(), "the retry passes");
 }
 
 #[test]
@@ -550,7 +551,7 @@ fn the_same_request_joins_the_one_that_waits() {
     let other = s.try_ask("echo x >> joined", json!({"args": {"env": {"A": "1"}}})).unwrap();
     assert_ne!(first.task_id, other.task_id, "with another environment it is another request");
     assert_eq!(s.client.approvals(false).unwrap().len(), 2);
-    s.client.answer(first.approval_id.unwrap(), Choice::Once, None).unwrap();
+    s.client.answer(first.approval_id().unwrap(), Choice::Once, None).unwrap();
     s.house.settled(first.task_id);
     assert_eq!(std::fs::read_to_string(s.path("joined")).unwrap(), "x\n", "once is once");
 }
@@ -666,18 +667,22 @@ fn secrets_do_not_get_into_grants() {
     let s = Scene::new();
     let env = json!({"args": {"env": {"API_TOKEN": "hunter2-hunter2"}}});
     let task = s.try_ask("rm -f hunter2-hunter2.txt", env.clone()).unwrap();
-    s.client.answer(task.approval_id.unwrap(), Choice::Here, None).unwrap();
+    s.client.answer(task.approval_id().unwrap(), Choice::Here, None).unwrap();
     s.house.settled(task.task_id);
     let again = s.try_ask("rm -f hunter2-hunter2.txt", env.clone()).unwrap();
-    assert!(again.approval_id.is_none(), "what it is for is known by its digest");
+    assert!(again.approval_id().is_none(), "what it is for is known by its digest");
     let task = s.try_ask("PASSWORD=hunter2-hunter2 touch x", env.clone()).unwrap();
-    s.client.answer(task.approval_id.unwrap(), Choice::Here, None).unwrap();
+    s.client.answer(task.approval_id().unwrap(), Choice::Here, None).unwrap();
     s.house.settled(task.task_id);
-    assert!(s.try_ask("PASSWORD=hunter2-hunter2 touch x", env.clone()).unwrap().approval_id.is_none());
-    assert!(s.try_ask("PASSWORD=other touch x", env.clone()).unwrap().approval_id.is_some());
+    assert!(s.try_ask("PASSWORD=hunter2-hunter2 touch x", env.clone()).unwrap().approval_id().is_none());
+    assert!(s.try_ask("PASSWORD=other touch x", env.clone()).unwrap().approval_id().is_some());
     let env = json!({"args": {"env": {"OTHER_SECRET": "correcthorse"}}});
     let named = s.try_ask("mytool correcthorse", env).unwrap();
-    assert_eq!(named.options, [Choice::Once, Choice::Deny], "a verb that holds a secret is not saved");
+    assert_eq!(
+        named.question.as_ref().unwrap().options,
+        [Choice::Once, Choice::Deny],
+        "a verb that holds a secret is not saved"
+    );
     let ledger = std::fs::read(s.house.home().join("ledger.db")).unwrap();
     let wal = std::fs::read(s.house.home().join("ledger.db-wal")).unwrap_or_default();
     for bytes in [ledger, wal] {
@@ -724,7 +729,7 @@ fn f026_approved_and_not_run_is_told_as_it_is() {
     s.house.start();
     let state = s.house.settled(card.task_id);
     let approved = matches!(&state.ruling, Some(Ruling::Granted { by: By::Person { .. }, .. }));
-    assert!(approved && matches!(state.outcome, Some(Outcome::Failed { .. })), "{:?}", state.outcome);
+    assert!(approved && matches!(state.outcome(), Some(&Outcome::Failed { .. })), "{:?}", state.outcome());
     assert!(!s.repo.join("ran").exists());
 }
 
@@ -816,7 +821,7 @@ fn f017_a_configuration_that_cannot_be_read_leaves_reading_only() {
     );
     let reads = client.ask(&house.request("ls", json!({"profile": "safe"}))).unwrap();
     let reads = house.settled(reads.task_id);
-    assert!(ran(&reads) && reads.confinement == Some(Confinement::ReadOnly), "what only reads runs");
+    assert!(ran(&reads) && reads.confinement() == Some(Confinement::ReadOnly), "what only reads runs");
     let text = std::fs::read_to_string(house.home().parent().unwrap().join("config/countersign/config.toml")).unwrap();
     assert!(text.contains("not_a_key"), "the file is untouched");
     assert!(!house.csn(&["doctor"]).status.success());
@@ -929,7 +934,7 @@ fn variables_that_come_with_a_request_are_seen_by_the_gate_and_on_the_card() {
         ("LD_PRELOAD", "/tmp/x.so".to_owned()),
     ] {
         let task = s.try_ask("touch f", json!({"args": {"env": {name: value}}})).unwrap();
-        let card = s.client.approval(&task.approval_id.expect(name).to_string()).unwrap();
+        let card = s.client.approval(&task.approval_id().expect(name).to_string()).unwrap();
         let shown = &card.card.as_ref().unwrap().variables;
         assert!(shown.iter().any(|v| v.as_str().starts_with(name)), "{name}: {shown:?}");
         let told = s.house.csn(&["approvals", "show", &card.id.to_string()]);
@@ -996,11 +1001,11 @@ fn a_terminal_and_the_background_are_asked_about_once_for_a_verb_and_a_place() {
     for (with, risk) in [(json!({"background": true}), "background"), (json!({"execution_mode": "pty"}), "interactive")]
     {
         let task = s.try_ask("touch a", with.clone()).unwrap();
-        assert!(json!(task.risks).as_array().unwrap().contains(&json!(risk)), "{:?}", task.risks);
-        s.client.answer(task.approval_id.unwrap(), Choice::Here, None).unwrap();
+        assert!(json!(task.request.risks).as_array().unwrap().contains(&json!(risk)), "{:?}", task.request.risks);
+        s.client.answer(task.approval_id().unwrap(), Choice::Here, None).unwrap();
         s.house.settled(task.task_id);
         let again = s.try_ask("touch b", with).unwrap();
-        assert!(again.approval_id.is_none(), "once for the verb and the place");
+        assert!(again.approval_id().is_none(), "once for the verb and the place");
         s.house.settled(again.task_id);
     }
     assert!(s.runs("touch c"));
@@ -1024,9 +1029,9 @@ fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() 
     for card in &cards {
         // One that was let go in the very commit after which the house died was not started, and says so.
         let state = s.house.settled(card.task_id);
-        let told = matches!(&state.outcome, Some(Outcome::Failed { .. }));
+        let told = matches!(state.outcome(), Some(Outcome::Failed { .. }));
         let granted = matches!(&state.ruling, Some(Ruling::Granted { by: By::Grants(_), .. }));
-        assert!(granted && (ran(&state) || told), "{:?} {:?}", state.outcome, state.ruling);
+        assert!(granted && (ran(&state) || told), "{:?} {:?}", state.outcome(), state.ruling);
     }
 }
 

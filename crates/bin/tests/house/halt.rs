@@ -175,7 +175,7 @@ fn a_supervisor_that_does_not_answer_is_ended_with_its_task() {
     let house = House::up(CSN);
     let task = house.ask("(setsid sleep 1003 &); echo began; while :; do sleep 1; done");
     house.says(task, "began");
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     signal(shim, Signal::STOP);
     let out = house.csn(&["down", "--stop-tasks"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -231,7 +231,7 @@ fn told_to_go_while_it_comes_up_it_goes_in_order() {
     let house = House::up(CSN);
     let task = house.ask("echo began; while :; do sleep 1; done");
     house.says(task, "began");
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     house.kill_daemon();
     // A supervisor that does not answer keeps the next one looking for it.
     signal(shim, Signal::STOP);

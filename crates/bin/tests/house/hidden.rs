@@ -146,9 +146,9 @@ fn nothing_hidden_beside_a_grant_gets_through() {
                 Ok(state) => {
                     ran += 1;
                     let state = target.house.settled(state.task_id);
-                    assert!(state.confinement >= Some(Confinement::Workspace), "{text}: {:?}", state.confinement);
-                    let sandbox = state.sandbox.clone().unwrap_or_default();
-                    let alone = state.confinement == Some(Confinement::ReadOnly) || sandbox.network == Network::None;
+                    assert!(state.confinement() >= Some(Confinement::Workspace), "{text}: {:?}", state.confinement());
+                    let sandbox = state.sandbox.as_ref().and_then(|s| s.summary.clone()).unwrap_or_default();
+                    let alone = state.confinement() == Some(Confinement::ReadOnly) || sandbox.network == Network::None;
                     assert!(alone && sandbox.keys.is_empty() && !sandbox.unix_sockets, "{text}: {sandbox:?}");
                     let said = target.house.stdout(state.task_id);
                     assert_eq!(target.marks(&said), [""; 0], "{text}");
@@ -180,7 +180,7 @@ fn hooks_of_a_granted_commit_stay_in_its_sandbox() {
     assert!(added.status.success());
     let state = target.house.ask_with("git commit -m x -- -S", json!({"profile": "safe", "attended": false}));
     let state = target.house.settled(state.task_id);
-    assert_eq!(state.confinement, Some(Confinement::Workspace));
+    assert_eq!(state.confinement(), Some(Confinement::Workspace));
     let said = [countersign_model::StreamName::Stdout, countersign_model::StreamName::Stderr]
         .map(|s| String::from_utf8_lossy(&target.house.output(state.task_id, s)).into_owned())
         .concat();
@@ -200,7 +200,7 @@ fn the_same_commands_get_through_where_they_run_open() {
     fs::write(target.house.work().join("all.sh"), payload).unwrap();
     let task = target.house.ask_open("bash all.sh", json!({}));
     let state = target.house.settled(task);
-    assert_eq!(state.confinement, Some(Confinement::Shield));
+    assert_eq!(state.confinement(), Some(Confinement::Shield));
     let marks = target.marks("");
     assert!(marks.len() >= 5, "{marks:?}");
     assert!(Path::new(&target.home.join("pwned")).exists());

@@ -49,11 +49,14 @@ fn what_only_reads_runs_here_and_looks_as_if_it_ran_there() {
     );
     assert_eq!(agent.shell(&command), (3, "read me\n".to_owned(), "bad\n".to_owned()));
     let task = house.settled(last(&house).task_id);
-    assert_eq!((task.credential, task.title.as_ref().map(Text::as_str)), (CredentialKind::Agent, Some("why")));
-    assert_eq!(task.labels["agent"].as_str(), "claude-code");
-    assert_eq!(task.labels["tool_use_id"].as_str(), "use-1");
-    assert_eq!(task.outcome, Some(Outcome::Exited { code: 3 }));
-    let session = get(&house, &format!("/sessions/{}", task.session_id.unwrap())).unwrap();
+    assert_eq!(
+        (task.request.credential, task.request.title.as_ref().map(Text::as_str)),
+        (CredentialKind::Agent, Some("why"))
+    );
+    assert_eq!(task.request.labels["agent"].as_str(), "claude-code");
+    assert_eq!(task.request.labels["tool_use_id"].as_str(), "use-1");
+    assert_eq!(task.outcome(), Some(&Outcome::Exited { code: 3 }));
+    let session = get(&house, &format!("/sessions/{}", task.request.session_id.unwrap())).unwrap();
     assert_eq!((&session["conversation"], &session["agent"]["pid"]), (&json!("claude-code c1"), &json!(agent.pid())));
     // What nobody was asked about has the base alone.
     let command = rewritten(&house, &mut agent, "echo \"<$FROM_AGENT$API_TOKEN>\"");
@@ -95,7 +98,7 @@ fn what_is_denied_does_not_run_and_says_why() {
         let reason = said["permissionDecisionReason"].as_str().unwrap();
         let task = last(&house);
         assert!(reason.starts_with("countersign: ") && reason.ends_with(&format!("[{}]", task.task_id)), "{reason}");
-        assert!(matches!(house.sealed(task.task_id).outcome, Some(Outcome::Denied { .. })), "it has its receipt");
+        assert!(matches!(house.sealed(task.task_id).outcome(), Some(&Outcome::Denied { .. })), "it has its receipt");
     }
     let (_, out, _) = agent.hook("opencode", &bash(&house, "csn down"));
     let answer: Value = serde_json::from_str(&out).unwrap();
@@ -182,7 +185,7 @@ fn a_ticket_is_for_one_command_one_place_one_agent_and_one_time() {
     assert_eq!(agent.shell(&fifth), (0, "one\n".to_owned(), String::new()));
     assert_eq!(agent.shell(&fifth).0, 1);
     // What was let through and came to nothing is on record all the same.
-    let withdrawn = tasks(&house).iter().filter(|t| matches!(t.outcome, Some(Outcome::Withdrawn { .. }))).count();
+    let withdrawn = tasks(&house).iter().filter(|t| matches!(t.outcome(), Some(Outcome::Withdrawn { .. }))).count();
     assert_eq!(withdrawn, 4);
 }
 
@@ -224,7 +227,7 @@ fn a_script_of_the_agent_does_not_answer() {
     rewritten(&house, &mut agent, "ls");
     assert_eq!(agent.csn(&["run", "--no-wait", "touch granted"]).0, 75);
     let waiting = last(&house);
-    let approval = waiting.approval_id.unwrap().to_string();
+    let approval = waiting.approval_id().unwrap().to_string();
     std::fs::write(house.work().join("answer.sh"), format!("{CSN} approvals answer {approval} once\n")).unwrap();
     for text in [
         "bash answer.sh",
@@ -236,7 +239,7 @@ fn a_script_of_the_agent_does_not_answer() {
     }
     let (code, _, err) = agent.csn(&["approvals", "answer", &approval, "once"]);
     assert!(code == 77 && err.contains("approve"), "{code} {err}");
-    assert!(house.client().task(&waiting.task_id.to_string()).unwrap().outcome.is_none());
+    assert!(house.client().task(&waiting.task_id.to_string()).unwrap().outcome().is_none());
     assert!(agent.csn(&["grants", "add", "--verb", "touch", "--anywhere"]).0 != 0);
 }
 
@@ -249,13 +252,13 @@ fn a_witness_decides_and_is_told() {
     assert_eq!((code, &answer["hookSpecificOutput"]["permissionDecision"]), (0, &json!("allow")));
     assert!(answer["hookSpecificOutput"].get("updatedInput").is_none());
     let task = last(&house);
-    assert!(task.observed && task.outcome.is_none() && task.first_seq.is_none());
+    assert!(task.observed() && task.outcome().is_none() && task.first_seq().is_none());
     let mut after = bash(&house, "ls");
     after["hook_event_name"] = json!("PostToolUse");
     after["tool_response"] = json!({"stdout": "a", "stderr": "", "interrupted": false});
     assert_eq!(agent.hook("claude-code --witness", &after), (0, String::new(), String::new()));
     let task = house.sealed(task.task_id);
-    assert_eq!(task.outcome, Some(Outcome::Exited { code: 0 }));
+    assert_eq!(task.outcome(), Some(&Outcome::Exited { code: 0 }));
     let kind = crate::receipts::statement(&house, task.task_id).predicate.execution.unwrap().kind;
     assert_eq!(kind, ExecutionKind::Observed);
     // What would be asked about is denied: there is nobody to wait here.
@@ -295,7 +298,7 @@ fn what_ends_the_agents_tool_ends_the_command() {
     let (code, _, _) = agent.shell(&format!("timeout -s TERM 1 sh -c \"{}\"", command.replace('"', "\\\"")));
     assert_eq!(code, 124);
     let task = tasks(&house)[0].task_id;
-    assert!(matches!(house.settled(task).outcome, Some(Outcome::Cancelled { .. })));
+    assert!(matches!(house.settled(task).outcome(), Some(&Outcome::Cancelled { .. })));
     let frames = house.records(task);
     let asked = frames.iter().any(|r| matches!(&r.what, countersign_model::What::Frame(Frame::CancelRequested { .. })));
     assert!(asked);
@@ -386,7 +389,7 @@ fn who_closes_the_output_ends_the_command() {
     let command = rewritten(&house, &mut agent, "yes");
     let (_, out, _) = agent.shell(&format!("{command} | head -1; echo ${{PIPESTATUS[0]}}"));
     assert_eq!(out, "y\n141\n");
-    assert!(matches!(house.settled(tasks(&house)[0].task_id).outcome, Some(Outcome::Cancelled { .. })));
+    assert!(matches!(house.settled(tasks(&house)[0].task_id).outcome(), Some(&Outcome::Cancelled { .. })));
 }
 
 /// What reached the gate is on record, whatever became of it.
@@ -408,7 +411,7 @@ fn tickets_that_come_to_nothing_are_withdrawn() {
     assert_eq!(agent.run(&["python3", "-c", &script], "").1, "400\n");
     let withdrawn = |n| {
         let all = tasks(&house);
-        let found: Vec<_> = all.iter().filter(|t| matches!(t.outcome, Some(Outcome::Withdrawn { .. }))).collect();
+        let found: Vec<_> = all.iter().filter(|t| matches!(t.outcome(), Some(Outcome::Withdrawn { .. }))).collect();
         assert_eq!(found.len(), n, "{all:?}");
     };
     withdrawn(1);

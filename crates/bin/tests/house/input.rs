@@ -120,7 +120,7 @@ fn a_directory_that_vanished_is_an_outcome_of_its_own() {
     std::fs::create_dir(&gone).unwrap();
     let state = house.ask_with("touch x", json!({"profile": "safe", "args": {"cwd": gone}}));
     std::fs::remove_dir(&gone).unwrap();
-    house.client().answer(state.approval_id.unwrap(), countersign_model::Choice::Once, None).unwrap();
+    house.client().answer(state.approval_id().unwrap(), countersign_model::Choice::Once, None).unwrap();
     assert!(matches!(house.outcome(state.task_id), Outcome::Denied { .. }));
 }
 

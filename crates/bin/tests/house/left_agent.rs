@@ -26,7 +26,7 @@ impl Scene {
     fn new() -> Self {
         let house = House::up(CSN);
         let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
-        let approval = waiting.approval_id.unwrap().to_string();
+        let approval = waiting.approval_id().unwrap().to_string();
         std::fs::write(house.work().join("orphan.sh"), ORPHAN).unwrap();
         Self { house, approval }
     }

@@ -54,7 +54,7 @@ fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
     assert_eq!(machine.csn(ANN, &["file", "--no-wait", "write", "b.txt"]).status.code(), Some(75));
     let task = newest(&machine, ANN);
     assert!(
-        machine.csn(ANN, &["approvals", "answer", &task.approval_id.unwrap().to_string(), "once"]).status.success()
+        machine.csn(ANN, &["approvals", "answer", &task.approval_id().unwrap().to_string(), "once"]).status.success()
     );
     assert_eq!(machine.csn(ANN, &["wait", &task.task_id.to_string()]).status.code(), Some(0));
     assert_eq!(std::fs::metadata(machine.project(ANN).join("b.txt")).unwrap().uid(), ANN.uid);
@@ -94,7 +94,7 @@ fn nothing_of_the_house_can_be_read_by_what_it_runs() {
     let asked = machine.csn(ANN, &["run", "--no-wait", "--confinement", "shield", "bash steal.sh"]);
     assert_eq!(asked.status.code(), Some(75), "{}", err(&asked));
     let task = newest(&machine, ANN);
-    let approval = task.approval_id.unwrap().to_string();
+    let approval = task.approval_id().unwrap().to_string();
     // Nobody else answers for them, not even root.
     for other in [BOB, ROOT] {
         assert!(!machine.csn(other, &["approvals", "answer", &approval, "once"]).status.success());
@@ -221,7 +221,7 @@ fn nobody_looks_through_the_house_at_the_house() {
     for script in ["/proc/self/maps", "/proc/self/environ", "/dev/fd/3", "fds/4"] {
         let asked = machine.csn(ANN, &["run", "--no-wait", &format!("bash {script}")]);
         assert_eq!(asked.status.code(), Some(75), "{script}: {}", err(&asked));
-        let approval = newest(&machine, ANN).approval_id.unwrap().to_string();
+        let approval = newest(&machine, ANN).approval_id().unwrap().to_string();
         let shown = machine.csn(ANN, &["approvals", "show", &approval, "--json"]);
         let said = out(&shown);
         assert!(shown.status.success() && !said.contains("r--p") && !said.contains("COUNTERSIGN_HOME="), "{said}");
@@ -244,7 +244,7 @@ fn users_share_no_keyring() {
             Some(75)
         );
         let task = newest(&machine, user);
-        let approval = task.approval_id.unwrap().to_string();
+        let approval = task.approval_id().unwrap().to_string();
         assert!(machine.csn(user, &["approvals", "answer", &approval, "once"]).status.success());
         machine.csn(user, &["wait", &task.task_id.to_string()]);
         out(&machine.csn(user, &["logs", &task.task_id.to_string()])).trim().parse::<i64>().unwrap()

@@ -125,7 +125,7 @@ fn both_eras_offer_the_same_tools_and_run_the_same() {
             (&json!("hello\n"), &json!(0), false)
         );
         let ran = state(&house, &told);
-        assert_eq!(ran.labels["mcp.client"].as_str(), "test 1");
+        assert_eq!(ran.request.labels["mcp.client"].as_str(), "test 1");
         let (told, failed) = client.tool("run", json!({"command": "csn down"}));
         assert!(failed && told["hint"].as_str().is_some_and(|h| h.contains("csn down")), "{told}");
         let (told, failed) = client.tool("run", json!({"command": "ls", "wait": 3}));
@@ -154,9 +154,9 @@ fn a_connection_is_a_session_and_its_agent_is_known() {
     let listed = two.tool("task_list", json!({})).0;
     assert_eq!(listed["tasks"].as_array().unwrap().len(), 2, "all that this agent has: {listed}");
     let state = house.ask_with("touch granted", json!({"profile": "safe"}));
-    let waiting = state.approval_id.unwrap().to_string();
+    let waiting = state.approval_id().unwrap().to_string();
     assert_ne!(agent.csn(&["approvals", "answer", &waiting, "once"]).0, 0);
-    assert!(house.client().task(&state.task_id.to_string()).unwrap().outcome.is_none());
+    assert!(house.client().task(&state.task_id.to_string()).unwrap().outcome().is_none());
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn a_wait_that_is_cancelled_ends_the_task_only_where_that_was_said() {
         // Whatever comes after it has been seen to.
         let (told, _) = client.tool("task_status", json!({"task_id": running}));
         match cancelled {
-            true => assert!(matches!(house.settled(task(&told)).outcome, Some(Outcome::Cancelled { .. }))),
+            true => assert!(matches!(house.settled(task(&told)).outcome(), Some(&Outcome::Cancelled { .. }))),
             false => {
                 assert_eq!(house.client().task(told["task_id"].as_str().unwrap()).unwrap().status, Status::Running)
             }
@@ -573,7 +573,7 @@ fn a_connection_that_breaks_ends_what_was_to_end_with_it() {
     client.send("tools/call", json!({"name": "run", "arguments": args}));
     let task = running(&house, "sleep 1001");
     agent.hang_up("breaks");
-    assert!(matches!(house.settled(task).outcome, Some(Outcome::Cancelled { .. })));
+    assert!(matches!(house.settled(task).outcome(), Some(&Outcome::Cancelled { .. })));
 }
 
 /// What is no message is said to be none, and the conversation goes on.

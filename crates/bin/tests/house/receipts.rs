@@ -57,11 +57,11 @@ fn f180_every_ending_has_its_receipt() {
     let asks = json!({"profile": "safe"});
     let withdrawn = house.ask_with("touch x", asks.clone()).task_id;
     house.client().cancel(withdrawn, None).unwrap();
-    let refused = house.ask_with("touch y", asks).approval_id.unwrap();
+    let refused = house.ask_with("touch y", asks).approval_id().unwrap();
     let refused = house.client().answer(refused, Choice::Deny, Some("not today")).unwrap().task_id;
     let lost = house.ask("echo began; sleep 60");
     house.says(lost, "began");
-    kill(house.client().task(&lost.to_string()).unwrap().shim_pid.unwrap());
+    kill(house.client().task(&lost.to_string()).unwrap().shim_pid().unwrap());
     let receipt = |task| statement(&house, task).predicate;
     assert_eq!(receipt(run).outcome, Outcome::Exited { code: 3 });
     assert!(matches!(receipt(killed).outcome, Outcome::Signalled { signal: 9, .. }));
@@ -171,8 +171,8 @@ fn f183_what_a_caller_says_decides_nothing() {
         "args": {"env": {"APPROVED_BY": "owner", "COUNTERSIGN_APPROVED": "1", "COUNTERSIGN_TASK": "tk_0000000000000000"}},
     });
     let state = house.ask_with("touch claimed", with.clone());
-    assert!(state.approval_id.is_some(), "it asks as ever");
-    house.client().answer(state.approval_id.unwrap(), Choice::Deny, None).unwrap();
+    assert!(state.approval_id().is_some(), "it asks as ever");
+    house.client().answer(state.approval_id().unwrap(), Choice::Deny, None).unwrap();
     let denied = statement(&house, state.task_id).predicate;
     assert_eq!(json!(denied.decision.outcome), "denied");
     assert!(matches!(denied.outcome, Outcome::Denied { .. }));
@@ -536,7 +536,7 @@ fn f181_a_crash_before_the_seal_is_made_good_once() {
         std::fs::remove_file(&file).unwrap();
         house.start();
         let state = house.sealed(task);
-        assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }), "{point}");
+        assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "{point}");
         assert_eq!(statement(&house, task).predicate.recovered, recovered, "{point}");
         let records = house.records(task);
         let seals = records
@@ -552,7 +552,7 @@ fn f181_a_crash_before_the_seal_is_made_good_once() {
 fn a_task_that_outlives_an_orderly_daemon_is_not_recovered() {
     let house = House::up(CSN);
     let task = house.ask("while ! test -e go; do sleep 0.01; done");
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     stop(&house);
     std::fs::write(house.work().join("go"), "").unwrap();
     crate::tree::gone(shim);

@@ -124,7 +124,7 @@ fn answers(house: &House, task: TaskId) -> Vec<(String, Vec<u8>)> {
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
         all.push((args.join(" "), [out.stdout, out.stderr].concat()));
     }
-    let stream = if house.settled(task).mode == Mode::Pty { "pty" } else { "stderr" };
+    let stream = if house.settled(task).request.mode == Mode::Pty { "pty" } else { "stderr" };
     for path in [
         "",
         "/events",
@@ -213,7 +213,7 @@ fn stdout(house: &House, task: TaskId) -> String {
 
 fn all_output(house: &House, task: TaskId) -> Vec<u8> {
     let state = house.settled(task);
-    state.streams.keys().flat_map(|stream| house.output(task, *stream)).collect()
+    state.io.streams.keys().flat_map(|stream| house.output(task, *stream)).collect()
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
     let client = house.client();
     let read = || {
         let task = client.ask(&file("read_file", json!({}))).unwrap();
-        assert_eq!(house.settled(task.task_id).outcome, Some(Outcome::Exited { code: 0 }));
+        assert_eq!(house.settled(task.task_id).outcome(), Some(&Outcome::Exited { code: 0 }));
         (task.task_id, house.stdout(task.task_id))
     };
     let (task, shown) = read();
@@ -278,7 +278,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         &format!("port = 2\ntoken = \"ghp_{stands_for}\" # moved"),
     )
     .unwrap();
-    assert_eq!(done.outcome, Some(Outcome::Exited { code: 0 }));
+    assert_eq!(done.outcome(), Some(&Outcome::Exited { code: 0 }));
     let after =
         before.replace(&format!("token = \"{token}\"\r\nport = 1"), &format!("port = 2\ntoken = \"{token}\" # moved"));
     assert_eq!(std::fs::read_to_string(work.join("app.conf")).unwrap(), after);
@@ -303,7 +303,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         ("=", "times"),
     ] {
         let state = edit(old, "x").unwrap();
-        assert_eq!(state.outcome, Some(Outcome::Exited { code: 1 }));
+        assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 1 }));
         let said = String::from_utf8(house.output(state.task_id, StreamName::Stderr)).unwrap();
         assert!(said.contains(why), "{said}");
     }
@@ -356,7 +356,7 @@ fn file_tools_stay_where_they_were_judged() {
     assert_eq!(shown(json!({"path": "lines", "first_line": 9})), "");
     // A directory is none, and says so.
     let state = house.settled(ask("read_file", json!({"path": "."})).unwrap().task_id);
-    assert_eq!(state.outcome, Some(Outcome::Exited { code: 1 }));
+    assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 1 }));
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn a_users_rule_applies_and_a_bad_one_refuses_to_start_with_its_line() {
     let task = house.ask(&format!("echo acme_{secret} acme_x"));
     let out = stdout(&house, task);
     assert!(out.starts_with("acme_[redacted:acme-key:") && out.ends_with(" acme_x\n"), "{out}");
-    assert!(!house.settled(task).display.as_str().contains(&secret));
+    assert!(!house.settled(task).request.display.as_str().contains(&secret));
     let tested = house.csn(&["redact", "test"]);
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stderr));
     house.csn(&["down"]);

@@ -60,7 +60,7 @@ fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
 fn f169_interrupted_calls_are_taken_up_again() {
     let house = House::up(CSN);
     let task = house.ask("for i in $(seq 1 40); do seq 1 20000; sleep 0.005; done");
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let shim = rustix::process::Pid::from_raw(i32::try_from(shim).unwrap()).unwrap();
     let mut stopped = 0;
     while !house.client().task(&task.to_string()).unwrap().settled() {
@@ -95,12 +95,12 @@ fn f154_fifty_megabytes_are_whole_and_readable_by_range() {
     let daemon = Memory::of(house.daemon_pid());
     let task = house.ask("seq 1 6500000");
     let state = house.settled(task);
-    assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }));
+    assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }));
     let expected: String = (1..=6_500_000).map(|n| format!("{n}\n")).collect();
     assert!(expected.len() > 50_000_000);
-    assert_eq!(state.streams[&StreamName::Stdout].bytes, expected.len() as u64);
+    assert_eq!(state.io.streams[&StreamName::Stdout].bytes, expected.len() as u64);
     let digest: [u8; 32] = Sha256::digest(expected.as_bytes()).into();
-    assert_eq!(state.streams[&StreamName::Stdout].sha256.unwrap().as_bytes(), &digest);
+    assert_eq!(state.io.streams[&StreamName::Stdout].sha256.unwrap().as_bytes(), &digest);
     let offset = 12_345_678;
     let range = house.client().output(task, StreamName::Stdout, offset, 300_000).unwrap();
     assert_eq!(range, &expected.as_bytes()[offset as usize..offset as usize + 300_000]);
@@ -251,13 +251,13 @@ fn a_gigabyte_is_whole_and_memory_stays_flat() {
     let house = House::up(CSN);
     let daemon = Memory::of(house.daemon_pid());
     let task = house.ask("yes 0123456789abcdef | head -c 1073741824; until [ -e go ]; do sleep 0.02; done");
-    let shim_pid = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim_pid = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let shim = Memory::of(shim_pid);
     house.frame(task, |f| matches!(f, Frame::Output { offset, len, .. } if offset + len == 1 << 30));
     let shim = Memory::peak_of_its_own(shim_pid, shim);
     std::fs::write(house.work().join("go"), "").unwrap();
     let state = house.settled(task);
-    let stdout = state.streams[&StreamName::Stdout];
+    let stdout = state.io.streams[&StreamName::Stdout];
     assert_eq!(stdout.bytes, 1 << 30);
     let mut sha = Sha256::new();
     let line = b"0123456789abcdef\n".repeat(4096);

@@ -529,9 +529,9 @@ fn every_column_of_the_index_is_compared_with_the_decisions() {
     house.sealed(done);
     let waiting = house.ask_with("touch later", json!({"profile": "safe"}));
     let approved = house.ask_with("touch once", json!({"profile": "safe"}));
-    house.client().answer(approved.approval_id.unwrap(), countersign_model::Choice::Once, None).unwrap();
+    house.client().answer(approved.approval_id().unwrap(), countersign_model::Choice::Once, None).unwrap();
     house.sealed(approved.task_id);
-    let (waiting, asked) = (waiting.task_id, waiting.approval_id.unwrap());
+    let (waiting, asked) = (waiting.task_id, waiting.approval_id().unwrap());
     let it = Stopped::of(house, vec![done, waiting, approved.task_id]);
     let columns: i64 = it.ask("SELECT count(*) FROM pragma_table_info('tasks') WHERE name != 'id'");
     let cases = [
@@ -765,7 +765,7 @@ fn what_stands_in_place_of_a_journal_holds_nobody_up() {
     for with in [&["mkfifo"][..], &["ln", "-s", "/dev/zero"], &["mkdir"]] {
         let task = house.ask("echo began; while :; do sleep 1; done");
         house.says(task, "began");
-        let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+        let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
         replace(task, with);
         crate::tree::kill(shim);
         house.sealed(task);

@@ -156,7 +156,7 @@ fn f159_what_is_typed_stands_at_its_place_and_is_not_recorded() {
         .filter_map(|(_, f)| if let Frame::Output { len, .. } = f { Some(*len) } else { None })
         .sum();
     assert_eq!(&all[..before as usize], "ready\r\n");
-    assert_eq!(house.settled(task).stdin_bytes, 8);
+    assert_eq!(house.settled(task).io.stdin_bytes, 8);
 }
 
 /// Everything below the home, as one piece.
@@ -177,7 +177,7 @@ fn f159_a_hidden_line_is_nowhere_below_the_home_even_when_it_is_printed_later() 
     let task = pty(&house, "read -s -p 'Password: ' p; echo; echo len ${#p}; echo said $p; read again; echo $again");
     let hidden = house.frame(task, |f| matches!(f, Frame::Echo { .. }));
     assert_eq!(hidden, Frame::Echo { on: false });
-    while house.client().task(&task.to_string()).unwrap().terminal.is_none_or(|t| t.echo) {}
+    while house.client().task(&task.to_string()).unwrap().io.terminal.is_none_or(|t| t.echo) {}
     // Key by key, as a person types.
     for c in secret.chars() {
         send(&house, task, json!({"text": c.to_string()}));
@@ -230,7 +230,7 @@ fn a_new_size_reaches_the_program_and_the_record() {
     let by = Some(countersign_model::Text::of("owner"));
     assert!(frames(&house, task).contains(&(seq, Frame::Resized { rows: 40, cols: 132, by })));
     let state = house.settled(task);
-    assert_eq!(state.terminal.map(|t| (t.rows, t.cols)), Some((40, 132)));
+    assert_eq!(state.io.terminal.map(|t| (t.rows, t.cols)), Some((40, 132)));
 }
 
 #[test]
@@ -397,16 +397,16 @@ fn directories_are_announced() {
     let task = pty(&house, "cd /usr; echo moved; read x");
     let moved = house.frame(task, |f| matches!(f, Frame::CwdChanged { .. }));
     assert_eq!(moved, Frame::CwdChanged { path: countersign_model::Text::of("/usr") });
-    assert_eq!(house.client().task(&task.to_string()).unwrap().current_directory.unwrap().as_str(), "/usr");
+    assert_eq!(house.client().task(&task.to_string()).unwrap().io.current_directory.unwrap().as_str(), "/usr");
 }
 
 #[test]
 fn a_terminal_needs_a_permission_of_its_own() {
     let house = House::up(CSN);
     let task = house.client().ask(&house.request("ls", json!({"profile": "safe", "execution_mode": "pty"}))).unwrap();
-    let risks = serde_json::to_value(&task.risks).unwrap();
-    assert!(task.approval_id.is_some() && risks.as_array().unwrap().contains(&json!("interactive")), "{risks}");
-    let approval = house.client().approval(&task.approval_id.unwrap().to_string()).unwrap();
+    let risks = serde_json::to_value(&task.request.risks).unwrap();
+    assert!(task.approval_id().is_some() && risks.as_array().unwrap().contains(&json!("interactive")), "{risks}");
+    let approval = house.client().approval(&task.approval_id().unwrap().to_string()).unwrap();
     assert!(serde_json::to_string(&approval).unwrap().contains("interactive"));
 }
 

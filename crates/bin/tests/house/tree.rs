@@ -39,7 +39,7 @@ fn kept_leftovers_are_listed_and_cancel_ends_them_all() {
     assert!(!processes.is_empty());
     let state = house.client().task(&task.to_string()).unwrap();
     assert_eq!(state.status, Status::Running);
-    assert!(state.kept.iter().any(|pid| process_state(*pid).is_some()), "{:?}", state.kept);
+    assert!(state.aftermath.kept.iter().any(|pid| process_state(*pid).is_some()), "{:?}", state.aftermath.kept);
     house.client().cancel(task, Some("enough")).unwrap();
     assert!(matches!(house.outcome(task), Outcome::Cancelled { reason: Some(r), .. } if r.as_str() == "enough"));
     assert_eq!(processes_with(&mark), Vec::<u32>::new());
@@ -70,7 +70,7 @@ fn f161_f162_the_wall_clock_ends_a_tree_however_much_it_prints() {
     let text = format!("sleep {mark} & while true; do echo .; sleep 0.02; done");
     let task = house.ask_with(&text, json!({"limits": {"wall_ms": 300, "grace_ms": 200}})).task_id;
     let state = house.settled(task);
-    assert_eq!(state.outcome, Some(Outcome::TimedOut { limit: TimedOut::Wall }));
+    assert_eq!(state.outcome(), Some(&Outcome::TimedOut { limit: TimedOut::Wall }));
     assert_eq!(state.status, Status::Failed);
     assert_eq!(processes_with(&mark), Vec::<u32>::new());
     house.frame(task, |f| matches!(f, Frame::LimitReached { limit, value: 300, .. } if limit.as_str() == "wall"));
@@ -120,11 +120,11 @@ fn a_killed_shim_loses_its_task_and_leaves_nothing() {
     let text = format!("(env -i setsid sleep {mark} >/dev/null 2>&1 &); setsid sleep {mark} & echo up; sleep {mark}");
     let task = house.ask(&text);
     house.says(task, "up");
-    let shim = house.client().task(&task.to_string()).unwrap().shim_pid.unwrap();
+    let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     assert_eq!(processes_with(&format!("sleep {mark}")).len(), 3);
     kill(shim);
     let state = house.settled(task);
-    assert!(matches!(state.outcome, Some(Outcome::Lost { .. })), "{:?}", state.outcome);
+    assert!(matches!(state.outcome(), Some(&Outcome::Lost { .. })), "{:?}", state.outcome());
     assert_eq!(processes_with(&mark), Vec::<u32>::new());
     assert_eq!(house.stdout(task), "up\n");
     let other = house.ask("echo fine");

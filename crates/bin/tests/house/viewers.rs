@@ -96,7 +96,7 @@ fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
     assert!(!viewer.until(|_| false).unwrap());
     assert_eq!(house.outcome(task), Outcome::Exited { code: 4 });
     assert!(viewer.kinds().contains(&"attach.screen"), "it was not shown everything");
-    assert!((viewer.bytes.len() as u64) < house.settled(task).streams[&StreamName::Pty].bytes);
+    assert!((viewer.bytes.len() as u64) < house.settled(task).io.streams[&StreamName::Pty].bytes);
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn a_command_runs_and_leaves_its_record() {
     let house = House::up(CSN);
     let task = house.ask("echo out; echo err >&2; exit 3");
     let state = house.settled(task);
-    assert_eq!((state.status, state.outcome), (Status::Exited, Some(Outcome::Exited { code: 3 })));
+    assert_eq!((state.status, state.outcome()), (Status::Exited, Some(&Outcome::Exited { code: 3 })));
     assert_eq!(house.stdout(task), "out\n");
     let records = house.records(task);
     assert!(records.iter().zip(0..).all(|(r, n)| r.seq == n), "no gap in the numbering");
@@ -206,7 +206,7 @@ fn secrets_are_taken_out_before_anything_is_stored() {
         }
     }
     assert!(seen > 1000, "the files were read");
-    let redacted: u64 = house.settled(task).streams.values().map(|s| s.redactions).sum();
+    let redacted: u64 = house.settled(task).io.streams.values().map(|s| s.redactions).sum();
     assert_eq!(redacted, 3);
 }
 
@@ -219,11 +219,11 @@ fn a_long_command_is_on_record_whole_and_no_cut_leaves_half_a_secret() {
         let title = format!("{}{token}", "b ".repeat(at / 2));
         let task = house.ask_with(&text, json!({"title": title})).task_id;
         let state = house.settled(task);
-        assert!(state.display.as_str().ends_with("; echo the end"), "what is approved is all there is");
-        for shown in [state.display.as_str(), state.title.as_ref().unwrap().as_str()] {
+        assert!(state.request.display.as_str().ends_with("; echo the end"), "what is approved is all there is");
+        for shown in [state.request.display.as_str(), state.request.title.as_ref().unwrap().as_str()] {
             assert!(!shown.contains("Qx7v"), "{}", &shown[4000..]);
         }
-        assert!(state.title.unwrap().as_str().len() < 4200);
+        assert!(state.request.title.unwrap().as_str().len() < 4200);
     }
 }
 
@@ -257,7 +257,7 @@ fn stopping_countersign_is_denied_and_on_record() {
     let (refusal, task) = house.refused("csn down", json!({}));
     assert_eq!(refusal.code.as_str(), "self_destructive");
     let state = house.settled(task.unwrap());
-    assert!(matches!(state.outcome, Some(Outcome::Denied { .. })));
+    assert!(matches!(state.outcome(), Some(&Outcome::Denied { .. })));
     assert!(!house.task_dir(task.unwrap()).exists(), "a denied task has no directory");
     let out = house.csn(&["run", "--profile", "full_auto", "csn down"]);
     assert_eq!(out.status.code(), Some(77));

@@ -36,20 +36,20 @@ fn house(config: &str) -> House {
 fn run(house: &House, text: &str) -> (TaskState, String) {
     let task = house.ask(text);
     let state = house.settled(task);
-    assert_eq!(state.confinement, Some(Confinement::Workspace), "{text}");
+    assert_eq!(state.confinement(), Some(Confinement::Workspace), "{text}");
     let said = [StreamName::Stdout, StreamName::Stderr].map(|s| house.output(task, s)).concat();
     (state, String::from_utf8_lossy(&said).into_owned())
 }
 
 fn works(house: &House, text: &str) -> String {
     let (state, said) = run(house, text);
-    assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }), "{text}: {said}");
+    assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "{text}: {said}");
     said
 }
 
 fn fails(house: &House, text: &str) -> String {
     let (state, said) = run(house, text);
-    assert_ne!(state.outcome, Some(Outcome::Exited { code: 0 }), "{text}: {said}");
+    assert_ne!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "{text}: {said}");
     said
 }
 
@@ -103,7 +103,7 @@ fn cargo_builds_in_a_workspace() {
     );
     let state = house.settled(task.task_id);
     let said = String::from_utf8_lossy(&house.output(task.task_id, StreamName::Stderr)).into_owned();
-    assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }), "{said}");
+    assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "{said}");
     assert_eq!(house.stdout(task.task_id), "Hello, world!\n");
 }
 
@@ -135,7 +135,7 @@ fn what_is_not_the_projects_is_left_alone() {
     assert_eq!(fs::read_to_string(house.base().join(".bashrc")).unwrap(), "# mine\n");
     assert!(!Path::new("/tmp/evil-of-a-workspace").exists());
     let (state, _) = run(&house, &format!("echo evil >> {base}/.bashrc"));
-    assert!(state.note.unwrap().as_str().contains("it ran in a sandbox (workspace)"));
+    assert!(state.aftermath.note.unwrap().as_str().contains("it ran in a sandbox (workspace)"));
     // Nobody outside is signalled, and nothing is traced.
     fs::write(house.work().join("kill.sh"), format!("kill -CONT {}", house.daemon_pid())).unwrap();
     let said = fails(&house, "bash kill.sh");
@@ -153,7 +153,7 @@ fn a_workspace_without_network_reaches_nobody_and_serves_itself() {
     works(&open, &connect);
     let said = fails(&closed, &connect);
     assert!(said.contains("refused") || said.contains("not permitted"), "{said}");
-    assert!(run(&closed, &connect).0.note.unwrap().as_str().contains("--network open"));
+    assert!(run(&closed, &connect).0.aftermath.note.unwrap().as_str().contains("--network open"));
     // Neither leads to local sockets, nor to sockets of other kinds, which no network keeps apart.
     for other in ["socket.AF_UNIX", "socket.AF_VSOCK"] {
         for house in [&open, &closed] {
@@ -174,9 +174,12 @@ fn the_operator_may_narrow_what_is_granted() {
     let base = house.base().display().to_string();
     let text = format!("touch {base}/evil");
     let asked = house.ask_with(&text, json!({"profile": "safe"}));
-    house.client().answer(asked.approval_id.unwrap(), Choice::Once, None).unwrap();
+    house.client().answer(asked.approval_id().unwrap(), Choice::Once, None).unwrap();
     let state = house.settled(asked.task_id);
-    assert_eq!((state.confinement, state.outcome), (Some(Confinement::Workspace), Some(Outcome::Exited { code: 1 })));
+    assert_eq!(
+        (state.confinement(), state.outcome()),
+        (Some(Confinement::Workspace), Some(&Outcome::Exited { code: 1 }))
+    );
     drop(house);
 
     let rules = "[[rules]]\nname = \"builds\"\nanswer = \"allow\"\nverb = \"make\"\nrisks = [\"write\", \"workspace_code\"]\n\
@@ -186,14 +189,14 @@ fn the_operator_may_narrow_what_is_granted() {
     let task = house.ask_with("make", json!({"profile": "safe"}));
     assert_ne!(task.status, Status::Queued);
     let state = house.settled(task.task_id);
-    assert_eq!(state.confinement, Some(Confinement::Workspace));
-    assert!(house.work().join("in").exists() && state.outcome != Some(Outcome::Exited { code: 0 }));
+    assert_eq!(state.confinement(), Some(Confinement::Workspace));
+    assert!(house.work().join("in").exists() && state.outcome() != Some(&Outcome::Exited { code: 0 }));
     // What the asker wants may be less, never more.
     let task = house.ask_with("make", json!({"profile": "safe", "confinement": "shield"}));
-    assert_eq!(house.settled(task.task_id).confinement, Some(Confinement::Workspace));
+    assert_eq!(house.settled(task.task_id).confinement(), Some(Confinement::Workspace));
     fs::remove_file(house.work().join("in")).unwrap();
     let task = house.ask_with("make", json!({"profile": "safe", "confinement": "read_only"}));
-    assert_eq!(house.settled(task.task_id).confinement, Some(Confinement::ReadOnly));
+    assert_eq!(house.settled(task.task_id).confinement(), Some(Confinement::ReadOnly));
     assert!(!house.work().join("in").exists());
 }
 
@@ -249,8 +252,12 @@ fn hooks_of_a_repository_elsewhere_are_noted_too() {
     let task =
         house.ask_with(&format!("echo x > {main}/.git/hooks/post-checkout; git commit -q --allow-empty -m y"), with);
     let state = house.settled(task.task_id);
-    assert_eq!(state.outcome, Some(Outcome::Exited { code: 0 }));
-    assert!(state.escapes.iter().any(|p| p.as_str().ends_with("main/.git/hooks/post-checkout")), "{:?}", state.escapes);
+    assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }));
+    assert!(
+        state.aftermath.escapes.iter().any(|p| p.as_str().ends_with("main/.git/hooks/post-checkout")),
+        "{:?}",
+        state.aftermath.escapes
+    );
 }
 
 /// Nobody sets the limits of a supervisor.
@@ -270,17 +277,17 @@ fn a_grant_keeps_what_its_card_said() {
     let house = house("");
     let ask = |text: &str, with: serde_json::Value| house.ask_with(text, with);
     let first = ask("make", json!({"profile": "safe", "confinement": "workspace"}));
-    let card = house.client().approval(&first.approval_id.unwrap().to_string()).unwrap();
+    let card = house.client().approval(&first.approval_id().unwrap().to_string()).unwrap();
     assert_eq!(card.card.unwrap().confinement, Confinement::Workspace);
-    house.client().answer(first.approval_id.unwrap(), Choice::Here, None).unwrap();
-    assert_eq!(house.settled(first.task_id).confinement, Some(Confinement::Workspace));
+    house.client().answer(first.approval_id().unwrap(), Choice::Here, None).unwrap();
+    assert_eq!(house.settled(first.task_id).confinement(), Some(Confinement::Workspace));
     let again = ask("make", json!({"profile": "safe"}));
-    assert_eq!(house.settled(again.task_id).confinement, Some(Confinement::Workspace));
+    assert_eq!(house.settled(again.task_id).confinement(), Some(Confinement::Workspace));
     let sudo = ask("sudo -n id", json!({"profile": "safe"}));
-    let card = house.client().approval(&sudo.approval_id.unwrap().to_string()).unwrap();
+    let card = house.client().approval(&sudo.approval_id().unwrap().to_string()).unwrap();
     assert_eq!(card.card.unwrap().confinement, Confinement::None);
-    house.client().answer(sudo.approval_id.unwrap(), Choice::Here, None).unwrap();
-    assert_eq!(house.settled(sudo.task_id).confinement, Some(Confinement::None));
+    house.client().answer(sudo.approval_id().unwrap(), Choice::Here, None).unwrap();
+    assert_eq!(house.settled(sudo.task_id).confinement(), Some(Confinement::None));
     assert_eq!(
         ask("make; sudo -n id", json!({"profile": "safe"})).status,
         Status::Queued,
@@ -302,5 +309,5 @@ fn what_is_narrowed_meanwhile_counts() {
     house.configure("[limits]\nrunning = 1\n[confine]\ngranted = \"workspace\"\n");
     house.start();
     house.client().cancel(first.task_id, None).unwrap();
-    assert_eq!(house.settled(waits.task_id).confinement, Some(Confinement::Workspace));
+    assert_eq!(house.settled(waits.task_id).confinement(), Some(Confinement::Workspace));
 }

@@ -94,7 +94,7 @@ impl Printer {
     /// On to where the task is now.
     fn skip_backlog(&mut self) -> anyhow::Result<()> {
         let state = self.client.task(&self.task.to_string())?;
-        for (stream, s) in &state.streams {
+        for (stream, s) in &state.io.streams {
             let at = &mut self.printed[*stream as usize];
             if s.bytes.saturating_sub(*at) > BACKLOG {
                 let skipped = s.bytes - SEEN_OF_IT - *at;
@@ -142,7 +142,7 @@ fn refusal_of(refusal: Refusal) -> anyhow::Error {
 
 /// Where a stream goes on when `at` lies in what was dropped.
 fn behind_gap(state: &TaskState, stream: StreamName, at: u64) -> Option<u64> {
-    let (limit, dropped) = (state.limits.output_bytes?, state.streams.get(&stream)?.dropped);
+    let (limit, dropped) = (state.request.limits.output_bytes?, state.io.streams.get(&stream)?.dropped);
     (dropped > 0 && (limit..limit + dropped).contains(&at)).then_some(limit + dropped)
 }
 

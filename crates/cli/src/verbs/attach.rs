@@ -49,7 +49,7 @@ pub(crate) fn attach(args: &Args<'_>) -> anyhow::Result<ExitCode> {
     let client = reach()?;
     let state = client.task(args.task)?;
     logs::kept(&state)?;
-    if state.mode == Mode::Pipes && !state.settled() && !args.read_only {
+    if state.request.mode == Mode::Pipes && !state.settled() && !args.read_only {
         Interrupts::begin(&client, state.task_id)?;
     }
     let mut session = Session::new(client, &state, args.read_only, detach);
@@ -121,7 +121,7 @@ impl Session {
         Self {
             client,
             task: state.task_id,
-            mode: state.mode,
+            mode: state.request.mode,
             read_only,
             detach,
             held: Vec::new(),
@@ -131,10 +131,10 @@ impl Session {
             next: 0,
             last_seq: None,
             of_bytes: None,
-            filter: (terminal && state.mode == Mode::Pty).then(|| Filter::new(rule)),
+            filter: (terminal && state.request.mode == Mode::Pty).then(|| Filter::new(rule)),
             plain: Writers::new(false),
             raw: None,
-            stream: StreamName::of(state.mode)[0],
+            stream: StreamName::of(state.request.mode)[0],
             size: None,
             took: None,
             asking: None,
@@ -412,8 +412,8 @@ impl Session {
                 out.write_all("\n".repeat(rows).as_bytes())?;
             }
         }
-        self.size = state.terminal.map(|t| (t.rows, t.cols));
-        match (state.status, state.position, state.approval_id) {
+        self.size = state.io.terminal.map(|t| (t.rows, t.cols));
+        match (state.status, state.position(), state.approval_id()) {
             (Status::Running, ..) => self.started(house)?,
             (Status::Queued, Some(position), _) => say(&format!("csn: waiting for a slot, {position}. in line")),
             (Status::Queued, None, Some(approval)) if self.asking.is_none() => {
@@ -421,7 +421,7 @@ impl Session {
             }
             _ => {}
         }
-        if let Some(outcome) = state.outcome {
+        if let Some(outcome) = state.outcome() {
             // The screen follows; it is the last thing that the house sends.
             while !house.is_over() {
                 match house.next_message()? {
@@ -435,7 +435,8 @@ impl Session {
                     None => drop(poll(&mut [PollFd::new(&*house, PollFlags::IN)], None)),
                 }
             }
-            let took = state.duration_us.map(Duration::from_micros);
+            let took = state.usage().map(|u| Duration::from_micros(u.duration_us));
+            let outcome = outcome.clone();
             return Ok(Some(End::Ended(Ended { outcome, took, words: None, notes: Vec::new(), never_began: false })));
         }
         Ok(None)

@@ -42,7 +42,7 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     let (id, queued) = (task.task_id, task.status == Status::Queued);
     Interrupts::begin(&client, id)?;
     ends_with_its_agent(&client, id)?;
-    if let (true, Some(approval)) = (queued, task.approval_id) {
+    if let (true, Some(approval)) = (queued, task.approval_id()) {
         say(&waiting_line(approval));
         not_for_ever(&client, id, Duration::from_millis(patience_ms));
     }
@@ -84,7 +84,7 @@ fn not_for_ever(client: &Client, task: TaskId, patience: Duration) {
     let client = client.clone();
     std::thread::spawn(move || {
         std::thread::sleep(patience);
-        let waits = client.task(&task.to_string()).is_ok_and(|t| t.waits_for == Some(WaitsFor::Approval));
+        let waits = client.task(&task.to_string()).is_ok_and(|t| t.waits_for() == Some(WaitsFor::Approval));
         if waits {
             say(&format!("csn: approval pending: csn wait {task} (it runs once a person has approved it)"));
             std::process::exit(i32::from(exit::PENDING));
@@ -111,7 +111,7 @@ fn leave(client: &Client, ticket: &str) -> anyhow::Result<ExitCode> {
         std::thread::sleep(LEAVING);
         std::process::exit(0);
     });
-    if let Some(dir) = client.ticket(ticket).ok().and_then(|task| task.current_directory) {
+    if let Some(dir) = client.ticket(ticket).ok().and_then(|task| task.io.current_directory) {
         writeln!(io::stdout(), "cd -- {} 2>/dev/null", quoted(dir.as_str()))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -15,13 +15,13 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
     let state = client.task(&args.task)?;
     let task = state.task_id;
     kept(&state)?;
-    if let Some(stream) = args.stream.map(|s| s.name()).filter(|s| !StreamName::of(state.mode).contains(s)) {
-        let names: Vec<&str> = StreamName::of(state.mode).iter().map(|s| s.as_str()).collect();
+    if let Some(stream) = args.stream.map(|s| s.name()).filter(|s| !StreamName::of(state.request.mode).contains(s)) {
+        let names: Vec<&str> = StreamName::of(state.request.mode).iter().map(|s| s.as_str()).collect();
         return Err(Usage(format!("--stream {stream}: this task has {}", names.join(" and "))).into());
     }
     let streams = match args.stream {
         Some(one) => vec![one.name()],
-        None => StreamName::of(state.mode).to_vec(),
+        None => StreamName::of(state.request.mode).to_vec(),
     };
     let since = args.since.as_deref().map(since).transpose()?;
     let lines = args.lines.as_deref().map(lines).transpose()?.or(args.tail.map(Lines::Last));
@@ -89,7 +89,7 @@ pub(crate) fn kept(state: &TaskState) -> anyhow::Result<()> {
 }
 
 fn end(state: &TaskState, stream: StreamName) -> u64 {
-    state.streams.get(&stream).map_or(0, |s| s.bytes)
+    state.io.streams.get(&stream).map_or(0, |s| s.bytes)
 }
 
 #[derive(Clone, Copy)]

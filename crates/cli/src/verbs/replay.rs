@@ -112,10 +112,10 @@ fn text(client: &Client, state: &TaskState) -> anyhow::Result<ExitCode> {
 
 fn play(client: &Client, state: &TaskState, speed: Option<f64>, max_pause: Option<f64>) -> anyhow::Result<ExitCode> {
     let terminal = io::stdout().is_terminal();
-    let mut shown = (state.mode == Mode::Pty && terminal).then(|| Filter::new(Rule::Recording));
+    let mut shown = (state.request.mode == Mode::Pty && terminal).then(|| Filter::new(Rule::Recording));
     let mut plain = Writers::new(false);
     let mut last_us = None;
-    if let (Some(theirs), Some(ours)) = (state.terminal, size())
+    if let (Some(theirs), Some(ours)) = (state.io.terminal, size())
         && shown.is_some()
         && (ours.0 < theirs.rows || ours.1 < theirs.cols)
     {
@@ -145,7 +145,7 @@ fn play(client: &Client, state: &TaskState, speed: Option<f64>, max_pause: Optio
     }
     plain.finish()?;
     played?;
-    if let Some(outcome) = &state.outcome {
+    if let Some(outcome) = state.outcome() {
         say(&format!("csn: {} {}", state.task_id, countersign_model::Shown::new(&outcome.to_string())));
     }
     Ok(ExitCode::SUCCESS)

@@ -84,8 +84,8 @@ fn ask(client: &Client, request: &Request) -> anyhow::Result<TaskState> {
 /// Follows a task to its end; or the code to leave with before that.
 fn to_its_end(client: &Client, args: &RunArgs, task: &TaskState) -> anyhow::Result<Result<Ended, ExitCode>> {
     in_line(client, task);
-    let asking = match (task.status, task.approval_id) {
-        (Status::Queued, Some(approval)) if task.waits_for == Some(WaitsFor::Approval) => {
+    let asking = match (task.status, task.approval_id()) {
+        (Status::Queued, Some(approval)) if task.waits_for() == Some(WaitsFor::Approval) => {
             let asking = Asking::begin(client, approval);
             if asking.is_none() {
                 say(&waiting_line(approval));
@@ -134,7 +134,7 @@ fn on_terminal(
         End::Signalled => Ok(Err(ExitCode::from(exit::OURS))),
         End::Ended(ended) => {
             let state = again.task(&task.task_id.to_string()).ok().filter(|_| !args.quiet);
-            let dropped = state.and_then(|t| t.streams.values().next().copied()).map(|s| s.dropped);
+            let dropped = state.and_then(|t| t.io.streams.values().next().copied()).map(|s| s.dropped);
             if let Some(dropped) = dropped.filter(|n| *n > 0) {
                 say(&format!("csn: {dropped} bytes were not kept"));
             }
@@ -192,14 +192,14 @@ fn is_over(error: &ClientError) -> bool {
 
 /// Says where in line a task stands, whenever that changes, until it goes.
 fn in_line(client: &Client, task: &TaskState) {
-    if task.waits_for != Some(WaitsFor::Slot) {
+    if task.waits_for() != Some(WaitsFor::Slot) {
         return;
     }
     let (client, mut task, mut last) = (client.clone(), task.clone(), None);
     std::thread::spawn(move || {
-        while task.waits_for == Some(WaitsFor::Slot) {
-            if task.position != last {
-                last = task.position;
+        while task.waits_for() == Some(WaitsFor::Slot) {
+            if task.position() != last {
+                last = task.position();
                 say(&format!("csn: waiting for a slot, {}. in line", last.unwrap_or(1)));
             }
             // Moving up in line is no record of the task that moves: there is nothing to wait for but time.
@@ -344,9 +344,9 @@ fn announce(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {
         return Ok(());
     }
     writeln!(io::stdout(), "{}", task.task_id)?;
-    if let Some(position) = task.position {
+    if let Some(position) = task.position() {
         say(&format!("csn: waiting for a slot, {position}. in line"));
-    } else if let (Status::Queued, Some(approval)) = (task.status, task.approval_id) {
+    } else if let (Status::Queued, Some(approval)) = (task.status, task.approval_id()) {
         say(&waiting_line(approval));
     }
     Ok(())

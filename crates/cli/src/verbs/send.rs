@@ -38,7 +38,7 @@ pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     }
     if args.enter {
         // The end of a line is a key of a terminal, and a character in a pipe.
-        let enter = if state.mode == Mode::Pty { json!({"keys": ["enter"]}) } else { json!({"text": "\n"}) };
+        let enter = if state.request.mode == Mode::Pty { json!({"keys": ["enter"]}) } else { json!({"text": "\n"}) };
         client.stdin(task, &enter)?;
     }
     if args.eof {

@@ -58,7 +58,7 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
                     writeln!(out, "{}", Shown::new(there))?;
                 }
                 Moved::Asked(task) => {
-                    if let Some(approval) = task.approval_id {
+                    if let Some(approval) = task.approval_id() {
                         crate::say(&waiting_line(approval).replace(" once", " session"));
                     }
                     return Ok(ExitCode::from(crate::exit::PENDING));

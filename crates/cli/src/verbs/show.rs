@@ -1,7 +1,7 @@
 //! `show`: everything that is known of a task; its records; its screen.
 
 use crate::{args::ViewArg, house::reach, render::text::brief};
-use countersign_model::{Ruling, Shown};
+use countersign_model::{Ruling, Shown, TaskSandbox};
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -17,19 +17,19 @@ pub(crate) fn show(task: &str, json: bool) -> anyhow::Result<ExitCode> {
     }
     let mut row = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
     row("task", state.task_id.to_string())?;
-    row("command", Shown::new(state.display.as_str()).to_string())?;
-    row("directory", Shown::new(state.cwd.as_str()).to_string())?;
-    for (name, text) in [("title", &state.title), ("why", &state.rationale)] {
+    row("command", Shown::new(state.request.display.as_str()).to_string())?;
+    row("directory", Shown::new(state.request.cwd.as_str()).to_string())?;
+    for (name, text) in [("title", &state.request.title), ("why", &state.request.rationale)] {
         if let Some(text) = text {
             row(name, Shown::new(text.as_str()).to_string())?;
         }
     }
-    let place = state.position.map(|n| format!(", {n}. in line for a slot")).unwrap_or_default();
+    let place = state.position().map(|n| format!(", {n}. in line for a slot")).unwrap_or_default();
     row("status", format!("{}{place}", state.status))?;
-    if let Some(outcome) = &state.outcome {
+    if let Some(outcome) = state.outcome() {
         row("outcome", Shown::new(&outcome.to_string()).to_string())?;
     }
-    if let Some(approval) = state.approval_id {
+    if let Some(approval) = state.approval_id() {
         row("approval", approval.to_string())?;
     }
     match &state.ruling {
@@ -41,52 +41,52 @@ pub(crate) fn show(task: &str, json: bool) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let risks: Vec<String> =
-        state.risks.iter().filter_map(|r| serde_json::to_value(r).ok()?.as_str().map(str::to_owned)).collect();
+        state.request.risks.iter().filter_map(|r| serde_json::to_value(r).ok()?.as_str().map(str::to_owned)).collect();
     row("risks", if risks.is_empty() { "none".to_owned() } else { risks.join(", ") })?;
-    if let Some(confinement) = state.confinement {
-        let missing: Vec<&str> = state.enforced.iter().flat_map(|e| &e.missing).map(|m| m.as_str()).collect();
+    if let Some(TaskSandbox { confinement, summary, enforced }) = &state.sandbox {
+        let missing: Vec<&str> = enforced.iter().flat_map(|e| &e.missing).map(|m| m.as_str()).collect();
         let partial = if missing.is_empty() { String::new() } else { format!(" (partial: no {})", missing.join(", ")) };
         row("confinement", format!("{}{partial}", confinement.as_str()))?;
-        if let Some(sandbox) = &state.sandbox {
-            row("sandbox", Shown::bounded(&sandbox.sentence(confinement), 600).to_string())?;
+        if let Some(summary) = summary {
+            row("sandbox", Shown::bounded(&summary.sentence(*confinement), 600).to_string())?;
         }
     }
-    if let Some(note) = &state.note {
+    if let Some(note) = &state.aftermath.note {
         row("note", Shown::new(note.as_str()).to_string())?;
     }
-    for path in &state.escapes {
+    for path in &state.aftermath.escapes {
         row("changed", format!("{} (makes programs run later)", Shown::new(path.as_str())))?;
     }
-    row("asked", state.asked_at.to_string())?;
-    if let Some(at) = state.ended_at {
+    row("asked", state.request.asked_at.to_string())?;
+    if let Some(at) = state.ended_at() {
         row("ended", at.to_string())?;
     }
-    if let Some(us) = state.duration_us {
+    if let Some(us) = state.usage().map(|u| u.duration_us) {
         row("took", brief(Duration::from_micros(us)))?;
     }
-    if let Some(pid) = state.pid {
-        row("process", format!("{pid} below supervisor {}", state.shim_pid.unwrap_or(0)))?;
+    if let Some(pid) = state.pid() {
+        row("process", format!("{pid} below supervisor {}", state.shim_pid().unwrap_or(0)))?;
     }
-    for (stream, s) in &state.streams {
+    for (stream, s) in &state.io.streams {
         let redacted = if s.redactions > 0 { format!(", {} redacted", s.redactions) } else { String::new() };
         let dropped = if s.dropped > 0 { format!(", {} of them not kept", s.dropped) } else { String::new() };
         row(stream.as_str(), format!("{} bytes{redacted}{dropped}", s.bytes))?;
     }
-    if let Some(terminal) = state.terminal {
+    if let Some(terminal) = state.io.terminal {
         let hidden = if terminal.echo || state.settled() { "" } else { ", waits for a line that it does not show" };
         row("terminal", format!("{} rows, {} columns{hidden}", terminal.rows, terminal.cols))?;
     }
-    if let Some(directory) = &state.current_directory {
+    if let Some(directory) = &state.io.current_directory {
         row("now in", Shown::new(directory.as_str()).to_string())?;
     }
     if let Some(at) = state.expired_at {
         row("removed", format!("{at}: its output is not kept any more, its digests are"))?;
     }
-    if !state.kept.is_empty() {
-        row("left running", format!("{:?}", state.kept))?;
+    if !state.aftermath.kept.is_empty() {
+        row("left running", format!("{:?}", state.aftermath.kept))?;
     }
-    if !state.survivors.is_empty() {
-        row("survivors", format!("{:?}", state.survivors))?;
+    if !state.aftermath.survivors.is_empty() {
+        row("survivors", format!("{:?}", state.aftermath.survivors))?;
     }
     Ok(ExitCode::SUCCESS)
 }

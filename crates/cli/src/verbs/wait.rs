@@ -22,7 +22,7 @@ pub(crate) fn wait(task: &str, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         writeln!(io::stdout(), "{}", serde_json::to_string(&ended)?)?;
     }
-    Ok(code(ended.outcome.map_or(i32::from(crate::exit::OURS), |o| o.exit_code())))
+    Ok(code(ended.outcome().map_or(i32::from(crate::exit::OURS), |o| o.exit_code())))
 }
 
 /// The task once it has settled, through any number of restarts of the daemon.

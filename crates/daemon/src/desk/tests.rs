@@ -220,9 +220,9 @@ fn f170_the_line_is_first_come_first_served() {
     office.ask(YES);
     let (c, step) = office.ask(YES);
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.queued"]);
-    assert_eq!(step.state(c).unwrap().position, Some(1));
+    assert_eq!(step.state(c).unwrap().position(), Some(1));
     let (d, step) = office.ask(YES);
-    assert_eq!(step.state(d).unwrap().position, Some(2));
+    assert_eq!(step.state(d).unwrap().position(), Some(2));
     assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![c, d]));
     end(&mut office, a);
     assert_eq!(office.desk.ready(), [c]);

@@ -217,7 +217,7 @@ impl Viewer {
         });
         let Some(offset) = first else { return Ok(false) };
         let state = self.ops.records.state(self.task)?;
-        let end = state.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
+        let end = state.io.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
         Ok(end.saturating_sub(offset.max(self.drawn)) > FAR_BEHIND)
     }
 
@@ -232,14 +232,14 @@ impl Viewer {
         self.limited = is_limited(&state);
         self.gaps = Gaps::of(&state);
         let begin = |screen| AttachEvent::Begin { v: 1, task: Box::new(state.clone()), screen };
-        if after.is_some() || state.first_seq.is_none() {
+        if after.is_some() || state.first_seq().is_none() {
             let from = after.map_or(0, |seq| seq.saturating_add(1));
             self.stream = self.ops.records.stream(self.task, from);
             return self.tell(&begin(None)).await;
         }
-        if state.mode == Mode::Pipes {
+        if state.request.mode == Mode::Pipes {
             self.tell(&begin(None)).await?;
-            for stream in StreamName::of(state.mode) {
+            for stream in StreamName::of(state.request.mode) {
                 self.tail(&state, *stream).await?;
             }
             self.stream = self.ops.records.stream(self.task, state.next_seq);
@@ -280,7 +280,7 @@ impl Viewer {
     /// Where output was not kept any more, the end is seen on the last screen.
     async fn last_screen(&mut self) -> Result<(), Gone> {
         let state = self.ops.records.state(self.task)?;
-        if self.sees_the_screen() && state.mode == Mode::Pty && state.settled() {
+        if self.sees_the_screen() && state.request.mode == Mode::Pty && state.settled() {
             let now = screen(&self.ops, self.task).await?;
             self.show(*now).await?;
         }
@@ -294,7 +294,7 @@ impl Viewer {
             let Some(reading) = ops.records.output(&state)? else { return Ok((0, Vec::new())) };
             let mut reading = crate::lock(&reading);
             reading.refresh()?;
-            let end = state.streams.get(&stream).map_or(0, |s| s.bytes);
+            let end = state.io.streams.get(&stream).map_or(0, |s| s.bytes);
             let start = reading.tail(stream, TAIL_LINES)?.max(end.saturating_sub(TAIL_BYTES)).min(end);
             Ok((start, reading.bytes(stream, start, end - start)?))
         };
@@ -377,7 +377,7 @@ impl Viewer {
     /// A task without a shim has not started, or is over.
     fn why_not(&self, refusal: Refusal) -> Result<Refusal, Gone> {
         let state = self.ops.records.state(self.task)?;
-        Ok(match (&state.outcome, state.first_seq) {
+        Ok(match (state.outcome(), state.first_seq()) {
             (Some(outcome), _) => Refusal::new(Code::TaskOver, format!("the task is over: {outcome}")),
             (None, None) => Refusal::new(Code::TaskOver, "the task has not started"),
             _ => refusal,
@@ -467,6 +467,6 @@ fn described(now: &ScreenNow) -> AttachScreen {
 
 /// Whether the terminal of a running task shows more than is kept of it.
 fn is_limited(state: &TaskState) -> bool {
-    let bytes = state.streams.values().map(|s| s.bytes).max().unwrap_or(0);
-    state.limits.output_bytes.is_some_and(|limit| bytes >= limit)
+    let bytes = state.io.streams.values().map(|s| s.bytes).max().unwrap_or(0);
+    state.request.limits.output_bytes.is_some_and(|limit| bytes >= limit)
 }

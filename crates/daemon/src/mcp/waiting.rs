@@ -229,7 +229,7 @@ impl Tools {
 
     /// What the person at the client said. If somebody else was first, or it may not be said there, it says nothing.
     async fn answered(&self, task: TaskId, choice: Choice) {
-        let approval = self.ops.records.state(task).ok().and_then(|state| state.approval_id);
+        let approval = self.ops.records.state(task).ok().and_then(|state| state.approval_id());
         if let Some(approval) = approval {
             let _ = ops::answers::answer_in_band(&self.ops, task, approval, choice, Via::Mcp).await;
         }
@@ -298,19 +298,19 @@ impl Tools {
 
     /// What the person at the client may be asked: once or no, and nothing grave.
     fn question(&self, state: &TaskState) -> Option<Question> {
-        let waits = state.status == Status::Queued && state.waits_for == Some(WaitsFor::Approval);
-        let grave = state.risks.iter().any(|r| r.is_grave());
+        let waits = state.status == Status::Queued && state.waits_for() == Some(WaitsFor::Approval);
+        let grave = state.request.risks.iter().any(|r| r.is_grave());
         if !waits || grave || self.ops.config.approvals.in_band == InBand::Off {
             return None;
         }
         // All of it, or it is for a surface that can show all of it; and nothing that could pass for our words.
-        let command = state.display.as_str();
+        let command = state.request.display.as_str();
         if command.len() > LONGEST_SHOWN || command.contains(['`', '\n']) {
             return None;
         }
-        let risks: Vec<&str> = state.risks.iter().map(|r: &Risk| r.as_str()).collect();
+        let risks: Vec<&str> = state.request.risks.iter().map(|r: &Risk| r.as_str()).collect();
         let shown = Shown::new(command).to_string();
-        let place = Shown::bounded(state.cwd.as_str(), LONGEST_SHOWN);
+        let place = Shown::bounded(state.request.cwd.as_str(), LONGEST_SHOWN);
         let message = match risks.is_empty() {
             true => format!("Approve `{shown}` in {place}?"),
             false => format!("Approve `{shown}` in {place}? Risks: {}", risks.join(", ")),
@@ -320,12 +320,12 @@ impl Tools {
 
     async fn last_line(&self, who: &Caller, task: TaskId, state: &TaskState) -> String {
         if state.status == Status::Queued {
-            return match state.approval_id {
+            return match state.approval_id() {
                 Some(approval) => format!("waiting for a person to answer {approval}"),
                 None => "waiting in line".to_owned(),
             };
         }
-        let stream = StreamName::of(state.mode)[0];
+        let stream = StreamName::of(state.request.mode)[0];
         let query = OutputQuery { stream: Some(stream), tail_lines: Some(1), ..OutputQuery::default() };
         let last = ops::output::read(&self.ops, who, &task.to_string(), query).await.ok();
         let last = last.map(|page| Shown::bounded(page.content.trim(), 200).to_string());
@@ -338,9 +338,9 @@ impl Tools {
         let state = self.ops.records.state(task)?;
         let mut structured = summary(&state);
         let mut links = Vec::new();
-        if state.first_seq.is_some() && state.expired_at.is_none() {
+        if state.first_seq().is_some() && state.expired_at.is_none() {
             let output = json!(ops::output::bounded(&self.ops, &state)?);
-            for (name, stream) in &state.streams {
+            for (name, stream) in &state.io.streams {
                 if stream.bytes > countersign_model::INLINE_WHOLE as u64 {
                     let uri = format!("countersign://tasks/{task}/{name}");
                     links.push(Link { uri, name: format!("{name} of {task}"), bytes: stream.bytes });
@@ -352,7 +352,7 @@ impl Tools {
             let hint = "the output is shown in part: task_output with an offset, or task_search, reads the rest";
             structured["hint"] = hint.into();
         }
-        match (&state.ruling, &state.outcome) {
+        match (&state.ruling, state.outcome()) {
             (Some(Ruling::Denied { reason, hint, words, .. }), _) => {
                 (structured["reason"], structured["hint"]) = (json!(reason), json!(hint));
                 structured["words"] = json!(words);
@@ -360,7 +360,7 @@ impl Tools {
                     structured["message"] = "Command denied by user".into();
                 }
             }
-            (_, None) if state.waits_for == Some(WaitsFor::Approval) => {
+            (_, None) if state.waits_for() == Some(WaitsFor::Approval) => {
                 structured["message"] =
                     "approval pending, call task_wait: it runs once a person has approved it".into();
             }
@@ -370,7 +370,7 @@ impl Tools {
             _ => {}
         }
         let failed = matches!(
-            state.outcome,
+            state.outcome(),
             Some(Ended::Denied { .. } | Ended::Failed { .. } | Ended::Lost { .. } | Ended::Withdrawn { .. })
         );
         Ok(Called::Done(Outcome { structured, failed, links }))
@@ -380,23 +380,23 @@ impl Tools {
 /// A task in the words that a model needs.
 pub(super) fn summary(state: &TaskState) -> Value {
     let mut told = json!({
-        "task_id": state.task_id, "status": state.status, "command": state.display, "cwd": state.cwd,
-        "session_id": state.session_id,
+        "task_id": state.task_id, "status": state.status, "command": state.request.display, "cwd": state.request.cwd,
+        "session_id": state.request.session_id,
     });
     let mut add = |name: &str, value: Value| {
         if !value.is_null() {
             told[name] = value;
         }
     };
-    add("outcome", state.outcome.as_ref().map(ToString::to_string).into());
-    add("exit_code", state.outcome.as_ref().map(Ended::exit_code).into());
-    add("approval_id", state.approval_id.filter(|_| !state.settled()).map(|a| a.to_string()).into());
-    add("waits_for", json!(state.waits_for));
-    add("position", state.position.into());
-    add("duration_ms", state.duration_us.map(|us| us / 1000).into());
-    add("confinement", json!(state.confinement));
-    add("note", state.note.as_ref().map(|n| n.as_str()).into());
-    add("title", state.title.as_ref().map(|t| t.as_str()).into());
+    add("outcome", state.outcome().map(ToString::to_string).into());
+    add("exit_code", state.outcome().map(Ended::exit_code).into());
+    add("approval_id", state.approval_id().filter(|_| !state.settled()).map(|a| a.to_string()).into());
+    add("waits_for", json!(state.waits_for()));
+    add("position", state.position().into());
+    add("duration_ms", state.usage().map(|u| u.duration_us / 1000).into());
+    add("confinement", json!(state.confinement()));
+    add("note", state.aftermath.note.as_ref().map(|n| n.as_str()).into());
+    add("title", state.request.title.as_ref().map(|t| t.as_str()).into());
     told
 }
 

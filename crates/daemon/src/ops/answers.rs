@@ -197,7 +197,7 @@ pub(crate) async fn answer_in_band(
             .hint("answer it as a person: csn approvals answer")
             .into());
     }
-    let principal = ops.records.state(task)?.principal;
+    let principal = ops.records.state(task)?.request.principal;
     let by = By::Person { principal, surface: via, channel: Channel::InBand };
     give(ops, task, approval, by, AnswerBody { choice, words: None, any_arguments: false }).await
 }

@@ -53,9 +53,9 @@ fn record(
     let header = |rows, cols| Header {
         rows,
         cols,
-        timestamp: state.spawned_at.unwrap_or(state.asked_at).millis() / 1000,
-        command: state.display.as_str().to_owned(),
-        title: state.title.as_ref().map(|t| t.as_str().to_owned()),
+        timestamp: state.spawned_at().unwrap_or(state.request.asked_at).millis() / 1000,
+        command: state.request.display.as_str().to_owned(),
+        title: state.request.title.as_ref().map(|t| t.as_str().to_owned()),
         term: "xterm-256color".to_owned(),
     };
     let (mut cast, mut gaps) = (None, Gaps::default());
@@ -78,7 +78,9 @@ fn record(
             let cast = match (&mut cast, frame) {
                 (Some(cast), _) => cast,
                 (none, Frame::Resized { rows, cols, .. }) => none.insert(begin(*rows, *cols, &mut text)),
-                (none, Frame::Output { .. }) if state.mode == Mode::Pipes => none.insert(begin(24, 80, &mut text)),
+                (none, Frame::Output { .. }) if state.request.mode == Mode::Pipes => {
+                    none.insert(begin(24, 80, &mut text))
+                }
                 (none, Frame::Closed { .. }) => none.insert(begin(24, 80, &mut text)),
                 _ => continue,
             };

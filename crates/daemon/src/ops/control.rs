@@ -99,7 +99,7 @@ pub(crate) async fn stop(
             }
         }
         let state = open(ops, task)?;
-        if state.observed {
+        if state.observed() {
             return Err(Refusal::new(Code::WrongMode, "its agent runs it: the house only looks on")
                 .hint("stop it in the agent")
                 .into());
@@ -181,7 +181,7 @@ async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim 
 /// A task that has not settled.
 fn open(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
     let state = ops.records.state(task)?;
-    match &state.outcome {
+    match state.outcome() {
         None => Ok(state),
         Some(outcome) => {
             Err(Refused::from(Refusal::new(Code::TaskOver, format!("the task is over: {outcome}"))).of_task(task))

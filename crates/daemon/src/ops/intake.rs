@@ -58,7 +58,7 @@ pub(crate) async fn ask(
         (None, Some(state)) => *state,
         (None, None) => ops.records.state(asked.task)?,
     };
-    if let (true, Some(Outcome::Denied { reason })) = (replayed, &task.outcome) {
+    if let (true, Some(Outcome::Denied { reason })) = (replayed, task.outcome()) {
         return Err(denied_before(reason).of_task(asked.task));
     }
     let output = if wait.is_some() && task.settled() { Some(output::bounded(ops, &task)?) } else { None };

@@ -99,7 +99,7 @@ pub(crate) async fn read_all(
 ) -> ApiResult<(u64, Pieces)> {
     let (task, stream) = find(ops, caller, id, stream).await?;
     let state = ops.records.state(task)?;
-    let (total, dropped) = state.streams.get(&stream).map_or((0, 0), |s| (s.bytes, s.dropped));
+    let (total, dropped) = state.io.streams.get(&stream).map_or((0, 0), |s| (s.bytes, s.dropped));
     ops.records.output(&state)?;
     let (send, receive) = mpsc::channel(1);
     let ops = Arc::clone(ops);
@@ -140,7 +140,7 @@ async fn find(
     caller.may(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;
-    let mode = ops.records.state(task)?.mode;
+    let mode = ops.records.state(task)?.request.mode;
     let stream = match stream {
         None => StreamName::of(mode)[0],
         Some(stream) => stream_of(mode, stream)?,
@@ -232,8 +232,8 @@ impl From<Slice> for OutputPage {
 /// Every stream for a caller who asked to wait: whole when short, else both ends.
 pub(crate) fn bounded(ops: &Ops, state: &TaskState) -> ApiResult<BoundedOutput> {
     let mut output = BoundedOutput::new();
-    for &stream in StreamName::of(state.mode) {
-        if state.streams.contains_key(&stream) {
+    for &stream in StreamName::of(state.request.mode) {
+        if state.io.streams.contains_key(&stream) {
             output.insert(stream, ends(ops, state, stream)?);
         }
     }

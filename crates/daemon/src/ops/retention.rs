@@ -159,7 +159,7 @@ async fn take_away(ops: &Arc<Ops>, task: TaskId) -> Result<(), Refusal> {
 
 fn totals(ops: &Ops, task: TaskId) -> Result<StreamTotals, StreamError> {
     let state = ops.records.ledger(|r| Ok(Stream::state(&ops.home, task, r)))??;
-    let streams = state.map(|s| s.streams).unwrap_or_default();
+    let streams = state.map(|s| s.io.streams).unwrap_or_default();
     let total = |s: StreamState| {
         let bytes = s.bytes.saturating_sub(s.dropped);
         s.sha256.map(|sha256| StreamTotal { bytes, dropped: s.dropped, sha256 })

@@ -29,12 +29,12 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
 /// From the shim while the task runs, else what it left.
 pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<ScreenNow>> {
     let state = ops.records.state(task)?;
-    if state.mode != Mode::Pty {
+    if state.request.mode != Mode::Pty {
         return Err(Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes")
             .hint("its output is there: csn logs")
             .into());
     }
-    if state.first_seq.is_none() {
+    if state.first_seq().is_none() {
         return Err(Refusal::new(Code::TaskOver, "the task has not started, so it has no screen").into());
     }
     if !state.settled() {
@@ -61,11 +61,11 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenNow>> {
             .hint("its decisions and digests stay: csn show")
             .into());
     }
-    let screen = match state.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
+    let screen = match state.io.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
         Some(artifact) => kept(ops, state, artifact)?,
         None => drawn_again(ops, state)?,
     };
-    let offset = state.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
+    let offset = state.io.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
     Ok(Box::new(ScreenNow { screen, offset, next_seq: state.next_seq }))
 }
 

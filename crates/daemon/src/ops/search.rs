@@ -55,8 +55,8 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
         return Err(bad(format!("`context` is 0 to {MAX_CONTEXT_LINES}, `max_results` 1 to {MAX_MATCHES}")).into());
     }
     let mut streams = match query.stream {
-        Some(stream) => vec![stream_of(state.mode, stream)?],
-        None => StreamName::of(state.mode).to_vec(),
+        Some(stream) => vec![stream_of(state.request.mode, stream)?],
+        None => StreamName::of(state.request.mode).to_vec(),
     };
     let mut from = Place { offset: 0, line: 1, into: 0 };
     if let Some(cursor) = query.after {

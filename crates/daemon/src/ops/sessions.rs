@@ -440,7 +440,8 @@ fn stoppable(ops: &Ops, session: SessionId) -> ApiResult<Vec<(TaskId, Status)>> 
     let mut found = Vec::new();
     for task in ops.records.ledger(|r| r.open_in(session))? {
         let state = ops.records.state(task)?;
-        let ends = state.on_session_end == OnSessionEnd::Stop || state.tool == Tool::SetWorkingDirectory;
+        let ends =
+            state.request.on_session_end == OnSessionEnd::Stop || state.request.tool == Tool::SetWorkingDirectory;
         if ends && !state.settled() {
             found.push((task, state.status));
         }

@@ -50,7 +50,7 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
     tasks.truncate(limit);
     let all = tasks.len();
     let next = tasks.last().filter(|_| more).map(|t| t.task_id);
-    tasks.retain(|t| caller.sees(&roster, t.principal, t.session_id));
+    tasks.retain(|t| caller.sees(&roster, t.request.principal, t.request.session_id));
     let next = next.filter(|_| caller.sees == Sees::All && caller.audience == Audience::Personal || tasks.len() == all);
     // The ledger finds them and its own view stands in for a task whose journal does not read.
     let tasks = tasks.into_iter().map(|found| ops.records.listed_state(found.task_id).unwrap_or(found)).collect();

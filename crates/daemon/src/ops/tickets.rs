@@ -162,8 +162,8 @@ pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: AfterBody) -> A
 fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
     for task in ops.records.ledger(|r| r.open_in(session))?.into_iter().rev() {
         let state = ops.records.state(task)?;
-        let named = state.labels.get(TOOL_USE).is_some_and(|name| name.as_str() == tool_use);
-        if state.observed && !state.settled() && named {
+        let named = state.request.labels.get(TOOL_USE).is_some_and(|name| name.as_str() == tool_use);
+        if state.observed() && !state.settled() && named {
             return Ok(Some(task));
         }
     }

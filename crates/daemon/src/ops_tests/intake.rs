@@ -28,8 +28,8 @@ fn a_question_waits_with_what_its_judgement_told() {
     let command = "cd sub; git push origin main";
     let asked = daemon.run(ops::intake::ask(&daemon.ops, &agent(), daemon.request(command), None)).unwrap();
     let task = asked.answer.task;
-    assert_eq!((task.status, task.display.as_str(), task.verb.as_str()), (Status::Queued, command, "git push"));
-    assert!(!task.risks.is_empty() && !asked.replayed);
+    assert_eq!((task.status, task.request.display.as_str(), task.request.verb.as_str()), (Status::Queued, command, "git push"));
+    assert!(!task.request.risks.is_empty() && !asked.replayed);
 }
 
 #[test]
@@ -94,5 +94,5 @@ fn a_denial_names_its_task_and_under_its_key_is_told_again() {
     let task: TaskId = first.task.unwrap();
     assert_eq!((again.task, again.refusal.code), (Some(task), first.refusal.code));
     let state = daemon.ops.records.state(task).unwrap();
-    assert!(matches!(state.outcome, Some(Outcome::Denied { .. })), "{:?}", state.outcome);
+    assert!(matches!(state.outcome(), Some(Outcome::Denied { .. })), "{:?}", state.outcome());
 }

@@ -18,7 +18,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
         |to: &str| daemon.run(ops::sessions::set_directory(&daemon.ops, &person(), &id, of(json!({"directory": to}))));
     match go(&inside).unwrap() {
         SessionMove::There(moved) => assert_eq!(moved.directory.as_ref().map(|d| d.as_str()), Some(inside.as_str())),
-        SessionMove::Asked(task) => panic!("asked about {}", task.display),
+        SessionMove::Asked(task) => panic!("asked about {}", task.request.display),
     }
     assert!(matches!(go("/usr/share").unwrap(), SessionMove::Asked(_)));
     assert_eq!(go("/").err().map(|r| r.refusal.code), Some(Code::ProtectedPath), "a root is a project");

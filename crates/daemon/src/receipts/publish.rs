@@ -83,11 +83,11 @@ fn publish(home: &Home, task: TaskId, eyes: &dyn Fn(PrincipalId) -> io::Result<E
         return Ok(());
     }
     let Some(state) = Stream::state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
-    let Some(workspace) = &state.workspace else { return Ok(()) };
-    let login = eyes(state.principal)?.login;
+    let Some(workspace) = &state.request.workspace else { return Ok(()) };
+    let login = eyes(state.request.principal)?.login;
     let login = login.as_ref();
     let runs = countersign_shim::in_the_name_of(login, || runs(Path::new(workspace.as_str()), owner(login)))??;
-    for (stream, _) in state.streams.iter().filter(|(_, s)| s.bytes > 0) {
+    for (stream, _) in state.io.streams.iter().filter(|(_, s)| s.bytes > 0) {
         put(&runs, home, &state, *stream, login)?;
     }
     Ok(())
@@ -136,7 +136,7 @@ fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, login
 
 fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {
     let task = state.task_id;
-    let (len, total) = (from.metadata()?.len(), state.streams.get(&stream).map_or(0, |s| s.bytes));
+    let (len, total) = (from.metadata()?.len(), state.io.streams.get(&stream).map_or(0, |s| s.bytes));
     if len <= WHOLE && len == total {
         // Where the file system can share the bytes, it does; else they are copied.
         if rustix::fs::ioctl_ficlone(&*to, &*from).is_err() {
@@ -145,8 +145,8 @@ fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamNam
         return Ok(());
     }
     // Where something was dropped, each end is on its own side of that.
-    let dropped = state.streams.get(&stream).map_or(0, |s| s.dropped);
-    let before = state.limits.output_bytes.filter(|_| dropped > 0).map_or(len / 2, |limit| limit.min(len));
+    let dropped = state.io.streams.get(&stream).map_or(0, |s| s.dropped);
+    let before = state.request.limits.output_bytes.filter(|_| dropped > 0).map_or(len / 2, |limit| limit.min(len));
     let (head, tail) = (END.min(before), END.min(len - before));
     io::copy(&mut (&*from).take(head), to)?;
     let between = total - head - tail;

@@ -428,7 +428,7 @@ impl Sealer {
         if open.is_empty() {
             return Ok(failed);
         }
-        let ran = open.iter().filter_map(|c| c.account.state.launched_at).min().unwrap_or_else(clock::now);
+        let ran = open.iter().filter_map(|c| c.account.state.launched_at()).min().unwrap_or_else(clock::now);
         let mut scans = Scans::since(ran, self.skip.clone(), self.file_key);
         let (n, head) = self.reader.head()?;
         let ledger_head =
@@ -613,14 +613,14 @@ impl Sealer {
         let state = &closed.account.state;
         let known = closed.account.files();
         // From its launch on: it may have run for a while before that it did was written down.
-        let (from, to) = (state.launched_at.filter(|_| state.spawned_at.is_some())?, state.ended_at?);
+        let (from, to) = (state.launched_at().filter(|_| state.spawned_at().is_some())?, state.ended_at()?);
         if known.observed != Observed::None {
             return None;
         }
         let roster = self.roster.borrow().clone();
-        let session = state.session_id.and_then(|s| roster.session(s));
+        let session = state.request.session_id.and_then(|s| roster.session(s));
         // Who is no user of the machine any more has left nothing that anybody can look at.
-        let eyes = self.people.eyes(roster.uid(state.principal)).ok()?;
+        let eyes = self.people.eyes(roster.uid(state.request.principal)).ok()?;
         // Of a session that nobody opened, the place that it stands for.
         let place = session.filter(|s| s.implicit.is_some()).and_then(|s| s.directory.as_ref());
         let roots = session.iter().flat_map(|s| s.roots.iter().chain(&s.folder)).chain(place);

@@ -10,7 +10,7 @@ pub(crate) use pieces::Piece;
 
 use crate::{blocking, caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
 use countersign_model::{
-    Code, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, TaskId, TaskState, WaitsFor,
+    Code, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, TaskId, TaskState, Wait, WaitsFor,
 };
 use countersign_store::{
     Home,
@@ -159,7 +159,7 @@ impl Records {
         if state.status == Status::Queued
             && let Some(at) = self.line.borrow().iter().position(|t| *t == state.task_id)
         {
-            (state.waits_for, state.position) = (Some(WaitsFor::Slot), Some(at as u64 + 1));
+            state.wait = Some(Wait { waits_for: WaitsFor::Slot, position: Some(at as u64 + 1) });
         }
     }
 

@@ -39,7 +39,7 @@ impl Projections {
     pub(super) fn whose(&self, task: TaskId) -> Option<(PrincipalId, Option<SessionId>)> {
         let folding = lock(&self.recent).iter().find(|(t, _)| *t == task).map(|(_, f)| Arc::clone(f))?;
         let folding = lock(&folding);
-        folding.state.as_ref().map(|s| (s.principal, s.session_id))
+        folding.state.as_ref().map(|s| (s.request.principal, s.request.session_id))
     }
 
     pub(super) fn forget(&self, task: TaskId) {
@@ -119,7 +119,7 @@ impl Records {
         let mut folding = lock(&folding);
         let Folding { state, json, .. } = &mut *folding;
         let state = state.as_ref().ok_or_else(|| unknown(task))?;
-        if state.waits_for == Some(WaitsFor::Slot) {
+        if state.waits_for() == Some(WaitsFor::Slot) {
             // Where it stands changes without a word from it.
             let mut state = state.clone();
             self.place_in_line(&mut state);

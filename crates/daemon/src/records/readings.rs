@@ -38,7 +38,7 @@ impl Records {
                 .hint("its decisions and digests stay: csn show");
             return Err(Refused::from(refusal).of_task(state.task_id));
         }
-        let Some(first_seq) = state.first_seq else { return Ok(None) };
+        let Some(first_seq) = state.first_seq() else { return Ok(None) };
         let mut recent = lock(&self.readings.recent);
         if let Some(at) = recent.iter().position(|(t, _)| *t == state.task_id) {
             let reading = Arc::clone(&recent[at].1);

@@ -75,10 +75,12 @@ pub fn plan(task: TaskId, decisions: &[u8]) -> Option<Value> {
     let lines = std::str::from_utf8(decisions).ok()?.lines();
     let records: Vec<Record> = lines.map(Record::parse).collect::<Result<_, _>>().ok()?;
     let state = TaskState::fold(task, &records)?;
+    let (request, confinement) = (&state.request, state.confinement());
+    let (about, uncovered) = state.question.as_ref().map(|q| (&*q.about, &*q.uncovered)).unwrap_or_default();
     Some(json!({
-        "v": 1, "display": state.display, "verb": state.verb, "cwd": state.cwd, "mode": state.mode, "tool": state.tool,
-        "risks": state.risks, "plan_digest": state.plan_digest, "about": state.about, "uncovered": state.uncovered,
-        "limits": state.limits, "confinement": state.confinement,
+        "v": 1, "display": request.display, "verb": request.verb, "cwd": request.cwd, "mode": request.mode,
+        "tool": request.tool, "risks": request.risks, "plan_digest": request.plan_digest, "about": about,
+        "uncovered": uncovered, "limits": request.limits, "confinement": confinement,
     }))
 }
 

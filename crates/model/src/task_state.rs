@@ -1,0 +1,302 @@
+//! The state of a task: one struct for each stage of its life, present once the task has reached that stage.
+//!
+//! `fold.rs` fills it from records; `task_json.rs` has its flat JSON form. Nothing here decides anything.
+
+use crate::{
+    About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Digest, Enforced, Limits, Mode,
+    OnSessionEnd, Outcome, PrincipalId, Profile, Risk, SandboxSummary, Saved, Scope, SealedReceipt, SessionId, Status,
+    StreamName, TaskId, Text, Tool, WaitsFor,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything that is known of a task, as its records tell it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskState {
+    pub task_id: TaskId,
+    pub status: Status,
+    pub request: RequestSummary,
+    pub question: Option<Question>,
+    pub ruling: Option<Ruling>,
+    pub sandbox: Option<TaskSandbox>,
+    /// While it is queued.
+    pub wait: Option<Wait>,
+    pub launch: Option<Launch>,
+    pub process: Option<MainProcess>,
+    pub io: TaskIo,
+    pub aftermath: Aftermath,
+    pub end: Option<End>,
+    pub settlement: Option<Settlement>,
+    pub receipt: Option<SealedReceipt>,
+    /// When its directory was removed.
+    pub expired_at: Option<At>,
+    /// The number of the next record.
+    pub next_seq: u64,
+}
+
+/// What was asked for, by whom, and under which terms. Clean, unlike the request itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestSummary {
+    pub asked_at: At,
+    pub plan_digest: Digest,
+    pub display: Text,
+    pub verb: Text,
+    pub cwd: Text,
+    pub mode: Mode,
+    pub tool: Tool,
+    pub title: Option<Text>,
+    pub rationale: Option<Text>,
+    /// What the asker says of itself.
+    pub labels: BTreeMap<String, Text>,
+    pub session_id: Option<SessionId>,
+    pub principal: PrincipalId,
+    pub credential: CredentialKind,
+    pub risks: Vec<Risk>,
+    pub audience: Audience,
+    pub profile: Profile,
+    pub background: bool,
+    pub limits: Limits,
+    pub workspace: Option<Text>,
+    pub on_session_end: OnSessionEnd,
+}
+
+/// What a person is, or was, asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    pub approval_id: ApprovalId,
+    pub uncovered: Vec<Text>,
+    pub about: Vec<About>,
+    pub options: Vec<Choice>,
+}
+
+/// How the question "may this run?" was answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Ruling {
+    Granted {
+        by: By,
+        scope: Scope,
+        at: At,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        saved: Vec<Saved>,
+    },
+    Denied {
+        by: By,
+        reason: Text,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        words: Option<Text>,
+        at: At,
+    },
+}
+
+/// What holds the task: permitted with the permission, enforced when its process starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskSandbox {
+    pub confinement: Confinement,
+    /// What its sandbox gave it beyond that, and why.
+    pub summary: Option<SandboxSummary>,
+    /// How far the kernel enforced it.
+    pub enforced: Option<Enforced>,
+}
+
+/// What a queued task waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    pub waits_for: WaitsFor,
+    /// The place in the queue for a slot, from 1. The daemon fills in where the task stands now.
+    pub position: Option<u64>,
+}
+
+/// The moment from which the task runs, and who runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    pub at: At,
+    pub runner: Runner,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runner {
+    /// A shim of the daemon; its journal begins at `first_seq`.
+    Shim { pid: u32, first_seq: u64 },
+    /// The asker itself; the daemon is only told how it went.
+    Asker,
+}
+
+/// The task's main process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MainProcess {
+    pub pid: u32,
+    pub spawned_at: At,
+}
+
+/// What went into the task and came out of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TaskIo {
+    pub streams: BTreeMap<StreamName, StreamState>,
+    pub terminal: Option<Terminal>,
+    /// Where the program in the foreground is, when it has moved.
+    pub current_directory: Option<Text>,
+    pub artifacts: Vec<Artifact>,
+    /// Bytes that went into the task's standard input.
+    pub stdin_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StreamState {
+    /// The end of the stream: what was kept and what was dropped.
+    pub bytes: u64,
+    /// What the output limit dropped.
+    #[serde(default, skip_serializing_if = "crate::task_json::is_zero")]
+    pub dropped: u64,
+    pub redactions: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Digest>,
+}
+
+/// The terminal of a task in mode `pty`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Terminal {
+    pub rows: u16,
+    pub cols: u16,
+    /// `false` while lines are read without being shown, as for a password.
+    pub echo: bool,
+}
+
+/// Bytes that are kept beside the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Artifact {
+    pub artifact: Text,
+    pub what: Text,
+    pub bytes: u64,
+    pub sha256: Digest,
+}
+
+/// What the task left behind, and what its confinement may have refused it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Aftermath {
+    /// It failed, and its confinement may be why: in one line, with what to do.
+    pub note: Option<Text>,
+    /// Files that make programs run later, which it changed.
+    pub escapes: Vec<Text>,
+    /// Descendants that outlived the main process and were kept, as asked.
+    pub kept: Vec<u32>,
+    pub survivors: Vec<u32>,
+}
+
+/// The end of the main process, or of the task if it never had one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    pub at: At,
+    /// What the kernel counted; unknown for a task without a process, and for one that was lost.
+    pub usage: Option<Usage>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    pub duration_us: u64,
+    pub cpu_us: u64,
+    pub max_rss_kb: u64,
+}
+
+/// The decision that ended the task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    pub outcome: Outcome,
+    pub journal_head: Option<Digest>,
+}
+
+impl TaskState {
+    #[must_use]
+    pub fn settled(&self) -> bool {
+        self.settlement.is_some()
+    }
+
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.settlement.as_ref().map(|s| &s.outcome)
+    }
+
+    #[must_use]
+    pub fn approval_id(&self) -> Option<ApprovalId> {
+        self.question.as_ref().map(|q| q.approval_id)
+    }
+
+    #[must_use]
+    pub fn waits_for(&self) -> Option<WaitsFor> {
+        self.wait.map(|w| w.waits_for)
+    }
+
+    /// The place in the queue for a slot, from 1.
+    #[must_use]
+    pub fn position(&self) -> Option<u64> {
+        self.wait.and_then(|w| w.position)
+    }
+
+    #[must_use]
+    pub fn confinement(&self) -> Option<Confinement> {
+        self.sandbox.as_ref().map(|s| s.confinement)
+    }
+
+    /// How far the kernel enforced its confinement.
+    #[must_use]
+    pub fn enforced(&self) -> Option<&Enforced> {
+        self.sandbox.as_ref().and_then(|s| s.enforced.as_ref())
+    }
+
+    #[must_use]
+    pub fn launched_at(&self) -> Option<At> {
+        self.launch.map(|l| l.at)
+    }
+
+    /// Whether the asker runs it itself, and the daemon only looks on.
+    #[must_use]
+    pub fn observed(&self) -> bool {
+        self.launch.is_some_and(|l| l.runner == Runner::Asker)
+    }
+
+    #[must_use]
+    pub fn shim_pid(&self) -> Option<u32> {
+        self.launch.and_then(|l| l.runner.shim()).map(|(pid, _)| pid)
+    }
+
+    /// The number of the journal's first frame.
+    #[must_use]
+    pub fn first_seq(&self) -> Option<u64> {
+        self.launch.and_then(|l| l.runner.shim()).map(|(_, first_seq)| first_seq)
+    }
+
+    #[must_use]
+    pub fn spawned_at(&self) -> Option<At> {
+        self.process.map(|p| p.spawned_at)
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.map(|p| p.pid)
+    }
+
+    #[must_use]
+    pub fn ended_at(&self) -> Option<At> {
+        self.end.map(|e| e.at)
+    }
+
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        self.end.and_then(|e| e.usage)
+    }
+}
+
+impl Runner {
+    fn shim(self) -> Option<(u32, u64)> {
+        match self {
+            Self::Shim { pid, first_seq } => Some((pid, first_seq)),
+            Self::Asker => None,
+        }
+    }
+}
