@@ -389,7 +389,9 @@ impl TaskState {
                 self.terminal = Some(Terminal { rows: *rows, cols: *cols, echo });
             }
             Frame::Echo { on } => self.terminal.iter_mut().for_each(|t| t.echo = *on),
-            Frame::CwdChanged { path } => self.current_directory = Some(path.clone()),
+            // A program's own claim stays in the record and is nobody's directory.
+            Frame::CwdChanged { claimed: true, .. } => {}
+            Frame::CwdChanged { path, claimed: false } => self.current_directory = Some(path.clone()),
             Frame::ArtifactStored { artifact, what, bytes, sha256 } => self.artifacts.push(Artifact {
                 artifact: artifact.clone(),
                 what: what.clone(),

@@ -15,6 +15,7 @@ mod budget;
 mod builtin;
 pub mod control;
 pub mod descriptors;
+mod directories;
 mod ending;
 mod feeder;
 mod gitconfig;

@@ -4,6 +4,7 @@ use crate::{
     aftermath::{self, Escapes},
     budget::Budget,
     control::{self, Control},
+    directories::{Directories, Moved},
     ending::Ending,
     inlet::{Asker, Inlet},
     life::{Bounds, Effect, Event, Life, Stop},
@@ -132,9 +133,8 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
         also_asked: Vec::new(),
         hidden: Vec::new(),
         secrets: VecDeque::new(),
-        announces: false,
         echo: true,
-        directory: what.cwd.resolved.clone(),
+        directories: Directories::new(&what.cwd.resolved),
         attentive_until: None,
         over_limit: false,
         too_many_frames: false,
@@ -196,12 +196,9 @@ pub(crate) struct Shim<'a> {
     /// Lines that were typed unseen, and the mask without them.
     pub(crate) secrets: VecDeque<String>,
     pub(crate) first_mask: Arc<Mask>,
-    /// The program says where it is; nobody else is asked then.
-    announces: bool,
     /// Whether the terminal showed what is typed when we last looked.
     echo: bool,
-    /// Where the program in the foreground was when we last looked.
-    directory: String,
+    directories: Directories,
     /// Until then somebody most likely waits for an echo.
     pub(crate) attentive_until: Option<Instant>,
     /// The output limit has been put on record.
@@ -293,19 +290,19 @@ impl Shim<'_> {
         // Some programs write their prompt first and hide the answer then: looked at again when it is quiet.
         self.terminal_spoke = !quiet;
         let echo = terminal.echoes();
-        let announced = self.outlets.iter_mut().filter_map(|o| o.screen.as_mut()).find_map(|s| s.announced());
-        let found = || terminal.directory()?.into_os_string().into_string().ok();
-        self.announces |= announced.is_some();
-        let directory = announced.or_else(|| found().filter(|_| quiet && !self.announces));
+        let claim = self.outlets.iter_mut().filter_map(|o| o.screen.as_mut()).find_map(|s| s.claimed_directory());
+        // A claim is compared with where the program really is, so that the truth needs no second record.
+        let look = quiet || claim.is_some();
+        let actual = look.then(|| terminal.directory()).flatten().and_then(|d| d.into_os_string().into_string().ok());
+        let moves = self.directories.update(actual, claim);
         if echo != self.echo {
             self.echo = echo;
             self.cut_here();
             self.journal.push(&Frame::Echo { on: echo });
         }
-        if let Some(directory) = directory.filter(|d| *d != self.directory) {
+        for Moved { path, claimed } in moves {
             self.cut_here();
-            self.journal.push(&Frame::CwdChanged { path: text(&self.mask, &directory) });
-            self.directory = directory;
+            self.journal.push(&Frame::CwdChanged { path: text(&self.mask, &path), claimed });
         }
     }
 
@@ -641,7 +638,7 @@ impl Shim<'_> {
         self.look_back(&outcome);
         let ended = self.ending.take().and_then(Ending::told).filter(|path| *path != self.what.cwd.resolved);
         if let (Some(path), Some(_)) = (ended, &self.main_usage) {
-            self.journal.push(&Frame::CwdChanged { path: text(&self.mask, &path) });
+            self.journal.push(&Frame::CwdChanged { path: text(&self.mask, &path), claimed: false });
         }
         if let Some(usage) = &self.main_usage {
             self.journal.push(&Frame::Exited {
