@@ -27,7 +27,8 @@ enum Left {
     Nothing,
 }
 
-/// Socket addresses hold 108 bytes; a longer path is reached through its directory.
+/// Socket addresses hold 108 bytes; a longer path is reached through its directory. The client does not link the store,
+/// where all else of `/proc` is read.
 pub(crate) fn connect(socket: &Path) -> io::Result<UnixStream> {
     if socket.as_os_str().len() < 100 {
         return UnixStream::connect(socket);

@@ -188,7 +188,9 @@ impl TaskState {
                 self.io.terminal = Some(Terminal { rows: *rows, cols: *cols, echo });
             }
             Frame::Echo { on } => self.io.terminal.iter_mut().for_each(|t| t.echo = *on),
-            Frame::CwdChanged { path } => self.io.current_directory = Some(path.clone()),
+            // A program's own claim stays in the record and is nobody's directory.
+            Frame::CwdChanged { claimed: true, .. } => {}
+            Frame::CwdChanged { path, claimed: false } => self.io.current_directory = Some(path.clone()),
             Frame::ArtifactStored { artifact, what, bytes, sha256 } => self.io.artifacts.push(Artifact {
                 artifact: artifact.clone(),
                 what: what.clone(),

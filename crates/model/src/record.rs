@@ -202,7 +202,13 @@ pub enum Frame {
     #[serde(rename = "pty.echo")]
     Echo { on: bool },
     #[serde(rename = "cwd.changed")]
-    CwdChanged { path: Text },
+    CwdChanged {
+        path: Text,
+        /// The program said so in its output (OSC 7), which any program can print. Without it the path comes from the
+        /// kernel, or from the shell that Countersign asked.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        claimed: bool,
+    },
     #[serde(rename = "process.signalled")]
     Signalled { signal: SignalName, by: Text },
     #[serde(rename = "cancel.requested")]

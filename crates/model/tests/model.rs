@@ -173,7 +173,7 @@ fn later_frames() -> Vec<Frame> {
         Frame::StdinWritten { bytes: 9, input: InputKind::Paste, by: Text::of("owner") },
         Frame::StdinWritten { bytes: 0, input: InputKind::Eof, by: Text::of("owner") },
         Frame::Echo { on: false },
-        Frame::CwdChanged { path: Text::of("/p/sub") },
+        Frame::CwdChanged { path: Text::of("/p/sub"), claimed: false },
         Frame::Output { stream: StreamName::Pty, offset: 0, len: 4, digest: digest("chunk") },
         Frame::Gap { stream: StreamName::Pty, offset: 4, bytes: 100 },
         Frame::ArtifactStored {
@@ -466,6 +466,7 @@ fn records() -> Vec<(String, Record)> {
         .chain(machine.into_iter().zip(800..).map(decided))
         .chain(spawned.into_iter().zip(900..).map(happened))
         .chain(decisions_with_agents().into_iter().zip(1000..).map(decided))
+        .chain(claims_of_programs().into_iter().zip(1100..).map(happened))
         .collect()
 }
 
@@ -501,6 +502,10 @@ fn decisions_with_agents() -> Vec<Decision> {
         Decision::Observing { by: Text::of("claude-code") },
         Decision::Entered(Entered::SessionOpened { session: Box::new(session) }),
     ]
+}
+
+fn claims_of_programs() -> Vec<Frame> {
+    vec![Frame::CwdChanged { path: Text::of("/p/elsewhere"), claimed: true }]
 }
 
 const GOLDEN: &str = include_str!("golden/records-v1.jsonl");

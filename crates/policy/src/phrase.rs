@@ -746,7 +746,7 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
         let word = &words[n];
         n += 1;
         let Some(text) = word.text() else {
-            if expression || tables_may_be_option(word) {
+            if expression || tables::may_be_option(word) {
                 scopes.loose = true;
                 misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
             }
@@ -842,10 +842,6 @@ fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Tol
         told.reading = Reading::Not(why);
     }
     told
-}
-
-fn tables_may_be_option(word: &Word) -> bool {
-    tables::may_be_option(word)
 }
 
 const UNARY_FILE: &[&str] = &[

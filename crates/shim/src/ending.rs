@@ -43,7 +43,7 @@ impl Ending {
         [(self.asked.as_raw_fd(), ASKED), (self.tells.as_raw_fd(), TOLD)]
     }
 
-    /// The variable that the shell is given for it.
+    /// The variable that the shell is given for it: a path that the shell opens, not we.
     pub(crate) fn variable() -> (String, String) {
         ("BASH_ENV".to_owned(), format!("/proc/self/fd/{ASKED}"))
     }

@@ -31,11 +31,6 @@ impl Nursery {
         Self { shim, process: None }
     }
 
-    #[must_use]
-    pub fn program(&self) -> &Path {
-        &self.shim
-    }
-
     /// A new shim, from a nursery that was started for it if need be.
     pub fn shim(&mut self) -> io::Result<Spare> {
         if let Some((_, nursery)) = &mut self.process

@@ -8,37 +8,52 @@
 //! control sockets, the end of children, deadlines. When the daemon dies the loop does not notice more than a closed
 //! socket; a new daemon comes back through the control socket.
 //!
-//! What happens when is decided in `life`, which does no I/O; `supervise` does what it says.
+//! What happens when is decided in `life`, which does no I/O; `supervise` does what it says. `run` is a shim from its hello
+//! to its end.
 
 mod aftermath;
 mod budget;
 mod builtin;
+mod close;
 pub mod control;
 pub mod descriptors;
+mod directories;
+mod disk;
 mod ending;
 mod feeder;
 mod gitconfig;
 mod inlet;
+mod input;
 mod launch;
 mod life;
+mod limits;
+mod main_process;
+mod notify;
 mod nursery;
 mod operate;
+mod operations;
 mod outlet;
 mod probe;
+mod recording;
+mod run;
 mod seccomp;
 mod start;
 mod sticky;
 mod supervise;
 mod sys;
+mod task_sandbox;
 mod terminal;
+mod terminal_watch;
 pub mod tree;
+mod typed_secrets;
 mod walls;
 pub mod wire;
 
+pub use close::SCREEN;
 pub use launch::{Nursery, Spare};
 pub use nursery::main;
 pub use probe::features;
-pub use supervise::SCREEN;
+
 pub use sys::user::{as_owner_of, in_the_name_of};
 pub use sys::{
     acts_for_others, become_subreaper, close_inherited, give_back_free_memory, give_back_large_buffers, not_dumpable,

@@ -3,7 +3,7 @@
 //! Starting a program costs more than half a millisecond, most of it spent finding out what the processor can do; a
 //! fork of one that has already found out costs a tenth of that. Each task still has a process of its own.
 
-use crate::{supervise, sys};
+use crate::{run, sys};
 use countersign_model::Digest;
 use rustix::{
     fd::OwnedFd,
@@ -46,7 +46,7 @@ pub fn main() -> ExitCode {
                 if let Ok(null) = std::fs::File::open("/dev/null") {
                     let _ = rustix::stdio::dup2_stdin(&null);
                 }
-                return supervise::shim(channel);
+                return run::shim(channel);
             }
             Ok(Some(pid)) => {
                 if daemon.write_all(&pid.to_le_bytes()).is_err() {

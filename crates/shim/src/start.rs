@@ -12,6 +12,7 @@ use crate::{
         user::{Become, in_the_name_of},
     },
     terminal::{Screen, Terminal},
+    terminal_watch::TerminalWatch,
     walls::{self, Built, Site},
 };
 use countersign_model::{Confinement, Frame, Limits, MARKER, Mode, Outcome, StreamName};
@@ -60,16 +61,21 @@ impl Shim<'_> {
             env: &self.what.env,
             terminal: ends.terminal.as_ref().and_then(Terminal::name),
         };
-        let foundation = self.foundation.take();
+        let foundation = self.sandbox.take_foundation();
         let (built, escapes) = in_the_name_of(login, || {
-            let built =
-                walls::build(self.confinement, &self.what.walls, &site, foundation, login.map(|l| (l.uid, l.gid)));
-            let watched = self.confinement != Confinement::ReadOnly && built.is_ok();
+            let built = walls::build(
+                self.sandbox.confinement,
+                &self.what.walls,
+                &site,
+                foundation,
+                login.map(|l| (l.uid, l.gid)),
+            );
+            let watched = self.sandbox.confinement != Confinement::ReadOnly && built.is_ok();
             (built, watched.then(|| Escapes::of(&self.what.walls)))
         })
         .map_err(nobody)?;
         let Built { forgo, enforced, env: given } = built.map_err(|e| failed(&self.mask, e, 125))?;
-        self.escapes = escapes;
+        self.sandbox.watch(escapes);
         let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
         let mut env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
         let names: BTreeSet<&String> = self.what.exposure.names.iter().chain(env.keys()).collect();
@@ -78,9 +84,9 @@ impl Shim<'_> {
         self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld });
         let exec = &self.what.exec;
         // Without it nothing is told, and everything runs as it would.
-        self.ending = self.what.tell_directory.then(Ending::new).and_then(Result::ok);
-        let also = self.ending.as_ref().map(Ending::also);
-        env.extend(self.ending.as_ref().map(|_| Ending::variable()));
+        let ending = self.what.tell_directory.then(Ending::new).and_then(Result::ok);
+        let also = ending.as_ref().map(Ending::also);
+        env.extend(ending.as_ref().map(|_| Ending::variable()));
         let started = sys::spawn(sys::Child {
             program: Path::new(&exec.program.path),
             argv: &exec.argv,
@@ -101,7 +107,7 @@ impl Shim<'_> {
             failed(&self.mask, format!("{}: {e}{hint}", exec.program.path), code)
         })?;
         crash::point("shim.after_spawn");
-        self.main = Some(pid);
+        self.main.start(pid, ending);
         let sid = if self.what.mode == Mode::Pty { pid } else { std::process::id() };
         self.journal.push(&Frame::Spawned {
             pid,
@@ -111,17 +117,18 @@ impl Shim<'_> {
             executable: text(&self.mask, &exec.program.resolved),
             dev: exec.program.dev,
             inode: exec.program.inode,
-            confinement: self.confinement,
+            confinement: self.sandbox.confinement,
             enforced,
             uid: login.map(|l| l.uid),
         });
-        if self.confinement == Confinement::ReadOnly {
-            self.budget = Some(Budget::new(clock::steady(), temporary, self.what.login.clone()));
+        if self.sandbox.confinement == Confinement::ReadOnly {
+            self.limits.set_budget(Budget::new(clock::steady(), temporary, self.what.login.clone()));
         }
         if ends.terminal.is_some() {
             self.journal.push(&Frame::Resized { rows: self.what.rows, cols: self.what.cols, by: None });
         }
-        Ends { outlets: self.outlets, inlet: self.inlet, terminal: self.terminal } = ends;
+        (self.outlets, self.inlet) = (ends.outlets, ends.inlet);
+        self.terminal = ends.terminal.map(|terminal| TerminalWatch::new(terminal, &self.what.cwd.resolved));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The terminal of a task: its two ends, and the screen as a person would see it.
 
 use crate::{
+    directories::path_of_url,
     sticky::{Piece, Sticky},
     sys::user::as_owner_of,
 };
@@ -98,27 +99,11 @@ impl vt100::Callbacks for Heard {
         if let [b"7", rest @ ..] = params {
             // A path may hold the separator.
             let url = rest.join(&b';');
-            self.directory = std::str::from_utf8(&url).ok().and_then(path_of_url).or_else(|| self.directory.take());
+            let system = rustix::system::uname();
+            let path_of = |url| path_of_url(url, &system.nodename().to_string_lossy());
+            self.directory = std::str::from_utf8(&url).ok().and_then(path_of).or_else(|| self.directory.take());
         }
     }
-}
-
-/// `file://host/path`, with its escapes undone.
-fn path_of_url(url: &str) -> Option<String> {
-    let rest = url.strip_prefix("file://")?;
-    let path = &rest[rest.find('/')?..];
-    let (mut out, mut bytes) = (Vec::new(), path.bytes());
-    while let Some(b) = bytes.next() {
-        match b {
-            b'%' => {
-                let digit = |b: Option<u8>| char::from(b?).to_digit(16);
-                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
-                out.push(u8::try_from(high * 16 + low).ok()?);
-            }
-            b => out.push(b),
-        }
-    }
-    String::from_utf8(out).ok().filter(|path| !path.contains('\0'))
 }
 
 impl Screen {
@@ -153,8 +138,8 @@ impl Screen {
         }
     }
 
-    /// The directory that the program has announced since the last call.
-    pub(crate) fn announced(&mut self) -> Option<String> {
+    /// The directory on this machine that the program has claimed to be in since the last call.
+    pub(crate) fn claimed_directory(&mut self) -> Option<String> {
         self.parser.callbacks_mut().directory.take()
     }
 
@@ -238,16 +223,22 @@ mod tests {
 
     #[test]
     fn directories_are_heard_in_any_pieces() {
-        let said = b"x\x1b]7;file://host/tmp/a%20b%3bc\x07y";
+        let said = b"x\x1b]7;file://localhost/tmp/a%20b%3bc\x07y";
         for cut in 0..said.len() {
             let mut screen = Screen::new(2, 10);
             screen.feed(&said[..cut]);
             screen.feed(&said[cut..]);
-            assert_eq!(screen.announced().as_deref(), Some("/tmp/a b;c"));
+            assert_eq!(screen.claimed_directory().as_deref(), Some("/tmp/a b;c"));
         }
         let mut screen = Screen::new(2, 10);
-        screen.feed(b"\x1b]7;file://host/%zz\x07\x1b]7;nonsense\x07\x1b]7;file://nopath\x07");
-        assert_eq!(screen.announced(), None);
+        screen.feed(b"\x1b]7;file:///%zz\x07\x1b]7;nonsense\x07\x1b]7;file://nopath\x07");
+        assert_eq!(screen.claimed_directory(), None);
+        // What another machine says does not hide what this one said.
+        screen.feed(b"\x1b]7;file:///srv\x07\x1b]7;file://another.example/etc\x07");
+        assert_eq!(screen.claimed_directory().as_deref(), Some("/srv"));
+        let system = rustix::system::uname();
+        screen.feed(format!("\x1b]7;file://{}/opt\x07", system.nodename().to_string_lossy()).as_bytes());
+        assert_eq!(screen.claimed_directory().as_deref(), Some("/opt"));
     }
 
     #[test]

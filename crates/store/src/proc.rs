@@ -5,6 +5,9 @@
 //! something is the caller's affair.
 //!
 //! A program may call itself anything, also what is not UTF-8: no name is a reason not to read what stands beside it.
+//!
+//! Elsewhere, and for a reason: between fork and exec (`shim/src/sys/network.rs`), where only raw calls are allowed; in the
+//! client, which does not link the store; in tests and trials, which look from outside.
 
 use countersign_model::Process;
 use std::{

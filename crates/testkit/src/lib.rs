@@ -396,7 +396,8 @@ impl Drop for House {
     }
 }
 
-/// The state letter of a process, if it is there.
+/// The state letter of a process, if it is there. Tests read `/proc` for themselves: a fault in the program's own reading
+/// must not hide from them.
 #[must_use]
 pub fn process_state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -386,18 +386,56 @@ fn three_clients_at_once_are_put_in_one_order_and_applied_once() {
     }
 }
 
+fn moves(house: &House, task: TaskId) -> Vec<(String, bool)> {
+    let path = |(_, frame)| match frame {
+        Frame::CwdChanged { path, claimed } => Some((path.as_str().to_owned(), claimed)),
+        _ => None,
+    };
+    frames(house, task).into_iter().filter_map(path).collect()
+}
+
 #[test]
 fn directories_are_announced() {
     let house = House::up(CSN);
-    let task = pty(&house, "printf '\\033]7;file://host/srv/a%%20b\\033\\\\'; echo told; read x");
+    let task = pty(&house, "printf '\\033]7;file://localhost/srv/a%%20b\\033\\\\'; echo told; read x");
     let moved = house.frame(task, |f| matches!(f, Frame::CwdChanged { .. }));
-    assert_eq!(moved, Frame::CwdChanged { path: countersign_model::Text::of("/srv/a b") });
+    assert_eq!(moved, Frame::CwdChanged { path: countersign_model::Text::of("/srv/a b"), claimed: true });
     send(&house, task, json!({"text": "\n"}));
     house.settled(task);
     let task = pty(&house, "cd /usr; echo moved; read x");
     let moved = house.frame(task, |f| matches!(f, Frame::CwdChanged { .. }));
-    assert_eq!(moved, Frame::CwdChanged { path: countersign_model::Text::of("/usr") });
+    assert_eq!(moved, Frame::CwdChanged { path: countersign_model::Text::of("/usr"), claimed: false });
     assert_eq!(house.client().task(&task.to_string()).unwrap().io.current_directory.unwrap().as_str(), "/usr");
+}
+
+/// What a program prints cannot move its task, nor hide where it goes.
+#[test]
+fn a_printed_directory_is_a_claim_and_the_real_one_is_still_followed() {
+    let house = House::up(CSN);
+    let say = |url: &str| format!("printf '\\033]7;{url}\\033\\\\'");
+    let text = format!(
+        "{}; {}; echo lied; read x; cd /usr; {}; echo moved; read x; cd /; {}; echo honest; read x",
+        say("file://elsewhere.example/etc"),
+        say("file:///srv/lie"),
+        say("file:///srv/lie"),
+        say("file:///"),
+    );
+    let task = pty(&house, &text);
+    let directory =
+        || house.client().task(&task.to_string()).unwrap().io.current_directory.map(|d| d.as_str().to_owned());
+    house.frame(task, |f| matches!(f, Frame::CwdChanged { claimed: true, .. }));
+    assert_eq!(directory(), None, "a claim moves nobody");
+    send(&house, task, json!({"text": "\n"}));
+    house.frame(task, |f| matches!(f, Frame::CwdChanged { path, .. } if path.as_str() == "/usr"));
+    assert_eq!(directory().as_deref(), Some("/usr"));
+    send(&house, task, json!({"text": "\n"}));
+    house.frame(task, |f| matches!(f, Frame::CwdChanged { path, .. } if path.as_str() == "/"));
+    send(&house, task, json!({"text": "\n"}));
+    house.settled(task);
+    let expect = [("/srv/lie", true), ("/usr", false), ("/srv/lie", true), ("/", false)];
+    let moves = moves(&house, task);
+    assert_eq!(moves.iter().map(|(path, claimed)| (path.as_str(), *claimed)).collect::<Vec<_>>(), expect);
+    assert_eq!(directory().as_deref(), Some("/"), "and the end is where it really was");
 }
 
 #[test]

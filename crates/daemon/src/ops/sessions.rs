@@ -15,7 +15,7 @@ use countersign_model::{
     api::{Conversation, DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery},
 };
 use countersign_redact::text_by_shape;
-use countersign_store::{clock, is_a_persons, random, world};
+use countersign_store::{clock, is_a_persons, proc, random, world};
 use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc, time::Duration};
 
 const PAGE: usize = 100;
@@ -192,7 +192,7 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
     if let Sees::Session(own) = caller.sees {
         let roster = ops.roster.borrow();
         may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
-        let works = countersign_shim::as_owner_of(agent.pid, || std::fs::read_link(format!("/proc/{}/cwd", agent.pid)));
+        let works = countersign_shim::as_owner_of(agent.pid, || proc::working_directory(agent.pid));
         let works = works.ok().and_then(|p| p.into_os_string().into_string().ok());
         let works = works.and_then(|dir| place(&eyes, &dir).ok());
         may.extend(works.and_then(|facts| facts::root_of(&facts, eyes.home(), eyes.home(), &ops.gate)));

@@ -28,7 +28,10 @@ fn a_question_waits_with_what_its_judgement_told() {
     let command = "cd sub; git push origin main";
     let asked = daemon.run(ops::intake::ask(&daemon.ops, &agent(), daemon.request(command), None)).unwrap();
     let task = asked.answer.task;
-    assert_eq!((task.status, task.request.display.as_str(), task.request.verb.as_str()), (Status::Queued, command, "git push"));
+    assert_eq!(
+        (task.status, task.request.display.as_str(), task.request.verb.as_str()),
+        (Status::Queued, command, "git push")
+    );
     assert!(!task.request.risks.is_empty() && !asked.replayed);
 }
 

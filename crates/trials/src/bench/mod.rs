@@ -119,7 +119,7 @@ fn row(metric: &str, house: String, limit: String, ratio: String) {
     println!("| {metric} | {house} | {limit} | {ratio} |");
 }
 
-/// A field of /proc/PID/status or smaps_rollup, in KiB.
+/// A field of /proc/PID/status or smaps_rollup, in KiB. Trials look at the program from outside, and link none of it.
 fn kib(pid: u32, file: &str, field: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with(field));

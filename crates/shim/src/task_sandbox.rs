@@ -1,0 +1,68 @@
+//! The sandbox of one task over its life: what was prepared for it, what is watched while it runs, what is said when it is
+//! over.
+
+use crate::{
+    aftermath::{self, Escapes},
+    sys::user::in_the_name_of,
+    walls::{self, Foundation},
+};
+use countersign_model::{Confinement, Frame, Limits, Outcome, Resolved, Text, TimedOut};
+use countersign_redact::{Mask, text};
+use std::path::{Path, PathBuf};
+
+pub(crate) struct TaskSandbox {
+    pub(crate) confinement: Confinement,
+    /// What was made of it before anybody knew which task it would be for.
+    foundation: Option<Foundation>,
+    /// The files that make programs run later, as they were before the task.
+    escapes: Option<Escapes>,
+}
+
+impl TaskSandbox {
+    pub(crate) fn new(confinement: Confinement, foundation: Option<Foundation>) -> Self {
+        Self { confinement, foundation, escapes: None }
+    }
+
+    pub(crate) fn take_foundation(&mut self) -> Option<Foundation> {
+        self.foundation.take()
+    }
+
+    pub(crate) fn watch(&mut self, escapes: Option<Escapes>) {
+        self.escapes = escapes;
+    }
+
+    /// What there is to say about it, now that the task is over.
+    pub(crate) fn look_back(
+        &mut self,
+        what: &Resolved,
+        outcome: &Outcome,
+        streams: &[PathBuf],
+        mask: &Mask,
+    ) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        if let Some(before) = self.escapes.take() {
+            let now = in_the_name_of(what.login.as_ref(), || Escapes::of(&what.walls)).unwrap_or_default();
+            for (path, change) in before.changes(&now) {
+                let path = text(mask, &path);
+                frames.push(Frame::WriteDetected { path, change, escape: true, before: None, after: None });
+            }
+        }
+        let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
+        let late = matches!(outcome, Outcome::TimedOut { limit: TimedOut::Wall });
+        // Its own limit it knows about.
+        let late = late && what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
+        if late && self.confinement == Confinement::ReadOnly {
+            frames.push(Frame::WallMet { note: Text::of(aftermath::LATE) });
+        } else if failed && let Some(note) = aftermath::note(self.confinement, &what.walls, streams) {
+            frames.push(Frame::WallMet { note: text(mask, &note) });
+        }
+        frames
+    }
+
+    /// Removes what only the task needed.
+    pub(crate) fn clear(&self, dir: &Path, what: &Resolved) {
+        if self.confinement >= Confinement::Workspace {
+            walls::clear_temporary(dir, what.login.as_ref());
+        }
+    }
+}
