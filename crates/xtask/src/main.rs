@@ -4,6 +4,8 @@
 mod arrows;
 mod gate;
 mod test;
+#[cfg(test)]
+mod tidy;
 
 use countersign_xtask::{Result, build, cargo, command, debian, root, run};
 use std::{os::unix::process::CommandExt as _, process::ExitCode};

@@ -1,0 +1,103 @@
+//! Rule: a noun of docs/glossary.md is the name of a type in its home crate alone. The rule is about the bare noun
+//! (`Plan`, `Verdict`): a name that says more (`InstallPlan`) is free.
+
+use super::{Finding, exceptions::Excusable, type_names::Place};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nouns whose home is not `model`.
+const HOMES: &[(&str, &str)] = &[
+    ("Caller", "daemon"),
+    ("Desk", "daemon"),
+    ("Foundation", "shim"),
+    ("Gap", "store"),
+    ("Home", "store"),
+    ("Journal", "store"),
+    ("Ledger", "store"),
+    ("Marker", "store"),
+    ("Nursery", "shim"),
+    ("Phrase", "policy"),
+    ("Screen", "shim"),
+    ("Shim", "shim"),
+    ("Slot", "daemon"),
+    ("Spare", "shim"),
+    ("Stream", "store"),
+    ("Ticket", "daemon"),
+    ("Verb", "policy"),
+    ("Viewer", "daemon"),
+];
+
+/// Nouns of the wire that the glossary does not explain.
+const MORE: &[&str] = &["Caller", "Refusal"];
+
+/// The nouns of the glossary as names of types.
+fn nouns(glossary: &str) -> BTreeSet<String> {
+    let bold = glossary.lines().filter_map(|line| line.strip_prefix("| **")?.split("**").next());
+    bold.map(camel_case).chain(MORE.iter().map(|noun| (*noun).to_owned())).collect()
+}
+
+fn camel_case(noun: &str) -> String {
+    let capital = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().map(|first| first.to_uppercase().chain(letters).collect::<String>()).unwrap_or_default()
+    };
+    noun.split([' ', '-']).map(capital).collect()
+}
+
+fn home_of(noun: &str) -> &'static str {
+    HOMES.iter().find(|(name, _)| *name == noun).map_or("model", |(_, home)| home)
+}
+
+fn check(of: &str, nouns: &BTreeSet<String>, types: &BTreeMap<String, Vec<Place>>) -> Vec<Excusable> {
+    let away = types.iter().filter(|(name, _)| nouns.contains(*name) && home_of(name) != of);
+    away.map(|(name, places)| {
+        let entry = format!("noun {of} {name}");
+        let advice = format!(
+            "`{name}` is a word of the glossary and belongs to the crate `{}`: use that type, or name this one after \
+             what it holds (the entry that would excuse it: `{entry}`)",
+            home_of(name)
+        );
+        Excusable { finding: Finding::new(&places[0].file, places[0].line, advice), entry }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::{
+        assert_none, exceptions,
+        type_names::types_of,
+        workspace::{Crate, Workspace},
+    };
+
+    #[test]
+    fn nouns_are_the_bold_words_of_the_table() {
+        let found =
+            nouns("# Glossary\n| noun | meaning |\n|---|---|\n| **plan** | x |\n| **redaction rule** | **y** |\n");
+        assert_eq!(found, ["Caller", "Plan", "RedactionRule", "Refusal"].map(str::to_owned).into());
+    }
+
+    #[test]
+    fn a_noun_outside_of_its_home_is_found() {
+        let made_up = Crate::made_up(&[("lib.rs", "struct Plan;\nstruct Desk; struct InstallPlan;")]);
+        let nouns = ["Plan".to_owned(), "Desk".to_owned()].into();
+        let found = |of: &str| -> Vec<String> {
+            check(of, &nouns, &types_of(&made_up)).into_iter().map(|found| found.entry).collect()
+        };
+        assert_eq!(found("model"), ["noun model Desk"]);
+        assert_eq!(found("daemon"), ["noun daemon Plan"]);
+        assert_eq!(found("install"), ["noun install Desk", "noun install Plan"]);
+        let shown = check("model", &nouns, &types_of(&made_up))[0].finding.to_string();
+        assert!(shown.starts_with("lib.rs:2: `Desk` is a word of the glossary and belongs to the crate `daemon`"));
+    }
+
+    #[test]
+    fn every_noun_of_this_tree_is_defined_at_home() {
+        let workspace = Workspace::read();
+        let glossary = std::fs::read_to_string(crate::root().join("docs/glossary.md")).unwrap();
+        let nouns = nouns(&glossary);
+        assert!(nouns.contains("Plan") && nouns.contains("Verdict"), "the glossary was read");
+        let found: Vec<_> = workspace.members().flat_map(|c| check(&c.name, &nouns, &types_of(c))).collect();
+        assert_none(exceptions::apply("noun", found));
+    }
+}

@@ -1,0 +1,42 @@
+//! The tidy test: rules of the tree that the compiler does not hold. Each module holds one rule, a test that the rule
+//! can fail on made-up input, and a test of this tree. `source` and `module_tree` read what the rules look at.
+
+mod dependencies;
+mod exceptions;
+mod frameworks;
+mod glossary;
+mod machine_paths;
+mod module_cycles;
+mod module_tree;
+mod source;
+mod type_names;
+mod workspace;
+
+use std::fmt;
+
+/// One place that breaks a rule, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    file: String,
+    line: usize,
+    advice: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, advice: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, advice: advice.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.advice)
+    }
+}
+
+/// Fails with every finding, one a line.
+fn assert_none(mut findings: Vec<Finding>) {
+    findings.sort();
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(lines.is_empty(), "{} findings:\n{}", lines.len(), lines.join("\n"));
+}
