@@ -12,6 +12,7 @@ mod credentials;
 mod daily;
 mod disk;
 mod doors;
+mod earlier_home;
 mod grants;
 mod halt;
 mod hidden;

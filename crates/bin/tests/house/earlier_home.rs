@@ -1,0 +1,215 @@
+//! Homes that earlier versions made (`tests/fixtures`), opened with today's programs: everything reads, verifies and goes on.
+
+use crate::{CSN, receipts::findings};
+use countersign_model::{Outcome, Text};
+use countersign_testkit::House;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+/// The commits whose homes are kept.
+const VERSIONS: [&str; 1] = ["1e5716a"];
+
+/// A home of an earlier version, and what that version said of it.
+struct Earlier {
+    house: House,
+    dir: PathBuf,
+    said: Value,
+}
+
+impl Earlier {
+    /// Unpacks a home; nothing is started.
+    fn unpack(version: &str, home: &str) -> Self {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
+        let house = House::new(CSN);
+        // What is kept must not go because it is old by now.
+        house.configure("[retention]\ndays = 36500\n");
+        let archive = dir.join(format!("{home}.tar.gz"));
+        let base = house.base().to_str().unwrap().to_owned();
+        let out = house.outside(&["tar", "--no-same-owner", "-C", &base, "-xzf", archive.to_str().unwrap()]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let said = std::fs::read(dir.join(format!("{home}.json"))).unwrap();
+        Self { house, dir, said: serde_json::from_slice(&said).unwrap() }
+    }
+
+    fn up(version: &str, home: &str) -> Self {
+        let earlier = Self::unpack(version, home);
+        earlier.house.start();
+        earlier
+    }
+
+    fn task(&self, name: &str) -> &str {
+        self.said["names"][name].as_str().unwrap_or_else(|| panic!("a task is named {name}"))
+    }
+
+    fn tasks(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.said["names"].as_object().unwrap().iter().map(|(name, task)| (name.as_str(), task.as_str().unwrap()))
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let body = self.house.client().call("GET", path, &[], None).unwrap_or_else(|e| panic!("{path}: {e}"));
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    fn csn(&self, args: &[&str]) -> Vec<u8> {
+        let out = self.house.csn(args);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        out.stdout
+    }
+
+    fn fixture(&self, file: &str) -> String {
+        self.dir.join(file).to_str().unwrap().to_owned()
+    }
+}
+
+/// The places where two values differ, each with both; so that a failure says what is wrong and not that something is.
+fn differences(place: &str, before: &Value, now: &Value) -> Vec<String> {
+    let children: Vec<String> = match (before, now) {
+        (Value::Object(b), Value::Object(n)) => b.keys().chain(n.keys()).cloned().collect(),
+        (Value::Array(b), Value::Array(n)) if b.len() == n.len() => {
+            let each = b.iter().zip(n).enumerate();
+            return each.flat_map(|(i, (b, n))| differences(&format!("{place}.{i}"), b, n)).collect();
+        }
+        _ if before == now => return Vec::new(),
+        _ => return vec![format!("{place}: {before} became {now}")],
+    };
+    let names: BTreeSet<String> = children.into_iter().collect();
+    names.iter().flat_map(|name| differences(&format!("{place}.{name}"), &before[name], &now[name])).collect()
+}
+
+fn same(place: &str, before: &Value, now: &Value) {
+    assert_eq!(differences(place, before, now), [""; 0]);
+}
+
+/// An approval without what depends on the moment: whether the client that asked still waits (it does not: the daemon was
+/// stopped), and the card, which is made from the directories that are there now.
+fn lasting(approval: &Value) -> Value {
+    let mut approval = approval.clone();
+    let fields = approval.as_object_mut().unwrap();
+    fields.remove("asker");
+    fields.remove("card");
+    approval
+}
+
+#[test]
+fn a_home_of_an_earlier_version_reads_as_it_did() {
+    for version in VERSIONS {
+        let earlier = Earlier::up(version, "stopped");
+        let said = &earlier.said;
+        for (name, task) in earlier.tasks() {
+            same(name, &said["task"][task], &earlier.get(&format!("/tasks/{task}")));
+            let shown: Value = serde_json::from_slice(&earlier.csn(&["show", task, "--json"])).unwrap();
+            same(name, &said["show"][task], &shown);
+        }
+        // Issue 18: a list shows a task as it is shown by itself; earlier lists left out what the journal tells.
+        let listed = earlier.get("/tasks?limit=500");
+        assert_eq!(listed["tasks"].as_array().unwrap().len(), earlier.tasks().count());
+        for (before, now) in said["tasks"]["tasks"].as_array().unwrap().iter().zip(listed["tasks"].as_array().unwrap())
+        {
+            let task = before["task_id"].as_str().unwrap();
+            same(task, &said["task"][task], now);
+        }
+        for (name, path) in [
+            ("grants", "/grants?limit=500"),
+            ("sessions", "/sessions?all=true&limit=500"),
+            ("tokens", "/tokens"),
+            ("keys", "/keys"),
+            ("receipts", "/receipts?limit=500"),
+        ] {
+            same(name, &said[name], &earlier.get(path));
+        }
+        let approvals = earlier.get("/approvals?all=true&limit=500");
+        assert_eq!(approvals["approvals"].as_array().unwrap().len(), said["approval"].as_object().unwrap().len());
+        for (id, before) in said["approval"].as_object().unwrap() {
+            same(id, &lasting(before), &lasting(&earlier.get(&format!("/approvals/{id}"))));
+        }
+    }
+}
+
+#[test]
+fn what_earlier_tasks_recorded_is_read_and_played_as_before() {
+    for version in VERSIONS {
+        let earlier = Earlier::up(version, "stopped");
+        for (task, before) in earlier.said["records"].as_object().unwrap() {
+            let mut events = earlier.house.client().events(task.parse().unwrap(), None);
+            let mut now = Vec::new();
+            while let Some(event) = events.next_event().unwrap() {
+                now.push(serde_json::from_str::<Value>(&event.line).unwrap());
+            }
+            same(task, before, &json!(now));
+        }
+        for (task, before) in earlier.said["logs"].as_object().unwrap() {
+            // Bytes, one to a character.
+            let bytes: Vec<u8> =
+                before.as_str().unwrap().chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+            assert_eq!(earlier.house.csn(&["logs", "--raw", task]).stdout, bytes, "{task}");
+        }
+        for (task, before) in earlier.said["statements"].as_object().unwrap() {
+            let now: Value = serde_json::from_slice(&earlier.csn(&["receipts", "show", task, "--json"])).unwrap();
+            same(task, before, &now);
+        }
+        let played = earlier.csn(&["replay", "--text", earlier.task("terminal")]);
+        assert_eq!(String::from_utf8_lossy(&played), "fixture\nhello fixture\n40 120\n");
+    }
+}
+
+#[test]
+fn what_an_earlier_version_signed_verifies() {
+    for version in VERSIONS {
+        let earlier = Earlier::unpack(version, "stopped");
+        let holds = |args: &[&str]| assert_eq!(findings(&earlier.house, args), [""; 0], "{args:?}");
+        // No daemon has opened it yet.
+        holds(&[]);
+        holds(&["--since", &earlier.fixture("head.json")]);
+        holds(&["--from", "3", "--to", "9"]);
+        holds(&[earlier.task("secrets")]);
+        for exported in ["exited.tar", "terminal.tar", "secrets.tar", "receipts.jsonl"] {
+            holds(&[&earlier.fixture(exported)]);
+        }
+        assert_eq!(earlier.said["verify"]["ok"], true);
+        earlier.house.start();
+        holds(&[]);
+        holds(&["--since", &earlier.fixture("head.json")]);
+    }
+}
+
+#[test]
+fn an_earlier_home_goes_on() {
+    for version in VERSIONS {
+        let earlier = Earlier::up(version, "stopped");
+        let house = &earlier.house;
+        let last = earlier.said["receipts"]["receipts"][0].clone();
+        let task = house.ask("echo goes on");
+        house.sealed(task);
+        let next = crate::receipts::statement(house, task).predicate;
+        assert_eq!(json!(next.seq), json!((last["seq"].as_str().unwrap().parse::<u64>().unwrap() + 1).to_string()));
+        assert_eq!(json!(next.prev), last["digest"]);
+        assert_eq!(house.stdout(task), "goes on\n");
+        // Its directory is another one by now, or gone: approved once, it is not run, and the refusal says why.
+        let approval_of =
+            |name: &str| earlier.said["task"][earlier.task(name)]["approval_id"].as_str().unwrap().to_owned();
+        house.csn(&["approvals", "answer", &approval_of("waits"), "once"]);
+        let outcome = house.outcome(earlier.task("waits").parse().unwrap());
+        assert!(matches!(&outcome, Outcome::Denied { reason } if reason.as_str() == "paths_changed"), "{outcome:?}");
+        earlier.csn(&["approvals", "answer", &approval_of("waits_too"), "deny", "--words", "too late"]);
+        let denied = house.sealed(earlier.task("waits_too").parse().unwrap());
+        assert_eq!(denied.outcome, Some(Outcome::Denied { reason: Text::of("denied_by_person") }));
+        assert_eq!(findings(house, &[]), [""; 0]);
+    }
+}
+
+#[test]
+fn an_earlier_home_whose_daemon_was_killed_is_recovered() {
+    for version in VERSIONS {
+        let earlier = Earlier::up(version, "killed");
+        let running = earlier.task("running");
+        let lost = earlier.house.sealed(running.parse().unwrap());
+        assert!(matches!(lost.outcome, Some(Outcome::Lost { .. })), "{:?}", lost.outcome);
+        for (name, task) in earlier.tasks().filter(|(_, task)| *task != running) {
+            same(name, &earlier.said["task"][task], &earlier.get(&format!("/tasks/{task}")));
+        }
+        assert_eq!(findings(&earlier.house, &[]), [""; 0]);
+    }
+}
