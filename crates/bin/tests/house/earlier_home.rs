@@ -195,7 +195,7 @@ fn an_earlier_home_goes_on() {
         assert!(matches!(&outcome, Outcome::Denied { reason } if reason.as_str() == "paths_changed"), "{outcome:?}");
         earlier.csn(&["approvals", "answer", &approval_of("waits_too"), "deny", "--words", "too late"]);
         let denied = house.sealed(earlier.task("waits_too").parse().unwrap());
-        assert_eq!(denied.outcome, Some(Outcome::Denied { reason: Text::of("denied_by_person") }));
+        assert_eq!(denied.outcome(), Some(&Outcome::Denied { reason: Text::of("denied_by_person") }));
         assert_eq!(findings(house, &[]), [""; 0]);
     }
 }
@@ -206,7 +206,7 @@ fn an_earlier_home_whose_daemon_was_killed_is_recovered() {
         let earlier = Earlier::up(version, "killed");
         let running = earlier.task("running");
         let lost = earlier.house.sealed(running.parse().unwrap());
-        assert!(matches!(lost.outcome, Some(Outcome::Lost { .. })), "{:?}", lost.outcome);
+        assert!(matches!(lost.outcome(), Some(Outcome::Lost { .. })), "{:?}", lost.outcome());
         for (name, task) in earlier.tasks().filter(|(_, task)| *task != running) {
             same(name, &earlier.said["task"][task], &earlier.get(&format!("/tasks/{task}")));
         }

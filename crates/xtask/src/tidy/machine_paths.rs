@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(found("target = /builds/here/target"), 1);
         assert_eq!(found(&path("home", "u")), 0);
         assert_eq!(found(&path("work", "proj2")), 0);
-        assert_eq!(found("below $X/home/run and ~/work/main, /home/ and /workable/main"), 0);
+        assert_eq!(found("below $X/home/run and ~/work/here, /home/ and /workable/here"), 0);
         let shown = check("a.md", &path("work", "main"), "/").pop().unwrap().to_string();
         assert!(shown.starts_with("a.md:1: `/work/"), "{shown}");
     }
