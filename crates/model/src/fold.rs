@@ -7,6 +7,7 @@ use crate::{
 
 impl TaskState {
     /// A task begins with `command.planned`; any other first record is not the beginning of a task.
+    #[expect(clippy::too_many_lines, reason = "one value for every field")]
     pub fn begin(task_id: TaskId, record: &Record) -> Option<Self> {
         let What::Decision(Decision::Planned {
             plan_digest,

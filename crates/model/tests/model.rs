@@ -191,6 +191,7 @@ fn later_frames() -> Vec<Frame> {
 }
 
 /// What came with grants, sessions and credentials.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn decisions_of_the_register() -> Vec<Decision> {
     let grant = Grant {
         id: Some(id("gr_01m7h4jys3gnc16m")),

@@ -170,27 +170,42 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     occurrence.words = words;
 }
 
-fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) {
-    let program = occurrence.program.clone();
-    let Verb { verb, rest, globals } = verb_of(&program, words);
-    let own = words.get(rest.min(words.len())..).unwrap_or_default();
-    occurrence.verb.clone_from(&verb);
-    let mut misfit: Option<String> = None;
-    let bare_builtin = words[0].text() == Some(&program);
-    // What stands before the subcommand: another repository, other configuration.
-    let (mut moved, mut configured): (Option<String>, Vec<Assignment>) = (None, Vec::new());
-    for parsed in &globals {
+/// Options of git itself that change nothing about what it runs.
+#[rustfmt::skip]
+const INERT: &[&str] = &[
+    "-C", "-c", "--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--icase-pathspecs", "--glob-pathspecs",
+    "--noglob-pathspecs", "--no-replace-objects", "--version", "--help",
+];
+
+/// What stands before a subcommand: another directory, other configuration.
+#[derive(Default)]
+struct Leading {
+    moved: Option<String>,
+    configured: Vec<Assignment>,
+}
+
+fn leading(
+    program: &str,
+    words: &[Word],
+    rest: usize,
+    globals: &[Parsed<'_>],
+    scopes: &mut Scopes<'_>,
+    risks: &mut Vec<(Risk, &'static str)>,
+    misfit: &mut Option<String>,
+) -> Leading {
+    let mut found = Leading::default();
+    for parsed in globals {
         for (option, value, role) in &parsed.options {
             let Some(value) = value else { continue };
-            match (program.as_str(), option.as_str(), value.text()) {
+            match (program, option.as_str(), value.text()) {
                 ("git", "-C", Some(to)) => {
                     // Each counts from where the one before has led.
-                    let to = match &moved {
+                    let to = match &found.moved {
                         Some(before) => paths::join(before, to),
                         None => to.to_owned(),
                     };
-                    scopes.value(&Word::literal(to.clone()), Role::Dir, false, &mut misfit);
-                    moved = Some(to);
+                    scopes.value(&Word::literal(to.clone()), Role::Dir, false, misfit);
+                    found.moved = Some(to);
                 }
                 ("git", "-C", None) => {
                     scopes.loose = true;
@@ -199,17 +214,15 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
                 ("git", "-c", text) if !text.is_some_and(inert_git_setting) => {
                     misfit.get_or_insert_with(|| "sets git configuration".to_owned());
                     risks.push((Risk::WorkspaceCode, "git configuration can name programs to run"));
-                    configured.push(Assignment {
-                        name: format!("git -c {}", text.unwrap_or("?")),
-                        value: value.value.clone(),
-                    });
+                    let name = format!("git -c {}", text.unwrap_or("?"));
+                    found.configured.push(Assignment { name, value: value.value.clone() });
                     if let Some((_, value)) = text.and_then(|t| t.split_once('='))
                         && value.contains('/')
                     {
-                        scopes.value(&Word::literal(value), Role::Path, false, &mut misfit);
+                        scopes.value(&Word::literal(value), Role::Path, false, misfit);
                     }
                 }
-                _ => drop(scopes.value(value, *role, false, &mut misfit)),
+                _ => drop(scopes.value(value, *role, false, misfit)),
             }
         }
         if let Some(why) = &parsed.misfit {
@@ -217,28 +230,43 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
             // An option that is not known may name a file all the same.
             looks(&words[1..rest], 0, None, scopes);
         }
-        const INERT: &[&str] = &[
-            "-C",
-            "-c",
-            "--no-pager",
-            "-P",
-            "--no-optional-locks",
-            "--literal-pathspecs",
-            "--icase-pathspecs",
-            "--glob-pathspecs",
-            "--noglob-pathspecs",
-            "--no-replace-objects",
-            "--version",
-            "--help",
-        ];
         if program == "git"
             && let Some((option, _, _)) = parsed.options.iter().find(|(o, _, _)| !INERT.contains(&o.as_str()))
         {
             misfit.get_or_insert_with(|| format!("the option {option}"));
             risks.push((Risk::WorkspaceCode, "git is pointed at other files, which can name programs to run"));
-            configured.push(Assignment { name: format!("git {option}"), value: Value::Unknown });
+            found.configured.push(Assignment { name: format!("git {option}"), value: Value::Unknown });
         }
     }
+    found
+}
+
+/// `cd` and its kind. To go somewhere is to read nothing: what follows is checked wherever it may then be, and this where it
+/// goes if all went well before.
+fn go_to(program: &str, own: &[Word], scopes: &mut Scopes<'_>, misfit: &mut Option<String>) {
+    let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
+    let likely = match scopes.directory {
+        Directory::Known(all) => Directory::Known(all.iter().take(1).cloned().collect()),
+        Directory::Unknown => Directory::Unknown,
+    };
+    let mut there = Scopes::new(&likely, scopes.home);
+    match operand {
+        Some(word) if word.text() != Some("-") => drop(there.value(word, Role::Dir, false, misfit)),
+        None if program == "cd" => there.push(there.home, there.home, false, PathKind::Directory, false, false),
+        _ => {}
+    }
+    scopes.loose |= there.loose;
+    scopes.list.extend(there.list);
+}
+
+fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) {
+    let program = occurrence.program.clone();
+    let Verb { verb, rest, globals } = verb_of(&program, words);
+    let own = words.get(rest.min(words.len())..).unwrap_or_default();
+    occurrence.verb.clone_from(&verb);
+    let mut misfit: Option<String> = None;
+    let bare_builtin = words[0].text() == Some(&program);
+    let Leading { moved, configured } = leading(&program, words, rest, &globals, scopes, risks, &mut misfit);
     occurrence.assignments.extend(configured);
     // `git -C x status`: paths are meant from there.
     let elsewhere = moved.map(|to| match scopes.directory {
@@ -258,21 +286,7 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
         occurrence.reading = side_effect(&program, own, &mut inner, risks);
     } else if bare_builtin && matches!(program.as_str(), "cd" | "pushd" | "popd") {
-        let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
-        // To go somewhere is to read nothing: what follows is checked wherever it may then be, and this where it
-        // goes if all went well before.
-        let likely = match &inner_directory {
-            Directory::Known(all) => Directory::Known(all.iter().take(1).cloned().collect()),
-            Directory::Unknown => Directory::Unknown,
-        };
-        let mut there = Scopes::new(&likely, inner.home);
-        match operand {
-            Some(word) if word.text() != Some("-") => drop(there.value(word, Role::Dir, false, &mut misfit)),
-            None if program == "cd" => there.push(there.home, there.home, false, PathKind::Directory, false, false),
-            _ => {}
-        }
-        inner.loose |= there.loose;
-        inner.list.extend(there.list);
+        go_to(&program, own, &mut inner, &mut misfit);
         occurrence.reading = Reading::SideEffect;
     } else if informs(&program, if verb == program { &words[1..] } else { own }, &verb)
         && (verb == program || globals.iter().all(|g| g.options.is_empty()))

@@ -4,11 +4,12 @@ use crate::{
     Label, deny, grant, paths,
     rules::{Rules, Says},
     sandbox::Case,
+    verdict::Weighed,
 };
 use countersign_model::{
-    Assessment, At, Audience, Code, Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox, GrantedSandbox,
-    Grants, HouseKey, Kernel, Network, Occurrence, PathKind, PathScope, Plan, PrincipalId, Profile, Reading, Refusal,
-    Risk, RiskNote, Sandbox, SandboxReason, SessionId, Tool, Value, Verdict,
+    Assessment, At, Audience, Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox, GrantedSandbox, Grants,
+    HouseKey, Kernel, Network, Occurrence, PathKind, PathScope, Plan, PrincipalId, Profile, Reading, Risk, RiskNote,
+    Sandbox, SandboxReason, SessionId, Tool, Value, Verdict,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -101,8 +102,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         culprit: None,
     };
     assessment.coverage = coverage(plan, &risks, facts, context, rules, grants);
-    let mut uncovered: Vec<usize> = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
-    assessment.one_shot = uncovered.iter().any(|n| !can_be_saved(&plan.occurrences[*n]));
+    assessment.one_shot = uncovered(&assessment.coverage).iter().any(|n| !can_be_saved(&plan.occurrences[*n]));
     if let Some((culprit, refusal)) =
         deny::deny(plan, facts, context).or_else(|| rules.denies(plan, &risks, facts, context))
     {
@@ -110,95 +110,53 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         assessment.answer = Verdict::Deny(refusal);
         return assessment;
     }
+    let case = Case { plan, risks: &risks, facts, context, rules, grants };
     let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
     let must_ask = (0..plan.occurrences.len()).any(|n| rules.says(&plan.occurrences[n], &risks[n], facts) == Says::Ask);
-    let only_reads = assessment
-        .coverage
-        .iter()
-        .all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere));
-    // What is known to read runs unasked because the kernel holds it to that; where it cannot, or shall not, a person is
-    // asked.
-    if only_reads && let Some((why, help)) = cannot_be_held(plan, context) {
-        let why = || none(why, help);
-        unconfined(plan, &risks, facts, context, grants, &why, &mut assessment.coverage);
-        uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
-    }
-    if privileged && uncovered.is_empty() {
-        apart_from_privileged(plan, &mut assessment.coverage);
-        uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
-    }
-    // Nothing in it to ask about, and still nothing that would hold it: then it is asked about as a whole.
-    let unheld_whole = only_reads && plan.occurrences.is_empty() && cannot_be_held(plan, context).is_some();
-    let only_reads = only_reads && uncovered.is_empty() && !unheld_whole && assessment.grants().is_empty();
-    let case = Case { plan, risks: &risks, facts, context, rules, grants };
+    let reads = only_reads(&assessment.coverage);
+    let unheld_whole = ask_where_nothing_holds(&case, reads, privileged, &mut assessment.coverage);
+    let covered = uncovered(&assessment.coverage).is_empty();
+    let only_reads = reads && covered && !unheld_whole && assessment.grants().is_empty();
     assessment.sandbox = if only_reads { reading() } else { case.accepted(&assessment.coverage) };
-    // What the operator holds it to is not the asker's to widen.
-    let wanted = context.wanted.map(|w| w.max(case.operators_limit()));
-    if let Some(wanted) = wanted.filter(|w| *w != assessment.sandbox.confinement && !privileged) {
-        if wanted < assessment.sandbox.confinement {
-            ask_for_wider(wanted, grants, &mut assessment.coverage);
-            uncovered = (0..plan.occurrences.len()).filter(|n| !assessment.coverage[*n].holds()).collect();
-        }
-        assessment.sandbox = as_requested(assessment.sandbox, wanted);
-    }
-    let held = context.kernel.holds(assessment.sandbox.confinement);
-    let public = context.audience == Audience::Public;
-    let wider = context.wanted.is_some_and(|wanted| wanted < Confinement::Workspace);
-    let automatic = context.profile == Profile::FullAuto && !privileged && !must_ask && !wider;
-    assessment.answer = if context.degraded && !only_reads {
-        let refusal =
-            Refusal::new(Code::PolicyUnavailable, "the configuration cannot be read: only reading is allowed");
-        Verdict::Deny(refusal.hint("`csn doctor` says what is wrong with config.toml"))
-    } else if privileged && context.wanted.is_some() {
-        let refusal = Refusal::new(Code::CannotConfine, "what asks for other rights cannot be confined");
-        Verdict::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
-    } else if uncovered.is_empty() && !unheld_whole {
-        if only_reads {
-            Verdict::Allow { rule: "read_only" }
-        } else if !held {
-            Verdict::Deny(unheld(assessment.sandbox.confinement))
-        } else if assessment.coverage.iter().any(|c| matches!(c, Coverage::Grant { .. })) {
-            Verdict::Allow { rule: "grant" }
-        } else {
-            Verdict::Allow { rule: "rule" }
-        }
-    } else if public {
-        let refusal = Refusal::new(Code::NotForAudience, "strangers may only read, and only in their own folder");
-        Verdict::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
-    } else if automatic && context.kernel.holds(Confinement::Workspace) {
-        // Nobody has seen it: it gets no further than its workspace, and no path or login that it names.
-        let level = context.wanted.unwrap_or_default().max(Confinement::Workspace);
-        let network = match context.wanted_network {
-            Some(Network::None) => Network::None,
-            _ => context.network,
-        };
-        assessment.sandbox = Sandbox::plain(level, network, SandboxReason::Profile);
-        Verdict::Allow { rule: "profile.full_auto" }
-    } else if context.profile == Profile::Locked {
-        let locked = Refusal::new(
-            Code::Locked,
-            "the profile is locked: only what reads and what is granted runs, and nothing is asked",
-        );
-        Verdict::Deny(locked.hint("a person may run it with --profile safe"))
-    } else if context.attended && !held {
-        Verdict::Deny(unheld(assessment.sandbox.confinement))
-    } else if context.attended {
-        Verdict::Ask { uncovered }
-    } else {
-        let refusal = Refusal::new(
-            Code::ApprovalRequiredUnattended,
-            "this needs a person's approval, and nobody is there to ask",
-        );
-        let verb = uncovered.iter().find_map(|n| plan.occurrences.get(*n)).map_or("…", |o| o.verb.as_str());
-        let tool = match context.tool {
-            Tool::Shell => String::new(),
-            tool => format!(" --tool {}", tool.as_str()),
-        };
-        Verdict::Deny(refusal.hint(format!(
-            "approve it beforehand (csn grants add --verb '{verb}'{tool} --in DIR), or ask where somebody can answer"
-        )))
-    };
+    follow_the_request(&case, privileged, &mut assessment);
+    let weighed = Weighed { privileged, must_ask, only_reads, unheld_whole };
+    (assessment.answer, assessment.sandbox) = weighed.answer(plan, context, &assessment);
     assessment
+}
+
+/// The occurrences that nothing lets run.
+pub(crate) fn uncovered(coverage: &[Coverage]) -> Vec<usize> {
+    (0..coverage.len()).filter(|n| !coverage[*n].holds()).collect()
+}
+
+/// Whether all of a plan is known to do nothing but read.
+fn only_reads(coverage: &[Coverage]) -> bool {
+    coverage.iter().all(|c| matches!(c, Coverage::SideEffect | Coverage::Phrase(_) | Coverage::Elsewhere))
+}
+
+/// What is known to read runs unasked because the kernel holds it to that; where it cannot, or shall not, a person is asked.
+/// True: there is nothing in the plan to ask about, and still nothing that would hold it, so it is asked about as a whole.
+fn ask_where_nothing_holds(case: &Case<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
+    let Case { plan, risks, facts, context, grants, .. } = case;
+    let unheld = if reads { cannot_be_held(plan, context) } else { None };
+    if let Some((why, help)) = unheld {
+        unconfined(plan, risks, facts, context, grants, &|| none(why, help), coverage);
+    }
+    if privileged && uncovered(coverage).is_empty() {
+        apart_from_privileged(plan, coverage);
+    }
+    unheld.is_some() && plan.occurrences.is_empty()
+}
+
+/// The confinement that the request wants, if it wants another one. A wider one asks.
+fn follow_the_request(case: &Case<'_>, privileged: bool, assessment: &mut Assessment) {
+    // What the operator holds it to is not the asker's to widen.
+    let wanted = case.context.wanted.map(|w| w.max(case.operators_limit()));
+    let Some(wanted) = wanted.filter(|w| *w != assessment.sandbox.confinement && !privileged) else { return };
+    if wanted < assessment.sandbox.confinement {
+        ask_for_wider(wanted, case.grants, &mut assessment.coverage);
+    }
+    assessment.sandbox = as_requested(std::mem::take(&mut assessment.sandbox), wanted);
 }
 
 /// What asks for other rights runs unconfined, and what stands beside it would, too: then that asks as well, unless it only
@@ -259,12 +217,6 @@ fn as_requested(sandbox: Sandbox, wanted: Confinement) -> Sandbox {
         false if wanted <= Confinement::Shield => Sandbox::plain(wanted, Network::Open, why),
         false => Sandbox { confinement: wanted, why, ..sandbox },
     }
-}
-
-/// The operator, or the asker, wants it held to more than this kernel can.
-fn unheld(confinement: Confinement) -> Refusal {
-    let message = format!("it is to run confined ({}), and this kernel cannot do that", confinement.as_str());
-    Refusal::new(Code::CannotConfine, message).hint("`csn doctor` says what the kernel has; config.toml: [confine]")
 }
 
 /// What only reads, where nothing would hold it to that: a grant covers it, or a person is asked.

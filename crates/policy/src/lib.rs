@@ -18,6 +18,7 @@ mod sandbox;
 mod scopes;
 mod shell;
 mod tables;
+mod verdict;
 
 pub use examples::failing_examples;
 pub use judge::{Context, judge};

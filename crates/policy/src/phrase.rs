@@ -1,6 +1,12 @@
 //! Whether an occurrence is one of the reviewed read-only phrases: every option by its grammar, every operand by its
 //! role, programs in other languages by parsing them.
 
+mod checks;
+mod find;
+mod ps;
+
+pub(crate) use find::{find_leaves_out, find_starts};
+
 use crate::{
     paths,
     programs::{self, Does, Program},
@@ -24,13 +30,13 @@ fn not(why: impl Into<String>) -> Told {
 /// Tells the words behind the verb by the phrase's grammar, and notes every path among them.
 pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
     if phrase.special == Some("find") {
-        return find(phrase, words, scopes);
+        return find::find(phrase, words, scopes);
     }
     if phrase.special == Some("xxd") {
         return xxd(phrase, words, scopes);
     }
     if phrase.special == Some("ps") {
-        return ps(phrase, words, scopes);
+        return ps::ps(phrase, words, scopes);
     }
     let words = words.get(phrase.when.len()..).unwrap_or_default();
     let dashed = (phrase.special == Some("tar")).then(|| tar_words(words)).flatten();
@@ -193,42 +199,9 @@ fn special(
     told: &mut Told,
     scopes: &mut Scopes<'_>,
 ) -> Option<String> {
-    let program = |reads: fn(&str) -> Program| -> Vec<Option<Program>> {
-        let options =
-            parsed.options.iter().filter(|(o, _, _)| phrase.unless.contains(&o.as_str())).map(|(_, v, _)| v.as_ref());
-        let operand = (skip == 0).then(|| parsed.operands.first().map(|(w, _)| *w));
-        let texts = options.chain(operand).map(|w| w.and_then(Word::texts));
-        texts.flat_map(|all| all.map_or(vec![None], |all| all.iter().map(|t| Some(reads(t))).collect())).collect()
-    };
+    let program = |reads: fn(&str) -> Program| programs_of(phrase, parsed, skip, reads);
     match phrase.special? {
-        "sed" => {
-            // BSD's -l takes no value: the next word is the script then.
-            let lengths = parsed.options.iter().filter(|(o, _, _)| o == "-l").filter_map(|(_, v, _)| v.as_ref());
-            if lengths.map(Word::text).any(|t| t.is_none_or(|t| !t.bytes().all(|b| b.is_ascii_digit()))) {
-                told.opaque = Some(Opaque::Code);
-                return Some("a line length that is no number".to_owned());
-            }
-            // A sed that does not look for options behind its first operand takes that for the script.
-            if skip > 0 && parsed.operands_first {
-                told.opaque = Some(Opaque::Code);
-                return Some("a script behind an operand".to_owned());
-            }
-            // Several -e make one script, line by line.
-            let scripts: Option<Vec<&str>> = parsed
-                .options
-                .iter()
-                .filter(|(o, _, _)| matches!(o.as_str(), "-e" | "--expression"))
-                .map(|(_, v, _)| v.as_ref()?.text())
-                .collect();
-            let whole = scripts.map(|s| s.join("\n"));
-            let several = parsed.options.iter().filter(|(o, _, _)| matches!(o.as_str(), "-e" | "--expression")).count();
-            let does = match whole {
-                Some(script) if skip > 0 => vec![Some(programs::sed(&script))],
-                None if several > 1 => vec![None],
-                _ => program(programs::sed),
-            };
-            code(does, told, scopes)
-        }
+        "sed" => checks::sed(phrase, parsed, skip, told, scopes),
         "awk" => code(program(programs::awk), told, scopes),
         "jq" => code(program(|t| programs::jq(t).into()), told, scopes),
         "credential-words" => match every(parsed.operands.iter().map(|(w, _)| *w)) {
@@ -238,15 +211,7 @@ fn special(
                 .any(|t| t.split([':', '=']).any(|p| paths::is_credential(&format!("/{p}"), "")))
                 .then(|| "names a file that holds secrets".to_owned()),
         },
-        "git-list" => {
-            // Operands are patterns only when the command lists.
-            let asks = ["--contains", "--no-contains", "--merged", "--no-merged", "--points-at"];
-            let asks = parsed.has(&asks) || phrase.name == "git tag" && parsed.has(&["-n"]);
-            // An older git makes a branch with `-l`.
-            let told = if phrase.name == "git tag" { &["-l", "--list"][..] } else { &["--list"] };
-            let lists = parsed.has(told) || asks && parsed.operands.len() <= 1 && !sorts_only(parsed);
-            (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
-        }
+        "git-list" => checks::git_list(phrase, parsed),
         "git-config" => git_config(parsed, scopes),
         "git-reflog" => {
             let changes = |all: Vec<&str>| all.iter().any(|t| matches!(*t, "expire" | "delete" | "drop" | "write"));
@@ -262,73 +227,12 @@ fn special(
             let sinks = parsed.operands.iter().all(|(w, _)| w.text().is_some_and(paths::is_sink));
             (!sinks).then(|| "writes a file".to_owned())
         }
-        "pager" => {
-            // `+cmd` is run by the pager, and a file may be called that.
-            let runs = |t: &String| t.starts_with(['+', '*', '?', '[']);
-            let command = parsed.operands.iter().any(|(w, _)| match &w.value {
-                Value::One(text) => text.starts_with('+'),
-                Value::Any(texts) => texts.iter().any(|t| t.starts_with('+')),
-                Value::Pattern(globs) => globs.iter().any(runs),
-                Value::Unknown => true,
-            });
-            // Behind its digits a value goes on as options and commands.
-            let plain = |v: &Word| {
-                let number = |t: &String| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit() || b == b',');
-                v.texts().is_some_and(|all| all.iter().all(number))
-            };
-            let values = parsed.options.iter().filter_map(|(_, v, _)| v.as_ref());
-            let odd = values.into_iter().any(|v| !plain(v));
-            (command || odd).then(|| "a word that the pager may take for a command".to_owned())
-        }
-        "plain-names" => {
-            let plain = |t: &str| t.chars().all(|c| c.is_ascii_alphanumeric() || "._+:@-".contains(c));
-            let values = parsed.options.iter().filter_map(|(_, v, _)| v.as_ref());
-            let all = parsed.operands.iter().map(|(w, _)| *w).chain(values).all(|w| w.text().is_some_and(plain));
-            (!all).then(|| "a word that is no plain name".to_owned())
-        }
-        "tar" => {
-            let archives: Vec<&Word> = parsed
-                .options
-                .iter()
-                .filter(|(o, _, _)| matches!(o.as_str(), "-f" | "--file"))
-                .filter_map(|(_, v, _)| v.as_ref())
-                .collect();
-            // `host:archive` is fetched from there.
-            let remote = archives.iter().any(|w| w.text().is_none_or(|t| t.contains(':')));
-            if !parsed.has(&["-t", "--list"]) || archives.is_empty() {
-                Some("only listing an archive reads".to_owned())
-            } else {
-                remote.then(|| "an archive that may be on another machine".to_owned())
-            }
-        }
-        "unzip" => {
-            // Some look for options behind the archive too.
-            let late = parsed.operands.iter().any(|(w, _)| tables::may_be_option(w) && !w.quoted);
-            let dashed = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('-'));
-            let lists = parsed.has(&["-l", "-v", "-Z"]) && !late && !dashed;
-            (!lists).then(|| "only listing an archive reads".to_owned())
-        }
-        "zgrep" => {
-            // Some of them are scripts that split the values of options again.
-            let fits = |option: &str, t: &str| match option {
-                "-e" => !t.contains(|c: char| c.is_whitespace() || "*?[]$`\\'\"".contains(c)),
-                _ => digits(t),
-            };
-            let odd = parsed.options.iter().any(|(o, v, _)| {
-                v.as_ref().is_some_and(|v| v.texts().is_none_or(|all| all.iter().any(|t| !fits(o, t))))
-            });
-            odd.then(|| "a value that may become several words".to_owned())
-        }
-        "lsof" => {
-            let plain = |t: &str| {
-                let (kind, port) = t.split_once(':').unwrap_or((t, ""));
-                let kind = kind.trim_start_matches(['4', '6']).to_ascii_lowercase();
-                matches!(kind.as_str(), "" | "tcp" | "udp")
-                    && port.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b'-'))
-            };
-            let mut values = parsed.options.iter().filter(|(o, _, _)| o == "-i").filter_map(|(_, v, _)| v.as_ref());
-            values.any(|v| !v.text().is_some_and(plain)).then(|| "may look up a host".to_owned())
-        }
+        "pager" => checks::pager(parsed),
+        "plain-names" => checks::plain_names(parsed),
+        "tar" => checks::tar(parsed),
+        "unzip" => checks::unzip(parsed),
+        "zgrep" => checks::zgrep(parsed),
+        "lsof" => checks::lsof(parsed),
         "yq" if parsed
             .operands
             .first()
@@ -352,6 +256,16 @@ fn special(
             .then(|| "an operand that is no format sets the clock".to_owned()),
         _ => None,
     }
+}
+
+/// The programs in other languages among the words: in options, else as the first operand. None stands for one that is not
+/// known.
+fn programs_of(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, reads: fn(&str) -> Program) -> Vec<Option<Program>> {
+    let options =
+        parsed.options.iter().filter(|(o, _, _)| phrase.unless.contains(&o.as_str())).map(|(_, v, _)| v.as_ref());
+    let operand = (skip == 0).then(|| parsed.operands.first().map(|(w, _)| *w));
+    let texts = options.chain(operand).map(|w| w.and_then(Word::texts));
+    texts.flat_map(|all| all.map_or(vec![None], |all| all.iter().map(|t| Some(reads(t))).collect())).collect()
 }
 
 /// `git config`: what it reads by name, and nothing that shows values which nobody has named. Its options end at its
@@ -497,351 +411,6 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told
         Some(why) => not(why),
         None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
     }
-}
-
-/// `ps`: words with a dash, words without one, and where the first kind makes no sense to it, all of them taken for the
-/// second. There, `e` shows every process's environment, and so does one column.
-fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
-    const FLAGS: &str = "AadefFHjlLwy";
-    const LONG_FLAGS: &[&str] =
-        &["forest", "no-headers", "no-heading", "headers", "heading", "deselect", "cumulative", "help", "version"];
-    const LONG_VALUES: &[&str] = &[
-        "sort",
-        "pid",
-        "ppid",
-        "quick-pid",
-        "user",
-        "User",
-        "group",
-        "Group",
-        "format",
-        "cols",
-        "columns",
-        "width",
-        "lines",
-        "rows",
-        "sid",
-        "tty",
-    ];
-    const BSD_FLAGS: &str = "aAcCfghHjlLmMnrsSTuvVwxXZ";
-    let numbers = |t: &str| t.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b' '));
-    let Some(texts) = words.iter().map(Word::text).collect::<Option<Vec<_>>>() else {
-        scopes.loose = true;
-        return not("a word that is known only when it runs");
-    };
-    let (mut shows, mut misfit) = (false, None);
-    // Words that would be letters if what has a dash were refused, and whether it may be.
-    let (mut letters, mut refusable) = (Vec::new(), false);
-    let (mut flags, mut tree, mut columns) = (String::new(), false, false);
-    let mut rest = texts.into_iter();
-    while let Some(text) = rest.next() {
-        if let Some(long) = text.strip_prefix("--") {
-            let (name, attached) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-            if LONG_VALUES.contains(&name) {
-                let value = attached.or_else(|| rest.next());
-                shows |= name == "format" && value.is_none_or(shows_environment);
-                columns |= name == "format";
-            } else if !LONG_FLAGS.contains(&name) || attached.is_some() {
-                misfit.get_or_insert_with(|| format!("the option --{name}"));
-            }
-            tree |= name == "forest";
-            continue;
-        }
-        let dashed = text.strip_prefix('-');
-        let cluster = dashed.unwrap_or(text);
-        letters.push(cluster);
-        if numbers(cluster) {
-            continue;
-        }
-        for (at, c) in cluster.char_indices() {
-            let takes = if dashed.is_some() { "oOpqCuUGgts" } else { "oOpqkUt" };
-            if takes.contains(c) {
-                let attached = &cluster[at + c.len_utf8()..];
-                // A terminal is told only in the same word, without a dash.
-                let value = match attached {
-                    "" if c == 't' && dashed.is_none() => Some(""),
-                    "" => rest.next(),
-                    _ => Some(attached),
-                };
-                match (c, value) {
-                    (_, None) => misfit = Some(format!("the option {c} wants a value")),
-                    ('o' | 'O', Some(value)) => {
-                        shows |= shows_environment(value);
-                        columns = true;
-                    }
-                    ('p' | 'q', Some(value)) if numbers(value) => {}
-                    (_, Some(value)) => {
-                        letters.push(value);
-                        refusable |= dashed.is_some() && c != 'C';
-                    }
-                }
-                break;
-            }
-            match dashed {
-                Some(_) if FLAGS.contains(c) => flags.push(c),
-                Some(_) if BSD_FLAGS.contains(c) || "dNyF".contains(c) => refusable = true,
-                None if BSD_FLAGS.contains(c) => {}
-                None if c == 'e' => shows = true,
-                _ => drop(misfit.get_or_insert_with(|| format!("the option {c}"))),
-            }
-        }
-    }
-    // Threads as a tree, and two ways to say which columns.
-    let has = |set: &str| flags.contains(|c| set.contains(c));
-    refusable |= has("L") && (has("H") || tree) || has("fFljy") && columns;
-    // A tree of anything but plain processes is one conflict more than this can tell.
-    refusable |= tree && flags.contains(|c| !"eAfFw".contains(c));
-    shows |= refusable && letters.iter().any(|w| letters_show_environment(w));
-    scopes.seeks_credentials |= shows;
-    match misfit {
-        _ if shows => not("shows the environments of processes"),
-        Some(why) => not(why),
-        None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
-    }
-}
-
-/// Whether a list of columns has the environment in it, by whatever name it goes.
-fn shows_environment(columns: &str) -> bool {
-    columns.to_ascii_lowercase().contains("env")
-}
-
-/// Whether letters without a dash have the `e` that shows environments, before one that takes the rest for its value.
-fn letters_show_environment(word: &str) -> bool {
-    let word = word.trim_start_matches('-');
-    word.chars().take_while(|c| c.is_ascii_alphabetic() && !"oOpqkUt".contains(*c)).any(|c| c == 'e')
-}
-
-/// Where `find` starts: the words before the first that starts its expression.
-pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
-    let mut starts = Vec::new();
-    for word in words {
-        match word.text() {
-            Some("-H" | "-L" | "-P") => {}
-            Some(t) if t.starts_with(['-', '(', ')', '!', ',']) => break,
-            Some(t) => starts.push(t.to_owned()),
-            None => {
-                for text in word.texts().unwrap_or_default() {
-                    starts.push(text.clone());
-                }
-                if let Value::Pattern(globs) = &word.value {
-                    starts.extend(globs.iter().cloned());
-                }
-            }
-        }
-    }
-    if starts.is_empty() {
-        starts.push(".".to_owned());
-    }
-    starts
-}
-
-/// Whether the test at `at` keeps what it names from every action: `! -name x` where nothing else could turn that round,
-/// and `-name x -prune -o …` as an alternative of its own.
-pub(crate) fn find_leaves_out(words: &[Word], at: usize) -> bool {
-    let text = |n: usize| words.get(n).and_then(Word::text);
-    let before = |back: usize| at.checked_sub(back).and_then(text);
-    let is_not = |t: Option<&str>| matches!(t, Some("!" | "-not"));
-    let is_or = |t: Option<&str>| matches!(t, Some("-o" | "-or"));
-    if words.iter().any(|w| w.text() == Some(",")) {
-        return false;
-    }
-    if is_not(before(1)) {
-        let turned = (0..words.len()).any(|n| is_not(text(n)) && matches!(text(n + 1), Some("(" | "!" | "-not")));
-        return !turned && !(0..words.len()).any(|n| is_or(text(n)));
-    }
-    let open = words[..at].iter().filter(|w| w.text() == Some("(")).count();
-    let closed = words[..at].iter().filter(|w| w.text() == Some(")")).count();
-    let first = !words[..at].iter().any(|w| w.text().is_some_and(|t| t.starts_with(['-', '(', '!'])));
-    open == closed && (first || is_or(before(1))) && text(at + 2) == Some("-prune") && is_or(text(at + 3))
-}
-
-/// `find`: where it starts, and an expression of tests and the few actions that print.
-fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
-    const BARE: &[&str] = &[
-        "-print",
-        "-print0",
-        "-ls",
-        "-prune",
-        "-quit",
-        "-true",
-        "-false",
-        "-empty",
-        "-executable",
-        "-readable",
-        "-writable",
-        "-nouser",
-        "-nogroup",
-        "-depth",
-        "-d",
-        "-mount",
-        "-xdev",
-        "-noleaf",
-        "-daystart",
-        "-follow",
-        "-a",
-        "-and",
-        "-o",
-        "-or",
-        "-not",
-        "!",
-        "(",
-        ")",
-        ",",
-        "-warn",
-        "-nowarn",
-        "-ignore_readdir_race",
-        "-help",
-        "--help",
-        "-version",
-        "--version",
-    ];
-    const TEXT: &[&str] = &[
-        "-name",
-        "-iname",
-        "-path",
-        "-ipath",
-        "-wholename",
-        "-iwholename",
-        "-regex",
-        "-iregex",
-        "-lname",
-        "-ilname",
-        "-type",
-        "-xtype",
-        "-size",
-        "-mtime",
-        "-atime",
-        "-ctime",
-        "-mmin",
-        "-amin",
-        "-cmin",
-        "-maxdepth",
-        "-mindepth",
-        "-perm",
-        "-user",
-        "-group",
-        "-uid",
-        "-gid",
-        "-links",
-        "-inum",
-        "-used",
-        "-fstype",
-        "-printf",
-        "-regextype",
-        "-newermt",
-        "-newerat",
-        "-newerct",
-        "-context",
-    ];
-    const FILE: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac"];
-    const ACTIONS: &[&str] =
-        &["-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"];
-    let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: true };
-    let mut misfit: Option<String> = None;
-    let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
-    // What it only looks for is told by its name.
-    let start = if runs { Role::Dir } else { Role::Name };
-    let (mut n, mut expression, mut named) = (0, false, false);
-    while n < words.len() {
-        let word = &words[n];
-        n += 1;
-        let Some(text) = word.text() else {
-            if expression || tables::may_be_option(word) {
-                scopes.loose = true;
-                misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
-            }
-            named |= scopes.value(word, start, true, &mut misfit);
-            continue;
-        };
-        match text {
-            "-H" | "-L" | "-P" if !expression => {}
-            "-O0" | "-O1" | "-O2" | "-O3" if !expression => {}
-            "-D" if !expression && words.get(n).is_some_and(|w| w.text().is_some()) => n += 1,
-            _ if !expression && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
-                named |= scopes.value(word, start, true, &mut misfit);
-            }
-            "-exec" | "-execdir" | "-ok" | "-okdir" => {
-                expression = true;
-                // Its command is an occurrence of its own.
-                let end = (n..words.len()).find(|&m| {
-                    let t = words[m].text().unwrap_or_default();
-                    t == ";" || t == "+" && text.starts_with("-exec") && words[m - 1].text() == Some("{}")
-                });
-                // busybox ends a command at any lone plus.
-                if (n..end.unwrap_or(words.len())).any(|m| words[m].text() == Some("+")) {
-                    misfit.get_or_insert_with(|| format!("{text} has two ends"));
-                }
-                match end {
-                    Some(end) => n = end + 1,
-                    None => {
-                        misfit.get_or_insert_with(|| format!("{text} has no end"));
-                        n = words.len();
-                    }
-                }
-            }
-            "-delete" => {
-                expression = true;
-                misfit = Some("the action -delete".to_owned());
-            }
-            "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
-                expression = true;
-                if let Some(file) = words.get(n) {
-                    scopes.value(file, Role::WriteFile, false, &mut misfit);
-                }
-                n += 1 + usize::from(text == "-fprintf");
-                misfit.get_or_insert_with(|| format!("the action {text}"));
-            }
-            _ if BARE.contains(&text) => expression = true,
-            _ if TEXT.contains(&text) => {
-                expression = true;
-                // What a bare glob matches becomes words of the expression: only names that mean nothing there.
-                let meant = |glob: &String| {
-                    let mut all = BARE.iter().chain(TEXT).chain(FILE).chain(ACTIONS);
-                    all.any(|word| paths::matches(glob, word))
-                };
-                let unknown = |w: &Word| match &w.value {
-                    Value::Pattern(globs) => w.many && (w.substituted || globs.iter().any(meant)),
-                    _ => w.many,
-                };
-                if words.get(n).is_none_or(unknown) {
-                    scopes.loose = true;
-                    misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
-                }
-                // To look for a name is not to read what it names; to run something on it is. What is left out is not.
-                let left_out = find_leaves_out(words, n - 1);
-                if let (true, false, Some(value)) = (runs, left_out, words.get(n)) {
-                    match text {
-                        "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename" => {
-                            scopes.seeks_word(value, &mut misfit);
-                        }
-                        "-regex" | "-iregex" => scopes.seeks_regex(value, &mut misfit),
-                        _ => {}
-                    }
-                }
-                n += 1;
-            }
-            _ if FILE.contains(&text) => {
-                expression = true;
-                if let Some(file) = words.get(n) {
-                    scopes.value(file, Role::File, false, &mut misfit);
-                    if file.many {
-                        misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
-                    }
-                }
-                n += 1;
-            }
-            _ => {
-                misfit.get_or_insert_with(|| format!("the word {text}"));
-            }
-        }
-    }
-    if !named {
-        scopes.here(true);
-    }
-    if let Some(why) = misfit {
-        told.reading = Reading::Not(why);
-    }
-    told
 }
 
 const UNARY_FILE: &[&str] = &[

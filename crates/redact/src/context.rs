@@ -141,13 +141,48 @@ enum Between {
 
 fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
     let view = r.view;
+    let Some(named) = read_name(r, word)? else { return Some(Look::Nothing) };
+    let Named { begin, name, strength, opened, .. } = named;
+    let Some(between) = separate(r, &named)? else { return Some(Look::Nothing) };
+    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    r.value = Some(r.at);
+    let Some(quote) = open_value(r, &named, between)? else { return Some(Look::Nothing) };
+    let start = r.at;
+    r.value = Some(start);
+    if r.peek()? == END {
+        return Some(Look::Nothing);
+    }
+    let shell = between == Between::Equals(true) && !opened;
+    let alone = shell && is_assignment(view, begin);
+    let end =
+        value_end(r, quote, alone, between == Between::Tag, if strength < Strength::Strong { SHORT } else { LONGEST })?;
+    if end == start {
+        return Some(Look::Nothing);
+    }
+    let follows = r.peek().unwrap_or(END);
+    let setting = setting(view, &named, between, quote != Quote::None, follows, (shell, alone));
+    let value = &*view.joined(start..end);
+    if !guard::is_secret(strength, name, value, &setting) || guard::says_other(name, strength) {
+        return Some(Look::Nothing);
+    }
+    // Whatever is longer goes to its end, without another placeholder.
+    let in_quotes: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
+    let goes_on = if quote == Quote::None { crate::span::token_byte as fn(u8) -> bool } else { in_quotes };
+    let swallow = (end - start >= LONGEST).then_some(goes_on);
+    Some(Look::Found(Span { swallow, ..Span::new(start, end, rule(strength), Rank::Context) }))
+}
+
+/// The name around the word that was found, and how it stands there. The inner nothing: nothing follows that could be its
+/// value, or it is no name of a secret.
+fn read_name<'v>(r: &mut Reader<'v>, word: usize) -> Option<Option<Named<'v>>> {
+    let view = r.view;
     let lowest = word.saturating_sub(NAME);
     let mut begin = word;
     while begin > lowest && name_byte(view.bytes[begin - 1]) {
         begin -= 1;
     }
     if r.skip(NAME, name_byte)? == NAME {
-        return Some(Look::Nothing);
+        return Some(None);
     }
     let mut name = &view.bytes[begin..r.at];
     // A sentence ends with a dot, and no name does.
@@ -177,7 +212,7 @@ fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
         _ => closed && blanks > 0,
     };
     if !(separated || flag || blanks > 0 && is_command(view, begin, name)) {
-        return Some(Look::Nothing);
+        return Some(None);
     }
     let spoken = is_spoken(view, begin);
     let strength = match guard::strength(name, (closed || opened) && !subscript) {
@@ -185,14 +220,15 @@ fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
         strength => strength,
     };
     if strength == Strength::None {
-        return Some(Look::Nothing);
+        return Some(None);
     }
-    let named = Named { begin, name, strength, opened, closed, blanks };
-    let Some(between) = separate(r, &named)? else { return Some(Look::Nothing) };
-    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
-    r.value = Some(r.at);
+    Some(Some(Named { begin, name, strength, opened, closed, blanks, spoken }))
+}
+
+/// Reads over what a value begins with: a type, a prefix, a quote, a scheme. The inner nothing: there is no value.
+fn open_value(r: &mut Reader<'_>, named: &Named<'_>, between: Between) -> Option<Option<Quote>> {
     // `let key: &str = "…"`: what stands first is a type.
-    let typed = between == Between::Colon(true) && !closed && skip_type(r)?;
+    let typed = between == Between::Colon(true) && !named.closed && skip_type(r)?;
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'@');
     let letters = match (prefix(r.peek()?), r.peek_at(1)?) {
@@ -206,49 +242,39 @@ fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
     if quote == Quote::None {
         quote = r.quote()?;
     }
-    if typed && quote == Quote::None {
-        return Some(Look::Nothing);
-    }
-    let start = r.at;
-    r.value = Some(start);
-    if r.peek()? == END {
-        return Some(Look::Nothing);
-    }
-    let shell = between == Between::Equals(true) && !opened;
-    let alone = shell && is_assignment(view, begin);
-    let end =
-        value_end(r, quote, alone, between == Between::Tag, if strength < Strength::Strong { SHORT } else { LONGEST })?;
-    if end == start {
-        return Some(Look::Nothing);
-    }
-    let follows = r.peek().unwrap_or(END);
+    Some(Some(quote).filter(|quote| !typed || *quote != Quote::None))
+}
+
+/// How a value stands there.
+fn setting(
+    view: View<'_>,
+    named: &Named<'_>,
+    between: Between,
+    quoted: bool,
+    follows: u8,
+    (shell, alone): (bool, bool),
+) -> Setting {
+    let Named { begin, name, spoken, .. } = *named;
+    let before = begin.checked_sub(1).and_then(|i| view.byte(i));
+    let flag = name.starts_with(b"-");
     let header = matches!(name, [b'x' | b'X', b'-', ..]) && between == Between::Colon(true);
-    let setting = Setting {
-        quoted: quote != Quote::None,
+    Setting {
+        quoted,
         // A whole line of a configuration, an argument, a part of a link.
-        plain: quote != Quote::None
+        plain: quoted
             || alone
             || spoken
             || flag
             || header
             || matches!(between, Between::Blank | Between::Tag | Between::Apart)
             || shell && name.len() > 3 && !name.iter().any(u8::is_ascii_lowercase)
-            || shell && matches!(before(1), Some(b'?' | b'&' | b';'))
+            || shell && matches!(before, Some(b'?' | b'&' | b';'))
             || is_entry(view, begin, between, follows),
         spaced: !matches!(between, Between::Equals(true) | Between::Colon(false) | Between::Tag),
         follows,
         shell,
         alone,
-    };
-    let value = &*view.joined(start..end);
-    if !guard::is_secret(strength, name, value, &setting) || guard::says_other(name, strength) {
-        return Some(Look::Nothing);
     }
-    // Whatever is longer goes to its end, without another placeholder.
-    let in_quotes: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
-    let goes_on = if quote == Quote::None { crate::span::token_byte as fn(u8) -> bool } else { in_quotes };
-    let swallow = (end - start >= LONGEST).then_some(goes_on);
-    Some(Look::Found(Span { swallow, ..Span::new(start, end, rule(strength), Rank::Context) }))
 }
 
 /// A name, and how it stands there.
@@ -259,11 +285,13 @@ struct Named<'a> {
     opened: bool,
     closed: bool,
     blanks: usize,
+    /// The word before says what the name alone does not.
+    spoken: bool,
 }
 
 /// Reads over what separates a name from its value. The inner nothing: there is no value.
 fn separate(r: &mut Reader<'_>, named: &Named<'_>) -> Option<Option<Between>> {
-    let Named { begin, name, strength, opened, closed, blanks } = *named;
+    let Named { begin, name, strength, opened, closed, blanks, .. } = *named;
     let flag = name.starts_with(b"-");
     let certain = strength >= Strength::Strong;
     let (between, length) = match r.peek()? {

@@ -20,7 +20,18 @@ use std::{
 const LARGEST: u64 = 32 * 1024 * 1024;
 
 /// What it came to: what is told, and whether it worked.
-type Done = Result<Told, String>;
+type Done = Result<Told, FileToolError>;
+
+/// Why a file could not be read, written or edited.
+#[derive(Debug, thiserror::Error)]
+enum FileToolError {
+    #[error(transparent)]
+    File(#[from] io::Error),
+    #[error("has {0} bytes, the most is {LARGEST}; `sed -n` and `rg` show parts of it")]
+    TooLarge(u64),
+    #[error("{}", why(.0))]
+    Edit(EditError),
+}
 
 #[derive(Default)]
 struct Told {
@@ -85,7 +96,7 @@ impl Shim<'_> {
 impl Shim<'_> {
     fn done(&self, builtin: &Builtin) -> Done {
         let work = || done(builtin, &self.mask, self.what.mask_key);
-        in_the_name_of(self.what.login.as_ref(), work).map_err(|e| e.to_string())?
+        in_the_name_of(self.what.login.as_ref(), work)?
     }
 }
 
@@ -106,12 +117,12 @@ fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> Done {
             let old = match open(path) {
                 Ok(file) => Some(file),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-                Err(e) => return Err(e.to_string()),
+                Err(e) => return Err(e.into()),
             };
             let held = old.as_ref().filter(|f| f.metadata().is_ok_and(|m| m.len() <= SMALL));
             let mut before = Vec::new();
             let before = held.and_then(|mut f| f.read_to_end(&mut before).ok()).and_then(|_| digest(&before));
-            replace(path, old.as_ref(), content.as_bytes()).map_err(|e| e.to_string())?;
+            replace(path, old.as_ref(), content.as_bytes())?;
             let what = if old.is_some() { FileChange::Modified } else { FileChange::Created };
             let change = Change { what, before, after: digest(content.as_bytes()) };
             let text = format!("wrote {} bytes to {}\n", content.len(), builtin.named).into_bytes();
@@ -120,8 +131,8 @@ fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> Done {
         FileWork::Edit { old, new, all } => {
             let (raw, file) = read(path)?;
             let before = digest(&raw);
-            let (bytes, places) = Shown::new(mask, raw).edit(mask, old, new, *all).map_err(|e| why(&e))?;
-            replace(path, Some(&file), &bytes).map_err(|e| e.to_string())?;
+            let (bytes, places) = Shown::new(mask, raw).edit(mask, old, new, *all).map_err(FileToolError::Edit)?;
+            replace(path, Some(&file), &bytes)?;
             let places = if places == 1 { "one place".to_owned() } else { format!("{places} places") };
             let text = format!("edited {} in {places}\n", builtin.named).into_bytes();
             let change = Change { what: FileChange::Modified, before, after: digest(&bytes) };
@@ -158,14 +169,14 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-fn read(path: &Path) -> Result<(Vec<u8>, File), String> {
-    let mut file = open(path).map_err(|e| e.to_string())?;
-    let length = file.metadata().map_err(|e| e.to_string())?.len();
+fn read(path: &Path) -> Result<(Vec<u8>, File), FileToolError> {
+    let mut file = open(path)?;
+    let length = file.metadata()?.len();
     if length > LARGEST {
-        return Err(format!("has {length} bytes, the most is {LARGEST}; `sed -n` and `rg` show parts of it"));
+        return Err(FileToolError::TooLarge(length));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    io::Read::take(&mut file, LARGEST + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    io::Read::take(&mut file, LARGEST + 1).read_to_end(&mut bytes)?;
     Ok((bytes, file))
 }
 

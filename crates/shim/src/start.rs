@@ -13,10 +13,10 @@ use crate::{
     },
     terminal::{Screen, Terminal},
     terminal_watch::TerminalWatch,
-    walls::{self, Built, Site},
+    walls::{self, Built, Site, WallsError},
 };
-use countersign_model::{Confinement, Frame, Limits, MARKER, Mode, Outcome, StreamName};
-use countersign_redact::{Mask, text};
+use countersign_model::{Confinement, Enforced, Frame, Limits, MARKER, Mode, Outcome, StreamName};
+use countersign_redact::text;
 use countersign_store::{clock, crash};
 use rustix::{
     fd::OwnedFd,
@@ -39,88 +39,88 @@ struct Ends {
     terminal: Option<Terminal>,
 }
 
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("it cannot be done in the name of its user: {0}")]
+    User(#[source] io::Error),
+    #[error("the working directory {path} cannot be entered: {error}")]
+    Directory { path: String, error: io::Error },
+    #[error("{path}: {error}")]
+    DirectoryUnread { path: String, error: io::Error },
+    #[error("paths changed: {0} is not the directory that was decided about")]
+    AnotherDirectory(String),
+    #[error("{path}: {error}")]
+    Program { path: String, error: io::Error },
+    #[error("paths changed: {0} is not the program that was decided about")]
+    AnotherProgram(String),
+    #[error("no terminal could be made: {0}")]
+    Terminal(#[source] io::Error),
+    #[error("no pipes could be made: {0}")]
+    Pipes(#[source] io::Error),
+    #[error(transparent)]
+    Sandbox(#[from] WallsError),
+    #[error("{path}: {error}{}", exec_hint(error))]
+    Exec { path: String, error: io::Error },
+}
+
+impl StartError {
+    /// The exit code that a shell would give.
+    fn code(&self) -> i32 {
+        match self {
+            Self::Program { .. } | Self::AnotherProgram(_) => 126,
+            Self::Exec { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
+            Self::Exec { .. } => 126,
+            _ => 125,
+        }
+    }
+}
+
+fn exec_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::E2BIG) => " (arguments and environment are larger than the kernel takes: use a file)",
+        Some(libc::ENOEXEC) => " (not a program and no `#!` line)",
+        _ => "",
+    }
+}
+
 impl Shim<'_> {
     pub(crate) fn spawn(&mut self) -> Result<(), Outcome> {
-        let failed = |mask: &Mask, error: String, code| Outcome::Failed { error: text(mask, &error), code };
-        let nobody = |e: io::Error| failed(&self.mask, format!("it cannot be done in the name of its user: {e}"), 125);
+        let failed =
+            |shim: &Self, e: StartError| Outcome::Failed { error: text(&shim.mask, &e.to_string()), code: e.code() };
+        self.start().map_err(|e| failed(self, e))
+    }
+
+    fn start(&mut self) -> Result<(), StartError> {
         let login = self.what.login.as_ref();
-        let cwd = in_the_name_of(login, || self.open_cwd()).map_err(nobody)?;
-        let cwd = cwd.map_err(|e| failed(&self.mask, e, 125))?;
-        let checked = in_the_name_of(login, || self.check_program()).map_err(nobody)?;
-        checked.map_err(|e| failed(&self.mask, e, 126))?;
+        let cwd = self.as_login(|| self.open_cwd())??;
+        self.as_login(|| self.check_program())??;
         // Theirs, so that they can open them again by name.
-        let made = in_the_name_of(login, || self.descriptors()).map_err(nobody)?;
-        let (ends, stdio) = made.map_err(|e| {
-            let what = if self.what.mode == Mode::Pty { "no terminal could be made" } else { "no pipes could be made" };
-            failed(&self.mask, format!("{what}: {e}"), 125)
+        let (ends, stdio) = self.as_login(|| self.descriptors())?.map_err(match self.what.mode {
+            Mode::Pty => StartError::Terminal,
+            Mode::Pipes => StartError::Pipes,
         })?;
         let temporary = walls::temporary(&self.dir, login);
-        let site = Site {
-            temporary: &temporary,
-            cwd: &self.what.cwd.resolved,
-            env: &self.what.env,
-            terminal: ends.terminal.as_ref().and_then(Terminal::name),
-        };
-        let foundation = self.sandbox.take_foundation();
-        let (built, escapes) = in_the_name_of(login, || {
-            let built = walls::build(
-                self.sandbox.confinement,
-                &self.what.walls,
-                &site,
-                foundation,
-                login.map(|l| (l.uid, l.gid)),
-            );
-            let watched = self.sandbox.confinement != Confinement::ReadOnly && built.is_ok();
-            (built, watched.then(|| Escapes::of(&self.what.walls)))
-        })
-        .map_err(nobody)?;
-        let Built { forgo, enforced, env: given } = built.map_err(|e| failed(&self.mask, e, 125))?;
-        self.sandbox.watch(escapes);
-        let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let mut env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
-        let names: BTreeSet<&String> = self.what.exposure.names.iter().chain(env.keys()).collect();
-        let names = names.into_iter().filter(|n| *n != MARKER).map(|n| text(&self.mask, n)).collect::<Vec<_>>();
-        let withheld = self.what.exposure.withheld.iter().map(|n| text(&self.mask, n)).collect();
-        self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld });
-        let exec = &self.what.exec;
+        let Built { forgo, enforced, env: given } = self.build_sandbox(&temporary, &ends)?;
+        let mut env = self.environment(given);
         // Without it nothing is told, and everything runs as it would.
         let ending = self.what.tell_directory.then(Ending::new).and_then(Result::ok);
-        let also = ending.as_ref().map(Ending::also);
         env.extend(ending.as_ref().map(|_| Ending::variable()));
+        let exec = &self.what.exec;
         let started = sys::spawn(sys::Child {
             program: Path::new(&exec.program.path),
             argv: &exec.argv,
             env: &env,
             cwd,
             stdio,
-            also,
+            also: ending.as_ref().map(Ending::also),
             forgo,
             user: login.map(Become::of),
         });
-        let pid = started.map_err(|e| {
-            let code = if e.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-            let hint = match e.raw_os_error() {
-                Some(libc::E2BIG) => " (arguments and environment are larger than the kernel takes: use a file)",
-                Some(libc::ENOEXEC) => " (not a program and no `#!` line)",
-                _ => "",
-            };
-            failed(&self.mask, format!("{}: {e}{hint}", exec.program.path), code)
-        })?;
+        let pid = started.map_err(|error| StartError::Exec { path: exec.program.path.clone(), error })?;
         crash::point("shim.after_spawn");
         self.main.start(pid, ending);
-        let sid = if self.what.mode == Mode::Pty { pid } else { std::process::id() };
-        self.journal.push(&Frame::Spawned {
-            pid,
-            pgid: pid,
-            sid,
-            argv_digest: exec.argv_digest,
-            executable: text(&self.mask, &exec.program.resolved),
-            dev: exec.program.dev,
-            inode: exec.program.inode,
-            confinement: self.sandbox.confinement,
-            enforced,
-            uid: login.map(|l| l.uid),
-        });
+        self.started(pid, enforced);
         if self.sandbox.confinement == Confinement::ReadOnly {
             self.limits.set_budget(Budget::new(clock::steady(), temporary, self.what.login.clone()));
         }
@@ -132,6 +132,60 @@ impl Shim<'_> {
         Ok(())
     }
 
+    /// Does something with the rights of the task's user.
+    fn as_login<T>(&self, act: impl FnOnce() -> T) -> Result<T, StartError> {
+        in_the_name_of(self.what.login.as_ref(), act).map_err(StartError::User)
+    }
+
+    /// The sandbox; and from then on the files that could let something out of it are watched.
+    fn build_sandbox(&mut self, temporary: &Path, ends: &Ends) -> Result<Built, StartError> {
+        let confinement = self.sandbox.confinement;
+        let site = Site {
+            temporary,
+            cwd: &self.what.cwd.resolved,
+            env: &self.what.env,
+            terminal: ends.terminal.as_ref().and_then(Terminal::name),
+        };
+        let foundation = self.sandbox.take_foundation();
+        let another = self.what.login.as_ref().map(|l| (l.uid, l.gid));
+        let (built, escapes) = self.as_login(|| {
+            let built = walls::build(confinement, &self.what.walls, &site, foundation, another);
+            let watched = confinement != Confinement::ReadOnly && built.is_ok();
+            (built, watched.then(|| Escapes::of(&self.what.walls)))
+        })?;
+        self.sandbox.watch(escapes);
+        Ok(built?)
+    }
+
+    /// What the child is given, put on record by name.
+    fn environment(&mut self, given: BTreeMap<&'static str, String>) -> BTreeMap<String, String> {
+        let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
+        let names: BTreeSet<&String> = self.what.exposure.names.iter().chain(env.keys()).collect();
+        let names = names.into_iter().filter(|n| *n != MARKER).map(|n| text(&self.mask, n)).collect::<Vec<_>>();
+        let withheld = self.what.exposure.withheld.iter().map(|n| text(&self.mask, n)).collect();
+        self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld });
+        env
+    }
+
+    /// Puts the new process on record.
+    fn started(&mut self, pid: u32, enforced: Option<Enforced>) {
+        let exec = &self.what.exec;
+        let sid = if self.what.mode == Mode::Pty { pid } else { std::process::id() };
+        self.journal.push(&Frame::Spawned {
+            pid,
+            pgid: pid,
+            sid,
+            argv_digest: exec.argv_digest,
+            executable: text(&self.mask, &exec.program.resolved),
+            dev: exec.program.dev,
+            inode: exec.program.inode,
+            confinement: self.sandbox.confinement,
+            enforced,
+            uid: self.what.login.as_ref().map(|l| l.uid),
+        });
+    }
+
     /// What the child reads from and writes to.
     fn descriptors(&self) -> io::Result<(Ends, ChildStdio)> {
         let limit = self.what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
@@ -140,13 +194,12 @@ impl Shim<'_> {
             Mode::Pipes => {
                 let (stdout, child_stdout) = output_pipe()?;
                 let (stderr, child_stderr) = output_pipe()?;
-                let (stdin, inlet) = match self.what.stdin {
-                    true => {
-                        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-                        rustix::io::ioctl_fionbio(&write, true)?;
-                        (Some(read), Some(Inlet::new(write)))
-                    }
-                    false => (None, None),
+                let (stdin, inlet) = if self.what.stdin {
+                    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+                    rustix::io::ioctl_fionbio(&write, true)?;
+                    (Some(read), Some(Inlet::new(write)))
+                } else {
+                    (None, None)
                 };
                 let outlets = vec![outlet(StreamName::Stdout, stdout, None), outlet(StreamName::Stderr, stderr, None)];
                 let stdio = ChildStdio::Pipes { stdin, stdout: child_stdout, stderr: child_stderr };
@@ -163,24 +216,27 @@ impl Shim<'_> {
     }
 
     /// The working directory, by descriptor, if it is still the one that was decided about.
-    fn open_cwd(&self) -> Result<OwnedFd, String> {
+    fn open_cwd(&self) -> Result<OwnedFd, StartError> {
         let fact = &self.what.cwd;
+        let path = || fact.path.clone();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&fact.path, flags, FileMode::empty());
-        let fd = fd.map_err(|e| format!("the working directory {} cannot be entered: {e}", fact.path))?;
-        let stat = rustix::fs::fstat(&fd).map_err(|e| format!("{}: {e}", fact.path))?;
-        match (stat.st_dev, stat.st_ino) == (fact.dev, fact.inode) {
-            true => Ok(fd),
-            false => Err(format!("paths changed: {} is not the directory that was decided about", fact.path)),
+        let fd = fd.map_err(|e| StartError::Directory { path: path(), error: e.into() })?;
+        let stat = rustix::fs::fstat(&fd);
+        let stat = stat.map_err(|e| StartError::DirectoryUnread { path: path(), error: e.into() })?;
+        if (stat.st_dev, stat.st_ino) == (fact.dev, fact.inode) {
+            Ok(fd)
+        } else {
+            Err(StartError::AnotherDirectory(path()))
         }
     }
 
-    fn check_program(&self) -> Result<(), String> {
+    fn check_program(&self) -> Result<(), StartError> {
         let fact = &self.what.exec.program;
         match rustix::fs::stat(&fact.path) {
             Ok(stat) if (stat.st_dev, stat.st_ino) == (fact.dev, fact.inode) => Ok(()),
-            Ok(_) => Err(format!("paths changed: {} is not the program that was decided about", fact.path)),
-            Err(e) => Err(format!("{}: {e}", fact.path)),
+            Ok(_) => Err(StartError::AnotherProgram(fact.path.clone())),
+            Err(e) => Err(StartError::Program { path: fact.path.clone(), error: e.into() }),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! could have put them there; what a link leads to is looked at by the same table by which the gate reads.
 
 mod clear;
+mod error;
 mod repository;
 mod tables;
 
@@ -17,6 +18,7 @@ use crate::{
     },
 };
 use countersign_model::{Confinement, Enforced, Kernel, Login, Network, Text, Walls, places};
+pub(crate) use error::WallsError;
 pub use repository::is_escape;
 pub(crate) use repository::places_of_escapes;
 use rustix::{
@@ -128,15 +130,14 @@ pub(crate) fn build(
     site: &Site<'_>,
     foundation: Option<Foundation>,
     another: Option<(u32, u32)>,
-) -> Result<Built, String> {
+) -> Result<Built, WallsError> {
     let has = kernel();
     let kernel = Kernel {
         landlock: has.landlock.min(walls.kernel.landlock).min(Kernel::FULL.landlock),
         seccomp: has.seccomp && walls.kernel.seccomp,
     };
     if !kernel.holds(confinement) {
-        let (wanted, landlock) = (confinement.as_str(), kernel.landlock);
-        return Err(format!("it is to run confined ({wanted}), and this kernel cannot do that (Landlock {landlock})"));
+        return Err(WallsError::Kernel { wanted: confinement, landlock: kernel.landlock });
     }
     let mut built = Built { forgo: Forgo::default(), enforced: None, env: BTreeMap::new() };
     if confinement == Confinement::None {
@@ -152,15 +153,12 @@ pub(crate) fn build(
         _ => None,
     };
     built.enforced = Some(Enforced { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
-    let ruleset = |net| {
-        let made = confine::ruleset(kernel.landlock, confined, net);
-        made.map_err(|e| format!("no Landlock ruleset could be made: {e}"))
-    };
+    let ruleset = |net| confine::ruleset(kernel.landlock, confined, net).map_err(WallsError::Ruleset);
     if !confined {
         built.forgo.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
-    let own = make_temporary(site.temporary).map_err(|e| format!("no directory for temporary files: {e}"))?;
+    let own = make_temporary(site.temporary).map_err(WallsError::Temporary)?;
     let temporary = site.temporary.to_owned();
     let mut plan = Rules::new(walls, site.cwd, kernel.landlock);
     let whole = !places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).any(|p| plan.is_delicate(p));
@@ -626,8 +624,7 @@ impl<'a> Rules<'a> {
 }
 
 /// Has the kernel take them. Places that are not there are nowhere.
-fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), String> {
-    let failed = |e| format!("no Landlock rule could be made: {e}");
+fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), WallsError> {
     for rule in rules {
         let opened;
         let fd = match &rule.at {
@@ -646,10 +643,12 @@ fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), String> {
         match confine::allow(ruleset, fd, rule.rights) {
             // A directory's rights over what is none.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => match (kind(fd), rule.rights & right::OF_FILES) {
-                (Some(Kind::File), rights) if rights != 0 => confine::allow(ruleset, fd, rights).map_err(failed)?,
+                (Some(Kind::File), rights) if rights != 0 => {
+                    confine::allow(ruleset, fd, rights).map_err(WallsError::Rule)?
+                }
                 _ => {}
             },
-            allowed => allowed.map_err(failed)?,
+            allowed => allowed.map_err(WallsError::Rule)?,
         }
     }
     Ok(())

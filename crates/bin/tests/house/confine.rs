@@ -315,6 +315,31 @@ fn a_confined_task_does_not_type_for_others() {
     }
 }
 
+/// Settings of a repository by which git runs a program.
+fn settings_that_run(run: &str, work: &Path) -> Vec<String> {
+    vec![
+        format!("core.fsmonitor '{run}'"),
+        format!("diff.external '{run}'"),
+        format!("diff.evil.textconv '{run}'"),
+        format!("diff.evil.command '{run}'"),
+        format!("filter.evil.clean '{run}'"),
+        format!("filter.evil.smudge '{run}'"),
+        format!("filter.evil.process '{run}'"),
+        format!("core.pager '{run}'"),
+        format!("pager.log '{run}'"),
+        format!("core.editor '{run}'"),
+        format!("core.sshCommand '{run}'"),
+        format!("core.alternateRefsCommand '{run}'"),
+        format!("gpg.program '{run}'"),
+        format!("alias.status '!{run}'"),
+        format!("alias.st '!{run}'"),
+        format!("core.hooksPath {}", work.display()),
+        format!("credential.helper '!{run}'"),
+        "log.showSignature true".to_owned(),
+        format!("include.path {}/included", work.display()),
+    ]
+}
+
 /// Everything that git can be told to run runs, and gets nowhere.
 #[test]
 fn what_a_repository_makes_git_run_is_confined() {
@@ -346,27 +371,7 @@ fn what_a_repository_makes_git_run_is_confined() {
     sh(&format!(
         "git init -q -b main . && echo one > a.txt && git add a.txt && git {author} commit -qm one && echo two > a.txt"
     ));
-    let settings = [
-        format!("core.fsmonitor '{run}'"),
-        format!("diff.external '{run}'"),
-        format!("diff.evil.textconv '{run}'"),
-        format!("diff.evil.command '{run}'"),
-        format!("filter.evil.clean '{run}'"),
-        format!("filter.evil.smudge '{run}'"),
-        format!("filter.evil.process '{run}'"),
-        format!("core.pager '{run}'"),
-        format!("pager.log '{run}'"),
-        format!("core.editor '{run}'"),
-        format!("core.sshCommand '{run}'"),
-        format!("core.alternateRefsCommand '{run}'"),
-        format!("gpg.program '{run}'"),
-        format!("alias.status '!{run}'"),
-        format!("alias.st '!{run}'"),
-        format!("core.hooksPath {}", work.display()),
-        format!("credential.helper '!{run}'"),
-        "log.showSignature true".to_owned(),
-        format!("include.path {}/included", work.display()),
-    ];
+    let settings = settings_that_run(&run, &work);
     fs::write(work.join("included"), format!("[core]\n\tfsmonitor = {run}\n[diff]\n\texternal = {run}\n")).unwrap();
     fs::write(work.join(".git/info/attributes"), "* diff=evil filter=evil\n").unwrap();
     fs::write(work.join("post-index-change"), format!("#!/bin/sh\nexec {run}\n")).unwrap();

@@ -26,6 +26,7 @@ impl Room {
 }
 
 /// The question in words. Nothing of the asker stands between the command and the choices.
+#[expect(clippy::too_many_lines, reason = "one part after another, as they are read")]
 pub(crate) fn card(approval: &Approval, room: Room) -> String {
     let mut out = String::new();
     let risks: Vec<String> = approval.risks.iter().map(|r| r.as_str().replace('_', " ")).collect();

@@ -4,6 +4,7 @@ mod repair;
 
 use super::check::rules_of;
 use crate::house::{Place, reach};
+use countersign_client::{ClientError, Lifecycle};
 use countersign_model::{Confinement, GrantedSandbox, Kernel, Network};
 use countersign_store::{Config, ConfineConfig, Home, ledger::Reader};
 use serde_json::{Value, json};
@@ -18,115 +19,130 @@ struct Check {
     says: String,
 }
 
+/// What was looked at, and what was found.
+#[derive(Default)]
+struct Checks(Vec<Check>);
+
+impl Checks {
+    fn add(&mut self, name: &str, result: Result<String, String>) {
+        let ok = result.is_ok();
+        let says = result.unwrap_or_else(|says| says);
+        self.0.push(Check { name: name.to_owned(), ok, says });
+    }
+}
+
 pub(crate) fn doctor(as_json: bool, fix: bool) -> anyhow::Result<ExitCode> {
     let place = Place::find()?;
-    let fixed = match fix {
-        true => [repair::fix(&place)?, fixes(&place.home)?].concat(),
-        false => Vec::new(),
-    };
+    let fixed = if fix { [repair::fix(&place)?, fixes(&place.home)?].concat() } else { Vec::new() };
     let Place { home, client, own } = place;
     let life = client.lifecycle();
-    let mut checks = Vec::new();
-    let mut check = |name: &str, result: Result<String, String>| {
-        let (ok, says) = match result {
-            Ok(says) => (true, says),
-            Err(says) => (false, says),
-        };
-        checks.push(Check { name: name.to_owned(), ok, says });
-    };
-    check(
-        "daemon",
-        match &life {
-            Ok(life) => Ok(format!("pid {}, version {}, {}", life.pid, life.version, text(&json!(life.state)))),
-            Err(e) if !own => Err(format!("the house of this machine does not answer: {e}")),
-            Err(_) if home.holder().is_none() => Ok("not running; `csn run` starts it".to_owned()),
-            Err(e) => Err(format!("pid {} holds the house but does not answer: {e}", home.holder().unwrap_or(0))),
-        },
-    );
-    check(
-        "versions",
-        match &life {
-            Ok(life) if life.version != env!("CARGO_PKG_VERSION") => Err(format!(
-                "csn is {}, the daemon is {}: `csn down` and run again",
-                env!("CARGO_PKG_VERSION"),
-                life.version
-            )),
-            _ => Ok(env!("CARGO_PKG_VERSION").to_owned()),
-        },
-    );
     let probed = countersign_spawn::probe_shim().map_err(|e| e.to_string());
     let probed = probed.and_then(|text| serde_json::from_str::<Value>(&text).map_err(|e| e.to_string()));
-    check("supervisor", supervisor(probed.as_ref()));
-    check("kernel", kernel(probed.as_ref()));
-    check(
-        "home",
-        match std::fs::metadata(home.path()) {
-            _ if !own => Ok(format!("{}, the machine's", home.path().display())),
-            Ok(_) => home.prepare().map(|()| home.path().display().to_string()).map_err(|e| e.to_string()),
-            Err(_) => Ok(format!("{} (not made yet)", home.path().display())),
-        },
-    );
-    check(
-        "config",
-        match Config::load().map_err(anyhow::Error::from).and_then(|c| Ok((rules_of(&c)?, c))) {
-            Ok((rules, config)) => {
-                Ok(format!("profile {}, {} rules", text(&json!(config.profile)), rules.iter().count()))
-            }
-            Err(e) => Err(e.to_string()),
-        },
-    );
-    check(
-        "ledger",
-        match life.as_ref().ok().and_then(|l| l.reading_only.clone()) {
-            _ if !own => Ok("kept by the machine's house (sudo -u countersign csn verify)".to_owned()),
-            Some(why) => Err(why),
-            None => repair::examine(&home),
-        },
-    );
-    check(
-        "receipts",
-        match life.as_ref().ok().and_then(|l| l.receipts.clone()) {
-            Some(why) => Err(format!("not made out: {why}")),
-            None if !own => Ok("made out and signed".to_owned()),
-            None => keys(&home),
-        },
-    );
-    check("disk", disk(&home));
+    let mut checks = Checks::default();
+    checks.add("daemon", daemon(&life, &home, own));
+    checks.add("versions", versions(&life));
+    checks.add("supervisor", supervisor(probed.as_ref()));
+    checks.add("kernel", kernel(probed.as_ref()));
+    checks.add("home", directory(&home, own));
+    checks.add("config", config());
+    checks.add("ledger", ledger(&life, &home, own));
+    checks.add("receipts", receipts(&life, &home, own));
+    checks.add("disk", disk(&home));
     if own {
-        check("clock", clock(&home));
+        checks.add("clock", clock(&home));
     }
-    check(
-        "shell",
-        match ["/bin/bash", "/usr/bin/bash"].iter().find(|p| std::path::Path::new(p).exists()) {
-            Some(bash) => Ok((*bash).to_owned()),
-            None => Err("no bash: shell text cannot run, argv can".to_owned()),
-        },
-    );
+    checks.add("shell", shell());
     let ceiling = Config::load().unwrap_or_default().confine;
     for (name, result) in confinement(probed.as_ref(), ceiling) {
-        check(name, result);
+        checks.add(name, result);
     }
     for (name, result) in countersign_install::examine() {
-        check(&name, result);
+        checks.add(&name, result);
     }
-    let well = checks.iter().all(|c| c.ok);
+    let daemon = life.ok().map(|l| json!({"pid": l.pid, "version": l.version, "state": l.state}));
+    show(&checks, &fixed, as_json.then(|| json!({"daemon": daemon, "home": home.path()})))?;
+    let well = checks.0.iter().all(|c| c.ok);
+    Ok(ExitCode::from(u8::from(!well)))
+}
+
+/// As a table, or as one JSON object that holds `about` beside the checks.
+fn show(checks: &Checks, fixed: &[String], about: Option<Value>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    if as_json {
-        let daemon = life.ok().map(|l| json!({"pid": l.pid, "version": l.version, "state": l.state}));
-        let checks: Vec<Value> = checks.iter().map(|c| json!({"name": c.name, "ok": c.ok, "says": c.says})).collect();
-        let told = json!({
-            "v": 1, "ok": well, "daemon": daemon, "home": home.path(), "checks": checks, "fixed": fixed,
-        });
-        writeln!(out, "{told}")?;
-    } else {
-        for line in &fixed {
+    let Some(mut told) = about else {
+        for line in fixed {
             writeln!(out, "done  {line}")?;
         }
-        for c in &checks {
+        for c in &checks.0 {
             writeln!(out, "{}  {:<12} {}", if c.ok { "ok  " } else { "FAIL" }, c.name, c.says)?;
         }
+        return Ok(());
+    };
+    let well = checks.0.iter().all(|c| c.ok);
+    let all: Vec<Value> = checks.0.iter().map(|c| json!({"name": c.name, "ok": c.ok, "says": c.says})).collect();
+    for (name, value) in [("v", json!(1)), ("ok", json!(well)), ("checks", json!(all)), ("fixed", json!(fixed))] {
+        told[name] = value;
     }
-    Ok(ExitCode::from(u8::from(!well)))
+    writeln!(out, "{told}")
+}
+
+type Life = Result<Lifecycle, ClientError>;
+
+fn daemon(life: &Life, home: &Home, own: bool) -> Result<String, String> {
+    match life {
+        Ok(life) => Ok(format!("pid {}, version {}, {}", life.pid, life.version, text(&json!(life.state)))),
+        Err(e) if !own => Err(format!("the house of this machine does not answer: {e}")),
+        Err(_) if home.holder().is_none() => Ok("not running; `csn run` starts it".to_owned()),
+        Err(e) => Err(format!("pid {} holds the house but does not answer: {e}", home.holder().unwrap_or(0))),
+    }
+}
+
+fn versions(life: &Life) -> Result<String, String> {
+    match life {
+        Ok(life) if life.version != env!("CARGO_PKG_VERSION") => Err(format!(
+            "csn is {}, the daemon is {}: `csn down` and run again",
+            env!("CARGO_PKG_VERSION"),
+            life.version
+        )),
+        _ => Ok(env!("CARGO_PKG_VERSION").to_owned()),
+    }
+}
+
+fn directory(home: &Home, own: bool) -> Result<String, String> {
+    match std::fs::metadata(home.path()) {
+        _ if !own => Ok(format!("{}, the machine's", home.path().display())),
+        Ok(_) => home.prepare().map(|()| home.path().display().to_string()).map_err(|e| e.to_string()),
+        Err(_) => Ok(format!("{} (not made yet)", home.path().display())),
+    }
+}
+
+fn config() -> Result<String, String> {
+    match Config::load().map_err(anyhow::Error::from).and_then(|c| Ok((rules_of(&c)?, c))) {
+        Ok((rules, config)) => Ok(format!("profile {}, {} rules", text(&json!(config.profile)), rules.iter().count())),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn ledger(life: &Life, home: &Home, own: bool) -> Result<String, String> {
+    match life.as_ref().ok().and_then(|l| l.reading_only.clone()) {
+        _ if !own => Ok("kept by the machine's house (sudo -u countersign csn verify)".to_owned()),
+        Some(why) => Err(why),
+        None => repair::examine(home),
+    }
+}
+
+fn receipts(life: &Life, home: &Home, own: bool) -> Result<String, String> {
+    match life.as_ref().ok().and_then(|l| l.receipts.clone()) {
+        Some(why) => Err(format!("not made out: {why}")),
+        None if !own => Ok("made out and signed".to_owned()),
+        None => keys(home),
+    }
+}
+
+fn shell() -> Result<String, String> {
+    match ["/bin/bash", "/usr/bin/bash"].iter().find(|p| std::path::Path::new(p).exists()) {
+        Some(bash) => Ok((*bash).to_owned()),
+        None => Err("no bash: shell text cannot run, argv can".to_owned()),
+    }
 }
 
 fn text(value: &Value) -> String {

@@ -158,6 +158,51 @@ impl Parser {
         Some(Does::Reads)
     }
 
+    /// The rest of a comment. busybox ends it at a carriage return, and joins lines in it.
+    fn comment(&mut self) -> Option<Does> {
+        let from = self.n;
+        while !matches!(self.peek(), None | Some('\n')) {
+            self.n += 1;
+        }
+        let comment = &self.s[from..self.n];
+        (!comment.contains(&'\r') && comment.last() != Some(&'\\')).then_some(Does::Reads)
+    }
+
+    /// A label, with the end of its command.
+    fn label(&mut self) -> Option<Does> {
+        self.skip(" \t");
+        while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) {
+            self.n += 1;
+        }
+        // busybox takes all that is not a blank or a semicolon for the label's; others end it at a brace.
+        let behind = self.s[self.n..].iter().find(|c| **c != '}');
+        let agreed = matches!(behind, None | Some(' ' | '\t' | '\n' | ';'));
+        self.skip(" \t");
+        (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(Does::Reads)
+    }
+
+    /// What stands behind an `s`; and whether it took its line to the end.
+    fn substitute(&mut self) -> Option<(Does, bool)> {
+        let delimiter = self.delimiter()?;
+        self.regex(delimiter)?;
+        self.text(delimiter)?;
+        let mut does = Does::Reads;
+        loop {
+            match self.peek() {
+                Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => self.n += 1,
+                Some('e') => {
+                    does = Does::Runs("sed's s///e runs what it made");
+                    self.n += 1;
+                }
+                Some('w') => {
+                    let does = self.rest_of_line(does.and(Does::Touches("sed's w writes a file")))?;
+                    return Some((does, true));
+                }
+                _ => return Some((does, false)),
+            }
+        }
+    }
+
     fn command(&mut self) -> Option<Does> {
         self.skip(" \t\n;");
         if self.done() {
@@ -181,32 +226,14 @@ impl Parser {
                 self.open = self.open.checked_sub(1)?;
                 Does::Reads
             }
-            '#' => {
-                // busybox ends a comment at a carriage return, and joins lines in it.
-                let from = self.n;
-                while !matches!(self.peek(), None | Some('\n')) {
-                    self.n += 1;
-                }
-                let comment = &self.s[from..self.n];
-                return (!comment.contains(&'\r') && comment.last() != Some(&'\\')).then_some(Does::Reads);
-            }
+            '#' => return self.comment(),
             '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => Does::Reads,
             'l' | 'L' | 'q' | 'Q' => {
                 self.skip(" \t");
                 self.skip("0123456789");
                 Does::Reads
             }
-            ':' | 'b' | 't' | 'T' | 'v' => {
-                self.skip(" \t");
-                while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) {
-                    self.n += 1;
-                }
-                // busybox takes all that is not a blank or a semicolon for the label's; others end it at a brace.
-                let behind = self.s[self.n..].iter().find(|c| **c != '}');
-                let agreed = matches!(behind, None | Some(' ' | '\t' | '\n' | ';'));
-                self.skip(" \t");
-                return (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(Does::Reads);
-            }
+            ':' | 'b' | 't' | 'T' | 'v' => return self.label(),
             'a' | 'i' | 'c' => return self.lines(),
             'y' => {
                 let delimiter = self.delimiter()?;
@@ -215,20 +242,9 @@ impl Parser {
                 Does::Reads
             }
             's' => {
-                let delimiter = self.delimiter()?;
-                self.regex(delimiter)?;
-                self.text(delimiter)?;
-                let mut does = Does::Reads;
-                loop {
-                    match self.peek() {
-                        Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => self.n += 1,
-                        Some('e') => {
-                            does = Does::Runs("sed's s///e runs what it made");
-                            self.n += 1;
-                        }
-                        Some('w') => return self.rest_of_line(does.and(Does::Touches("sed's w writes a file"))),
-                        _ => break,
-                    }
+                let (does, ended) = self.substitute()?;
+                if ended {
+                    return Some(does);
                 }
                 does
             }
@@ -250,6 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn scripts_that_only_print_are_told_from_those_that_do_not() {
         for script in [
             "1,5p",

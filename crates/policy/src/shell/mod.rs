@@ -10,6 +10,7 @@ mod listing;
 mod parts;
 mod simple;
 mod state;
+mod strip;
 mod token;
 mod walk;
 mod wrap;

@@ -289,121 +289,82 @@ impl Walk<'_> {
         self.shadow = before;
     }
 
-    fn dispatch(&mut self, name: &str, mut made: Occurrence, place: Place, state: &mut State) -> Exit {
+    /// A builtin acts on this very shell; anything else is a program.
+    fn dispatch(&mut self, name: &str, made: Occurrence, place: Place, state: &mut State) -> Exit {
+        match self.builtin(name, made, place, state) {
+            Ok(exit) => exit,
+            Err(made) => self.external_program(name, *made, place, state),
+        }
+    }
+
+    /// What a builtin does; or the occurrence again, if it is none.
+    fn builtin(
+        &mut self,
+        name: &str,
+        mut made: Occurrence,
+        place: Place,
+        state: &mut State,
+    ) -> Result<Exit, Box<Occurrence>> {
         let texts: Vec<Option<String>> = made.words[1..].iter().map(|w| w.text().map(str::to_owned)).collect();
         let first = texts.first().and_then(|t| t.as_deref());
-        let program = name.rsplit('/').next().unwrap_or(name).to_owned();
-        let is_path = name.contains('/');
         match name {
-            "cd" | "pushd" | "popd" => return self.moves(name, made, state),
+            "cd" | "pushd" | "popd" => return Ok(self.moves(name, made, state)),
             "exit" => {
                 self.emit(made);
-                return Exit { ok: None, failed: None };
+                return Ok(Exit { ok: None, failed: None });
             }
             // Outside of a function and of a login shell these fail, and the next command runs.
-            "return" | "logout" => {
-                self.emit(made);
-                return Exit::same(state.clone());
-            }
+            "return" | "logout" => self.emit(made),
             "shift" => {
                 Rc::make_mut(&mut state.variables).retain(|name, _| !is_positional(name));
                 self.emit(made);
-                return Exit::same(state.clone());
             }
-            // `jobs -x` runs a command.
-            "jobs"
-                if !made.words[1..]
-                    .iter()
-                    .all(|w| w.text().is_some_and(|t| !t.starts_with('-') || !t.contains('x'))) =>
-            {
-                made.opaque.get_or_insert(Opaque::EvaluatesArguments);
-                self.emit(made);
-                return Exit::same(state.clone());
+            // `jobs -x` runs a command; `wait -p name[…]` evaluates the subscript. An unknown word may be that.
+            "jobs" if !texts.iter().all(|t| lacks_option(t.as_deref(), 'x')) => self.emit_evaluating(made),
+            "wait" if !texts.is_empty() => {
+                if texts.iter().all(|t| lacks_option(t.as_deref(), 'p')) {
+                    self.emit(made);
+                } else {
+                    self.emit_evaluating(made);
+                }
             }
             // They run a builtin in this very shell.
             "command" | "builtin" if !first.is_some_and(|t| t.starts_with('-') && !matches!(t, "-p" | "--")) => {
                 let skip = 1 + made.words[1..].iter().take_while(|w| matches!(w.text(), Some("-p" | "--"))).count();
                 let words = made.words.split_off(skip.min(made.words.len()));
                 if !words.is_empty() && made.opaque.is_none() {
-                    return self.command_words(words, made.assignments, made.redirects, place, state, None);
+                    return Ok(self.command_words(words, made.assignments, made.redirects, place, state, None));
                 }
                 made.words.extend(words);
+                return Err(Box::new(made));
             }
-            "eval" => {
-                made.opaque.get_or_insert(Opaque::Eval);
-                let said = |w: &Word| w.text().map(str::to_owned).or_else(|| w.hint.clone());
-                let known: Option<Vec<String>> = made.words[1..].iter().map(said).collect();
-                self.emit(made);
-                if let Some(text) = known {
-                    self.beside(&text.join(" "), place, state);
-                }
-                state.forget();
-                return Exit::same(state.clone());
-            }
+            "command" if first.is_some_and(|t| matches!(t, "-v" | "-V" | "-pv" | "-pV")) => self.emit(made),
+            "eval" => self.eval(made, place, state),
             "source" | "." => {
                 made.opaque.get_or_insert(Opaque::Source);
                 self.emit(made);
                 state.forget();
-                return Exit::same(state.clone());
             }
             "trap" | "alias" | "unalias" | "shopt" | "enable" | "hash" | "bind" | "complete" | "compopt" => {
                 made.opaque.get_or_insert(Opaque::ShellMutation);
-                let body = first.filter(|t| !t.starts_with('-')).map(str::to_owned);
                 self.emit(made);
-                if let (Some(body), "trap") = (body, name) {
-                    self.beside(&body, place, state);
+                if let (Some(body), "trap") = (first.filter(|t| !t.starts_with('-')), name) {
+                    self.beside(body, place, state);
                 }
                 state.forget_variables();
-                return Exit::same(state.clone());
             }
-            "read" if reads_into(&made.words[1..]).is_some() => {
-                // What it takes apart its line by is its own.
-                made.assignments.retain(|a| a.name != "IFS");
-                let names = reads_into(&made.words[1..]).unwrap_or_default();
-                // A whole line into one variable, as it stands.
-                let whole = texts.iter().flatten().all(|t| t == "-r" || names.contains(t)) && first == Some("-r");
-                let line = match (&self.input, &names[..]) {
-                    (Input::Files(globs), [_]) if whole && !state.ifs_changed => Some(globs.clone()),
-                    _ => None,
-                };
-                for name in &names {
-                    self.assign(name, Value::Unknown, state);
-                    if let Some(globs) = &line
-                        && state.get(name) == Some(&Value::Unknown)
-                        && !self.affects(name)
-                    {
-                        state.set(name, Value::Pattern(globs.clone()));
-                        state.mark_listed(name);
-                    }
-                }
-                self.emit(made);
-                return Exit::same(state.clone());
-            }
+            "read" if reads_into(&made.words[1..]).is_some() => self.read_line(made, &texts, state),
             "compgen" | "fc" | "read" | "mapfile" | "readarray" | "let" | "getopts" => {
-                made.opaque.get_or_insert(Opaque::EvaluatesArguments);
-                self.emit(made);
+                self.emit_evaluating(made);
                 if name == "compgen" {
-                    for text in texts.into_iter().flatten().filter(|t| !t.starts_with('-')) {
-                        self.beside(&text, place, state);
+                    for text in texts.iter().flatten().filter(|t| !t.starts_with('-')) {
+                        self.beside(text, place, state);
                     }
                 }
                 state.forget_variables();
-                return Exit::same(state.clone());
             }
-            "export" | "declare" | "typeset" | "local" | "readonly" => return self.declares(name, made, state),
-            "unset" => {
-                for text in &texts {
-                    match text.as_deref() {
-                        Some("-v" | "-f") => {}
-                        Some(name) if lex::name_length(name.as_bytes()) == Some(name.len()) => {
-                            self.assign(name, Value::Unknown, state);
-                        }
-                        _ => drop(made.opaque.get_or_insert(Opaque::EvaluatesArguments)),
-                    }
-                }
-                self.emit(made);
-                return Exit::same(state.clone());
-            }
+            "export" | "declare" | "typeset" | "local" | "readonly" => return Ok(self.declares(name, made, state)),
+            "unset" => self.unset(made, &texts, state),
             "set" => {
                 if !texts.is_empty() && !texts.iter().all(|t| t.as_deref().is_some_and(plain_set)) {
                     made.opaque.get_or_insert(Opaque::ShellMutation);
@@ -413,52 +374,97 @@ impl Walk<'_> {
                     positional(&made.words[2..], 1, state);
                 }
                 self.emit(made);
-                return Exit::same(state.clone());
             }
-            "printf" => {
-                // The format may be `-v`, and then the next word is evaluated.
-                let format = if first == Some("--") { texts.get(1).and_then(|t| t.as_deref()) } else { first };
-                if !matches!(format, Some(t) if !t.starts_with("-v") && !counts(t)) && made.words.len() > 1 {
-                    made.opaque.get_or_insert(Opaque::EvaluatesArguments);
-                    state.forget_variables();
-                }
-                self.emit(made);
-                return Exit::same(state.clone());
-            }
-            "wait" if !texts.is_empty() => {
-                // `wait -p name[…]` evaluates the subscript; an unknown word may be that.
-                if !texts.iter().all(|t| t.as_deref().is_some_and(|t| !t.starts_with('-') || !t.contains('p'))) {
-                    made.opaque.get_or_insert(Opaque::EvaluatesArguments);
-                }
-                self.emit(made);
-                return Exit::same(state.clone());
-            }
-            "test" | "[" => {
-                if crate::phrase::test_evaluates(&made.words) {
-                    made.opaque.get_or_insert(Opaque::EvaluatesArguments);
-                }
-                self.emit(made);
-                return Exit::same(state.clone());
-            }
+            "printf" => self.printf(made, &texts, state),
+            "test" | "[" if crate::phrase::test_evaluates(&made.words) => self.emit_evaluating(made),
+            "test" | "[" => self.emit(made),
             "exec" if made.words.len() == 1 => {
                 made.words = vec![Word::literal(":")];
                 self.emit(made);
                 // From here on input may come from anywhere.
                 self.input = Input::Pipe;
-                return Exit::same(state.clone());
             }
-            "command" if first.is_some_and(|t| matches!(t, "-v" | "-V" | "-pv" | "-pV")) => {
-                self.emit(made);
-                return Exit::same(state.clone());
-            }
-            _ => {}
+            _ => return Err(Box::new(made)),
         }
+        Ok(Exit::same(state.clone()))
+    }
+
+    /// A builtin that evaluates its arguments as the shell's text.
+    fn emit_evaluating(&mut self, mut made: Occurrence) {
+        made.opaque.get_or_insert(Opaque::EvaluatesArguments);
+        self.emit(made);
+    }
+
+    fn eval(&mut self, mut made: Occurrence, place: Place, state: &mut State) {
+        made.opaque.get_or_insert(Opaque::Eval);
+        let said = |w: &Word| w.text().map(str::to_owned).or_else(|| w.hint.clone());
+        let known: Option<Vec<String>> = made.words[1..].iter().map(said).collect();
+        self.emit(made);
+        if let Some(text) = known {
+            self.beside(&text.join(" "), place, state);
+        }
+        state.forget();
+    }
+
+    /// `read` into plain variables.
+    fn read_line(&mut self, mut made: Occurrence, texts: &[Option<String>], state: &mut State) {
+        // What it takes apart its line by is its own.
+        made.assignments.retain(|a| a.name != "IFS");
+        let names = reads_into(&made.words[1..]).unwrap_or_default();
+        // A whole line into one variable, as it stands.
+        let raw = texts.first().and_then(|t| t.as_deref()) == Some("-r");
+        let whole = raw && texts.iter().flatten().all(|t| t == "-r" || names.contains(t));
+        let line = match (&self.input, &names[..]) {
+            (Input::Files(globs), [_]) if whole && !state.ifs_changed => Some(globs.clone()),
+            _ => None,
+        };
+        for name in &names {
+            self.assign(name, Value::Unknown, state);
+            if let Some(globs) = &line
+                && state.get(name) == Some(&Value::Unknown)
+                && !self.affects(name)
+            {
+                state.set(name, Value::Pattern(globs.clone()));
+                state.mark_listed(name);
+            }
+        }
+        self.emit(made);
+    }
+
+    fn unset(&mut self, mut made: Occurrence, texts: &[Option<String>], state: &mut State) {
+        for text in texts {
+            match text.as_deref() {
+                Some("-v" | "-f") => {}
+                Some(name) if lex::name_length(name.as_bytes()) == Some(name.len()) => {
+                    self.assign(name, Value::Unknown, state);
+                }
+                _ => drop(made.opaque.get_or_insert(Opaque::EvaluatesArguments)),
+            }
+        }
+        self.emit(made);
+    }
+
+    fn printf(&mut self, made: Occurrence, texts: &[Option<String>], state: &mut State) {
+        let text = |n: usize| texts.get(n).and_then(|t| t.as_deref());
+        // The format may be `-v`, and then the next word is evaluated.
+        let format = if text(0) == Some("--") { text(1) } else { text(0) };
+        if !matches!(format, Some(t) if !t.starts_with("-v") && !counts(t)) && made.words.len() > 1 {
+            state.forget_variables();
+            self.emit_evaluating(made);
+        } else {
+            self.emit(made);
+        }
+    }
+
+    fn external_program(&mut self, name: &str, mut made: Occurrence, place: Place, state: &mut State) -> Exit {
+        let program = name.rsplit('/').next().unwrap_or(name).to_owned();
+        let is_path = name.contains('/');
         if SHELLS.contains(&program.as_str()) {
             self.shell_command(&program, made, place, state);
             return Exit::same(state.clone());
         }
         if let Some(wrapper) = tables::wrappers().get(program.as_str()) {
-            self.unwrap(&program, wrapper, made, place, state, is_path);
+            self.strip_wrapper(&program, wrapper, made, place, state, is_path);
             return Exit::same(state.clone());
         }
         if program == "find" {
@@ -473,7 +479,7 @@ impl Walk<'_> {
         {
             made.opaque.get_or_insert(why);
             if NEAR_SHELLS.contains(&program.as_str()) {
-                for text in texts.iter().flatten().filter(|t| !t.starts_with('-')) {
+                for text in made.words[1..].iter().filter_map(Word::text).filter(|t| !t.starts_with('-')) {
                     self.beside(text, place, state);
                 }
             }
@@ -648,6 +654,11 @@ pub(super) fn positional(words: &[Word], first: usize, state: &mut State) {
     };
     state.set("@", all.clone());
     state.set("*", all);
+}
+
+/// Whether a word is known not to be a cluster of options with this letter.
+fn lacks_option(text: Option<&str>, letter: char) -> bool {
+    text.is_some_and(|t| !t.starts_with('-') || !t.contains(letter))
 }
 
 /// The variables that `read` sets, where it is plain which: no subscript is evaluated, and nothing but its input read.

@@ -467,79 +467,12 @@ impl<'a> Walk<'a> {
                 state.forget_variables();
                 self.repeated(None, &clause.body.list, state)
             }
-            ast::CompoundCommand::ForClause(clause) => {
-                let mut words = Vec::new();
-                for word in clause.values.iter().flatten() {
-                    let place = self.span(word.loc.as_ref());
-                    self.words(&word.value, place, state, &mut words);
-                }
-                self.settle(state);
-                let value = match clause.values {
-                    Some(_) => Self::alternatives(&words),
-                    None => Value::Unknown,
-                };
-                self.forget_changed(&clause.body.list, state);
-                // No word, no round: then the variable is what it was.
-                let before = state.clone();
-                self.assign(&clause.variable_name, value, state);
-                if words.iter().any(Word::is_listed) {
-                    state.mark_listed(&clause.variable_name);
-                }
-                let exit = self.list(&clause.body.list, state);
-                Exit::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
-            }
+            ast::CompoundCommand::ForClause(clause) => self.for_clause(clause, state),
             ast::CompoundCommand::WhileClause(clause) | ast::CompoundCommand::UntilClause(clause) => {
                 self.repeated(Some(&clause.0), &clause.1.list, state)
             }
-            ast::CompoundCommand::IfClause(clause) => {
-                let condition = self.list(&clause.condition, state);
-                let mut entry = condition.ok.clone().unwrap_or_else(|| state.clone());
-                let then = self.list(&clause.then, &mut entry);
-                let mut all = then.any();
-                let mut rest = condition.failed.unwrap_or_else(|| state.clone());
-                let mut always = false;
-                for other in clause.elses.iter().flatten() {
-                    let mut entry = match &other.condition {
-                        Some(list) => {
-                            let condition = self.list(list, &mut rest);
-                            let taken = condition.ok.clone().unwrap_or_else(|| rest.clone());
-                            rest = condition.failed.unwrap_or(rest);
-                            taken
-                        }
-                        None => {
-                            always = true;
-                            rest.clone()
-                        }
-                    };
-                    all = either_state(all, self.list(&other.body, &mut entry).any());
-                }
-                if !always {
-                    all = either_state(all, Some(rest));
-                }
-                match all {
-                    Some(state) => Exit::same(state),
-                    None => Exit { ok: None, failed: None },
-                }
-            }
-            ast::CompoundCommand::CaseClause(clause) => {
-                let place = self.span(clause.value.loc.as_ref());
-                self.value(&clause.value.value, place, state);
-                let mut all = Some(state.clone());
-                for item in &clause.cases {
-                    for pattern in &item.patterns {
-                        let place = self.span(pattern.loc.as_ref());
-                        self.value(&pattern.value, place, state);
-                    }
-                    self.settle(state);
-                    if let Some(list) = &item.cmd {
-                        // `;&` and `;;&` go on into the next: any item may follow any state before it.
-                        let mut entry = all.clone().unwrap_or_else(|| state.clone());
-                        all = either_state(all, self.list(list, &mut entry).any());
-                    }
-                }
-                self.settle(state);
-                Exit::same(all.unwrap_or_else(|| state.clone()))
-            }
+            ast::CompoundCommand::IfClause(clause) => self.if_clause(clause, state),
+            ast::CompoundCommand::CaseClause(clause) => self.case_clause(clause, state),
             ast::CompoundCommand::Coprocess(coprocess) => {
                 let place = self.place;
                 self.place = self.span(Some(&coprocess.loc));
@@ -549,6 +482,79 @@ impl<'a> Walk<'a> {
                 Exit::same(state.clone())
             }
         }
+    }
+
+    fn for_clause(&mut self, clause: &ast::ForClauseCommand, state: &mut State) -> Exit {
+        let mut words = Vec::new();
+        for word in clause.values.iter().flatten() {
+            let place = self.span(word.loc.as_ref());
+            self.words(&word.value, place, state, &mut words);
+        }
+        self.settle(state);
+        let value = match clause.values {
+            Some(_) => Self::alternatives(&words),
+            None => Value::Unknown,
+        };
+        self.forget_changed(&clause.body.list, state);
+        // No word, no round: then the variable is what it was.
+        let before = state.clone();
+        self.assign(&clause.variable_name, value, state);
+        if words.iter().any(Word::is_listed) {
+            state.mark_listed(&clause.variable_name);
+        }
+        let exit = self.list(&clause.body.list, state);
+        Exit::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
+    }
+
+    fn if_clause(&mut self, clause: &ast::IfClauseCommand, state: &mut State) -> Exit {
+        let condition = self.list(&clause.condition, state);
+        let mut entry = condition.ok.clone().unwrap_or_else(|| state.clone());
+        let then = self.list(&clause.then, &mut entry);
+        let mut all = then.any();
+        let mut rest = condition.failed.unwrap_or_else(|| state.clone());
+        let mut always = false;
+        for other in clause.elses.iter().flatten() {
+            let mut entry = match &other.condition {
+                Some(list) => {
+                    let condition = self.list(list, &mut rest);
+                    let taken = condition.ok.clone().unwrap_or_else(|| rest.clone());
+                    rest = condition.failed.unwrap_or(rest);
+                    taken
+                }
+                None => {
+                    always = true;
+                    rest.clone()
+                }
+            };
+            all = either_state(all, self.list(&other.body, &mut entry).any());
+        }
+        if !always {
+            all = either_state(all, Some(rest));
+        }
+        match all {
+            Some(state) => Exit::same(state),
+            None => Exit { ok: None, failed: None },
+        }
+    }
+
+    fn case_clause(&mut self, clause: &ast::CaseClauseCommand, state: &mut State) -> Exit {
+        let place = self.span(clause.value.loc.as_ref());
+        self.value(&clause.value.value, place, state);
+        let mut all = Some(state.clone());
+        for item in &clause.cases {
+            for pattern in &item.patterns {
+                let place = self.span(pattern.loc.as_ref());
+                self.value(&pattern.value, place, state);
+            }
+            self.settle(state);
+            if let Some(list) = &item.cmd {
+                // `;&` and `;;&` go on into the next: any item may follow any state before it.
+                let mut entry = all.clone().unwrap_or_else(|| state.clone());
+                all = either_state(all, self.list(list, &mut entry).any());
+            }
+        }
+        self.settle(state);
+        Exit::same(all.unwrap_or_else(|| state.clone()))
     }
 
     /// A loop: what its body changes is not known when it comes round again.

@@ -1,16 +1,11 @@
-//! Programs that run other programs: shells, wrappers, `find -exec`, `ssh`, interpreters.
+//! Programs that run other programs: shells, `find -exec`, `ssh`, interpreters. Wrappers are in `strip`.
 
 use super::{
-    lex,
-    simple::{goes_up, inert, is_positional, keeps_characters, positional},
+    simple::{is_positional, positional},
     state::State,
     walk::{Place, Walk},
 };
-use crate::{
-    paths,
-    tables::{self, Parsed, Role, Wraps},
-};
-use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
+use countersign_model::{Directory, Input, Occurrence, Opaque, Value, Word};
 use std::rc::Rc;
 
 #[rustfmt::skip]
@@ -78,6 +73,65 @@ fn keeps_meaning(text: &str, next: Option<&Word>) -> bool {
     named && cluster.chars().all(|c| letters.contains(c))
 }
 
+/// What the options of a shell say.
+struct ShellOptions {
+    /// The first word behind them.
+    rest: usize,
+    /// `-c`: the first word behind them is the program.
+    text_follows: bool,
+    /// `-s`: the program comes from its input.
+    from_input: bool,
+    /// All of them leave the meaning of the text alone.
+    reviewed: bool,
+    /// `--rcfile`: a file is run first.
+    runs_file_first: bool,
+    /// `--version` and such: nothing runs.
+    informs: bool,
+}
+
+impl ShellOptions {
+    fn of(words: &[Word]) -> Self {
+        let mut found = Self {
+            rest: 1,
+            text_follows: false,
+            from_input: false,
+            reviewed: true,
+            runs_file_first: false,
+            informs: false,
+        };
+        while let Some(text) = words.get(found.rest).and_then(Word::text) {
+            match text {
+                "--" | "-" => {
+                    found.rest += 1;
+                    break;
+                }
+                "--rcfile" | "--init-file" => {
+                    found.runs_file_first = true;
+                    found.rest += 1;
+                }
+                "--norc" | "--noprofile" | "--login" => {}
+                _ if text.starts_with("--") => {
+                    if informs(text) {
+                        found.informs = true;
+                        break;
+                    }
+                    found.reviewed = false;
+                }
+                _ if text.len() > 1 && text.starts_with(['-', '+']) => {
+                    // Bash takes a command behind `+c` as well.
+                    found.text_follows |= text.contains('c');
+                    found.from_input |= text.contains('s');
+                    found.reviewed &= keeps_meaning(text, words.get(found.rest + 1));
+                    found.rest += text.matches(['o', 'O']).count();
+                }
+                _ => break,
+            }
+            found.rest += 1;
+        }
+        found
+    }
+}
+
 /// Whether these are options after which an interpreter only says something about itself.
 fn informs(text: &str) -> bool {
     matches!(text, "--version" | "-V" | "-v" | "--help" | "-h" | "-version" | "version" | "help")
@@ -86,45 +140,18 @@ fn informs(text: &str) -> bool {
 impl Walk<'_> {
     /// `bash -c '…'`, `bash script`, `… | sh`.
     pub(super) fn shell_command(&mut self, program: &str, mut made: Occurrence, place: Place, state: &mut State) {
-        let posix = !matches!(program, "bash" | "rbash");
-        let (mut text_follows, mut from_input, mut reviewed) = (false, false, true);
-        let mut n = 1;
-        while n < made.words.len() {
-            let word = &made.words[n];
-            let Some(text) = word.text() else { break };
-            match text {
-                "--" | "-" => {
-                    n += 1;
-                    break;
-                }
-                "--rcfile" | "--init-file" => {
-                    // That file is run first.
-                    made.opaque.get_or_insert(Opaque::Source);
-                    n += 1;
-                }
-                "--norc" | "--noprofile" | "--login" => {}
-                _ if text.starts_with("--") => {
-                    if informs(text) {
-                        self.emit(made);
-                        return;
-                    }
-                    reviewed = false;
-                }
-                _ if text.len() > 1 && text.starts_with(['-', '+']) => {
-                    // Bash takes a command behind `+c` as well.
-                    text_follows |= text.contains('c');
-                    from_input |= text.contains('s');
-                    reviewed &= keeps_meaning(text, made.words.get(n + 1));
-                    n += text.matches(['o', 'O']).count();
-                }
-                _ => break,
-            }
-            n += 1;
+        let options = ShellOptions::of(&made.words);
+        if options.runs_file_first {
+            made.opaque.get_or_insert(Opaque::Source);
         }
-        if text_follows && !reviewed {
+        if options.informs {
+            self.emit(made);
+            return;
+        }
+        if options.text_follows && !options.reviewed {
             made.opaque.get_or_insert(Opaque::ShellMutation);
         }
-        if text_follows && !READ.contains(&program) {
+        if options.text_follows && !READ.contains(&program) {
             made.opaque.get_or_insert(Opaque::Code);
         }
         let mut inner = state.clone();
@@ -134,270 +161,56 @@ impl Walk<'_> {
             Rc::make_mut(&mut inner.exported).insert(assignment.name.clone(), assignment.value.clone());
             inner.set(&assignment.name, assignment.value.clone());
         }
-        let operand = made.words.get(n).cloned();
-        if text_follows {
+        let operand = made.words.get(options.rest).cloned();
+        if options.text_follows {
             Rc::make_mut(&mut inner.variables).retain(|name, _| !is_positional(name));
-            positional(made.words.get(n + 1..).unwrap_or_default(), 0, &mut inner);
+            positional(made.words.get(options.rest + 1..).unwrap_or_default(), 0, &mut inner);
         }
-        match (text_follows, operand) {
-            (true, Some(word)) => match word.texts() {
-                Some([text]) if made.opaque.is_none() => {
-                    let text = text.clone();
-                    // What the shell itself writes to counts for all that runs in it.
-                    if made.redirects.iter().any(|r| r.write) || !made.redirects.is_empty() {
-                        self.emit(Occurrence {
-                            verb: ":".to_owned(),
-                            words: vec![Word::literal(":")],
-                            redirects: std::mem::take(&mut made.redirects),
-                            ..made.clone()
-                        });
-                    }
-                    self.shell(&text, place, &inner, posix);
-                }
-                texts => {
-                    for text in texts.unwrap_or_default().iter().chain(&word.hint).cloned().collect::<Vec<_>>() {
-                        self.beside(&text, place, &inner);
-                    }
-                    made.opaque.get_or_insert(Opaque::DynamicProgram);
-                    self.emit(made);
-                }
-            },
+        match (options.text_follows, operand) {
+            (true, Some(word)) => {
+                let posix = !matches!(program, "bash" | "rbash");
+                self.shell_text(&word, made, place, &inner, posix);
+            }
             (true, None) => {
                 made.opaque.get_or_insert(Opaque::Wrapper);
                 self.emit(made);
             }
-            (false, Some(word)) if !from_input && !is_stdin(&word) => self.emit(made),
-            (false, _) => {
-                made.opaque.get_or_insert(Opaque::Input);
-                let text = match &made.input {
-                    Input::Text(text) => text.clone(),
-                    _ => None,
-                };
-                self.emit(made);
-                if let Some(text) = text {
-                    self.beside(&text, place, &inner);
+            (false, Some(word)) if !options.from_input && !is_stdin(&word) => self.emit(made),
+            (false, _) => self.shell_input(made, place, &inner),
+        }
+    }
+
+    /// `bash -c '…'`: the text is read in its place, if it is known and nothing else stands in the way.
+    fn shell_text(&mut self, word: &Word, mut made: Occurrence, place: Place, inner: &State, posix: bool) {
+        match word.texts() {
+            Some([text]) if made.opaque.is_none() => {
+                // What the shell itself writes to counts for all that runs in it.
+                if !made.redirects.is_empty() {
+                    self.emit(Occurrence { verb: ":".to_owned(), words: vec![Word::literal(":")], ..made });
                 }
+                self.shell(text, place, inner, posix);
+            }
+            texts => {
+                for text in texts.unwrap_or_default().iter().chain(&word.hint) {
+                    self.beside(text, place, inner);
+                }
+                made.opaque.get_or_insert(Opaque::DynamicProgram);
+                self.emit(made);
             }
         }
     }
 
-    /// A program that runs the command behind its own options.
-    pub(super) fn unwrap(
-        &mut self,
-        program: &str,
-        wrapper: &tables::Wrapper,
-        mut made: Occurrence,
-        place: Place,
-        state: &mut State,
-        is_path: bool,
-    ) {
-        let words = made.words.clone();
-        let parsed: Parsed<'_> = wrapper.grammar.tell(&words[1..], false, true);
-        let mut rest = 1 + parsed.rest;
-        if parsed.has(&["--version", "--help", "-V"]) && wrapper.kind != Wraps::Privileged {
-            self.emit(made);
-            return;
-        }
-        // Options that we do not know may take a value, or name a program themselves.
-        let mut unclear = parsed.misfit.is_some() || parsed.has(&["-S", "--split-string"]);
-        let mut inner = state.clone();
-        let mut assignments = made.assignments.clone();
-        let mut payloads: Vec<String> = Vec::new();
-        let mut moved = None;
-        for (option, value, role) in &parsed.options {
-            match (role, value) {
-                (Role::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
-                    // Of several the last holds; and a program goes by where things really are.
-                    inner.directory = Rc::new(match (value.text(), &*state.directory) {
-                        (Some(to), Directory::Known(from)) if !goes_up(to) => {
-                            Directory::Known(from.iter().map(|d| paths::clean(&paths::join(d, to))).collect())
-                        }
-                        _ => Directory::Unknown,
-                    });
-                    inner.physical = true;
-                    moved = Some(value.clone());
-                }
-                (Role::WriteFile, Some(value)) => {
-                    made.redirects.push(Redirect { target: value.clone(), write: true, append: false });
-                }
-                (Role::File, Some(value)) => {
-                    made.redirects.push(Redirect { target: value.clone(), write: false, append: false });
-                }
-                // `su -c '…'`, `env -S '…'`: text for a shell, or near enough.
-                (Role::Program, Some(value)) => payloads.extend(value.text().map(str::to_owned)),
-                _ => {}
-            }
-        }
-        // To go somewhere is judged as it is for `cd`.
-        if let Some(to) = moved {
-            self.emit(Occurrence {
-                words: vec![Word::literal("cd"), Word::literal("--"), to],
-                redirects: Vec::new(),
-                assignments: Vec::new(),
-                opaque: None,
-                ..made.clone()
-            });
-        }
-        if matches!(wrapper.kind, Wraps::Environment | Wraps::Privileged) {
-            while let Some(text) = words.get(rest).and_then(Word::text)
-                && let Some((name, value)) = text.split_once('=')
-                && lex::name_length(name.as_bytes()) == Some(name.len())
-            {
-                let value = Value::One(value.to_owned());
-                unclear |= !keeps_characters(name, &value);
-                if !inert(name) {
-                    assignments.push(Assignment { name: name.to_owned(), value });
-                }
-                rest += 1;
-            }
-            // `env -i`, `env -u NAME` change the environment too.
-            if parsed.has(&["-i", "-u", "--ignore-environment", "--unset"]) {
-                assignments.push(Assignment { name: "environment".to_owned(), value: Value::Unknown });
-            }
-        }
-        if program == "flock"
-            && let Some(file) = words.get(rest)
-        {
-            made.redirects.push(Redirect { target: file.clone(), write: true, append: true });
-        }
-        // `su user -c '…'`: its options need not come first.
-        if matches!(program, "su" | "runuser")
-            && let Some(at) = words.iter().position(|w| matches!(w.text(), Some("-c" | "--command")))
-            && payloads.is_empty()
-        {
-            payloads.extend(words.get(at + 1).and_then(Word::text).map(str::to_owned));
-            rest = words.len();
-        }
-        rest += if parsed.has(&["-u", "--user"]) && program == "runuser" { 0 } else { wrapper.operands };
-        if words.get(rest).and_then(Word::text) == Some("-c") {
-            payloads.extend(words.get(rest + 1).and_then(Word::text).map(str::to_owned));
-            rest = words.len();
-        }
-        let inner_words: Vec<Word> = words.get(rest..).unwrap_or_default().to_vec();
-        let privileged = wrapper.kind == Wraps::Privileged;
-        // `nohup` and its kind leave nothing of their own; a path may be another program of that name.
-        let own = privileged
-            || is_path && !paths::is_system(words[0].text().unwrap_or_default())
-            || wrapper.kind == Wraps::Foreign
-            // It gives its words to a shell once more.
-            || program == "parallel"
-            || made.opaque.is_some();
-        let writes = !made.redirects.is_empty();
-        if inner_words.is_empty() || unclear {
-            unclear |= !inner_words.is_empty();
-            if unclear || privileged {
-                made.opaque.get_or_insert(Opaque::Wrapper);
-            }
-            made.verb = program.to_owned();
-            if privileged && !unclear && payloads.is_empty() {
-                made.opaque = None;
-            }
-            let had = !payloads.is_empty() && !unclear;
-            if had {
-                made.opaque = None;
-            }
-            made.privileged = privileged;
-            self.emit(made);
-            for text in &payloads {
-                let before = std::mem::replace(&mut self.privileged, privileged);
-                if had {
-                    self.shell(text, place, &inner, true)
-                } else {
-                    self.beside(text, place, &inner)
-                }
-                self.privileged = before;
-            }
-            if unclear {
-                // Where the command starts is not clear: read from every word that could be it.
-                let before = std::mem::replace(&mut self.shadow, true);
-                for at in 1..words.len().min(16) {
-                    let (input, pending) = (self.input.clone(), None);
-                    self.command_words(
-                        words[at..].to_vec(),
-                        Vec::new(),
-                        Vec::new(),
-                        place,
-                        &mut inner.clone(),
-                        pending,
-                    );
-                    self.input = input;
-                }
-                self.shadow = before;
-            }
-            return;
-        }
-        let mut next = inner_words;
-        if wrapper.kind == Wraps::Input {
-            // A list counts only where its words are its lines, more or less, and where it is what is read.
-            let odd = |(option, value, _): &(String, Option<Word>, Role)| match option.as_str() {
-                "-d" | "--delimiter" => {
-                    !value.as_ref().and_then(Word::text).is_some_and(|d| matches!(d, "\\n" | "\n" | "\\0"))
-                }
-                "-a" | "--arg-file" => true,
-                _ => false,
-            };
-            let names = match &self.input {
-                Input::Files(globs) if !parsed.options.iter().any(odd) => Some(listed(globs)),
-                _ => None,
-            };
-            let given = |names: &[&str]| parsed.options.iter().filter(|(o, _, _)| names.contains(&o.as_str())).count();
-            let marks = given(&["-I", "-i", "--replace"]);
-            let replaced = parsed.options.iter().find_map(|(o, v, _)| {
-                let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
-                named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
-            });
-            if let Some(mark) = &replaced {
-                for word in &mut next {
-                    if let Some(text) = word.text().filter(|t| t.contains(mark)) {
-                        let hint = match &self.input {
-                            Input::Text(Some(given)) => Some(text.replace(mark, given.trim())),
-                            _ => None,
-                        };
-                        *word = match &names {
-                            Some(names) if text == mark => names.clone(),
-                            _ => Word { quoted: true, many: false, hint, ..Word::unknown() },
-                        };
-                    }
-                }
-            }
-            // Where it is told how many words to take as well, only one of the two holds.
-            if replaced.is_none() || given(&["-L", "-l", "--max-lines", "-n", "--max-args"]) > 0 {
-                // What is known of its input counts, though not as the whole of it.
-                if let Input::Text(Some(text)) = &self.input {
-                    next.extend(text.split_whitespace().take(64).map(Word::literal));
-                }
-                next.push(names.unwrap_or_else(Word::unknown));
-            }
-            // Of two marks the last holds, and any word may be it.
-            if marks > 1 {
-                next.iter_mut().for_each(|w| *w = Word::unknown());
-            }
-        }
-        if own || writes {
-            let mut own = made.clone();
-            own.privileged = privileged;
-            self.emit(own);
-        }
-        let before = (self.privileged, self.input.clone(), self.wrapped, self.timed);
-        self.wrapped = true;
-        self.timed |= matches!(program, "timeout" | "gtimeout");
-        self.privileged |= privileged;
-        // What it reads is its input, not its command's.
-        let input = match wrapper.kind {
-            Wraps::Input => Input::Inherited,
-            _ => self.input.clone(),
+    /// `… | sh`: what it reads is its program.
+    fn shell_input(&mut self, mut made: Occurrence, place: Place, inner: &State) {
+        made.opaque.get_or_insert(Opaque::Input);
+        let text = match &made.input {
+            Input::Text(text) => text.clone(),
+            _ => None,
         };
-        let redirects = if own || writes { Vec::new() } else { made.redirects };
-        if wrapper.kind == Wraps::Shell {
-            let text: Option<Vec<String>> = next.iter().map(|w| w.text().map(str::to_owned)).collect();
-            match text {
-                Some(text) => self.shell(&text.join(" "), place, &inner, true),
-                None => self.unread("", Opaque::Wrapper, &inner),
-            }
-        } else {
-            self.command_words(next, assignments, redirects, place, &mut inner, Some(input));
+        self.emit(made);
+        if let Some(text) = text {
+            self.beside(&text, place, inner);
         }
-        (self.privileged, self.input, self.wrapped, self.timed) = before;
     }
 
     /// The commands of `find … -exec`.
@@ -519,11 +332,6 @@ impl Walk<'_> {
             }
         }
     }
-}
-
-/// Words from a list of file names.
-fn listed(globs: &[String]) -> Word {
-    Word { value: Value::Pattern(globs.to_vec()), quoted: false, many: true, substituted: true, hint: None }
 }
 
 fn is_stdin(word: &Word) -> bool {

@@ -103,6 +103,20 @@ impl Parsed<'_> {
     pub(crate) fn has(&self, names: &[&str]) -> bool {
         self.options.iter().any(|(name, _, _)| names.contains(&name.as_str()))
     }
+
+    /// An option whose value is the next word, if that is one.
+    fn take_value(&mut self, option: String, value: Option<&Word>, role: Role, harmless: bool) {
+        match value {
+            Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
+                self.options.push((option, Some(value.clone()), role));
+            }
+            Some(_) => {
+                self.loose = true;
+                self.misfit.get_or_insert_with(|| format!("{option} has an unknown value"));
+            }
+            None => drop(self.misfit.get_or_insert_with(|| format!("{option} wants a value"))),
+        }
+    }
 }
 
 impl Grammar {
@@ -188,89 +202,7 @@ impl Grammar {
                     }
                     continue;
                 }
-                if let Some(long) = text.strip_prefix("--") {
-                    let (name, attached) = match long.split_once('=') {
-                        Some((name, value)) => (name, Some(value)),
-                        None => (long, None),
-                    };
-                    match (self.long(name), attached) {
-                        (Some(Takes::Nothing), None) => parsed.options.push((format!("--{name}"), None, Role::Text)),
-                        (Some(Takes::Attached(role)), None) => {
-                            parsed.options.push((format!("--{name}"), None, role));
-                        }
-                        (Some(Takes::Value(role) | Takes::Attached(role)), Some(value)) => {
-                            parsed.options.push((format!("--{name}"), Some(part(word, value)), role));
-                        }
-                        (Some(Takes::Value(role)), None) => match words.get(n) {
-                            Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
-                                parsed.options.push((format!("--{name}"), Some(value.clone()), role));
-                                n += 1;
-                            }
-                            Some(_) => {
-                                parsed.loose = true;
-                                parsed.misfit.get_or_insert_with(|| format!("--{name} has an unknown value"));
-                                n += 1;
-                            }
-                            None => drop(parsed.misfit.get_or_insert_with(|| format!("--{name} wants a value"))),
-                        },
-                        (Some(Takes::Two(role)), None) => match (words.get(n), words.get(n + 1)) {
-                            (Some(name_word), Some(value)) if !name_word.many && !value.many => {
-                                parsed.options.push((format!("--{name}"), Some(value.clone()), role));
-                                n += 2;
-                            }
-                            _ => {
-                                parsed.loose = true;
-                                parsed.misfit.get_or_insert_with(|| format!("--{name} wants two values"));
-                            }
-                        },
-                        (Some(Takes::Nothing | Takes::Two(_)), Some(_)) | (None, _) => {
-                            parsed.misfit.get_or_insert_with(|| format!("the option --{name}"));
-                            parsed.options.push((format!("--{name}"), attached.map(|v| part(word, v)), Role::Text));
-                        }
-                    }
-                    continue;
-                }
-                if self.numbers && text[1..].bytes().all(|b| b.is_ascii_digit()) {
-                    parsed.options.push(("-#".to_owned(), None, Role::Text));
-                    continue;
-                }
-                let letters = text[1..].char_indices();
-                for (at, c) in letters {
-                    let rest = &text[1 + at + c.len_utf8()..];
-                    match self.short.get(&c) {
-                        Some(Takes::Nothing | Takes::Two(_)) => {
-                            parsed.options.push((format!("-{c}"), None, Role::Text))
-                        }
-                        Some(Takes::Attached(role)) => {
-                            let value = (!rest.is_empty()).then(|| part(word, rest));
-                            parsed.options.push((format!("-{c}"), value, *role));
-                            break;
-                        }
-                        Some(Takes::Value(role)) if !rest.is_empty() => {
-                            parsed.options.push((format!("-{c}"), Some(part(word, rest)), *role));
-                            break;
-                        }
-                        Some(Takes::Value(role)) => {
-                            match words.get(n) {
-                                Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
-                                    parsed.options.push((format!("-{c}"), Some(value.clone()), *role));
-                                }
-                                Some(_) => {
-                                    parsed.loose = true;
-                                    parsed.misfit.get_or_insert_with(|| format!("-{c} has an unknown value"));
-                                }
-                                None => drop(parsed.misfit.get_or_insert_with(|| format!("-{c} wants a value"))),
-                            }
-                            n += 1;
-                            break;
-                        }
-                        None if self.numbers && c.is_ascii_digit() => {}
-                        None => {
-                            parsed.misfit.get_or_insert_with(|| format!("the option -{c}"));
-                            parsed.options.push((format!("-{c}"), None, Role::Text));
-                        }
-                    }
-                }
+                n += self.option(text, word, &words[n..], harmless, &mut parsed);
                 continue;
             }
             if in_order {
@@ -280,6 +212,86 @@ impl Grammar {
             operands.push(word);
         }
         self.finish(parsed, operands)
+    }
+
+    /// One word that is an option, or several in a cluster. `behind` are the words after it; gives how many of them it took.
+    fn option(&self, text: &str, word: &Word, behind: &[Word], harmless: bool, parsed: &mut Parsed<'_>) -> usize {
+        if let Some(long) = text.strip_prefix("--") {
+            return self.long_option(long, word, behind, harmless, parsed);
+        }
+        if self.numbers && text[1..].bytes().all(|b| b.is_ascii_digit()) {
+            parsed.options.push(("-#".to_owned(), None, Role::Text));
+            return 0;
+        }
+        self.short_options(text, word, behind, harmless, parsed)
+    }
+
+    fn long_option(&self, long: &str, word: &Word, behind: &[Word], harmless: bool, parsed: &mut Parsed<'_>) -> usize {
+        let (name, attached) = match long.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (long, None),
+        };
+        match (self.long(name), attached) {
+            (Some(Takes::Nothing), None) => parsed.options.push((format!("--{name}"), None, Role::Text)),
+            (Some(Takes::Attached(role)), None) => parsed.options.push((format!("--{name}"), None, role)),
+            (Some(Takes::Value(role) | Takes::Attached(role)), Some(value)) => {
+                parsed.options.push((format!("--{name}"), Some(part(word, value)), role));
+            }
+            (Some(Takes::Value(role)), None) => {
+                parsed.take_value(format!("--{name}"), behind.first(), role, harmless);
+                return usize::from(!behind.is_empty());
+            }
+            (Some(Takes::Two(role)), None) => match behind {
+                [name_word, value, ..] if !name_word.many && !value.many => {
+                    parsed.options.push((format!("--{name}"), Some(value.clone()), role));
+                    return 2;
+                }
+                _ => {
+                    parsed.loose = true;
+                    parsed.misfit.get_or_insert_with(|| format!("--{name} wants two values"));
+                }
+            },
+            (Some(Takes::Nothing | Takes::Two(_)), Some(_)) | (None, _) => {
+                parsed.misfit.get_or_insert_with(|| format!("the option --{name}"));
+                parsed.options.push((format!("--{name}"), attached.map(|v| part(word, v)), Role::Text));
+            }
+        }
+        0
+    }
+
+    fn short_options(
+        &self,
+        text: &str,
+        word: &Word,
+        behind: &[Word],
+        harmless: bool,
+        parsed: &mut Parsed<'_>,
+    ) -> usize {
+        for (at, c) in text[1..].char_indices() {
+            let rest = &text[1 + at + c.len_utf8()..];
+            match self.short.get(&c) {
+                Some(Takes::Nothing | Takes::Two(_)) => parsed.options.push((format!("-{c}"), None, Role::Text)),
+                Some(Takes::Attached(role)) => {
+                    let value = (!rest.is_empty()).then(|| part(word, rest));
+                    parsed.options.push((format!("-{c}"), value, *role));
+                    return 0;
+                }
+                Some(Takes::Value(role)) if !rest.is_empty() => {
+                    parsed.options.push((format!("-{c}"), Some(part(word, rest)), *role));
+                    return 0;
+                }
+                Some(Takes::Value(role)) => {
+                    parsed.take_value(format!("-{c}"), behind.first(), *role, harmless);
+                    return 1;
+                }
+                None if self.numbers && c.is_ascii_digit() => {}
+                None => {
+                    parsed.misfit.get_or_insert_with(|| format!("the option -{c}"));
+                    parsed.options.push((format!("-{c}"), None, Role::Text));
+                }
+            }
+        }
+        0
     }
 
     /// Gives every operand its role.

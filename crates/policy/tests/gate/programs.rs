@@ -383,6 +383,7 @@ fn xargs_with_two_ways_to_place_its_words_hides_none_of_them() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn git_options_that_run_a_configured_program_ask() {
     all_ask(&[
         "git branch --sort=signature",

@@ -37,14 +37,46 @@ fn seen(house: &Subject, path: &str, part: &str) -> Instant {
     now()
 }
 
+fn us(from: Instant, to: Instant) -> f64 {
+    to.saturating_duration_since(from).as_secs_f64() * 1e6
+}
+
 pub(super) fn approvals(stand: &mut Stand) {
     let house = stand.house();
+    let at_first = questions(&house);
+    decisions(&house, "decision (POST /check), p50 (p99), nothing granted");
+    let slowest = fill(&house);
+    decisions(&house, "the same, 10,000 grants and 1,000 questions");
+    pages(&house);
+    let mut conn = house.conn();
+    let asked: Vec<f64> = (0..100).map(|n| spawn_seen(&house, &mut conn, n)).collect();
+    let asked = percentile(&asked, 0.5);
+    row(
+        "ask → spawn seen, with all of that, p50",
+        format!("{:.2} ms", asked / 1e3),
+        format!("{:.2} ms (before)", at_first / 1e3),
+        format!("{:.2}×", asked / at_first),
+    );
+    row("a grant saved, slowest of 10,000", format!("{:.1} ms", slowest / 1e3), String::new(), String::new());
+}
+
+/// How long a command that is allowed at once takes from being asked for to its process being seen.
+fn spawn_seen(house: &Subject, conn: &mut Conn, n: usize) -> f64 {
+    let began = now();
+    let asked = post(conn, "/tasks", &request(&format!("true {n}"), "full_auto"));
+    let task = field(&asked, "task_id");
+    let seen = seen(house, &format!("/tasks/{task}/events"), "process.spawned");
+    house.ends(&task);
+    us(began, seen)
+}
+
+/// Asks, sees the question elsewhere, answers; beside it what is allowed at once, whose median is given back.
+fn questions(house: &Subject) -> f64 {
     let mut conn = house.conn();
     let (send, lines) = mpsc::channel();
     let watcher = house.conn();
     std::thread::spawn(move || watcher.lines("/approvals/events", |line| send.send((line.to_owned(), now())).is_ok()));
     let (mut visible, mut answered, mut allowed) = (Vec::new(), Vec::new(), Vec::new());
-    let us = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1e6;
     for n in 0..ROUNDS {
         let began = now();
         let asked = post(&mut conn, "/tasks", &request(&format!("true {n} > /dev/null; make -v {n}"), "safe"));
@@ -58,13 +90,9 @@ pub(super) fn approvals(stand: &mut Stand) {
         visible.push(us(began, shown));
         let began = now();
         post(&mut conn, &format!("/approvals/{approval}"), r#"{"choice":"once"}"#);
-        answered.push(us(began, seen(&house, &format!("/tasks/{task}/events"), "process.spawned")));
+        answered.push(us(began, seen(house, &format!("/tasks/{task}/events"), "process.spawned")));
         house.ends(&task);
-        let began = now();
-        let asked = post(&mut conn, "/tasks", &request(&format!("true {n}"), "full_auto"));
-        let task = field(&asked, "task_id");
-        allowed.push(us(began, seen(&house, &format!("/tasks/{task}/events"), "process.spawned")));
-        house.ends(&task);
+        allowed.push(spawn_seen(house, &mut conn, n));
     }
     row(
         "ask → question seen by a second client, p50 (p99)",
@@ -79,7 +107,12 @@ pub(super) fn approvals(stand: &mut Stand) {
         format!("{:.2} ms (allowed at once)", b / 1e3),
         format!("{:+.2} ms", (a - b) / 1e3),
     );
-    decisions(&house, "decision (POST /check), p50 (p99), nothing granted");
+    b
+}
+
+/// Many grants and many questions. Gives how long the slowest grant took.
+fn fill(house: &Subject) -> f64 {
+    let mut conn = house.conn();
     let mut slowest: f64 = 0.0;
     for n in 0..GRANTS {
         let began = now();
@@ -91,7 +124,11 @@ pub(super) fn approvals(stand: &mut Stand) {
     for n in 0..WAITING {
         post(&mut conn, "/tasks", &request(&format!("touch /tmp/never-{n}"), "safe"));
     }
-    decisions(&house, "the same, 10,000 grants and 1,000 questions");
+    slowest
+}
+
+fn pages(house: &Subject) {
+    let mut conn = house.conn();
     for (name, path) in [
         ("page of 100 grants, p50", "/grants?limit=100"),
         ("page of 100 questions, p50", "/approvals?all=true&limit=100"),
@@ -105,23 +142,6 @@ pub(super) fn approvals(stand: &mut Stand) {
         let all: Vec<f64> = (0..50).map(one).collect();
         row(name, format!("{:.2} ms", percentile(&all, 0.5) / 1e3), String::new(), String::new());
     }
-    let asked: Vec<f64> = (0..100)
-        .map(|n| {
-            let began = now();
-            let asked = post(&mut conn, "/tasks", &request(&format!("true {n}"), "full_auto"));
-            let task = field(&asked, "task_id");
-            let seen = seen(&house, &format!("/tasks/{task}/events"), "process.spawned");
-            house.ends(&task);
-            us(began, seen)
-        })
-        .collect();
-    row(
-        "ask → spawn seen, with all of that, p50",
-        format!("{:.2} ms", percentile(&asked, 0.5) / 1e3),
-        format!("{:.2} ms (before)", b / 1e3),
-        format!("{:.2}×", percentile(&asked, 0.5) / b),
-    );
-    row("a grant saved, slowest of 10,000", format!("{:.1} ms", slowest / 1e3), String::new(), String::new());
 }
 
 fn decisions(house: &Subject, name: &str) {

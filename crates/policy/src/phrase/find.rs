@@ -1,0 +1,214 @@
+//! `find`: where it starts, and an expression of tests and the few actions that print.
+
+use super::Told;
+use crate::{
+    paths,
+    scopes::Scopes,
+    tables::{self, Phrase, Role},
+};
+use countersign_model::{Reading, Value, Word};
+
+/// Words of an expression that stand alone.
+#[rustfmt::skip]
+const BARE: &[&str] = &[
+    "-print", "-print0", "-ls", "-prune", "-quit", "-true", "-false", "-empty", "-executable", "-readable",
+    "-writable", "-nouser", "-nogroup", "-depth", "-d", "-mount", "-xdev", "-noleaf", "-daystart", "-follow", "-a",
+    "-and", "-o", "-or", "-not", "!", "(", ")", ",", "-warn", "-nowarn", "-ignore_readdir_race", "-help", "--help",
+    "-version", "--version",
+];
+/// Tests with a value that is no file.
+#[rustfmt::skip]
+const TEXT: &[&str] = &[
+    "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex", "-lname", "-ilname",
+    "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth",
+    "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-used", "-fstype", "-printf", "-regextype",
+    "-newermt", "-newerat", "-newerct", "-context",
+];
+/// Tests against a file.
+#[rustfmt::skip]
+const FILE: &[&str] = &[
+    "-newer", "-anewer", "-cnewer", "-samefile", "-newermm", "-newerma", "-newerac",
+];
+/// Actions that write or run.
+#[rustfmt::skip]
+const ACTIONS: &[&str] = &[
+    "-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from",
+];
+
+/// Where `find` starts: the words before the first that starts its expression.
+pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
+    let mut starts = Vec::new();
+    for word in words {
+        match word.text() {
+            Some("-H" | "-L" | "-P") => {}
+            Some(t) if t.starts_with(['-', '(', ')', '!', ',']) => break,
+            Some(t) => starts.push(t.to_owned()),
+            None => {
+                for text in word.texts().unwrap_or_default() {
+                    starts.push(text.clone());
+                }
+                if let Value::Pattern(globs) = &word.value {
+                    starts.extend(globs.iter().cloned());
+                }
+            }
+        }
+    }
+    if starts.is_empty() {
+        starts.push(".".to_owned());
+    }
+    starts
+}
+
+/// Whether the test at `at` keeps what it names from every action: `! -name x` where nothing else could turn that round,
+/// and `-name x -prune -o …` as an alternative of its own.
+pub(crate) fn find_leaves_out(words: &[Word], at: usize) -> bool {
+    let text = |n: usize| words.get(n).and_then(Word::text);
+    let before = |back: usize| at.checked_sub(back).and_then(text);
+    let is_not = |t: Option<&str>| matches!(t, Some("!" | "-not"));
+    let is_or = |t: Option<&str>| matches!(t, Some("-o" | "-or"));
+    if words.iter().any(|w| w.text() == Some(",")) {
+        return false;
+    }
+    if is_not(before(1)) {
+        let turned = (0..words.len()).any(|n| is_not(text(n)) && matches!(text(n + 1), Some("(" | "!" | "-not")));
+        return !turned && !(0..words.len()).any(|n| is_or(text(n)));
+    }
+    let open = words[..at].iter().filter(|w| w.text() == Some("(")).count();
+    let closed = words[..at].iter().filter(|w| w.text() == Some(")")).count();
+    let first = !words[..at].iter().any(|w| w.text().is_some_and(|t| t.starts_with(['-', '(', '!'])));
+    open == closed && (first || is_or(before(1))) && text(at + 2) == Some("-prune") && is_or(text(at + 3))
+}
+
+/// The words of a `find`, as far as they have been told apart.
+struct Expression<'w> {
+    words: &'w [Word],
+    /// The next word.
+    at: usize,
+    /// The starting points are over.
+    begun: bool,
+    /// A starting point was named.
+    named: bool,
+    /// Something is run on what is found.
+    runs: bool,
+    misfit: Option<String>,
+}
+
+/// Tells the words of a `find`, and notes every path among them.
+pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+    let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
+    let mut expression = Expression { words, at: 0, begun: false, named: false, runs, misfit: None };
+    while let Some(word) = words.get(expression.at) {
+        expression.at += 1;
+        expression.word(word, scopes);
+    }
+    if !expression.named {
+        scopes.here(true);
+    }
+    let reading = match expression.misfit {
+        Some(why) => Reading::Not(why),
+        None => Reading::Phrase(phrase.name),
+    };
+    Told { reading, opaque: None, recursive: true }
+}
+
+impl Expression<'_> {
+    /// One word, and those that belong to it.
+    fn word(&mut self, word: &Word, scopes: &mut Scopes<'_>) {
+        let Some(text) = word.text() else {
+            if self.begun || tables::may_be_option(word) {
+                scopes.loose = true;
+                self.misfit.get_or_insert_with(|| "a word that may turn out to be an action".to_owned());
+            }
+            return self.start(word, scopes);
+        };
+        match text {
+            "-H" | "-L" | "-P" if !self.begun => {}
+            "-O0" | "-O1" | "-O2" | "-O3" if !self.begun => {}
+            "-D" if !self.begun && self.words.get(self.at).is_some_and(|w| w.text().is_some()) => self.at += 1,
+            _ if !self.begun && !text.starts_with('-') && !matches!(text, "(" | ")" | "!" | ",") => {
+                self.start(word, scopes);
+            }
+            "-exec" | "-execdir" | "-ok" | "-okdir" => self.command(text),
+            "-delete" => {
+                self.begun = true;
+                self.misfit = Some("the action -delete".to_owned());
+            }
+            "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
+                self.begun = true;
+                if let Some(file) = self.words.get(self.at) {
+                    scopes.value(file, Role::WriteFile, false, &mut self.misfit);
+                }
+                self.at += 1 + usize::from(text == "-fprintf");
+                self.misfit.get_or_insert_with(|| format!("the action {text}"));
+            }
+            _ if BARE.contains(&text) => self.begun = true,
+            _ if TEXT.contains(&text) => self.test(text, scopes),
+            _ if FILE.contains(&text) => {
+                self.begun = true;
+                if let Some(file) = self.words.get(self.at) {
+                    scopes.value(file, Role::File, false, &mut self.misfit);
+                    if file.many {
+                        self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+                    }
+                }
+                self.at += 1;
+            }
+            _ => drop(self.misfit.get_or_insert_with(|| format!("the word {text}"))),
+        }
+    }
+
+    /// A starting point. What it only looks for is told by its name.
+    fn start(&mut self, word: &Word, scopes: &mut Scopes<'_>) {
+        let role = if self.runs { Role::Dir } else { Role::Name };
+        self.named |= scopes.value(word, role, true, &mut self.misfit);
+    }
+
+    /// `-exec …`: its command is an occurrence of its own, and passed over here.
+    fn command(&mut self, action: &str) {
+        self.begun = true;
+        let words = self.words;
+        let end = (self.at..words.len()).find(|&m| {
+            let t = words[m].text().unwrap_or_default();
+            t == ";" || t == "+" && action.starts_with("-exec") && words[m - 1].text() == Some("{}")
+        });
+        // busybox ends a command at any lone plus.
+        if (self.at..end.unwrap_or(words.len())).any(|m| words[m].text() == Some("+")) {
+            self.misfit.get_or_insert_with(|| format!("{action} has two ends"));
+        }
+        if end.is_none() {
+            self.misfit.get_or_insert_with(|| format!("{action} has no end"));
+        }
+        self.at = end.map_or(words.len(), |end| end + 1);
+    }
+
+    /// A test with a value.
+    fn test(&mut self, text: &str, scopes: &mut Scopes<'_>) {
+        self.begun = true;
+        // What a bare glob matches becomes words of the expression: only names that mean nothing there.
+        let meant = |glob: &String| {
+            let mut all = BARE.iter().chain(TEXT).chain(FILE).chain(ACTIONS);
+            all.any(|word| paths::matches(glob, word))
+        };
+        let unknown = |w: &Word| match &w.value {
+            Value::Pattern(globs) => w.many && (w.substituted || globs.iter().any(meant)),
+            _ => w.many,
+        };
+        let value = self.words.get(self.at);
+        if value.is_none_or(unknown) {
+            scopes.loose = true;
+            self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
+        }
+        // To look for a name is not to read what it names; to run something on it is. What is left out is not.
+        let left_out = find_leaves_out(self.words, self.at - 1);
+        if let (true, false, Some(value)) = (self.runs, left_out, value) {
+            match text {
+                "-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename" => {
+                    scopes.seeks_word(value, &mut self.misfit);
+                }
+                "-regex" | "-iregex" => scopes.seeks_regex(value, &mut self.misfit),
+                _ => {}
+            }
+        }
+        self.at += 1;
+    }
+}

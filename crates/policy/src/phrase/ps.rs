@@ -1,0 +1,143 @@
+//! `ps`: words with a dash, words without one, and where the first kind makes no sense to it, all of them taken for the
+//! second. There, `e` shows every process's environment, and so does one column.
+
+use super::{Told, not};
+use crate::{scopes::Scopes, tables::Phrase};
+use countersign_model::{Reading, Word};
+
+const FLAGS: &str = "AadefFHjlLwy";
+const BSD_FLAGS: &str = "aAcCfghHjlLmMnrsSTuvVwxXZ";
+/// Long options that take nothing.
+#[rustfmt::skip]
+const LONG_FLAGS: &[&str] = &[
+    "forest", "no-headers", "no-heading", "headers", "heading", "deselect", "cumulative", "help", "version",
+];
+/// Long options that take a value.
+#[rustfmt::skip]
+const LONG_VALUES: &[&str] = &[
+    "sort", "pid", "ppid", "quick-pid", "user", "User", "group", "Group", "format", "cols", "columns", "width",
+    "lines", "rows", "sid", "tty",
+];
+
+/// What the words of a `ps` come to.
+#[derive(Default)]
+struct Options<'w> {
+    /// It shows environments.
+    shows: bool,
+    misfit: Option<String>,
+    /// Words that would be letters if what has a dash were refused, and whether it may be.
+    letters: Vec<&'w str>,
+    refusable: bool,
+    flags: String,
+    tree: bool,
+    columns: bool,
+}
+
+/// Tells the words of a `ps`.
+pub(super) fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+    let Some(texts) = words.iter().map(Word::text).collect::<Option<Vec<_>>>() else {
+        scopes.loose = true;
+        return not("a word that is known only when it runs");
+    };
+    let mut options = Options::default();
+    let mut rest = texts.into_iter();
+    while let Some(text) = rest.next() {
+        match text.strip_prefix("--") {
+            Some(long) => options.long(long, &mut rest),
+            None => options.cluster(text, &mut rest),
+        }
+    }
+    let shows = options.shows_environments();
+    scopes.seeks_credentials |= shows;
+    match options.misfit {
+        _ if shows => not("shows the environments of processes"),
+        Some(why) => not(why),
+        None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
+    }
+}
+
+impl<'w> Options<'w> {
+    fn long(&mut self, long: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
+        let (name, attached) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
+        if LONG_VALUES.contains(&name) {
+            let value = attached.or_else(|| rest.next());
+            self.shows |= name == "format" && value.is_none_or(shows_environment);
+            self.columns |= name == "format";
+        } else if !LONG_FLAGS.contains(&name) || attached.is_some() {
+            self.misfit.get_or_insert_with(|| format!("the option --{name}"));
+        }
+        self.tree |= name == "forest";
+    }
+
+    /// Letters, with a dash or without.
+    fn cluster(&mut self, text: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
+        let dashed = text.strip_prefix('-');
+        let cluster = dashed.unwrap_or(text);
+        self.letters.push(cluster);
+        if is_numbers(cluster) {
+            return;
+        }
+        for (at, c) in cluster.char_indices() {
+            let takes = if dashed.is_some() { "oOpqCuUGgts" } else { "oOpqkUt" };
+            if takes.contains(c) {
+                let attached = &cluster[at + c.len_utf8()..];
+                // A terminal is told only in the same word, without a dash.
+                let value = match attached {
+                    "" if c == 't' && dashed.is_none() => Some(""),
+                    "" => rest.next(),
+                    _ => Some(attached),
+                };
+                self.value(c, value, dashed.is_some());
+                break;
+            }
+            match dashed {
+                Some(_) if FLAGS.contains(c) => self.flags.push(c),
+                Some(_) if BSD_FLAGS.contains(c) || "dNyF".contains(c) => self.refusable = true,
+                None if BSD_FLAGS.contains(c) => {}
+                None if c == 'e' => self.shows = true,
+                _ => drop(self.misfit.get_or_insert_with(|| format!("the option {c}"))),
+            }
+        }
+    }
+
+    fn value(&mut self, option: char, value: Option<&'w str>, dashed: bool) {
+        match (option, value) {
+            (_, None) => self.misfit = Some(format!("the option {option} wants a value")),
+            ('o' | 'O', Some(value)) => {
+                self.shows |= shows_environment(value);
+                self.columns = true;
+            }
+            ('p' | 'q', Some(value)) if is_numbers(value) => {}
+            (_, Some(value)) => {
+                self.letters.push(value);
+                self.refusable |= dashed && option != 'C';
+            }
+        }
+    }
+
+    /// Whether it does, also when what has a dash is refused and taken for letters.
+    fn shows_environments(&self) -> bool {
+        let has = |set: &str| self.flags.contains(|c| set.contains(c));
+        // Threads as a tree, and two ways to say which columns.
+        let conflicts = has("L") && (has("H") || self.tree) || has("fFljy") && self.columns;
+        // A tree of anything but plain processes is one conflict more than this can tell.
+        let odd_tree = self.tree && self.flags.contains(|c| !"eAfFw".contains(c));
+        let refusable = self.refusable || conflicts || odd_tree;
+        self.shows || refusable && self.letters.iter().any(|w| letters_show_environment(w))
+    }
+}
+
+fn is_numbers(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b' '))
+}
+
+/// Whether a list of columns has the environment in it, by whatever name it goes.
+fn shows_environment(columns: &str) -> bool {
+    columns.to_ascii_lowercase().contains("env")
+}
+
+/// Whether letters without a dash have the `e` that shows environments, before one that takes the rest for its value.
+fn letters_show_environment(word: &str) -> bool {
+    let word = word.trim_start_matches('-');
+    word.chars().take_while(|c| c.is_ascii_alphabetic() && !"oOpqkUt".contains(*c)).any(|c| c == 'e')
+}

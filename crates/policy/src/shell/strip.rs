@@ -1,0 +1,325 @@
+//! Wrappers (`sudo`, `env`, `timeout`, `xargs`, …): programs that run the command behind their own options. The wrapper is
+//! taken off, and the command is read as if it stood alone, in what the wrapper makes of directory, environment and input.
+
+use super::{
+    lex,
+    simple::{goes_up, inert, keeps_characters},
+    state::State,
+    walk::{Place, Walk},
+};
+use crate::{
+    paths,
+    tables::{self, Parsed, Role, Wraps},
+};
+use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
+use std::rc::Rc;
+
+/// Where the command starts is looked for among this many words.
+const POSSIBLE_STARTS: usize = 16;
+/// As many words of a known input count.
+const INPUT_WORDS: usize = 64;
+
+/// A wrapper's command line, as far as it has been read.
+struct Wrapped<'a> {
+    program: &'a str,
+    wrapper: &'a tables::Wrapper,
+    words: &'a [Word],
+    parsed: Parsed<'a>,
+    /// Where the command behind it starts.
+    rest: usize,
+    /// Whether that may be wrong.
+    unclear: bool,
+    /// `su -c '…'`, `env -S '…'`: text for a shell, or near enough.
+    payloads: Vec<String>,
+    assignments: Vec<Assignment>,
+    /// What the command behind it runs in.
+    inner: State,
+}
+
+impl<'a> Wrapped<'a> {
+    fn new(
+        program: &'a str,
+        wrapper: &'a tables::Wrapper,
+        words: &'a [Word],
+        assignments: &[Assignment],
+        state: &State,
+    ) -> Self {
+        let parsed: Parsed<'_> = wrapper.grammar.tell(&words[1..], false, true);
+        Self {
+            program,
+            wrapper,
+            words,
+            rest: 1 + parsed.rest,
+            // Options that we do not know may take a value, or name a program themselves.
+            unclear: parsed.misfit.is_some() || parsed.has(&["-S", "--split-string"]),
+            parsed,
+            payloads: Vec::new(),
+            assignments: assignments.to_vec(),
+            inner: state.clone(),
+        }
+    }
+
+    fn informs(&self) -> bool {
+        self.parsed.has(&["--version", "--help", "-V"]) && self.wrapper.kind != Wraps::Privileged
+    }
+
+    fn is_privileged(&self) -> bool {
+        self.wrapper.kind == Wraps::Privileged
+    }
+
+    /// What its options do: files that it opens become redirects, text becomes a payload. Gives the directory that it goes
+    /// to, of several the last.
+    fn read_options(&mut self, state: &State, redirects: &mut Vec<Redirect>) -> Option<Word> {
+        let mut moved = None;
+        for (option, value, role) in &self.parsed.options {
+            match (role, value) {
+                (Role::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
+                    // A program goes by where things really are.
+                    self.inner.directory = Rc::new(match (value.text(), &*state.directory) {
+                        (Some(to), Directory::Known(from)) if !goes_up(to) => {
+                            Directory::Known(from.iter().map(|d| paths::clean(&paths::join(d, to))).collect())
+                        }
+                        _ => Directory::Unknown,
+                    });
+                    self.inner.physical = true;
+                    moved = Some(value.clone());
+                }
+                (Role::WriteFile, Some(value)) => {
+                    redirects.push(Redirect { target: value.clone(), write: true, append: false });
+                }
+                (Role::File, Some(value)) => {
+                    redirects.push(Redirect { target: value.clone(), write: false, append: false });
+                }
+                (Role::Program, Some(value)) => self.payloads.extend(value.text().map(str::to_owned)),
+                _ => {}
+            }
+        }
+        moved
+    }
+
+    /// `env NAME=value …`, `env -i`.
+    fn read_environment(&mut self) {
+        if !matches!(self.wrapper.kind, Wraps::Environment | Wraps::Privileged) {
+            return;
+        }
+        while let Some(text) = self.words.get(self.rest).and_then(Word::text)
+            && let Some((name, value)) = text.split_once('=')
+            && lex::name_length(name.as_bytes()) == Some(name.len())
+        {
+            let value = Value::One(value.to_owned());
+            self.unclear |= !keeps_characters(name, &value);
+            if !inert(name) {
+                self.assignments.push(Assignment { name: name.to_owned(), value });
+            }
+            self.rest += 1;
+        }
+        // `env -i`, `env -u NAME` change the environment too.
+        if self.parsed.has(&["-i", "-u", "--ignore-environment", "--unset"]) {
+            self.assignments.push(Assignment { name: "environment".to_owned(), value: Value::Unknown });
+        }
+    }
+
+    /// Passes over the wrapper's own operands, to where the command starts.
+    fn find_command(&mut self, redirects: &mut Vec<Redirect>) {
+        let words = self.words;
+        let payload_at = |n: usize| words.get(n).and_then(Word::text).map(str::to_owned);
+        if self.program == "flock"
+            && let Some(file) = words.get(self.rest)
+        {
+            redirects.push(Redirect { target: file.clone(), write: true, append: true });
+        }
+        // `su user -c '…'`: its options need not come first.
+        if matches!(self.program, "su" | "runuser")
+            && let Some(at) = words.iter().position(|w| matches!(w.text(), Some("-c" | "--command")))
+            && self.payloads.is_empty()
+        {
+            self.payloads.extend(payload_at(at + 1));
+            self.rest = words.len();
+        }
+        let names_user = self.parsed.has(&["-u", "--user"]) && self.program == "runuser";
+        self.rest += if names_user { 0 } else { self.wrapper.operands };
+        if words.get(self.rest).and_then(Word::text) == Some("-c") {
+            self.payloads.extend(payload_at(self.rest + 1));
+            self.rest = words.len();
+        }
+    }
+
+    fn command(&self) -> &'a [Word] {
+        self.words.get(self.rest..).unwrap_or_default()
+    }
+
+    /// Whether the wrapper counts as an occurrence of its own. `nohup` and its kind leave nothing of their own; a path may
+    /// be another program of that name.
+    fn stands_for_itself(&self, is_path: bool, made: &Occurrence) -> bool {
+        self.is_privileged()
+            || is_path && !paths::is_system(self.words[0].text().unwrap_or_default())
+            || self.wrapper.kind == Wraps::Foreign
+            // It gives its words to a shell once more.
+            || self.program == "parallel"
+            || made.opaque.is_some()
+    }
+}
+
+impl Walk<'_> {
+    /// A program that runs the command behind its own options.
+    pub(super) fn strip_wrapper(
+        &mut self,
+        program: &str,
+        wrapper: &tables::Wrapper,
+        mut made: Occurrence,
+        place: Place,
+        state: &mut State,
+        is_path: bool,
+    ) {
+        let words = made.words.clone();
+        let mut wrapped = Wrapped::new(program, wrapper, &words, &made.assignments, state);
+        if wrapped.informs() {
+            self.emit(made);
+            return;
+        }
+        // To go somewhere is judged as it is for `cd`.
+        if let Some(to) = wrapped.read_options(state, &mut made.redirects) {
+            self.emit(Occurrence {
+                words: vec![Word::literal("cd"), Word::literal("--"), to],
+                redirects: Vec::new(),
+                assignments: Vec::new(),
+                opaque: None,
+                ..made.clone()
+            });
+        }
+        wrapped.read_environment();
+        wrapped.find_command(&mut made.redirects);
+        if wrapped.command().is_empty() || wrapped.unclear {
+            self.wrapper_without_command(wrapped, made, place);
+        } else {
+            self.wrapped_command(wrapped, made, place, is_path);
+        }
+    }
+
+    /// No command stands behind it, or it is not clear where: then the wrapper stands for what it runs.
+    fn wrapper_without_command(&mut self, wrapped: Wrapped<'_>, mut made: Occurrence, place: Place) {
+        let privileged = wrapped.is_privileged();
+        let has_payloads = !wrapped.payloads.is_empty() && !wrapped.unclear;
+        if wrapped.unclear || privileged {
+            made.opaque.get_or_insert(Opaque::Wrapper);
+        }
+        made.verb = wrapped.program.to_owned();
+        if privileged && !wrapped.unclear || has_payloads {
+            made.opaque = None;
+        }
+        made.privileged = privileged;
+        self.emit(made);
+        for text in &wrapped.payloads {
+            let before = std::mem::replace(&mut self.privileged, privileged);
+            if has_payloads {
+                self.shell(text, place, &wrapped.inner, true);
+            } else {
+                self.beside(text, place, &wrapped.inner);
+            }
+            self.privileged = before;
+        }
+        if wrapped.unclear {
+            // Where the command starts is not clear: read from every word that could be it.
+            let before = std::mem::replace(&mut self.shadow, true);
+            for at in 1..wrapped.words.len().min(POSSIBLE_STARTS) {
+                let input = self.input.clone();
+                let words = wrapped.words[at..].to_vec();
+                self.command_words(words, Vec::new(), Vec::new(), place, &mut wrapped.inner.clone(), None);
+                self.input = input;
+            }
+            self.shadow = before;
+        }
+    }
+
+    /// The command behind the wrapper, read as one of its own.
+    fn wrapped_command(&mut self, wrapped: Wrapped<'_>, made: Occurrence, place: Place, is_path: bool) {
+        let privileged = wrapped.is_privileged();
+        let apart = wrapped.stands_for_itself(is_path, &made) || !made.redirects.is_empty();
+        let kind = wrapped.wrapper.kind;
+        let mut command = wrapped.command().to_vec();
+        if kind == Wraps::Input {
+            self.add_words_of_input(&mut command, &wrapped.parsed);
+        }
+        if apart {
+            let mut own = made.clone();
+            own.privileged = privileged;
+            self.emit(own);
+        }
+        let before = (self.privileged, self.input.clone(), self.wrapped, self.timed);
+        self.wrapped = true;
+        self.timed |= matches!(wrapped.program, "timeout" | "gtimeout");
+        self.privileged |= privileged;
+        let mut inner = wrapped.inner;
+        if kind == Wraps::Shell {
+            let text: Option<Vec<String>> = command.iter().map(|w| w.text().map(str::to_owned)).collect();
+            match text {
+                Some(text) => self.shell(&text.join(" "), place, &inner, true),
+                None => self.unread("", Opaque::Wrapper, &inner),
+            }
+        } else {
+            // What it reads is its input, not its command's.
+            let input = if kind == Wraps::Input { Input::Inherited } else { self.input.clone() };
+            let redirects = if apart { Vec::new() } else { made.redirects };
+            self.command_words(command, wrapped.assignments, redirects, place, &mut inner, Some(input));
+        }
+        (self.privileged, self.input, self.wrapped, self.timed) = before;
+    }
+
+    /// `xargs`: the words of its input become words of the command, in place of a mark or behind the others.
+    fn add_words_of_input(&self, command: &mut Vec<Word>, parsed: &Parsed<'_>) {
+        // A list counts only where its words are its lines, more or less, and where it is what is read.
+        let odd = |(option, value, _): &(String, Option<Word>, Role)| match option.as_str() {
+            "-d" | "--delimiter" => {
+                !value.as_ref().and_then(Word::text).is_some_and(|d| matches!(d, "\\n" | "\n" | "\\0"))
+            }
+            "-a" | "--arg-file" => true,
+            _ => false,
+        };
+        let names = match &self.input {
+            Input::Files(globs) if !parsed.options.iter().any(odd) => Some(words_of_names(globs)),
+            _ => None,
+        };
+        let given = |names: &[&str]| parsed.options.iter().filter(|(o, _, _)| names.contains(&o.as_str())).count();
+        let marks = given(&["-I", "-i", "--replace"]);
+        let mark = parsed.options.iter().find_map(|(o, v, _)| {
+            let named = matches!(o.as_str(), "-I" | "-i" | "--replace");
+            named.then(|| v.as_ref().and_then(Word::text).unwrap_or("{}").to_owned())
+        });
+        if let Some(mark) = &mark {
+            self.replace_mark(command, mark, names.as_ref());
+        }
+        // Where it is told how many words to take as well, only one of the two holds.
+        if mark.is_none() || given(&["-L", "-l", "--max-lines", "-n", "--max-args"]) > 0 {
+            // What is known of its input counts, though not as the whole of it.
+            if let Input::Text(Some(text)) = &self.input {
+                command.extend(text.split_whitespace().take(INPUT_WORDS).map(Word::literal));
+            }
+            command.push(names.unwrap_or_else(Word::unknown));
+        }
+        // Of two marks the last holds, and any word may be it.
+        if marks > 1 {
+            command.iter_mut().for_each(|w| *w = Word::unknown());
+        }
+    }
+
+    /// `xargs -I{} … {} …`.
+    fn replace_mark(&self, command: &mut [Word], mark: &str, names: Option<&Word>) {
+        for word in command {
+            if let Some(text) = word.text().filter(|t| t.contains(mark)) {
+                let hint = match &self.input {
+                    Input::Text(Some(given)) => Some(text.replace(mark, given.trim())),
+                    _ => None,
+                };
+                *word = match names {
+                    Some(names) if text == mark => names.clone(),
+                    _ => Word { quoted: true, many: false, hint, ..Word::unknown() },
+                };
+            }
+        }
+    }
+}
+
+/// Words from a list of file names.
+fn words_of_names(globs: &[String]) -> Word {
+    Word { value: Value::Pattern(globs.to_vec()), quoted: false, many: true, substituted: true, hint: None }
+}
