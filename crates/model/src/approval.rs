@@ -48,6 +48,19 @@ impl Choice {
         }
     }
 
+    /// What a person types for it.
+    #[must_use]
+    pub fn key(self) -> char {
+        match self {
+            Self::Once => 'o',
+            Self::Session => 's',
+            Self::Here => 'h',
+            Self::Repository => 'r',
+            Self::Anywhere => 'a',
+            Self::Deny => 'd',
+        }
+    }
+
     /// Whether it leaves a grant behind.
     #[must_use]
     pub fn saves(self) -> bool {

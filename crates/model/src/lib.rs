@@ -4,6 +4,7 @@
 
 pub mod api;
 mod approval;
+mod card;
 pub mod cast;
 mod clean;
 mod confinement;
@@ -41,6 +42,7 @@ mod via;
 pub mod view;
 
 pub use approval::{About, Approval, ApprovalState, Asker, Card, Choice, Offer, Script};
+pub use card::{CardView, ChoiceView, CommandView, ScriptView};
 pub use clean::{Clean, Text};
 pub use confinement::{
     Confinement, Enforced, GrantedSandbox, Kernel, Network, Sandbox, SandboxReason, SandboxSummary, Walls,

@@ -1,6 +1,6 @@
-//! The card of an approval as text.
+//! The card of an approval as text: the layout of a [`CardView`], and nothing else.
 
-use countersign_model::{Approval, ApprovalId, Asker, Choice, Offer, Shown, Tool};
+use countersign_model::{Approval, ApprovalId, CardView, ChoiceView, CommandView, ScriptView, Shown};
 use std::fmt::Write as _;
 
 /// How much of everything a card shows.
@@ -26,140 +26,78 @@ impl Room {
 }
 
 /// The question in words. Nothing of the asker stands between the command and the choices.
-#[expect(clippy::too_many_lines, reason = "one part after another, as they are read")]
-pub(crate) fn card(approval: &Approval, room: Room) -> String {
+pub(crate) fn card(view: &CardView, room: Room) -> String {
     let mut out = String::new();
-    let risks: Vec<String> = approval.risks.iter().map(|r| r.as_str().replace('_', " ")).collect();
-    if let Some(title) = &approval.title {
-        let _ = writeln!(out, "  title, as the asker gave it: \"{}\"", Shown::bounded(title.as_str(), 200));
+    if let Some(title) = &view.title {
+        let _ = writeln!(out, "  title, as the asker gave it: \"{title}\"");
     }
-    if let Some(why) = &approval.rationale {
-        let _ = writeln!(out, "  why, in the asker's words: \"{}\"", Shown::bounded(why.as_str(), 500));
+    if let Some(why) = &view.rationale {
+        let _ = writeln!(out, "  why, in the asker's words: \"{why}\"");
     }
-    if approval.asker == Some(Asker::Gone) {
-        let _ = writeln!(
-            out,
-            "  the asker is gone, or did not wait; the result will be there: csn wait {}",
-            approval.task_id
-        );
+    if view.asker_gone {
+        let _ = writeln!(out, "  the asker is gone, or did not wait; the result will be there: csn wait {}", view.task);
     }
-    if approval.tool == Tool::SetWorkingDirectory {
-        let _ = writeln!(out, "{}", Shown::new(approval.display.as_str()));
-        return out;
+    for risk in &view.risks {
+        let _ = writeln!(out, "  {risk}");
     }
-    match &approval.card {
-        Some(card) if !card.risks.is_empty() => {
-            for risk in &card.risks {
-                let _ = writeln!(out, "  {}", Shown::bounded(risk.as_str(), 160));
-            }
-        }
-        _ => {
-            let risks = if risks.is_empty() { "none".to_owned() } else { risks.join(", ") };
-            let _ = writeln!(out, "  risks: {risks}");
-        }
+    if let Some(sandbox) = &view.sandbox {
+        let _ = writeln!(out, "  sandbox: {sandbox}");
     }
-    if let Some(card) = approval.card.as_ref().filter(|_| approval.tool == Tool::Shell)
-        && let Some(sandbox) = &card.sandbox
-    {
-        let _ = writeln!(out, "  sandbox: {}", Shown::bounded(&sandbox.sentence(card.confinement), 500));
+    if let Some(asked_by) = &view.asked_by {
+        let _ = writeln!(out, "  asked by {asked_by}");
     }
-    if let Some(card) = approval.card.as_ref().filter(|c| c.asked_by.as_str() != "you") {
-        let _ = writeln!(out, "  asked by {}", Shown::bounded(card.asked_by.as_str(), 300));
+    for variable in &view.variables {
+        let _ = writeln!(out, "  with {variable}");
     }
-    for variable in approval.card.iter().flat_map(|c| &c.variables) {
-        let _ = writeln!(out, "  with {}", Shown::bounded(variable.as_str(), 160));
+    for script in &view.scripts {
+        lay_out_script(&mut out, script, view, room);
     }
-    for script in approval.card.iter().flat_map(|c| &c.scripts) {
-        let digest = script.sha256.to_string();
-        let changed = if script.changed { " CHANGED since it was asked about: it will not run" } else { "" };
-        let path = Shown::bounded(script.path.as_str(), 200);
-        let _ = writeln!(out, "  runs {path}, sha256 {}…{changed}", &digest[..12]);
-        let lines: Vec<&str> = script.content.as_str().lines().collect();
-        // Its end matters as much as its beginning.
-        let tail = if lines.len() > room.script { room.script / 3 } else { 0 };
-        let head = room.script.saturating_sub(tail).min(lines.len());
-        let left_out = lines.len() - head - tail;
-        let print = |out: &mut String, line: &str| {
-            let _ = writeln!(out, "    | {}", Shown::bounded(line, 160));
+    if let Some(whole) = view.whole_command(room.command) {
+        let _ = writeln!(out, "  the whole command: `{whole}`");
+    }
+    let _ = writeln!(out, "{}", view.question(room.command));
+    for CommandView { command, directories } in view.commands.iter().take(room.bullets) {
+        let _ = match directories.is_empty() {
+            true => writeln!(out, "  • {command}"),
+            false => writeln!(out, "  • {command}   in {}", directories.join(", ")),
         };
-        lines[..head].iter().for_each(|line| print(&mut out, line));
-        if left_out > 0 {
-            let _ = writeln!(out, "    … {left_out} more lines: csn approvals show {}", approval.id);
-        }
-        lines[lines.len() - tail..].iter().for_each(|line| print(&mut out, line));
-        if script.omitted > 0 {
-            let _ = writeln!(out, "    … {} more bytes, in the file itself", script.omitted);
-        }
     }
-    let _ = writeln!(out, "{}", header(approval, room));
-    if approval.uncovered.len() > 1 {
-        let several = places(approval).len() > 1;
-        let mut bullets: Vec<String> = Vec::new();
-        for (n, text) in approval.uncovered.iter().enumerate() {
-            let mut bullet = Shown::bounded(text.as_str(), room.command.min(300)).to_string();
-            if let Some(about) = approval.about.get(n).filter(|_| several) {
-                let all: Vec<String> =
-                    about.directories.iter().map(|d| Shown::bounded(d.as_str(), 200).to_string()).collect();
-                let _ = write!(bullet, "   in {}", all.join(", "));
-            }
-            if !bullets.contains(&bullet) {
-                bullets.push(bullet);
-            }
-        }
-        for bullet in bullets.iter().take(room.bullets) {
-            let _ = writeln!(out, "  • {bullet}");
-        }
-        if bullets.len() > room.bullets {
-            let _ = writeln!(out, "  • … {} more: csn approvals show {}", bullets.len() - room.bullets, approval.id);
-        }
+    if view.commands.len() > room.bullets {
+        let more = view.commands.len() - room.bullets;
+        let _ = writeln!(out, "  • … {more} more: csn approvals show {}", view.approval);
     }
     out
 }
 
-/// The directories that a question is about, each once.
-fn places(approval: &Approval) -> Vec<&str> {
-    let mut places: Vec<&str> = Vec::new();
-    for place in approval.about.iter().flat_map(|a| &a.directories).map(|d| d.as_str()) {
-        if !places.contains(&place) {
-            places.push(place);
-        }
+fn lay_out_script(out: &mut String, script: &ScriptView, view: &CardView, room: Room) {
+    let changed = if script.changed { " CHANGED since it was asked about: it will not run" } else { "" };
+    let _ = writeln!(out, "  runs {}, sha256 {}…{changed}", script.path, script.sha256);
+    let (head, left_out, tail) = script.within(room.script);
+    for line in head {
+        let _ = writeln!(out, "    | {line}");
     }
-    places
-}
-
-/// ``Approve `git push` in /home/u/repo?``
-fn header(approval: &Approval, room: Room) -> String {
-    let place = match &places(approval)[..] {
-        _ if approval.card.as_ref().is_some_and(|c| c.in_session_folder) => "this session".to_owned(),
-        [] => Shown::bounded(approval.cwd.as_str(), 300).to_string(),
-        [one] => Shown::bounded(one, 300).to_string(),
-        many => format!("{} directories", many.len()),
-    };
-    match approval.uncovered.len() {
-        0 | 1 => format!("Approve `{}` in {place}?", Shown::bounded(approval.display.as_str(), room.command)),
-        _ => {
-            let all = Shown::bounded(approval.display.as_str(), room.command);
-            format!("  the whole command: `{all}`\nApprove in {place}?")
-        }
+    if left_out > 0 {
+        let _ = writeln!(out, "    … {left_out} more lines: csn approvals show {}", view.approval);
+    }
+    for line in tail {
+        let _ = writeln!(out, "    | {line}");
+    }
+    if script.omitted > 0 {
+        let _ = writeln!(out, "    … {} more bytes, in the file itself", script.omitted);
     }
 }
 
 /// The choices, one a line, with what each would save and how far that would go.
-pub(crate) fn choices(approval: &Approval) -> String {
+pub(crate) fn choices(view: &CardView) -> String {
     let mut out = String::new();
-    if let Some(why) = approval.card.as_ref().and_then(|c| c.not_saved.as_ref()) {
-        let _ = writeln!(out, "  nothing can be saved: {}", Shown::bounded(why.as_str(), 160));
+    if let Some(why) = &view.not_saved {
+        let _ = writeln!(out, "  nothing can be saved: {why}");
     }
-    for choice in &approval.options {
-        let offer = approval.card.iter().flat_map(|c| &c.offers).find(|o| o.choice == *choice);
-        let danger = if matches!(choice, Choice::Anywhere) { " (!)" } else { "" };
-        let label = format!("{}{danger}", choice.label());
-        let _ = write!(out, "  [{}] {label:<20}", key(*choice));
-        match offer {
-            Some(offer) => explain(&mut out, offer),
-            None if *choice == Choice::Deny => out.push_str("d and words for the agent, if you like"),
-            None => {}
-        }
+    for choice in &view.choices {
+        let danger = if choice.dangerous { " (!)" } else { "" };
+        let label = format!("{}{danger}", choice.label);
+        let _ = write!(out, "  [{}] {label:<20}", choice.key);
+        explain(&mut out, choice);
         while out.ends_with(' ') {
             out.pop();
         }
@@ -168,33 +106,20 @@ pub(crate) fn choices(approval: &Approval) -> String {
     out
 }
 
-fn explain(out: &mut String, offer: &Offer) {
-    let list = |all: &[countersign_model::Text], most: usize| {
-        let shown: Vec<String> =
-            all.iter().take(most).map(|t| format!("`{}`", Shown::bounded(t.as_str(), 60))).collect();
-        shown.join(", ")
-    };
-    let saves: Vec<String> = offer.saves.iter().map(|s| Shown::bounded(s.as_str(), 120).to_string()).collect();
-    out.push_str(&saves.join(", "));
-    if offer.exact {
-        let _ = write!(out, ", these words only ({}* for any)", key(offer.choice));
+fn explain(out: &mut String, choice: &ChoiceView) {
+    let list = |all: &[String]| all.iter().map(|text| format!("`{text}`")).collect::<Vec<_>>().join(", ");
+    if choice.takes_words {
+        out.push_str("d and words for the agent, if you like");
     }
-    if !offer.covers.is_empty() {
-        let _ = write!(out, "\n      would also cover {}", list(&offer.covers, 2));
+    out.push_str(&choice.saves.join(", "));
+    if choice.these_words_only {
+        let _ = write!(out, ", these words only ({}* for any)", choice.key);
     }
-    if !offer.does_not_cover.is_empty() {
-        let _ = write!(out, "\n      would not cover {}", list(&offer.does_not_cover, 3));
+    if !choice.would_cover.is_empty() {
+        let _ = write!(out, "\n      would also cover {}", list(&choice.would_cover));
     }
-}
-
-pub(crate) fn key(choice: Choice) -> char {
-    match choice {
-        Choice::Once => 'o',
-        Choice::Session => 's',
-        Choice::Here => 'h',
-        Choice::Repository => 'r',
-        Choice::Anywhere => 'a',
-        Choice::Deny => 'd',
+    if !choice.would_not_cover.is_empty() {
+        let _ = write!(out, "\n      would not cover {}", list(&choice.would_not_cover));
     }
 }
 

@@ -1,9 +1,9 @@
 //! A question at the terminal: asked, answered there, or taken away.
 
 use super::interrupts::ReadsTerminal;
-use crate::render::card::{Room, card, choices, key, resolution};
+use crate::render::card::{Room, card, choices, resolution};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Approval, ApprovalId, Choice, Code, Shown};
+use countersign_model::{Approval, ApprovalId, CardView, Choice, Code, Shown};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     termios::{QueueSelector, tcflush, tcgetpgrp},
@@ -21,7 +21,7 @@ fn typed(line: &str, options: &[Choice]) -> Option<(Choice, bool, String)> {
     let (word, words) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
     let lower = word.to_ascii_lowercase();
     let (name, any) = lower.strip_suffix('*').map_or((lower.as_str(), false), |name| (name, true));
-    let meant = |c: &&Choice| name == c.as_str() || name.chars().eq([key(**c)]);
+    let meant = |c: &&Choice| name == c.as_str() || name.chars().eq([c.key()]);
     let choice = *options.iter().find(meant)?;
     // Words are for a refusal; behind anything else they may be second thoughts.
     let fits = (words.trim().is_empty() || choice == Choice::Deny) && (!any || choice.saves());
@@ -73,11 +73,12 @@ impl Asking {
 fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: &ReadsTerminal) -> std::io::Result<()> {
     let approval = asked.id;
     let room = Room::of_screen();
-    let mut text = card(asked, room);
-    if asked.display.as_str().chars().count() > room.command {
+    let view = CardView::of(asked);
+    let mut text = card(&view, room);
+    if view.is_longer_than(room.command) {
         let _ = writeln!(text, "  the whole command: csn approvals show {approval}");
     }
-    write!(tty, "{text}{}> ", choices(asked))?;
+    write!(tty, "{text}{}> ", choices(&view))?;
     loop {
         let mut fds = [PollFd::new(&tty, PollFlags::IN), PollFd::new(gone, PollFlags::IN)];
         poll(&mut fds, None)?;
@@ -103,11 +104,11 @@ fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: 
             continue;
         }
         if line.trim() == "?" {
-            write!(tty, "{text}{}> ", choices(asked))?;
+            write!(tty, "{text}{}> ", choices(&view))?;
             continue;
         }
         let Some((choice, any, words)) = typed(&line, &asked.options) else {
-            let keys: Vec<String> = asked.options.iter().map(|c| key(*c).to_string()).collect();
+            let keys: Vec<String> = asked.options.iter().map(|c| c.key().to_string()).collect();
             let shown = Shown::bounded(line.trim(), 40);
             write!(
                 tty,

@@ -11,7 +11,7 @@ use crate::{
     terminal::prompt::Asking,
 };
 use countersign_client::{Client, ClientError};
-use countersign_model::{Approval, ApprovalId, ApprovalState, Asker, Choice, Shown};
+use countersign_model::{Approval, ApprovalId, ApprovalState, Asker, CardView, Choice, Shown};
 use countersign_store::clock;
 use std::{
     collections::VecDeque,
@@ -45,10 +45,11 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
             match json {
                 true => writeln!(out, "{}", serde_json::to_string(&approval)?)?,
                 false => {
-                    write!(out, "{}", card::card(&approval, Room::WHOLE))?;
+                    let view = CardView::of(&approval);
+                    write!(out, "{}", card::card(&view, Room::WHOLE))?;
                     match approval.state {
                         ApprovalState::Waiting => {
-                            write!(out, "{}", card::choices(&approval))?;
+                            write!(out, "{}", card::choices(&view))?;
                             writeln!(out, "csn approvals answer {} {}", approval.id, names(&approval))?;
                         }
                         _ => writeln!(out, "{}", state(&approval))?,

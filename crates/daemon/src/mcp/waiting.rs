@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{caller::Caller, ops};
 use countersign_model::{
-    Choice, Code, Command, Confinement, CredentialScope, Digest, Encoding, KilledWhy, Limits, Mode, Network,
-    Outcome as Ended, Refusal, Refused, Request, Risk, Ruling, Shown, Status, StreamName, TaskId, TaskState, Text,
+    Approval, CardView, Choice, Code, Command, Confinement, CredentialScope, Digest, Encoding, KilledWhy, Limits, Mode,
+    Network, Outcome as Ended, Refusal, Refused, Request, Ruling, Shown, Status, StreamName, TaskId, TaskState, Text,
     Tool, Via, WaitsFor,
     api::{DirectoryBody, OpenSessionBody, OutputQuery, SessionMove, WaitQuery},
     tools::{self, ToolSpec},
@@ -303,18 +303,8 @@ impl Tools {
         if !waits || grave || self.ops.config.approvals.in_band == InBand::Off {
             return None;
         }
-        // All of it, or it is for a surface that can show all of it; and nothing that could pass for our words.
-        let command = state.request.display.as_str();
-        if command.len() > LONGEST_SHOWN || command.contains(['`', '\n']) {
-            return None;
-        }
-        let risks: Vec<&str> = state.request.risks.iter().map(|r: &Risk| r.as_str()).collect();
-        let shown = Shown::new(command).to_string();
-        let place = Shown::bounded(state.request.cwd.as_str(), LONGEST_SHOWN);
-        let message = match risks.is_empty() {
-            true => format!("Approve `{shown}` in {place}?"),
-            false => format!("Approve `{shown}` in {place}? Risks: {}", risks.join(", ")),
-        };
+        // All of it, or it is for a surface that can show all of it.
+        let message = CardView::of(&Approval::of(state)?).in_one_line(LONGEST_SHOWN)?;
         Some(Question { message, choices: vec![Choice::Once, Choice::Deny] })
     }
 
