@@ -151,7 +151,7 @@ fn open(
     people: People,
     socket: PathBuf,
 ) -> anyhow::Result<Parts> {
-    let Opened { ledger, reader, desk, after_a_crash, reading_only } =
+    let Opened { ledger, reader, desk, after_a_crash, home_id, reading_only } =
         ledger_state::open(&home, caps(&config), policy(&config)?)?;
     if !reading_only.is_set() {
         tidy_waiting(&home, &reader);
@@ -161,6 +161,7 @@ fn open(
     let given = Given::default();
     let (sealer, to_sealer, sealing) = Sealer::new(SealerParts {
         home: &home,
+        home_id,
         people: &people,
         gate: &gate,
         ledger: &ledger,
@@ -198,8 +199,15 @@ fn open(
         suspected: Arc::clone(&suspected),
     })?;
     let stops = config.shutdown.tasks == TasksAtStop::Stop;
-    let records =
-        Records::new(home.clone(), readers, views.roster.clone(), views.line, sealing.clone(), Arc::clone(&keeper));
+    let records = Records::new(
+        home.clone(),
+        home_id,
+        readers,
+        views.roster.clone(),
+        views.line,
+        sealing.clone(),
+        Arc::clone(&keeper),
+    );
     let ops = Ops {
         records: Arc::new(records),
         reading_only,

@@ -301,6 +301,7 @@ impl TaskState {
             Decision::Planned { .. }
             | Decision::Touched(_)
             | Decision::Shutdown(_)
+            | Decision::HomeNamed { .. }
             | Decision::Key(_)
             | Decision::House { .. }
             | Decision::Lost { .. }

@@ -32,6 +32,7 @@ pub mod secret_names;
 mod session;
 mod shown;
 mod starter;
+mod task_address;
 mod time;
 pub mod tools;
 mod verdict;
@@ -50,7 +51,9 @@ pub const MARKER: &str = "COUNTERSIGN_TASK";
 
 pub use glob::glob_matches;
 pub use grant::{Grant, GrantSandbox, Operands};
-pub use id::{ApprovalId, GrantId, IdError, IdMint, PermitId, PrincipalId, ReceiptId, SessionId, TaskId, TokenId};
+pub use id::{
+    ApprovalId, GrantId, HomeId, IdError, IdMint, PermitId, PrincipalId, ReceiptId, SessionId, TaskId, TokenId,
+};
 pub use keys::{Key, KeyMode};
 pub use login::Login;
 pub use order::{
@@ -82,6 +85,7 @@ pub use requester::Requester;
 pub use session::{CredentialScope, Process, Session, Token};
 pub use shown::{Shown, quoted};
 pub use starter::Starter;
+pub use task_address::{AddressError, TaskAddress};
 pub use time::At;
 pub use verdict::{Assessment, Coverage, Verdict};
 pub use via::Via;
