@@ -8,8 +8,8 @@ pub use attach::{AttachOptions, Attached, Attachment};
 pub use events::{ApprovalEvents, Event, Events};
 
 use countersign_model::{
-    Approval, ApprovalId, Choice, Code, CredentialKind, Digest, HouseState, Refusal, Request, Session, SessionId,
-    SignalName, StreamName, TaskId, TaskState,
+    Approval, ApprovalId, Choice, Code, CredentialKind, Digest, HomeId, HouseState, Refusal, Request, Session,
+    SessionId, SignalName, StreamName, TaskId, TaskState,
 };
 use http::{Body, Reply};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -68,6 +68,9 @@ pub struct Lifecycle {
     pub pid: u32,
     pub version: String,
     pub home: PathBuf,
+    /// The id of that home; earlier daemons do not say it.
+    #[serde(default)]
+    pub home_id: Option<HomeId>,
     /// Whom it takes us for.
     #[serde(default)]
     pub you: CredentialKind,

@@ -4,7 +4,7 @@ use crate::{
     desk::{Caps, Desk},
     records::Records,
 };
-use countersign_model::{Digest, HouseState};
+use countersign_model::{Digest, HomeId, HouseState};
 use countersign_store::{
     Home,
     condition::{self, Depth},
@@ -44,6 +44,8 @@ pub(crate) struct Opened {
     pub(crate) reader: Reader,
     pub(crate) desk: Desk,
     pub(crate) after_a_crash: bool,
+    /// None where the ledger cannot be written and has none yet.
+    pub(crate) home_id: Option<HomeId>,
     pub(crate) reading_only: Arc<ReadingOnly>,
 }
 
@@ -57,7 +59,7 @@ pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, Le
             Err(e)
         }
     });
-    let (ledger, (reader, desk, after_a_crash)) = match opened {
+    let (mut ledger, (reader, desk, after_a_crash)) = match opened {
         Ok(opened) => opened,
         Err(e) if e.is_damage() => {
             reading_only.set(&e);
@@ -67,7 +69,24 @@ pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, Le
         }
         Err(e) => return Err(e),
     };
-    Ok(Opened { ledger, reader, desk, after_a_crash, reading_only })
+    let home_id = home_id(&mut ledger, &reader, &reading_only)?;
+    Ok(Opened { ledger, reader, desk, after_a_crash, home_id, reading_only })
+}
+
+/// The id of the home. One that has none gets it, as the first decision of this daemon; where it cannot be written, for
+/// example on a full disk, the next daemon tries again.
+fn home_id(ledger: &mut Ledger, reader: &Reader, reading_only: &ReadingOnly) -> Result<Option<HomeId>, LedgerError> {
+    if reading_only.is_set() {
+        return reader.home_id();
+    }
+    match ledger.name_home() {
+        Ok(home) => Ok(Some(home)),
+        Err(e) if e.is_damage() => Err(e),
+        Err(e) => {
+            crate::log!("the home has no id yet: {e}");
+            Ok(None)
+        }
+    }
 }
 
 type Restored = (Reader, Desk, bool);

@@ -3,7 +3,6 @@
 use crate::{
     calls::CommitHandle,
     commit::{CommitLoop, CommitParts, Views},
-    descriptors::Descriptors,
     desk::{Caps, Desk},
     env,
     facts::Gate,
@@ -11,7 +10,7 @@ use crate::{
     http::{self, Front},
     ledger_state::{self, Opened},
     left_agent::Groups,
-    ops::{Ops, recognition::Recognised, retention, tickets::Tickets},
+    ops::{Ops, OpsParts, retention},
     people::People,
     receipts::{
         publish,
@@ -25,14 +24,11 @@ use anyhow::Context as _;
 use countersign_model::{Code, Decision, Digest, HouseState, Record, Refusal, TaskId, What};
 use countersign_policy::Rules;
 use countersign_store::{
-    Config, Home, MACHINE_RUN, Reads, SOCKET, TasksAtStop, clock, house_key,
+    Config, Home, MACHINE_RUN, Reads, SOCKET, house_key,
     ledger::{Reader, Readers},
 };
 use std::{io::Write as _, path::PathBuf, sync::Arc, time::Duration};
-use tokio::{
-    net::UnixListener,
-    sync::{Notify, watch},
-};
+use tokio::{net::UnixListener, sync::Notify};
 
 /// How a daemon was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,7 +153,7 @@ fn open(
     people: People,
     socket: PathBuf,
 ) -> anyhow::Result<Parts> {
-    let Opened { ledger, reader, desk, after_a_crash, reading_only } =
+    let Opened { ledger, reader, desk, after_a_crash, home_id, reading_only } =
         ledger_state::open(&home, caps(&config), policy(&config)?)?;
     if !reading_only.is_set() {
         tidy_waiting(&home, &reader);
@@ -167,6 +163,7 @@ fn open(
     let given = Given::default();
     let (sealer, to_sealer, sealing) = Sealer::new(SealerParts {
         home: &home,
+        home_id,
         people: &people,
         gate: &gate,
         ledger: &ledger,
@@ -203,37 +200,30 @@ fn open(
         given,
         suspected: Arc::clone(&suspected),
     })?;
-    let stops = config.shutdown.tasks == TasksAtStop::Stop;
-    let records =
-        Records::new(home.clone(), readers, views.roster.clone(), views.line, sealing.clone(), Arc::clone(&keeper));
-    let ops = Ops {
-        records: Arc::new(records),
-        reading_only,
+    let records = Records::new(
+        home.clone(),
+        home_id,
+        readers,
+        views.roster.clone(),
+        views.line,
+        sealing.clone(),
+        Arc::clone(&keeper),
+    );
+    let ops = Ops::new(OpsParts {
         home,
-        key: gate.key.clone(),
         config,
         gate,
         people,
         socket,
+        records: Arc::new(records),
         keeper,
         commit: handle,
         roster: views.roster,
         head: views.head,
-        tcp: tokio::sync::Mutex::default(),
-        state: watch::Sender::new(HouseState::Boot),
-        tidying: tokio::sync::Mutex::new(()),
-        turns: std::sync::Mutex::default(),
+        reading_only,
         sealer: to_sealer,
         sealing,
-        reason: watch::Sender::new(None),
-        last_steps: watch::Sender::new(Vec::new()),
-        stop: Notify::new(),
-        stop_tasks: std::sync::atomic::AtomicBool::new(stops),
-        started_at: clock::now(),
-        recognised: Recognised::default(),
-        tickets: Tickets::default(),
-        descriptors: Descriptors::reserve(),
-    };
+    });
     Ok(Parts { ops: Arc::new(ops), commit_loop, sealer, suspected, launched })
 }
 

@@ -7,7 +7,6 @@ use crate::{
 
 impl TaskState {
     /// A task begins with `command.planned`; any other first record is not the beginning of a task.
-    #[expect(clippy::too_many_lines, reason = "one value for every field")]
     pub fn begin(task_id: TaskId, record: &Record) -> Option<Self> {
         let What::Decision(Decision::Planned {
             plan_digest,
@@ -104,6 +103,7 @@ impl TaskState {
             Decision::Planned { .. }
             | Decision::Touched(_)
             | Decision::Shutdown(_)
+            | Decision::HomeNamed { .. }
             | Decision::Key(_)
             | Decision::House { .. }
             | Decision::Lost { .. }

@@ -126,6 +126,8 @@ ids! {
     GrantId = "gr";
     /// A bearer token.
     TokenId = "ct";
+    /// One home: one ledger with its keys and tasks.
+    HomeId = "hm";
 }
 
 impl TaskId {

@@ -33,6 +33,7 @@ pub mod secret_names;
 mod session;
 mod shown;
 mod starter;
+mod task_address;
 mod task_json;
 mod task_state;
 mod time;
@@ -53,7 +54,9 @@ pub const MARKER: &str = "COUNTERSIGN_TASK";
 
 pub use glob::glob_matches;
 pub use grant::{Grant, GrantSandbox, Operands};
-pub use id::{ApprovalId, GrantId, IdError, IdMint, PermitId, PrincipalId, ReceiptId, SessionId, TaskId, TokenId};
+pub use id::{
+    ApprovalId, GrantId, HomeId, IdError, IdMint, PermitId, PrincipalId, ReceiptId, SessionId, TaskId, TokenId,
+};
 pub use keys::{Key, KeyMode};
 pub use login::Login;
 pub use order::{
@@ -85,6 +88,7 @@ pub use requester::Requester;
 pub use session::{CredentialScope, Process, Session, Token};
 pub use shown::{Shown, quoted};
 pub use starter::Starter;
+pub use task_address::{AddressError, TaskAddress};
 pub use task_state::{
     Aftermath, Artifact, End, Launch, MainProcess, Question, RequestSummary, Ruling, Runner, Settlement, StreamState,
     TaskIo, TaskSandbox, TaskState, Terminal, Usage, Wait,

@@ -6,8 +6,8 @@
 
 use crate::{
     ApprovalId, At, Audience, By, Confinement, CredentialKind, Decision, Digest, Enforced, EnvClass, ExitStatus, Frame,
-    KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk, Ruling, SandboxSummary, Saved,
-    Scope, SessionId, SignalName, StreamName, TaskId, TaskState, Text, Tool, TouchedFile, TouchedFiles, What,
+    HomeId, KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk, Ruling, SandboxSummary,
+    Saved, Scope, SessionId, SignalName, StreamName, TaskId, TaskState, Text, Tool, TouchedFile, TouchedFiles, What,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -82,6 +82,9 @@ impl Subject {
 pub struct Receipt {
     pub receipt_id: ReceiptId,
     pub task_id: TaskId,
+    /// The home whose receipts these are; receipts of earlier versions name none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home_id: Option<HomeId>,
     /// Its place among the receipts of the house, from 1 and without a gap.
     pub seq: Count,
     /// SHA-256 of the statement before it; none for the first.
@@ -326,6 +329,7 @@ pub struct Kept {
 #[derive(Debug, Clone, Copy)]
 pub struct Seal {
     pub receipt: ReceiptId,
+    pub home: Option<HomeId>,
     pub number: u64,
     pub prev: Option<Digest>,
     pub ledger_head: LedgerHead,
@@ -421,6 +425,7 @@ impl Account {
             | Decision::Expired { .. }
             | Decision::House { .. }
             | Decision::Shutdown(_)
+            | Decision::HomeNamed { .. }
             | Decision::Key(_)
             | Decision::Entered(_) => {}
         }
@@ -650,6 +655,7 @@ impl Statement {
         let predicate = Receipt {
             receipt_id: seal.receipt,
             task_id: state.task_id,
+            home_id: seal.home,
             seq: Count(seal.number),
             prev: seal.prev,
             ledger_head: seal.ledger_head,

@@ -5,8 +5,8 @@
 
 use crate::{
     About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Enforced, Entered, ExitStatus,
-    GrantId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk, SandboxSummary,
-    SessionId, SignalName, StreamTotals, Text, Tool, Via,
+    GrantId, HomeId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk,
+    SandboxSummary, SessionId, SignalName, StreamTotals, Text, Tool, Via,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -148,6 +148,9 @@ pub enum Decision {
     /// One step on the way down.
     #[serde(rename = "shutdown.step")]
     Shutdown(ShutdownStep),
+    /// The id of this home: made once, and named by every receipt from here on.
+    #[serde(rename = "home.named")]
+    HomeNamed { home_id: HomeId },
     /// Receipts are signed with this key from here on.
     #[serde(rename = "key.announced")]
     Key(KeyAnnounced),
@@ -692,6 +695,7 @@ impl What {
             | "files.touched"
             | "receipt.sealed"
             | "shutdown.step"
+            | "home.named"
             | "key.announced"
             | "retention.expired"
             | "grant.saved"

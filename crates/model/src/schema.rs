@@ -1,8 +1,8 @@
 //! JSON Schemas of the types that are written as text.
 
 use crate::{
-    ApprovalId, At, Clean, Count, Digest, GrantId, Key, PermitId, PrincipalId, ReceiptId, SessionId, SignalName,
-    TaskId, TokenId,
+    ApprovalId, At, Clean, Count, Digest, GrantId, HomeId, Key, PermitId, PrincipalId, ReceiptId, SessionId,
+    SignalName, TaskId, TokenId,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use std::borrow::Cow;
@@ -50,6 +50,7 @@ ids! {
     PrincipalId = "^pr_[0-9a-hjkmnp-tv-z]{16}$";
     GrantId = "^gr_[0-9a-hjkmnp-tv-z]{16}$";
     TokenId = "^ct_[0-9a-hjkmnp-tv-z]{16}$";
+    HomeId = "^hm_[0-9a-hjkmnp-tv-z]{16}$";
 }
 
 impl JsonSchema for SignalName {

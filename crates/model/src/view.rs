@@ -95,6 +95,7 @@ fn of_decision(task: TaskId, decision: &Decision, state: &TaskState) -> Vec<Tool
         | Decision::Touched(_)
         | Decision::Sealed(_)
         | Decision::Shutdown(_)
+        | Decision::HomeNamed { .. }
         | Decision::Key(_)
         | Decision::Expired { .. }
         | Decision::Entered(_)

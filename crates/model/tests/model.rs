@@ -468,8 +468,11 @@ fn records() -> Vec<(String, Record)> {
         .chain(spawned.into_iter().zip(900..).map(happened))
         .chain(decisions_with_agents().into_iter().zip(1000..).map(decided))
         .chain(claims_of_programs().into_iter().zip(1100..).map(happened))
+        .chain([(Decision::HomeNamed { home_id: id(HOME) }, 1200)].map(decided))
         .collect()
 }
+
+const HOME: &str = "hm_01m7h4jys3gnc16m";
 
 fn decisions_with_agents() -> Vec<Decision> {
     let in_band = By::Person { principal: PrincipalId::owner(), surface: Via::Mcp, channel: Channel::InBand };
@@ -580,7 +583,20 @@ fn a_receipt_is_written_as_it_always_was() {
 
 const RECEIPT: &str = include_str!("golden/receipt-v1.json");
 
+/// Receipts of earlier versions name no home; one that does differs from them in that alone.
+#[test]
+fn a_receipt_names_its_home() {
+    let named = statement_of(Some(id(HOME))).payload();
+    let field = format!(r#""home_id":"{HOME}","#);
+    assert!(named.contains(&field), "{named}");
+    assert_eq!(named.replace(&field, ""), RECEIPT.trim_end());
+}
+
 fn statement() -> Statement {
+    statement_of(None)
+}
+
+fn statement_of(home: Option<HomeId>) -> Statement {
     // Of the records that there were when it was first written.
     let mut all: Vec<Record> = records().into_iter().map(|(_, r)| r).filter(|r| r.seq < 1000).collect();
     all.sort_by_key(|r| match &r.what {
@@ -606,7 +622,7 @@ fn statement() -> Statement {
     };
     let ledger_head = LedgerHead { decision: Count(99), sha256: digest("ledger") };
     let receipt = id("rc_01m7h4jys3gnc16k");
-    let seal = Seal { receipt, number: u64::MAX, prev: Some(digest("prev")), ledger_head, at: at(), late: false };
+    let seal = Seal { receipt, home, number: u64::MAX, prev: Some(digest("prev")), ledger_head, at: at(), late: false };
     Statement::of(&account, &kept, seal).unwrap()
 }
 

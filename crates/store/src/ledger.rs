@@ -24,7 +24,10 @@ const BUSY: std::time::Duration = std::time::Duration::from_secs(5);
 const AT_THE_END: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Each entry takes the schema one version further; the first makes it.
-const MIGRATIONS: &[&str] = &[FIRST, REGISTER, receipts::SCHEMA];
+const MIGRATIONS: &[&str] = &[FIRST, REGISTER, receipts::SCHEMA, NAMED_HOME];
+
+/// No table changes: the ledger may hold `home.named`, and a program that does not know it would seal receipts without it.
+const NAMED_HOME: &str = "";
 
 /// Whose each task is, whether it waits for a person, and decisions that are about no task.
 const REGISTER: &str = "
@@ -314,6 +317,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
         Decision::PermissionDenied { .. }
         | Decision::Touched(_)
         | Decision::Shutdown(_)
+        | Decision::HomeNamed { .. }
         | Decision::Key(_)
         | Decision::Queued { .. }
         | Decision::Withdrawn { .. }

@@ -22,6 +22,8 @@ pub mod condition;
 #[cfg(feature = "ledger")]
 mod config;
 #[cfg(feature = "ledger")]
+mod home_id;
+#[cfg(feature = "ledger")]
 pub mod ledger;
 #[cfg(feature = "ledger")]
 mod mark;

@@ -91,6 +91,7 @@ pub fn salvage(home: &Home, target: &Path) -> Result<(Ledger, Salvaged), LedgerE
         ledger.commit(&entries)?;
     }
     ledger.rebuild_index()?;
+    ledger.restore_home()?;
     Ok((ledger, copy.salvaged))
 }
 

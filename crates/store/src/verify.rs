@@ -6,6 +6,7 @@
 mod artifacts;
 mod bundle;
 mod files;
+mod home;
 mod keys;
 mod row;
 mod told;
@@ -19,7 +20,7 @@ use crate::{
     condition::{self, Depth},
     ledger::{LedgerError, Reader},
 };
-use countersign_model::{Count, Digest, LedgerHead, TaskId};
+use countersign_model::{Count, Digest, HomeId, LedgerHead, TaskId};
 use row::Checked;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -30,6 +31,9 @@ use told::Told;
 pub struct Report {
     /// What was verified.
     pub what: String,
+    /// The home that it was made in, as far as that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_id: Option<HomeId>,
     pub receipts: u64,
     pub decisions: u64,
     pub tasks: u64,
@@ -88,6 +92,9 @@ pub struct Head {
     receipts: Count,
     receipt: Option<Digest>,
     ledger_head: LedgerHead,
+    /// Heads of earlier versions name none.
+    #[serde(default)]
+    home_id: Option<HomeId>,
 }
 
 /// How the check is going, for whoever waits: tasks done, of how many.
@@ -159,6 +166,7 @@ fn whole(home: &Home, path: &Path, wanted: &Wanted<'_>, progress: Progress<'_>) 
     let since = wanted.since.and_then(|e| keys.head(e).ok()).map(|h| h.ledger_head.decision.0);
     let told = Told::all(&ledger, &rows, since, &keys, &mut report)?;
     told.index(&ledger, &mut report)?;
+    home::check(&ledger, &rows, &mut report)?;
     artifacts::check(&ledger, &rows, &mut report)?;
     unsealed(home, path, &ledger, &told, &mut report)?;
     let kept = kept(rows.good.values(), &told, &keys, &mut report);
@@ -214,6 +222,7 @@ fn range_in(
         report.find("receipts", format!("there is none from {from} {end}"));
     }
     let told = Told::of_tasks(&ledger, &rows, &keys, &mut report)?;
+    home::check(&ledger, &rows, &mut report)?;
     let kept = kept(rows.good.values(), &told, &keys, &mut report);
     match wanted.receipts_only {
         true => report.notes.push(NO_FILES.to_owned()),
@@ -336,6 +345,11 @@ fn anchor(envelope: &Envelope, keys: &Keys, rows: &row::Rows, told: &Told, repor
         Ok(head) => head,
         Err(why) => return report.find("the head", why),
     };
+    if let (Some(named), Some(ours)) = (head.home_id, report.home_id)
+        && named != ours
+    {
+        return report.find("the head", format!("is of home {named}; this one is {ours}"));
+    }
     let LedgerHead { decision, sha256 } = head.ledger_head;
     match told.at.get(&decision.0) {
         Some(stored) if *stored == sha256 => {}
@@ -390,5 +404,9 @@ pub fn envelopes(lines: &[Envelope], ends: Option<Ends>, keys: &Keys, report: &m
     if ends.is_none() {
         report.notes.push("each receipt was looked at by itself, not for gaps: this is not a row of them".to_owned());
     }
-    row::check_all(signed, ends, keys, report);
+    let in_a_row = ends.is_some();
+    let checked = row::check_all(signed, ends, keys, report);
+    if in_a_row {
+        home::check_row(&checked, report);
+    }
 }

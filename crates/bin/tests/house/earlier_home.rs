@@ -213,3 +213,27 @@ fn an_earlier_home_whose_daemon_was_killed_is_recovered() {
         assert_eq!(findings(&earlier.house, &[]), [""; 0]);
     }
 }
+
+#[test]
+fn an_earlier_home_gets_its_id_when_a_daemon_opens_it() {
+    for version in VERSIONS {
+        let earlier = Earlier::unpack(version, "stopped");
+        let house = &earlier.house;
+        let report = || -> Value { serde_json::from_slice(&house.csn(&["verify", "--json"]).stdout).unwrap() };
+        assert_eq!((&report()["ok"], &report()["home_id"]), (&json!(true), &Value::Null), "reading needs none");
+        house.start();
+        let home = house.client().lifecycle().unwrap().home_id.expect("it has one now");
+        house.kill_daemon();
+        house.start();
+        assert_eq!(house.client().lifecycle().unwrap().home_id, Some(home), "it stays");
+        let before = crate::receipts::statement(house, earlier.task("exited").parse().unwrap());
+        assert_eq!(before.predicate.home_id, None, "what was signed stays as it is");
+        let task = house.ask("echo named");
+        house.sealed(task);
+        assert_eq!(crate::receipts::statement(house, task).predicate.home_id, Some(home));
+        assert_eq!((&report()["ok"], &report()["home_id"]), (&json!(true), &json!(home)));
+        let row = house.work().join("row.jsonl");
+        earlier.csn(&["receipts", "export", "--from", "1", "-o", row.to_str().unwrap()]);
+        assert_eq!(findings(house, &[row.to_str().unwrap()]), [""; 0], "a row that begins without a home");
+    }
+}

@@ -180,10 +180,15 @@ impl Scene {
     }
 
     fn grants(&self) -> usize {
+        self.serve();
+        self.house.client().grants().unwrap().len()
+    }
+
+    /// Starts a daemon, unless `csn doctor --fix` has left one.
+    fn serve(&self) {
         if self.house.client().lifecycle().is_err() {
             self.house.start();
         }
-        self.house.client().grants().unwrap().len()
     }
 
     /// Where the old ledger was kept.
@@ -237,6 +242,26 @@ fn whatever_page_of_the_ledger_is_bad_reading_works_nothing_runs_and_doctor_repa
         assert_eq!(told.contains("no decision is lost"), !loses && what != "the receipts", "{what}: {told}");
         scene.works();
     }
+}
+
+#[test]
+fn a_home_keeps_its_id_when_the_decision_about_it_is_lost() {
+    let scene = Scene::running(24);
+    let home = scene.house.client().lifecycle().unwrap().home_id.unwrap();
+    stop(&scene.house);
+    let scene = scene.keep();
+    scene.overwrite(scene.pages("decisions")[1]);
+    scene.house.start();
+    let reading_only = scene.house.client().lifecycle().unwrap();
+    assert!(reading_only.reading_only.is_some());
+    assert_eq!(reading_only.home_id, Some(home), "the receipts still name it");
+    stop(&scene.house);
+    scene.fix();
+    scene.serve();
+    assert_eq!(scene.house.client().lifecycle().unwrap().home_id, Some(home));
+    scene.works();
+    let found = findings(&scene.house, &[]);
+    assert!(!found.iter().any(|f| f.contains("home")), "{found:?}");
 }
 
 #[test]

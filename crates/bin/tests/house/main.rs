@@ -16,6 +16,7 @@ mod earlier_home;
 mod grants;
 mod halt;
 mod hidden;
+mod home_id;
 mod hooks;
 mod input;
 mod install;

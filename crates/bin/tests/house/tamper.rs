@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 const NONE: [&str; 0] = [];
 
 /// A stopped house with so many sealed tasks, and its ledger as it was.
-struct Stopped {
-    house: House,
-    tasks: Vec<TaskId>,
+pub(crate) struct Stopped {
+    pub(crate) house: House,
+    pub(crate) tasks: Vec<TaskId>,
     ledger: Vec<u8>,
 }
 
 impl Stopped {
-    fn with(tasks: usize) -> Self {
+    pub(crate) fn with(tasks: usize) -> Self {
         let house = House::up(CSN);
         let sealed = |n| {
             let task = house.ask(&format!("echo {n}"));
@@ -39,7 +39,7 @@ impl Stopped {
         Self { house, tasks, ledger }
     }
 
-    fn restore(&self) {
+    pub(crate) fn restore(&self) {
         for suffix in ["-wal", "-shm"] {
             let _ = std::fs::remove_file(self.house.home().join(format!("ledger.db{suffix}")));
         }
@@ -47,19 +47,19 @@ impl Stopped {
     }
 
     /// What is found once the ledger has been changed; it is made good afterwards.
-    fn changed(&self, text: &str) -> Vec<String> {
+    pub(crate) fn changed(&self, text: &str) -> Vec<String> {
         sql(&self.house, text);
         let found = findings(&self.house, &["--receipts-only"]);
         self.restore();
         found
     }
 
-    fn ask<T: rusqlite::types::FromSql>(&self, query: &str) -> T {
+    pub(crate) fn ask<T: rusqlite::types::FromSql>(&self, query: &str) -> T {
         let conn = rusqlite::Connection::open(self.house.home().join("ledger.db")).unwrap();
         conn.query_row(query, [], |r| r.get(0)).unwrap()
     }
 
-    fn key(&self) -> SigningKey {
+    pub(crate) fn key(&self) -> SigningKey {
         key(&self.house.home().join("keys/signing.key"))
     }
 
@@ -80,7 +80,7 @@ impl Stopped {
     }
 
     /// Signs a receipt of the ledger anew, as it then is.
-    fn sign(&self, number: u64, key: &SigningKey, change: impl Fn(&mut Value)) {
+    pub(crate) fn sign(&self, number: u64, key: &SigningKey, change: impl Fn(&mut Value)) {
         let conn = rusqlite::Connection::open(self.house.home().join("ledger.db")).unwrap();
         let payload: String =
             conn.query_row("SELECT payload FROM receipts WHERE number = ?1", [number as i64], |r| r.get(0)).unwrap();

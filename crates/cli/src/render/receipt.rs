@@ -23,6 +23,9 @@ pub(crate) fn show(statement: &Statement, envelope: &Envelope, out: &mut impl Wr
     };
     row("receipt", format!("{} ({}), sealed {}", r.seq, r.receipt_id, r.sealed_at))?;
     row("task", r.task_id.to_string())?;
+    if let Some(home) = r.home_id {
+        row("home", home.to_string())?;
+    }
     row("command", r.request.display.to_string())?;
     row("directory", r.request.cwd.to_string())?;
     row("asked", format!("{} by {}", r.request.asked_at, requester(r)))?;

@@ -110,7 +110,7 @@ fn versions(life: &Life) -> Result<String, String> {
 fn directory(home: &Home, own: bool) -> Result<String, String> {
     match std::fs::metadata(home.path()) {
         _ if !own => Ok(format!("{}, the machine's", home.path().display())),
-        Ok(_) => home.prepare().map(|()| home.path().display().to_string()).map_err(|e| e.to_string()),
+        Ok(_) => home.prepare().map(|()| with_id(home)).map_err(|e| e.to_string()),
         Err(_) => Ok(format!("{} (not made yet)", home.path().display())),
     }
 }
@@ -147,6 +147,13 @@ fn shell() -> Result<String, String> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Where a home is, and its id if it has one yet.
+fn with_id(home: &Home) -> String {
+    let id = Reader::open(&home.ledger()).and_then(|ledger| ledger.home_id()).ok().flatten();
+    let path = home.path().display();
+    id.map_or_else(|| path.to_string(), |id| format!("{path}, {id}"))
 }
 
 /// The keys, and whether nobody else can read them.

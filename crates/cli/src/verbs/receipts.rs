@@ -136,7 +136,8 @@ fn export(
     };
     let mut out = sink(output)?;
     if row {
-        writeln!(out, "{}", json!({"row": {"from": from, "to": to}}))?;
+        let home = client.lifecycle()?.home_id;
+        writeln!(out, "{}", json!({"row": {"from": from, "to": to}, "home_id": home}))?;
     }
     for key in client.keys()?["keys"].as_array().into_iter().flatten() {
         writeln!(out, "{}", json!({"announcement": key["announcement"]}))?;

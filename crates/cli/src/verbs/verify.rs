@@ -2,7 +2,7 @@
 
 use crate::{Usage, args::VerifyArgs, house::Place};
 use anyhow::{Context as _, bail};
-use countersign_model::{PrincipalId, ReceiptId, TaskId};
+use countersign_model::{PrincipalId, ReceiptId, TaskAddress, TaskId};
 use countersign_store::{
     Envelope, Home, PublicKey,
     condition::{self, Depth},
@@ -73,6 +73,9 @@ fn number(text: &str) -> Option<u64> {
 
 /// Whether a file is meant. What is an id or a number is one, whatever lies around here.
 fn is_path(text: &str) -> bool {
+    if text.parse::<TaskAddress>().is_ok() {
+        return false;
+    }
     let id = text.parse::<TaskId>().is_ok() || text.parse::<ReceiptId>().is_ok() || number(text).is_some();
     let ending = [".tar", ".json", ".jsonl"].iter().any(|ending| text.ends_with(ending));
     text.contains('/') || ending || !id && Path::new(text).exists()
@@ -84,6 +87,10 @@ fn named(home: &Home, text: &str) -> anyhow::Result<Named> {
         return Ok(Named::Task(task));
     }
     let ledger = Reader::open(&home.ledger())?;
+    if let Ok(TaskAddress { task, .. }) = text.parse() {
+        TaskAddress::within(text, ledger.home_id()?).map_err(|why| Usage(why.to_string()))?;
+        return Ok(Named::Task(task));
+    }
     if let Ok(receipt) = text.parse() {
         let number = ledger.number_named(receipt)?.with_context(|| format!("there is no receipt {receipt}"))?;
         return Ok(Named::Number(number));

@@ -23,6 +23,7 @@ pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
         you: caller.kind,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         home: ops.home.path().to_path_buf(),
+        home_id: ops.records.home_id(),
         machine: ops.people.is_machine(),
         profile: ops.config.profile,
         tcp,

@@ -38,9 +38,14 @@ use countersign_model::{
     Text,
 };
 use countersign_redact::text_by_shape;
-use countersign_store::{Config, Home, clock};
+use countersign_store::{Config, Home, TasksAtStop, clock};
 use recognition::Recognised;
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tickets::Tickets;
 use tokio::sync::{Notify, watch};
 
@@ -82,14 +87,63 @@ pub(crate) struct Ops {
     pub(crate) reason: watch::Sender<Option<Text>>,
     pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
     pub(crate) stop: Notify,
-    pub(crate) stop_tasks: std::sync::atomic::AtomicBool,
+    pub(crate) stop_tasks: AtomicBool,
     pub(crate) started_at: At,
     pub(crate) recognised: Recognised,
     pub(crate) tickets: Tickets,
     pub(crate) descriptors: Arc<Descriptors>,
 }
 
+/// What the operations work with, wired at the start.
+pub(crate) struct OpsParts {
+    pub(crate) home: Home,
+    pub(crate) config: Config,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) people: People,
+    pub(crate) socket: PathBuf,
+    pub(crate) records: Arc<Records>,
+    pub(crate) keeper: Arc<ShimRegistry>,
+    pub(crate) commit: CommitHandle,
+    pub(crate) roster: watch::Receiver<Arc<Roster>>,
+    pub(crate) head: watch::Receiver<i64>,
+    pub(crate) reading_only: Arc<ReadingOnly>,
+    pub(crate) sealer: SealerHandle,
+    pub(crate) sealing: watch::Receiver<Sealing>,
+}
+
 impl Ops {
+    pub(crate) fn new(parts: OpsParts) -> Self {
+        let OpsParts { home, config, gate, people, socket, records, keeper, commit, roster, head, .. } = parts;
+        Self {
+            key: gate.key.clone(),
+            stop_tasks: AtomicBool::new(config.shutdown.tasks == TasksAtStop::Stop),
+            home,
+            config,
+            gate,
+            people,
+            socket,
+            records,
+            keeper,
+            commit,
+            roster,
+            head,
+            reading_only: parts.reading_only,
+            sealer: parts.sealer,
+            sealing: parts.sealing,
+            tcp: tokio::sync::Mutex::default(),
+            state: watch::Sender::new(HouseState::Boot),
+            tidying: tokio::sync::Mutex::new(()),
+            turns: std::sync::Mutex::default(),
+            reason: watch::Sender::new(None),
+            last_steps: watch::Sender::new(Vec::new()),
+            stop: Notify::new(),
+            started_at: clock::now(),
+            recognised: Recognised::default(),
+            tickets: Tickets::default(),
+            descriptors: Descriptors::reserve(),
+        }
+    }
+
     pub(crate) fn enter(&self, state: HouseState, reason: Option<Text>) {
         service::state(state);
         self.state.send_replace(state);

@@ -12,8 +12,8 @@ use crate::{
     receipts::touched::{Scans, Window},
 };
 use countersign_model::{
-    At, Code, Count, Decision, Digest, IdMint, KeyAnnounced, LedgerHead, Observed, ReceiptId, Record, Refusal, Roster,
-    Seal, SealedReceipt, SignedWord, Statement, TaskId, Text, TouchedFile, TouchedFiles, What,
+    At, Code, Count, Decision, Digest, HomeId, IdMint, KeyAnnounced, LedgerHead, Observed, ReceiptId, Record, Refusal,
+    Roster, Seal, SealedReceipt, SignedWord, Statement, TaskId, Text, TouchedFile, TouchedFiles, What,
 };
 use countersign_redact::{Known, Mask, text, text_by_shape};
 use countersign_store::{
@@ -171,12 +171,16 @@ struct Head {
     /// Digest of the last receipt.
     receipt: Option<Digest>,
     ledger_head: LedgerHead,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    home_id: Option<HomeId>,
     at: At,
 }
 
 /// What a sealer works with.
 pub(crate) struct SealerParts<'a> {
     pub(crate) home: &'a Home,
+    /// What receipts name; none where the home has no id.
+    pub(crate) home_id: Option<HomeId>,
     pub(crate) people: &'a People,
     pub(crate) gate: &'a Gate,
     pub(crate) ledger: &'a Ledger,
@@ -191,6 +195,7 @@ pub(crate) struct SealerParts<'a> {
 
 pub(crate) struct Sealer {
     home: Home,
+    home_id: Option<HomeId>,
     reader: Reader,
     commit: CommitHandle,
     work: mpsc::Receiver<Work>,
@@ -232,7 +237,8 @@ fn load_key(home: &Home, reader: &Reader) -> Result<SigningKey, SealError> {
 impl Sealer {
     /// A sealer, the handle to it, and whether it makes out receipts.
     pub(crate) fn new(parts: SealerParts<'_>) -> Result<(Self, SealerHandle, watch::Receiver<Sealing>), LedgerError> {
-        let SealerParts { home, people, gate, ledger, commit, roster, given, after_a_crash, reading_only } = parts;
+        let SealerParts { home, home_id, people, gate, ledger, commit, roster, given, after_a_crash, reading_only } =
+            parts;
         let reader = ledger.reader()?;
         let key = match reading_only {
             None => load_key(home, &reader).inspect_err(|e| crate::log!("receipts are not made out: {e}")),
@@ -246,6 +252,7 @@ impl Sealer {
         let (work, asked) = mpsc::channel();
         let sealer = Self {
             home: home.clone(),
+            home_id,
             commit: commit.clone(),
             work: asked,
             roster,
@@ -489,7 +496,7 @@ impl Sealer {
             closed.add(&line, &Record { seq, at, t_us: None, what: What::Decision(decision) });
         }
         let receipt = ReceiptId::mint(&mut self.mint, at.millis(), u32::from_le_bytes(random()));
-        let seal = Seal { receipt, number, prev, ledger_head, at, late };
+        let seal = Seal { receipt, home: self.home_id, number, prev, ledger_head, at, late };
         let statement = Statement::of(&closed.account, &closed.kept(), seal).ok_or(SealError::NotSettled)?;
         let payload = statement.payload();
         let signature = key.sign(RECEIPT_TYPE, payload.as_bytes()).to_vec();
@@ -522,6 +529,7 @@ impl Sealer {
             receipts: Count(last.map_or(0, |(number, _)| number)),
             receipt: last.map(|(_, digest)| digest),
             ledger_head: LedgerHead { decision: Count(u64::try_from(n).unwrap_or(0)), sha256 },
+            home_id: self.home_id,
             at: clock::now(),
         };
         let body = serde_json::to_string(&head).map_err(|e| internal(&e))?;

@@ -10,7 +10,8 @@ pub(crate) use pieces::Piece;
 
 use crate::{blocking, caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
 use countersign_model::{
-    Code, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, TaskId, TaskState, Wait, WaitsFor,
+    Code, HomeId, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, TaskAddress, TaskId, TaskState,
+    Wait, WaitsFor,
 };
 use countersign_store::{
     Home,
@@ -35,6 +36,7 @@ const MIN_ID_CHARACTERS: usize = 4;
 /// What is recorded in a home, and what was read of it of late.
 pub(crate) struct Records {
     home: Home,
+    home_id: Option<HomeId>,
     readers: Readers,
     roster: watch::Receiver<Arc<Roster>>,
     line: watch::Receiver<Arc<Vec<TaskId>>>,
@@ -49,6 +51,7 @@ pub(crate) struct Records {
 impl Records {
     pub(crate) fn new(
         home: Home,
+        home_id: Option<HomeId>,
         readers: Readers,
         roster: watch::Receiver<Arc<Roster>>,
         line: watch::Receiver<Arc<Vec<TaskId>>>,
@@ -57,6 +60,7 @@ impl Records {
     ) -> Self {
         Self {
             home,
+            home_id,
             readers,
             roster,
             line,
@@ -67,6 +71,11 @@ impl Records {
             pieces: Pieces::default(),
             verified: VerifiedFiles::default(),
         }
+    }
+
+    /// The id of this home; none where it could not be given one.
+    pub(crate) fn home_id(&self) -> Option<HomeId> {
+        self.home_id
     }
 
     /// Reads the ledger.
@@ -110,9 +119,12 @@ impl Records {
         }
     }
 
-    /// The task that a text names: a whole id, or the beginning of exactly one. A task that the caller may not see is
-    /// one that is not there.
+    /// The task that a text names: a whole id, or the beginning of exactly one, and this home in front of it or none. A
+    /// task that the caller may not see is one that is not there.
     pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, Refused> {
+        let text = TaskAddress::within(text, self.home_id).map_err(|why| {
+            Refusal::new(Code::NotFound, format!("there is no task {}: {why}", Shown::bounded(text, 60)))
+        })?;
         let unknown = || Refusal::new(Code::NotFound, format!("there is no task {}", Shown::bounded(text, 60)));
         let roster = self.roster();
         if let Ok(task) = text.parse::<TaskId>() {

@@ -1,6 +1,6 @@
 //! The daemon itself: how it is, what it listens on, stopping it, tidying up.
 
-use crate::{At, CredentialKind, HouseState, Profile, ShutdownStep, TaskId, Text};
+use crate::{At, CredentialKind, HomeId, HouseState, Profile, ShutdownStep, TaskId, Text};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
@@ -18,6 +18,9 @@ pub struct Lifecycle {
     pub you: CredentialKind,
     pub version: String,
     pub home: PathBuf,
+    /// The id of that home; null where it could not be given one.
+    #[serde(default)]
+    pub home_id: Option<HomeId>,
     /// Whether it serves several users of the machine.
     #[serde(default)]
     pub machine: bool,

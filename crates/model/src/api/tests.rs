@@ -204,13 +204,15 @@ fn receipts_and_keys() {
 fn the_daemon_itself() {
     let whole = json!({
         "state": "running", "reason": null, "pid": 7, "you": "person", "version": "0.1.0", "home": "/h",
+        "home_id": "hm_01jcx3v9q8k2m4tz",
         "machine": false, "profile": "safe", "tcp": "127.0.0.1:7311", "degraded": null, "reading_only": null,
         "receipts": null, "shutdown": [], "started_at": AT,
     });
     same::<Lifecycle>(whole);
     // An older daemon says less.
     let old = json!({"state": "running", "pid": 7, "version": "0.0.9", "home": "/h"});
-    assert_eq!(serde_json::from_value::<Lifecycle>(old).unwrap().tcp, None);
+    let old = serde_json::from_value::<Lifecycle>(old).unwrap();
+    assert_eq!((old.tcp, old.home_id), (None, None));
     same::<ListenBody>(json!({}));
     strict::<ListenBody>(json!({"tcp": null}));
     same::<ListenAnswer>(json!({"tcp": "127.0.0.1:7311"}));

@@ -104,6 +104,7 @@ pub fn bundle(dir: &Path, pinned: &[PublicKey]) -> Result<Report, String> {
     };
     let (payload, signer) = (signed.payload.clone(), signed.key);
     let Some(checked) = row::check_all(vec![signed], None, &keys, &mut report).pop() else { return Ok(report) };
+    report.home_id = checked.home;
     let mut opened = Opened { dir, checked: &checked, keys: &keys, report };
     opened.statement(&payload);
     opened.public_key(signer);

@@ -6,7 +6,9 @@ use crate::{
     ledger::{LedgerError, Reader},
     receipts::{LAST_NUMBER, Unreadable},
 };
-use countersign_model::{Digest, LedgerHead, PREDICATE, ReceiptId, STATEMENT, SealedJournal, Statement, TaskId};
+use countersign_model::{
+    Digest, HomeId, LedgerHead, PREDICATE, ReceiptId, STATEMENT, SealedJournal, Statement, TaskId,
+};
 use std::{
     collections::{HashMap, HashSet},
     thread,
@@ -21,6 +23,7 @@ pub(super) struct Checked {
     pub(super) number: u64,
     pub(super) receipt: ReceiptId,
     pub(super) task: TaskId,
+    pub(super) home: Option<HomeId>,
     pub(super) digest: Digest,
     pub(super) key: Digest,
     pub(super) ledger_head: LedgerHead,
@@ -31,6 +34,14 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// One that speaks for nothing.
+    #[cfg(test)]
+    pub(super) fn bare(number: u64, task: TaskId, home: Option<HomeId>, ledger_head: LedgerHead) -> Self {
+        let (digest, receipt) = (ledger_head.sha256, "rc_01jcx3v9q8k2m4tx".parse().unwrap());
+        let (subjects, journal, prev, pty) = (Vec::new(), None, None, false);
+        Self { number, receipt, task, home, digest, key: digest, ledger_head, subjects, journal, prev, pty }
+    }
+
     pub(super) fn place(&self) -> String {
         place(self.number, Some(self.task))
     }
@@ -234,6 +245,7 @@ fn open(signed: &Signed, keys: &Keys) -> Result<Checked, String> {
         number: receipt.seq.0,
         receipt: receipt.receipt_id,
         task: receipt.task_id,
+        home: receipt.home_id,
         digest: signed.digest(),
         key: signed.key,
         ledger_head: receipt.ledger_head,

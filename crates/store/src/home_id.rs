@@ -1,0 +1,108 @@
+//! The id of a home: one decision in the ledger, the first one of a new home. A home that an earlier version made gets it
+//! when a daemon opens it; whoever only reads never needs one.
+
+use crate::{
+    clock,
+    ledger::{Entry, Ledger, LedgerError, Reader},
+    random,
+};
+use countersign_model::{Decision, HomeId, IdMint, Record, Statement, What};
+
+type Result<T> = std::result::Result<T, LedgerError>;
+
+impl Ledger {
+    /// The id of this home. One that has none gets it now.
+    pub fn name_home(&mut self) -> Result<HomeId> {
+        self.restore_home()?;
+        if let Some(named) = self.reader()?.home_id()? {
+            return Ok(named);
+        }
+        let home = HomeId::mint(&mut IdMint::default(), clock::now().millis(), u32::from_le_bytes(random()));
+        self.enter_home(home)?;
+        Ok(home)
+    }
+
+    /// Enters the id that the receipts name, where the decision about it is lost: the home stays the one that it was.
+    pub(crate) fn restore_home(&mut self) -> Result<()> {
+        let reader = self.reader()?;
+        if reader.home_id()?.is_some() {
+            return Ok(());
+        }
+        match reader.home_of_receipts()? {
+            Some(home) => self.enter_home(home),
+            None => Ok(()),
+        }
+    }
+
+    fn enter_home(&mut self, home_id: HomeId) -> Result<()> {
+        let (at, decision) = (clock::now(), Decision::HomeNamed { home_id });
+        let line = Record::decision_line(0, at, &decision);
+        self.commit(&[Entry { task: None, seq: 0, at, line, decision, receipt: None }])
+    }
+}
+
+impl Reader {
+    /// The id of this home; none if no daemon has opened it since homes have one.
+    pub fn home_id(&self) -> Result<Option<HomeId>> {
+        Ok(self.homes_named(1)?.first().map(|(_, home)| *home))
+    }
+
+    /// The decisions that name this home, in order, at most `limit`. There is one, unless somebody added another.
+    pub(crate) fn homes_named(&self, limit: u32) -> Result<Vec<(i64, HomeId)>> {
+        let mut query = self.conn.prepare_cached(
+            "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"home.named\"%' ORDER BY n LIMIT ?1",
+        )?;
+        let mut rows = query.query([limit])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
+            let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
+            if let What::Decision(Decision::HomeNamed { home_id }) = record.what {
+                all.push((n, home_id));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The home that the newest receipt names. Signatures are not checked: `csn verify` finds one that does not fit.
+    fn home_of_receipts(&self) -> Result<Option<HomeId>> {
+        let Some((number, _)) = self.last_receipt()? else { return Ok(None) };
+        let home = |payload: &str| serde_json::from_str::<Statement>(payload).ok()?.predicate.home_id;
+        Ok(self.receipt(number)?.and_then(|signed| home(&signed.payload)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn ledger(dir: &TempDir) -> Ledger {
+        Ledger::open(&dir.path().join("ledger.db")).unwrap()
+    }
+
+    #[test]
+    fn a_home_is_named_once_and_in_its_first_decision() {
+        let dir = TempDir::new().unwrap();
+        let home = ledger(&dir).name_home().unwrap();
+        assert_eq!(ledger(&dir).name_home().unwrap(), home, "it stays over restarts");
+        let ledger = ledger(&dir);
+        assert_eq!(ledger.last(), 1);
+        assert_eq!(ledger.reader().unwrap().homes_named(9).unwrap(), [(1, home)]);
+    }
+
+    #[test]
+    fn two_homes_have_two_ids() {
+        let dirs = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+        assert_ne!(ledger(&dirs[0]).name_home().unwrap(), ledger(&dirs[1]).name_home().unwrap());
+    }
+
+    #[test]
+    fn who_only_reads_a_home_without_an_id_gives_it_none() {
+        let dir = TempDir::new().unwrap();
+        let mut ledger = ledger(&dir);
+        assert_eq!(ledger.reader().unwrap().home_id().unwrap(), None);
+        ledger.restore_home().unwrap();
+        assert_eq!(ledger.last(), 0, "no receipt names one");
+    }
+}
