@@ -53,7 +53,7 @@ impl fmt::Display for Cursor {
 /// A stream that can be followed, and what its events are. [`crate::calls`] makes one for every stream.
 #[derive(Clone)]
 pub struct StreamCall<E> {
-    request: HttpRequest,
+    pub(crate) request: HttpRequest,
     after: Option<Cursor>,
     events: PhantomData<fn() -> E>,
 }

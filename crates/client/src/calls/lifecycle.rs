@@ -22,6 +22,18 @@ pub fn ready() -> Call<Readiness> {
     Call::json(HttpRequest::get(&["readyz"])).also_answers(503)
 }
 
+/// Whether the daemon answers at all: `ok`, to anyone.
+#[must_use]
+pub fn alive() -> Call<Vec<u8>> {
+    Call::bytes(HttpRequest::get(&["livez"]))
+}
+
+/// The description of the API, as OpenAPI 3.1.
+#[must_use]
+pub fn openapi() -> Call<Vec<u8>> {
+    Call::bytes(HttpRequest::get(&["openapi.json"]))
+}
+
 /// Stops the daemon, with or without its tasks; without a word about them, as it is configured.
 #[must_use]
 pub fn stop(tasks: Option<StopTasks>) -> Call<StopAnswer> {

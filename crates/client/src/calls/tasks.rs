@@ -40,24 +40,34 @@ pub fn wait(id: impl Display, wait_ms: u64) -> Call<TaskState> {
     Call::json(HttpRequest::get(&["tasks", &id.to_string()]).query(&WaitQuery { wait_ms: Some(wait_ms) }))
 }
 
-fn stream(id: impl Display, view: Option<View>) -> HttpRequest {
-    HttpRequest::get(&["tasks", &id.to_string(), "events"]).query(&EventQuery { view, ..EventQuery::default() })
+fn stream(id: impl Display, query: &EventQuery) -> HttpRequest {
+    HttpRequest::get(&["tasks", &id.to_string(), "events"]).query(query)
+}
+
+fn in_view(view: View) -> EventQuery {
+    EventQuery { view: Some(view), ..EventQuery::default() }
 }
 
 /// The records of a task, from the first to the last, as they happen.
 #[must_use]
 pub fn events(id: impl Display) -> StreamCall<StreamRecord> {
-    StreamCall::new(stream(id, None))
+    StreamCall::new(stream(id, &EventQuery::default()))
 }
 
-/// The same records in the `terminal` vocabulary.
+/// The records of a task in their own time: at `speed` 2 twice as fast.
+#[must_use]
+pub fn events_in_time(id: impl Display, speed: f64) -> StreamCall<StreamRecord> {
+    StreamCall::new(stream(id, &EventQuery { speed: Some(speed), ..EventQuery::default() }))
+}
+
+/// The records of a task in the `terminal` vocabulary.
 #[must_use]
 pub fn terminal_events(id: impl Display) -> StreamCall<TerminalRecord> {
-    StreamCall::new(stream(id, Some(View::Terminal)))
+    StreamCall::new(stream(id, &in_view(View::Terminal)))
 }
 
 /// What happens to a task, in the `tool_task` vocabulary: of one record come none, one or several events.
 #[must_use]
 pub fn tool_task_events(id: impl Display) -> StreamCall<ToolTaskEvent> {
-    StreamCall::new(stream(id, Some(View::ToolTask)))
+    StreamCall::new(stream(id, &in_view(View::ToolTask)))
 }

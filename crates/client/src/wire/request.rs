@@ -63,6 +63,16 @@ impl HttpRequest {
         &self.path
     }
 
+    #[cfg(test)]
+    pub(crate) fn method(&self) -> &str {
+        &self.method
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_body(&self) -> bool {
+        self.body.is_some()
+    }
+
     /// The bytes that go to `address`. A header that would break out of its line is refused.
     pub(crate) fn to_bytes(&self, address: &Address) -> Result<Vec<u8>> {
         let upgrades = self.headers.iter().any(|(name, _)| name == "upgrade");
