@@ -12,6 +12,9 @@ pub enum ClientError {
     /// The daemon refused: why, and the task that the refusal is about.
     #[error("{}", .0.refusal)]
     Refused(Refused),
+    /// The call would not be one HTTP request. Trying again does not help.
+    #[error("this cannot be sent: {0}")]
+    Unsendable(String),
     #[error("the connection to the daemon broke: {0}")]
     Broken(io::Error),
     #[error("the daemon sent something that this program does not understand: {0}")]

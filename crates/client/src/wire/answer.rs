@@ -16,7 +16,7 @@ pub(crate) struct Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Head,
-    /// So many bytes of the body are still to come.
+    /// This number of bytes of the body is still to come.
     Bytes(u64),
     ChunkSize,
     Chunk(u64),

@@ -3,7 +3,7 @@
 use crate::{Address, ClientError, Result};
 use countersign_model::api::{query::escaped, to_query};
 use serde::Serialize;
-use std::{fmt::Write as _, io};
+use std::fmt::Write as _;
 
 /// A request: what is asked, before it is known of which daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,8 +83,7 @@ impl HttpRequest {
         let authorization = address.authorization().map(|value| ("authorization".to_owned(), value));
         for (name, value) in headers.iter().chain(authorization.iter()) {
             if value.bytes().any(|b| b.is_ascii_control()) {
-                let what = format!("the header `{name}` has a control character");
-                return Err(ClientError::Broken(io::Error::new(io::ErrorKind::InvalidInput, what)));
+                return Err(ClientError::Unsendable(format!("the header `{name}` has a control character")));
             }
             let _ = write!(head, "{name}: {value}\r\n");
         }
@@ -123,6 +122,7 @@ mod tests {
     #[test]
     fn a_header_stays_in_its_line() {
         let request = HttpRequest::get(&["tasks"]).header("idempotency-key", "a\r\nauthorization: x");
-        assert!(request.to_bytes(&Address::unix("/x")).is_err());
+        let error = request.to_bytes(&Address::unix("/x")).unwrap_err();
+        assert!(!error.is_daemon_gone(), "asking again does not help: {error}");
     }
 }
