@@ -11,7 +11,7 @@ use countersign_store::{
     Home,
     ledger::{Entry, Ledger},
 };
-use countersign_testkit::House;
+use countersign_testkit::{House, RawCalls as _};
 use std::time::Instant;
 
 const CSN: &str = env!("CARGO_BIN_EXE_csn");

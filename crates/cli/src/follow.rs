@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Decision, Frame, Record, TaskId, What};
+use countersign_model::{Decision, Frame, Rendered, TaskId, What, api::StreamRecord};
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -63,20 +63,22 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
             Err(e) => return Err(e.into()),
         };
         if json {
-            writeln!(io::stdout(), "{}", event.line)?;
+            writeln!(io::stdout(), "{}", event.json)?;
         }
-        let record = Record::parse(&event.line).context("the house sent a record that does not read")?;
+        let StreamRecord { record, output, .. } = event.value;
         match record.what {
-            What::Frame(Frame::Output { stream, offset, len, .. }) if !json => match whole_text(&event.line, len) {
-                Some(text) => printer.print_text(stream, offset, &text)?,
-                // The printer knows how far it has come.
-                None => loop {
-                    match printer.print(stream, offset + len) {
-                        Err(e) if e.downcast_ref().is_some_and(ClientError::is_daemon_gone) => again()?,
-                        printed => break printed?,
-                    }
-                },
-            },
+            What::Frame(Frame::Output { stream, offset, len, .. }) if !json => {
+                match output.and_then(|output| whole_text(output, len)) {
+                    Some(text) => printer.print_text(stream, offset, &text)?,
+                    // The printer knows how far it has come.
+                    None => loop {
+                        match printer.print(stream, offset + len) {
+                            Err(e) if e.downcast_ref().is_some_and(ClientError::is_daemon_gone) => again()?,
+                            printed => break printed?,
+                        }
+                    },
+                }
+            }
             What::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
             What::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => notes.push(escaped(&path, change)),
             What::Frame(Frame::Exited { duration_us, .. }) => took = Some(Duration::from_micros(duration_us)),
@@ -108,14 +110,8 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
 }
 
 /// The text of an output frame, when the frame carries all of it.
-fn whole_text(line: &str, len: u64) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Carried {
-        text: Option<String>,
-        encoding: Option<String>,
-    }
-    let carried: Carried = serde_json::from_str(line).ok()?;
-    carried.text.filter(|t| carried.encoding.is_none() && t.len() as u64 == len)
+fn whole_text(output: Rendered, len: u64) -> Option<String> {
+    (output.encoding.is_none() && output.text.len() as u64 == len).then_some(output.text)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

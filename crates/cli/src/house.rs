@@ -2,8 +2,8 @@
 
 use crate::{say, verbs::service};
 use anyhow::{Context as _, bail};
-use countersign_client::{Client, Lifecycle};
-use countersign_model::is_base_variable;
+use countersign_client::Client;
+use countersign_model::{api::Lifecycle, is_base_variable};
 use countersign_store::{Home, MACHINE_HOME, below_an_agent};
 use std::{io::ErrorKind, thread, time::Duration};
 

@@ -1,84 +1,70 @@
-//! A task over a WebSocket: what it shows, and what is typed into it. One connection, no threads: whoever has other
-//! things to wait for polls its descriptor.
+//! A task over a WebSocket: what it shows, and what is typed into it. One connection, no threads: a caller that has
+//! other things to wait for polls its descriptor.
 
-use crate::{Client, ClientError, Result, http, problem_of};
-use countersign_model::TaskId;
+use crate::{Client, ClientError, HttpRequest, Result, transport::Stream};
+use countersign_model::{
+    TaskId,
+    api::{AttachEvent, AttachMessage, AttachQuery, StreamRecord},
+};
+use serde::Deserialize;
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     io,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsFd, BorrowedFd},
 };
 use tungstenite::{Message, WebSocket, client::client_with_config, http::Request, protocol::WebSocketConfig};
 
-/// What comes from the house.
+/// Larger than any message that the daemon sends.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// What comes from the daemon.
 #[derive(Debug)]
 pub enum Attached {
-    /// A record of the stream, or a word about the attachment (`attach.…`), as JSON.
-    Line(String),
+    Record(Box<StreamRecord>),
+    /// A word about the attachment itself.
+    Word(Box<AttachEvent>),
     /// The bytes of the output record before, or what draws the screen.
     Bytes(Vec<u8>),
 }
 
-/// How to attach.
-#[derive(Debug, Clone, Default)]
-pub struct AttachOptions {
-    pub read_only: bool,
-    /// When far behind, see the screen as it is instead of all that led to it.
-    pub skip: bool,
-    /// From the record after this one on, instead of the screen as it is.
-    pub after: Option<u64>,
-    /// Names this client across connections, so that what it sends again is applied once.
-    pub key: Option<String>,
-    /// The number of the first message that will be sent.
-    pub from: u64,
-}
-
 pub struct Attachment {
-    socket: WebSocket<UnixStream>,
+    socket: WebSocket<Stream>,
     /// What the socket did not take yet.
     unsent: VecDeque<Message>,
     blocked: bool,
-    /// The house has closed the conversation.
+    /// The daemon has closed the conversation.
     closed: bool,
 }
 
 impl Client {
     /// Attaches to a task.
-    pub fn attach(&self, task: TaskId, options: &AttachOptions) -> Result<Attachment> {
-        let stream =
-            http::connect(&self.socket).map_err(|error| ClientError::NoHouse { socket: self.socket.clone(), error })?;
-        let mut uri = format!(
-            "ws://countersign/tasks/{task}/attach?read_only={}&from={}&skip={}",
-            options.read_only, options.from, options.skip
-        );
-        if let Some(after) = options.after {
-            uri += &format!("&after={after}");
-        }
-        if let Some(key) = &options.key {
-            uri += &format!("&key={key}");
-        }
-        let request = Request::builder()
-            .uri(uri)
-            .header("host", "countersign")
+    pub fn attach(&self, task: TaskId, query: &AttachQuery) -> Result<Attachment> {
+        let stream = Stream::connect(self.address())?;
+        let path = HttpRequest::get(&["tasks", &task.to_string(), "attach"]).query(query);
+        let host = self.address().host();
+        let mut request = Request::builder()
+            .uri(format!("ws://{host}{}", path.target()))
+            .header("host", host)
             .header("connection", "upgrade")
             .header("upgrade", "websocket")
             .header("sec-websocket-version", "13")
-            .header("sec-websocket-key", tungstenite::handshake::client::generate_key())
-            .body(())
-            .map_err(|e| ClientError::Strange(e.to_string()))?;
-        let config = WebSocketConfig::default().max_message_size(Some(64 << 20)).max_frame_size(Some(64 << 20));
+            .header("sec-websocket-key", tungstenite::handshake::client::generate_key());
+        if let Some(authorization) = self.address().authorization() {
+            request = request.header("authorization", authorization);
+        }
+        let request = request.body(()).map_err(ClientError::unreadable)?;
+        let config = WebSocketConfig::default();
+        let config = config.max_message_size(Some(MAX_MESSAGE_BYTES)).max_frame_size(Some(MAX_MESSAGE_BYTES));
         let (socket, _) = client_with_config(request, stream, Some(config)).map_err(|e| match e {
             tungstenite::HandshakeError::Failure(tungstenite::Error::Http(response)) => {
-                let status = response.status().as_u16();
-                problem_of(status, response.body().as_deref().unwrap_or_default())
+                let body = response.body().as_deref().unwrap_or_default();
+                ClientError::of_problem(response.status().as_u16(), body)
             }
-            tungstenite::HandshakeError::Failure(tungstenite::Error::Io(e)) => ClientError::Broken(e),
+            tungstenite::HandshakeError::Failure(e) => broken(e),
             other => ClientError::Broken(io::Error::other(other.to_string())),
         })?;
-        socket.get_ref().set_nonblocking(true)?;
+        socket.get_ref().set_nonblocking()?;
         Ok(Attachment { socket, unsent: VecDeque::new(), blocked: false, closed: false })
     }
 }
@@ -96,9 +82,10 @@ impl Attachment {
         self.flush()
     }
 
-    /// A wish: `{"resize": …}`, `{"stdin": …}`, `{"signal": …}`.
-    pub fn wish(&mut self, wish: &serde_json::Value) -> Result<()> {
-        self.unsent.push_back(Message::text(wish.to_string()));
+    /// Anything else: keys, a size, a signal.
+    pub fn send(&mut self, message: &AttachMessage) -> Result<()> {
+        let text = serde_json::to_string(message).map_err(ClientError::unreadable)?;
+        self.unsent.push_back(Message::text(text));
         self.flush()
     }
 
@@ -137,28 +124,51 @@ impl Attachment {
     }
 
     /// The next thing that has come; none when nothing has. The end of the conversation is [`ClientError::Broken`] with
-    /// `UnexpectedEof` unless the house closed it in order: then `Ok(None)` and [`Attachment::is_over`].
+    /// `UnexpectedEof` unless the daemon closed it in order: then `Ok(None)` and [`Attachment::is_over`].
     pub fn next_message(&mut self) -> Result<Option<Attached>> {
         loop {
             match self.socket.read() {
-                Ok(Message::Text(text)) => return Ok(Some(Attached::Line(text.as_str().to_owned()))),
+                Ok(Message::Text(text)) => match read_text(&text)? {
+                    Some(attached) => return Ok(Some(attached)),
+                    None => continue,
+                },
                 Ok(Message::Binary(bytes)) => return Ok(Some(Attached::Bytes(bytes.to_vec()))),
                 Ok(Message::Close(_)) => self.closed = true,
                 Ok(_) => {}
                 Err(e) if would_block(&e) => return Ok(None),
                 Err(tungstenite::Error::ConnectionClosed) => return Ok(None),
-                // The house has said its last word; that ours did not reach it matters to nobody.
+                // The daemon has said its last word; it does not matter that ours did not reach it.
                 Err(_) if self.closed => return Ok(None),
                 Err(e) => return Err(broken(e)),
             }
         }
     }
 
-    /// Whether the house has closed the conversation in order.
+    /// Whether the daemon has closed the conversation in order.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.closed || !self.socket.can_read()
     }
+}
+
+/// A record or a word; none for a word of a newer daemon.
+fn read_text(text: &str) -> Result<Option<Attached>> {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow)]
+        kind: Cow<'a, str>,
+    }
+    const WORDS: [&str; 5] = ["attach.begin", "attach.screen", "attach.tail", "attach.applied", "attach.refused"];
+    let Kind { kind } = serde_json::from_str(text).map_err(ClientError::unreadable)?;
+    if !kind.starts_with("attach.") {
+        let record = serde_json::from_str(text).map_err(ClientError::unreadable)?;
+        return Ok(Some(Attached::Record(Box::new(record))));
+    }
+    if !WORDS.contains(&&*kind) {
+        return Ok(None);
+    }
+    let word = serde_json::from_str(text).map_err(ClientError::unreadable)?;
+    Ok(Some(Attached::Word(Box::new(word))))
 }
 
 fn would_block(error: &tungstenite::Error) -> bool {
@@ -169,5 +179,21 @@ fn broken(error: tungstenite::Error) -> ClientError {
     match error {
         tungstenite::Error::Io(e) => ClientError::Broken(e),
         other => ClientError::Broken(io::Error::other(other.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_words_and_words_of_a_newer_daemon() {
+        let record = r#"{"v":1,"seq":3,"at":"2026-11-16T02:09:48.000120Z","t_us":5,"kind":"pty.echo","on":false}"#;
+        assert!(matches!(read_text(record), Ok(Some(Attached::Record(r))) if r.record.seq == 3));
+        let word = r#"{"kind":"attach.applied","n":1,"seq":9}"#;
+        let Ok(Some(Attached::Word(word))) = read_text(word) else { panic!("a word") };
+        assert_eq!(*word, AttachEvent::Applied { n: 1, seq: 9 });
+        assert!(matches!(read_text(r#"{"kind":"attach.weather","says":"rain"}"#), Ok(None)));
+        assert!(read_text("{").is_err());
     }
 }

@@ -2,11 +2,15 @@
 
 pub mod agent;
 pub mod machine;
+mod raw;
 
 pub use agent::Agent;
+pub use raw::{RawCalls, body};
 
 use countersign_client::{Client, ClientError, Events};
-use countersign_model::{Choice, Frame, Outcome, Record, Refusal, Request, StreamName, TaskId, TaskState, What};
+use countersign_model::{
+    Choice, Frame, Outcome, Record, Refusal, Refused, Request, StreamName, TaskId, TaskState, What,
+};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -252,7 +256,7 @@ impl House {
     /// Asks for something that the house refuses.
     pub fn refused(&self, text: &str, with: Value) -> (Refusal, Option<TaskId>) {
         match self.client().ask(&self.request(text, with)) {
-            Err(ClientError::Refused { refusal, task }) => (refusal, task),
+            Err(ClientError::Refused(Refused { refusal, task })) => (refusal, task),
             other => panic!("not refused: {other:?}"),
         }
     }
@@ -282,7 +286,7 @@ impl House {
         let mut events = self.client().events(task, None);
         let mut records = Vec::new();
         while let Some(event) = events.next_event().expect("the stream reads") {
-            records.push(Record::parse(&event.line).expect("records read"));
+            records.push(event.value.record);
         }
         records
     }
@@ -297,8 +301,7 @@ impl House {
     pub fn says(&self, task: TaskId, text: &str) {
         let mut events = self.client().events(task, None);
         while let Some(event) = events.next_event().expect("the stream reads") {
-            let value: Value = serde_json::from_str(&event.line).expect("lines are JSON");
-            if value["text"].as_str().is_some_and(|t| t.contains(text)) {
+            if event.value.output.is_some_and(|output| output.text.contains(text)) {
                 return;
             }
         }
@@ -366,7 +369,7 @@ impl Drop for Terminal {
 
 pub fn frame(events: &mut Events, wanted: impl Fn(&Frame) -> bool) -> Frame {
     while let Some(event) = events.next_event().expect("the stream reads") {
-        if let Ok(Record { what: What::Frame(frame), .. }) = Record::parse(&event.line)
+        if let What::Frame(frame) = event.value.record.what
             && wanted(&frame)
         {
             return frame;

@@ -31,7 +31,8 @@ const NEVER: &[(&str, &[&str])] = &[
     ("shim", &["tokio", "rusqlite", "axum"]),
     ("spawn", &["tokio", "rusqlite", "axum", "countersign-shim", "countersign-daemon"]),
     ("install", &["tokio", "axum", "countersign-client", "countersign-shim", "countersign-daemon"]),
-    ("client", &["rusqlite"]),
+    // With its feature `async` it is on tokio; without it, as `cli` links it, never.
+    ("client", &["tokio", "rusqlite"]),
     ("cli", &["tokio", "axum", "countersign-shim", "countersign-daemon"]),
 ];
 

@@ -2,8 +2,8 @@
 
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
-use countersign_model::{ApprovalId, Choice, Code, Decision, Outcome, Status, TaskId, What};
-use countersign_testkit::House;
+use countersign_model::{ApprovalId, Choice, Code, Decision, Outcome, Refused, Status, TaskId, What};
+use countersign_testkit::{House, RawCalls as _};
 use serde_json::json;
 use std::io::{BufRead as _, BufReader, Read as _};
 
@@ -16,7 +16,7 @@ fn ask(house: &House, text: &str) -> (TaskId, ApprovalId) {
 
 pub(crate) fn refusal<T: std::fmt::Debug>(result: countersign_client::Result<T>) -> countersign_model::Refusal {
     match result {
-        Err(ClientError::Refused { refusal, .. }) => refusal,
+        Err(ClientError::Refused(Refused { refusal, .. })) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }

@@ -3,9 +3,9 @@
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
 use countersign_model::{
-    Code, Decision, Frame, Limited, Outcome, Record, Status, StreamName, TaskId, TaskState, WaitsFor, What,
+    Code, Decision, Frame, Limited, Outcome, Record, Refused, Status, StreamName, TaskId, TaskState, WaitsFor, What,
 };
-use countersign_testkit::{House, Memory};
+use countersign_testkit::{House, Memory, RawCalls as _, body};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::PermissionsExt as _;
@@ -54,7 +54,9 @@ fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
         let read = |offset: u64, max: u64| house.client().output(task, stream, offset, max);
         assert_eq!(read(KEPT - 10, 100).unwrap(), &all[KEPT as usize - 10..KEPT as usize], "up to the gap");
         assert_eq!(read(total - 50, 100).unwrap(), &all[(total - 50) as usize..], "true offsets behind it");
-        let Err(ClientError::Refused { refusal, .. }) = read(KEPT + 5, 10) else { panic!("a range inside the gap") };
+        let Err(ClientError::Refused(Refused { refusal, .. })) = read(KEPT + 5, 10) else {
+            panic!("a range inside the gap")
+        };
         assert_eq!((refusal.code.http_status(), refusal.message.contains("dropped")), (416, true));
         let page = get(&house, &format!("/tasks/{task}/output?stream={stream}&offset_bytes={}", KEPT - 3)).unwrap();
         assert_eq!(page["next_offset"].as_u64(), Some(KEPT + dropped), "who goes on goes on behind it");
@@ -169,7 +171,7 @@ fn position(house: &House, task: TaskId) -> Option<u64> {
 
 /// Ends a task that reads a line.
 fn let_go(house: &House, task: TaskId) {
-    house.client().stdin(task, &json!({"text": "\n"})).unwrap();
+    house.client().stdin(task, &body(json!({"text": "\n"}))).unwrap();
     house.settled(task);
 }
 
@@ -234,7 +236,7 @@ fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
 #[test]
 fn caps_of_sessions_and_principals_hold() {
     let house = small(50, "running_per_session = 2\nrunning_per_principal = 5\n");
-    let sessions = [0, 1].map(|_| house.client().open_session(&json!({})).unwrap().id);
+    let sessions = [0, 1].map(|_| house.client().open_session(&body(json!({}))).unwrap().id);
     let ask = |n: usize| house.ask_with(READS, json!({"session_id": sessions[n], "args": {"stdin": true}}));
     let first: Vec<_> = (0..4).map(|_| ask(0)).collect();
     assert_eq!(
@@ -248,7 +250,7 @@ fn caps_of_sessions_and_principals_hold() {
     assert_eq!(reads(&house).status, Status::Queued, "five of one principal");
     let_go(&house, second[0].task_id);
     // Two of the first session run still: the first in line that may go is the one without a session.
-    let running = house.client().tasks("?status=running").unwrap().tasks;
+    let running = house.client().tasks(&body(json!({"status": "running"}))).unwrap().tasks;
     assert!(running.iter().filter(|t| t.request.session_id == first[0].request.session_id).count() == 2);
     let_go(&house, first[0].task_id);
     wait_running(&house, first[2].task_id);
@@ -339,8 +341,8 @@ fn launched_at(house: &House, task: TaskId) -> countersign_model::At {
     house.client().task(&task.to_string()).unwrap().launched_at().unwrap()
 }
 
-fn gc(house: &House, body: Value) -> Value {
-    house.client().gc(&body).unwrap()
+fn gc(house: &House, wish: Value) -> Value {
+    json!(house.client().gc(&body(wish)).unwrap())
 }
 
 #[test]
@@ -446,7 +448,7 @@ fn a_crash_between_the_decision_and_the_removal_is_made_good() {
     let task = house.ask("echo x");
     house.settled(task);
     std::fs::write(&point, "retention.before_remove").unwrap();
-    assert!(house.client().gc(&json!({"older_than_days": 0})).is_err());
+    assert!(house.client().gc(&body(json!({"older_than_days": 0}))).is_err());
     house.daemon_ends();
     std::fs::remove_file(&point).unwrap();
     assert!(house.task_dir(task).exists());

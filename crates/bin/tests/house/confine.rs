@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Code, Confinement, Frame, Outcome, Record, Status, What};
-use countersign_testkit::House;
+use countersign_testkit::{House, body};
 use serde_json::json;
 use std::{
     fs,
@@ -496,7 +496,7 @@ fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
     let note = "it ran in a sandbox (read_only)";
     assert_eq!((out.status.code(), err.matches(note).count()), (Some(1), 1), "{err}");
     assert!(err.contains("--confinement shield"), "{err}");
-    let task = house.client().tasks("?limit=1").unwrap().tasks.remove(0).task_id;
+    let task = house.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks.remove(0).task_id;
     let state = house.client().task(&task.to_string()).unwrap();
     assert!(state.aftermath.note.unwrap().as_str().contains(note));
     // Not for what fails otherwise, and not for what succeeds.

@@ -4,7 +4,7 @@
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
 use countersign_model::{Choice, Outcome, StreamName, TaskId, TaskState};
-use countersign_testkit::House;
+use countersign_testkit::{House, body};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -13,7 +13,7 @@ const RUN: &str = "echo $COUNTERSIGN_TASK >> runs; echo out";
 
 /// Everything that must hold after any crash and a restart.
 fn check(house: &House, acknowledged: &[TaskId]) {
-    let page = house.client().tasks("?limit=500").unwrap();
+    let page = house.client().tasks(&body(json!({"limit": 500}))).unwrap();
     let known: Vec<TaskId> = page.tasks.iter().map(|t| t.task_id).collect();
     for task in acknowledged {
         assert!(known.contains(task), "{task} was acknowledged and is gone");

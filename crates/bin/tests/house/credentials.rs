@@ -1,9 +1,11 @@
 //! Who may do what: tokens, principals, sessions, and everything by which a task or an agent might answer for itself.
 
 use crate::{CSN, approvals::refusal, tree::kill};
-use countersign_client::{Client, ClientError, Moved};
-use countersign_model::{ApprovalState, Choice, Code, CredentialKind, Outcome, Status, TaskId, TaskState};
-use countersign_testkit::House;
+use countersign_client::{Client, ClientError};
+use countersign_model::{
+    ApprovalState, Choice, Code, CredentialKind, Outcome, Refused, Status, TaskId, TaskState, api::SessionMove,
+};
+use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
@@ -13,12 +15,12 @@ use std::{
 /// A house with its door on loopback open.
 fn open() -> (House, String) {
     let house = House::up(CSN);
-    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
-    (house, at)
+    let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap();
+    (house, at.to_string())
 }
 
-fn token(house: &House, body: Value) -> String {
-    house.client().create_token(&body).unwrap()["token"].as_str().unwrap().to_owned()
+fn token(house: &House, json: Value) -> String {
+    house.client().create_token(&body(json)).unwrap().token
 }
 
 struct Answer {
@@ -117,14 +119,14 @@ fn tokens_are_shown_once_kept_as_hashes_and_can_be_taken_back() {
         assert!(!String::from_utf8_lossy(&bytes).contains(&secret[8..]), "{file}");
     }
     let twice = json!({"name": "phone", "kind": "agent", "scopes": ["run"]});
-    assert_eq!(refusal(house.client().create_token(&twice)).code, Code::BadRequest, "one name, one token");
+    assert_eq!(refusal(house.client().create_token(&body(twice))).code, Code::BadRequest, "one name, one token");
     for (kind, scopes) in [("agent", json!(["approve"])), ("agent", json!(["run", "admin"])), ("person", json!([]))] {
-        let body = json!({"name": "x", "kind": kind, "scopes": scopes});
-        assert_eq!(refusal(house.client().create_token(&body)).code, Code::BadRequest, "{body}");
+        let wanted = json!({"name": "x", "kind": kind, "scopes": scopes});
+        assert_eq!(refusal(house.client().create_token(&body(wanted.clone()))).code, Code::BadRequest, "{wanted}");
     }
     house.kill_daemon();
     house.start();
-    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
+    let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap().to_string();
     assert_eq!(with(&at, &secret, "GET", "/approvals", None).status, 200, "it outlives the daemon");
     assert!(house.csn(&["token", "revoke", "phone"]).status.success());
     assert_eq!(with(&at, &secret, "GET", "/approvals", None).status, 401);
@@ -142,8 +144,8 @@ fn f007_f165_what_belongs_to_another_principal_is_not_there() {
     let owner = house.client();
     let mine = house.ask_with("touch mine", json!({"profile": "safe"}));
     let approval = mine.approval_id().unwrap();
-    let grant = owner.grant(&json!({"verb": "mkdir", "directory": house.work()})).unwrap();
-    let session = owner.open_session(&json!({})).unwrap();
+    let grant = owner.grant(&body(json!({"verb": "mkdir", "directory": house.work()}))).unwrap();
+    let session = owner.open_session(&body(json!({}))).unwrap();
     for (method, path, body) in [
         ("GET", format!("/tasks/{}", mine.task_id), None),
         ("GET", format!("/tasks/{}/events", mine.task_id), None),
@@ -153,8 +155,8 @@ fn f007_f165_what_belongs_to_another_principal_is_not_there() {
         ("GET", format!("/approvals/{approval}"), None),
         ("POST", format!("/approvals/{approval}"), Some(json!({"choice": "once"}))),
         ("POST", format!("/approvals/{approval}"), Some(json!({"choice": "deny"}))),
-        ("GET", format!("/grants/{}", grant["id"].as_str().unwrap()), None),
-        ("DELETE", format!("/grants/{}", grant["id"].as_str().unwrap()), None),
+        ("GET", format!("/grants/{}", grant.grant.id.unwrap()), None),
+        ("DELETE", format!("/grants/{}", grant.grant.id.unwrap()), None),
         ("GET", format!("/sessions/{}", session.id), None),
         ("DELETE", format!("/sessions/{}", session.id), None),
         ("POST", format!("/sessions/{}/directory", session.id), Some(json!({"directory": house.work()}))),
@@ -228,7 +230,7 @@ fn strangers_only_read_and_only_in_their_own_folder() {
         more.as_object().unwrap().iter().for_each(|(k, v)| request[k] = v.clone());
         with(&at, &stranger, "POST", "/tasks", Some(request)).body["code"].as_str().unwrap_or("asked").to_owned()
     };
-    house.client().grant(&json!({"verb": "touch", "directory": null, "audience": "public"})).unwrap();
+    house.client().grant(&body(json!({"verb": "touch", "directory": null, "audience": "public"}))).unwrap();
     assert_eq!(ask("touch x", json!({})), "not_for_this_audience", "nothing is granted to strangers");
     assert_eq!(ask("ls /etc", json!({})), "not_for_this_audience");
     assert_eq!(ask("ls", json!({"background": true})), "not_for_this_audience");
@@ -246,7 +248,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
     for dir in ["repo/.git", "repo/sub/deep", "other"] {
         std::fs::create_dir_all(work.join(dir)).unwrap();
     }
-    let session = client.open_session(&json!({"directory": work.join("repo/sub")})).unwrap();
+    let session = client.open_session(&body(json!({"directory": work.join("repo/sub")}))).unwrap();
     assert_eq!(session.roots[0].as_str(), work.join("repo").to_str().unwrap(), "the repository around it");
     let folder = session.folder.clone().unwrap();
     assert!(std::path::Path::new(folder.as_str()).is_dir() && folder.as_str().ends_with(&session.id.to_string()));
@@ -261,11 +263,11 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
     pwd(work.join("repo/sub").to_str().unwrap());
     assert!(matches!(
         client.set_directory(&id, work.join("repo/sub/deep").to_str().unwrap()).unwrap(),
-        Moved::There(_)
+        SessionMove::There(_)
     ));
     pwd(work.join("repo/sub/deep").to_str().unwrap());
     // Outside: a person is asked, and the session stays until they answer.
-    let Moved::Asked(task) = client.set_directory(&id, work.join("other").to_str().unwrap()).unwrap() else {
+    let SessionMove::Asked(task) = client.set_directory(&id, work.join("other").to_str().unwrap()).unwrap() else {
         panic!("it is outside");
     };
     pwd(work.join("repo/sub/deep").to_str().unwrap());
@@ -279,7 +281,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
     // What can be no root is refused, and that is recorded.
     for place in ["/", "/etc", house.home().to_str().unwrap(), house.home().parent().unwrap().to_str().unwrap()] {
         let error = client.set_directory(&id, place).unwrap_err();
-        let ClientError::Refused { refusal, task } = error else { panic!("{error}") };
+        let ClientError::Refused(Refused { refusal, task }) = error else { panic!("{error}") };
         assert!(refusal.code == Code::ProtectedPath && task.is_some(), "{place}: {refusal:?}");
     }
     assert_eq!(refusal(client.set_directory(&id, "/no/such/place")).code, Code::BadRequest);
@@ -292,7 +294,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
 fn what_was_to_end_with_its_session_does() {
     let house = House::up(CSN);
     let client = house.client();
-    let session = client.open_session(&json!({"directory": house.work()})).unwrap();
+    let session = client.open_session(&body(json!({"directory": house.work()}))).unwrap();
     let ask = |text: &str, more: Value| {
         let mut with = json!({"session_id": session.id, "args": {"stdin": true}});
         more.as_object().unwrap().iter().for_each(|(k, v)| with[k] = v.clone());
@@ -379,7 +381,7 @@ fn a_task_cannot_answer_for_itself() {
     all_refused(&said);
     // It can ask, as an agent of its own session; and sees nothing of others.
     let session = house.client().task(&task.to_string()).unwrap().request.session_id;
-    let other = house.client().open_session(&json!({"directory": house.work()})).unwrap();
+    let other = house.client().open_session(&body(json!({"directory": house.work()}))).unwrap();
     let foreign = house.ask_with("touch foreign", json!({"profile": "safe", "session_id": other.id}));
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let nested = format!(
@@ -484,7 +486,7 @@ fn nothing_below_a_registered_agent_answers() {
     assert_eq!(house.client().approval(&approval).unwrap().state, ApprovalState::Waiting);
     // Nobody makes an agent of a process that is not above them.
     let other = json!({"agent_pid": house.daemon_pid()});
-    assert_eq!(refusal(house.client().open_session(&other)).code, Code::BadRequest);
+    assert_eq!(refusal(house.client().open_session(&body(other))).code, Code::BadRequest);
 }
 
 #[test]
@@ -549,7 +551,7 @@ fn a_whole_session_ends() {
     let house = House::new(CSN);
     house.configure("[limits]\nrunning_per_session = 4\ngrace_ms = 100\n");
     house.start();
-    let session = house.client().open_session(&json!({"directory": house.work()})).unwrap();
+    let session = house.client().open_session(&body(json!({"directory": house.work()}))).unwrap();
     let with = json!({"session_id": session.id, "on_session_end": "stop", "args": {"stdin": true}});
     let tasks: Vec<TaskId> = (0..20).map(|n| house.ask_with(&format!("cat; echo {n}"), with.clone()).task_id).collect();
     let stopped = house.client().end_session(&session.id.to_string()).unwrap();
@@ -588,8 +590,8 @@ fn depth_is_no_way_out_of_a_task() {
 fn a_token_is_trusted_no_more_in_somebody_elses_session() {
     let (house, at) = open();
     let owner = house.client();
-    let session = owner.open_session(&json!({"directory": house.work()})).unwrap();
-    owner.grant(&json!({"verb": "touch", "directory": null})).unwrap();
+    let session = owner.open_session(&body(json!({"directory": house.work()}))).unwrap();
+    owner.grant(&body(json!({"verb": "touch", "directory": null}))).unwrap();
     let stranger =
         token(&house, json!({"name": "s", "kind": "agent", "scopes": ["observe", "run"], "audience": "public"}));
     let agent = token(&house, json!({"name": "a", "kind": "agent", "scopes": ["observe", "run"]}));
@@ -696,7 +698,7 @@ fn a_task_of_a_second_principal_is_not_the_owner_on_the_socket() {
             "name": "bob", "principal": "bob", "kind": "person", "scopes": ["observe", "run", "approve", "admin"],
         }),
     );
-    house.client().grant(&json!({"verb": "mkdir", "directory": house.work()})).unwrap();
+    house.client().grant(&body(json!({"verb": "mkdir", "directory": house.work()}))).unwrap();
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     std::fs::write(
         house.work().join("sock.sh"),

@@ -103,7 +103,7 @@ fn a_disk_without_room_for_the_ledger_refuses_and_loses_nothing() {
     for _ in 0..200 {
         match house.client().ask(&house.request("echo full", json!({}))) {
             Ok(state) => drop(house.settled(state.task_id)),
-            Err(countersign_client::ClientError::Refused { refusal, .. }) => {
+            Err(countersign_client::ClientError::Refused(countersign_model::Refused { refusal, .. })) => {
                 refused = Some(refusal);
                 break;
             }

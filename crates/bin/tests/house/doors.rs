@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::Code;
-use countersign_testkit::House;
+use countersign_testkit::{House, body};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit},
@@ -25,10 +25,10 @@ fn open(config: &str) -> (House, String, String) {
     let house = House::new(CSN);
     house.configure(config);
     house.start();
-    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
-    let body = json!({"name": "me", "kind": "person", "scopes": ["observe", "run"]});
-    let token = house.client().create_token(&body).unwrap()["token"].as_str().unwrap().to_owned();
-    (house, at, token)
+    let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap();
+    let wanted = json!({"name": "me", "kind": "person", "scopes": ["observe", "run"]});
+    let token = house.client().create_token(&body(wanted)).unwrap().token;
+    (house, at.to_string(), token)
 }
 
 fn socket(house: &House) -> UnixStream {
@@ -109,8 +109,8 @@ fn half_sent_requests_keep_nobody_with_a_token_out() {
 #[test]
 fn agents_leave_connections_to_persons() {
     let (house, at, token) = open("[http]\nconnections = 4\n");
-    let body = json!({"name": "bot", "kind": "agent", "scopes": ["observe"]});
-    let agent = house.client().create_token(&body).unwrap()["token"].as_str().unwrap().to_owned();
+    let wanted = json!({"name": "bot", "kind": "agent", "scopes": ["observe"]});
+    let agent = house.client().create_token(&body(wanted)).unwrap().token;
     let ask_with = |token: &str| {
         let mut stream = TcpStream::connect(&at).unwrap();
         let told = ask(&mut stream, &format!("GET /tasks HTTP/1.1\r\nauthorization: Bearer {token}")).unwrap();
@@ -142,7 +142,7 @@ fn a_request_that_does_not_arrive_in_time_is_given_up() {
         assert_eq!((told.status, told.code()), (408, Some(Code::RequestTimeout)), "{}", told.body);
     }
     assert!(is_cut_off(&mut unix) && is_cut_off(&mut tcp));
-    assert_eq!(house.client().tasks("").unwrap().tasks.len(), 0, "nothing came of it");
+    assert_eq!(house.client().tasks(&Default::default()).unwrap().tasks.len(), 0, "nothing came of it");
 }
 
 /// A body that is too long, as a client sends it that looks for an answer only afterwards.
@@ -246,7 +246,7 @@ fn a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap() {
 
 /// Every decision up to the receipt of the last task, which is the last of all.
 fn numbers_of_all(house: &House) -> Vec<u64> {
-    let last = house.client().tasks("?limit=1").unwrap().tasks[0].task_id.to_string();
+    let last = house.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks[0].task_id.to_string();
     let (mut all, mut id) = (Vec::new(), None);
     for line in BufReader::new(follow_from(house, 0)).lines() {
         let line = line.unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{CSN, receipts::findings};
 use countersign_model::{Outcome, Text};
-use countersign_testkit::House;
+use countersign_testkit::{House, RawCalls as _};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -136,7 +136,7 @@ fn what_earlier_tasks_recorded_is_read_and_played_as_before() {
             let mut events = earlier.house.client().events(task.parse().unwrap(), None);
             let mut now = Vec::new();
             while let Some(event) = events.next_event().unwrap() {
-                now.push(serde_json::from_str::<Value>(&event.line).unwrap());
+                now.push(serde_json::from_str::<Value>(&event.json).unwrap());
             }
             same(task, before, &json!(now));
         }

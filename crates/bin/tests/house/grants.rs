@@ -1,12 +1,12 @@
 //! What a person decides once holds exactly as far as they meant: the life of approvals and grants, by failure case.
 
 use crate::{CSN, approvals::refusal, tree::kill};
-use countersign_client::{Client, ClientError};
+use countersign_client::{Client, ClientError, Events};
 use countersign_model::{
-    Approval, ApprovalState, Asker, By, Choice, Code, Confinement, Decision, Outcome, Ruling, Session, Status, TaskId,
-    TaskState, What,
+    Approval, ApprovalState, Asker, By, Choice, Code, Confinement, Decision, Outcome, Refused, Ruling, Session, Status,
+    TaskId, TaskState, What,
 };
-use countersign_testkit::House;
+use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader},
@@ -39,7 +39,7 @@ impl Scene {
         std::fs::create_dir_all(repo.join(".git")).unwrap();
         std::fs::create_dir_all(repo.join("sub")).unwrap();
         let client = house.client();
-        let session = client.open_session(&json!({"directory": repo, "title": "test"})).unwrap();
+        let session = client.open_session(&body(json!({"directory": repo, "title": "test"}))).unwrap();
         Self { house, client, repo, session }
     }
 
@@ -84,7 +84,7 @@ impl Scene {
 
     fn labels(&self) -> Vec<String> {
         let all = self.client.grants().unwrap();
-        let mut labels: Vec<String> = all.iter().map(|g| g["label"].as_str().unwrap().to_owned()).collect();
+        let mut labels: Vec<String> = all.iter().map(|g| g.label.as_str().to_owned()).collect();
         labels.sort();
         labels
     }
@@ -147,24 +147,24 @@ fn f003_always_here_is_never_stored_without_its_directory() {
     for (n, choice) in [Choice::Here, Choice::Repository].into_iter().enumerate() {
         let text = format!("cd {} && mkdir d{n}", s.path("sub"));
         s.approved(&text, choice);
-        s.client.grants().unwrap().iter().for_each(|g| assert!(g["directory"].is_string(), "{g}"));
-        let id = s.client.grants().unwrap()[0]["id"].as_str().unwrap().to_owned();
+        s.client.grants().unwrap().iter().for_each(|g| assert!(g.grant.directory.is_some(), "{g:?}"));
+        let id = s.client.grants().unwrap()[0].grant.id.unwrap();
         let kept = &s.client.grants().unwrap()[0];
         let place = if choice == Choice::Here { s.path("sub") } else { s.repo.to_str().unwrap().to_owned() };
-        assert_eq!(kept["directory"], place);
-        s.client.revoke_grant(&id).unwrap();
+        assert_eq!(kept.grant.directory.as_ref().unwrap().as_str(), place);
+        s.client.revoke_grant(id).unwrap();
     }
     // Through the API a grant says where, or is refused: leaving it out is not "anywhere".
-    assert_eq!(refusal(s.client.grant(&json!({"verb": "make"}))).code, Code::BadRequest);
+    assert_eq!(refusal(s.client.post("/grants", &json!({"verb": "make"}))).code, Code::BadRequest);
     for place in ["/", "/usr", "relative", "~", s.house.home().parent().unwrap().to_str().unwrap()] {
         assert_eq!(
-            refusal(s.client.grant(&json!({"verb": "make", "directory": place}))).code,
+            refusal(s.client.grant(&body(json!({"verb": "make", "directory": place})))).code,
             Code::BadRequest,
             "{place}"
         );
     }
     let folder = s.session.folder.clone().unwrap();
-    assert_eq!(refusal(s.client.grant(&json!({"verb": "make", "directory": folder}))).code, Code::BadRequest);
+    assert_eq!(refusal(s.client.grant(&body(json!({"verb": "make", "directory": folder})))).code, Code::BadRequest);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn f014_deny_is_told_with_words_and_the_same_is_not_asked_again() {
     assert_eq!((words.unwrap().as_str(), reason.as_str()), ("stay in the repository", "denied_by_person"));
     assert!(hint.unwrap().as_str().contains("set_working_directory"), "it was outside the roots");
     let (again, task) = match s.try_ask("touch ../outside", json!({})) {
-        Err(ClientError::Refused { refusal, task }) => (refusal, task),
+        Err(ClientError::Refused(Refused { refusal, task })) => (refusal, task),
         other => panic!("{other:?}"),
     };
     assert_eq!(again.code, Code::DeniedByPerson);
@@ -276,7 +276,7 @@ fn f014_deny_is_told_with_words_and_the_same_is_not_asked_again() {
     s.house.start();
     assert!(s.try_ask("touch ../outside", json!({})).is_err(), "also after a restart");
     assert_eq!(s.ask("touch ../another").status, Status::Queued, "another command asks");
-    let other = s.client.open_session(&json!({"directory": s.repo})).unwrap();
+    let other = s.client.open_session(&body(json!({"directory": s.repo}))).unwrap();
     let elsewhere = s.try_ask("touch ../outside", json!({"session_id": other.id})).unwrap();
     assert_eq!(elsewhere.status, Status::Queued, "another session asks");
 }
@@ -289,14 +289,14 @@ fn held() -> (Scene, TaskId) {
 }
 
 fn let_go(s: &Scene, task: TaskId) {
-    s.client.stdin(task, &json!({"eof": true})).unwrap();
+    s.client.stdin(task, &body(json!({"eof": true}))).unwrap();
     s.house.settled(task);
 }
 
 #[test]
 fn f015_f170_a_grant_revoked_in_line_starts_nothing() {
     let (s, holder) = held();
-    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
+    s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).unwrap();
     let first = s.ask("touch first");
     let second = s.ask("touch second");
     assert_eq!([first.position(), second.position()], [Some(1), Some(2)]);
@@ -384,22 +384,23 @@ fn f019_given_and_taken_back_while_the_house_runs() {
 #[test]
 fn f020_f021_one_entry_however_it_is_written_and_folders_stand_by_themselves() {
     let s = Scene::new();
-    let add = |directory: Value| s.client.grant(&json!({"verb": "touch", "directory": directory})).unwrap();
+    let add = |directory: Value| s.client.grant(&body(json!({"verb": "touch", "directory": directory}))).unwrap().grant;
     let first = add(json!(s.repo));
     let again = add(json!(format!("{}/", s.repo.display())));
-    assert_eq!((&first["id"], &first["created_at"]), (&again["id"], &again["created_at"]));
+    assert!(first.id.is_some() && first.created_at.is_some());
+    assert_eq!((first.id, first.created_at), (again.id, again.created_at));
     let dotted = add(json!(format!("{}/sub/../.", s.repo.display())));
-    assert_eq!(first["id"], dotted["id"]);
+    assert_eq!(first.id, dotted.id);
     let anywhere = add(Value::Null);
     assert_eq!(s.labels().len(), 2);
-    s.client.revoke_grant(anywhere["id"].as_str().unwrap()).unwrap();
+    s.client.revoke_grant(anywhere.id.unwrap()).unwrap();
     assert!(s.runs("touch here") && !s.runs("touch ../there"), "the folder's own grant still covers its folder");
 }
 
 #[test]
 fn f022_f023_neighbours_and_links_out_are_not_inside() {
     let s = Scene::new();
-    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
+    s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).unwrap();
     let neighbour = s.house.work().join("repo2");
     std::fs::create_dir(&neighbour).unwrap();
     assert!(s.runs("touch sub/a"));
@@ -415,14 +416,14 @@ fn f024_a_grant_of_another_session_audience_or_tool_covers_nothing() {
     let s = Scene::new();
     s.approved("touch a", Choice::Session);
     assert!(s.runs("touch b"));
-    let other = s.client.open_session(&json!({"directory": s.repo})).unwrap();
+    let other = s.client.open_session(&body(json!({"directory": s.repo}))).unwrap();
     let elsewhere = s.try_ask("touch b", json!({"session_id": other.id})).unwrap();
     assert_eq!(elsewhere.status, Status::Queued);
     s.client.cancel(elsewhere.task_id, None).unwrap();
     for field in [json!({"audience": "team"}), json!({"tool": "write_file"}), json!({"session": other.id})] {
         let mut grant = json!({"verb": "mkdir", "directory": s.repo});
         merge(&mut grant, field.clone());
-        s.client.grant(&grant).unwrap();
+        s.client.grant(&body(grant)).unwrap();
         assert!(!s.runs("mkdir x"), "{field}");
     }
     s.client.end_session(&s.session.id.to_string()).unwrap();
@@ -489,7 +490,7 @@ fn f031_four_calls_each_approved_for_this_chat_all_run() {
                 assert!(answered.resolution().unwrap().starts_with("Saved for this chat: curl in "));
             }
             // The first answer covers the others: they were let go already.
-            Err(ClientError::Refused { refusal, .. }) => assert_eq!(refusal.code, Code::AlreadyAnswered),
+            Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::AlreadyAnswered),
             Err(e) => panic!("{e}"),
         }
     }
@@ -537,7 +538,7 @@ fn one_saved_answer_lets_go_everything_that_it_covers() {
     }
     assert_eq!(s.client.approval(&other.id.to_string()).unwrap().state, ApprovalState::Waiting);
     // What is granted beforehand does the same.
-    s.client.grant(&json!({"verb": "mkdir", "directory": s.repo})).unwrap();
+    s.client.grant(&body(json!({"verb": "mkdir", "directory": s.repo}))).unwrap();
     assert!(ran(&s.house.settled(other.task_id)));
     assert_eq!(s.client.approval(&other.id.to_string()).unwrap().resolution().unwrap(), "Approved by what was granted");
 }
@@ -560,7 +561,7 @@ fn the_same_request_joins_the_one_that_waits() {
 fn at_most_eight_cards_of_one_session_are_shown() {
     let s = Scene::new();
     let tasks: Vec<TaskState> = (0..11).map(|n| s.ask(&format!("touch f{n}"))).collect();
-    let other = s.client.open_session(&json!({"directory": s.repo})).unwrap();
+    let other = s.client.open_session(&body(json!({"directory": s.repo}))).unwrap();
     s.try_ask("touch mine", json!({"session_id": other.id})).unwrap();
     let (shown, without) = s.client.approvals_and_more(false).unwrap();
     assert_eq!((shown.len(), without), (9, 3), "eight of the one, one of the other");
@@ -628,7 +629,7 @@ fn every_example_of_a_card_is_true() {
             covered += offer.covers.len();
             not += offer.does_not_cover.len();
             for grant in s.client.grants().unwrap() {
-                s.client.revoke_grant(grant["id"].as_str().unwrap()).unwrap();
+                s.client.revoke_grant(grant.grant.id.unwrap()).unwrap();
             }
         }
     }
@@ -638,14 +639,14 @@ fn every_example_of_a_card_is_true() {
 #[test]
 fn uses_and_time_run_out() {
     let s = Scene::new();
-    s.client.grant(&json!({"verb": "touch", "directory": s.repo, "uses": 2})).unwrap();
+    s.client.grant(&body(json!({"verb": "touch", "directory": s.repo, "uses": 2}))).unwrap();
     assert!(s.runs("touch a"));
     s.house.kill_daemon();
     s.house.start();
     assert!(s.runs("touch b") && !s.runs("touch c"), "counted over a restart");
     assert!(s.labels().is_empty(), "what is used up is not listed");
     let past = json!({"verb": "touch", "directory": s.repo, "expires_at": "2020-01-01T00:00:00.000000Z"});
-    assert_eq!(refusal(s.client.grant(&past)).code, Code::BadRequest);
+    assert_eq!(refusal(s.client.grant(&body(past))).code, Code::BadRequest);
     let out = s.house.csn(&["grants", "add", "--verb", "touch", "--in", s.repo.to_str().unwrap(), "--expires", "1h"]);
     assert!(out.status.success() && s.runs("touch d"));
 }
@@ -690,28 +691,32 @@ fn secrets_do_not_get_into_grants() {
     }
 }
 
+fn next_approval(events: &mut Events<Approval>) -> countersign_client::Result<Approval> {
+    Ok(events.next_event()?.expect("this stream does not end").value)
+}
+
 #[test]
 fn the_stream_of_approvals_tells_what_waits_and_what_becomes_of_it() {
     let s = Scene::new();
     let before = s.card("touch before");
     let mut events = s.client.approval_events();
-    assert_eq!(events.next_approval().unwrap().id, before.id, "what waits comes first");
+    assert_eq!(next_approval(&mut events).unwrap().id, before.id, "what waits comes first");
     let after = s.card("touch after");
-    let next = events.next_approval().unwrap();
+    let next = next_approval(&mut events).unwrap();
     assert_eq!((next.id, next.state), (after.id, ApprovalState::Waiting));
     s.answer(&before, Choice::Once);
-    let next = events.next_approval().unwrap();
+    let next = next_approval(&mut events).unwrap();
     assert!(next.id == before.id && matches!(next.state, ApprovalState::Answered { choice: Choice::Once, .. }));
     s.client.cancel(after.task_id, None).unwrap();
-    assert_eq!(events.next_approval().unwrap().state, ApprovalState::Withdrawn);
+    assert_eq!(next_approval(&mut events).unwrap().state, ApprovalState::Withdrawn);
     // Behind a cursor nothing is told twice, through a restart.
     s.house.kill_daemon();
-    assert!(events.next_approval().is_err());
+    assert!(next_approval(&mut events).is_err());
     s.house.start();
     let third = s.card("touch third");
-    let mut told = events.next_approval();
+    let mut told = next_approval(&mut events);
     while told.is_err() {
-        told = events.next_approval();
+        told = next_approval(&mut events);
     }
     assert_eq!(told.unwrap().id, third.id);
 }
@@ -813,7 +818,7 @@ fn f017_a_configuration_that_cannot_be_read_leaves_reading_only() {
     assert_eq!(writes.code, Code::PolicyUnavailable);
     let wide = refusal(client.ask(&house.request("touch x", json!({}))));
     assert_eq!(wide.code, Code::PolicyUnavailable, "no profile widens it");
-    client.grant(&json!({"verb": "touch", "directory": house.work()})).unwrap();
+    client.grant(&body(json!({"verb": "touch", "directory": house.work()}))).unwrap();
     assert_eq!(
         refusal(client.ask(&house.request("touch x", json!({})))).code,
         Code::PolicyUnavailable,
@@ -844,7 +849,7 @@ fn permissions_are_recorded_with_who_gave_them() {
     let (by, scope, saved) = granted.unwrap();
     assert!(matches!(by, By::Person { surface, .. } if surface.as_str() == "socket"));
     assert_eq!((json!(scope), saved.len()), (json!("here"), 1));
-    assert_eq!(s.client.grants().unwrap()[0]["id"], saved[0].grant.to_string());
+    assert_eq!(s.client.grants().unwrap()[0].grant.id, Some(saved[0].grant));
 }
 
 /// Changes a ledger that nobody serves.
@@ -882,8 +887,8 @@ fn f017_with_its_ledger_gone_the_house_only_reads() {
         assert_eq!(out.status.code(), Some(125));
         for refused in [
             refusal(client.ask(&house.request("echo x", json!({})))),
-            refusal(client.grant(&json!({"verb": "make", "directory": null}))),
-            refusal(client.open_session(&json!({}))),
+            refusal(client.grant(&body(json!({"verb": "make", "directory": null})))),
+            refusal(client.open_session(&body(json!({})))),
         ] {
             assert_eq!(refused.code, Code::LedgerUnavailable);
         }
@@ -899,7 +904,7 @@ fn f017_with_its_ledger_gone_the_house_only_reads() {
 fn f018_an_older_ledger_is_migrated_with_a_copy_kept_and_adds_no_authority() {
     let s = Scene::new();
     let card = s.card("touch later");
-    s.client.grant(&json!({"verb": "mkdir", "directory": s.repo})).unwrap();
+    s.client.grant(&body(json!({"verb": "mkdir", "directory": s.repo}))).unwrap();
     assert!(s.house.csn(&["down"]).status.success());
     sql(
         &s.house,
@@ -924,7 +929,7 @@ fn f018_an_older_ledger_is_migrated_with_a_copy_kept_and_adds_no_authority() {
 #[test]
 fn variables_that_come_with_a_request_are_seen_by_the_gate_and_on_the_card() {
     let s = Scene::new();
-    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
+    s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).unwrap();
     let evil = s.house.work().join("evil");
     std::fs::create_dir(&evil).unwrap();
     for (name, value) in [
@@ -952,10 +957,10 @@ fn variables_that_come_with_a_request_are_seen_by_the_gate_and_on_the_card() {
 #[test]
 fn an_answer_saves_what_its_card_was_about_and_nothing_else() {
     let s = Scene::new();
-    let grant = s.client.grant(&json!({"verb": "touch", "directory": null})).unwrap();
+    let grant = s.client.grant(&body(json!({"verb": "touch", "directory": null}))).unwrap();
     let card = s.card("touch a && mkdir b");
     assert_eq!(card.about.iter().map(|a| a.verb.as_str()).collect::<Vec<_>>(), ["mkdir"]);
-    s.client.revoke_grant(grant["id"].as_str().unwrap()).unwrap();
+    s.client.revoke_grant(grant.grant.id.unwrap()).unwrap();
     s.answer(&card, Choice::Anywhere);
     s.house.settled(card.task_id);
     assert_eq!(s.labels(), ["mkdir anywhere"], "what was taken back is not given again");
@@ -997,7 +1002,7 @@ fn f009_f011_a_question_that_cannot_be_shown_here_waits_elsewhere() {
 #[test]
 fn a_terminal_and_the_background_are_asked_about_once_for_a_verb_and_a_place() {
     let s = Scene::new();
-    s.client.grant(&json!({"verb": "touch", "directory": s.repo})).unwrap();
+    s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).unwrap();
     for (with, risk) in [(json!({"background": true}), "background"), (json!({"execution_mode": "pty"}), "interactive")]
     {
         let task = s.try_ask("touch a", with.clone()).unwrap();
@@ -1019,10 +1024,10 @@ fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() 
     let point = s.house.work().join("point");
     s.house.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
     // Once this is written, so is everything that came before it.
-    s.client.grant(&json!({"verb": "other", "directory": s.repo})).unwrap();
+    s.client.grant(&body(json!({"verb": "other", "directory": s.repo}))).unwrap();
     // Dies when the grant is written, and before anybody is let go.
     std::fs::write(&point, "ledger.after_commit").unwrap();
-    assert!(s.client.grant(&json!({"verb": "touch", "directory": s.repo})).is_err());
+    assert!(s.client.grant(&body(json!({"verb": "touch", "directory": s.repo}))).is_err());
     s.house.daemon_ends();
     s.house.start();
     assert_eq!(s.labels().len(), 2);

@@ -6,7 +6,7 @@ use crate::{
     tree::gone,
 };
 use countersign_model::{Decision, HouseState, Outcome, Record, ShutdownStep, Status, StopStep, TaskId, What};
-use countersign_testkit::House;
+use countersign_testkit::{House, RawCalls as _};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::{

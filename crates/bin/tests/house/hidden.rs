@@ -2,8 +2,8 @@
 
 use crate::CSN;
 use countersign_client::ClientError;
-use countersign_model::{Code, Confinement, Network};
-use countersign_testkit::House;
+use countersign_model::{Code, Confinement, Network, Refused};
+use countersign_testkit::{House, body};
 use serde_json::json;
 use std::{
     fs,
@@ -36,7 +36,7 @@ impl Target {
         house.start();
         let out = house.outside(&["git", "init", "-q", "-b", "main", house.work().to_str().unwrap()]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        house.client().grant(&json!({"verb": "git commit", "directory": house.work()})).unwrap();
+        house.client().grant(&body(json!({"verb": "git commit", "directory": house.work()}))).unwrap();
         let came = Arc::new(AtomicUsize::new(0));
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
@@ -137,7 +137,7 @@ fn nothing_hidden_beside_a_grant_gets_through() {
             tried += 1;
             let request = target.house.request(&text, json!({"profile": "safe", "attended": false}));
             match target.house.client().ask(&request) {
-                Err(ClientError::Refused { refusal, .. }) => {
+                Err(ClientError::Refused(Refused { refusal, .. })) => {
                     // The record names what was refused, and the reason.
                     assert_ne!(refusal.code, Code::Internal, "{text}");
                     refused += 1;

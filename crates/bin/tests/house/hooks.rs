@@ -2,8 +2,8 @@
 
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
-use countersign_model::{Choice, Code, CredentialKind, ExecutionKind, Frame, Outcome, TaskState, Text};
-use countersign_testkit::{Agent, House};
+use countersign_model::{Choice, Code, CredentialKind, ExecutionKind, Frame, Outcome, Refused, TaskState, Text};
+use countersign_testkit::{Agent, House, body};
 use serde_json::{Value, json};
 
 fn bash(house: &House, command: &str) -> Value {
@@ -308,8 +308,8 @@ fn what_ends_the_agents_tool_ends_the_command() {
 fn refused_calls_name_what_is_wrong() {
     let house = House::up(CSN);
     let said = json!({"conversation": {"agent": "x", "id": "y", "cwd": house.work(), "agent_pid": house.daemon_pid()}, "command": "ls"});
-    match house.client().hook(&said) {
-        Err(ClientError::Refused { refusal, .. }) => assert_eq!(refusal.code, Code::BadRequest),
+    match house.client().hook(&body(said)) {
+        Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::BadRequest),
         other => panic!("{other:?}"),
     }
 }

@@ -6,8 +6,8 @@ use crate::{
     receipts::{findings, stop},
 };
 use countersign_client::ClientError;
-use countersign_model::{Code, TaskId};
-use countersign_testkit::House;
+use countersign_model::{Code, Refused, TaskId};
+use countersign_testkit::{House, body};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ impl Scene {
 
     fn running(tasks: usize) -> Self {
         let house = House::up(CSN);
-        house.client().grant(&json!({"verb": "make", "directory": null})).unwrap();
+        house.client().grant(&body(json!({"verb": "make", "directory": null}))).unwrap();
         let task = |n| {
             let task = house.ask(&format!("echo {n}"));
             house.sealed(task);
@@ -121,7 +121,7 @@ impl Scene {
         let ran = house.csn(&["run", "--profile", "full_auto", "touch never"]);
         assert_eq!(ran.status.code(), Some(125), "{}", err(&ran));
         match house.client().ask(&house.request("touch never", json!({}))) {
-            Err(ClientError::Refused { refusal, .. }) => assert_eq!(refusal.code, Code::LedgerUnavailable),
+            Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::LedgerUnavailable),
             other => panic!("{other:?}"),
         }
         assert!(!house.work().join("never").exists());
@@ -299,7 +299,7 @@ fn a_ledger_that_goes_bad_under_a_running_daemon_is_not_written_any_more() {
         events += 1;
     }
     match house.client().ask(&house.request("touch never", json!({}))) {
-        Err(ClientError::Refused { refusal, .. }) => assert_eq!(refusal.code, Code::LedgerUnavailable),
+        Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::LedgerUnavailable),
         other => panic!("{other:?}"),
     }
     let listed = out(&house.csn(&["ps", "-a"]));
@@ -336,7 +336,7 @@ fn an_older_copy_of_the_ledger_is_noticed_and_what_it_grants_is_not_granted() {
         scene.house.sealed(task);
         scene.tasks.push(task);
     }
-    let grant = scene.house.client().grants().unwrap()[0]["id"].as_str().unwrap().to_owned();
+    let grant = scene.house.client().grants().unwrap()[0].grant.id.unwrap().to_string();
     assert!(scene.house.csn(&["grants", "revoke", &grant]).status.success());
     stop(&scene.house);
     let newer = std::fs::read(scene.ledger()).unwrap();

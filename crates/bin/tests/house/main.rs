@@ -6,6 +6,7 @@ mod approvals;
 mod bounds;
 mod burst;
 mod check;
+mod client;
 mod confine;
 mod crash;
 mod credentials;

@@ -339,7 +339,7 @@ fn a_script_that_speaks_mcp_answers_nothing() {
 #[test]
 fn a_task_does_not_answer_itself_over_http() {
     let house = House::up(CSN);
-    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
+    let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap().to_string();
     let made = house.csn(&["token", "create", "--agent", "--name", "bot", "--scope", "run,observe", "--json"]);
     let token: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{made:?}"));
     let script = format!(
@@ -506,7 +506,7 @@ fn post(at: &str, token: Option<&str>, headers: &[(&str, &str)], body: &Value) -
 fn over_http_a_token_is_needed_and_no_page_comes_in() {
     let house = House::up(CSN);
     std::fs::write(house.work().join("a.txt"), "hello\n").unwrap();
-    let at = house.client().listen(Some("127.0.0.1:0")).unwrap();
+    let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap().to_string();
     let made =
         house.csn(&["token", "create", "--agent", "--name", "bot", "--scope", "run", "--scope", "observe", "--json"]);
     let token: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{made:?}"));

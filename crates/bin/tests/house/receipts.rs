@@ -2,8 +2,8 @@
 
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
-use countersign_model::{Choice, Code, FileChange, Observed, Outcome, Statement, TaskId};
-use countersign_testkit::House;
+use countersign_model::{Choice, Code, FileChange, Observed, Outcome, Refused, Statement, TaskId};
+use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -440,7 +440,7 @@ fn what_retention_removed_is_expired_and_not_broken() {
     // The receipt stays, and what it speaks for is told to be gone.
     let sha256 = statement(&house, task).subject("stdout.log").unwrap();
     let gone = house.client().call("GET", &format!("/artifacts/{sha256}"), &[], None).unwrap_err();
-    assert!(matches!(gone, ClientError::Refused { refusal, .. } if refusal.code == Code::Expired));
+    assert!(matches!(gone, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::Expired));
     let bundle = house.work().join("gone.tar");
     let out = house.csn(&["export", &task.to_string(), "-o", bundle.to_str().unwrap()]);
     assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("not kept any more"));
@@ -605,14 +605,14 @@ fn f185_without_its_key_a_house_runs_and_says_that_nothing_is_signed() {
         let ready = house.client().call("GET", "/readyz", &[], None).unwrap_err();
         assert!(format!("{ready:?}").contains("keys: receipts are not made out"), "{ready:?}");
         assert_eq!(house.csn(&["receipts", "head"]).status.code(), Some(125));
-        let latest = house.client().tasks("?limit=1").unwrap().tasks[0].task_id;
+        let latest = house.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks[0].task_id;
         assert!(house.records(latest).last().is_some(), "the stream ends all the same");
         stop(&house);
     }
     // Put back while the house runs, it is found.
     house.start();
     std::fs::write(&key, kept).unwrap();
-    let latest = house.client().tasks("?limit=1").unwrap().tasks[0].task_id;
+    let latest = house.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks[0].task_id;
     house.sealed(latest);
     assert!(!statement(&house, latest).predicate.recovered, "sealed late, and nobody had crashed");
     holds(&house);
@@ -766,17 +766,20 @@ fn artifacts_are_served_by_digest_in_ranges_and_with_their_names() {
     // What is not what it was is not given out.
     flip(&house.task_dir(task).join("stdout.log"), 3);
     let refused = house.client().call("GET", &path, &[], None).unwrap_err();
-    assert!(matches!(refused, ClientError::Refused { refusal, .. } if refusal.code == Code::ArtifactTampered));
+    assert!(matches!(refused, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::ArtifactTampered));
     for bad in ["/artifacts/xyz", &format!("/artifacts/{}", "0".repeat(64))] {
         assert!(house.client().call("GET", bad, &[], None).is_err());
     }
     for bad in ["/receipts?limit=0", "/receipts?cursor=x", "/tasks/rc_0000000000000000/receipt", "/tasks/99/receipt"] {
-        assert!(matches!(house.client().call("GET", bad, &[], None), Err(ClientError::Refused { .. })), "{bad}");
+        assert!(
+            matches!(house.client().call("GET", bad, &[], None), Err(ClientError::Refused(Refused { .. }))),
+            "{bad}"
+        );
     }
     // A task that runs has none yet.
     let running = house.ask("sleep 60");
     let none = house.client().receipt(&running.to_string(), 0).unwrap_err();
-    assert!(matches!(none, ClientError::Refused { refusal, .. } if refusal.code == Code::NotSealed));
+    assert!(matches!(none, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::NotSealed));
 }
 
 /// A house that was made before there were receipts gives one to everything that has settled.
@@ -847,7 +850,10 @@ fn another_principal_sees_no_receipt() {
     let sha256 = statement(&house, task).subject("stdout.log").unwrap();
     for path in [format!("/tasks/{task}/receipt"), "/tasks/1/receipt".to_owned(), format!("/artifacts/{sha256}")] {
         let refused = client.call("GET", &path, &[("authorization", &bearer)], None).unwrap_err();
-        assert!(matches!(refused, ClientError::Refused { refusal, .. } if refusal.code == Code::NotFound), "{path}");
+        assert!(
+            matches!(refused, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::NotFound),
+            "{path}"
+        );
     }
     let list = client.call("GET", "/receipts", &[("authorization", &bearer)], None).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&list).unwrap()["receipts"], json!([]));
@@ -867,7 +873,7 @@ fn ten_thousand_receipts_verify() {
             });
         }
     });
-    house.client().tasks("?limit=1").unwrap().tasks.iter().for_each(|t| drop(house.sealed(t.task_id)));
+    house.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks.iter().for_each(|t| drop(house.sealed(t.task_id)));
     holds(&house);
     let out = house.csn(&["verify", "--json"]);
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();

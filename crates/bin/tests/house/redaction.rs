@@ -289,7 +289,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         house.request(&format!("echo {stands_for}"), json!({})),
     ] {
         match client.ask(&request).unwrap_err() {
-            countersign_client::ClientError::Refused { refusal, .. } => {
+            countersign_client::ClientError::Refused(countersign_model::Refused { refusal, .. }) => {
                 assert_eq!(refusal.code, Code::PlaceholderInText);
                 assert!(refusal.hint.is_some());
             }
@@ -328,7 +328,7 @@ fn file_tools_stay_where_they_were_judged() {
             .ask(&house.request("", json!({"tool": tool, "profile": "safe", "attended": false, "args": args})))
     };
     let denied = |tool: &str, args: serde_json::Value| match ask(tool, args).unwrap_err() {
-        countersign_client::ClientError::Refused { refusal, .. } => refusal.code,
+        countersign_client::ClientError::Refused(countersign_model::Refused { refusal, .. }) => refusal.code,
         other => panic!("{other}"),
     };
     std::fs::write(work.join("plain"), "text\n").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{CSN, stream::get};
 use countersign_model::{Code, StreamName, TaskId, TaskState};
-use countersign_testkit::House;
+use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
 
 fn lively(house: &House) -> TaskId {
@@ -10,7 +10,7 @@ fn lively(house: &House) -> TaskId {
     let task = house.ask_with(text, json!({"execution_mode": "pty"})).task_id;
     house.says(task, "rot");
     house.client().resize(task, 30, 90).unwrap();
-    house.client().stdin(task, &json!({"text": "typed\n"})).unwrap();
+    house.client().stdin(task, &body(json!({"text": "typed\n"}))).unwrap();
     house.settled(task);
     task
 }
@@ -138,7 +138,7 @@ fn search_finds_by_page_and_by_line_while_a_task_runs_and_after() {
     assert_eq!((&one["matches"][0]["before"], &one["matches"][0]["after"]), (&json!(["1499"]), &json!(["1501"])));
     let err = get(&house, &format!("/tasks/{task}/search?pattern=needle&ignore_case=true")).unwrap();
     assert_eq!((&err["matches"][0]["stream"], &err["complete"]), (&json!("stderr"), &json!(false)));
-    house.client().stdin(task, &json!({"text": "\n"})).unwrap();
+    house.client().stdin(task, &body(json!({"text": "\n"}))).unwrap();
     house.settled(task);
     let cli = house.csn(&["search", &task.to_string(), "needle", "-i"]);
     let lines = String::from_utf8(cli.stdout).unwrap();

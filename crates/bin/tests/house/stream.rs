@@ -2,15 +2,15 @@
 
 use crate::CSN;
 use countersign_client::ClientError;
-use countersign_model::{Code, Frame, Outcome, StreamName};
-use countersign_testkit::{House, Memory, frame};
+use countersign_model::{Code, Frame, Outcome, Refused, StreamName};
+use countersign_testkit::{House, Memory, RawCalls as _, frame};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) fn get(house: &House, path: &str) -> Result<Value, countersign_model::Refusal> {
     match house.client().call("GET", path, &[], None) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap()),
-        Err(ClientError::Refused { refusal, .. }) => Err(refusal),
+        Err(ClientError::Refused(Refused { refusal, .. })) => Err(refusal),
         Err(other) => panic!("{other:?}"),
     }
 }
@@ -27,8 +27,8 @@ fn f157_a_reader_that_drops_resumes_with_every_frame_once() {
         for _ in 0..7 {
             match events.next_event().unwrap() {
                 Some(event) => {
-                    last = Some(event.seq);
-                    seen.push(event.seq);
+                    last = Some(event.value.record.seq);
+                    seen.push(event.value.record.seq);
                 }
                 None => ended = true,
             }
@@ -46,12 +46,12 @@ fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
     let house = House::up(CSN);
     let task = house.ask("for i in 1 2 3 4; do seq 1 500000; sleep 0.03; done");
     let mut slow = house.client().events(task, None);
-    assert_eq!(slow.next_event().unwrap().unwrap().seq, 0);
+    assert_eq!(slow.next_event().unwrap().unwrap().value.record.seq, 0);
     // Everything happens while the slow one does not read: more than its socket holds.
     let all = house.sealed(task).next_seq;
     let mut seqs = vec![0];
     while let Some(event) = slow.next_event().unwrap() {
-        seqs.push(event.seq);
+        seqs.push(event.value.record.seq);
     }
     assert_eq!(seqs, (0..all).collect::<Vec<_>>());
 }
@@ -140,7 +140,7 @@ fn f166_ranges_that_make_no_sense_get_an_answer_that_does() {
     assert_eq!(range("bytes=-3").unwrap(), b"789");
     assert_eq!(range("bytes=8-").unwrap(), b"89");
     assert!(
-        matches!(range("bytes=10-"), Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::RangeNotSatisfiable)
+        matches!(range("bytes=10-"), Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::RangeNotSatisfiable)
     );
     assert_eq!(get(&house, &format!("{path}?line=9&lines=3")).unwrap()["bytes"], 0);
 }
@@ -156,7 +156,9 @@ fn output_that_was_changed_is_not_served() {
     bytes[300_000] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
     let at = |offset| house.client().output(task, StreamName::Stdout, offset, 10);
-    assert!(matches!(at(300_000), Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::ArtifactTampered));
+    assert!(
+        matches!(at(300_000), Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::ArtifactTampered)
+    );
     assert!(at(0).is_ok(), "other chunks are whole");
 }
 
@@ -173,7 +175,7 @@ fn f156_binary_output_is_base64_and_characters_are_whole() {
     // However the two halves were cut: a half is shown as what it is, and nothing is damaged.
     let mut events = house.client().events(task, None);
     while let Some(event) = events.next_event().unwrap() {
-        let shown: Value = serde_json::from_str(&event.line).unwrap();
+        let shown: Value = serde_json::from_str(&event.json).unwrap();
         let text = shown["text"].as_str().unwrap_or_default();
         assert!(!text.contains('\u{fffd}') && (shown["encoding"] == "base64" || !text.contains('\u{f0}')), "{text}");
     }
@@ -187,7 +189,7 @@ fn many_readers_of_a_fast_task_each_see_every_frame_once() {
         let read = || {
             let (mut events, mut seqs) = (house.client().events(task, None), Vec::new());
             while let Some(event) = events.next_event().unwrap() {
-                seqs.push(event.seq);
+                seqs.push(event.value.record.seq);
             }
             seqs
         };
@@ -203,7 +205,7 @@ fn many_readers_of_a_fast_task_each_see_every_frame_once() {
     for after in (0..40).rev() {
         let (mut events, mut seqs) = (house.client().events(task, Some(after)), Vec::new());
         while let Some(event) = events.next_event().unwrap() {
-            seqs.push(event.seq);
+            seqs.push(event.value.record.seq);
         }
         assert_eq!(seqs, (after + 1..all).collect::<Vec<_>>(), "after {after}");
     }
@@ -238,7 +240,7 @@ fn output_that_is_gone_does_not_end_the_stream() {
     let mut events = house.client().events(task, None);
     let mut lines = Vec::new();
     while let Some(event) = events.next_event().unwrap() {
-        lines.push(event.line);
+        lines.push(event.json);
     }
     let output: Vec<_> = lines.iter().filter(|l| l.contains("stream.output")).collect();
     assert!(output.iter().any(|l| l.contains("unreadable")) && output.iter().any(|l| l.contains("two")), "{output:?}");

@@ -7,7 +7,7 @@ use crate::{
 };
 use countersign_model::{Chain, Decision, Digest, Outcome, Record, Statement, TaskId, Text};
 use countersign_store::{PublicKey, RECEIPT_TYPE, SigningKey};
-use countersign_testkit::House;
+use countersign_testkit::{House, RawCalls as _};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

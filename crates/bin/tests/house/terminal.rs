@@ -2,8 +2,10 @@
 
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
-use countersign_model::{Code, Decision, Frame, InputKind, Outcome, Record, SignalName, StreamName, TaskId, What};
-use countersign_testkit::House;
+use countersign_model::{
+    Code, Decision, Frame, InputKind, Outcome, Record, Refused, SignalName, StreamName, TaskId, What, api::StdinBody,
+};
+use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
 
 pub(crate) fn ask(house: &House, text: &str, with: Value) -> TaskId {
@@ -23,13 +25,13 @@ pub(crate) fn shown(house: &House, task: TaskId) -> String {
     String::from_utf8_lossy(&house.output(task, StreamName::Pty)).into_owned()
 }
 
-pub(crate) fn send(house: &House, task: TaskId, body: Value) -> u64 {
-    house.client().stdin(task, &body).unwrap()
+pub(crate) fn send(house: &House, task: TaskId, typed: Value) -> u64 {
+    house.client().stdin(task, &body(typed)).unwrap()
 }
 
 pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> countersign_model::Refusal {
     match result {
-        Err(ClientError::Refused { refusal, .. }) => refusal,
+        Err(ClientError::Refused(Refused { refusal, .. })) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -267,10 +269,10 @@ fn pipes_take_input_when_asked_to_and_its_end() {
 
     let task = house.ask("cat; echo over; sleep 3600");
     house.says(task, "over");
-    let refused = refusal(house.client().stdin(task, &json!({"text": "x"})));
+    let refused = refusal(house.client().stdin(task, &body(json!({"text": "x"}))));
     assert_eq!(refused.code, Code::WrongMode);
     let reads = ask(&house, "read x; echo \"<$x>\"", with_stdin);
-    assert_eq!(refusal(house.client().stdin(reads, &json!({"keys": ["enter"]}))).code, Code::WrongMode);
+    assert_eq!(refusal(house.client().stdin(reads, &body(json!({"keys": ["enter"]})))).code, Code::WrongMode);
     assert!(house.csn(&["send", &reads.to_string(), "a line", "--enter"]).status.success());
     house.settled(reads);
     assert_eq!(house.stdout(reads), "<a line>\n");
@@ -278,7 +280,7 @@ fn pipes_take_input_when_asked_to_and_its_end() {
     assert_eq!((refused.code, refused.code.http_status()), (Code::WrongMode, 409));
     house.client().cancel(task, None).unwrap();
     house.settled(task);
-    assert_eq!(refusal(house.client().stdin(task, &json!({"text": "x"}))).code, Code::TaskOver);
+    assert_eq!(refusal(house.client().stdin(task, &body(json!({"text": "x"})))).code, Code::TaskOver);
 }
 
 #[test]
@@ -287,7 +289,7 @@ fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
     let task = ask(&house, "echo ready; sleep 3600", json!({"args": {"stdin": true}}));
     house.says(task, "ready");
     let text = "y".repeat(64 * 1024);
-    let (client, body) = (house.client(), json!({"text": text}));
+    let (client, body) = (house.client(), StdinBody::text(text));
     std::thread::scope(|scope| {
         // Most of these wait for a program that never reads: they are answered when it is over. What is too much is
         // refused at once.
@@ -297,7 +299,7 @@ fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
                 let (client, body, told) = (&client, &body, told.clone());
                 scope.spawn(move || {
                     let answer = client.stdin(task, body);
-                    if matches!(&answer, Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::InputFull) {
+                    if matches!(&answer, Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::InputFull) {
                         told.send(()).unwrap();
                     }
                     answer
@@ -328,7 +330,7 @@ fn input_that_is_no_input_is_refused_with_a_reason() {
         (json!({"text": "x", "other": 1}), Code::BadRequest, "other"),
         (json!({"text": "x".repeat(64 * 1024 + 1)}), Code::TooLarge, "more than a call takes"),
     ] {
-        let refused = refusal(house.client().stdin(task, &body));
+        let refused = refusal(house.client().post(&format!("/tasks/{task}/stdin"), &body));
         assert_eq!(refused.code, code, "{body}");
         assert!(refused.message.contains(word), "{}", refused.message);
     }

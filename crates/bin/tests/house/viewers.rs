@@ -5,9 +5,9 @@ use crate::{
     stream::get,
     terminal::{ask, pty, refusal, shown},
 };
-use countersign_client::{AttachOptions, Attached, Attachment, ClientError};
-use countersign_model::{Code, Frame, Outcome, StreamName, TaskId};
-use countersign_testkit::House;
+use countersign_client::{Attached, Attachment, ClientError};
+use countersign_model::{Code, Frame, Outcome, StreamName, TaskId, api::AttachQuery};
+use countersign_testkit::{House, RawCalls as _, body};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ struct Viewer {
 }
 
 impl Viewer {
-    fn new(house: &House, task: TaskId, options: &AttachOptions) -> Self {
+    fn new(house: &House, task: TaskId, options: &AttachQuery) -> Self {
         Self { house: house.client().attach(task, options).unwrap(), lines: Vec::new(), bytes: Vec::new() }
     }
 
@@ -27,7 +27,8 @@ impl Viewer {
     fn until(&mut self, seen: impl Fn(&Self) -> bool) -> Result<bool, ClientError> {
         while !seen(self) {
             match self.house.next_message()? {
-                Some(Attached::Line(line)) => self.lines.push(serde_json::from_str(&line).unwrap()),
+                Some(Attached::Record(record)) => self.lines.push(json!(record)),
+                Some(Attached::Word(word)) => self.lines.push(json!(word)),
                 Some(Attached::Bytes(bytes)) => self.bytes.extend(bytes),
                 None if self.house.is_over() => return Ok(false),
                 None => drop(poll(&mut [PollFd::new(&self.house, PollFlags::IN)], None).unwrap()),
@@ -51,18 +52,18 @@ fn whoever_comes_late_sees_the_screen_and_several_see_the_same() {
     let house = House::up(CSN);
     let task = pty(&house, "printf '\\033[2J\\033[5;10Hearlier'; echo; read x; echo later $x");
     house.says(task, "earlier");
-    let mut first = Viewer::new(&house, task, &AttachOptions::default());
+    let mut first = Viewer::new(&house, task, &AttachQuery::default());
     first.sees("earlier");
     assert_eq!(first.lines[0]["kind"], "attach.begin");
     assert_eq!(
         (first.lines[0]["screen"]["rows"].as_u64(), first.lines[0]["task"]["status"].as_str()),
         (Some(24), Some("running"))
     );
-    let mut second = Viewer::new(&house, task, &AttachOptions { read_only: true, ..Default::default() });
+    let mut second = Viewer::new(&house, task, &AttachQuery { read_only: true, ..Default::default() });
     second.sees("earlier");
     second.house.type_bytes(b"mischief\r").unwrap();
     assert!(second.until(|v| v.kinds().contains(&"attach.refused")).unwrap());
-    first.house.wish(&json!({"resize": {"rows": 30, "cols": 100}})).unwrap();
+    first.house.send(&body(json!({"resize": {"rows": 30, "cols": 100}}))).unwrap();
     first.house.type_bytes("w\u{f6}rd\r".as_bytes()).unwrap();
     for viewer in [&mut first, &mut second] {
         viewer.sees("later w\u{f6}rd");
@@ -74,7 +75,7 @@ fn whoever_comes_late_sees_the_screen_and_several_see_the_same() {
     assert!(first.kinds().iter().filter(|k| **k == "attach.applied").count() == 2);
     assert!(!shown(&house, task).contains("mischief"));
 
-    let mut recording = Viewer::new(&house, task, &AttachOptions::default());
+    let mut recording = Viewer::new(&house, task, &AttachQuery::default());
     assert!(!recording.until(|_| false).unwrap());
     let drawn = String::from_utf8_lossy(&recording.bytes).into_owned();
     assert!(drawn.contains("earlier") && drawn.contains("later w\u{f6}rd"), "{drawn}");
@@ -89,7 +90,7 @@ fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
     let house = House::up(CSN);
     let task = pty(&house, "trap 'echo; echo stopped; exit 4' INT; yes 0123456789012345678901234567890123456789");
     // It reads nothing while five megabytes go by; then it types, and is heard although it has not seen them.
-    let mut viewer = Viewer::new(&house, task, &AttachOptions { skip: true, after: Some(0), ..Default::default() });
+    let mut viewer = Viewer::new(&house, task, &AttachQuery { skip: true, after: Some(0), ..Default::default() });
     house.frame(task, |f| matches!(f, Frame::Output { offset: 5_000_000.., .. }));
     viewer.house.type_bytes(&[3]).unwrap();
     viewer.sees("stopped");
@@ -104,7 +105,7 @@ fn a_viewer_far_behind_sees_how_it_ended_and_not_the_flood() {
     let house = House::up(CSN);
     let task = pty(&house, "yes 0123456789 | head -c 3000000; echo; echo LAST; exit 4");
     house.settled(task);
-    let mut viewer = Viewer::new(&house, task, &AttachOptions { skip: true, after: Some(0), ..Default::default() });
+    let mut viewer = Viewer::new(&house, task, &AttachQuery { skip: true, after: Some(0), ..Default::default() });
     assert!(!viewer.until(|_| false).unwrap());
     let kinds = viewer.kinds();
     assert!(kinds.contains(&"attach.screen") && kinds.contains(&"process.exited"), "{kinds:?}");
@@ -119,7 +120,7 @@ fn a_viewer_who_skips_past_the_limit_sees_the_end() {
     let text = "yes 0123456789 | head -c 4000000; read x; echo LATE; exit 4";
     let with = json!({"execution_mode": "pty", "limits": {"output_bytes": 1_500_000}});
     let task = ask(&house, text, with);
-    let mut viewer = Viewer::new(&house, task, &AttachOptions { skip: true, after: Some(0), ..Default::default() });
+    let mut viewer = Viewer::new(&house, task, &AttachQuery { skip: true, after: Some(0), ..Default::default() });
     house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
     let written = || get(&house, &format!("/tasks/{task}/screen")).unwrap()["offset_bytes"].as_u64().unwrap();
     while written() < 4_000_000 {}
@@ -135,7 +136,7 @@ fn who_wants_everything_gets_what_was_kept_and_no_screens() {
     let house = House::up(CSN);
     let with = json!({"execution_mode": "pty", "limits": {"output_bytes": 100_000}});
     let task = ask(&house, "seq 1 500000; sleep 0.3; echo LATE", with);
-    let mut viewer = Viewer::new(&house, task, &AttachOptions { after: Some(0), ..Default::default() });
+    let mut viewer = Viewer::new(&house, task, &AttachQuery { after: Some(0), ..Default::default() });
     assert!(!viewer.until(|_| false).unwrap());
     assert!(!viewer.kinds().contains(&"attach.screen"));
     assert!(viewer.bytes == house.output_kept(task, StreamName::Pty), "byte for byte what is in the file");
@@ -150,7 +151,7 @@ fn a_viewer_comes_back_after_the_daemon_and_types_everything_once() {
         "stty -echo; echo ready; while read line; do echo \"<$line>\"; test \"$line\" = end && exit 6; done",
     );
     house.says(task, "ready");
-    let options = |from| AttachOptions { key: Some("viewer".into()), from, ..Default::default() };
+    let options = |from| AttachQuery { key: Some("viewer".into()), from, ..Default::default() };
     let mut viewer = Viewer::new(&house, task, &options(0));
     viewer.sees("ready");
     viewer.house.type_bytes(b"one\r").unwrap();
@@ -175,7 +176,7 @@ fn tasks_over_pipes_can_be_attached_to_as_well() {
     let house = House::up(CSN);
     let task = ask(&house, "seq 1 300; echo err >&2; read x; echo got $x; exit 2", json!({"args": {"stdin": true}}));
     house.says(task, "300");
-    let mut viewer = Viewer::new(&house, task, &AttachOptions::default());
+    let mut viewer = Viewer::new(&house, task, &AttachQuery::default());
     viewer.sees("300");
     viewer.house.type_bytes(b"line\n").unwrap();
     viewer.sees("got line");

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Decision, Frame, Outcome, Record, Status, What};
-use countersign_testkit::House;
+use countersign_testkit::{House, RawCalls as _};
 use serde_json::json;
 
 #[test]
@@ -148,7 +148,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
         let out = house.csn(args);
         assert_eq!(out.status.code(), Some(2), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
     }
-    assert!(house.client().tasks("").unwrap().tasks.is_empty());
+    assert!(house.client().tasks(&Default::default()).unwrap().tasks.is_empty());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn closing_the_output_of_a_run_ends_its_task() {
     let mut first = [0; 2];
     std::io::Read::read_exact(&mut run.stdout.take().unwrap(), &mut first).unwrap();
     assert_eq!(run.wait().unwrap().code(), Some(141));
-    let task = house.client().tasks("").unwrap().tasks[0].task_id;
+    let task = house.client().tasks(&Default::default()).unwrap().tasks[0].task_id;
     assert!(matches!(house.outcome(task), Outcome::Cancelled { .. }));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Choice, Confinement, FileChange, Frame, Outcome, Status, StreamName, TaskState, What};
-use countersign_testkit::House;
+use countersign_testkit::{House, body};
 use serde_json::json;
 use std::{fs, path::Path};
 
@@ -218,7 +218,7 @@ fn files_that_make_programs_run_are_noted() {
         "{said}"
     );
     assert!(!said.contains("plain.txt"), "{said}");
-    let task = house.client().tasks("?limit=1").unwrap().tasks.remove(0).task_id;
+    let task = house.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks.remove(0).task_id;
     let found: Vec<_> = house
         .records(task)
         .into_iter()
@@ -301,7 +301,7 @@ fn a_grant_keeps_what_its_card_said() {
 #[test]
 fn what_is_narrowed_meanwhile_counts() {
     let house = house("[limits]\nrunning = 1\n");
-    house.client().grant(&json!({"verb": "make", "directory": house.work()})).unwrap();
+    house.client().grant(&body(json!({"verb": "make", "directory": house.work()}))).unwrap();
     let first = house.ask_with("cat", json!({"args": {"stdin": true}}));
     let waits = house.ask_with("make", json!({"profile": "safe"}));
     assert_eq!(waits.status, Status::Queued);

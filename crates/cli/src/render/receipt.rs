@@ -1,18 +1,16 @@
 //! A receipt: as a row of a list, and all that it says.
 
 use super::text::cut;
-use countersign_model::{By, Observed, Receipt, Shown, Statement};
+use countersign_model::{By, Observed, Receipt, Shown, Statement, api::ReceiptRow};
 use countersign_store::Envelope;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-pub(crate) fn line(row: &Value) -> String {
-    let text = |name: &str| row[name].as_str().unwrap_or("-").to_owned();
-    let outcome: Option<countersign_model::Outcome> = serde_json::from_value(row["outcome"].clone()).ok();
-    let outcome = outcome.map_or_else(|| "-".to_owned(), |o| o.to_string());
-    let late = if row["recovered"] == true { "  recovered" } else { "" };
-    let display = Shown::bounded(&text("display"), 200).to_string();
-    format!("{:>6}  {}  {:<24}  {}{late}", text("seq"), text("task_id"), cut(&outcome, 24), cut(&display, 60))
+pub(crate) fn line(row: &ReceiptRow) -> String {
+    let late = if row.recovered { "  recovered" } else { "" };
+    let outcome = cut(&row.outcome.to_string(), 24);
+    let display = Shown::bounded(row.display.as_str(), 200).to_string();
+    format!("{:>6}  {}  {outcome:<24}  {}{late}", row.seq, row.task_id, cut(&display, 60))
 }
 
 pub(crate) fn show(statement: &Statement, envelope: &Envelope, out: &mut impl Write) -> io::Result<()> {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::say;
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, Refusal, StreamName, TaskId, TaskState};
+use countersign_model::{Code, Refused, StreamName, TaskId, TaskState};
 use std::io::{self, IsTerminal as _, Write as _};
 
 /// How much is asked for at a time: less at a terminal, where somebody may want it to stop.
@@ -115,10 +115,10 @@ impl Printer {
             }
             let at = &mut self.printed[stream as usize];
             let bytes = match self.client.output(self.task, stream, *at, piece.min(end - *at)) {
-                Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::RangeNotSatisfiable => {
+                Err(ClientError::Refused(refused)) if refused.refusal.code == Code::RangeNotSatisfiable => {
                     // The output limit dropped what comes here; it goes on behind that.
                     let state = self.client.task(&self.task.to_string())?;
-                    let Some(behind) = behind_gap(&state, stream, *at) else { return Err(refusal_of(refusal)) };
+                    let Some(behind) = behind_gap(&state, stream, *at) else { return Err(without_task(refused)) };
                     self.writers.finish()?;
                     say(&format!("csn: {} bytes of {stream} were not kept", behind - *at));
                     *at = behind;
@@ -136,8 +136,8 @@ impl Printer {
     }
 }
 
-fn refusal_of(refusal: Refusal) -> anyhow::Error {
-    ClientError::Refused { refusal, task: None }.into()
+fn without_task(refused: Refused) -> anyhow::Error {
+    ClientError::from(Refused { task: None, ..refused }).into()
 }
 
 /// Where a stream goes on when `at` lies in what was dropped.

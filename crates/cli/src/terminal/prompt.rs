@@ -120,8 +120,8 @@ fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: 
         let words = Some(words.as_str()).filter(|w| !w.is_empty());
         return match client.answer_with(approval, choice, words, any) {
             Ok(answered) => writeln!(tty, "{}", resolution(&answered)),
-            Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::AlreadyAnswered => {
-                writeln!(tty, "{}", refusal.message)
+            Err(ClientError::Refused(refused)) if refused.refusal.code == Code::AlreadyAnswered => {
+                writeln!(tty, "{}", refused.refusal.message)
             }
             Err(e) => {
                 write!(tty, "{e}\n> ")?;

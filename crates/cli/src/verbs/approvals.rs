@@ -10,7 +10,7 @@ use crate::{
     },
     terminal::prompt::Asking,
 };
-use countersign_client::{Client, ClientError};
+use countersign_client::{Client, ClientError, Event};
 use countersign_model::{Approval, ApprovalId, ApprovalState, Asker, CardView, Choice, Shown};
 use countersign_store::clock;
 use std::{
@@ -82,7 +82,7 @@ fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
     let mut stream = client.approval_events();
     let follower = std::thread::spawn(move || {
         loop {
-            let event = stream.next_approval();
+            let event = stream.next_event();
             // A house that goes down and comes up again is waited for: each try waits a little longer.
             if send.send(event).is_err() {
                 return;
@@ -101,7 +101,7 @@ fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
             false => Some(events.recv()?),
         };
         match event {
-            Some(Ok(approval)) => {
+            Some(Ok(Some(Event { value: approval, .. }))) => {
                 told_down = false;
                 if json {
                     writeln!(io::stdout(), "{}", serde_json::to_string(&approval)?)?;
@@ -127,6 +127,8 @@ fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
                 let _ = (!told).then(reach);
             }
             Some(Err(e)) => return Err(e.into()),
+            // This stream does not end by itself.
+            Some(Ok(None)) => return Ok(ExitCode::SUCCESS),
             None => {}
         }
         if follower.is_finished() {

@@ -18,12 +18,13 @@ use crate::{
     },
     verbs::{logs, send},
 };
-use anyhow::Context as _;
-use countersign_client::{AttachOptions, Attached, Attachment, Client, ClientError};
-use countersign_model::{Code, Decision, Frame, Mode, Record, Refusal, Status, StreamName, TaskId, TaskState, What};
+use countersign_client::{Attached, Attachment, Client, ClientError};
+use countersign_model::{
+    Code, Decision, Frame, Mode, Record, Refusal, Refused, Status, StreamName, TaskId, TaskState, What,
+    api::{AttachEvent, AttachMessage, AttachQuery, ResizeBody, StdinBody},
+};
 use countersign_store::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGTERM, SIGWINCH};
 use std::{
     collections::VecDeque,
@@ -200,7 +201,7 @@ impl Session {
     }
 
     fn connected(&mut self, signals: &UnixStream, after: Option<u64>) -> anyhow::Result<End> {
-        let options = AttachOptions {
+        let options = AttachQuery {
             read_only: self.read_only,
             // Into a file or a pipe goes everything.
             skip: self.filter.is_some(),
@@ -354,34 +355,28 @@ impl Session {
                 }
                 Ok(None)
             }
-            Attached::Line(line) => self.line(house, &line),
+            Attached::Record(record) => self.record(house, record.record),
+            Attached::Word(word) => self.word(house, *word),
         }
     }
 
-    fn line(&mut self, house: &mut Attachment, line: &str) -> anyhow::Result<Option<End>> {
-        if let Ok(record) = Record::parse(line) {
-            return self.record(house, record);
-        }
-        let value: Value = serde_json::from_str(line).context("the house sent a line that does not read")?;
-        match value["kind"].as_str() {
-            Some("attach.begin") => return self.begin(house, &value),
-            Some("attach.applied") => self.answered(value["n"].as_u64()),
-            Some("attach.refused") => {
-                let refusal: Refusal = serde_json::from_value(value["refusal"].clone())?;
-                match value["n"].as_u64() {
-                    None => return Err(ClientError::Refused { refusal, task: Some(self.task) }.into()),
-                    n => self.refused(n, &refusal),
-                }
+    fn word(&mut self, house: &mut Attachment, word: AttachEvent) -> anyhow::Result<Option<End>> {
+        match word {
+            AttachEvent::Begin { task, screen, .. } => return self.begin(house, *task, screen.is_some()),
+            AttachEvent::Applied { n, .. } => self.answered(n),
+            AttachEvent::Refused { n: Some(n), refusal } => self.refused(n, &refusal),
+            AttachEvent::Refused { n: None, refusal } => {
+                return Err(ClientError::from(Refused::from(refusal).of_task(self.task)).into());
             }
-            Some("attach.tail") => self.stream = serde_json::from_value(value["stream"].clone())?,
-            _ => {}
+            AttachEvent::Tail { stream, .. } => self.stream = stream,
+            AttachEvent::Screen { .. } => {}
         }
         Ok(None)
     }
 
-    fn answered(&mut self, n: Option<u64>) {
+    fn answered(&mut self, n: u64) {
         let first = self.next - self.unanswered.len() as u64;
-        let at = n.and_then(|n| usize::try_from(n.checked_sub(first)?).ok());
+        let at = n.checked_sub(first).and_then(|at| usize::try_from(at).ok());
         if let Some((_, answered)) = at.and_then(|at| self.unanswered.get_mut(at)) {
             *answered = true;
         }
@@ -390,7 +385,7 @@ impl Session {
         }
     }
 
-    fn refused(&mut self, n: Option<u64>, refusal: &Refusal) {
+    fn refused(&mut self, n: u64, refusal: &Refusal) {
         self.answered(n);
         // A task that has no input is not asked again; one that is over says so by itself.
         if refusal.code == Code::WrongMode {
@@ -401,9 +396,8 @@ impl Session {
     }
 
     /// The house says what there is.
-    fn begin(&mut self, house: &mut Attachment, value: &Value) -> anyhow::Result<Option<End>> {
-        let state: TaskState = serde_json::from_value(value["task"].clone())?;
-        if let (Some(_), Some(filter)) = (value.get("screen"), &mut self.filter) {
+    fn begin(&mut self, house: &mut Attachment, state: TaskState, draws: bool) -> anyhow::Result<Option<End>> {
+        if let (true, Some(filter)) = (draws, &mut self.filter) {
             // What was on this terminal before stays above what comes now.
             let rows = size().map_or(24, |(rows, _)| usize::from(rows));
             let mut out = io::stdout().lock();
@@ -426,12 +420,12 @@ impl Session {
             while !house.is_over() {
                 match house.next_message()? {
                     Some(bytes @ Attached::Bytes(_)) => drop(self.take(house, bytes)?),
-                    Some(Attached::Line(line)) => {
-                        if let Some(stream) = line.contains("attach.tail").then(|| serde_json::from_str::<Value>(&line))
-                        {
-                            self.stream = serde_json::from_value(stream?["stream"].clone())?;
+                    Some(Attached::Word(word)) => {
+                        if let AttachEvent::Tail { stream, .. } = *word {
+                            self.stream = stream;
                         }
                     }
+                    Some(Attached::Record(_)) => {}
                     None => drop(poll(&mut [PollFd::new(&*house, PollFlags::IN)], None)),
                 }
             }
@@ -493,8 +487,8 @@ impl Session {
 fn pass(house: &mut Attachment, sent: &Sent) -> Result<(), ClientError> {
     match sent {
         Sent::Typed(bytes) => house.type_bytes(bytes),
-        Sent::End => house.wish(&json!({"stdin": {"eof": true}})),
-        Sent::Size(rows, cols) => house.wish(&json!({"resize": {"rows": rows, "cols": cols}})),
+        Sent::End => house.send(&AttachMessage::Stdin(StdinBody::eof())),
+        Sent::Size(rows, cols) => house.send(&AttachMessage::Resize(ResizeBody { rows: *rows, cols: *cols })),
     }
 }
 

@@ -4,8 +4,11 @@ mod repair;
 
 use super::check::rules_of;
 use crate::house::{Place, reach};
-use countersign_client::{ClientError, Lifecycle};
-use countersign_model::{Confinement, GrantedSandbox, Kernel, Network};
+use countersign_client::ClientError;
+use countersign_model::{
+    Confinement, GrantedSandbox, Kernel, Network, Status,
+    api::{Lifecycle, TaskQuery},
+};
 use countersign_store::{Config, ConfineConfig, Home, ledger::Reader};
 use serde_json::{Value, json};
 use std::{
@@ -177,13 +180,14 @@ fn fixes(home: &Home) -> anyhow::Result<Vec<String>> {
     let client = reach()?;
     client.rebuild()?;
     done.push("the ledger's index was made anew from its decisions".to_owned());
-    let (mut ours, mut cursor) = (Vec::new(), String::new());
+    let mut ours = Vec::new();
+    let mut query = TaskQuery { status: Some(Status::Running), limit: Some(500), ..TaskQuery::default() };
     loop {
-        let page = client.tasks(&format!("?status=running&limit=500{cursor}"))?;
+        let page = client.tasks(&query)?;
         ours.extend(page.tasks.iter().map(|t| format!("{}.sock", t.task_id)));
-        match page.next {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => break,
+        query.cursor = page.next;
+        if query.cursor.is_none() {
+            break;
         }
     }
     // Of another's house only its own daemon tidies up.

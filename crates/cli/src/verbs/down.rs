@@ -2,15 +2,18 @@
 
 use crate::{house::Place, say};
 use countersign_client::ClientError;
+use countersign_model::api::StopTasks;
 use countersign_store::{Config, Home, TasksAtStop, ledger::Reader};
 use std::process::ExitCode;
 
 pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCode> {
-    let stop = (stop_tasks || keep_tasks).then_some(stop_tasks);
-    let stops = stop.unwrap_or(Config::load().is_ok_and(|c| c.shutdown.tasks == TasksAtStop::Stop));
+    let wish = if stop_tasks { StopTasks::Stop } else { StopTasks::Keep };
+    let wish = (stop_tasks || keep_tasks).then_some(wish);
+    let configured = || Config::load().is_ok_and(|c| c.shutdown.tasks == TasksAtStop::Stop);
+    let stops = wish.map_or_else(configured, |wish| wish == StopTasks::Stop);
     let Place { home, client, own } = Place::find()?;
     let holder = if own { home.holder() } else { client.lifecycle().ok().map(|life| life.pid) };
-    match client.stop(stop) {
+    match client.stop(wish) {
         Ok(()) => {}
         Err(ClientError::NoHouse { .. }) if holder.is_none() => {
             say("csn: no house runs");

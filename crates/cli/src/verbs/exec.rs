@@ -14,9 +14,12 @@ use crate::{
     verbs::hook::inherited,
 };
 use anyhow::Context as _;
-use countersign_client::{Client, ClientError, Redeemed};
-use countersign_model::{Outcome, Shown, Status, TaskId, WaitsFor, quoted};
-use serde_json::json;
+use countersign_client::{Client, ClientError};
+use countersign_model::{
+    Outcome, Shown, Status, TaskId, WaitsFor,
+    api::{RedeemAnswer, RedeemBody},
+    quoted,
+};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::{
     io::{self, Write as _},
@@ -37,8 +40,8 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     };
     let cwd = std::env::current_dir().context("the current directory is gone")?;
     let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
-    let with = json!({"command": command, "cwd": cwd, "inherit": inherited()});
-    let Redeemed { task, patience_ms } = client.redeem(ticket, &with)?;
+    let with = RedeemBody { command: command.clone(), cwd: cwd.to_owned(), inherit: inherited() };
+    let RedeemAnswer { task, patience_ms } = client.redeem(ticket, &with)?;
     let (id, queued) = (task.task_id, task.status == Status::Queued);
     Interrupts::begin(&client, id)?;
     ends_with_its_agent(&client, id)?;

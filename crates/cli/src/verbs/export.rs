@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use countersign_client::{Client, ClientError};
 use countersign_model::{Code, Record, Subject};
 use countersign_store::verify::{self, Bundle};
+use serde_json::json;
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
@@ -40,18 +41,17 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
     archive.put(Bundle::RECEIPT, envelope.json().as_bytes())?;
     archive.put(Bundle::STATEMENT, serde_json::to_string_pretty(&statement)?.as_bytes())?;
     let keys = client.keys()?;
-    let keys: Vec<&serde_json::Value> = keys["keys"].as_array().into_iter().flatten().collect();
-    let lines: String = keys.iter().map(|k| format!("{}\n", k["announcement"])).collect();
+    let lines: String = keys.iter().map(|k| format!("{}\n", json!(k.announcement))).collect();
     archive.put(Bundle::KEYS, lines.as_bytes())?;
-    let signer = envelope.signatures.first().map(|s| s.keyid.as_str());
-    if let Some(key) = keys.iter().find(|k| k["key"].as_str() == signer) {
-        archive.put(Bundle::PUBLIC_KEY, key["pem"].as_str().unwrap_or_default().as_bytes())?;
+    let signer = envelope.signatures.first().map(|s| s.keyid.clone());
+    if let Some(key) = keys.iter().find(|k| Some(k.key.to_string()) == signer) {
+        archive.put(Bundle::PUBLIC_KEY, key.pem.as_deref().unwrap_or_default().as_bytes())?;
     }
     let (mut left_out, mut decisions, mut journal) = (Vec::new(), Vec::new(), Vec::new());
     for subject in &statement.subject {
         let (length, mut bytes) = match client.artifact(subject.digest.sha256) {
             Ok(found) => found,
-            Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::Expired => {
+            Err(ClientError::Refused(refused)) if refused.refusal.code == Code::Expired => {
                 left_out.push(subject.name.clone());
                 continue;
             }
@@ -73,7 +73,7 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
     let mut after = String::new();
     let mut events = client.events(state.task_id, sealed_at);
     while let Some(event) = events.next_event()? {
-        after.push_str(&event.line);
+        after.push_str(&event.json);
         after.push('\n');
     }
     let plan = verify::plan(state.task_id, &decisions).context("the decisions of the task do not read")?;

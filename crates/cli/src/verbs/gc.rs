@@ -1,6 +1,7 @@
 //! `gc`: what old tasks have written goes; what was decided stays.
 
 use crate::{Usage, house::reach};
+use countersign_model::api::GcBody;
 use serde_json::json;
 use std::{
     io::{self, Write as _},
@@ -15,24 +16,22 @@ pub(crate) fn gc(
 ) -> anyhow::Result<ExitCode> {
     let keep = keep.map(|text| bytes("--keep", text)).transpose()?;
     let client = reach()?;
-    let done = client.gc(&json!({"older_than_days": older_than, "keep_bytes": keep, "dry_run": dry_run}))?;
+    let done = client.gc(&GcBody { older_than_days: older_than, keep_bytes: keep, dry_run })?;
     let mut out = io::stdout().lock();
     if as_json {
-        writeln!(out, "{done}")?;
+        writeln!(out, "{}", json!(done))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let removed = done["removed"].as_array().map(Vec::as_slice).unwrap_or_default();
-    for task in removed {
-        let text = |name: &str| task[name].as_str().unwrap_or_default().to_owned();
-        writeln!(out, "{}  {:>10}  {}", text("task_id"), size(task["bytes"].as_u64()), text("why"))?;
+    for task in &done.removed {
+        writeln!(out, "{}  {:>10}  {}", task.task_id, size(task.bytes), task.why)?;
     }
     let verb = if dry_run { "would be removed" } else { "removed" };
     crate::say(&format!(
         "csn: {} tasks, {} {verb}; {} tasks, {} kept",
-        removed.len(),
-        size(done["bytes"].as_u64()),
-        done["kept_tasks"],
-        size(done["kept_bytes"].as_u64())
+        done.removed.len(),
+        size(done.bytes),
+        done.kept_tasks,
+        size(done.kept_bytes)
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -53,8 +52,7 @@ pub(crate) fn bytes(flag: &str, text: &str) -> anyhow::Result<u64> {
     bytes.ok_or_else(|| Usage(format!("{flag} {text}: a number of bytes, with K, M, G or T for more")).into())
 }
 
-fn size(bytes: Option<u64>) -> String {
-    let bytes = bytes.unwrap_or(0);
+fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
@@ -73,6 +71,6 @@ mod tests {
         for bad in ["", "x", "1x", "-1", "99999999T"] {
             assert!(super::bytes("--keep", bad).is_err(), "{bad}");
         }
-        assert_eq!(super::size(Some(3 << 29)), "1.5 GiB");
+        assert_eq!(super::size(3 << 29), "1.5 GiB");
     }
 }

@@ -8,10 +8,13 @@ use crate::{
     verbs::run,
 };
 use countersign_client::Client;
-use countersign_model::{At, Confinement, Grant, GrantSandbox, Risk, Shown};
+use countersign_model::{
+    At, Audience, Confinement, Grant, GrantSandbox, IdError, Risk, Shown, Tool,
+    api::{GrantBody, GrantView},
+};
 use countersign_policy::Label;
 use countersign_store::clock;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -29,17 +32,13 @@ pub(crate) fn grants(command: Option<GrantsCommand>) -> anyhow::Result<ExitCode>
 fn list(json: bool) -> anyhow::Result<ExitCode> {
     let all = reach()?.grants()?;
     let mut out = io::stdout().lock();
-    for mut value in all.clone() {
-        // What is stored, and nothing else.
-        let label = value.as_object_mut().and_then(|o| o.remove("label"));
+    for GrantView { grant, label } in &all {
         if json {
-            writeln!(out, "{value}")?;
+            // What is stored, and nothing else.
+            writeln!(out, "{}", json!(grant))?;
             continue;
         }
-        let Ok(grant) = serde_json::from_value::<Grant>(value) else { continue };
-        let label = label.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let id = grant.id.map(|id| id.to_string()).unwrap_or_default();
-        writeln!(out, "{id}  {}{}", cut(label, 100), notes(&grant))?;
+        writeln!(out, "{}  {}{}", id(grant), cut(label.as_str(), 100), notes(grant))?;
     }
     if all.is_empty() && !json {
         crate::say("csn: nothing is granted: `csn grants add --verb 'cargo test' --in .`");
@@ -121,32 +120,47 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
                 .collect::<Result<Vec<_>, _>>()?,
         ),
     };
-    let audiences = ["personal", "team", "public"];
-    if let Some(audience) = args.audience.as_deref().filter(|a| !audiences.contains(a)) {
-        return Err(Usage(format!("--audience {}: personal, team or public", Shown::bounded(audience, 40))).into());
-    }
-    let expires_at = args.expires.as_deref().map(ends).transpose()?;
-    let mut body = json!({
-        "verb": label.verb, "directory": label.directory, "risks": risks, "uses": args.uses, "expires_at": expires_at,
-    });
-    if let Some(confinement) = args.confinement {
-        body["confinement"] = json!(Confinement::from(confinement));
-    }
-    for (name, value) in [("audience", &args.audience), ("tool", &args.tool), ("session", &args.session)] {
-        if let Some(value) = value {
-            body[name] = json!(value);
-        }
-    }
+    let session = args.session.as_deref().map(str::parse).transpose();
+    let body = GrantBody {
+        verb: label.verb,
+        directory: label.directory,
+        audience: args.audience.as_deref().map(audience).transpose()?.unwrap_or_default(),
+        tool: args.tool.as_deref().map(tool).transpose()?.unwrap_or_default(),
+        risks,
+        session: session.map_err(|e: IdError| Usage(format!("--session {e}")))?,
+        expires_at: args.expires.as_deref().map(ends).transpose()?,
+        uses: args.uses,
+        confinement: args.confinement.map(Into::into),
+    };
     let grant = reach()?.grant(&body)?;
     let mut out = io::stdout().lock();
     match args.json {
-        true => writeln!(out, "{grant}")?,
-        false => {
-            let text = |name: &str| grant[name].as_str().unwrap_or_default().to_owned();
-            writeln!(out, "{}  Saved: {}", text("id"), Shown::bounded(&text("label"), 300))?;
-        }
+        true => writeln!(out, "{}", json!(grant))?,
+        false => writeln!(out, "{}", changed("Saved", &grant))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A grant, and what was just done with it.
+fn changed(how: &str, grant: &GrantView) -> String {
+    format!("{}  {how}: {}", id(&grant.grant), Shown::bounded(grant.label.as_str(), 300))
+}
+
+/// The id of a grant; those of the daemon all have one.
+fn id(grant: &Grant) -> String {
+    grant.id.map(|id| id.to_string()).unwrap_or_default()
+}
+
+pub(crate) fn audience(name: &str) -> Result<Audience, Usage> {
+    let known = serde_json::from_value(name.into());
+    known.map_err(|_| Usage(format!("--audience {}: personal, team or public", Shown::bounded(name, 40))))
+}
+
+fn tool(name: &str) -> Result<Tool, Usage> {
+    Tool::ALL.into_iter().find(|tool| tool.as_str() == name).ok_or_else(|| {
+        let all = Tool::ALL.map(Tool::as_str).join(", ");
+        Usage(format!("--tool {} is no tool: {all}", Shown::bounded(name, 40)))
+    })
 }
 
 /// So long from now.
@@ -170,8 +184,7 @@ fn meant(client: &Client, what: &str) -> anyhow::Result<Vec<String>> {
         Ok(label) => {
             let label = label.to_string();
             let all = client.grants()?;
-            let same = all.iter().filter(|g| g["label"].as_str() == Some(label.as_str()));
-            same.filter_map(|g| g["id"].as_str().map(str::to_owned)).collect()
+            all.iter().filter(|g| g.label.as_str() == label).map(|g| id(&g.grant)).collect()
         }
         Err(_) => vec![what.to_owned()],
     };
@@ -186,17 +199,15 @@ fn narrow(what: &str, all: bool) -> anyhow::Result<ExitCode> {
     let client = reach()?;
     let ids = match (what, all) {
         ("", true) => {
-            // What a grant says of its sandbox is left out where it runs open.
-            let open = |g: &&Value| g.get("sandbox").is_none();
-            client.grants()?.iter().filter(open).filter_map(|g| g["id"].as_str().map(str::to_owned)).collect()
+            let all = client.grants()?;
+            all.iter().filter(|g| g.grant.sandbox == GrantSandbox::Open).map(|g| id(&g.grant)).collect()
         }
         (what, false) if !what.is_empty() => meant(&client, what)?,
         _ => return Err(Usage("say which: csn grants narrow GRANT, or --all".to_owned()).into()),
     };
     for id in &ids {
         let grant = client.narrow_grant(id)?;
-        let text = |name: &str| grant[name].as_str().unwrap_or_default().to_owned();
-        writeln!(io::stdout(), "{}  Narrowed: {}", text("id"), Shown::bounded(&text("label"), 300))?;
+        writeln!(io::stdout(), "{}", changed("Narrowed", &grant))?;
     }
     if ids.is_empty() && all {
         crate::say("csn: no grant runs open");
@@ -212,8 +223,7 @@ fn revoke(what: &str) -> anyhow::Result<ExitCode> {
     }
     for id in ids {
         let grant = client.revoke_grant(&id)?;
-        let text = |name: &str| grant[name].as_str().unwrap_or_default().to_owned();
-        writeln!(io::stdout(), "{}  Revoked: {}", text("id"), Shown::bounded(&text("label"), 300))?;
+        writeln!(io::stdout(), "{}", changed("Revoked", &grant))?;
     }
     Ok(ExitCode::SUCCESS)
 }

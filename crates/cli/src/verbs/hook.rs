@@ -4,8 +4,11 @@
 
 use crate::{args::HookAgent, house::Place, say};
 use anyhow::{Context as _, bail};
-use countersign_client::{Client, Hooked};
-use countersign_model::{is_base_variable, quoted};
+use countersign_client::Client;
+use countersign_model::{
+    api::{AfterBody, BeforeAnswer, BeforeBody, Conversation},
+    is_base_variable, quoted,
+};
 use countersign_store::agent_above;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -116,13 +119,13 @@ fn answered(agent: HookAgent, witness: bool) -> anyhow::Result<String> {
     let Some(command) = said.tool_input.get("command").and_then(Value::as_str) else {
         bail!("the hook's input names no command that can be read");
     };
-    let hooked = client.hook(&asked(agent, &said, command, witness))?;
-    Ok(shaped(agent, &said, command, hooked)?.map(|value| format!("{value}\n")).unwrap_or_default())
+    let answer = client.hook(&asked(agent, &said, command, witness))?;
+    Ok(shaped(agent, &said, command, answer)?.map(|value| format!("{value}\n")).unwrap_or_default())
 }
 
 /// What has run has run: that its end cannot be written down blocks nothing.
 fn after(agent: HookAgent, said: &Said) -> String {
-    if let Err(e) = house().and_then(|client| Ok(client.hook_after(&told(agent, said))?)) {
+    if let Err(e) = house().and_then(|client| Ok(client.hook_after(&told(agent, said)?)?)) {
         say(&format!("csn: how it ended was not written down: {e:#}"));
     }
     String::new()
@@ -140,45 +143,51 @@ fn house() -> anyhow::Result<Client> {
     }
 }
 
-fn conversation(agent: HookAgent, said: &Said) -> Value {
-    json!({"agent": agent.name(), "id": said.session_id, "cwd": said.cwd, "agent_pid": agent_above(std::process::id())})
+fn conversation(agent: HookAgent, said: &Said) -> Conversation {
+    Conversation {
+        agent: agent.name().to_owned(),
+        id: said.session_id.clone(),
+        cwd: said.cwd.clone(),
+        agent_pid: Some(agent_above(std::process::id())),
+    }
 }
 
-fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> Value {
+fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> BeforeBody {
     let number = |name: &str| said.tool_input.get(name).and_then(Value::as_u64);
     let patience = number("timeout").or_else(|| number("timeout_ms")).unwrap_or_else(|| agent.patience_ms());
     let title = said.tool_input.get("description").and_then(Value::as_str);
-    json!({
-        "conversation": conversation(agent, said),
-        "command": command,
-        "inherit": inherited(),
-        "title": title,
-        "tool_use": said.tool_use_id,
-        "patience_ms": patience.saturating_sub(MARGIN_MS).max(1_000),
-        "witness": witness,
-    })
+    BeforeBody {
+        conversation: conversation(agent, said),
+        command: command.to_owned(),
+        inherit: inherited(),
+        title: title.map(str::to_owned),
+        labels: BTreeMap::new(),
+        tool_use: said.tool_use_id.clone(),
+        patience_ms: Some(patience.saturating_sub(MARGIN_MS).max(1_000)),
+        witness,
+    }
 }
 
 /// How it went, as far as the agent says. Where it says no more than that it is done, it went well: a failure is
 /// another event.
-fn told(agent: HookAgent, said: &Said) -> Value {
+fn told(agent: HookAgent, said: &Said) -> anyhow::Result<AfterBody> {
     let response = &said.tool_response;
     let number = |name: &str| response.get(name).and_then(Value::as_i64);
     let failed = said.hook_event_name.ends_with("Failure");
     let code = number("exit_code").or_else(|| number("exitCode")).or_else(|| (!failed).then_some(0));
-    json!({
-        "conversation": conversation(agent, said),
-        "tool_use": said.tool_use_id,
-        "exit_code": code,
-        "interrupted": response.get("interrupted").and_then(Value::as_bool).unwrap_or(false),
+    Ok(AfterBody {
+        conversation: conversation(agent, said),
+        tool_use: said.tool_use_id.clone().context("the hook's input does not name the use of the tool")?,
+        exit_code: code.map(i32::try_from).transpose().context("the exit code is no exit code")?,
+        interrupted: response.get("interrupted").and_then(Value::as_bool).unwrap_or(false),
     })
 }
 
 /// The answer in the agent's own words. What it runs instead is the whole input of its tool with another command.
-fn shaped(agent: HookAgent, said: &Said, command: &str, hooked: Hooked) -> anyhow::Result<Option<Value>> {
+fn shaped(agent: HookAgent, said: &Said, command: &str, answer: BeforeAnswer) -> anyhow::Result<Option<Value>> {
     let decision = |decision: Value| json!({"hookSpecificOutput": decision});
-    let (ticket, moves) = match hooked {
-        Hooked::Deny { reason, hint, task_id } => {
+    let (ticket, moves) = match answer {
+        BeforeAnswer::Deny { reason, hint, task_id, .. } => {
             let task = task_id.map(|task| format!(" [{task}]")).unwrap_or_default();
             let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
             let reason = format!("countersign: {reason}{hint}{task}");
@@ -189,7 +198,7 @@ fn shaped(agent: HookAgent, said: &Said, command: &str, hooked: Hooked) -> anyho
                 })),
             }));
         }
-        Hooked::Allow { ticket: None, .. } => {
+        BeforeAnswer::Allow { ticket: None, .. } => {
             return Ok(match agent {
                 HookAgent::ClaudeCode => {
                     Some(decision(json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"})))
@@ -199,7 +208,8 @@ fn shaped(agent: HookAgent, said: &Said, command: &str, hooked: Hooked) -> anyho
                 HookAgent::Opencode => Some(json!({"decision": "allow"})),
             });
         }
-        Hooked::Allow { ticket: Some(ticket), moves } | Hooked::Ask { ticket, moves } => (ticket, moves),
+        BeforeAnswer::Allow { ticket: Some(ticket), moves, .. } => (ticket, moves.unwrap_or(false)),
+        BeforeAnswer::Ask { ticket, moves } => (ticket, moves),
     };
     let csn = std::env::current_exe().context("this program cannot be found")?;
     let csn = quoted(csn.to_str().context("the path of csn is not UTF-8")?);

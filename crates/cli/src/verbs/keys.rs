@@ -2,8 +2,7 @@
 
 use crate::{args::KeysCommand, house::reach, render::text::cut};
 use anyhow::Context as _;
-use countersign_model::KeyAnnounced;
-use serde_json::Value;
+use countersign_model::api::KeyView;
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -14,28 +13,27 @@ pub(crate) fn keys(command: KeysCommand) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     match command {
         KeysCommand::List { json } => {
-            for key in client.keys()?["keys"].as_array().into_iter().flatten() {
+            for key in client.keys()? {
                 if json {
-                    writeln!(out, "{key}")?;
+                    writeln!(out, "{}", serde_json::json!(key))?;
                     continue;
                 }
-                let by = key["announced_by"].as_str().map_or_else(|| "nobody".to_owned(), |k| cut(k, 16));
-                let used = if key["in_use"] == true { "in use" } else { "retired" };
-                writeln!(out, "{}  {used}, announced by {by}", key["key"].as_str().unwrap_or_default())?;
+                let by = key.announced_by.map_or_else(|| "nobody".to_owned(), |k| cut(&k.to_string(), 16));
+                let used = if key.in_use { "in use" } else { "retired" };
+                writeln!(out, "{}  {used}, announced by {by}", key.key)?;
             }
         }
         KeysCommand::Export { key } => {
             let all = client.keys()?;
-            let all: Vec<&Value> = all["keys"].as_array().into_iter().flatten().collect();
-            let wanted = |k: &&&Value| match &key {
-                Some(id) => k["key"].as_str().is_some_and(|k| k.starts_with(id.as_str())),
-                None => k["in_use"] == true,
+            let wanted = |k: &&KeyView| match &key {
+                Some(id) => k.key.to_string().starts_with(id.as_str()),
+                None => k.in_use,
             };
             let found = all.iter().find(wanted).context("there is no such key; see csn keys list")?;
-            write!(out, "{}", found["pem"].as_str().unwrap_or_default())?;
+            write!(out, "{}", found.pem.as_deref().unwrap_or_default())?;
         }
         KeysCommand::Rotate { lost } => {
-            let announced: KeyAnnounced = serde_json::from_value(client.rotate_key(lost)?)?;
+            let announced = client.rotate_key(lost)?;
             writeln!(out, "{}", announced.key)?;
             let spoken = match announced.by {
                 Some(old) => format!("{old} speaks for it"),

@@ -3,7 +3,7 @@
 
 use crate::{Usage, args::LogsArgs, house::reach, terminal::output::Printer, verbs::run};
 use countersign_client::ClientError;
-use countersign_model::{At, Code, Frame, Record, Refusal, StreamName, TaskState, What};
+use countersign_model::{At, Code, Frame, Record, Refusal, Refused, StreamName, TaskState, What};
 use countersign_store::clock;
 use std::{
     io::{self, Write as _},
@@ -62,17 +62,16 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
             }
             Err(e) => return Err(e.into()),
         };
-        if let Ok(Record { what: What::Frame(Frame::Output { stream, offset, len, .. }), at, .. }) =
-            Record::parse(&event.line)
+        if let Record { what: What::Frame(Frame::Output { stream, offset, len, .. }), at, .. } = event.value.record
             && streams.contains(&stream)
             && since.is_none_or(|since| at >= since)
         {
             match args.json {
-                true => writeln!(io::stdout(), "{}", event.line)?,
+                true => writeln!(io::stdout(), "{}", event.json)?,
                 false => printer.print_frame(stream, offset, len)?,
             }
         }
-        if !args.follow && event.seq + 1 >= state.next_seq {
+        if !args.follow && event.value.record.seq + 1 >= state.next_seq {
             break;
         }
     }
@@ -85,7 +84,7 @@ pub(crate) fn kept(state: &TaskState) -> anyhow::Result<()> {
     let Some(at) = state.expired_at else { return Ok(()) };
     let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"));
     let refusal = refusal.hint("its decisions and digests stay: csn show");
-    Err(ClientError::Refused { refusal, task: Some(state.task_id) }.into())
+    Err(ClientError::from(Refused::from(refusal).of_task(state.task_id)).into())
 }
 
 fn end(state: &TaskState, stream: StreamName) -> u64 {

@@ -6,13 +6,13 @@
 use super::hook::base;
 use crate::{Usage, house::Place};
 use anyhow::Context as _;
-use countersign_client::Client;
+use countersign_client::{Body, Client, Stream};
+use countersign_model::api::{Conversation, McpSessionBody};
 use countersign_store::{agent_above, clock};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _},
-    os::unix::net::UnixStream,
     process::ExitCode,
     sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
@@ -49,13 +49,13 @@ pub(crate) fn mcp() -> anyhow::Result<ExitCode> {
 struct Bridge {
     client: Client,
     /// What the house is told of this connection, the same each time.
-    said: Value,
+    said: McpSessionBody,
     talk: Mutex<Talk>,
     connected: Condvar,
 }
 
 struct Talk {
-    house: Option<UnixStream>,
+    house: Option<Stream>,
     /// Since when there is none.
     alone: Instant,
     /// How the agent began, to begin again for it.
@@ -70,9 +70,13 @@ impl Bridge {
         let cwd = std::env::current_dir().context("the current directory is gone")?;
         let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
         let me = std::process::id();
-        let conversation =
-            json!({"agent": "mcp", "id": format!("connection {me}"), "cwd": cwd, "agent_pid": agent_above(me)});
-        let said = json!({"conversation": conversation, "environment": base()});
+        let conversation = Conversation {
+            agent: "mcp".to_owned(),
+            id: format!("connection {me}"),
+            cwd: cwd.to_owned(),
+            agent_pid: Some(agent_above(me)),
+        };
+        let said = McpSessionBody { conversation, environment: base() };
         let (initialize, initialized, open) = (None, None, BTreeMap::new());
         let talk = Talk { house: None, alone: clock::steady(), initialize, initialized, open };
         Ok(Self { client, said, talk: Mutex::new(talk), connected: Condvar::new() })
@@ -89,10 +93,10 @@ impl Bridge {
         }
     }
 
-    fn connect(&self) -> anyhow::Result<BufReader<UnixStream>> {
+    fn connect(&self) -> anyhow::Result<BufReader<Body>> {
         let session = self.client.mcp_session(&self.said)?;
-        let mut from = self.client.mcp(session)?;
-        let mut to = from.get_ref().try_clone()?;
+        let mut from = BufReader::new(self.client.mcp(session)?);
+        let mut to = from.get_ref().writer()?;
         let mut talk = self.talk.lock().expect("nothing panics while it holds this lock");
         if let Some(line) = &talk.initialize {
             writeln!(to, "{line}")?;
@@ -107,7 +111,7 @@ impl Bridge {
     }
 
     /// Until the house hangs up.
-    fn hear(&self, house: BufReader<UnixStream>) {
+    fn hear(&self, house: BufReader<Body>) {
         for line in house.lines().map_while(Result::ok) {
             if let Ok(message) = serde_json::from_str::<Value>(&line)
                 && message.get("method").is_none()

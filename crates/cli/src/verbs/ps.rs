@@ -1,6 +1,7 @@
 //! `ps`: the tasks that wait or run.
 
 use crate::{house::reach, render::task::line};
+use countersign_model::{Status, api::TaskQuery};
 use countersign_store::clock;
 use std::{
     io::{self, Write as _},
@@ -14,21 +15,20 @@ pub(crate) fn ps(all: bool, json: bool) -> anyhow::Result<ExitCode> {
     if !json {
         writeln!(out, "{:<19}  {:<9}  {:>6}  {:<22}  COMMAND", "TASK", "STATUS", "AGE", "OUTCOME")?;
     }
-    let statuses: &[&str] = if all { &[""] } else { &["running", "queued"] };
+    let statuses: &[Option<Status>] = if all { &[None] } else { &[Some(Status::Running), Some(Status::Queued)] };
     for status in statuses {
-        let mut cursor = String::new();
+        let mut query = TaskQuery { status: *status, limit: Some(200), ..TaskQuery::default() };
         loop {
-            let status = if status.is_empty() { String::new() } else { format!("&status={status}") };
-            let page = client.tasks(&format!("?limit=200{status}{cursor}"))?;
+            let page = client.tasks(&query)?;
             for task in &page.tasks {
                 match json {
                     true => writeln!(out, "{}", serde_json::to_string(task)?)?,
                     false => line(&mut out, task, now)?,
                 }
             }
-            match page.next {
-                Some(next) => cursor = format!("&cursor={next}"),
-                None => break,
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                break;
             }
         }
     }

@@ -94,19 +94,19 @@ pub(crate) fn read(envelope: &Envelope) -> anyhow::Result<Statement> {
 fn list(client: &Client, limit: usize, as_json: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let (mut left, mut cursor) = (limit, None);
     while left > 0 {
-        let page = client.receipts(left.min(500), cursor.as_deref())?;
-        for row in page["receipts"].as_array().into_iter().flatten() {
+        let page = client.receipts(left.min(500), cursor)?;
+        for row in &page.receipts {
             left = left.saturating_sub(1);
             match as_json {
-                true => writeln!(out, "{row}")?,
+                true => writeln!(out, "{}", json!(row))?,
                 false => writeln!(out, "{}", line(row))?,
             }
         }
-        if let Some(why) = page["failing"].as_str() {
+        if let Some(why) = &page.failing {
             crate::say(&format!("csn: receipts are not made out: {why}"));
         }
-        match page["next"].as_str() {
-            Some(next) => cursor = Some(next.to_owned()),
+        match page.next {
+            Some(next) => cursor = Some(next.0),
             None => break,
         }
     }
@@ -139,8 +139,8 @@ fn export(
         let home = client.lifecycle()?.home_id;
         writeln!(out, "{}", json!({"row": {"from": from, "to": to}, "home_id": home}))?;
     }
-    for key in client.keys()?["keys"].as_array().into_iter().flatten() {
-        writeln!(out, "{}", json!({"announcement": key["announcement"]}))?;
+    for key in client.keys()? {
+        writeln!(out, "{}", json!({"announcement": key.announcement}))?;
     }
     for receipt in receipts {
         writeln!(out, "{}", fetch(client, receipt)?.json())?;
@@ -154,7 +154,7 @@ fn export(
 
 /// From which receipt to which a row goes; each of them is there.
 fn ends(client: &Client, from: Option<u64>, to: Option<u64>) -> anyhow::Result<(u64, u64)> {
-    let newest = client.receipts(1, None)?["receipts"][0]["seq"].as_str().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let newest = client.receipts(1, None)?.receipts.first().map_or(0, |newest| newest.seq.0);
     let (from, to) = (from.unwrap_or(1), to.unwrap_or(newest));
     if from == 0 || from > to || to > newest {
         return Err(Usage(format!("there is no row from {from} to {to}: the newest receipt is {newest}")).into());

@@ -14,7 +14,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_client::Client;
-use countersign_model::{Frame, Mode, Record, StreamName, TaskState, What};
+use countersign_model::{Frame, Mode, Record, StreamName, TaskState, What, cast::Version};
 use std::{
     fs::File,
     io::{self, IsTerminal as _, Write},
@@ -48,7 +48,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn cast(client: &Client, state: &TaskState, version: &str, file: &Path) -> anyhow::Result<ExitCode> {
-    version.parse::<countersign_model::cast::Version>().map_err(|e| Usage(format!("--cast: {e}")))?;
+    let version: Version = version.parse().map_err(|e| Usage(format!("--cast: {e}")))?;
     let mut cast = client.cast(state.task_id, version)?;
     if file == Path::new("-") {
         io::copy(&mut cast, &mut io::stdout().lock())?;
@@ -75,7 +75,7 @@ fn recorded(
 ) -> anyhow::Result<()> {
     let mut events = client.events(state.task_id, None);
     while let Some(event) = events.next_event()? {
-        let record = Record::parse(&event.line).context("the house sent a record that does not read")?;
+        let record = event.value.record;
         match &record.what {
             What::Frame(Frame::Output { stream, offset, len, .. }) => {
                 let (mut at, end) = (*offset, offset + len);
@@ -89,7 +89,7 @@ fn recorded(
             _ => each(&record, None)?,
         }
         // What runs is replayed as far as it has come.
-        if event.seq + 1 >= state.next_seq {
+        if record.seq + 1 >= state.next_seq {
             break;
         }
     }

@@ -25,8 +25,8 @@ use crate::{
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Record, Request, Status,
-    TaskId, TaskState, Tool, WaitsFor, What, is_base_variable,
+    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Request, Status, TaskId,
+    TaskState, Tool, WaitsFor, What, is_base_variable,
 };
 use std::{
     collections::BTreeMap,
@@ -150,9 +150,7 @@ fn on_terminal(
 fn settled_unbegun(client: &Client, task: TaskId) -> anyhow::Result<bool> {
     let mut events = client.events(task, None);
     while let Some(event) = events.next_event()? {
-        if let Ok(What::Decision(Decision::Settled { outcome, journal_head, recovered })) =
-            Record::parse(&event.line).map(|r| r.what)
-        {
+        if let What::Decision(Decision::Settled { outcome, journal_head, recovered }) = event.value.record.what {
             return Ok(never_began(&outcome, journal_head, recovered));
         }
     }
@@ -170,8 +168,8 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
             Err(e) if e.is_daemon_gone() => continue,
             Err(e) => return Err(e.into()),
         };
-        match Record::parse(&event.line).map(|r| r.what) {
-            Ok(What::Frame(Frame::Spawned { .. })) => {
+        match event.value.record.what {
+            What::Frame(Frame::Spawned { .. }) => {
                 let terminal = io::stdin().is_terminal().then(|| ReadsTerminal::begin(task));
                 let last = || terminal.iter().for_each(ReadsTerminal::end_of_input);
                 return match send::from_stdin(client, task, true, last) {
@@ -180,14 +178,14 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
                     sent => sent,
                 };
             }
-            Ok(What::Decision(Decision::Settled { .. })) => return Ok(()),
+            What::Decision(Decision::Settled { .. }) => return Ok(()),
             _ => {}
         }
     }
 }
 
 fn is_over(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused { refusal, .. } if refusal.code == countersign_model::Code::TaskOver)
+    matches!(error, ClientError::Refused(refused) if refused.refusal.code == countersign_model::Code::TaskOver)
 }
 
 /// Says where in line a task stands, whenever that changes, until it goes.

@@ -1,8 +1,10 @@
 //! `search`: where in a task's output something is.
 
 use crate::{args::SearchArgs, house::reach};
-use countersign_model::Shown;
-use serde_json::Value;
+use countersign_model::{
+    Shown,
+    api::{Excerpt, SearchQuery},
+};
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -15,17 +17,17 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let client = reach()?;
     let task = client.task(&args.task)?.task_id;
     let mut out = io::stdout().lock();
-    let (mut after, mut left, mut any, mut first) = (None, args.max.unwrap_or(u64::MAX), false, true);
+    let mut query = SearchQuery {
+        pattern: args.pattern.clone(),
+        regex: args.regex,
+        ignore_case: args.ignore_case,
+        context: usize::try_from(args.context).ok(),
+        stream: args.stream.map(|s| s.name()),
+        ..SearchQuery::default()
+    };
+    let (mut left, mut any, mut first) = (args.max.unwrap_or(u64::MAX), false, true);
     while left > 0 {
-        let mut query = vec![
-            ("pattern", args.pattern.clone()),
-            ("regex", args.regex.to_string()),
-            ("ignore_case", args.ignore_case.to_string()),
-            ("context", args.context.to_string()),
-            ("max_results", left.min(PAGE).to_string()),
-        ];
-        query.extend(args.stream.map(|s| ("stream", s.name().to_string())));
-        query.extend(after.take().map(|a| ("after", a)));
+        query.max_results = usize::try_from(left.min(PAGE)).ok();
         let found = client.search(task, &query)?;
         for m in &found.matches {
             any = true;
@@ -52,9 +54,9 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
                 writeln!(out, "{}-{}-{}", m.stream, place(line.map(|l| l + n)), shown(text))?;
             }
         }
-        match found.next {
-            Some(next) => after = Some(next),
-            None => break,
+        query.after = found.next;
+        if query.after.is_none() {
+            break;
         }
     }
     // As grep does: nothing found is no error, but it can be told.
@@ -62,13 +64,12 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A line of somebody's output, with nothing in it that a terminal would obey.
-fn shown(text: &Value) -> String {
+fn shown(text: &Excerpt) -> String {
     match text {
-        Value::String(text) => Shown::new(text.trim_end_matches('\r')).to_string(),
-        other => {
+        Excerpt::Text(text) => Shown::new(text.trim_end_matches('\r')).to_string(),
+        Excerpt::Encoded { content, .. } => {
             use base64::Engine as _;
-            let encoded = other["content"].as_str().unwrap_or_default();
-            let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+            let bytes = base64::engine::general_purpose::STANDARD.decode(content).unwrap_or_default();
             Shown::new(&String::from_utf8_lossy(&bytes)).to_string()
         }
     }

@@ -2,8 +2,7 @@
 
 use crate::{Usage, args::SendArgs, house::reach};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, Key, Mode, TaskId};
-use serde_json::{Value, json};
+use countersign_model::{Code, Key, Mode, TaskId, api::StdinBody};
 use std::{
     io::{self, Read as _},
     process::ExitCode,
@@ -18,10 +17,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PIECE: usize = 60 * 1024;
 
 pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
-    for key in &args.keys {
-        key.parse::<Key>().map_err(|e| Usage(format!("--keys: {e}")))?;
-    }
-    if args.text.is_none() && args.keys.is_empty() && !args.enter && !args.eof {
+    let keys = args.keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>();
+    let keys = keys.map_err(|e| Usage(format!("--keys: {e}")))?;
+    if args.text.is_none() && keys.is_empty() && !args.enter && !args.eof {
         return Err(Usage("give text, --keys, --enter or --eof".to_owned()).into());
     }
     let client = reach()?;
@@ -29,20 +27,23 @@ pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let task = state.task_id;
     match args.text.as_deref() {
         Some("-") => from_stdin(&client, task, false, || ())?,
-        Some(text) if args.paste => drop(client.stdin(task, &json!({"paste": text}))?),
+        Some(text) if args.paste => drop(client.stdin(task, &StdinBody::paste(text))?),
         Some("") | None => {}
-        Some(text) => drop(client.stdin(task, &json!({"text": text}))?),
+        Some(text) => drop(client.stdin(task, &StdinBody::text(text))?),
     }
-    if !args.keys.is_empty() {
-        client.stdin(task, &json!({"keys": args.keys}))?;
+    if !keys.is_empty() {
+        client.stdin(task, &StdinBody::keys(keys))?;
     }
     if args.enter {
         // The end of a line is a key of a terminal, and a character in a pipe.
-        let enter = if state.request.mode == Mode::Pty { json!({"keys": ["enter"]}) } else { json!({"text": "\n"}) };
+        let enter = match state.request.mode {
+            Mode::Pty => StdinBody::keys("enter".parse().into_iter().collect()),
+            Mode::Pipes => StdinBody::text("\n"),
+        };
         client.stdin(task, &enter)?;
     }
     if args.eof {
-        client.stdin(task, &json!({"eof": true}))?;
+        client.stdin(task, &StdinBody::eof())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -55,25 +56,25 @@ pub(crate) fn from_stdin(client: &Client, task: TaskId, eof: bool, last: impl Fn
     for n in 0.. {
         match stdin.read(&mut buf) {
             Ok(0) => break,
-            Ok(len) => once(client, task, &json!({"chunk_b64": base64(&buf[..len])}), &format!("{key}-{n}"))?,
+            Ok(len) => once(client, task, &typed(&buf[..len]), &format!("{key}-{n}"))?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e.into()),
         }
     }
     last();
     if eof {
-        once(client, task, &json!({"eof": true}), &format!("{key}-eof"))?;
+        once(client, task, &StdinBody::eof(), &format!("{key}-eof"))?;
     }
     Ok(())
 }
 
 /// Through any number of restarts of the daemon: what was not answered is sent again, and applied once.
-fn once(client: &Client, task: TaskId, body: &Value, key: &str) -> Result<(), ClientError> {
+fn once(client: &Client, task: TaskId, body: &StdinBody, key: &str) -> Result<(), ClientError> {
     loop {
         match client.stdin_once(task, body, key) {
             Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => thread::sleep(PAUSE),
-            Err(ClientError::Refused { refusal, .. }) if refusal.code == Code::ShimUnreachable => thread::sleep(PAUSE),
-            done => return done,
+            Err(ClientError::Refused(refused)) if refused.refusal.code == Code::ShimUnreachable => thread::sleep(PAUSE),
+            done => return done.map(drop),
         }
     }
 }
@@ -84,7 +85,9 @@ pub(crate) fn random_key() -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Bytes as they were typed.
+fn typed(bytes: &[u8]) -> StdinBody {
     use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(bytes)
+    let chunk = base64::engine::general_purpose::STANDARD.encode(bytes);
+    StdinBody { chunk_b64: Some(chunk), ..StdinBody::default() }
 }

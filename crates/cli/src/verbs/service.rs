@@ -3,6 +3,7 @@
 use crate::{Usage, args::ServiceCommand, say};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
+use countersign_model::api::StopTasks;
 use countersign_store::{Home, MACHINE_HOME, MACHINE_RUN, SOCKET};
 use std::{
     fmt::Write as _,
@@ -214,7 +215,7 @@ fn make_way() -> anyhow::Result<()> {
     if let Some(holder) = home.holder()
         && systemctl(false, &["is-active", UNIT]).is_err()
     {
-        Client::new(home.socket()).stop(Some(false))?;
+        Client::new(home.socket()).stop(Some(StopTasks::Keep))?;
         Home::wait_until_gone(holder)?;
         say("csn: the daemon that ran has gone; its tasks go on");
     }

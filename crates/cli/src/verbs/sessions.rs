@@ -9,8 +9,10 @@ use crate::{
         text::{brief, cut},
     },
 };
-use countersign_client::Moved;
-use countersign_model::{Session, Shown};
+use countersign_model::{
+    Session, Shown,
+    api::{OpenSessionBody, SessionMove},
+};
 use countersign_store::clock;
 use serde_json::json;
 use std::{
@@ -36,11 +38,12 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
         }
         SessionsCommand::Open { directory, title, agent, json } => {
             let directory = directory.map(std::path::absolute).transpose()?;
+            let directory = directory.map(|d| d.into_os_string().into_string()).transpose();
+            let directory = directory.map_err(|_| Usage("the directory's name is not UTF-8".to_owned()))?;
             // Who started us is the agent: from now on what it starts is an agent's.
             let agent_pid = agent.then(|| rustix::process::getppid().map(|p| p.as_raw_nonzero().get()));
-            let session = client.open_session(&json!({
-                "directory": directory, "title": title, "agent_pid": agent_pid.flatten(),
-            }))?;
+            let agent_pid = agent_pid.flatten().and_then(|pid| u32::try_from(pid).ok());
+            let session = client.open_session(&OpenSessionBody { directory, title, agent_pid })?;
             match json {
                 true => writeln!(out, "{}", json!(session))?,
                 false => writeln!(out, "{}", session.id)?,
@@ -53,11 +56,11 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
             let directory = std::path::absolute(directory)?;
             let directory = directory.to_str().ok_or_else(|| Usage("the directory's name is not UTF-8".to_owned()))?;
             match client.set_directory(&session, directory)? {
-                Moved::There(session) => {
+                SessionMove::There(session) => {
                     let there = session.directory.as_ref().map_or("", |d| d.as_str());
                     writeln!(out, "{}", Shown::new(there))?;
                 }
-                Moved::Asked(task) => {
+                SessionMove::Asked(task) => {
                     if let Some(approval) = task.approval_id() {
                         crate::say(&waiting_line(approval).replace(" once", " session"));
                     }

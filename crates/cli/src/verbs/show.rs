@@ -1,7 +1,9 @@
 //! `show`: everything that is known of a task; its records; its screen.
 
 use crate::{args::ViewArg, house::reach, render::text::brief};
-use countersign_model::{Ruling, Shown, TaskSandbox};
+use countersign_client::{Events, calls};
+use countersign_model::{Ruling, Shown, TaskSandbox, TaskState};
+use serde::de::DeserializeOwned;
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -95,17 +97,27 @@ pub(crate) fn show(task: &str, json: bool) -> anyhow::Result<ExitCode> {
 pub(crate) fn view(task: &str, view: ViewArg) -> anyhow::Result<ExitCode> {
     let client = reach()?;
     let state = client.task(task)?;
-    let name = match view {
-        ViewArg::Native => "native",
-        ViewArg::Terminal => "terminal",
-        ViewArg::ToolTask => "tool_task",
-    };
+    let task = state.task_id;
+    match view {
+        ViewArg::Native => print_events(&state, client.follow(calls::tasks::events(task)), |r| r.record.seq),
+        ViewArg::Terminal => {
+            print_events(&state, client.follow(calls::tasks::terminal_events(task)), |r| r.0.record.seq)
+        }
+        ViewArg::ToolTask => print_events(&state, client.follow(calls::tasks::tool_task_events(task)), |e| e.head.seq),
+    }
+}
+
+/// Events as they came, one to a line. Of a task that goes on, as far as it has come.
+fn print_events<E: DeserializeOwned>(
+    state: &TaskState,
+    mut events: Events<E>,
+    seq: impl Fn(&E) -> u64,
+) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    let mut events = client.view(state.task_id, name);
     while let Some(event) = events.next_event()? {
-        writeln!(out, "{}", event.line)?;
-        // Of a task that goes on, as far as it has come; one record may be told in several events.
-        if !state.settled() && event.seq + 1 >= state.next_seq {
+        writeln!(out, "{}", event.json)?;
+        // One record may be told in several events.
+        if !state.settled() && seq(&event.value) + 1 >= state.next_seq {
             break;
         }
     }
@@ -119,9 +131,9 @@ pub(crate) fn screen(task: &str, json: bool) -> anyhow::Result<ExitCode> {
     let screen = client.screen(task)?;
     let mut out = io::stdout().lock();
     match json {
-        true => writeln!(out, "{screen}")?,
+        true => writeln!(out, "{}", serde_json::json!(screen))?,
         false => {
-            for line in screen["text"].as_str().unwrap_or_default().lines() {
+            for line in screen.text.as_str().lines() {
                 writeln!(out, "{}", Shown::new(line))?;
             }
         }

@@ -2,8 +2,11 @@
 
 use super::grants;
 use crate::{Usage, args::TokenCommand, house::reach};
-use countersign_model::{CredentialScope, Shown};
-use serde_json::{Value, json};
+use countersign_model::{
+    CredentialKind, CredentialScope, Shown,
+    api::{TokenBody, TokenView},
+};
+use serde_json::json;
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -12,27 +15,21 @@ use std::{
 pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
     let client = reach()?;
     let mut out = io::stdout().lock();
-    let text = |v: &Value, name: &str| Shown::bounded(v[name].as_str().unwrap_or("-"), 60).to_string();
     match command {
         TokenCommand::Create { person, agent, scope, name, principal, audience, expires, json } => {
             let kind = match (person, agent) {
-                (true, false) => "person",
-                (false, true) => "agent",
+                (true, false) => CredentialKind::Person,
+                (false, true) => CredentialKind::Agent,
                 _ => return Err(Usage("say for whom: --person or --agent".to_owned()).into()),
             };
-            let scope = scope.iter().map(|s| s.parse()).collect::<Result<Vec<CredentialScope>, _>>().map_err(Usage)?;
-            let mut body = json!({
-                "name": name, "kind": kind, "scopes": scope, "principal": principal,
-                "expires_at": expires.as_deref().map(grants::ends).transpose()?,
-            });
-            if let Some(audience) = audience {
-                body["audience"] = json!(audience);
-            }
-            let token = client.create_token(&body)?;
+            let scopes = scope.iter().map(|s| s.parse()).collect::<Result<Vec<CredentialScope>, _>>().map_err(Usage)?;
+            let audience = audience.as_deref().map(grants::audience).transpose()?.unwrap_or_default();
+            let expires_at = expires.as_deref().map(grants::ends).transpose()?;
+            let token = client.create_token(&TokenBody { name, kind, scopes, audience, principal, expires_at })?;
             match json {
-                true => writeln!(out, "{token}")?,
+                true => writeln!(out, "{}", json!(token))?,
                 false => {
-                    writeln!(out, "{}", token["token"].as_str().unwrap_or_default())?;
+                    writeln!(out, "{}", token.token)?;
                     crate::say("csn: this is shown once; Authorization: Bearer <token>");
                 }
             }
@@ -40,12 +37,11 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
         TokenCommand::List { json } => {
             for token in client.tokens()? {
                 if json {
-                    writeln!(out, "{token}")?;
+                    writeln!(out, "{}", json!(token))?;
                     continue;
                 }
-                let scopes: Vec<&str> =
-                    token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                let state = match (token["revoked_at"].as_str(), token["expires_at"].as_str()) {
+                let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
+                let state = match (token.revoked_at, token.expires_at) {
                     (Some(at), _) => format!("revoked at {at}"),
                     (None, Some(at)) => format!("until {at}"),
                     (None, None) => "good".to_owned(),
@@ -53,18 +49,23 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
                 writeln!(
                     out,
                     "{}  {:<12} {:<6} {:<26} {state}, last used {}",
-                    text(&token, "id"),
-                    text(&token, "name"),
-                    text(&token, "kind"),
+                    token.id,
+                    shown(&token),
+                    if token.kind == CredentialKind::Person { "person" } else { "agent" },
                     scopes.join(","),
-                    token["last_used_at"].as_str().unwrap_or("never"),
+                    token.last_used_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
                 )?;
             }
         }
         TokenCommand::Revoke { token } => {
             let token = client.revoke_token(&token)?;
-            writeln!(out, "{}  revoked: {}", text(&token, "id"), text(&token, "name"))?;
+            writeln!(out, "{}  revoked: {}", token.id, shown(&token))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The name of a token, with nothing in it that a terminal would obey.
+fn shown(token: &TokenView) -> String {
+    Shown::bounded(token.name.as_str(), 60).to_string()
 }

@@ -1,14 +1,17 @@
 //! `up`: a daemon in the background.
 
 use crate::{
+    Usage,
     house::{Place, say_reading_only, start},
     say,
 };
 use countersign_client::ClientError;
-use std::process::ExitCode;
+use countersign_model::{Refused, Shown};
+use std::{net::SocketAddr, process::ExitCode};
 
 /// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
 pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
+    let tcp = tcp.map(address).transpose()?;
     let Place { home, client, own } = Place::find()?;
     if !own {
         say("csn: the house of this machine serves you; COUNTERSIGN_HOME=DIR csn up starts one of your own");
@@ -24,7 +27,7 @@ pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
     match client.listen(tcp) {
         Ok(at) => say(&format!("csn: listening on http://{at} for those who have a token (csn token create)")),
         // The socket is the way in; the door on loopback is one more.
-        Err(ClientError::Refused { refusal, .. }) => {
+        Err(ClientError::Refused(Refused { refusal, .. })) => {
             say(&format!("csn: not listening on loopback: {}", refusal.message));
             refusal.hint.iter().for_each(|hint| say(&format!("     {hint}")));
             return Ok(ExitCode::from(u8::from(tcp.is_some())));
@@ -36,4 +39,9 @@ pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
         say(&format!("csn: degraded, only reading is allowed: {why}"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn address(tcp: &str) -> Result<SocketAddr, Usage> {
+    let shown = Shown::bounded(tcp, 60);
+    tcp.parse().map_err(|_| Usage(format!("--tcp {shown}: an address and a port, such as 127.0.0.1:7311")))
 }

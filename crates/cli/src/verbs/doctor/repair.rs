@@ -2,7 +2,7 @@
 
 use crate::house::Place;
 use anyhow::{Context as _, bail};
-use countersign_model::CredentialKind;
+use countersign_model::{CredentialKind, api::StopTasks};
 use countersign_store::{
     Home, below_an_agent,
     condition::{self, Depth},
@@ -52,7 +52,7 @@ pub(crate) fn fix(place: &Place) -> anyhow::Result<Vec<String>> {
         bail!("the ledger needs repair, which only a person may start: run `csn doctor --fix` in a terminal of yours");
     }
     if let Some(life) = life {
-        client.stop(Some(false)).context("the daemon could not be stopped for the repair")?;
+        client.stop(Some(StopTasks::Keep)).context("the daemon could not be stopped for the repair")?;
         Home::wait_until_gone(life.pid)?;
     }
     let held = home.lock().context("the ledger is repaired while no daemon runs")?;

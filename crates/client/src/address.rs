@@ -1,0 +1,133 @@
+//! Where a daemon is: its unix socket, or its port on loopback with a token. Connects nothing itself.
+
+use std::{
+    fmt,
+    fs::File,
+    io,
+    net::SocketAddr,
+    os::fd::AsRawFd as _,
+    path::{Path, PathBuf},
+};
+
+/// The address of one daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(pub(crate) Way);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Way {
+    Unix(PathBuf),
+    Tcp(SocketAddr, Token),
+}
+
+/// A bearer token. It is in no debug output and in no error.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Why something is no address of a daemon.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// The token would go over the network in clear text.
+    #[error("{0} is not on loopback: a token is sent to this machine only")]
+    NotLoopback(SocketAddr),
+    #[error("the token is empty, or has characters that no token has")]
+    NoToken,
+}
+
+impl Token {
+    pub fn new(token: impl Into<String>) -> Result<Self, AddressError> {
+        let token = token.into();
+        let fits = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
+        if fits { Ok(Self(token)) } else { Err(AddressError::NoToken) }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Address {
+    /// The socket of a home: the kernel tells the daemon who calls.
+    #[must_use]
+    pub fn unix(socket: impl Into<PathBuf>) -> Self {
+        Self(Way::Unix(socket.into()))
+    }
+
+    /// A port on loopback: the token tells the daemon who calls.
+    pub fn tcp(at: SocketAddr, token: Token) -> Result<Self, AddressError> {
+        if at.ip().is_loopback() { Ok(Self(Way::Tcp(at, token))) } else { Err(AddressError::NotLoopback(at)) }
+    }
+
+    /// The value of the `Host` header.
+    pub(crate) fn host(&self) -> String {
+        match &self.0 {
+            Way::Unix(_) => "countersign".to_owned(),
+            Way::Tcp(at, _) => at.to_string(),
+        }
+    }
+
+    /// The value of the `Authorization` header, where one is needed.
+    pub(crate) fn authorization(&self) -> Option<String> {
+        match &self.0 {
+            Way::Unix(_) => None,
+            Way::Tcp(_, Token(token)) => Some(format!("Bearer {token}")),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Way::Unix(socket) => write!(f, "{}", socket.display()),
+            Way::Tcp(at, _) => write!(f, "{at}"),
+        }
+    }
+}
+
+/// A path that a socket address has room for, and the directory that has to stay open while it is used. Socket addresses
+/// hold 108 bytes; a longer path is reached through its directory.
+pub(crate) fn short_path(socket: &Path) -> io::Result<(PathBuf, Option<File>)> {
+    const MAX_PATH_BYTES: usize = 100;
+    if socket.as_os_str().len() < MAX_PATH_BYTES {
+        return Ok((socket.to_owned(), None));
+    }
+    let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let dir = File::open(dir)?;
+    Ok((PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name), Some(dir)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_never_shown() {
+        let address = Address::tcp("127.0.0.1:7311".parse().unwrap(), Token::new("csn_secret").unwrap()).unwrap();
+        let error = crate::ClientError::NoHouse { address: address.clone(), error: io::ErrorKind::NotFound.into() };
+        for shown in [format!("{address:?}"), address.to_string(), format!("{error:?}"), error.to_string()] {
+            assert!(!shown.contains("secret"), "{shown}");
+        }
+        assert_eq!(address.authorization().as_deref(), Some("Bearer csn_secret"));
+    }
+
+    #[test]
+    fn a_token_goes_to_this_machine_only() {
+        let token = Token::new("t").unwrap();
+        for at in ["127.0.0.1:1", "[::1]:1", "127.8.0.1:1"] {
+            assert!(Address::tcp(at.parse().unwrap(), token.clone()).is_ok(), "{at}");
+        }
+        for at in ["192.168.0.1:1", "0.0.0.0:1", "[::]:1"] {
+            assert!(Address::tcp(at.parse().unwrap(), token.clone()).is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_another_header_is_no_token() {
+        for bad in ["", "a b", "a\r\nx: y", "ä"] {
+            assert_eq!(Token::new(bad), Err(AddressError::NoToken), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The blocking face: calls and streams over a connection of their own each.
+
+use crate::{
+    Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
+    stream::{Follower, Step},
+    transport::Stream,
+    wire::answer::{AnswerReader, Head},
+};
+use countersign_model::api::StreamRecord;
+use serde::de::DeserializeOwned;
+use std::{
+    io::{self, Read, Write as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// How much is read from a connection at a time.
+const READ_BYTES: usize = 64 * 1024;
+
+/// A daemon, by its address, for programs that wait for each answer.
+#[derive(Debug, Clone)]
+pub struct Client {
+    address: Address,
+}
+
+impl Client {
+    /// A daemon by its socket.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self::at(Address::unix(socket))
+    }
+
+    #[must_use]
+    pub fn at(address: Address) -> Self {
+        Self { address }
+    }
+
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Makes a call and waits for its answer.
+    pub fn send<A>(&self, call: &Call<A>) -> Result<A> {
+        let mut body = self.exchange(&call.request, call.patience)?;
+        let bytes = body.read_whole()?;
+        call.read_answer(body.head.status, bytes)
+    }
+
+    /// Makes a call whose answer is read as it comes.
+    pub fn open(&self, call: &Call<Vec<u8>>) -> Result<Body> {
+        let mut body = self.exchange(&call.request, call.patience)?;
+        if call.is_answer(body.head.status) {
+            return Ok(body);
+        }
+        let bytes = body.read_whole()?;
+        Err(ClientError::of_problem(body.head.status, &bytes))
+    }
+
+    /// Follows a stream of events.
+    #[must_use]
+    pub fn follow<E: DeserializeOwned>(&self, call: StreamCall<E>) -> Events<E> {
+        Events { client: self.clone(), stream: None, follower: Follower::new(call) }
+    }
+
+    fn exchange(&self, request: &HttpRequest, patience: Option<Duration>) -> Result<Body> {
+        let bytes = request.to_bytes(&self.address)?;
+        let mut stream = Stream::connect(&self.address)?;
+        stream.set_read_timeout(patience)?;
+        // A daemon that refuses a body before it has read it hangs up; its answer is there all the same.
+        let sent = stream.write_all(&bytes);
+        Body::begin(stream).map_err(|e| match (sent, e) {
+            (Err(sent), ClientError::Broken(_)) => sent.into(),
+            (_, e) => e,
+        })
+    }
+}
+
+/// The body of an answer, as it comes. Where the connection was upgraded, it is what the other side says.
+#[derive(Debug)]
+pub struct Body {
+    stream: Stream,
+    answer: AnswerReader,
+    head: Head,
+    /// What has come and was not read yet, from this place on.
+    ready: Vec<u8>,
+    at: usize,
+}
+
+impl Body {
+    /// Reads the head of an answer.
+    fn begin(mut stream: Stream) -> Result<Self> {
+        let mut answer = AnswerReader::new();
+        loop {
+            if let Some(head) = answer.head() {
+                return Ok(Self { stream, answer, head, ready: Vec::new(), at: 0 });
+            }
+            read_into(&mut stream, |bytes| if bytes.is_empty() { answer.end() } else { answer.feed(bytes) })?;
+        }
+    }
+
+    /// How many bytes it has in all, if the daemon said so.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        self.head.length
+    }
+
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.head.status
+    }
+
+    /// The way back, where the connection was upgraded.
+    pub fn writer(&self) -> io::Result<Stream> {
+        self.stream.try_clone()
+    }
+
+    fn read_whole(&mut self) -> Result<Vec<u8>> {
+        let mut whole = Vec::new();
+        while self.fill()? {
+            whole.append(&mut self.ready);
+        }
+        Ok(whole)
+    }
+
+    /// Whether there is more.
+    fn fill(&mut self) -> Result<bool> {
+        loop {
+            self.ready = self.answer.take_body();
+            self.at = 0;
+            if !self.ready.is_empty() {
+                return Ok(true);
+            }
+            if self.answer.is_done() {
+                return Ok(false);
+            }
+            let answer = &mut self.answer;
+            read_into(&mut self.stream, |bytes| if bytes.is_empty() { answer.end() } else { answer.feed(bytes) })?;
+        }
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.ready.len() {
+            self.fill().map_err(|e| match e {
+                ClientError::Broken(e) => e,
+                other => io::Error::other(other.to_string()),
+            })?;
+        }
+        let n = buf.len().min(self.ready.len() - self.at);
+        buf[..n].copy_from_slice(&self.ready[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+/// Reads once; no bytes are the end of the connection.
+fn read_into(stream: &mut Stream, take: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+    let mut buf = vec![0; READ_BYTES];
+    loop {
+        match stream.read(&mut buf) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            read => return take(&buf[..read?]),
+        }
+    }
+}
+
+/// A stream of events, over any number of connections.
+pub struct Events<E = StreamRecord> {
+    client: Client,
+    stream: Option<Stream>,
+    follower: Follower<E>,
+}
+
+impl<E: DeserializeOwned> Events<E> {
+    /// The next event; none after the last. After an error the next call connects again and goes on behind the last
+    /// event that was given out.
+    pub fn next_event(&mut self) -> Result<Option<Event<E>>> {
+        let next = self.advance();
+        if !matches!(next, Ok(Some(_))) {
+            self.stream = None;
+            self.follower.disconnected();
+        }
+        next
+    }
+
+    fn advance(&mut self) -> Result<Option<Event<E>>> {
+        loop {
+            match (self.follower.step()?, &mut self.stream) {
+                (Step::Event(event), _) => return Ok(Some(event)),
+                (Step::End, _) => return Ok(None),
+                (Step::Read, Some(stream)) => read_into(stream, |bytes| self.follower.feed(bytes))?,
+                (Step::Read, None) => return Err(ClientError::cut_off()),
+                (Step::Connect(pause), _) => {
+                    std::thread::sleep(pause);
+                    let bytes = self.follower.request().to_bytes(&self.client.address)?;
+                    let mut stream = Stream::connect(&self.client.address)?;
+                    stream.write_all(&bytes)?;
+                    self.stream = Some(stream);
+                    self.follower.connected();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The daemon itself: how it is, what it listens on, stopping it, tidying up, following its ledger.
+
+use crate::{Call, HttpRequest, StreamCall};
+use countersign_model::api::{
+    GcBody, GcReport, IndexRebuilt, IndexWish, LedgerEvent, Lifecycle, ListenAnswer, ListenBody, Readiness,
+    RebuildBody, StopAnswer, StopBody, StopTasks, StopWish,
+};
+use std::{net::SocketAddr, time::Duration};
+
+/// How long a daemon may take to say how it is.
+const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How the daemon is. One that does not answer within seconds counts as gone.
+#[must_use]
+pub fn show() -> Call<Lifecycle> {
+    Call::json(HttpRequest::get(&["lifecycle"])).within(STATUS_PATIENCE)
+}
+
+/// Whether the daemon is ready, and why not.
+#[must_use]
+pub fn ready() -> Call<Readiness> {
+    Call::json(HttpRequest::get(&["readyz"])).also_answers(503)
+}
+
+/// Whether the daemon answers at all: `ok`, to anyone.
+#[must_use]
+pub fn alive() -> Call<Vec<u8>> {
+    Call::bytes(HttpRequest::get(&["livez"]))
+}
+
+/// The description of the API, as OpenAPI 3.1.
+#[must_use]
+pub fn openapi() -> Call<Vec<u8>> {
+    Call::bytes(HttpRequest::get(&["openapi.json"]))
+}
+
+/// Stops the daemon, with or without its tasks; without a word about them, as it is configured.
+#[must_use]
+pub fn stop(tasks: Option<StopTasks>) -> Call<StopAnswer> {
+    Call::json(HttpRequest::post(&["lifecycle"]).json(&StopBody { state: StopWish::Halted, tasks }))
+}
+
+/// Listens on loopback too, for callers that have a token.
+#[must_use]
+pub fn listen(tcp: Option<SocketAddr>) -> Call<ListenAnswer> {
+    Call::json(HttpRequest::post(&["listen"]).json(&ListenBody { tcp }))
+}
+
+/// Removes what finished tasks left, by the rule of retention.
+#[must_use]
+pub fn gc(body: &GcBody) -> Call<GcReport> {
+    Call::json(HttpRequest::post(&["gc"]).json(body))
+}
+
+/// Rebuilds the index of the ledger.
+#[must_use]
+pub fn rebuild() -> Call<IndexRebuilt> {
+    Call::json(HttpRequest::post(&["ledger"]).json(&RebuildBody { index: IndexWish::Rebuild }))
+}
+
+/// Every decision that the caller may see, from the first one on. This stream does not end.
+#[must_use]
+pub fn ledger() -> StreamCall<LedgerEvent> {
+    StreamCall::new(HttpRequest::get(&["events"]))
+}

@@ -1,0 +1,20 @@
+//! How the bridge that an agent starts comes in.
+
+use crate::{Call, HttpRequest};
+use countersign_model::{
+    SessionId,
+    api::{McpSessionAnswer, McpSessionBody, McpStdioQuery},
+};
+
+/// Opens the session of an MCP connection.
+#[must_use]
+pub fn session(body: &McpSessionBody) -> Call<McpSessionAnswer> {
+    Call::json(HttpRequest::post(&["mcp", "session"]).json(body))
+}
+
+/// Opens a connection that speaks MCP, one message to a line, in both directions.
+#[must_use]
+pub fn stdio(session: SessionId) -> Call<Vec<u8>> {
+    let query = McpStdioQuery { session: session.to_string() };
+    Call::bytes(HttpRequest::get(&["mcp", "stdio"]).query(&query).header("upgrade", "mcp"))
+}
