@@ -125,6 +125,12 @@ fn control(c: char) -> Option<u8> {
 }
 
 impl Key {
+    /// The names that keys have.
+    #[cfg(feature = "schema")]
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _)| *name)
+    }
+
     /// The bytes that a terminal in this mode sends.
     pub fn bytes(self, mode: KeyMode) -> Vec<u8> {
         let modifiers = 1 + u8::from(self.shift) + 2 * u8::from(self.alt) + 4 * u8::from(self.ctrl);

@@ -14,7 +14,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// What to run, where, with what, and who wants to know. Raw: it may hold secrets and is never logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("allOf" = crate::schema::request_forms())))]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     pub tool: Tool,
@@ -37,6 +37,7 @@ pub struct Request {
     pub profile: Option<Profile>,
     /// What it shall be held to: a narrower sandbox than it would get, or a wider one, for which a person is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("not" = {"const": "none"})))]
     pub confinement: Option<Confinement>,
     /// Whom it wants to reach: `none`, or `open`, which is the risk `network` and is asked about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,6 +55,7 @@ pub struct Request {
     pub on_session_end: OnSessionEnd,
     /// The directory below which the streams are published, in `.runs`, once the task has settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/[^\\0]*$")))]
     pub workspace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
@@ -93,10 +95,13 @@ impl Request {
 #[serde(deny_unknown_fields)]
 pub struct Command {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[^\\0]*[^\\0\\s][^\\0]*$")))]
     pub command: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub argv: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/[^\\0]*$")))]
     pub cwd: Option<String>,
     /// Variables that the asker names: passed on as they are.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -112,9 +117,11 @@ pub struct Command {
     pub tell_directory: bool,
     /// The file that a file tool is about; below `cwd` unless it is absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[^\\0]*[^\\0/]$")))]
     pub path: Option<String>,
     /// `read_file`: the first line to show, from 1, and how many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub first_line: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line_count: Option<u64>,
@@ -131,8 +138,10 @@ pub struct Command {
     pub all: bool,
     /// The size of the terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub rows: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub cols: Option<u16>,
 }
 
@@ -269,20 +278,25 @@ pub enum CredentialKind {
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = Self::MAX_MS)))]
     pub wall_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = Self::MAX_MS)))]
     pub idle_ms: Option<u64>,
     /// From SIGTERM to SIGKILL on the stop ladder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = Self::MAX_MS)))]
     pub grace_ms: Option<u64>,
     /// How long descendants may hold the output open after the main process has exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = Self::MAX_MS)))]
     pub drain_ms: Option<u64>,
     /// How much of each stream is kept from its beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
     /// How many frames the journal may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = Self::FEWEST_FRAMES)))]
     pub frames: Option<u64>,
 }
 

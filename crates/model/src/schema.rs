@@ -5,6 +5,7 @@ use crate::{
     SignalName, TaskId, TokenId,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// A type that is a text in JSON, with what else its schema says.
@@ -28,7 +29,6 @@ texts! {
     At: {"format": "date-time", "description": "A moment: RFC 3339, UTC, with microseconds."};
     Count: {"pattern": "^[0-9]+$", "description": "A number, written as text so that no reader rounds it."};
     Digest: {"pattern": "^[0-9a-fA-F]{64}$", "description": "Thirty-two bytes as hex."};
-    Key: {"description": "A key by its name (enter, ctrl-c, f5), or a character."};
 }
 
 /// Ids: a prefix, and sixteen characters that sort by age.
@@ -51,6 +51,20 @@ ids! {
     GrantId = "^gr_[0-9a-hjkmnp-tv-z]{16}$";
     TokenId = "^ct_[0-9a-hjkmnp-tv-z]{16}$";
     HomeId = "^hm_[0-9a-hjkmnp-tv-z]{16}$";
+}
+
+impl JsonSchema for Key {
+    fn schema_name() -> Cow<'static, str> {
+        "Key".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = Key::names().collect();
+        // With ctrl, a terminal can send only some characters.
+        let pattern = format!(r"^(((ctrl|alt|shift)-)*({}|[@-_a-z ?])|((alt|shift)-)*[\s\S])$", names.join("|"));
+        let description = "A key by its name (enter, ctrl-c, f5), or a character.";
+        json_schema!({"type": "string", "description": description, "pattern": pattern})
+    }
 }
 
 impl JsonSchema for SignalName {
@@ -78,6 +92,42 @@ impl<T: JsonSchema> JsonSchema for Clean<T> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         T::json_schema(generator)
     }
+}
+
+/// What goes together in a [`crate::Request`]: the arguments with the tool, the size of a terminal with a terminal.
+pub(crate) fn request_forms() -> Value {
+    const ARGUMENTS: [&str; 6] = ["command", "argv", "path", "content", "old", "new"];
+    let tool = |name: &str, takes: &[&str], more: Value| {
+        let mut fields = more.as_object().cloned().unwrap_or_default();
+        for other in ARGUMENTS.iter().filter(|argument| !takes.contains(argument)) {
+            fields.insert((*other).to_owned(), json!({"type": "null"}));
+        }
+        // Given, and not null.
+        for given in takes {
+            fields.insert((*given).to_owned(), json!({"type": ["string", "array"]}));
+        }
+        let args = json!({"required": takes, "properties": fields});
+        json!({"properties": {"tool": {"const": name}, "args": args}})
+    };
+    let on_a_file = |name: &str, takes: &[&str]| {
+        let mut form = tool(name, takes, json!({"stdin": {"const": false}}));
+        form["properties"]["execution_mode"] = json!({"const": "pipes"});
+        form
+    };
+    let tools = json!([
+        tool("shell", &["command"], json!({})),
+        tool("shell", &["argv"], json!({})),
+        on_a_file("read_file", &["path"]),
+        on_a_file("write_file", &["path", "content"]),
+        on_a_file("edit_file", &["path", "old", "new"]),
+    ]);
+    let size = json!({"rows": {"type": "null"}, "cols": {"type": "null"}});
+    let modes = json!([
+        {"properties": {"execution_mode": {"const": "pipes"}, "args": {"properties": size}}},
+        {"required": ["execution_mode"],
+         "properties": {"execution_mode": {"const": "pty"}, "args": {"properties": {"stdin": {"const": false}}}}},
+    ]);
+    json!([{"anyOf": tools}, {"anyOf": modes}])
 }
 
 #[cfg(test)]

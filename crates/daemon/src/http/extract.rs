@@ -10,8 +10,11 @@ use axum::{
 use bytes::Bytes;
 use countersign_model::{Code, Refusal, Shown, api::query};
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
+use serde_json::{Value, error::Category};
 use std::collections::BTreeMap;
+
+/// Below this, a number with a fraction holds every whole number exactly: 2^53.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// A JSON body.
 pub(crate) struct Payload<T>(pub(crate) T);
@@ -131,14 +134,40 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         return Err(bad("the body is a list; this address takes a JSON object".to_owned()));
     }
     let json = &mut serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut *json).map_err(|e| {
-        let path = e.path().to_string();
-        bad(in_words(&path, e.inner()))
-    })?;
+    let value = match serde_path_to_error::deserialize(&mut *json) {
+        Ok(value) => value,
+        Err(e) => {
+            let fractional = e.inner().to_string().starts_with("invalid type: floating point");
+            return fractional.then(|| parse_whole_numbers(bytes)).flatten().ok_or_else(|| {
+                let path = e.path().to_string();
+                bad(in_words(&path, e.inner()))
+            });
+        }
+    };
     match json.end() {
         Ok(()) => Ok(value),
         Err(e) => Err(bad(format!("the body goes on behind its JSON (line {}, column {})", e.line(), e.column()))),
     }
+}
+
+/// Reads a body in which whole numbers are written with a fraction: to JSON, `24.0` is the number `24`.
+fn parse_whole_numbers<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    fn without_fraction(value: &mut Value) {
+        match value {
+            Value::Number(number) => {
+                let whole = number.as_f64().filter(|n| number.is_f64() && n.fract() == 0.0 && n.abs() < MAX_EXACT);
+                if let Some(whole) = whole {
+                    *value = Value::from(whole as i64);
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(without_fraction),
+            Value::Object(fields) => fields.values_mut().for_each(without_fraction),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+    let mut value = serde_json::from_slice(bytes).ok()?;
+    without_fraction(&mut value);
+    T::deserialize(value).ok()
 }
 
 /// What is wrong with a body, as a person would say it.
@@ -271,6 +300,11 @@ mod tests {
         check(
             refused::<ResizeBody>(r#"{"rows": 24, "cols": 80, "depth": 1}"#),
             "`depth` is not a field of this request: it takes rows and cols",
+        );
+        check(refused::<ResizeBody>(r#"{"rows": 24.0, "cols": 80}"#), "read");
+        check(
+            refused::<ResizeBody>(r#"{"rows": 24.5, "cols": 80}"#),
+            "`rows` must be a whole number that is not negative, not 24.5",
         );
         check(refused::<ResizeBody>("17"), "the body must be an object, not 17");
         check(refused::<StdinBody>(r#"{"eof": "yes"}"#), "`eof` must be true or false, not \"yes\"");

@@ -9,9 +9,9 @@ use crate::caller::Caller;
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_model::{CredentialScope, api::Problem};
-use schemars::{SchemaGenerator, generate::SchemaSettings};
+use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, transform::RecursiveTransform};
 use serde_json::{Map, Value, json};
-use std::sync::LazyLock;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));
 
@@ -31,6 +31,7 @@ fn document() -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.definitions_path = "/components/schemas".into();
     settings.meta_schema = None;
+    settings.transforms.push(Box::new(RecursiveTransform(bound_integers)));
     let mut generator = settings.into_generator();
     let problem = generator.subschema_for::<Problem>();
     let mut paths: Map<String, Value> = Map::new();
@@ -70,7 +71,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         .path
         .split('/')
         .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": path_schema(name)}))
         .collect();
     parameters.extend(route.query.iter().flat_map(|schema| query_parameters(generator, *schema)));
     if route.body.is_some_and(|body| body.once) {
@@ -114,8 +115,58 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
             Content::Other(media) => response["content"][media] = json!({}),
         }
     }
-    responses.insert("default".to_owned(), json!({"$ref": "#/components/responses/problem"}));
+    for status in problem_statuses(route) {
+        let problem = json!({"$ref": "#/components/responses/problem"});
+        responses.entry(status.to_string()).or_insert(problem);
+    }
+    // Refused before it is read, by what reads heads of requests.
+    let too_long = "The address and the headers are longer than 16 KiB together";
+    responses.insert("431".to_owned(), json!({"description": too_long}));
     responses.into()
+}
+
+/// Every status with which a route refuses: what its row implies, and what its row adds.
+fn problem_statuses(route: &Route) -> BTreeSet<u16> {
+    // Any request can be malformed, come from another site's page, or meet a defect.
+    let mut statuses = BTreeSet::from([400, 403, 500]);
+    if route.access != Access::Public {
+        // No token, too many connections of one kind, a daemon that starts or stops.
+        statuses.extend([401, 429, 503]);
+    }
+    if route.path.contains("{id}") {
+        // Ids may be shortened: nothing begins like that, or several do.
+        statuses.extend([404, 409]);
+    }
+    if let Some(body) = route.body {
+        statuses.extend([408, 413]);
+        // The same key came with another body before.
+        statuses.extend(body.once.then_some(422));
+    }
+    statuses.extend(route.refusals);
+    statuses
+}
+
+/// What the variable part of a path may be. Ids may be shortened, and some things go by name, so any text is one.
+fn path_schema(name: &str) -> Value {
+    match name {
+        "digest" => json!({"type": "string", "pattern": "^(sha256:)?[0-9a-fA-F]{64}$"}),
+        _ => json!({"type": "string", "minLength": 1}),
+    }
+}
+
+/// JSON has numbers of any size; ours have the size that their format names.
+fn bound_integers(schema: &mut Schema) {
+    let (least, most) = match schema.get("format").and_then(Value::as_str) {
+        Some("uint" | "uint64") => (json!(0), json!(u64::MAX)),
+        Some("uint32") => (json!(0), json!(u32::MAX)),
+        Some("int64") => (json!(i64::MIN), json!(i64::MAX)),
+        Some("int32") => (json!(i32::MIN), json!(i32::MAX)),
+        _ => return,
+    };
+    if let Some(schema) = schema.as_object_mut() {
+        schema.entry("minimum").or_insert(least);
+        schema.entry("maximum").or_insert(most);
+    }
 }
 
 /// The fields of a query type, each as a parameter.
@@ -127,6 +178,9 @@ fn query_parameters(generator: &mut SchemaGenerator, schema: super::routes::Sche
     let required: Vec<Value> = definition["required"].as_array().cloned().unwrap_or_default();
     let fields = definition["properties"].as_object().cloned().unwrap_or_default();
     let parameter = |(name, mut schema): (String, Value)| {
+        if let Ok(schema) = <&mut Schema>::try_from(&mut schema) {
+            bound_integers(schema);
+        }
         let required = required.iter().any(|r| r.as_str() == Some(&name));
         let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
         let mut parameter = json!({"name": name, "in": "query", "required": required, "schema": not_null(schema)});

@@ -66,6 +66,8 @@ pub(crate) struct Route {
     pub(crate) query: Option<SchemaOf>,
     pub(crate) body: Option<RequestBody>,
     pub(crate) successes: &'static [Success],
+    /// The statuses with which it refuses, beyond those that the rest of its row implies.
+    pub(crate) refusals: &'static [u16],
     /// None where a service of its own answers.
     handler: Option<fn() -> MethodRouter<Arc<Front>>>,
 }
@@ -113,6 +115,7 @@ impl Route {
             query: None,
             body: None,
             successes: &[],
+            refusals: &[],
             handler: None,
         }
     }
@@ -158,6 +161,11 @@ impl Route {
         self
     }
 
+    const fn refuses(mut self, statuses: &'static [u16]) -> Self {
+        self.refusals = statuses;
+        self
+    }
+
     const fn by(mut self, handler: fn() -> MethodRouter<Arc<Front>>) -> Self {
         self.handler = Some(handler);
         self
@@ -190,6 +198,7 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/tasks", Run, "Ask for a command or a file tool")
         .body_once::<Request>()
         .answers(&[json::<api::AskAnswer>(201), json::<api::AskAnswer>(202)])
+        .refuses(&[404, 409])
         .by(|| routing::post(tasks::ask)),
     get("/tasks", Observe, "List tasks, newest first")
         .query::<api::TaskQuery>()
@@ -202,25 +211,31 @@ pub(crate) static ROUTES: &[Route] = &[
     get("/tasks/{id}/events", Observe, "Follow the records of a task")
         .query::<api::EventQuery>()
         .answers(&[stream::<api::StreamRecord>()])
+        .refuses(&[410])
         .by(|| routing::get(events::of_task)),
     get("/tasks/{id}/output", Observe, "Read output by range or by line")
         .query::<api::OutputQuery>()
         .answers(&[json::<api::OutputPage>(200), other(200, BYTES), other(206, BYTES)])
+        .refuses(&[410, 416])
         .by(|| routing::get(tasks::output)),
     get("/tasks/{id}/search", Observe, "Search output")
         .query::<api::SearchQuery>()
         .answers(&[json::<api::SearchPage>(200)])
+        .refuses(&[410, 416])
         .by(|| routing::get(tasks::search)),
     get("/tasks/{id}/receipt", Observe, "Get the signed receipt of a task")
         .query::<api::WaitQuery>()
         .answers(&[other(200, ENVELOPE), other(206, ENVELOPE), NOT_MODIFIED])
+        .refuses(&[410, 416])
         .by(|| routing::get(receipts::of_task)),
     get("/tasks/{id}/screen", Observe, "See what a terminal shows")
         .answers(&[json::<api::ScreenView>(200), other(200, BYTES)])
+        .refuses(&[410])
         .by(|| routing::get(tasks::screen)),
     get("/tasks/{id}/cast", Observe, "Get the recording as asciicast")
         .query::<api::CastQuery>()
         .answers(&[other(200, "application/x-asciicast")])
+        .refuses(&[410])
         .by(|| routing::get(tasks::cast)),
     // Attaching is looking, and typing.
     get("/tasks/{id}/attach", Observe, "Attach to a task over a WebSocket")
@@ -251,6 +266,7 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/check", Observe, "Ask what the gate would do; nothing runs")
         .body::<Request>()
         .answers(&[json::<api::CheckAnswer>(200)])
+        .refuses(&[404, 409, 422])
         .by(|| routing::post(tasks::check)),
     get("/approvals", Observe, "List questions that wait, or all")
         .query::<api::ApprovalQuery>()
@@ -266,6 +282,7 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/approvals/{id}", Approve, "Answer a question")
         .body::<api::AnswerBody>()
         .answers(&[json::<Approval>(200)])
+        .refuses(&[422])
         .by(|| routing::post(approvals::answer)),
     get("/grants", Observe, "List grants, newest first")
         .query::<api::GrantQuery>()
@@ -274,6 +291,7 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/grants", Approve, "Give a grant")
         .body::<api::GrantBody>()
         .answers(&[json::<api::GrantView>(200), json::<api::GrantView>(201)])
+        .refuses(&[404, 409])
         .by(|| routing::post(grants::add)),
     get("/grants/{id}", Observe, "Look at a grant")
         .answers(&[json::<api::GrantView>(200)])
@@ -309,6 +327,7 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/tokens", Admin, "Make a token; the only time that it is shown")
         .body::<api::TokenBody>()
         .answers(&[json::<api::NewToken>(201)])
+        .refuses(&[409])
         .by(|| routing::post(tokens::create)),
     delete("/tokens/{id}", Admin, "Revoke a token by id or name")
         .answers(&[json::<api::TokenView>(200)])
@@ -322,6 +341,7 @@ pub(crate) static ROUTES: &[Route] = &[
         .by(|| routing::post(receipts::head)),
     get("/artifacts/{digest}", Observe, "Get the bytes that a receipt speaks for")
         .answers(&[other(200, BYTES), other(200, receipts::LINES), other(206, BYTES), NOT_MODIFIED])
+        .refuses(&[404, 410, 416])
         .by(|| routing::get(receipts::artifact)),
     get("/keys", Observe, "List the keys that receipts are signed with")
         .answers(&[json::<api::KeyList>(200)])
@@ -333,14 +353,17 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/hooks/before", Run, "Ask before an agent's own shell runs a command")
         .body::<api::BeforeBody>()
         .answers(&[json::<api::BeforeAnswer>(200)])
+        .refuses(&[404, 409, 422])
         .by(|| routing::post(hooks::before)),
     post("/hooks/after", Run, "Say how a command went that the agent ran itself")
         .body::<api::AfterBody>()
         .answers(&[json::<api::AfterAnswer>(200)])
+        .refuses(&[404, 409])
         .by(|| routing::post(hooks::after)),
     post("/tickets/{id}", Run, "Have the command of a ticket run")
         .body::<api::RedeemBody>()
         .answers(&[json::<api::RedeemAnswer>(200)])
+        .refuses(&[422])
         .by(|| routing::post(hooks::redeem)),
     get("/tickets/{id}", Observe, "Look at the task that a ticket was redeemed for")
         .answers(&[json::<TaskState>(200)])
@@ -352,6 +375,7 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/mcp/session", Run, "Open the session of an MCP connection")
         .body::<api::McpSessionBody>()
         .answers(&[json::<api::McpSessionAnswer>(200)])
+        .refuses(&[404, 409])
         .by(|| routing::post(mcp::session)),
     get("/mcp/stdio", Run, "Speak MCP, a message a line, for `csn mcp`")
         .query::<api::McpStdioQuery>()
@@ -396,14 +420,19 @@ pub(crate) static ROUTES: &[Route] = &[
 ];
 
 /// What is not in the table: there is nothing there, and only callers are told so. What would change something there is
-/// for the owner alone.
-static NOWHERE: [Route; 2] = [get("", Observe, ""), post("", Admin, "")];
+/// for the owner alone. At a public address, everybody is told which methods it takes.
+static NOWHERE: [Route; 3] = [get("", Observe, ""), post("", Admin, ""), get("", Observe, "").public()];
 
 /// The row of a request; `path` is the one that it matched.
 pub(crate) fn find(method: &Method, path: Option<&str>) -> &'static Route {
     let method = if *method == Method::HEAD { &Method::GET } else { method };
     let known = ROUTES.iter().find(|route| Some(route.path) == path && route.method == *method);
-    known.unwrap_or(if *method == Method::GET { &NOWHERE[0] } else { &NOWHERE[1] })
+    let public = || ROUTES.iter().any(|route| Some(route.path) == path && route.access == Access::Public);
+    known.unwrap_or_else(|| match *method {
+        _ if public() => &NOWHERE[2],
+        Method::GET => &NOWHERE[0],
+        _ => &NOWHERE[1],
+    })
 }
 
 /// Every route of the table, each with its function.
@@ -463,6 +492,7 @@ mod tests {
         {
             assert_eq!(nowhere.access, Access::Needs(Admin));
         }
+        assert_eq!(find(&Method::PUT, Some("/livez")).access, Access::Public);
     }
 
     #[test]

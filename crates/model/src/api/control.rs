@@ -22,11 +22,12 @@ pub struct SignalBody {
 
 /// The body of `POST /tasks/{id}/stdin`: one of the first four, or `eof`, alone or after bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = one_input())))]
 #[serde(deny_unknown_fields)]
 pub struct StdinBody {
     /// Bytes as base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = BASE64)))]
     pub chunk_b64: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -37,6 +38,40 @@ pub struct StdinBody {
     pub paste: Option<String>,
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub eof: bool,
+}
+
+/// Standard base64 with its padding.
+#[cfg(feature = "schema")]
+const BASE64: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
+
+/// What goes together in a [`StdinBody`].
+#[cfg(feature = "schema")]
+fn one_input() -> serde_json::Value {
+    let only = |name: &str, schema: serde_json::Value, eof: serde_json::Value| {
+        let mut fields = serde_json::Map::new();
+        for other in ["chunk_b64", "text", "keys", "paste"] {
+            fields.insert(other.to_owned(), serde_json::json!({"type": "null"}));
+        }
+        fields.insert("eof".to_owned(), eof);
+        fields.insert(name.to_owned(), schema);
+        serde_json::json!({"required": [name], "properties": fields})
+    };
+    let (any, never, always) =
+        (serde_json::json!({}), serde_json::json!({"const": false}), serde_json::json!({"const": true}));
+    let mut inputs = vec![
+        only("text", serde_json::json!({"type": "string", "minLength": 1}), any.clone()),
+        only("chunk_b64", serde_json::json!({"type": "string", "minLength": 4}), any),
+        only("keys", serde_json::json!({"type": "array", "minItems": 1}), never.clone()),
+        only("paste", serde_json::json!({"type": "string"}), never),
+        only("eof", always.clone(), always.clone()),
+    ];
+    // The end of input may also stand beside an empty input.
+    for name in ["text", "chunk_b64"] {
+        let mut empty = only(name, serde_json::json!({"const": ""}), always.clone());
+        empty["required"] = serde_json::json!([name, "eof"]);
+        inputs.push(empty);
+    }
+    inputs.into()
 }
 
 impl StdinBody {
@@ -67,7 +102,9 @@ impl StdinBody {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResizeBody {
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub rows: u16,
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub cols: u16,
 }
 

@@ -17,6 +17,7 @@ pub struct EventQuery {
     pub view: Option<View>,
     /// Plays a recording back: twice as fast, half as fast.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("exclusiveMinimum" = 0)))]
     pub speed: Option<f64>,
 }
 

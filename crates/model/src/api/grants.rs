@@ -16,6 +16,7 @@ pub struct GrantQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<GrantId>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 500)))]
     pub limit: Option<usize>,
 }
 
@@ -42,10 +43,11 @@ pub struct GrantView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GrantBody {
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub verb: String,
     /// Absolute; null is anywhere. A grant for anywhere must not come about by leaving this out.
     #[serde(deserialize_with = "named")]
-    #[cfg_attr(feature = "schema", schemars(required))]
+    #[cfg_attr(feature = "schema", schemars(required, extend("type" = ["string", "null"], "pattern" = "^/")))]
     pub directory: Option<String>,
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub audience: Audience,
@@ -58,10 +60,12 @@ pub struct GrantBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<At>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub uses: Option<u64>,
     /// `shield`: its calls run open. Without it they run in what their risks need, and never in less than is named
     /// here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("not" = {"const": "none"})))]
     pub confinement: Option<Confinement>,
 }
 

@@ -64,6 +64,7 @@ pub struct OutputGap {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SearchQuery {
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 4096)))]
     pub pattern: String,
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub regex: bool,
@@ -71,8 +72,10 @@ pub struct SearchQuery {
     pub ignore_case: bool,
     /// How many lines around a match are shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 20)))]
     pub context: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub max_results: Option<usize>,
     /// Without it, every stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ pub struct ReceiptQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 500)))]
     pub limit: Option<usize>,
 }
 
@@ -91,6 +92,7 @@ pub struct KeyView {
 #[serde(deny_unknown_fields)]
 pub struct RotateBody {
     /// True: nothing else can be done with keys.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = true)))]
     pub rotate: bool,
     /// The present key is lost and cannot vouch for the new one.
     #[serde(default, skip_serializing_if = "super::is_default")]

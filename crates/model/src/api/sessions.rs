@@ -14,6 +14,7 @@ pub struct SessionQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<SessionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 500)))]
     pub limit: Option<usize>,
 }
 
@@ -33,6 +34,7 @@ pub struct SessionPage {
 pub struct OpenSessionBody {
     /// Where its requests run that name no directory; the first root comes from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/")))]
     pub directory: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -46,6 +48,8 @@ pub struct OpenSessionBody {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DirectoryBody {
+    /// Absolute.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^/")))]
     pub directory: String,
 }
 
@@ -74,8 +78,10 @@ pub struct SessionEnd {
 #[serde(deny_unknown_fields)]
 pub struct Conversation {
     /// Which agent this is.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 200)))]
     pub agent: String,
     /// The agent's name for the conversation.
+    #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
     pub id: String,
     pub cwd: String,
     /// The process of the agent; without one the daemon must know the caller for an agent already.

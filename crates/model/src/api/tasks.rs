@@ -46,6 +46,7 @@ pub struct TaskQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 500)))]
     pub limit: Option<u32>,
 }
 

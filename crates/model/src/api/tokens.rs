@@ -5,19 +5,31 @@ use serde::{Deserialize, Serialize};
 
 /// The body of `POST /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(extend("anyOf" = kinds())))]
 #[serde(deny_unknown_fields)]
 pub struct TokenBody {
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._@-]{1,40}$")))]
     pub name: String,
     pub kind: CredentialKind,
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub scopes: Vec<CredentialScope>,
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub audience: Audience,
     /// Another principal than the owner, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._@-]{1,40}$")))]
     pub principal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<At>,
+}
+
+/// What goes together in a [`TokenBody`]: an agent never holds `approve` or `admin`.
+#[cfg(feature = "schema")]
+fn kinds() -> serde_json::Value {
+    serde_json::json!([
+        {"properties": {"kind": {"const": "person"}}},
+        {"properties": {"kind": {"const": "agent"}, "scopes": {"items": {"enum": ["observe", "run"]}}}},
+    ])
 }
 
 /// A token for people to see: everything but its hash.

@@ -10,6 +10,7 @@ mod mcp;
 mod opinion;
 mod programs;
 mod receipts;
+mod schemathesis;
 mod systemd;
 mod tmux;
 mod viewers;
@@ -71,6 +72,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("mcp-conformance", mcp::conformance),
     ("mcp-inspector", mcp::inspector),
     ("mcp-python", mcp::python),
+    ("schemathesis", schemathesis::schemathesis),
     ("systemd", systemd::systemd),
 ];
 

@@ -66,7 +66,7 @@ impl Served {
 }
 
 /// An address that nobody listens on now.
-fn free() -> Result<String> {
+pub(super) fn free() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("127.0.0.1: {e}"))?;
     listener.local_addr().map(|address| address.to_string()).map_err(|e| e.to_string())
 }
