@@ -8,7 +8,7 @@
 //! `csn doctor` says where the home is; the socket is `run/csn.sock` in it. `csn token create --person --scope run --scope
 //! observe --name example` makes a token. The end-to-end tests call [`run_and_follow`] over both transports.
 
-use countersign_client::{Address, Client, Event, Token, calls};
+use countersign_client::{Address, Client, Event, BearerToken, calls};
 use countersign_model::{
     Command, Decision, Frame, Outcome, Request, TaskId, Tool, What,
     api::{OutputQuery, StreamRecord},
@@ -24,7 +24,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let [way, place, command] = &args[..] else { return Err(USAGE.into()) };
     let address = match way.as_str() {
         "--socket" => Address::unix(place),
-        "--tcp" => Address::tcp(place.parse()?, Token::new(std::env::var("COUNTERSIGN_TOKEN")?)?)?,
+        "--tcp" => Address::tcp(place.parse()?, BearerToken::new(std::env::var("COUNTERSIGN_TOKEN")?)?)?,
         _ => return Err(USAGE.into()),
     };
     let cwd = std::env::current_dir()?.display().to_string();

@@ -16,12 +16,12 @@ pub struct Address(pub(crate) Way);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Way {
     Unix(PathBuf),
-    Tcp(SocketAddr, Token),
+    Tcp(SocketAddr, BearerToken),
 }
 
 /// A bearer token. It is in no debug output and in no error.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct BearerToken(String);
 
 /// Why something is no address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum AddressError {
     NoToken,
 }
 
-impl Token {
+impl BearerToken {
     pub fn new(token: impl Into<String>) -> Result<Self, AddressError> {
         let token = token.into();
         let fits = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
@@ -41,9 +41,9 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
+        f.write_str("BearerToken(…)")
     }
 }
 
@@ -55,7 +55,7 @@ impl Address {
     }
 
     /// A port on loopback: the token tells the daemon who calls.
-    pub fn tcp(at: SocketAddr, token: Token) -> Result<Self, AddressError> {
+    pub fn tcp(at: SocketAddr, token: BearerToken) -> Result<Self, AddressError> {
         if at.ip().is_loopback() { Ok(Self(Way::Tcp(at, token))) } else { Err(AddressError::NotLoopback(at)) }
     }
 
@@ -71,7 +71,7 @@ impl Address {
     pub(crate) fn authorization(&self) -> Option<String> {
         match &self.0 {
             Way::Unix(_) => None,
-            Way::Tcp(_, Token(token)) => Some(format!("Bearer {token}")),
+            Way::Tcp(_, BearerToken(token)) => Some(format!("Bearer {token}")),
         }
     }
 }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_token_is_never_shown() {
-        let address = Address::tcp("127.0.0.1:7311".parse().unwrap(), Token::new("csn_secret").unwrap()).unwrap();
+        let address = Address::tcp("127.0.0.1:7311".parse().unwrap(), BearerToken::new("csn_secret").unwrap()).unwrap();
         let error = crate::ClientError::NoHouse { address: address.clone(), error: io::ErrorKind::NotFound.into() };
         for shown in [format!("{address:?}"), address.to_string(), format!("{error:?}"), error.to_string()] {
             assert!(!shown.contains("secret"), "{shown}");
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_token_goes_to_this_machine_only() {
-        let token = Token::new("t").unwrap();
+        let token = BearerToken::new("t").unwrap();
         for at in ["127.0.0.1:1", "[::1]:1", "127.8.0.1:1"] {
             assert!(Address::tcp(at.parse().unwrap(), token.clone()).is_ok(), "{at}");
         }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_would_be_another_header_is_no_token() {
         for bad in ["", "a b", "a\r\nx: y", "ä"] {
-            assert_eq!(Token::new(bad), Err(AddressError::NoToken), "{bad:?}");
+            assert_eq!(BearerToken::new(bad), Err(AddressError::NoToken), "{bad:?}");
         }
     }
 }

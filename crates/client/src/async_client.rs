@@ -4,7 +4,7 @@ use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
     address::{Way, short_path},
     stream::{Follower, Step},
-    wire::answer::{AnswerReader, Head},
+    wire::answer::{AnswerReader, AnswerHead},
 };
 use countersign_model::api::StreamRecord;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ const READ_BYTES: usize = 64 * 1024;
 trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
 
-type Stream = Box<dyn Duplex>;
+type AsyncConnection = Box<dyn Duplex>;
 
 /// A daemon, by its address, for programs that do other things while it answers.
 #[derive(Debug, Clone)]
@@ -75,12 +75,12 @@ impl AsyncClient {
         AsyncEvents { client: self.clone(), stream: None, follower: Follower::new(call) }
     }
 
-    async fn connect(&self) -> Result<Stream> {
-        let connected: io::Result<Stream> = async {
+    async fn connect(&self) -> Result<AsyncConnection> {
+        let connected: io::Result<AsyncConnection> = async {
             Ok(match &self.address.0 {
                 Way::Unix(socket) => {
                     let (path, _open) = short_path(socket)?;
-                    Box::new(UnixStream::connect(path).await?) as Stream
+                    Box::new(UnixStream::connect(path).await?) as AsyncConnection
                 }
                 Way::Tcp(at, _) => {
                     let stream = TcpStream::connect(at).await?;
@@ -107,14 +107,14 @@ impl AsyncClient {
 
 /// The body of an answer, as it comes.
 pub struct AsyncBody {
-    stream: Stream,
+    stream: AsyncConnection,
     answer: AnswerReader,
-    head: Head,
+    head: AnswerHead,
 }
 
 impl AsyncBody {
     /// Reads the head of an answer.
-    async fn begin(mut stream: Stream) -> Result<Self> {
+    async fn begin(mut stream: AsyncConnection) -> Result<Self> {
         let mut answer = AnswerReader::new();
         loop {
             if let Some(head) = answer.head() {
@@ -156,7 +156,7 @@ impl AsyncBody {
 }
 
 /// Reads once; no bytes are the end of the connection.
-async fn read(stream: &mut Stream) -> Result<Vec<u8>> {
+async fn read(stream: &mut AsyncConnection) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(READ_BYTES);
     stream.read_buf(&mut bytes).await?;
     Ok(bytes)
@@ -165,7 +165,7 @@ async fn read(stream: &mut Stream) -> Result<Vec<u8>> {
 /// A stream of events, over any number of connections.
 pub struct AsyncEvents<E = StreamRecord> {
     client: AsyncClient,
-    stream: Option<Stream>,
+    stream: Option<AsyncConnection>,
     follower: Follower<E>,
 }
 

@@ -1,7 +1,7 @@
 //! A task over a WebSocket: what it shows, and what is typed into it. One connection, no threads: a caller that has
 //! other things to wait for polls its descriptor.
 
-use crate::{Client, ClientError, HttpRequest, Result, transport::Stream};
+use crate::{Client, ClientError, HttpRequest, Result, transport::Connection};
 use countersign_model::{
     TaskId,
     api::{AttachEvent, AttachMessage, AttachQuery, StreamRecord},
@@ -29,7 +29,7 @@ pub enum Attached {
 }
 
 pub struct Attachment {
-    socket: WebSocket<Stream>,
+    socket: WebSocket<Connection>,
     /// What the socket did not take yet.
     unsent: VecDeque<Message>,
     blocked: bool,
@@ -40,7 +40,7 @@ pub struct Attachment {
 impl Client {
     /// Attaches to a task.
     pub fn attach(&self, task: TaskId, query: &AttachQuery) -> Result<Attachment> {
-        let stream = Stream::connect(self.address())?;
+        let stream = Connection::connect(self.address())?;
         let path = HttpRequest::get(&["tasks", &task.to_string(), "attach"]).query(query);
         let host = self.address().host();
         let mut request = Request::builder()

@@ -3,7 +3,7 @@
 use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
     stream::{Follower, Step},
-    transport::Stream,
+    transport::Connection,
     wire::answer::{AnswerReader, Head},
 };
 use countersign_model::api::StreamRecord;
@@ -65,7 +65,7 @@ impl Client {
 
     fn exchange(&self, request: &HttpRequest, patience: Option<Duration>) -> Result<Body> {
         let bytes = request.to_bytes(&self.address)?;
-        let mut stream = Stream::connect(&self.address)?;
+        let mut stream = Connection::connect(&self.address)?;
         stream.set_read_timeout(patience)?;
         // A daemon that refuses a body before it has read it hangs up; its answer is there all the same.
         let sent = stream.write_all(&bytes);
@@ -79,7 +79,7 @@ impl Client {
 /// The body of an answer, as it comes. Where the connection was upgraded, it is what the other side says.
 #[derive(Debug)]
 pub struct Body {
-    stream: Stream,
+    stream: Connection,
     answer: AnswerReader,
     head: Head,
     /// What has come and was not read yet, from this place on.
@@ -89,7 +89,7 @@ pub struct Body {
 
 impl Body {
     /// Reads the head of an answer.
-    fn begin(mut stream: Stream) -> Result<Self> {
+    fn begin(mut stream: Connection) -> Result<Self> {
         let mut answer = AnswerReader::new();
         loop {
             if let Some(head) = answer.head() {
@@ -111,7 +111,7 @@ impl Body {
     }
 
     /// The way back, where the connection was upgraded.
-    pub fn writer(&self) -> io::Result<Stream> {
+    pub fn writer(&self) -> io::Result<Connection> {
         self.stream.try_clone()
     }
 
@@ -156,7 +156,7 @@ impl Read for Body {
 }
 
 /// Reads once; no bytes are the end of the connection.
-fn read_into(stream: &mut Stream, take: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+fn read_into(stream: &mut Connection, take: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
     let mut buf = vec![0; READ_BYTES];
     loop {
         match stream.read(&mut buf) {
@@ -169,7 +169,7 @@ fn read_into(stream: &mut Stream, take: impl FnOnce(&[u8]) -> Result<()>) -> Res
 /// A stream of events, over any number of connections.
 pub struct Events<E = StreamRecord> {
     client: Client,
-    stream: Option<Stream>,
+    stream: Option<Connection>,
     follower: Follower<E>,
 }
 
@@ -195,7 +195,7 @@ impl<E: DeserializeOwned> Events<E> {
                 (Step::Connect(pause), _) => {
                     std::thread::sleep(pause);
                     let bytes = self.follower.request().to_bytes(&self.client.address)?;
-                    let mut stream = Stream::connect(&self.client.address)?;
+                    let mut stream = Connection::connect(&self.client.address)?;
                     stream.write_all(&bytes)?;
                     self.stream = Some(stream);
                     self.follower.connected();

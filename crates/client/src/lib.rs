@@ -2,10 +2,10 @@
 //!
 //! A call is a value that [`calls`] makes: it says what is sent and what type its answer has. Two faces send the same
 //! values: [`Client`] waits for each answer, `AsyncClient` (with the feature `async`) is for programs on tokio. Both reach
-//! a daemon by its [`Address`]: the unix socket of its home, or its port on loopback with a [`Token`].
+//! a daemon by its [`Address`]: the unix socket of its home, or its port on loopback with a [`BearerToken`].
 //!
 //! ```no_run
-//! use countersign_client::{Address, Client, ClientError, Token, calls};
+//! use countersign_client::{Address, Client, ClientError, BearerToken, calls};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::at(Address::unix("/home/me/.local/state/countersign/run/csn.sock"));
@@ -13,7 +13,7 @@
 //! println!("{} tasks", running.tasks.len());
 //!
 //! // The same over TCP, with a token that `csn token create` has made.
-//! let token = Token::new(std::env::var("COUNTERSIGN_TOKEN")?)?;
+//! let token = BearerToken::new(std::env::var("COUNTERSIGN_TOKEN")?)?;
 //! let client = Client::at(Address::tcp("127.0.0.1:7311".parse()?, token)?);
 //!
 //! // A stream goes on behind the last event, over any number of connections.
@@ -50,13 +50,13 @@ mod stream;
 mod transport;
 mod wire;
 
-pub use address::{Address, AddressError, Token};
+pub use address::{Address, AddressError, BearerToken};
 #[cfg(feature = "async")]
 pub use async_client::{AsyncBody, AsyncClient, AsyncEvents};
 pub use attach::{Attached, Attachment};
 pub use blocking::{Body, Client, Events};
 pub use call::Call;
 pub use error::{ClientError, Result};
-pub use stream::{Cursor, Event, StreamCall};
-pub use transport::Stream;
+pub use stream::{EventCursor, Event, StreamCall};
+pub use transport::Connection;
 pub use wire::request::HttpRequest;

@@ -21,9 +21,9 @@ const MAX_RETRY_PAUSES: u32 = 100;
 
 /// A place in a stream: the id of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor(String);
+pub struct EventCursor(String);
 
-impl Cursor {
+impl EventCursor {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -31,20 +31,20 @@ impl Cursor {
 }
 
 /// The place behind a record of a task, or behind a decision of the ledger.
-impl From<u64> for Cursor {
+impl From<u64> for EventCursor {
     fn from(seq: u64) -> Self {
         Self(seq.to_string())
     }
 }
 
 /// A place that was written down.
-impl From<String> for Cursor {
+impl From<String> for EventCursor {
     fn from(id: String) -> Self {
         Self(id)
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for EventCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -54,7 +54,7 @@ impl fmt::Display for Cursor {
 #[derive(Clone)]
 pub struct StreamCall<E> {
     pub(crate) request: HttpRequest,
-    after: Option<Cursor>,
+    after: Option<EventCursor>,
     events: PhantomData<fn() -> E>,
 }
 
@@ -65,7 +65,7 @@ impl<E> StreamCall<E> {
 
     /// From behind this place on.
     #[must_use]
-    pub fn after(mut self, cursor: impl Into<Cursor>) -> Self {
+    pub fn after(mut self, cursor: impl Into<EventCursor>) -> Self {
         self.after = Some(cursor.into());
         self
     }
@@ -75,7 +75,7 @@ impl<E> StreamCall<E> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event<E> {
     /// Where a reader that has seen this event goes on.
-    pub cursor: Cursor,
+    pub cursor: EventCursor,
     pub value: E,
     /// The JSON that it came as, for programs that pass it on unchanged.
     pub json: String,
@@ -183,7 +183,7 @@ impl<E: DeserializeOwned> Follower<E> {
             }
             _ => {}
         }
-        let cursor = Cursor(id.ok_or_else(|| ClientError::unreadable("an event without an id"))?);
+        let cursor = EventCursor(id.ok_or_else(|| ClientError::unreadable("an event without an id"))?);
         // Also behind an event that does not read: it would not read the next time either.
         self.call.after = Some(cursor.clone());
         self.barren = 0;

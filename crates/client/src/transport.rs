@@ -16,12 +16,12 @@ use std::{
 
 /// One connection.
 #[derive(Debug)]
-pub enum Stream {
+pub enum Connection {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-impl Stream {
+impl Connection {
     pub(crate) fn connect(address: &Address) -> Result<Self> {
         let connected = match &address.0 {
             Way::Unix(socket) => short_path(socket).and_then(|(path, _open)| UnixStream::connect(path)).map(Self::Unix),
@@ -56,7 +56,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for Connection {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.read(buf),
@@ -65,7 +65,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for Connection {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.write(buf),
@@ -78,7 +78,7 @@ impl Write for Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(stream) => stream.as_fd(),

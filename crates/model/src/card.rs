@@ -28,7 +28,7 @@ const UNCOVERED_EXAMPLES: usize = 3;
 pub struct CardView {
     pub approval: ApprovalId,
     pub task: TaskId,
-    subject: Subject,
+    subject: CardSubject,
     /// The directories that the question is about, each once; empty when only the working directory is known.
     pub directories: Vec<String>,
     /// One line for each risk with its reason, or one line that names them all.
@@ -56,7 +56,7 @@ pub struct CardView {
 
 /// What the question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Subject {
+enum CardSubject {
     /// Clean, not yet made safe to look at: how much of it is shown is for the surface to say.
     Command { text: Text, place: String, several: bool },
     /// A session that wants to work elsewhere: its display is the question.
@@ -123,7 +123,7 @@ impl CardView {
         Self {
             approval: approval.id,
             task: approval.task_id,
-            subject: Subject::of(approval, &places),
+            subject: CardSubject::of(approval, &places),
             directories: places.iter().map(|place| shown(place, MAX_DIRECTORY)).collect(),
             risks: if runs { risks(approval) } else { Vec::new() },
             risk_names: approval.risks.iter().map(|risk| risk.as_str()).collect(),
@@ -144,11 +144,11 @@ impl CardView {
     #[must_use]
     pub fn question(&self, max_command: usize) -> String {
         match &self.subject {
-            Subject::Command { text, place, several: false } => {
+            CardSubject::Command { text, place, several: false } => {
                 format!("Approve `{}` in {place}?", shown(text, max_command))
             }
-            Subject::Command { place, several: true, .. } => format!("Approve in {place}?"),
-            Subject::WorkingDirectory(question) => question.clone(),
+            CardSubject::Command { place, several: true, .. } => format!("Approve in {place}?"),
+            CardSubject::WorkingDirectory(question) => question.clone(),
         }
     }
 
@@ -156,8 +156,8 @@ impl CardView {
     #[must_use]
     pub fn whole_command(&self, max: usize) -> Option<String> {
         match &self.subject {
-            Subject::Command { text, several: true, .. } => Some(shown(text, max)),
-            Subject::Command { several: false, .. } | Subject::WorkingDirectory(_) => None,
+            CardSubject::Command { text, several: true, .. } => Some(shown(text, max)),
+            CardSubject::Command { several: false, .. } | CardSubject::WorkingDirectory(_) => None,
         }
     }
 
@@ -165,8 +165,8 @@ impl CardView {
     #[must_use]
     pub fn is_longer_than(&self, max_command: usize) -> bool {
         match &self.subject {
-            Subject::Command { text, .. } => text.as_str().chars().count() > max_command,
-            Subject::WorkingDirectory(_) => false,
+            CardSubject::Command { text, .. } => text.as_str().chars().count() > max_command,
+            CardSubject::WorkingDirectory(_) => false,
         }
     }
 
@@ -174,7 +174,7 @@ impl CardView {
     /// many bytes, or if the command could pass for words of the question.
     #[must_use]
     pub fn in_one_line(&self, max: usize) -> Option<String> {
-        let Subject::Command { text, place, .. } = &self.subject else { return None };
+        let CardSubject::Command { text, place, .. } = &self.subject else { return None };
         let command = text.as_str();
         let place = if self.directories.is_empty() { place.clone() } else { self.directories.join(", ") };
         if command.len() > max || place.len() > max || command.contains(['`', '\n']) {
@@ -188,7 +188,7 @@ impl CardView {
     }
 }
 
-impl Subject {
+impl CardSubject {
     fn of(approval: &Approval, places: &[&Text]) -> Self {
         if approval.tool == Tool::SetWorkingDirectory {
             return Self::WorkingDirectory(Shown::new(approval.display.as_str()).to_string());

@@ -8,11 +8,9 @@ use crate::{
 };
 use countersign_model::{Decision, HomeId, IdMint, Record, Statement, What};
 
-type Result<T> = std::result::Result<T, LedgerError>;
-
 impl Ledger {
     /// The id of this home. One that has none gets it now.
-    pub fn name_home(&mut self) -> Result<HomeId> {
+    pub fn name_home(&mut self) -> Result<HomeId, LedgerError> {
         self.restore_home()?;
         if let Some(named) = self.reader()?.home_id()? {
             return Ok(named);
@@ -23,7 +21,7 @@ impl Ledger {
     }
 
     /// Enters the id that the receipts name, where the decision about it is lost: the home stays the one that it was.
-    pub(crate) fn restore_home(&mut self) -> Result<()> {
+    pub(crate) fn restore_home(&mut self) -> Result<(), LedgerError> {
         let reader = self.reader()?;
         if reader.home_id()?.is_some() {
             return Ok(());
@@ -34,7 +32,7 @@ impl Ledger {
         }
     }
 
-    fn enter_home(&mut self, home_id: HomeId) -> Result<()> {
+    fn enter_home(&mut self, home_id: HomeId) -> Result<(), LedgerError> {
         let (at, decision) = (clock::now(), Decision::HomeNamed { home_id });
         let line = Record::decision_line(0, at, &decision);
         self.commit(&[Entry { task: None, seq: 0, at, line, decision, receipt: None }])
@@ -43,12 +41,12 @@ impl Ledger {
 
 impl Reader {
     /// The id of this home; none if no daemon has opened it since homes have one.
-    pub fn home_id(&self) -> Result<Option<HomeId>> {
+    pub fn home_id(&self) -> Result<Option<HomeId>, LedgerError> {
         Ok(self.homes_named(1)?.first().map(|(_, home)| *home))
     }
 
     /// The decisions that name this home, in order, at most `limit`. There is one, unless somebody added another.
-    pub(crate) fn homes_named(&self, limit: u32) -> Result<Vec<(i64, HomeId)>> {
+    pub(crate) fn homes_named(&self, limit: u32) -> Result<Vec<(i64, HomeId)>, LedgerError> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"home.named\"%' ORDER BY n LIMIT ?1",
         )?;
@@ -65,7 +63,7 @@ impl Reader {
     }
 
     /// The home that the newest receipt names. Signatures are not checked: `csn verify` finds one that does not fit.
-    fn home_of_receipts(&self) -> Result<Option<HomeId>> {
+    fn home_of_receipts(&self) -> Result<Option<HomeId>, LedgerError> {
         let Some((number, _)) = self.last_receipt()? else { return Ok(None) };
         let home = |payload: &str| serde_json::from_str::<Statement>(payload).ok()?.predicate.home_id;
         Ok(self.receipt(number)?.and_then(|signed| home(&signed.payload)))

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_client::{
-    Address, AsyncClient, Attached, Client, ClientError, Cursor, Event, Result as ClientResult, Token, calls,
+    Address, AsyncClient, Attached, Client, ClientError, EventCursor, Event, Result as ClientResult, BearerToken, calls,
 };
 use countersign_model::{
     Code, Decision, Frame, Outcome, Status, TaskId, What,
@@ -22,9 +22,9 @@ fn listen(house: &House, at: Option<SocketAddr>) -> SocketAddr {
     house.client().listen(Some(at.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()))).unwrap()
 }
 
-fn token(house: &House, scopes: &[&str]) -> Token {
+fn token(house: &House, scopes: &[&str]) -> BearerToken {
     let wanted = json!({"name": scopes.join("-"), "kind": "person", "scopes": scopes});
-    Token::new(house.client().create_token(&body(wanted)).unwrap().token).unwrap()
+    BearerToken::new(house.client().create_token(&body(wanted)).unwrap().token).unwrap()
 }
 
 /// A daemon that listens, and how to reach it with a token.
@@ -66,7 +66,7 @@ fn a_token_decides_what_may_be_called_and_stays_out_of_errors() {
     assert!(looks.tasks(&TaskQuery::default()).unwrap().tasks.is_empty());
     let asked = looks.ask(&house.request("echo x", json!({}))).unwrap_err();
     assert!(matches!(&asked, ClientError::Refused(refused) if refused.refusal.code == Code::MissingScope), "{asked:?}");
-    let wrong = Client::at(Address::tcp(at, Token::new("csn_not-a-token").unwrap()).unwrap());
+    let wrong = Client::at(Address::tcp(at, BearerToken::new("csn_not-a-token").unwrap()).unwrap());
     let refused = wrong.lifecycle().unwrap_err();
     assert!(matches!(&refused, ClientError::Refused(r) if r.refusal.code == Code::Unauthorized), "{refused:?}");
     let attached = wrong.attach(house.ask("true"), &AttachQuery::default()).err().unwrap();
@@ -183,8 +183,8 @@ fn a_blocking_stream_over_tcp_goes_on_behind_a_killed_daemon() {
 async fn rest(
     client: &AsyncClient,
     task: TaskId,
-    after: Option<&Cursor>,
-) -> ClientResult<Vec<(Cursor, ToolTaskEvent)>> {
+    after: Option<&EventCursor>,
+) -> ClientResult<Vec<(EventCursor, ToolTaskEvent)>> {
     let call = calls::tasks::tool_task_events(task);
     let mut events = client.follow(match after {
         Some(cursor) => call.after(cursor.clone()),

@@ -728,7 +728,14 @@ fn a_row_must_be_there_to_its_end() {
     assert!(export(&["--from", "1", "--to", "3"]).status.success());
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], r#"{"row":{"from":1,"to":3}}"#);
+    let begin: Value = serde_json::from_str(lines[0]).unwrap();
+    // Issue 18: it also says which home it is of.
+    let home = house.client().lifecycle().unwrap().home_id.unwrap();
+    assert_eq!(begin, json!({"row": {"from": 1, "to": 3}, "home_id": home}));
+    let other = "hm_01jcx3v9q8k2m4tz";
+    std::fs::write(&file, text.replacen(&home.to_string(), other, 1)).unwrap();
+    let said = format!("line 1: says that it is of home {other}; its receipts name {home}");
+    assert_eq!(findings(&house, &[path]), [said]);
     let without = |n: usize| {
         let left: Vec<&str> = lines.iter().enumerate().filter(|(i, _)| *i != n).map(|(_, l)| *l).collect();
         std::fs::write(&file, left.join("\n")).unwrap();

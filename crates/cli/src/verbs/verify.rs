@@ -2,7 +2,7 @@
 
 use crate::{Usage, args::VerifyArgs, house::Place};
 use anyhow::{Context as _, bail};
-use countersign_model::{PrincipalId, ReceiptId, TaskAddress, TaskId};
+use countersign_model::{HomeId, PrincipalId, ReceiptId, TaskAddress, TaskId};
 use countersign_store::{
     Envelope, Home, PublicKey,
     condition::{self, Depth},
@@ -167,6 +167,7 @@ const LONGEST_LINE: u64 = 64 * 1024 * 1024;
 /// Envelopes, one to a line, and the keys that they were signed with.
 fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Report> {
     let (mut announced, mut all, mut ends): (Vec<Announcement>, Vec<Envelope>, Option<Ends>) = Default::default();
+    let mut home: Option<HomeId> = None;
     let mut line = Vec::new();
     for n in 1.. {
         line.clear();
@@ -177,6 +178,10 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Rep
             _ => {}
         }
         let mut value: Value = serde_json::from_slice(&line).with_context(|| format!("line {n} does not read"))?;
+        if value.get("row").is_some() && value.get("home_id").is_some() {
+            home =
+                serde_json::from_value(value["home_id"].take()).with_context(|| format!("line {n} does not read"))?;
+        }
         if let Some(row) = value.get_mut("row") {
             let row = serde_json::from_value(row.take()).with_context(|| format!("line {n} does not read"))?;
             if ends.replace(row).is_some() || !all.is_empty() || !announced.is_empty() {
@@ -199,6 +204,12 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Rep
     let mut report = Report::default();
     let keys = Keys::of_a_part(&announced, pinned, &mut report);
     verify::envelopes(&all, ends, &keys, &mut report);
+    if let (Some(said), Some(named)) = (home, report.home_id)
+        && said != named
+    {
+        let what = format!("says that it is of home {said}; its receipts name {named}");
+        report.findings.push(Finding { place: "line 1".to_owned(), what });
+    }
     report.notes.push("what the receipts speak for was not looked at: only the receipts are here".to_owned());
     Ok(report)
 }

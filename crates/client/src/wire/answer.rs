@@ -7,7 +7,7 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// What stands before the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct AnswerHead {
     pub(crate) status: u16,
     /// How long the body is, if the daemon said so.
     pub(crate) length: Option<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct AnswerReader {
     stage: Stage,
     /// A head or a line that is not complete.
     line: Vec<u8>,
-    head: Option<Head>,
+    head: Option<AnswerHead>,
     /// Bytes of the body that nobody has taken yet.
     body: Vec<u8>,
 }
@@ -45,7 +45,7 @@ impl AnswerReader {
         Self { stage: Stage::Head, line: Vec::new(), head: None, body: Vec::new() }
     }
 
-    pub(crate) fn head(&self) -> Option<Head> {
+    pub(crate) fn head(&self) -> Option<AnswerHead> {
         self.head
     }
 
@@ -141,7 +141,7 @@ impl AnswerReader {
             Some(Err(_)) => return Err(ClientError::unreadable("a content-length that is no number")),
         };
         let chunked = field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
-        self.head = Some(Head { status, length: length.filter(|_| !chunked) });
+        self.head = Some(AnswerHead { status, length: length.filter(|_| !chunked) });
         Ok(match (status, length) {
             (204 | 304, _) => Stage::Done,
             _ if chunked => Stage::ChunkSize,
@@ -164,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Fed in pieces of `step` bytes: its head and body, if it was complete at its end.
-    fn read(bytes: &[u8], step: usize) -> Option<(Head, Vec<u8>)> {
+    fn read(bytes: &[u8], step: usize) -> Option<(AnswerHead, Vec<u8>)> {
         let (mut reader, mut body) = (AnswerReader::new(), Vec::new());
         for piece in bytes.chunks(step) {
             reader.feed(piece).ok()?;
@@ -176,7 +176,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: Option<(u16, Option<u64>, &str)>) {
-        let expect = expect.map(|(status, length, body)| (Head { status, length }, body.as_bytes().to_vec()));
+        let expect = expect.map(|(status, length, body)| (AnswerHead { status, length }, body.as_bytes().to_vec()));
         for step in 1..=text.len() {
             assert_eq!(read(text.as_bytes(), step), expect, "in pieces of {step}");
         }

@@ -100,7 +100,7 @@ impl HttpRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Token;
+    use crate::BearerToken;
     use countersign_model::api::{CancelBody, WaitQuery};
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
             "POST /tasks/a%2Fb%3Fc/cancel?wait_ms=5 HTTP/1.1\r\nhost: countersign\r\nconnection: close\r\n\
              content-type: application/json\r\ncontent-length: 16\r\n\r\n{\"reason\":\"why\"}"
         );
-        let tcp = Address::tcp("127.0.0.1:7311".parse().unwrap(), Token::new("t").unwrap()).unwrap();
+        let tcp = Address::tcp("127.0.0.1:7311".parse().unwrap(), BearerToken::new("t").unwrap()).unwrap();
         assert!(text(&tcp).contains("\r\nhost: 127.0.0.1:7311\r\n"));
         assert!(text(&tcp).contains("\r\nauthorization: Bearer t\r\n"));
     }
