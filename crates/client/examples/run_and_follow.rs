@@ -8,7 +8,7 @@
 //! `csn doctor` says where the home is; the socket is `run/csn.sock` in it. `csn token create --person --scope run --scope
 //! observe --name example` makes a token. The end-to-end tests call [`run_and_follow`] over both transports.
 
-use countersign_client::{Address, Client, Event, BearerToken, calls};
+use countersign_client::{Address, BearerToken, Client, Event, calls};
 use countersign_model::{
     Command, Decision, Frame, Outcome, Request, TaskId, Tool, What,
     api::{OutputQuery, StreamRecord},

@@ -4,7 +4,7 @@ use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
     address::{Way, short_path},
     stream::{Follower, Step},
-    wire::answer::{AnswerReader, AnswerHead},
+    wire::answer::{AnswerHead, AnswerReader},
 };
 use countersign_model::api::StreamRecord;
 use serde::de::DeserializeOwned;

@@ -4,7 +4,7 @@ use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
     stream::{Follower, Step},
     transport::Connection,
-    wire::answer::{AnswerReader, Head},
+    wire::answer::{AnswerHead, AnswerReader},
 };
 use countersign_model::api::StreamRecord;
 use serde::de::DeserializeOwned;
@@ -81,7 +81,7 @@ impl Client {
 pub struct Body {
     stream: Connection,
     answer: AnswerReader,
-    head: Head,
+    head: AnswerHead,
     /// What has come and was not read yet, from this place on.
     ready: Vec<u8>,
     at: usize,

@@ -57,6 +57,6 @@ pub use attach::{Attached, Attachment};
 pub use blocking::{Body, Client, Events};
 pub use call::Call;
 pub use error::{ClientError, Result};
-pub use stream::{EventCursor, Event, StreamCall};
+pub use stream::{Event, EventCursor, StreamCall};
 pub use transport::Connection;
 pub use wire::request::HttpRequest;

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_client::{
-    Address, AsyncClient, Attached, Client, ClientError, EventCursor, Event, Result as ClientResult, BearerToken, calls,
+    Address, AsyncClient, Attached, BearerToken, Client, ClientError, Event, EventCursor, Result as ClientResult, calls,
 };
 use countersign_model::{
     Code, Decision, Frame, Outcome, Status, TaskId, What,

@@ -6,7 +6,7 @@
 use super::hook::base;
 use crate::{Usage, house::Place};
 use anyhow::Context as _;
-use countersign_client::{Body, Client, Stream};
+use countersign_client::{Body, Client, Connection};
 use countersign_model::api::{Conversation, McpSessionBody};
 use countersign_store::{agent_above, clock};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ struct Bridge {
 }
 
 struct Talk {
-    house: Option<Stream>,
+    house: Option<Connection>,
     /// Since when there is none.
     alone: Instant,
     /// How the agent began, to begin again for it.

@@ -40,12 +40,16 @@ def seed():
     running = [live(stdin=True), live(execution_mode="pty")]
     # What is stopped on the way is stopped apart, so that the others go on.
     to_stop = [live(stdin=True) for _ in range(4)]
+    to_type = [live(stdin=True) for _ in range(4)]
     waiting = [ask(f"touch made-{n}", background=True) for n in range(3)]
     session = post("/sessions", {"directory": PROJECT, "title": "seeded"})["id"]
     grant = post("/grants", {"verb": "cargo test", "directory": PROJECT})["id"]
     return {
         "/tasks/{id}/cancel": to_stop[:2] + ended,
         "/tasks/{id}/signal": to_stop[2:] + ended,
+        "/tasks/{id}/resize": running[1:],
+        "/tasks/{id}/screen": running[1:] + ended,
+        "/tasks/{id}/stdin": to_type,
         "/tasks/": running + ended + waiting,
         "/approvals/": [get(f"/tasks/{task}")["approval_id"] for task in waiting],
         "/sessions/": [session],
