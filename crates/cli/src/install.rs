@@ -41,7 +41,7 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<ExitCode> {
 /// What an agent does not have cannot be meant.
 fn usage(error: InstallError) -> anyhow::Error {
     match error {
-        InstallError::Unsupported(why) => Usage(why).into(),
+        InstallError::Unsupported(why) => Usage(why.to_string()).into(),
         other => other.into(),
     }
 }
@@ -100,9 +100,10 @@ fn take_out(prepared: &Installation, told: &mut Told) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-fn either(proved: &Proved) -> &str {
+fn either(proved: &Proved) -> String {
     match proved {
-        Ok(says) | Err(says) => says,
+        Ok(says) => says.clone(),
+        Err(why) => why.to_string(),
     }
 }
 

@@ -5,7 +5,10 @@ use super::{
     plugin,
     prove::{HookAnswer, Proof},
 };
-use crate::{AgentProgram, InstallError, InstallMode, InstallScope};
+use crate::{
+    AgentProgram, InstallMode, InstallScope,
+    error::{EnvironmentError, Unsupported},
+};
 use countersign_model::quoted;
 use std::path::{Path, PathBuf};
 
@@ -57,12 +60,10 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn here(scope: InstallScope) -> Result<Self, InstallError> {
+    pub(super) fn here(scope: InstallScope) -> Result<Self, EnvironmentError> {
         let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let unset =
-            || InstallError::Environment("HOME is not set: where agents are configured is not known".to_owned());
-        let cwd = || std::env::current_dir().map_err(|e| InstallError::Environment(e.to_string()));
-        let home = var("HOME").ok_or_else(unset)?;
+        let cwd = || std::env::current_dir().map_err(EnvironmentError::Unknown);
+        let home = var("HOME").ok_or(EnvironmentError::NoHome)?;
         let project = match scope {
             InstallScope::User => None,
             InstallScope::Project => Some(project(&cwd()?, &home)),
@@ -125,19 +126,16 @@ impl Wanted<'_> {
     }
 
     /// The files of this installation; why not, where an agent has no such thing.
-    pub(super) fn parts(&self) -> Result<Vec<Part>, String> {
-        let agent = name(self.agent);
+    pub(super) fn parts(&self) -> Result<Vec<Part>, Unsupported> {
         let hooks = matches!(self.agent, AgentProgram::ClaudeCode | AgentProgram::Codex | AgentProgram::Opencode);
         if !hooks && self.mode != InstallMode::Mcp {
-            return Err(format!(
-                "{agent} gets no hook: none has been proved to hold there; its tools through MCP: --mode mcp"
-            ));
+            return Err(Unsupported::Hook(name(self.agent)));
         }
         if self.witness && self.mode == InstallMode::Mcp {
-            return Err("--witness is for hooks: through MCP Countersign runs the command itself".to_owned());
+            return Err(Unsupported::Witness);
         }
         if self.agent == AgentProgram::Goose && self.places.project.is_some() {
-            return Err("goose has no configuration of a project: --scope user".to_owned());
+            return Err(Unsupported::Project);
         }
         let mut parts = Vec::new();
         if self.mode != InstallMode::Mcp {

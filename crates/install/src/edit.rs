@@ -5,6 +5,7 @@ use super::{
     files::Change,
     json, toml, yaml,
 };
+use crate::EditError;
 use std::{borrow::Cow, path::Path};
 
 #[derive(Debug, Clone, Copy)]
@@ -33,12 +34,10 @@ pub(super) fn put(
     entry: &Entry,
     mine: &Mine,
     made: &[String],
-) -> Result<Edited, String> {
+) -> Result<Edited, EditError> {
     if let Entry::Whole(body) = entry {
         return match text {
-            Some(there) if !there.starts_with(MARKER) => {
-                Err("it is there already and is not Countersign's: move it away first".to_owned())
-            }
+            Some(there) if !there.starts_with(MARKER) => Err(EditError::ForeignFile),
             _ => Ok(Edited { text: body.clone(), made: Vec::new() }),
         };
     }
@@ -46,12 +45,12 @@ pub(super) fn put(
     let edited = put_body(format(path), body, entry, mine, made)?;
     // What does not stay as it is when it is done again would change with every run.
     if put_body(format(path), &edited.text, entry, mine, &edited.made)?.text != edited.text {
-        return Err("it cannot be changed reliably: add the entry by hand".to_owned());
+        return Err(EditError::Unreliable);
     }
     Ok(Edited { text: format!("{bom}{}", edited.text), ..edited })
 }
 
-fn put_body(format: Format, body: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, String> {
+fn put_body(format: Format, body: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, EditError> {
     match format {
         Format::Json => json::put(body, entry, mine, made),
         Format::Toml => toml::put(body, entry, mine),
@@ -60,7 +59,7 @@ fn put_body(format: Format, body: &str, entry: &Entry, mine: &Mine, made: &[Stri
 }
 
 /// The text without what is ours.
-pub(super) fn take(path: &Path, text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, String> {
+pub(super) fn take(path: &Path, text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, EditError> {
     if let Entry::Whole(_) = entry {
         return Ok(if text.starts_with(MARKER) { String::new() } else { text.to_owned() });
     }
@@ -74,14 +73,14 @@ pub(super) fn take(path: &Path, text: &str, entry: &Entry, mine: &Mine, made: &[
 }
 
 /// Why the agent would pass over our entry, as far as its file says.
-pub(super) fn off(path: &Path, text: &str, entry: &Entry) -> Option<String> {
+pub(super) fn off(path: &Path, text: &str, entry: &Entry) -> Option<EditError> {
     let why = match format(path) {
         Format::Json => json::off(bom(text).1, entry),
         Format::Toml => toml::off(bom(text).1, entry),
         // What switches an extension off there is among what we fix.
         Format::Yaml => None,
     };
-    why.map(|why| format!("{why}, so that it would be skipped: change that, and run this again"))
+    why.map(EditError::SwitchedOff)
 }
 
 /// Whether a text holds nothing.

@@ -1,5 +1,6 @@
 //! Files changed whole or not at all: each through a temporary one beside it, all of them or none.
 
+use crate::{FileError, error::FileErrors};
 use countersign_store::read_regular;
 use rustix::fs::{Access, Gid, Uid, access, chown};
 use std::{
@@ -36,32 +37,30 @@ impl Change {
 }
 
 /// Where a file really is: links are followed, so that what they lead to is changed and they stay.
-pub(super) fn resolve(path: &Path) -> Result<PathBuf, String> {
-    let told = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+pub(super) fn resolve(path: &Path) -> Result<PathBuf, FileError> {
     if fs::symlink_metadata(path).is_ok() {
-        return path.canonicalize().map_err(|e| told(&format!("it is a link that leads nowhere ({e})")));
+        return path.canonicalize().map_err(|error| FileError::DanglingLink { path: path.to_owned(), error });
     }
     let there = path.ancestors().skip(1).find(|dir| fs::symlink_metadata(dir).is_ok());
     let Some(there) = there else { return Ok(path.to_owned()) };
-    let real = there.canonicalize().map_err(|e| told(&e))?;
-    match real.is_dir() {
-        true => Ok(path.strip_prefix(there).map_or_else(|_| path.to_owned(), |rest| real.join(rest))),
-        false => Err(told(&format!("{} is not a directory", there.display()))),
+    let real = there.canonicalize().map_err(|e| FileError::io(path, e))?;
+    if !real.is_dir() {
+        return Err(FileError::NoDirectory { path: path.to_owned(), place: there.to_owned() });
     }
+    Ok(path.strip_prefix(there).map_or_else(|_| path.to_owned(), |rest| real.join(rest)))
 }
 
 /// What a file holds; none when it is not there.
-pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    let told = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(told(&e)),
-        Ok(meta) if !meta.is_file() => return Err(told(&"it is not a regular file")),
-        Ok(meta) if meta.len() > MOST => return Err(told(&"it is too long for a configuration")),
+        Err(e) => return Err(FileError::io(path, e)),
+        Ok(meta) if !meta.is_file() => return Err(FileError::NotRegular(path.to_owned())),
+        Ok(meta) if meta.len() > MOST => return Err(FileError::TooLong(path.to_owned())),
         Ok(_) => {}
     }
-    let name = path.to_str().ok_or_else(|| told(&"its name is not UTF-8"))?;
-    read_regular(name, MOST).map(Some).map_err(|e| told(&e))
+    let name = path.to_str().ok_or_else(|| FileError::Name(path.to_owned()))?;
+    read_regular(name, MOST).map(Some).map_err(|e| FileError::io(path, e))
 }
 
 /// Directories that would have to be made for a file, innermost first.
@@ -71,28 +70,25 @@ pub(super) fn missing_dirs(path: &Path) -> Vec<PathBuf> {
 
 /// Why a change could not be made, as far as that can be seen beforehand. Modes count for root too: who takes the
 /// write bit from a file means it.
-pub(super) fn may_write(path: &Path) -> Result<(), String> {
-    let told = |what: &Path| {
-        Err(format!("{} is read-only: nothing was changed (chmod u+w {0}, or change it by hand)", what.display()))
-    };
+pub(super) fn may_write(path: &Path) -> Result<(), FileError> {
     let dir = path.ancestors().skip(1).find(|dir| dir.exists());
     for place in [Some(path).filter(|p| p.exists()), dir].into_iter().flatten() {
-        let mode = fs::metadata(place).map_err(|e| format!("{}: {e}", place.display()))?.mode();
+        let mode = fs::metadata(place).map_err(|e| FileError::io(place, e))?.mode();
         if mode & 0o200 == 0 || access(place, Access::WRITE_OK).is_err() {
-            return told(place);
+            return Err(FileError::ReadOnly(place.to_owned()));
         }
     }
     Ok(())
 }
 
 /// All of them, or none: when one fails, those before it are put back.
-pub(super) fn apply(changes: &[Change]) -> Result<(), String> {
+pub(super) fn apply(changes: &[Change]) -> Result<(), FileError> {
     for (at, change) in changes.iter().enumerate() {
         if let Err(why) = make(change) {
-            let back = undo(&changes[..at]);
+            let (why, back) = (Box::new(why), undo(&changes[..at]));
             return Err(match back {
-                Ok(()) => format!("{why}; nothing was changed"),
-                Err(also) => format!("{why}; and what was written before could not be taken back: {also}"),
+                Ok(()) => FileError::NothingChanged(why),
+                Err(also) => FileError::HalfChanged { why, also },
             });
         }
     }
@@ -100,25 +96,25 @@ pub(super) fn apply(changes: &[Change]) -> Result<(), String> {
 }
 
 /// Takes back what was applied, last first.
-pub(super) fn undo(changes: &[Change]) -> Result<(), String> {
-    let failed: Vec<String> = changes.iter().rev().filter_map(|change| make(&change.back()).err()).collect();
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+pub(super) fn undo(changes: &[Change]) -> Result<(), FileErrors> {
+    let failed: Vec<FileError> = changes.iter().rev().filter_map(|change| make(&change.back()).err()).collect();
+    if failed.is_empty() { Ok(()) } else { Err(FileErrors(failed)) }
 }
 
-fn make(change: &Change) -> Result<(), String> {
+fn make(change: &Change) -> Result<(), FileError> {
     let path = &change.path;
     if !change.does_something() {
         return Ok(());
     }
     // An agent that runs writes its own configuration too.
     if read(path)? != change.before {
-        return Err(format!("{} was changed by somebody else meanwhile: run this again", path.display()));
+        return Err(FileError::ChangedMeanwhile(path.clone()));
     }
     let done = match &change.after {
         Some(bytes) => replace(path, bytes, change.mode),
         None => fs::remove_file(path),
     };
-    done.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+    done.map_err(|error| FileError::Unwritable { path: path.clone(), error })?;
     if change.after.is_none() {
         // Not empty is somebody else's.
         change.dirs.iter().take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);

@@ -7,6 +7,7 @@ use super::{
     entry::{Edited, Entry, Hook, Mine, Node, SERVER, Splice, line, newline, splice},
     layout::{Items, Style, insert, remove, render},
 };
+use crate::EditError;
 use jsonc_parser::{
     CollectOptions, ParseOptions,
     ast::{Array, Object, ObjectProp, Value},
@@ -30,12 +31,12 @@ const STRICT: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-pub(super) fn put(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, String> {
+pub(super) fn put(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, EditError> {
     settle(text, entry, true, mine, made)
 }
 
 /// The text without what is ours, and without what was made for it.
-pub(super) fn take(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, String> {
+pub(super) fn take(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, EditError> {
     settle(text, entry, false, mine, made).map(|edited| edited.text)
 }
 
@@ -66,7 +67,7 @@ pub(super) fn off(text: &str, entry: &Entry) -> Option<String> {
     }
 }
 
-fn settle(text: &str, entry: &Entry, wanted: bool, mine: &Mine, made: &[String]) -> Result<Edited, String> {
+fn settle(text: &str, entry: &Entry, wanted: bool, mine: &Mine, made: &[String]) -> Result<Edited, EditError> {
     let mut edited = Edited { text: text.to_owned(), made: made.to_vec() };
     for _ in 0..STEPS {
         let mut step = Step { text: &edited.text, mine, made: edited.made.clone() };
@@ -74,7 +75,7 @@ fn settle(text: &str, entry: &Entry, wanted: bool, mine: &Mine, made: &[String])
             None if wanted => step.begin(entry),
             None => None,
             Some(value) => {
-                let root = value.as_object().ok_or("it does not hold an object")?;
+                let root = value.as_object().ok_or(EditError::NoObject)?;
                 no_key_twice(&edited.text, &value)?;
                 step.next(root, entry, wanted)?
             }
@@ -85,23 +86,23 @@ fn settle(text: &str, entry: &Entry, wanted: bool, mine: &Mine, made: &[String])
             None => return Ok(Edited { made, ..edited }),
         }
     }
-    Err("it does not settle; nothing was changed".to_owned())
+    Err(EditError::Unsettled)
 }
 
-fn parse(text: &str) -> Result<Option<Value<'_>>, String> {
+fn parse(text: &str) -> Result<Option<Value<'_>>, EditError> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT);
-    parsed.map(|p| p.value).map_err(|e| format!("it is not valid JSON: {e}"))
+    parsed.map(|p| p.value).map_err(|e| EditError::Invalid { format: "JSON", why: e.to_string() })
 }
 
 /// Whoever reads a key that stands twice reads one of the two, and not everybody the same.
-fn no_key_twice(text: &str, value: &Value<'_>) -> Result<(), String> {
+fn no_key_twice(text: &str, value: &Value<'_>) -> Result<(), EditError> {
     match value {
         Value::Object(object) => {
             let mut seen = std::collections::BTreeSet::new();
             for prop in &object.properties {
                 if !seen.insert(prop.name.as_str()) {
-                    let at = line(text, prop.range.start);
-                    return Err(format!("line {at}: the key `{}` stands there twice", prop.name.as_str()));
+                    let key = prop.name.as_str().to_owned();
+                    return Err(EditError::KeyTwice { line: line(text, prop.range.start), key });
                 }
                 no_key_twice(text, &prop.value)?;
             }
@@ -118,7 +119,7 @@ struct Step<'t> {
     made: Vec<String>,
 }
 
-type Next = Result<Option<Vec<Splice>>, String>;
+type Next = Result<Option<Vec<Splice>>, EditError>;
 
 impl Step<'_> {
     /// A text without a value: empty, or nothing but comments.
@@ -160,10 +161,8 @@ impl Step<'_> {
             return Ok(Some(self.insert_prop(servers, SERVER, &Node::Map(value.to_vec()))));
         };
         if !serves(ours, self.mine) {
-            let at = line(self.text, ours.range.start);
-            return Err(format!(
-                "line {at}: `{table}.{SERVER}` is there already and is not Countersign's: rename or remove it first"
-            ));
+            let line = line(self.text, ours.range.start);
+            return Err(EditError::ForeignServer { line, table: table.to_owned() });
         }
         Ok(self.ensure(ours, value, fixed))
     }
@@ -262,7 +261,7 @@ impl Step<'_> {
         Some(self.remove_prop(holder, prop))
     }
 
-    fn object<'o, 'a>(&self, holder: &'o Object<'a>, key: &str) -> Result<Option<&'o Object<'a>>, String> {
+    fn object<'o, 'a>(&self, holder: &'o Object<'a>, key: &str) -> Result<Option<&'o Object<'a>>, EditError> {
         match holder.get(key) {
             None => Ok(None),
             Some(ObjectProp { value: Value::Object(object), .. }) => Ok(Some(object)),
@@ -270,8 +269,8 @@ impl Step<'_> {
         }
     }
 
-    fn wrong(&self, value: &Value<'_>, named: &str, wanted: &str) -> String {
-        format!("line {}: `{named}` is not {wanted}", line(self.text, value.start()))
+    fn wrong(&self, value: &Value<'_>, named: &str, wanted: &'static str) -> EditError {
+        EditError::WrongKind { line: line(self.text, value.start()), named: named.to_owned(), wanted }
     }
 
     fn make(&mut self, path: &[&str]) {

@@ -7,6 +7,7 @@
 mod agents;
 mod edit;
 mod entry;
+mod error;
 mod files;
 mod json;
 mod layout;
@@ -24,6 +25,9 @@ mod tests;
 use agents::{Kind, Places, Wanted};
 use clap::ValueEnum;
 use countersign_spawn::Question;
+pub use error::{
+    EditError, EnvironmentError, ExamineError, FileError, FileErrors, InstallError, ProofError, Unanswered, Unsupported,
+};
 use files::Change;
 use manifest::Manifest;
 use plan::Plan;
@@ -70,20 +74,6 @@ pub struct Options {
     pub witness: bool,
 }
 
-/// Why nothing was installed or taken out.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    /// The agent has no such thing.
-    #[error("{0}")]
-    Unsupported(String),
-    /// This environment does not say where configurations are, or what this program is called.
-    #[error("{0}")]
-    Environment(String),
-    /// A file cannot be read, edited or written.
-    #[error("{0}")]
-    File(String),
-}
-
 /// One of the agent's files, before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileChange {
@@ -95,7 +85,7 @@ pub struct FileChange {
 }
 
 /// How a proof went: how the canary was denied, or why that is not proved.
-pub type Proved = Result<String, String>;
+pub type Proved = Result<String, ProofError>;
 
 /// The proofs of what was written.
 #[derive(Debug)]
@@ -122,15 +112,15 @@ impl Installation {
     /// What putting it in would change.
     pub fn prepare(options: &Options) -> Result<Self, InstallError> {
         let mut prepared = Self::empty(options)?;
-        prepared.wanted().parts().map_err(InstallError::Unsupported)?;
-        prepared.plan = plan::install(&prepared.wanted(), &prepared.dir).map_err(InstallError::File)?;
+        prepared.wanted().parts()?;
+        prepared.plan = plan::install(&prepared.wanted(), &prepared.dir)?;
         Ok(prepared)
     }
 
     /// What taking it out would change.
     pub fn prepare_removal(options: &Options) -> Result<Self, InstallError> {
         let mut prepared = Self::empty(options)?;
-        prepared.plan = plan::uninstall(&prepared.wanted(), &prepared.dir).map_err(InstallError::File)?;
+        prepared.plan = plan::uninstall(&prepared.wanted(), &prepared.dir)?;
         Ok(prepared)
     }
 
@@ -212,9 +202,8 @@ impl Installation {
         let changed = changes.iter().any(Change::does_something);
         if changed {
             let dir = &self.dir;
-            plan::private(dir).map_err(|e| InstallError::File(format!("{} cannot be made: {e}", dir.display())))?;
-            let written = files::apply(&changes).map_err(InstallError::File);
-            written.inspect_err(|_| drop(std::fs::remove_dir(dir)))?;
+            plan::private(dir).map_err(|error| FileError::DirectoryUnmade { path: dir.clone(), error })?;
+            files::apply(&changes).inspect_err(|_| drop(std::fs::remove_dir(dir)))?;
         }
         Ok(changed)
     }
@@ -231,7 +220,7 @@ impl Installation {
         let proofs: Vec<Proved> = self.plan.proofs.iter().map(|proof| prove::prove(converse, proof, cwd)).collect();
         let undo = || {
             let undone = files::undo(&self.plan.changes());
-            undone.map_err(|e| InstallError::File(format!("what was written could not be taken back: {e}")))
+            undone.map_err(|all| FileError::NotTakenBack(all).into())
         };
         let undone = (changed && proofs.iter().any(Result::is_err)).then(undo);
         Proofs { proofs, undone }
@@ -241,7 +230,7 @@ impl Installation {
     pub fn remove(&self) -> Result<bool, InstallError> {
         let changes = self.plan.changes();
         let changed = changes.iter().any(Change::does_something);
-        files::apply(&changes).map_err(InstallError::File)?;
+        files::apply(&changes)?;
         // Only when it was the last.
         let _ = std::fs::remove_dir(&self.dir);
         Ok(changed)
@@ -261,46 +250,43 @@ impl Installation {
 }
 
 /// This program, as it is written into files of others.
-fn own_path() -> Result<String, InstallError> {
-    let csn = std::env::current_exe().map_err(|e| InstallError::Environment(e.to_string()))?;
-    let csn = csn
-        .canonicalize()
-        .map_err(|e| InstallError::Environment(format!("where this csn is cannot be found out: {e}")))?;
+fn own_path() -> Result<String, EnvironmentError> {
+    let csn = std::env::current_exe().map_err(EnvironmentError::Unknown)?;
+    let csn = csn.canonicalize().map_err(EnvironmentError::Program)?;
     let text = csn.to_str().filter(|t| !t.chars().any(char::is_control));
-    let unfit = || InstallError::Environment(format!("{} cannot be written into a configuration", csn.display()));
-    text.map(str::to_owned).ok_or_else(unfit)
+    text.map(str::to_owned).ok_or_else(|| EnvironmentError::ProgramName(csn.clone()))
 }
 
 /// Every installation by its name, and whether it still stands and holds.
 #[must_use]
-pub fn examine() -> Vec<(String, Proved)> {
+pub fn examine() -> Vec<(String, Result<String, ExamineError>)> {
     let Ok(dir) = manifest::dir() else { return Vec::new() };
     manifest::all(&dir)
         .into_iter()
         .map(|manifest| match manifest {
             Ok(manifest) => (format!("agent {}", manifest.agent), stands(&manifest)),
-            Err(why) => ("agent".to_owned(), Err(why)),
+            Err(why) => ("agent".to_owned(), Err(why.into())),
         })
         .collect()
 }
 
-fn stands(manifest: &Manifest) -> Proved {
-    let told = |e: InstallError| e.to_string();
-    let (agent, mode) = manifest.agent().zip(manifest.mode()).ok_or("its manifest is of an unknown kind")?;
-    let again = again(manifest);
-    let csn = own_path().map_err(told)?;
+fn stands(manifest: &Manifest) -> Result<String, ExamineError> {
+    let (agent, mode) = manifest.agent().zip(manifest.mode()).ok_or(ExamineError::UnknownKind)?;
+    let again = || again(manifest);
+    let csn = own_path().map_err(InstallError::from)?;
     if csn != manifest.csn {
-        return Err(format!("it was installed for {}, and this is {csn}: {again}", manifest.csn));
+        return Err(ExamineError::AnotherProgram { was: manifest.csn.clone(), csn, again: again() });
     }
-    let here = Places::here(InstallScope::User).map_err(told)?;
+    let here = Places::here(InstallScope::User).map_err(InstallError::from)?;
     let places = Places { project: manifest.project.clone(), ..here };
     let wanted = Wanted { agent, mode, witness: manifest.witness, csn: &csn, places: &places };
     let mut says = Vec::new();
     for part in wanted.parts()? {
         let written = manifest.files.iter().find(|w| w.kind == part.kind.name());
-        let written = written.ok_or_else(|| format!("its manifest lacks the {}: {again}", part.kind.name()))?;
+        let lacks = || ExamineError::NotWritten { part: part.kind.name(), again: again() };
+        let written = written.ok_or_else(lacks)?;
         if !plan::holds(&written.path, &part.entry, &wanted.mine(None))? {
-            return Err(format!("our entry is gone from {}, or is not as it was: {again}", written.path.display()));
+            return Err(ExamineError::EntryGone { path: written.path.clone(), again: again() });
         }
         if agent == AgentProgram::Codex && part.kind == Kind::Hook {
             says.push(trusted(&written.path, &wanted)?);
@@ -319,11 +305,10 @@ fn again(manifest: &Manifest) -> String {
 }
 
 /// Codex says nothing when it skips a hook: whether it was told to trust ours stands in its configuration.
-fn trusted(hooks: &Path, wanted: &Wanted<'_>) -> Proved {
-    let skipped = "Codex skips this hook silently until you trust it: run /hooks in codex";
+fn trusted(hooks: &Path, wanted: &Wanted<'_>) -> Result<String, ExamineError> {
     let read = |path: &Path| files::read(path).map(|b| String::from_utf8_lossy(&b.unwrap_or_default()).into_owned());
     let mine = wanted.mine(None);
-    let (group, handler) = json::place_of_hook(&read(hooks)?, "PreToolUse", &mine).ok_or("our hook is gone")?;
+    let (group, handler) = json::place_of_hook(&read(hooks)?, "PreToolUse", &mine).ok_or(ExamineError::HookGone)?;
     let user = wanted.places.codex.clone().unwrap_or_else(|| wanted.places.home.join(".codex"));
     let parts = Wanted { mode: InstallMode::Hook, ..*wanted }.parts()?;
     let named: Vec<PathBuf> = parts.into_iter().map(|p| p.path).chain([hooks.to_owned()]).collect();
@@ -331,5 +316,5 @@ fn trusted(hooks: &Path, wanted: &Wanted<'_>) -> Proved {
         let hook = format!("{}:pre_tool_use:{group}:{handler}", path.display());
         read(&user.join("config.toml")).is_ok_and(|config| toml::trusts(&config, &hook))
     });
-    if told { Ok("trusted by Codex".to_owned()) } else { Err(skipped.to_owned()) }
+    if told { Ok("trusted by Codex".to_owned()) } else { Err(ExamineError::Untrusted) }
 }

@@ -2,7 +2,7 @@
 //! this place; it says what is ours when it has to be taken out again.
 
 use super::{agents, files};
-use crate::{AgentProgram, InstallError, InstallMode};
+use crate::{AgentProgram, FileError, InstallMode, error::EnvironmentError};
 use countersign_model::Digest;
 use countersign_store::Config;
 use serde::{Deserialize, Serialize};
@@ -46,9 +46,8 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 }
 
 /// The directory of all manifests.
-pub(super) fn dir() -> Result<PathBuf, InstallError> {
-    let unset = || InstallError::Environment("neither XDG_CONFIG_HOME nor HOME is set".to_owned());
-    let config = Config::path().ok_or_else(unset)?;
+pub(super) fn dir() -> Result<PathBuf, EnvironmentError> {
+    let config = Config::path().ok_or(EnvironmentError::NoConfig)?;
     Ok(config.with_file_name("agents"))
 }
 
@@ -69,18 +68,18 @@ pub(super) fn path(dir: &Path, stem: &str) -> PathBuf {
     dir.join(format!("{stem}.json"))
 }
 
-pub(super) fn read(path: &Path) -> Result<Option<Manifest>, String> {
+pub(super) fn read(path: &Path) -> Result<Option<Manifest>, FileError> {
     let Some(bytes) = files::read(path)? else { return Ok(None) };
-    let told = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| told(&e))?;
+    let told = |error| FileError::Manifest { path: path.to_owned(), error };
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(told)?;
     if value["v"].as_u64().is_some_and(|v| v > u64::from(VERSION)) {
-        return Err(told(&"it was written by a newer csn: use that one"));
+        return Err(FileError::NewerManifest(path.to_owned()));
     }
-    serde_json::from_value(value).map(Some).map_err(|e| told(&e))
+    serde_json::from_value(value).map(Some).map_err(told)
 }
 
 /// Every installation that is known, and what could not be read.
-pub(super) fn all(dir: &Path) -> Vec<Result<Manifest, String>> {
+pub(super) fn all(dir: &Path) -> Vec<Result<Manifest, FileError>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
         .into_iter()
         .flatten()

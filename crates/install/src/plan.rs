@@ -9,7 +9,7 @@ use super::{
     manifest::{self, Manifest, Written, sha256},
     prove::Proof,
 };
-use crate::InstallMode;
+use crate::{EditError, FileError, InstallError, InstallMode};
 use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
@@ -39,7 +39,7 @@ impl Plan {
         copies.into_iter().chain(self.shown.iter().cloned()).chain(manifest).chain(going).collect()
     }
 
-    fn keep(&mut self, path: PathBuf, after: Option<Vec<u8>>) -> Result<(), String> {
+    fn keep(&mut self, path: PathBuf, after: Option<Vec<u8>>) -> Result<(), FileError> {
         let before = files::read(&path)?;
         let dirs = files::missing_dirs(&path);
         self.kept.push(Change { path, before, after, mode: OWN, dirs });
@@ -54,16 +54,16 @@ pub(super) fn private(dir: &Path) -> io::Result<()> {
 }
 
 /// Links in a home are its user's; one in a project may be anybody's, and leads nowhere else.
-fn inside(wanted: &Wanted<'_>, named: &Path, path: &Path) -> Result<(), String> {
+fn inside(wanted: &Wanted<'_>, named: &Path, path: &Path) -> Result<(), FileError> {
     let Some(project) = wanted.places.project.as_deref() else { return Ok(()) };
-    let project = project.canonicalize().map_err(|e| format!("{}: {e}", project.display()))?;
-    match path.starts_with(&project) {
-        true => Ok(()),
-        false => Err(format!("{} leads out of the project, to {}: not followed", named.display(), path.display())),
+    let project = project.canonicalize().map_err(|e| FileError::io(project, e))?;
+    if path.starts_with(&project) {
+        return Ok(());
     }
+    Err(FileError::OutsideProject { named: named.to_owned(), path: path.to_owned() })
 }
 
-pub(super) fn install(wanted: &Wanted<'_>, dir: &Path) -> Result<Plan, String> {
+pub(super) fn install(wanted: &Wanted<'_>, dir: &Path) -> Result<Plan, InstallError> {
     let stem = manifest::stem(wanted.agent, wanted.places.project.as_deref());
     let at = manifest::path(dir, &stem);
     let old = manifest::read(&at)?;
@@ -103,8 +103,8 @@ fn put(
     was: Option<&Written>,
     mine: &Mine,
     dir: &Path,
-) -> Result<(Written, Option<Vec<u8>>), String> {
-    let told = |e: String| format!("{}: {e}", path.display());
+) -> Result<(Written, Option<Vec<u8>>), FileError> {
+    let told = |e: EditError| FileError::from(e).at(&path);
     let before = files::read(&path)?;
     let text = before.as_deref().map(utf8).transpose().map_err(told)?;
     let known = was.map_or(&[][..], |w| &w.made);
@@ -112,7 +112,7 @@ fn put(
     if let Some(why) = edit::off(&path, &edited.text, &part.entry) {
         return Err(told(why));
     }
-    let base = without(&path, text, &part.entry, was, mine, dir).map_err(told)?;
+    let base = without(&path, text, &part.entry, was, mine, dir).map_err(|e| e.at(&path))?;
     let dirs = was.map_or_else(|| files::missing_dirs(&path), |w| w.dirs.clone());
     let mode = if wanted.places.project.is_some() { SHARED } else { OWN };
     let after = edited.text.into_bytes();
@@ -141,7 +141,7 @@ fn without(
     was: Option<&Written>,
     mine: &Mine,
     dir: &Path,
-) -> Result<Option<Vec<u8>>, String> {
+) -> Result<Option<Vec<u8>>, FileError> {
     let Some(text) = text else { return Ok(None) };
     if let Some(was) = was.filter(|w| sha256(text.as_bytes()) == w.sha256_after) {
         match (&was.backup, &was.sha256_before) {
@@ -161,7 +161,7 @@ fn without(
     Ok(Some(rest.into_bytes()).filter(|rest| !(ours && edit::is_bare(rest))))
 }
 
-pub(super) fn uninstall(wanted: &Wanted<'_>, dir: &Path) -> Result<Plan, String> {
+pub(super) fn uninstall(wanted: &Wanted<'_>, dir: &Path) -> Result<Plan, InstallError> {
     let stem = manifest::stem(wanted.agent, wanted.places.project.as_deref());
     let at = manifest::path(dir, &stem);
     let old = manifest::read(&at)?;
@@ -194,18 +194,17 @@ fn out(
     was: Option<&Written>,
     mine: &Mine,
     dir: &Path,
-) -> Result<(), String> {
-    let told = |e: String| format!("{}: {e}", path.display());
+) -> Result<(), FileError> {
     let Some(before) = files::read(path)? else { return Ok(()) };
     let same_kind =
         |p: &Part| was.map_or_else(|| files::resolve(&p.path).is_ok_and(|r| r == path), |w| p.kind.name() == w.kind);
     let Some(part) = every_part(wanted).into_iter().find(same_kind) else { return Ok(()) };
-    let text = utf8(&before).map_err(told)?;
+    let text = utf8(&before).map_err(|e| FileError::from(e).at(path))?;
     let after = match without(path, Some(text), &part.entry, was, mine, dir) {
         Ok(after) => after,
         // Without a manifest nothing says that there is anything of ours in it.
         Err(_) if was.is_none() => return Ok(()),
-        Err(why) => return Err(told(why)),
+        Err(why) => return Err(why.at(path)),
     };
     if was.is_some_and(|w| sha256(&before) != w.sha256_after) && after.is_some() {
         plan.notes.push(format!("{} was changed since: the changes stay, our entries are out", path.display()));
@@ -226,14 +225,14 @@ fn every_part(wanted: &Wanted<'_>) -> Vec<Part> {
 }
 
 /// Whether a file still holds its entry, as it was written; an error where the agent would skip it.
-pub(super) fn holds(path: &Path, entry: &Entry, mine: &Mine) -> Result<bool, String> {
+pub(super) fn holds(path: &Path, entry: &Entry, mine: &Mine) -> Result<bool, FileError> {
     let Some(bytes) = files::read(path)? else { return Ok(false) };
-    let told = |e: String| format!("{}: {e}", path.display());
+    let told = |e: EditError| FileError::from(e).at(path);
     let text = utf8(&bytes).map_err(told)?;
     let same = edit::put(path, Some(text), entry, mine, &[]).map_err(told)?.text == text;
     edit::off(path, text, entry).map_or(Ok(same), |why| Err(told(why)))
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, String> {
-    std::str::from_utf8(bytes).map_err(|e| format!("it is not UTF-8 (byte {})", e.valid_up_to()))
+fn utf8(bytes: &[u8]) -> Result<&str, EditError> {
+    std::str::from_utf8(bytes).map_err(|e| EditError::NotUtf8(e.valid_up_to()))
 }

@@ -1,12 +1,13 @@
 //! The proof: a command that nobody may let through is given to what was written, in the way the agent would, and has
 //! to come back denied. That something is blocked is not enough: a hook that cannot run blocks too.
 
+use crate::error::{ProofError, Unanswered};
 use countersign_spawn::{Question, Reply};
 use serde_json::{Value, json};
 use std::{io, path::Path, time::Duration};
 
 /// What the gate denies whatever has been granted: it would stop the house.
-const CANARY: &str = "csn down";
+pub(crate) const CANARY: &str = "csn down";
 /// Words of that refusal. A hook that fails denies as well, and so does one that does not reach the house: neither says this.
 const REFUSED: &[&str] = &["self_destructive", "stop or kill countersign"];
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,14 +33,14 @@ pub(super) enum Proof {
 }
 
 /// Says how the canary was denied, or why that is not proved.
-pub(crate) fn prove(converse: &Converse, proof: &Proof, cwd: &Path) -> Result<String, String> {
+pub(crate) fn prove(converse: &Converse, proof: &Proof, cwd: &Path) -> Result<String, ProofError> {
     match proof {
         Proof::Hook { argv, answer } => hook(converse, argv, *answer, cwd),
         Proof::Mcp { csn } => mcp(converse, csn),
     }
 }
 
-fn hook(converse: &Converse, argv: &[String], answer: HookAnswer, cwd: &Path) -> Result<String, String> {
+fn hook(converse: &Converse, argv: &[String], answer: HookAnswer, cwd: &Path) -> Result<String, ProofError> {
     let shown = argv.last().filter(|_| answer == HookAnswer::Permission).cloned().unwrap_or_else(|| argv.join(" "));
     let tool = if answer == HookAnswer::Permission { "Bash" } else { "bash" };
     let asked = json!({
@@ -47,14 +48,14 @@ fn hook(converse: &Converse, argv: &[String], answer: HookAnswer, cwd: &Path) ->
         "transcript_path": "", "tool_name": tool, "tool_input": {"command": CANARY, "description": "canary"},
         "tool_use_id": "csn-canary",
     });
-    let (program, args) = argv.split_first().ok_or("there is no command")?;
+    let (program, args) = argv.split_first().ok_or(ProofError::NoCommand)?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let stdin = format!("{asked}\n");
     let said = ask(
         converse,
         &Question { program, args: &args, stdin: stdin.as_bytes(), env: &[], timeout: PATIENCE, until: None },
     )
-    .map_err(|e| format!("`{shown}`: {e}"))?;
+    .map_err(|error| ProofError::Hook { hook: shown.clone(), error })?;
     let reply: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
     let (decision, reason) = match answer {
         HookAnswer::Permission => {
@@ -67,26 +68,24 @@ fn hook(converse: &Converse, argv: &[String], answer: HookAnswer, cwd: &Path) ->
         (Some("deny"), Some(reason)) => reason.to_owned(),
         // Agents of this kind also take an exit code for an answer.
         (None, _) if answer == HookAnswer::Permission && said.code == Some(2) => first_line(&said.stderr),
-        (Some(other), _) => return Err(format!("`{shown}` did not deny `{CANARY}`: it said {other}")),
+        (Some(other), _) => return Err(ProofError::HookAllows { hook: shown, said: other.to_owned() }),
         (None, _) => {
-            return Err(format!("`{shown}` gave no decision ({}): {}", ended(said.code), first_line(&said.stderr)));
+            let (ended, said) = (ended(said.code), first_line(&said.stderr));
+            return Err(ProofError::NoDecision { hook: shown, ended, said });
         }
     };
-    match is_the_gates(&why) && (said.code == Some(0) || decision.is_none()) {
-        true => Ok(format!("hook denies `{CANARY}`: {}", first_line(why.as_bytes()))),
-        false => Err(format!(
-            "`{shown}` denies `{CANARY}`, but not for the gate's reason ({}): {}",
-            ended(said.code),
-            first_line(why.as_bytes())
-        )),
+    let line = first_line(why.as_bytes());
+    if is_the_gates(&why) && (said.code == Some(0) || decision.is_none()) {
+        return Ok(format!("hook denies `{CANARY}`: {line}"));
     }
+    Err(ProofError::OtherReason { hook: shown, ended: ended(said.code), said: line })
 }
 
 fn is_the_gates(reason: &str) -> bool {
     REFUSED.iter().any(|words| reason.contains(words))
 }
 
-fn mcp(converse: &Converse, csn: &str) -> Result<String, String> {
+fn mcp(converse: &Converse, csn: &str) -> Result<String, ProofError> {
     let hello = json!({
         "protocolVersion": PROTOCOL, "capabilities": {},
         "clientInfo": {"name": "csn-install", "version": env!("CARGO_PKG_VERSION")},
@@ -109,31 +108,34 @@ fn mcp(converse: &Converse, csn: &str) -> Result<String, String> {
         timeout: PATIENCE,
         until: Some(&until),
     };
-    let told = |why: String| format!("`{csn} mcp` {why}");
-    let said = ask(converse, &question).map_err(told)?;
-    let failed = || format!("({}): {}", ended(said.code), first_line(&said.stderr));
-    let list = reply(&said.stdout, 2).ok_or_else(|| told(format!("listed no tools {}", failed())))?;
+    let name = || csn.to_owned();
+    let said = ask(converse, &question).map_err(|error| ProofError::Mcp { csn: name(), error })?;
+    let failed = || (name(), ended(said.code), first_line(&said.stderr));
+    let list = reply(&said.stdout, 2).ok_or_else(|| {
+        let (csn, ended, said) = failed();
+        ProofError::NoTools { csn, ended, said }
+    })?;
     let tools = list["result"]["tools"].as_array().cloned().unwrap_or_default();
     if !tools.iter().any(|t| t["name"] == "run") {
-        return Err(told("has no tool `run`".to_owned()));
+        return Err(ProofError::NoRun(name()));
     }
-    let call = reply(&said.stdout, 3).ok_or_else(|| told(format!("did not answer a call {}", failed())))?;
+    let call = reply(&said.stdout, 3).ok_or_else(|| {
+        let (csn, ended, said) = failed();
+        ProofError::NoCall { csn, ended, said }
+    })?;
     let result = &call["result"];
     let text = result["structuredContent"]["message"].as_str().or_else(|| result["content"][0]["text"].as_str());
     let text = text.unwrap_or_default();
     let denied = call["result"]["isError"] == true && is_the_gates(&call["result"].to_string());
-    match denied {
-        true => Ok(format!("MCP: {} tools; run denies `{CANARY}`: {}", tools.len(), first_line(text.as_bytes()))),
-        false => Err(told(format!("did not deny `{CANARY}`: {}", first_line(call.to_string().as_bytes())))),
+    if !denied {
+        return Err(ProofError::McpAllows { csn: name(), said: first_line(call.to_string().as_bytes()) });
     }
+    Ok(format!("MCP: {} tools; run denies `{CANARY}`: {}", tools.len(), first_line(text.as_bytes())))
 }
 
-fn ask(converse: &Converse, question: &Question<'_>) -> Result<Reply, String> {
-    let said = converse(question).map_err(|e| e.to_string())?;
-    match said.timed_out {
-        true => Err(format!("did not answer within {} s", question.timeout.as_secs())),
-        false => Ok(said),
-    }
+fn ask(converse: &Converse, question: &Question<'_>) -> Result<Reply, Unanswered> {
+    let said = converse(question)?;
+    if said.timed_out { Err(Unanswered::Late(question.timeout.as_secs())) } else { Ok(said) }
 }
 
 /// The answer to a call, among the lines that a server has written.

@@ -69,17 +69,18 @@ impl Desk {
 
     /// Whether anything changed.
     fn install(&self, agent: AgentProgram, mode: InstallMode, witness: bool) -> Result<bool, String> {
-        let plan = plan::install(&self.wanted(agent, mode, witness), &self.manifests())?;
+        let plan = plan::install(&self.wanted(agent, mode, witness), &self.manifests()).map_err(|e| e.to_string())?;
         let changes = plan.changes();
         plan::private(&self.manifests()).unwrap();
-        files::apply(&changes)?;
+        files::apply(&changes).map_err(|e| e.to_string())?;
         Ok(changes.iter().any(files::Change::does_something))
     }
 
     fn uninstall(&self, agent: AgentProgram) -> Result<bool, String> {
-        let plan = plan::uninstall(&self.wanted(agent, InstallMode::Both, false), &self.manifests())?;
+        let plan = plan::uninstall(&self.wanted(agent, InstallMode::Both, false), &self.manifests())
+            .map_err(|e| e.to_string())?;
         let changes = plan.changes();
-        files::apply(&changes)?;
+        files::apply(&changes).map_err(|e| e.to_string())?;
         Ok(changes.iter().any(files::Change::does_something))
     }
 
@@ -668,7 +669,7 @@ fn a_later_write_that_fails_puts_the_earlier_ones_back() {
     // Somebody writes the second file after it was read.
     desk.write(CLAUDE_MCP.file, "{\"new\": true}\n");
     let before = desk.snapshot();
-    let why = files::apply(&changes).unwrap_err();
+    let why = files::apply(&changes).unwrap_err().to_string();
     assert!(why.contains("changed by somebody else meanwhile") && why.contains("nothing was changed"), "{why}");
     assert_eq!(desk.snapshot(), before);
     assert!(!desk.manifests().exists() || fs::read_dir(desk.manifests()).unwrap().next().is_none());
@@ -698,10 +699,12 @@ fn two_agents_and_a_project_do_not_meet() {
 fn what_an_agent_has_not_is_refused() {
     let desk = Desk::new();
     for agent in [AgentProgram::Gemini, AgentProgram::Goose, AgentProgram::Cursor] {
-        let why = desk.wanted(agent, InstallMode::Hook, false).parts().unwrap_err();
+        let why = desk.wanted(agent, InstallMode::Hook, false).parts().unwrap_err().to_string();
         assert!(why.contains("gets no hook"), "{why}");
     }
-    assert!(desk.wanted(AgentProgram::Codex, InstallMode::Mcp, true).parts().unwrap_err().contains("--witness"));
+    assert!(
+        desk.wanted(AgentProgram::Codex, InstallMode::Mcp, true).parts().unwrap_err().to_string().contains("--witness")
+    );
 }
 
 #[test]
@@ -768,11 +771,11 @@ fn without_a_proof_everything_is_taken_back() {
         Ok(Reply { code: Some(2), stdout, stderr: b"what?".to_vec(), timed_out: false })
     });
     assert!(matches!(fails.undone, Some(Ok(()))), "{fails:?}");
-    assert!(fails.proofs[1].as_ref().unwrap_err().contains("listed no tools (exit 2): what?"), "{fails:?}");
+    assert!(fails.proofs[1].as_ref().unwrap_err().to_string().contains("listed no tools (exit 2): what?"), "{fails:?}");
     assert_eq!(desk.snapshot(), untouched);
     assert!(!desk.manifests().exists());
     let late = run(&|_| Ok(Reply { code: None, stdout: vec![], stderr: vec![], timed_out: true }));
-    assert!(late.proofs[0].as_ref().unwrap_err().contains("did not answer within 30 s"), "{late:?}");
+    assert!(late.proofs[0].as_ref().unwrap_err().to_string().contains("did not answer within 30 s"), "{late:?}");
     let gone = run(&|_| Err(std::io::ErrorKind::NotFound.into()));
     assert!(gone.proofs[0].is_err() && matches!(gone.undone, Some(Ok(()))), "{gone:?}");
     assert_eq!(desk.snapshot(), untouched);

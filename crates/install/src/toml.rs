@@ -2,11 +2,12 @@
 //! endings too, which writing the document anew would not.
 
 use super::entry::{Edited, Entry, Mine, Node, SERVER, Splice, line, newline, splice};
+use crate::EditError;
 use std::ops::Range;
 use toml_edit::{Document, Item, Table, TableLike, Value};
 
-pub(super) fn put(text: &str, entry: &Entry, mine: &Mine) -> Result<Edited, String> {
-    let Entry::Server { table, value, fixed } = entry else { return Err("TOML holds no such entry".to_owned()) };
+pub(super) fn put(text: &str, entry: &Entry, mine: &Mine) -> Result<Edited, EditError> {
+    let Entry::Server { table, value, fixed } = entry else { return Err(EditError::NoSuchEntry("TOML")) };
     let doc = parse(text)?;
     let splices = match find(text, &doc, table)? {
         None => vec![Splice(text.len()..text.len(), block(text, table, value))],
@@ -18,25 +19,25 @@ pub(super) fn put(text: &str, entry: &Entry, mine: &Mine) -> Result<Edited, Stri
             Some(ours) if serves(ours, mine) && value.iter().all(|(k, n)| same(ours.get(k), n)) => Vec::new(),
             Some(ours) => {
                 foreign(text, table, ours, other.span(), mine)?;
-                let at = line(text, other.span().map_or(0, |s| s.start));
-                return Err(format!("line {at}: `{table}.{SERVER}` is written inline: remove it, and run this again"));
+                let line = line(text, other.span().map_or(0, |s| s.start));
+                return Err(EditError::Inline { line, table: (*table).to_owned() });
             }
-            None => return Err(format!("`{table}.{SERVER}` is not a table")),
+            None => return Err(EditError::NoTable((*table).to_owned())),
         },
     };
     let text = splice(text, splices);
     // A table can be closed to additions in more ways than one would look for.
-    parse(&text).map_err(|e| format!("`{table}` takes no [{table}.{SERVER}]: {e}"))?;
+    parse(&text).map_err(|e| EditError::TakesNone { table: (*table).to_owned(), error: Box::new(e) })?;
     Ok(Edited { text, made: Vec::new() })
 }
 
-pub(super) fn take(text: &str, entry: &Entry, mine: &Mine) -> Result<String, String> {
+pub(super) fn take(text: &str, entry: &Entry, mine: &Mine) -> Result<String, EditError> {
     let Entry::Server { table, .. } = entry else { return Ok(text.to_owned()) };
     let doc = parse(text)?;
     let ours = match find(text, &doc, table) {
         Ok(Some(found)) if found.as_table_like().is_some_and(|ours| serves(ours, mine)) => match found {
             Item::Table(ours) if !ours.is_dotted() => ours,
-            _ => return Err(format!("`{table}.{SERVER}` is written inline: take it out by hand")),
+            _ => return Err(EditError::InlineToRemove((*table).to_owned())),
         },
         _ => return Ok(text.to_owned()),
     };
@@ -62,24 +63,21 @@ pub(super) fn trusts(text: &str, hook: &str) -> bool {
     state.and_then(|s| s.get("trusted_hash")).and_then(Item::as_str).is_some_and(|hash| !hash.is_empty())
 }
 
-fn parse(text: &str) -> Result<Document<&str>, String> {
+fn parse(text: &str) -> Result<Document<&str>, EditError> {
     Document::parse(text).map_err(|e| {
         let at = e.span().map_or(String::new(), |s| format!("line {}: ", line(text, s.start)));
-        format!("it is not valid TOML: {at}{}", e.message())
+        EditError::Invalid { format: "TOML", why: format!("{at}{}", e.message()) }
     })
 }
 
-fn find<'d>(text: &str, doc: &'d Document<&str>, table: &str) -> Result<Option<&'d Item>, String> {
+fn find<'d>(text: &str, doc: &'d Document<&str>, table: &str) -> Result<Option<&'d Item>, EditError> {
     match doc.as_table().get(table) {
         None => Ok(None),
         Some(Item::Table(servers)) => Ok(servers.get(SERVER)),
         Some(other) => {
-            let at = line(text, other.span().map_or(0, |s| s.start));
+            let line = line(text, other.span().map_or(0, |s| s.start));
             let ours = other.as_table_like().and_then(|t| t.get(SERVER));
-            ours.map_or_else(
-                || Err(format!("line {at}: `{table}` is not a table that can be added to")),
-                |o| Ok(Some(o)),
-            )
+            ours.map(Some).ok_or_else(|| EditError::ClosedTable { line, table: table.to_owned() })
         }
     }
 }
@@ -90,14 +88,11 @@ fn foreign(
     ours: &dyn TableLike,
     span: Option<Range<usize>>,
     mine: &Mine,
-) -> Result<(), String> {
-    let at = line(text, span.map_or(0, |s| s.start));
-    match serves(ours, mine) {
-        true => Ok(()),
-        false => Err(format!(
-            "line {at}: `{table}.{SERVER}` is there already and is not Countersign's: rename or remove it first"
-        )),
+) -> Result<(), EditError> {
+    if serves(ours, mine) {
+        return Ok(());
     }
+    Err(EditError::ForeignServer { line: line(text, span.map_or(0, |s| s.start)), table: table.to_owned() })
 }
 
 fn serves(server: &dyn TableLike, mine: &Mine) -> bool {

@@ -1,6 +1,7 @@
 //! A YAML text as a tree that knows where everything stands. What two readers could take for different things is refused.
 
 use super::entry::SERVER;
+use crate::EditError;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 #[derive(Debug, Clone)]
@@ -83,17 +84,17 @@ impl Tree {
 }
 
 /// The one document of a text, or none.
-pub(super) fn read(text: &str) -> Result<Option<Tree>, String> {
+pub(super) fn read(text: &str) -> Result<Option<Tree>, EditError> {
     let mut events = Vec::new();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|e| format!("it is not valid YAML: {e}"))?;
+        let (event, span) = event.map_err(|e| EditError::Invalid { format: "YAML", why: e.to_string() })?;
         match event {
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => {}
             other => events.push((other, span)),
         }
     }
     if events.iter().filter(|(e, _)| matches!(e, Event::DocumentStart(_))).count() > 1 {
-        return Err("it holds more than one document".to_owned());
+        return Err(EditError::SeveralDocuments);
     }
     let mut events = events.into_iter().filter(|(e, _)| !matches!(e, Event::DocumentStart(_)));
     let Some(first) = events.next() else { return Ok(None) };
@@ -101,9 +102,7 @@ pub(super) fn read(text: &str) -> Result<Option<Tree>, String> {
     // A document with nothing in it but a mark of its start.
     let nothing = matches!(&tree.kind, Kind::Scalar { text, plain: true } if text.is_empty());
     match nothing && !tree.anchored {
-        true if text.lines().any(|l| l.starts_with("---")) => {
-            Err("it holds an empty document: add the entry by hand".to_owned())
-        }
+        true if text.lines().any(|l| l.starts_with("---")) => Err(EditError::EmptyDocument),
         true => Ok(None),
         false => Ok(Some(tree)),
     }
@@ -114,10 +113,10 @@ fn build<'e>(
     (event, span): (Event<'e>, Span),
     rest: &mut impl Iterator<Item = (Event<'e>, Span)>,
     depth: usize,
-) -> Result<Tree, String> {
-    const CUT: &str = "it is not valid YAML: it ends too early";
+) -> Result<Tree, EditError> {
+    let cut = || EditError::Invalid { format: "YAML", why: "it ends too early".to_owned() };
     if depth > 128 {
-        return Err("it is nested too deeply".to_owned());
+        return Err(EditError::TooDeep);
     }
     let opens = |c| lines.char(span.start.line(), span.start.col()) == Some(c);
     let (flow, anchored) = match &event {
@@ -135,7 +134,7 @@ fn build<'e>(
         Event::SequenceStart(..) => {
             let mut items = Vec::new();
             loop {
-                match rest.next().ok_or(CUT)? {
+                match rest.next().ok_or_else(cut)? {
                     (Event::SequenceEnd, span) => break end = span.end,
                     other => items.push(build(lines, other, rest, depth + 1)?),
                 }
@@ -145,19 +144,19 @@ fn build<'e>(
         Event::MappingStart(..) => {
             let mut pairs: Vec<(Tree, Tree)> = Vec::new();
             loop {
-                let key = match rest.next().ok_or(CUT)? {
+                let key = match rest.next().ok_or_else(cut)? {
                     (Event::MappingEnd, span) => break end = span.end,
                     other => build(lines, other, rest, depth + 1)?,
                 };
                 if let Some(name) = key.scalar().filter(|n| *n != "<<" && pairs.iter().any(|(k, _)| k.is(n))) {
-                    return Err(format!("line {}: the key `{name}` stands there twice", key.line));
+                    return Err(EditError::KeyTwice { line: key.line, key: name.to_owned() });
                 }
-                let value = rest.next().ok_or(CUT)?;
+                let value = rest.next().ok_or_else(cut)?;
                 pairs.push((key, build(lines, value, rest, depth + 1)?));
             }
             Kind::Map(pairs)
         }
-        _ => return Err(CUT.to_owned()),
+        _ => return Err(cut()),
     };
     let (line, col) = (span.start.line(), span.start.col());
     Ok(Tree { kind, flow, anchored, line, col, end_line: end.line(), end_col: end.col() })

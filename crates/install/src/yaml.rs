@@ -5,17 +5,15 @@ use super::{
     entry::{Edited, Entry, Mine, Node, SERVER, Splice, newline, splice},
     tree::{Kind, Lines, Tree, read},
 };
+use crate::EditError;
 
-pub(super) fn put(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, String> {
-    let Entry::Server { table, value, fixed } = entry else { return Err("YAML holds no such entry".to_owned()) };
+pub(super) fn put(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, EditError> {
+    let Entry::Server { table, value, fixed } = entry else { return Err(EditError::NoSuchEntry("YAML")) };
     let tree = read(text)?;
     let old = tree.as_ref().and_then(|t| t.get(table)).and_then(|(_, t)| t.get(SERVER));
     if let Some((key, ours)) = old {
         if !serves(ours, mine) {
-            return Err(format!(
-                "line {}: `{table}.{SERVER}` is there already and is not Countersign's: rename or remove it first",
-                key.line
-            ));
+            return Err(EditError::ForeignServer { line: key.line, table: (*table).to_owned() });
         }
         let well = |(k, n): &(&'static str, Node)| ours.get(k).is_some_and(|(_, v)| !fixed.contains(k) || same(v, n));
         if value.iter().all(well) {
@@ -31,7 +29,7 @@ pub(super) fn put(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Re
     Ok(edited)
 }
 
-pub(super) fn take(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, String> {
+pub(super) fn take(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, EditError> {
     let Entry::Server { table, .. } = entry else { return Ok(text.to_owned()) };
     let Some(tree) = read(text)? else { return Ok(text.to_owned()) };
     let Some((holder, servers)) = tree.get(table) else { return Ok(text.to_owned()) };
@@ -39,10 +37,7 @@ pub(super) fn take(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> R
         return Ok(text.to_owned());
     };
     if servers.flow || tree.flow || servers.anchored {
-        return Err(format!(
-            "line {}: `{table}` is written in a way that is not changed here: take {SERVER} out by hand",
-            key.line
-        ));
+        return Err(EditError::UnusualToRemove { line: key.line, table: (*table).to_owned() });
     }
     let lines = Lines::of(text);
     let range = lines.start(key.line)..lines.start(ours.last_line() + 1);
@@ -66,7 +61,7 @@ fn addition(
     tree: Option<&Tree>,
     table: &str,
     value: &[(&'static str, Node)],
-) -> Result<(Vec<Splice>, bool), String> {
+) -> Result<(Vec<Splice>, bool), EditError> {
     let nl = newline(text);
     let lines = Lines::of(text);
     let at_end = |block: String| {
@@ -74,17 +69,17 @@ fn addition(
         (vec![Splice(text.len()..text.len(), format!("{gap}{table}:{nl}{block}"))], true)
     };
     let Some(root) = tree else { return Ok(at_end(block(value, "  ", nl))) };
-    let Kind::Map(pairs) = &root.kind else { return Err(format!("line {}: it does not hold a mapping", root.line)) };
+    let Kind::Map(pairs) = &root.kind else { return Err(EditError::NoMapping(root.line)) };
     if root.flow || root.col != 0 {
-        return Err(format!("line {}: it is written in braces or indented: add `{table}.{SERVER}` by hand", root.line));
+        return Err(EditError::Braces { line: root.line, table: table.to_owned() });
     }
     let Some((key, servers)) = pairs.iter().find(|(k, _)| k.is(table)) else {
         if text.lines().any(|l| l.starts_with("...")) {
-            return Err("it has an end mark (`...`): add the entry by hand".to_owned());
+            return Err(EditError::EndMark);
         }
         return Ok(at_end(block(value, "  ", nl)));
     };
-    let unusual = |why: &str| Err(format!("line {}: `{table}` {why}: add `{SERVER}` below it by hand", key.line));
+    let unusual = |why| Err(EditError::Unusual { line: key.line, table: table.to_owned(), why });
     if servers.anchored {
         return unusual("has an anchor, a tag or is an alias");
     }
@@ -144,18 +139,15 @@ fn render(node: &Node) -> String {
 }
 
 /// With and without our entry a text must read the same.
-fn check(without: &str, with: &str, table: &str) -> Result<(), String> {
-    let strip = |text: &str| -> Result<Vec<String>, String> {
+fn check(without: &str, with: &str, table: &str) -> Result<(), EditError> {
+    let strip = |text: &str| -> Result<Vec<String>, EditError> {
         let mut told = Vec::new();
         if let Some(tree) = read(text)? {
             tree.tell(&mut told, &mut vec![], table);
         }
         Ok(told)
     };
-    match strip(without)? == strip(with)? {
-        true => Ok(()),
-        false => Err(format!("`{table}` is laid out in a way that is not changed here: add `{SERVER}` by hand")),
-    }
+    if strip(without)? == strip(with)? { Ok(()) } else { Err(EditError::Layout(table.to_owned())) }
 }
 
 fn serves(server: &Tree, mine: &Mine) -> bool {

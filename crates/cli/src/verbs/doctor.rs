@@ -60,7 +60,7 @@ pub(crate) fn doctor(as_json: bool, fix: bool) -> anyhow::Result<ExitCode> {
         checks.add(name, result);
     }
     for (name, result) in countersign_install::examine() {
-        checks.add(&name, result);
+        checks.add(&name, result.map_err(|why| why.to_string()));
     }
     let daemon = life.ok().map(|l| json!({"pid": l.pid, "version": l.version, "state": l.state}));
     show(&checks, &fixed, as_json.then(|| json!({"daemon": daemon, "home": home.path()})))?;

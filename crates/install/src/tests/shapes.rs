@@ -200,7 +200,7 @@ fn returns(case: &Case, text: &str) {
             let back = edit::take(&part.path, &put.text, &part.entry, &mine, &put.made).unwrap();
             assert_eq!(back, text, "through\n{}", put.text);
         }
-        Err(why) => assert!(why.contains("not valid"), "{why}:\n{text}"),
+        Err(why) => assert!(why.to_string().contains("not valid"), "{why}:\n{text}"),
     }
 }
 
