@@ -8,9 +8,9 @@ use crate::{
     question::{self, Texts},
 };
 use countersign_model::{
-    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, Grants, Idempotency, Mode, Outcome, Plan,
-    Refusal, Refused, Request, Requester, Session, Text, Tool, Verdict,
-    api::{AskAnswer, CheckAnswer, VerdictKind},
+    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, DenialReason, Grants, Idempotency, Mode,
+    Outcome, Plan, Refusal, Refused, Request, Requester, Session, Tool, Verdict,
+    api::{AskAnswer, CheckAnswer},
     quoted, tools,
 };
 use countersign_redact::{Known, text, text_bounded};
@@ -72,7 +72,7 @@ pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> 
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
     };
     Ok(CheckAnswer {
-        verdict: VerdictKind::from(&assessment.answer),
+        verdict: assessment.answer.kind(),
         one_shot: assessment.one_shot,
         risks: assessment.risk_set(),
         grants: assessment.grants(),
@@ -104,10 +104,8 @@ pub(crate) async fn put(ops: &Ops, asking: Asking) -> ApiResult<Asked> {
 }
 
 /// The answer to a request that was denied when it first came.
-fn denied_before(reason: &Text) -> Refused {
-    let code = Code::ALL.iter().copied().find(|c| c.as_str() == reason.as_str()).unwrap_or(Code::Forbidden);
-    Refusal::new(code, format!("denied before, under the same Idempotency-Key: {}", reason.as_str().replace('_', " ")))
-        .into()
+fn denied_before(reason: &DenialReason) -> Refused {
+    Refusal::new(reason.code(), format!("denied before, under the same Idempotency-Key: {reason}")).into()
 }
 
 /// Reads and looks when it is its principal's turn, on a thread where that may take its time.
