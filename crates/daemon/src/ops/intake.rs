@@ -14,7 +14,7 @@ use countersign_model::{
     quoted, tools,
 };
 use countersign_redact::{Known, text, text_bounded};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 /// How long an answer may be waited for.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -138,6 +138,7 @@ fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Optio
         request.args.inherit.insert("HOME".to_owned(), home.clone());
     }
     let session = sessions::of_request(ops, caller, &mut request)?;
+    work_beside_the_file(&mut request);
     facts::bound(&mut request, &ops.config, caller.kind)?;
     let looked = facts::look(&request, &ops.key, &eyes)?;
     let (session, opens) = match session {
@@ -149,6 +150,15 @@ fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Optio
     };
     request.session_id = Some(session.id);
     asking(ops, caller, request, looked, &session, opens, idempotency)
+}
+
+/// A file tool with an absolute path needs no other directory than that of its file.
+fn work_beside_the_file(request: &mut Request) {
+    let args = &mut request.args;
+    if request.tool.is_builtin() && args.cwd.is_none() {
+        let file = args.path.as_deref().map(Path::new).filter(|path| path.is_absolute());
+        args.cwd = file.and_then(Path::parent).and_then(Path::to_str).map(str::to_owned);
+    }
 }
 
 /// Labels are few and short, and their names are plain.
