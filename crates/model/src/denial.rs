@@ -40,6 +40,10 @@ impl fmt::Display for DenialReason {
 
 #[cfg(feature = "schema")]
 impl schemars::JsonSchema for DenialReason {
+    fn inline_schema() -> bool {
+        true
+    }
+
     fn schema_name() -> std::borrow::Cow<'static, str> {
         Text::schema_name()
     }
