@@ -8,6 +8,7 @@ mod card;
 pub mod cast;
 mod clean;
 mod confinement;
+mod denial;
 mod digest;
 mod fold;
 mod glob;
@@ -48,6 +49,7 @@ pub use clean::{Clean, Text};
 pub use confinement::{
     Confinement, Enforced, GrantedSandbox, Kernel, Network, Sandbox, SandboxReason, SandboxSummary, Walls,
 };
+pub use denial::DenialReason;
 pub use digest::{Chain, Digest, HouseKey, file_digest};
 /// The variable that marks every process of a task.
 pub const MARKER: &str = "COUNTERSIGN_TASK";
@@ -65,7 +67,7 @@ pub use order::{
 pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
 pub use plan::{
     Assignment, Directory, Facts, Found, FoundKind, Input, Needs, Occurrence, Opaque, PathFact, PathKind, PathScope,
-    Plan, Reading, Redirect, Risk, RiskNote, Rule, RuleAnswer, Value, Word,
+    Plan, Reading, Redirect, Risk, RiskNote, Rule, Value, Word,
 };
 pub use receipt::{
     Account, Answered, Count, Execution, ExecutionKind, Kept, LedgerHead, PREDICATE, Receipt, STATEMENT, Seal,
@@ -94,5 +96,5 @@ pub use task_state::{
     TaskIo, TaskSandbox, TaskState, Terminal, Usage, Wait,
 };
 pub use time::At;
-pub use verdict::{Assessment, Coverage, Verdict};
+pub use verdict::{Assessment, Coverage, Verdict, VerdictKind};
 pub use via::Via;

@@ -1,6 +1,6 @@
 //! How a task ended. A command that fails is an outcome, not an error.
 
-use crate::{SignalName, Text};
+use crate::{DenialReason, SignalName, Text};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub enum Outcome {
         by: Text,
     },
     Denied {
-        reason: Text,
+        reason: DenialReason,
     },
     /// Never started. `code` is what a shell would have said: 126, 127, else 125.
     Failed {
@@ -142,7 +142,7 @@ impl fmt::Display for Outcome {
             Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
             Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),
             Outcome::Withdrawn { .. } => f.write_str("withdrawn before it ran"),
-            Outcome::Denied { reason } => write!(f, "denied: {}", reason.as_str().replace('_', " ")),
+            Outcome::Denied { reason } => write!(f, "denied: {reason}"),
             Outcome::Failed { error, .. } => write!(f, "could not start: {error}"),
             Outcome::Lost { why } => write!(f, "lost: {why}"),
         }

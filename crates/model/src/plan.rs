@@ -452,7 +452,7 @@ pub struct Rule {
     pub name: String,
     /// What it says; an addition to the hard denies says nothing else.
     #[serde(default)]
-    pub answer: RuleAnswer,
+    pub answer: crate::VerdictKind,
     /// The verbs it is for, and all that start with their words.
     #[serde(default, deserialize_with = "one_or_many")]
     pub verb: Vec<String>,
@@ -488,15 +488,6 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
         Either::One(one) => vec![one],
         Either::Many(many) => many,
     })
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuleAnswer {
-    Allow,
-    Ask,
-    #[default]
-    Deny,
 }
 
 impl Plan {

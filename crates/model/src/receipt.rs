@@ -5,9 +5,10 @@
 //! reader rounds it. Signing is not done here.
 
 use crate::{
-    ApprovalId, At, Audience, By, Confinement, CredentialKind, Decision, Digest, Enforced, EnvClass, ExitStatus, Frame,
-    HomeId, KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk, Ruling, SandboxSummary,
-    Saved, Scope, SessionId, SignalName, StreamName, TaskId, TaskState, Text, Tool, TouchedFile, TouchedFiles, What,
+    ApprovalId, At, Audience, By, Confinement, CredentialKind, Decision, DenialReason, Digest, Enforced, EnvClass,
+    ExitStatus, Frame, HomeId, KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk,
+    Ruling, SandboxSummary, Saved, Scope, SessionId, SignalName, StreamName, TaskId, TaskState, Text, Tool,
+    TouchedFile, TouchedFiles, What,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -190,7 +191,7 @@ pub struct Decided {
     /// The question, if a person was asked.
     pub approval: Option<ApprovalId>,
     pub saved: Vec<Saved>,
-    pub reason: Option<Text>,
+    pub reason: Option<DenialReason>,
     pub words: Option<Text>,
     /// SHA-256 over the tables, rules and settings that it was judged by.
     pub policy: Option<Digest>,

@@ -4,8 +4,8 @@
 //! stand, so writing is a plain concatenation and nothing is ever re-serialised to check it.
 
 use crate::{
-    About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, Digest, Enforced, Entered, ExitStatus,
-    GrantId, HomeId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk,
+    About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, DenialReason, Digest, Enforced, Entered,
+    ExitStatus, GrantId, HomeId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk,
     SandboxSummary, SessionId, SignalName, StreamTotals, Text, Tool, Via,
 };
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub enum Decision {
     #[serde(rename = "permission.denied")]
     PermissionDenied {
         by: By,
-        reason: Text,
+        reason: DenialReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<Text>,
         /// What the person who refused wants the agent to know.

@@ -3,9 +3,9 @@
 //! `fold.rs` fills it from records; `task_json.rs` has its flat JSON form. Nothing here decides anything.
 
 use crate::{
-    About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, Digest, Enforced, Limits, Mode,
-    OnSessionEnd, Outcome, PrincipalId, Profile, Risk, SandboxSummary, Saved, Scope, SealedReceipt, SessionId, Status,
-    StreamName, TaskId, Text, Tool, WaitsFor,
+    About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, DenialReason, Digest, Enforced, Limits,
+    Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Risk, SandboxSummary, Saved, Scope, SealedReceipt, SessionId,
+    Status, StreamName, TaskId, Text, Tool, WaitsFor,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ pub enum Ruling {
     },
     Denied {
         by: By,
-        reason: Text,
+        reason: DenialReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<Text>,
         #[serde(default, skip_serializing_if = "Option::is_none")]

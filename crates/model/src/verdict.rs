@@ -1,6 +1,7 @@
 //! The verdict on one plan, with its reasons.
 
 use crate::{GrantId, Refusal, Risk, RiskNote, Sandbox};
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
@@ -13,6 +14,39 @@ pub enum Verdict {
         uncovered: Vec<usize>,
     },
     Deny(Refusal),
+}
+
+/// A verdict in one word: what an operator's rule says, and what `POST /check` and `csn check` answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictKind {
+    Allow,
+    Ask,
+    #[default]
+    Deny,
+}
+
+impl VerdictKind {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl Verdict {
+    #[must_use]
+    pub fn kind(&self) -> VerdictKind {
+        match self {
+            Self::Allow { .. } => VerdictKind::Allow,
+            Self::Ask { .. } => VerdictKind::Ask,
+            Self::Deny(_) => VerdictKind::Deny,
+        }
+    }
 }
 
 /// What lets one occurrence run.

@@ -64,7 +64,7 @@ fn decisions() -> Vec<Decision> {
         },
         Decision::PermissionDenied {
             by: person,
-            reason: Text::of("denied_by_person"),
+            reason: DenialReason::Code(Code::DeniedByPerson),
             hint: Some(Text::of("a hint")),
             words: Some(Text::of("no")),
             policy: None,
@@ -316,7 +316,7 @@ fn sealed_decisions() -> Vec<Decision> {
         },
         Decision::PermissionDenied {
             by: person,
-            reason: Text::of("denied_by_person"),
+            reason: DenialReason::Code(Code::DeniedByPerson),
             hint: None,
             words: None,
             policy: Some(digest("policy")),
@@ -644,7 +644,7 @@ fn outcomes_have_the_status_and_exit_code_of_the_contract() {
         (Outcome::Limited { limit: Limited::Disk }, Status::Failed, 124),
         (Outcome::Cancelled { by: t("x"), reason: None }, Status::Cancelled, 130),
         (Outcome::Withdrawn { by: t("x") }, Status::Cancelled, 130),
-        (Outcome::Denied { reason: t("x") }, Status::Failed, 77),
+        (Outcome::Denied { reason: DenialReason::Unknown(t("x")) }, Status::Failed, 77),
         (Outcome::Failed { error: t("x"), code: 127 }, Status::Failed, 127),
         (Outcome::Lost { why: t("x") }, Status::Failed, 125),
     ] {

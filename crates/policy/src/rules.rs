@@ -1,7 +1,9 @@
 //! The operator's rules: lasting answers, each with examples that it must and must not match.
 
 use crate::{grant, judge::Context, paths};
-use countersign_model::{Code, Confinement, Directory, Facts, Occurrence, Plan, Refusal, Risk, Rule, RuleAnswer, Word};
+use countersign_model::{
+    Code, Confinement, Directory, Facts, Occurrence, Plan, Refusal, Risk, Rule, VerdictKind, Word,
+};
 
 /// Rules that have been checked against their own examples.
 #[derive(Debug, Clone, Default)]
@@ -53,7 +55,7 @@ impl Rules {
         facts: &Facts,
         _context: &Context<'_>,
     ) -> Option<(usize, Refusal)> {
-        let refusing = self.denies.iter().chain(self.rules.iter().filter(|r| r.answer == RuleAnswer::Deny));
+        let refusing = self.denies.iter().chain(self.rules.iter().filter(|r| r.answer == VerdictKind::Deny));
         for rule in refusing {
             for (n, occurrence) in plan.occurrences.iter().enumerate() {
                 if touches(rule, occurrence, &risks[n], facts) {
@@ -81,7 +83,7 @@ impl Rules {
     /// too, for commands that nobody saw.
     pub fn denied_places(&self) -> impl Iterator<Item = String> + '_ {
         let of_places =
-            |r: &&Rule| r.answer == RuleAnswer::Deny && r.verb.is_empty() && r.with.is_empty() && r.risks.is_none();
+            |r: &&Rule| r.answer == VerdictKind::Deny && r.verb.is_empty() && r.with.is_empty() && r.risks.is_none();
         self.denies.iter().chain(&self.rules).filter(of_places).filter_map(|r| r.directory.clone())
     }
 
@@ -94,10 +96,10 @@ impl Rules {
         if self.rules.is_empty() {
             return Says::Nothing;
         }
-        if self.rules.iter().any(|r| r.answer == RuleAnswer::Ask && touches(r, occurrence, risks, facts)) {
+        if self.rules.iter().any(|r| r.answer == VerdictKind::Ask && touches(r, occurrence, risks, facts)) {
             return Says::Ask;
         }
-        let allows = |r: &&Rule| r.answer == RuleAnswer::Allow && covers(r, occurrence, risks, facts);
+        let allows = |r: &&Rule| r.answer == VerdictKind::Allow && covers(r, occurrence, risks, facts);
         self.rules.iter().find(allows).map_or(Says::Nothing, |r| Says::Allow(r.name.clone()))
     }
 }
@@ -164,13 +166,13 @@ fn check(rule: &Rule, hard: bool) -> Result<(), String> {
     if rule.name.trim().is_empty() {
         return Err("it has no name".to_owned());
     }
-    if hard && rule.answer != RuleAnswer::Deny {
+    if hard && rule.answer != VerdictKind::Deny {
         return Err("an addition to the hard denies can only deny".to_owned());
     }
     if rule.verb.is_empty() && rule.with.is_empty() && rule.directory.is_none() && rule.risks.is_none() {
         return Err("it names no verb, words, directory or risks, and would match everything".to_owned());
     }
-    if rule.answer == RuleAnswer::Allow && rule.verb.is_empty() {
+    if rule.answer == VerdictKind::Allow && rule.verb.is_empty() {
         return Err("to allow, it must name its verbs".to_owned());
     }
     if let Some(verb) = rule.verb.iter().find(|v| v.trim() != v.as_str() || v.is_empty()) {
@@ -189,8 +191,8 @@ fn check(rule: &Rule, hard: bool) -> Result<(), String> {
                 crate::read_text(example, &crate::Surroundings { cwd, home: "/home/user", environment: &|_| false });
             let facts = Facts::none(cwd);
             let hit = plan.occurrences.iter().any(|o| match rule.answer {
-                RuleAnswer::Allow => covers(rule, o, &o.risks, &facts),
-                RuleAnswer::Ask | RuleAnswer::Deny => touches(rule, o, &o.risks, &facts),
+                VerdictKind::Allow => covers(rule, o, &o.risks, &facts),
+                VerdictKind::Ask | VerdictKind::Deny => touches(rule, o, &o.risks, &facts),
             });
             if hit != wanted {
                 let says = if wanted { "should match and does not" } else { "should not match and does" };

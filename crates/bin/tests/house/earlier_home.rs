@@ -1,7 +1,7 @@
 //! Homes that earlier versions made (`tests/fixtures`), opened with today's programs: everything reads, verifies and goes on.
 
 use crate::{CSN, receipts::findings};
-use countersign_model::{Outcome, Text};
+use countersign_model::{Code, DenialReason, Outcome};
 use countersign_testkit::{House, RawCalls as _};
 use serde_json::{Value, json};
 use std::{
@@ -195,7 +195,7 @@ fn an_earlier_home_goes_on() {
         assert!(matches!(&outcome, Outcome::Denied { reason } if reason.as_str() == "paths_changed"), "{outcome:?}");
         earlier.csn(&["approvals", "answer", &approval_of("waits_too"), "deny", "--words", "too late"]);
         let denied = house.sealed(earlier.task("waits_too").parse().unwrap());
-        assert_eq!(denied.outcome(), Some(&Outcome::Denied { reason: Text::of("denied_by_person") }));
+        assert_eq!(denied.outcome(), Some(&Outcome::Denied { reason: DenialReason::Code(Code::DeniedByPerson) }));
         assert_eq!(findings(house, &[]), [""; 0]);
     }
 }

@@ -25,6 +25,7 @@ mod ledger;
 mod left_agent;
 mod machine;
 mod mcp;
+mod one_state;
 mod receipts;
 mod redaction;
 mod replay;

@@ -202,14 +202,6 @@ fn respond(question: &Question, basis: &Basis) -> Value {
     answer(&question.id, &plan, &assessment)
 }
 
-fn verdict(assessment: &Assessment) -> &'static str {
-    match assessment.answer {
-        Verdict::Allow { .. } => "allow",
-        Verdict::Ask { .. } => "ask",
-        Verdict::Deny(_) => "deny",
-    }
-}
-
 fn covered_by(coverage: &Coverage) -> Value {
     match coverage {
         Coverage::SideEffect => json!("side_effect"),
@@ -251,7 +243,7 @@ fn answer(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
     let risks: Vec<&str> = assessment.risk_set().iter().map(|r| r.as_str()).collect();
     json!({
         "id": id,
-        "verdict": verdict(assessment),
+        "verdict": assessment.answer.kind(),
         "one_shot": assessment.one_shot,
         "risks": risks,
         "occurrences": occurrences,
@@ -347,7 +339,7 @@ fn tell(
         }
     }
     writeln!(out)?;
-    let word = verdict(assessment);
+    let word = assessment.answer.kind().as_str();
     match &assessment.answer {
         Verdict::Allow { .. } => writeln!(out, "{}: {}", paint.verdict(word), reason(plan, assessment))?,
         Verdict::Ask { uncovered } => {

@@ -2,7 +2,7 @@
 
 use super::check::rules_of;
 use crate::args::PolicyCommand;
-use countersign_model::{Rule, RuleAnswer, Shown};
+use countersign_model::{Rule, Shown, VerdictKind};
 use countersign_store::Config;
 use serde_json::json;
 use std::process::ExitCode;
@@ -40,9 +40,9 @@ pub(crate) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
             for (rule, hard) in rules.iter().filter(|(r, _)| names(r, &verb)) {
                 let what = match (hard, rule.answer) {
                     (true, _) => "always denies",
-                    (false, RuleAnswer::Deny) => "denies",
-                    (false, RuleAnswer::Ask) => "asks about",
-                    (false, RuleAnswer::Allow) => "allows",
+                    (false, VerdictKind::Deny) => "denies",
+                    (false, VerdictKind::Ask) => "asks about",
+                    (false, VerdictKind::Allow) => "allows",
                 };
                 println!("rule `{}` in config.toml {what} it", Shown::new(&rule.name));
             }

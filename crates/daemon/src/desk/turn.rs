@@ -6,9 +6,9 @@ use crate::{
     wish::{self, Wish},
 };
 use countersign_model::{
-    ApprovalId, At, By, Channel, Choice, Closing, Code, Confinement, Decision, Digest, Entered, Grant, GrantId,
-    Outcome, Permit, PermitId, Record, Refusal, Saved, Scope, SealedReceipt, Session, TaskId, Text, Tool, TouchedFiles,
-    Verdict, WaitsFor,
+    ApprovalId, At, By, Channel, Choice, Closing, Code, Confinement, Decision, DenialReason, Digest, Entered, Grant,
+    GrantId, Outcome, Permit, PermitId, Record, Refusal, Saved, Scope, SealedReceipt, Session, TaskId, Text, Tool,
+    TouchedFiles, Verdict, WaitsFor,
 };
 use countersign_store::{Signed, ledger::Entry};
 
@@ -395,7 +395,7 @@ impl Turn<'_> {
     }
 
     fn deny(&mut self, task: TaskId, by: By, refusal: &Refusal, words: Option<Text>) {
-        let reason = Text::of(refusal.code.as_str());
+        let reason = DenialReason::Code(refusal.code);
         // What a refusal says is ours, not the asker's; it goes through redaction like everything else.
         let hint = refusal.hint.as_deref().map(countersign_redact::text_by_shape);
         let policy = self.desk.policy;

@@ -10,14 +10,14 @@ use crate::{
     question::Texts,
 };
 use countersign_model::{
-    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, Idempotency, Mode, Outcome, Refusal,
-    Refused, Request, Requester, Session, Text, Tool, Verdict,
-    api::{AskAnswer, CheckAnswer, VerdictKind},
+    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, DenialReason, Idempotency, Mode, Outcome,
+    Refusal, Refused, Request, Requester, Session, Text, Tool, Verdict,
+    api::{AskAnswer, CheckAnswer},
     quoted, tools,
 };
 use countersign_redact::{text, text_bounded};
 use countersign_store::clock;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 /// How long an answer may be waited for.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -75,7 +75,7 @@ pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> 
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
     };
     Ok(CheckAnswer {
-        verdict: VerdictKind::from(&assessment.answer),
+        verdict: assessment.answer.kind(),
         one_shot: assessment.one_shot,
         risks: assessment.risk_set(),
         grants: assessment.grants(),
@@ -106,10 +106,8 @@ pub(crate) async fn put(ops: &Ops, asking: Asking) -> ApiResult<Asked> {
 }
 
 /// The answer to a request that was denied when it first came.
-fn denied_before(reason: &Text) -> Refused {
-    let code = Code::ALL.iter().copied().find(|c| c.as_str() == reason.as_str()).unwrap_or(Code::Forbidden);
-    Refusal::new(code, format!("denied before, under the same Idempotency-Key: {}", reason.as_str().replace('_', " ")))
-        .into()
+fn denied_before(reason: &DenialReason) -> Refused {
+    Refusal::new(reason.code(), format!("denied before, under the same Idempotency-Key: {reason}")).into()
 }
 
 /// Reads and looks when it is its principal's turn, on a thread where that may take its time.
@@ -142,6 +140,7 @@ fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Optio
         request.args.inherit.insert("HOME".to_owned(), home.clone());
     }
     let session = sessions::of_request(ops, caller, &mut request)?;
+    work_beside_the_file(&mut request);
     facts::bound(&mut request, &ops.config, caller.kind)?;
     let looked = facts::look(&request, &ops.key, &eyes)?;
     let (session, opens) = match session {
@@ -153,6 +152,15 @@ fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Optio
     };
     request.session_id = Some(session.id);
     asking(ops, caller, request, looked, &session, opens, idempotency)
+}
+
+/// A file tool with an absolute path needs no other directory than that of its file.
+fn work_beside_the_file(request: &mut Request) {
+    let args = &mut request.args;
+    if request.tool.is_builtin() && args.cwd.is_none() {
+        let file = args.path.as_deref().map(Path::new).filter(|path| path.is_absolute());
+        args.cwd = file.and_then(Path::parent).and_then(Path::to_str).map(str::to_owned);
+    }
 }
 
 /// Labels are few and short, and their names are plain.

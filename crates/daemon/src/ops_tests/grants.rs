@@ -2,10 +2,7 @@
 
 use super::{Daemon, of, person};
 use crate::ops;
-use countersign_model::{
-    Code,
-    api::{GrantView, VerdictKind},
-};
+use countersign_model::{Code, VerdictKind, api::GrantView};
 use serde_json::{Value, json};
 
 fn add(daemon: &Daemon, body: Value) -> Result<(GrantView, bool), Code> {

@@ -2,7 +2,7 @@
 
 use super::{Daemon, agent, of, person};
 use crate::ops::{self, OnceKey};
-use countersign_model::{Code, Outcome, Request, Status, TaskId, api::VerdictKind};
+use countersign_model::{Code, Outcome, Request, Status, TaskId, VerdictKind};
 use serde_json::{Value, json};
 
 #[test]

@@ -1,6 +1,6 @@
 //! `POST /check`: what the gate would do with a [`crate::Request`]. Nothing is recorded or run.
 
-use crate::{GrantId, Refusal, Risk, Verdict};
+use crate::{GrantId, Refusal, Risk, VerdictKind};
 use serde::{Deserialize, Serialize};
 
 /// What the gate would do.
@@ -15,24 +15,4 @@ pub struct CheckAnswer {
     pub grants: Vec<GrantId>,
     /// Why it would be denied; else null.
     pub refusal: Option<Refusal>,
-}
-
-/// A [`Verdict`] in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum VerdictKind {
-    Allow,
-    Ask,
-    Deny,
-}
-
-impl From<&Verdict> for VerdictKind {
-    fn from(verdict: &Verdict) -> Self {
-        match verdict {
-            Verdict::Allow { .. } => Self::Allow,
-            Verdict::Ask { .. } => Self::Ask,
-            Verdict::Deny(_) => Self::Deny,
-        }
-    }
 }

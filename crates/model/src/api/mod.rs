@@ -25,7 +25,7 @@ mod tool_task;
 
 pub use approvals::{AnswerBody, ApprovalPage, ApprovalQuery};
 pub use attach::{AttachEvent, AttachMessage, AttachQuery, AttachScreen};
-pub use check::{CheckAnswer, VerdictKind};
+pub use check::CheckAnswer;
 pub use control::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody};
 pub use events::{EventQuery, GapEvent, LedgerEvent, LedgerQuery, StreamRecord, TerminalRecord};
 pub use grants::{GrantBody, GrantPage, GrantQuery, GrantView};
