@@ -2,7 +2,7 @@
 //! grant, and a grant never makes anything stricter.
 #![no_main]
 
-use countersign_model::{Answer, Facts, Grant, Grants};
+use countersign_model::{Verdict, Facts, Grant, Grants};
 use countersign_policy::{Context, Rules, Surroundings, judge, read_text};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let context = Context::personal("/home/dev", vec!["/work/proj".to_owned()]);
     let (facts, rules) = (Facts::none("/work/proj"), Rules::default());
     let plain = judge(&plan, &facts, &context, &rules, &Grants::default());
-    if let Answer::Allow { .. } = plain.answer {
+    if let Verdict::Allow { .. } = plain.answer {
         for occurrence in plan.occurrences.iter().filter(|o| !o.shadow) {
             assert!(occurrence.opaque.is_none() && !occurrence.privileged);
             assert!(occurrence.scopes.iter().all(|s| !s.write));
@@ -23,8 +23,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         .collect();
     let granted = judge(&plan, &facts, &context, &rules, &Grants::of(all));
     match (&plain.answer, &granted.answer) {
-        (Answer::Deny(a), Answer::Deny(b)) => assert_eq!(a, b),
-        (Answer::Deny(_), _) | (Answer::Allow { .. }, Answer::Ask { .. } | Answer::Deny(_)) => panic!("{text:?}"),
+        (Verdict::Deny(a), Verdict::Deny(b)) => assert_eq!(a, b),
+        (Verdict::Deny(_), _) | (Verdict::Allow { .. }, Verdict::Ask { .. } | Verdict::Deny(_)) => panic!("{text:?}"),
         _ => {}
     }
 });

@@ -2,7 +2,7 @@
 //! plainly runs a command is not taken for reading.
 #![no_main]
 
-use countersign_model::{Answer, Facts, Grants};
+use countersign_model::{Verdict, Facts, Grants};
 use countersign_policy::{Context, Rules, Surroundings, judge, read_argv};
 
 libfuzzer_sys::fuzz_target!(|input: (u8, Vec<String>)| {
@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, Vec<String>)| {
     let plan = read_argv(&argv, &Surroundings { cwd: "/work/proj", home: "/home/dev", environment: &|_| false });
     let context = Context::personal("/home/dev", vec!["/work/proj".to_owned()]);
     let assessment = judge(&plan, &Facts::none("/work/proj"), &context, &Rules::default(), &Grants::default());
-    if let Answer::Allow { .. } = assessment.answer {
+    if let Verdict::Allow { .. } = assessment.answer {
         let told = |w: &str| argv.iter().any(|a| a == w);
         assert!(!(argv[0] == "find" && (told("-delete") && argv.get(1).map(String::as_str) == Some("-delete"))));
         assert!(!(argv[0] == "sed" && argv.get(1).is_some_and(|a| a.starts_with("-i"))));

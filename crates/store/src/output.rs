@@ -15,7 +15,7 @@ use std::{
 const LARGEST_CHUNK: u64 = 16 * 1024 * 1024;
 
 /// Opens a regular file for reading. Whatever else has that name, a pipe or a link, is neither waited for nor followed.
-pub(crate) fn regular(path: &Path) -> io::Result<File> {
+pub fn regular(path: &Path) -> io::Result<File> {
     use rustix::io::Errno;
     let other = || io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file");
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

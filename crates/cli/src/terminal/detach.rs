@@ -1,14 +1,107 @@
-//! The keys that let go of a task.
+//! The keys that let go of a task, found in what is typed.
 
 use crate::Usage;
 use countersign_model::{Key, KeyMode};
+use std::time::{Duration, Instant};
 
 /// Ctrl-\ then Ctrl-D, as for `run`.
 pub(crate) const DETACH_KEYS: &str = "ctrl-\\,ctrl-d";
+
+/// How long the beginning of the detach keys waits for its rest.
+const HOLD: Duration = Duration::from_millis(500);
 
 /// The bytes of the keys that let go.
 pub(crate) fn detach_keys(text: &str) -> anyhow::Result<Vec<u8>> {
     let key = |name: &str| name.trim().parse::<Key>().map(|k| k.bytes(KeyMode::default()));
     let keys: Result<Vec<_>, String> = text.split(',').map(key).collect();
     Ok(keys.map_err(|e| Usage(format!("--detach-keys: {e}")))?.concat())
+}
+
+/// Looks for the detach keys in what is typed, and holds back what may be their beginning.
+pub(crate) struct DetachWatch {
+    keys: Vec<u8>,
+    held: Vec<u8>,
+    held_since: Option<Instant>,
+}
+
+/// What to do with bytes that were typed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Typed {
+    /// These belong to the task.
+    pub(crate) bytes: Vec<u8>,
+    /// The detach keys came behind them.
+    pub(crate) detach: bool,
+}
+
+impl DetachWatch {
+    pub(crate) fn new(keys: Vec<u8>) -> Self {
+        Self { keys, held: Vec::new(), held_since: None }
+    }
+
+    /// Takes bytes from the keyboard. Unless `watching`, the detach keys are keys like all others.
+    pub(crate) fn feed(&mut self, bytes: &[u8], watching: bool, now: Instant) -> Typed {
+        let mut out = Vec::new();
+        for b in bytes {
+            self.held.push(*b);
+            if watching && self.held == self.keys {
+                self.held.clear();
+                self.held_since = None;
+                return Typed { bytes: out, detach: true };
+            }
+            while !(self.held.is_empty() || watching && self.keys.starts_with(&self.held)) {
+                out.push(self.held.remove(0));
+            }
+        }
+        self.held_since = (!self.held.is_empty()).then_some(now);
+        Typed { bytes: out, detach: false }
+    }
+
+    /// How long to wait for the rest of the detach keys.
+    pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
+        self.held_since.map(|since| (since + HOLD).saturating_duration_since(now))
+    }
+
+    /// What was held back for too long to be the beginning of the detach keys.
+    pub(crate) fn overdue(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.held_since.take_if(|since| now >= *since + HOLD)?;
+        Some(std::mem::take(&mut self.held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_detach_keys_are_found_in_any_pieces_and_nothing_else_is_kept_back() {
+        let now = countersign_store::clock::steady();
+        for (pieces, watching, bytes, detach) in [
+            (&["ls\n"][..], true, "ls\n", false),
+            (&["ls\x1c\x04rest"], true, "ls", true),
+            (&["ls\x1c", "\x04"], true, "ls", true),
+            (&["\x1c\x1c\x04"], true, "\x1c", true),
+            (&["\x1cx"], true, "\x1cx", false),
+            (&["\x1c\x04"], false, "\x1c\x04", false),
+        ] {
+            let mut watch = DetachWatch::new(b"\x1c\x04".to_vec());
+            let mut typed = Typed { bytes: Vec::new(), detach: false };
+            for piece in pieces {
+                let next = watch.feed(piece.as_bytes(), watching, now);
+                typed.bytes.extend(next.bytes);
+                typed.detach |= next.detach;
+            }
+            assert_eq!(typed, Typed { bytes: bytes.as_bytes().to_vec(), detach }, "{pieces:?}");
+            assert_eq!(watch.patience(now), None, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_beginning_without_its_rest_is_given_back() {
+        let now = countersign_store::clock::steady();
+        let mut watch = DetachWatch::new(b"\x1c\x04".to_vec());
+        assert_eq!(watch.feed(b"a\x1c", true, now), Typed { bytes: b"a".to_vec(), detach: false });
+        assert_eq!((watch.patience(now), watch.overdue(now)), (Some(HOLD), None));
+        assert_eq!(watch.overdue(now + HOLD), Some(b"\x1c".to_vec()));
+        assert_eq!(watch.overdue(now + HOLD), None);
+    }
 }

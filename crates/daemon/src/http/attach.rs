@@ -19,6 +19,7 @@ use crate::{
     caller::Caller,
     facts,
     ops::{ApiResult, Ops, control, screen::screen},
+    records::OutputChunk,
     shims::registry::{Said, ScreenNow},
 };
 use axum::{
@@ -29,15 +30,12 @@ use axum::{
     response::Response,
 };
 use countersign_model::{
-    Code, CredentialScope, Decision, Digest, Frame, Idempotency, Mode, Record, Refusal, Refused, StreamName, TaskId,
-    TaskState, Text, What,
+    Code, CredentialScope, Decision, Frame, Idempotency, Mode, Record, Refusal, Refused, StreamName, TaskId, TaskState,
+    Text, What,
     api::{AttachEvent, AttachMessage, AttachQuery, AttachScreen, ResizeBody},
 };
 use countersign_shim::wire::ToShim;
-use countersign_store::{
-    output::{self, Gaps},
-    stream::Stream,
-};
+use countersign_store::{output::Gaps, stream::Stream};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::oneshot, task::JoinSet};
 
@@ -321,9 +319,7 @@ impl Viewer {
         match record {
             // What was kept of the end has been seen on the screen already.
             Ok(What::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.sees_the_screen() => {}
-            Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
-                self.bytes(stream, offset, len, digest).await?;
-            }
+            Ok(What::Frame(frame @ Frame::Output { .. })) => self.bytes(&frame).await?,
             Ok(What::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
             Ok(What::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => self.limited = true,
             Ok(What::Decision(Decision::Settled { .. })) => {
@@ -341,10 +337,10 @@ impl Viewer {
         matches!(record, Some(What::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn)
     }
 
-    async fn bytes(&mut self, stream: StreamName, offset: u64, len: u64, digest: Digest) -> Result<(), Gone> {
-        let dropped = self.gaps.before(stream, offset);
-        let dir = self.ops.records.task_dir(self.task);
-        let bytes = output::chunk(&dir, stream, offset, len, digest, dropped).map_err(Refused::from)?;
+    async fn bytes(&mut self, frame: &Frame) -> Result<(), Gone> {
+        let Some(chunk) = OutputChunk::of(frame) else { return Ok(()) };
+        let dropped = self.gaps.before(chunk.stream, chunk.offset);
+        let bytes = self.ops.records.chunk(self.task, chunk, dropped).map_err(Refused::from)?;
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }
 

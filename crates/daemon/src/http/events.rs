@@ -12,21 +12,18 @@ use super::{
 use crate::{
     caller::Caller,
     ops::{ApiResult, Ops},
-    records::Piece,
+    records::{OutputChunk, Piece},
     shims::registry::SETTLED,
 };
 use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use countersign_model::{
-    Code, CredentialScope, Decision, Frame, INLINE_WHOLE, Record, Refusal, Rendered, TaskId, TaskState, What,
+    Code, CredentialScope, Decision, INLINE_WHOLE, Record, Refusal, Rendered, TaskId, TaskState, What,
     api::EventQuery,
     view::{self, View},
 };
-use countersign_store::{
-    output::{self, Gaps, ReadError},
-    stream::Stream,
-};
+use countersign_store::{output::Gaps, stream::Stream};
 use std::{collections::VecDeque, fmt::Write as _, str::FromStr, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, watch};
 
@@ -81,9 +78,9 @@ pub(crate) async fn of_task(
     ops.records.warm(task).await?;
     // Of a record that a view makes several events of, the later ones may not have been seen.
     let (from, seen) = match (last, query.after) {
-        (Some(Cursor { seq, nth: Some(nth) }), _) => (seq, nth + 1),
-        (Some(Cursor { seq, nth: None }), _) | (None, Some(seq)) => (seq.saturating_add(1), 0),
-        (None, None) => (0, 0),
+        (Some(Cursor { seq, nth: Some(nth) }), _) => (seq, Some((seq, nth.saturating_add(1)))),
+        (Some(Cursor { seq, nth: None }), _) | (None, Some(seq)) => (seq.saturating_add(1), None),
+        (None, None) => (0, None),
     };
     let (send, receive) = mpsc::channel(1);
     let reader = Reader {
@@ -112,8 +109,8 @@ struct Reader {
     next_seq: u64,
     read: VecDeque<(u64, String)>,
     view: View,
-    /// How many events of the first record its reader has seen already.
-    seen: usize,
+    /// Of this record its reader has seen some events already, and how many.
+    seen: Option<(u64, usize)>,
     /// Only the `tool_task` view needs to know what came before.
     state: Option<TaskState>,
     /// What was dropped before the chunks that are shown.
@@ -314,19 +311,19 @@ impl Reader {
     /// The readable part of an output frame. Bytes that are gone or were changed do not end the stream: the frame is
     /// shown with the reason in their place.
     fn rendered(&self, record: &Record) -> Option<Rendered> {
-        let What::Frame(Frame::Output { stream, offset, len, digest }) = &record.what else { return None };
+        let What::Frame(frame) = &record.what else { return None };
+        let chunk = OutputChunk::of(frame)?;
         let encode = |b: &[u8]| STANDARD.encode(b);
-        let dir = self.ops.records.task_dir(self.task);
-        let dropped = self.gaps.before(*stream, *offset);
-        let long = *len > INLINE_WHOLE as u64;
+        let (records, len) = (&self.ops.records, chunk.len);
+        let dropped = self.gaps.before(chunk.stream, chunk.offset);
+        let long = len > INLINE_WHOLE as u64;
         let read = if long && self.ops.keeper.is_kept(self.task) {
             // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.
-            output::ends(&dir, *stream, offset.saturating_sub(dropped), *len, Rendered::END)
-                .map(|(head, tail)| Rendered::ends(&head, &tail, *len, encode))
-                .map_err(ReadError::from)
+            let ends = records.chunk_ends(self.task, chunk, dropped, Rendered::END);
+            ends.map(|(head, tail)| Rendered::ends(&head, &tail, len, encode))
         } else {
-            output::chunk(&dir, *stream, *offset, *len, *digest, dropped).map(|bytes| match long {
-                true => Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], *len, encode),
+            records.chunk(self.task, chunk, dropped).map(|bytes| match long {
+                true => Rendered::ends(&bytes[..Rendered::END], &bytes[bytes.len() - Rendered::END..], len, encode),
                 false => Rendered::whole(&bytes, encode),
             })
         };
@@ -346,7 +343,7 @@ impl Reader {
             None => self.state = self.folded(record)?,
         }
         if let Some(state) = &self.state {
-            let seen = std::mem::take(&mut self.seen);
+            let seen = self.seen.filter(|(record, _)| *record == seq).map_or(0, |(_, seen)| seen);
             for (nth, event) in view::tool_task(self.task, record, state, rendered).iter().enumerate().skip(seen) {
                 let _ = write!(out, "id: {seq}.{nth}\ndata: {event}\n\n");
             }

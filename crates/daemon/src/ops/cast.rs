@@ -1,14 +1,14 @@
 //! Recordings: a task as asciicast. Read from the files; nothing is started.
 
 use super::{ApiResult, Ops};
-use crate::caller::Caller;
+use crate::{caller::Caller, records::OutputChunk};
 use bytes::Bytes;
 use countersign_model::{
     Code, CredentialScope, Frame, Mode, Record, Refusal, TaskState, What,
     api::CastQuery,
     cast::{Cast, Header, Version},
 };
-use countersign_store::output::{self, Gaps};
+use countersign_store::output::Gaps;
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
@@ -49,7 +49,6 @@ fn record(
     send: &mpsc::Sender<io::Result<Bytes>>,
 ) -> io::Result<()> {
     let mut stream = ops.records.stream(state.task_id, 0);
-    let dir = ops.records.task_dir(state.task_id);
     let header = |rows, cols| Header {
         rows,
         cols,
@@ -84,13 +83,13 @@ fn record(
                 (none, Frame::Closed { .. }) => none.insert(begin(24, 80, &mut text)),
                 _ => continue,
             };
-            text += &match frame {
-                Frame::Output { stream, offset, len, digest } => {
-                    let dropped = gaps.before(*stream, *offset);
-                    let bytes = output::chunk(&dir, *stream, *offset, *len, *digest, dropped);
-                    cast.output(t_us, *stream, &bytes.map_err(io::Error::other)?)
+            text += &match OutputChunk::of(frame) {
+                Some(chunk) => {
+                    let dropped = gaps.before(chunk.stream, chunk.offset);
+                    let bytes = ops.records.chunk(state.task_id, chunk, dropped);
+                    cast.output(t_us, chunk.stream, &bytes.map_err(io::Error::other)?)
                 }
-                frame => cast.frame(t_us, frame),
+                None => cast.frame(t_us, frame),
             };
             if !text.is_empty() && send.blocking_send(Ok(Bytes::from(text))).is_err() {
                 return Ok(());

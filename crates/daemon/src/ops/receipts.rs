@@ -204,7 +204,7 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
             tampered = Some((task, name));
             continue;
         }
-        let file = match open(&ops.records.task_dir(task).join(&name)) {
+        let file = match ops.records.file(task, &name) {
             Ok(file) => file,
             Err(_) if ops.records.ledger(|r| r.expired(task))? => {
                 expired = Some(task);
@@ -248,15 +248,4 @@ fn decisions(ops: &Ops, task: TaskId) -> ApiResult<String> {
         out.push('\n');
     }
     Ok(out)
-}
-
-/// A file of a task, and not what was put in its place.
-fn open(path: &std::path::Path) -> std::io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
-    }
-    Ok(file)
 }

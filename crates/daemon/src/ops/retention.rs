@@ -3,16 +3,13 @@
 //!
 //! Decided first, removed then: after a crash in between, the next round removes what has been decided about.
 
-use super::Ops;
+use super::{ApiResult, Ops};
 use crate::desk::Event;
 use countersign_model::{
     At, Code, Refusal, StreamState, StreamTotal, StreamTotals, TaskId, Text,
     api::{GcRemoved, GcReport},
 };
-use countersign_store::{
-    RetentionConfig, clock,
-    stream::{Stream, StreamError},
-};
+use countersign_store::{RetentionConfig, clock};
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc, time::Duration};
 
 /// How often the house tidies up, and how long after its start for the first time.
@@ -148,7 +145,7 @@ async fn remove(ops: &Arc<Ops>, task: TaskId, seq: u64, bytes: u64, why: Text) -
 
 async fn take_away(ops: &Arc<Ops>, task: TaskId) -> Result<(), Refusal> {
     ops.records.forget(task);
-    let dir = ops.records.task_dir(task);
+    let dir = ops.home.task_dir(task);
     crate::blocking(move || match fs::remove_dir_all(&dir) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
@@ -157,8 +154,8 @@ async fn take_away(ops: &Arc<Ops>, task: TaskId) -> Result<(), Refusal> {
     .map_err(|e| internal(format!("{task}: its directory cannot be removed: {e}")))
 }
 
-fn totals(ops: &Ops, task: TaskId) -> Result<StreamTotals, StreamError> {
-    let state = ops.records.ledger(|r| Ok(Stream::state(&ops.home, task, r)))??;
+fn totals(ops: &Ops, task: TaskId) -> ApiResult<StreamTotals> {
+    let state = ops.records.state_once(task)?;
     let streams = state.map(|s| s.io.streams).unwrap_or_default();
     let total = |s: StreamState| {
         let bytes = s.bytes.saturating_sub(s.dropped);

@@ -1,18 +1,14 @@
 //! Screens: what a terminal shows now, or showed last.
 
 use super::{ApiResult, Ops};
-use crate::caller::Caller;
-use crate::shims::registry::ScreenNow;
+use crate::{caller::Caller, records::OutputChunk, shims::registry::ScreenNow};
 use countersign_model::{
     Artifact, Code, CredentialScope, Frame, Mode, Record, Refusal, StreamName, TaskId, TaskState, What,
 };
 use countersign_redact::Mask;
 use countersign_shim::{SCREEN, Screen, Shown};
-use countersign_store::{
-    output::{self, Gaps},
-    stream::StreamError,
-};
-use std::{sync::Arc, time::Duration};
+use countersign_store::{output::Gaps, stream::StreamError};
+use std::{io::Read as _, sync::Arc, time::Duration};
 
 const LINES: usize = 64 * 1024;
 /// How long a task takes from its last word to being settled.
@@ -71,8 +67,9 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenNow>> {
 
 /// The artifact, checked against what its frame says.
 fn kept(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<Shown> {
-    let bytes = std::fs::read(ops.records.task_dir(state.task_id).join(SCREEN))
-        .map_err(|e| Refusal::new(Code::Internal, format!("the screen cannot be read: {e}")))?;
+    let mut bytes = Vec::new();
+    let read = ops.records.file(state.task_id, SCREEN).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|e| Refusal::new(Code::Internal, format!("the screen cannot be read: {e}")))?;
     let tampered = || Refusal::new(Code::ArtifactTampered, "the screen was changed after it was recorded");
     if countersign_model::Digest::sha256(&[&bytes]) != artifact.sha256 {
         return Err(tampered().into());
@@ -84,7 +81,6 @@ fn kept(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<Shown> {
 fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<Shown> {
     let (mut screen, mut stream) = (Screen::new(24, 80), ops.records.stream(state.task_id, 0));
     let mut gaps = Gaps::default();
-    let dir = ops.records.task_dir(state.task_id);
     loop {
         let lines = ops.records.next(&mut stream, LINES)?;
         if lines.is_empty() {
@@ -93,11 +89,13 @@ fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<Shown> {
         for (seq, line) in lines {
             match Record::parse(&line).map_err(|source| StreamError::Record { seq, source })?.what {
                 What::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
-                What::Frame(Frame::Output { stream, offset, len, digest }) => {
-                    let dropped = gaps.before(stream, offset);
-                    screen.feed(&output::chunk(&dir, stream, offset, len, digest, dropped)?);
-                }
-                What::Frame(frame) => gaps.note(&frame),
+                What::Frame(frame) => match OutputChunk::of(&frame) {
+                    Some(chunk) => {
+                        let dropped = gaps.before(chunk.stream, chunk.offset);
+                        screen.feed(&ops.records.chunk(state.task_id, chunk, dropped)?);
+                    }
+                    None => gaps.note(&frame),
+                },
                 _ => {}
             }
         }

@@ -118,7 +118,7 @@ fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_
     if total == 0 {
         return Ok(());
     }
-    let file = File::open(ops.records.task_dir(state.task_id).join(stream.file())).map_err(ReadError::from)?;
+    let file = ops.records.file(state.task_id, stream.file()).map_err(ReadError::from)?;
     let mut held: Vec<u8> = Vec::new();
     let deadline = clock::steady() + LONGEST_LOOK;
     while !search.is_done() {

@@ -10,28 +10,42 @@ pub(crate) use pieces::Piece;
 
 use crate::{blocking, caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
 use countersign_model::{
-    Code, HomeId, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, TaskAddress, TaskId, TaskState,
-    Wait, WaitsFor,
+    Code, Digest, Frame, HomeId, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, StreamName,
+    TaskAddress, TaskId, TaskState, Wait, WaitsFor,
 };
 use countersign_store::{
     Home,
     ledger::{LedgerError, Reader, Readers},
+    output::{self, ReadError},
     stream::Stream,
     waiting::{self, Waiting},
 };
 use pieces::Pieces;
 use projections::Projections;
 use readings::Readings;
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use verified::VerifiedFiles;
 
 /// How much of an id must be given: a variable that is not set must not name the only task there is.
 const MIN_ID_CHARACTERS: usize = 4;
+
+/// What an output frame says of its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutputChunk {
+    pub(crate) stream: StreamName,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) digest: Digest,
+}
+
+impl OutputChunk {
+    /// Of an output frame; none of any other.
+    pub(crate) fn of(frame: &Frame) -> Option<Self> {
+        let Frame::Output { stream, offset, len, digest } = frame else { return None };
+        Some(Self { stream: *stream, offset: *offset, len: *len, digest: *digest })
+    }
+}
 
 /// What is recorded in a home, and what was read of it of late.
 pub(crate) struct Records {
@@ -92,8 +106,14 @@ impl Records {
         Arc::clone(&self.roster.borrow())
     }
 
-    pub(crate) fn task_dir(&self, task: TaskId) -> PathBuf {
-        self.home.task_dir(task)
+    /// A file of a task: a regular one, and not what was put in its place.
+    pub(crate) fn file(&self, task: TaskId, name: &str) -> io::Result<File> {
+        output::regular(&self.home.task_dir(task).join(name))
+    }
+
+    /// The state of a task, folded by itself: what is removed next need not be remembered.
+    pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, Refused> {
+        Ok(self.ledger(|r| Ok(Stream::state(&self.home, task, r)))??)
     }
 
     /// The decisions and frames of a task, from a number on.
@@ -104,6 +124,24 @@ impl Records {
     /// The next lines of a stream, with their numbers.
     pub(crate) fn next(&self, stream: &mut Stream, bytes: usize) -> Result<Vec<(u64, String)>, Refused> {
         Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
+    }
+
+    /// The bytes of one output frame, checked. `dropped` is what the output limit dropped before it.
+    pub(crate) fn chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
+        let OutputChunk { stream, offset, len, digest } = chunk;
+        output::chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
+    }
+
+    /// Both ends of a long output frame, unchecked: for one that a living shim has just written.
+    pub(crate) fn chunk_ends(
+        &self,
+        task: TaskId,
+        chunk: OutputChunk,
+        dropped: u64,
+        end: usize,
+    ) -> Result<(Vec<u8>, Vec<u8>), ReadError> {
+        let OutputChunk { stream, offset, len, .. } = chunk;
+        Ok(output::ends(&self.home.task_dir(task), stream, offset.saturating_sub(dropped), len, end)?)
     }
 
     /// The raw request of a task that waits, if it still does.

@@ -97,8 +97,7 @@ impl Records {
         if self.projections.knows(task) {
             return self.state(task);
         }
-        let state = self.ledger(|r| Ok(Stream::state(&self.home, task, r)))??;
-        let mut state = state.ok_or_else(|| unknown(task))?;
+        let mut state = self.state_once(task)?.ok_or_else(|| unknown(task))?;
         if state.receipt.is_some() {
             self.projections.remember_sealed(&state);
         }

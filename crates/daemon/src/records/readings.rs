@@ -46,7 +46,7 @@ impl Records {
             recent.extend(entry);
             return Ok(Some(reading));
         }
-        let dir = self.task_dir(state.task_id);
+        let dir = self.home.task_dir(state.task_id);
         let map = match Map::open(&dir, first_seq) {
             Ok(map) => map,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
