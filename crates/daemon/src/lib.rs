@@ -11,6 +11,7 @@ mod env;
 mod facts;
 mod halt;
 mod http;
+mod json;
 mod ledger_state;
 mod left_agent;
 mod mcp;

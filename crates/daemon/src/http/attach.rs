@@ -12,12 +12,13 @@
 
 use super::{
     Shared,
-    extract::{Params, Segment, parse},
+    extract::{Params, Segment},
     problem::Answer,
 };
 use crate::{
     caller::Caller,
     facts,
+    json::parse,
     ops::{ApiResult, Ops, control, screen::screen},
     records::OutputChunk,
     shims::registry::{Said, ScreenNow},

@@ -4,14 +4,13 @@ use super::{
     offers::{Called, Outcome, Tools},
     waiting::summary,
 };
-use crate::{caller::Caller, ops};
+use crate::{caller::Caller, json::parse_arguments, ops};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
     Code, Refusal, Refused,
     api::{Applied, CancelBody, OutputQuery, ResizeBody, SearchQuery, SignalBody, StdinBody, TaskQuery, WaitQuery},
     tools,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// A list page, unless the model names a size.
@@ -21,14 +20,6 @@ const RECEIPT_WITHIN_MS: u64 = 5000;
 
 pub(super) fn is_id(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-}
-
-/// The arguments of a tool as a type; what does not fit is said to be so, not left out.
-pub(super) fn arguments<T: DeserializeOwned>(args: Map<String, Value>) -> Result<T, Refusal> {
-    serde_path_to_error::deserialize(Value::Object(args)).map_err(|e| {
-        let path = e.path().to_string();
-        Refusal::new(Code::BadRequest, format!("`{path}`: {}", e.inner()))
-    })
 }
 
 /// Calls the operation that a tool is, where it is just one; none for a tool that is not there.
@@ -64,7 +55,7 @@ async fn call(
     let applied = |at: Applied| json!({"applied": true, "at": at});
     Ok(Some(match name {
         "task_list" => {
-            let mut query: TaskQuery = arguments(args)?;
+            let mut query: TaskQuery = parse_arguments(args)?;
             query.limit.get_or_insert(PAGE);
             let page = ops::tasks::list(ops, caller, query).await?;
             json!({"tasks": page.tasks.iter().map(summary).collect::<Vec<_>>(), "next": page.next})
@@ -81,13 +72,19 @@ async fn call(
                     args.insert(to.to_owned(), value);
                 }
             }
-            json!(ops::output::read(ops, caller, task, arguments::<OutputQuery>(args)?).await?)
+            json!(ops::output::read(ops, caller, task, parse_arguments::<OutputQuery>(args)?).await?)
         }
-        "task_search" => json!(ops::search::search(ops, caller, task, arguments::<SearchQuery>(args)?).await?),
-        "task_input" => applied(ops::control::stdin(ops, caller, task, arguments::<StdinBody>(args)?, None).await?),
-        "task_resize" => applied(ops::control::resize(ops, caller, task, arguments::<ResizeBody>(args)?, None).await?),
-        "task_signal" => applied(ops::control::signal(ops, caller, task, arguments::<SignalBody>(args)?, None).await?),
-        "task_cancel" => applied(ops::control::cancel(ops, caller, task, arguments::<CancelBody>(args)?).await?),
+        "task_search" => json!(ops::search::search(ops, caller, task, parse_arguments::<SearchQuery>(args)?).await?),
+        "task_input" => {
+            applied(ops::control::stdin(ops, caller, task, parse_arguments::<StdinBody>(args)?, None).await?)
+        }
+        "task_resize" => {
+            applied(ops::control::resize(ops, caller, task, parse_arguments::<ResizeBody>(args)?, None).await?)
+        }
+        "task_signal" => {
+            applied(ops::control::signal(ops, caller, task, parse_arguments::<SignalBody>(args)?, None).await?)
+        }
+        "task_cancel" => applied(ops::control::cancel(ops, caller, task, parse_arguments::<CancelBody>(args)?).await?),
         "receipt_get" => {
             let wait = WaitQuery { wait_ms: Some(RECEIPT_WITHIN_MS) };
             let envelope = ops::receipts::of_task(ops, caller, task, wait).await?;

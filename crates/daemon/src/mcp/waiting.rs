@@ -3,10 +3,10 @@
 //! A call that is cancelled or whose connection breaks ends the wait. It ends the task only where the call said so.
 
 use super::{
-    calls::{arguments, is_id, simple},
+    calls::{is_id, simple},
     offers::{Asks, Called, Calling, Link, Offers, Outcome, Question, Read, Returned, Talk, Tools, told},
 };
-use crate::{caller::Caller, ops};
+use crate::{caller::Caller, json::parse_arguments, ops};
 use countersign_model::{
     Approval, CardView, Choice, Code, Command, Confinement, CredentialScope, Digest, Encoding, KilledWhy, Limits, Mode,
     Network, Outcome as Ended, Refusal, Refused, Request, Ruling, Shown, Status, StreamName, TaskId, TaskState, Text,
@@ -135,7 +135,7 @@ type Done = Result<Called, Refused>;
 
 impl Tools {
     async fn run(&self, who: &Caller, call: Calling, talk: &impl Talk) -> Done {
-        let args: Run = arguments(call.args.clone())?;
+        let args: Run = parse_arguments(call.args.clone())?;
         let ends = args.on_disconnect;
         let wait = waits(args.wait_s);
         let seal = Seal::of(who, &call.name, &call.args);
@@ -172,7 +172,7 @@ impl Tools {
     }
 
     async fn wait(&self, who: &Caller, call: Calling, talk: &impl Talk) -> Done {
-        let args: Wait = arguments(call.args.clone())?;
+        let args: Wait = parse_arguments(call.args.clone())?;
         who.may(CredentialScope::Observe)?;
         let task = self.ops.records.find(who, &args.task_id)?;
         let seal = Seal::of(who, &call.name, &call.args);
@@ -188,7 +188,7 @@ impl Tools {
     }
 
     async fn move_session(&self, who: &Caller, call: Calling, talk: &impl Talk) -> Done {
-        let args: Place = arguments(call.args)?;
+        let args: Place = parse_arguments(call.args)?;
         let session = match self.session(who) {
             Some(session) => session,
             None if !talk.lasts() => {

@@ -1,0 +1,211 @@
+//! JSON as a type: read once and strictly, and refused in words that name the field at fault.
+
+use countersign_model::{Code, Refusal, Shown};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, error::Category};
+
+/// Below this, a number with a fraction holds every whole number exactly: 2^53.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// JSON as a type, or a refusal that names the field at fault.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let bad = |message: String| Refusal::new(Code::BadRequest, message);
+    // Lists would be taken for objects by the order of their fields.
+    if bytes.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| *b == b'[') {
+        return Err(bad("the body is a list; this address takes a JSON object".to_owned()));
+    }
+    let json = &mut serde_json::Deserializer::from_slice(bytes);
+    let value = match serde_path_to_error::deserialize(&mut *json) {
+        Ok(value) => value,
+        Err(e) => {
+            let fractional = e.inner().to_string().starts_with("invalid type: floating point");
+            return fractional.then(|| parse_whole_numbers(bytes)).flatten().ok_or_else(|| {
+                let path = e.path().to_string();
+                bad(in_words(&path, e.inner()))
+            });
+        }
+    };
+    match json.end() {
+        Ok(()) => Ok(value),
+        Err(e) => Err(bad(format!("the body goes on behind its JSON (line {}, column {})", e.line(), e.column()))),
+    }
+}
+
+/// Reads a body in which whole numbers are written with a fraction: to JSON, `24.0` is the number `24`.
+fn parse_whole_numbers<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    fn without_fraction(value: &mut Value) {
+        match value {
+            Value::Number(number) => {
+                let whole = number.as_f64().filter(|n| number.is_f64() && n.fract() == 0.0 && n.abs() < MAX_EXACT);
+                if let Some(whole) = whole {
+                    *value = Value::from(whole as i64);
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(without_fraction),
+            Value::Object(fields) => fields.values_mut().for_each(without_fraction),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+    let mut value = serde_json::from_slice(bytes).ok()?;
+    without_fraction(&mut value);
+    T::deserialize(value).ok()
+}
+
+/// The arguments of a tool as a type; what does not fit is refused in the same words.
+pub(crate) fn parse_arguments<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, Refusal> {
+    parse(Value::Object(arguments).to_string().as_bytes())
+}
+
+/// What is wrong with a body, as a person would say it.
+fn in_words(path: &str, error: &serde_json::Error) -> String {
+    let place = format!("line {}, column {}", error.line(), error.column());
+    match error.classify() {
+        Category::Eof if error.column() == 0 => {
+            return "the body is empty; this address takes a JSON object".to_owned();
+        }
+        Category::Eof => return format!("the body ends too early ({place}): it is not complete JSON"),
+        Category::Syntax | Category::Io => return format!("the body is not JSON ({place}): {}", cause(error)),
+        Category::Data => {}
+    }
+    let cause = cause(error);
+    let field = match path {
+        "." | "?" | "" => "the body".to_owned(),
+        path => format!("`{}`", Shown::bounded(path.trim_end_matches(".?"), 80)),
+    };
+    let quoted = |text: &str| text.split('`').nth(1).map(|name| Shown::bounded(name, 60).to_string());
+    if cause.starts_with("missing field ") {
+        let name = quoted(&cause).unwrap_or_default();
+        return if field == "the body" {
+            format!("`{name}` is missing")
+        } else {
+            format!("{field}: `{name}` is missing")
+        };
+    }
+    if let Some(rest) = cause.strip_prefix("unknown field ") {
+        let name = quoted(rest).unwrap_or_default();
+        let known: Vec<&str> = rest.split('`').skip(3).step_by(2).collect();
+        let takes =
+            if known.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", list(&known, "and")) };
+        let of = path.rsplit_once('.').map_or("this request".to_owned(), |(of, _)| format!("`{of}`"));
+        return format!("`{name}` is not a field of {of}: {takes}");
+    }
+    if let Some(rest) = cause.strip_prefix("unknown variant ") {
+        let name = quoted(rest).unwrap_or_default();
+        let known: Vec<&str> = rest.split('`').skip(3).step_by(2).collect();
+        return format!("{field} is {}, not `{name}`", list(&known, "or"));
+    }
+    if let Some((given, wanted)) = cause.split_once(", expected ") {
+        let given = given.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+        return format!("{field} must be {}, not {}", wanted_in_words(wanted), given_in_words(given));
+    }
+    format!("{field}: {cause}")
+}
+
+/// The cause without the place, which is said apart.
+fn cause(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(cause, _)| cause.to_owned())
+}
+
+fn list(names: &[&str], last: &str) -> String {
+    match names {
+        [] => "nothing".to_owned(),
+        [one] => (*one).to_owned(),
+        [most @ .., end] => format!("{} {last} {end}", most.join(", ")),
+    }
+}
+
+fn wanted_in_words(wanted: &str) -> String {
+    let wanted = wanted.trim_start_matches("an option of ");
+    match wanted {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative".to_owned(),
+        "i8" | "i16" | "i32" | "i64" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a string" | "string" | "a borrowed string" => "a text".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "an object".to_owned(),
+        other if other.starts_with("struct ") || other.starts_with("internally tagged enum") => "an object".to_owned(),
+        other if other.starts_with("string or map") || other.contains("enum ") => "a text".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn given_in_words(given: &str) -> String {
+    let kind = given.split_once(' ').map_or(given, |(kind, _)| kind);
+    match kind {
+        "map" => "an object".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "null" | "unit" => "null".to_owned(),
+        "boolean" | "integer" | "floating" => {
+            let value = given.split('`').nth(1).unwrap_or(given);
+            Shown::bounded(value, 60).to_string()
+        }
+        "string" => {
+            let value = given.trim_start_matches("string ");
+            Shown::bounded(value, 60).to_string()
+        }
+        _ => Shown::bounded(given, 80).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use countersign_model::{
+        Request,
+        api::{GrantBody, ResizeBody, StdinBody, TokenBody},
+    };
+
+    fn refused<T: DeserializeOwned>(body: &str) -> String {
+        match parse::<T>(body.as_bytes()) {
+            Err(refusal) => refusal.message,
+            Ok(_) => "read".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_does_not_read_is_said_in_words_that_name_the_field() {
+        let check = |said: String, expected: &str| assert_eq!(said, expected);
+        check(refused::<ResizeBody>(""), "the body is empty; this address takes a JSON object");
+        check(refused::<ResizeBody>("[24,80]"), "the body is a list; this address takes a JSON object");
+        check(
+            refused::<ResizeBody>(r#"{"rows": 24, "co"#),
+            "the body ends too early (line 1, column 16): it is not complete JSON",
+        );
+        check(refused::<ResizeBody>("rows"), "the body is not JSON (line 1, column 1): expected value");
+        check(refused::<ResizeBody>(r#"{"rows": 24}"#), "`cols` is missing");
+        check(
+            refused::<ResizeBody>(r#"{"rows": "many", "cols": 80}"#),
+            "`rows` must be a whole number that is not negative, not \"many\"",
+        );
+        check(
+            refused::<ResizeBody>(r#"{"rows": -1, "cols": 80}"#),
+            "`rows` must be a whole number that is not negative, not -1",
+        );
+        check(
+            refused::<ResizeBody>(r#"{"rows": 24, "cols": 80, "depth": 1}"#),
+            "`depth` is not a field of this request: it takes rows and cols",
+        );
+        check(refused::<ResizeBody>(r#"{"rows": 24.0, "cols": 80}"#), "read");
+        check(
+            refused::<ResizeBody>(r#"{"rows": 24.5, "cols": 80}"#),
+            "`rows` must be a whole number that is not negative, not 24.5",
+        );
+        check(refused::<ResizeBody>("17"), "the body must be an object, not 17");
+        check(refused::<StdinBody>(r#"{"eof": "yes"}"#), "`eof` must be true or false, not \"yes\"");
+        check(
+            refused::<TokenBody>(r#"{"name":"a","kind":"robot","scopes":[]}"#),
+            "`kind` is person or agent, not `robot`",
+        );
+        check(refused::<GrantBody>(r#"{"verb":"git push"}"#), "`directory` is missing");
+        check(
+            refused::<Request>(r#"{"tool":"shell","args":{"commando":"ls"}}"#).split(':').next().unwrap().to_owned(),
+            "`commando` is not a field of `args`",
+        );
+        check(
+            refused::<ResizeBody>(r#"{"rows":24,"cols":80} x"#),
+            "the body goes on behind its JSON (line 1, column 23)",
+        );
+    }
+}
