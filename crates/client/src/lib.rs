@@ -20,7 +20,7 @@
 //! let mut events = client.follow(calls::tasks::events("tk_01jcx3v9q8k2m4tz"));
 //! loop {
 //!     match events.next_event() {
-//!         Ok(Some(event)) => println!("{} {:?}", event.cursor, event.value.record.what),
+//!         Ok(Some(event)) => println!("{} {:?}", event.value.record.seq, event.value.record.what),
 //!         Ok(None) => break,
 //!         Err(error) if error.is_daemon_gone() => eprintln!("{error}; trying again"),
 //!         Err(ClientError::Refused(refused)) => return Err(refused.refusal.message.into()),

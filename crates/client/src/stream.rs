@@ -74,8 +74,9 @@ impl<E> StreamCall<E> {
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event<E> {
-    /// Where a reader that has seen this event goes on.
-    pub cursor: EventCursor,
+    /// Where a reader that has seen this event goes on. None while a stream lists what is there already: a reader that
+    /// breaks off in between is told all of it again.
+    pub cursor: Option<EventCursor>,
     pub value: E,
     /// The JSON that it came as, for programs that pass it on unchanged.
     pub json: String,
@@ -183,9 +184,11 @@ impl<E: DeserializeOwned> Follower<E> {
             }
             _ => {}
         }
-        let cursor = EventCursor(id.ok_or_else(|| ClientError::unreadable("an event without an id"))?);
+        let cursor = id.map(EventCursor);
         // Also behind an event that does not read: it would not read the next time either.
-        self.call.after = Some(cursor.clone());
+        if cursor.is_some() {
+            self.call.after.clone_from(&cursor);
+        }
         self.barren = 0;
         let value = serde_json::from_str(&json).map_err(ClientError::unreadable)?;
         Ok(Some(Step::Event(Event { cursor, value, json, gap: self.gap.take() })))
@@ -210,7 +213,10 @@ mod tests {
         let mut seen = Vec::new();
         loop {
             match follower.step().unwrap() {
-                Step::Event(event) => seen.push(format!("{}={}", event.cursor, event.value)),
+                Step::Event(event) => {
+                    let cursor = event.cursor.map(|c| c.to_string()).unwrap_or_default();
+                    seen.push(format!("{cursor}={}", event.value));
+                }
                 Step::Read => return (seen, false),
                 Step::End => return (seen, true),
                 Step::Connect(_) => panic!("it is connected"),
@@ -248,6 +254,17 @@ mod tests {
         follower.feed(format!("{HEAD}{gap}id: 7\ndata: 5\n\n").as_bytes()).unwrap();
         let Ok(Step::Event(event)) = follower.step() else { panic!("an event") };
         assert_eq!(event.gap, Some(GapEvent { from: 3, to: 6 }));
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_is_told_again_and_one_that_is_whole_is_not() {
+        let (mut follower, list) = (follower(), "data: 1\n\ndata: 2\n\n");
+        let (seen, _) = over_one_connection(&mut follower, &format!("{HEAD}{list}"));
+        assert_eq!(seen, ["=1", "=2"]);
+        follower.disconnected();
+        assert!(!request(&follower).contains("last-event-id"));
+        over_one_connection(&mut follower, &format!("{HEAD}{list}id: 9\ndata: 3\n\n"));
+        assert!(request(&follower).contains("\r\nlast-event-id: 9\r\n"));
     }
 
     #[test]

@@ -1,11 +1,8 @@
 //! JSON as a type: read once and strictly, and refused in words that name the field at fault.
 
-use countersign_model::{Code, Refusal, Shown};
+use countersign_model::{Code, Refusal, Shown, api::query};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, error::Category};
-
-/// Below this, a number with a fraction holds every whole number exactly: 2^53.
-const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// JSON as a type, or a refusal that names the field at fault.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
@@ -14,41 +11,79 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     if bytes.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| *b == b'[') {
         return Err(bad("the body is a list; this address takes a JSON object".to_owned()));
     }
+    match parse_strictly(bytes) {
+        Err(Unread { fraction: true, .. }) => parse_strictly(&without_fractions(bytes)),
+        read => read,
+    }
+    .map_err(|unread| unread.refusal)
+}
+
+/// Why JSON does not read as a type.
+struct Unread {
+    refusal: Refusal,
+    /// A number has a fraction where a whole one is wanted.
+    fraction: bool,
+}
+
+fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
+    let bad = |message: String| Refusal::new(Code::BadRequest, message);
     let json = &mut serde_json::Deserializer::from_slice(bytes);
-    let value = match serde_path_to_error::deserialize(&mut *json) {
-        Ok(value) => value,
-        Err(e) => {
-            let fractional = e.inner().to_string().starts_with("invalid type: floating point");
-            return fractional.then(|| parse_whole_numbers(bytes)).flatten().ok_or_else(|| {
-                let path = e.path().to_string();
-                bad(in_words(&path, e.inner()))
-            });
-        }
-    };
+    let value = serde_path_to_error::deserialize(&mut *json).map_err(|e| {
+        let words = wrong_kind::<T>(bytes, e.inner());
+        let refusal = bad(words.unwrap_or_else(|| in_words(&e.path().to_string(), e.inner())));
+        Unread { refusal, fraction: e.inner().to_string().starts_with("invalid type: floating point") }
+    })?;
     match json.end() {
         Ok(()) => Ok(value),
-        Err(e) => Err(bad(format!("the body goes on behind its JSON (line {}, column {})", e.line(), e.column()))),
+        Err(e) => {
+            let place = format!("line {}, column {}", e.line(), e.column());
+            Err(Unread { refusal: bad(format!("the body goes on behind its JSON ({place})")), fraction: false })
+        }
     }
 }
 
-/// Reads a body in which whole numbers are written with a fraction: to JSON, `24.0` is the number `24`.
-fn parse_whole_numbers<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    fn without_fraction(value: &mut Value) {
-        match value {
-            Value::Number(number) => {
-                let whole = number.as_f64().filter(|n| number.is_f64() && n.fract() == 0.0 && n.abs() < MAX_EXACT);
-                if let Some(whole) = whole {
-                    *value = Value::from(whole as i64);
+/// What is wrong where the text is JSON, but not of the kind that a field takes: the parser calls some of that bad syntax.
+fn wrong_kind<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
+    let value: Value = serde_json::from_slice(bytes).ok().filter(|_| error.classify() == Category::Syntax)?;
+    let e = serde_path_to_error::deserialize::<_, T>(value).err()?;
+    Some(in_words(&e.path().to_string(), e.inner()))
+}
+
+/// A body in which whole numbers are written without the fraction that they may have: to JSON, `24.0` is `24`.
+fn without_fractions(bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut at, mut in_text) = (Vec::with_capacity(bytes.len()), 0, false);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' if in_text => {
+                out.extend(bytes.get(at..at + 2).unwrap_or(&bytes[at..]));
+                at += 2;
+                continue;
+            }
+            b'"' => in_text = !in_text,
+            b'.' if !in_text => {
+                let zeros = bytes[at + 1..].iter().take_while(|b| **b == b'0').count();
+                let next = bytes.get(at + 1 + zeros);
+                if zeros > 0 && !next.is_some_and(|b| b.is_ascii_alphanumeric()) {
+                    at += 1 + zeros;
+                    continue;
                 }
             }
-            Value::Array(values) => values.iter_mut().for_each(without_fraction),
-            Value::Object(fields) => fields.values_mut().for_each(without_fraction),
-            Value::Null | Value::Bool(_) | Value::String(_) => {}
+            _ => {}
         }
+        out.push(*byte);
+        at += 1;
     }
-    let mut value = serde_json::from_slice(bytes).ok()?;
-    without_fraction(&mut value);
-    T::deserialize(value).ok()
+    out
+}
+
+/// The arguments of a tool that reads, as a query: models also write numbers and switches as text.
+pub(crate) fn parse_query<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, Refusal> {
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let pairs = arguments.into_iter().map(|(name, value)| (name, text(value))).collect();
+    query::from_pairs(pairs).map_err(|e| Refusal::new(Code::BadRequest, e.to_string()))
 }
 
 /// The arguments of a tool as a type; what does not fit is refused in the same words.
@@ -118,7 +153,10 @@ fn list(names: &[&str], last: &str) -> String {
 fn wanted_in_words(wanted: &str) -> String {
     let wanted = wanted.trim_start_matches("an option of ");
     match wanted {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative".to_owned(),
+        "u8" => format!("a whole number from 0 to {}", u8::MAX),
+        "u16" => format!("a whole number from 0 to {}", u16::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "u64" | "usize" => format!("a whole number from 0 to {}", u64::MAX),
         "i8" | "i16" | "i32" | "i64" => "a whole number".to_owned(),
         "f32" | "f64" => "a number".to_owned(),
         "a boolean" => "true or false".to_owned(),
@@ -177,11 +215,11 @@ mod tests {
         check(refused::<ResizeBody>(r#"{"rows": 24}"#), "`cols` is missing");
         check(
             refused::<ResizeBody>(r#"{"rows": "many", "cols": 80}"#),
-            "`rows` must be a whole number that is not negative, not \"many\"",
+            "`rows` must be a whole number from 0 to 65535, not \"many\"",
         );
         check(
             refused::<ResizeBody>(r#"{"rows": -1, "cols": 80}"#),
-            "`rows` must be a whole number that is not negative, not -1",
+            "`rows` must be a whole number from 0 to 65535, not -1",
         );
         check(
             refused::<ResizeBody>(r#"{"rows": 24, "cols": 80, "depth": 1}"#),
@@ -189,8 +227,20 @@ mod tests {
         );
         check(refused::<ResizeBody>(r#"{"rows": 24.0, "cols": 80}"#), "read");
         check(
+            refused::<ResizeBody>(r#"{"rows": 24.5, "cols": 80.0}"#),
+            "`rows` must be a whole number from 0 to 65535, not 24.5",
+        );
+        check(
+            refused::<StdinBody>(r#"{"text": "1.0 \\\" 2.0", "text": "x", "eof": 1.0}"#)
+                .split(':')
+                .next()
+                .unwrap()
+                .to_owned(),
+            "the body",
+        );
+        check(
             refused::<ResizeBody>(r#"{"rows": 24.5, "cols": 80}"#),
-            "`rows` must be a whole number that is not negative, not 24.5",
+            "`rows` must be a whole number from 0 to 65535, not 24.5",
         );
         check(refused::<ResizeBody>("17"), "the body must be an object, not 17");
         check(refused::<StdinBody>(r#"{"eof": "yes"}"#), "`eof` must be true or false, not \"yes\"");
@@ -198,11 +248,17 @@ mod tests {
             refused::<TokenBody>(r#"{"name":"a","kind":"robot","scopes":[]}"#),
             "`kind` is person or agent, not `robot`",
         );
+        check(refused::<TokenBody>(r#"{"name":"a","kind":5,"scopes":[]}"#), "`kind` must be a text, not 5");
+        check(
+            refused::<TokenBody>(r#"{"name":"a","kind":"agent","scopes":[true]}"#),
+            "`scopes[0]` must be a text, not true",
+        );
         check(refused::<GrantBody>(r#"{"verb":"git push"}"#), "`directory` is missing");
         check(
             refused::<Request>(r#"{"tool":"shell","args":{"commando":"ls"}}"#).split(':').next().unwrap().to_owned(),
             "`commando` is not a field of `args`",
         );
+        check(refused::<Request>(r#"{"tool":"shell","args":["ls"]}"#), "`args` must be an object, not a list");
         check(
             refused::<ResizeBody>(r#"{"rows":24,"cols":80} x"#),
             "the body goes on behind its JSON (line 1, column 23)",

@@ -83,8 +83,12 @@ fn home_id(ledger: &mut Ledger, reader: &Reader, reading_only: &ReadingOnly) -> 
         Ok(home) => Ok(Some(home)),
         Err(e) if e.is_damage() => Err(e),
         Err(e) => {
-            crate::log!("the home has no id yet: {e}");
-            Ok(None)
+            // It may have been written before that went wrong.
+            let named = reader.home_id()?;
+            if named.is_none() {
+                crate::log!("the home has no id yet: {e}");
+            }
+            Ok(named)
         }
     }
 }

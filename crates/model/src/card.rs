@@ -29,6 +29,10 @@ pub struct CardView {
     pub approval: ApprovalId,
     pub task: TaskId,
     subject: CardSubject,
+    /// Where it would run.
+    cwd: String,
+    /// A directory is too long to be shown whole.
+    cut_directory: bool,
     /// The directories that the question is about, each once; empty when only the working directory is known.
     pub directories: Vec<String>,
     /// One line for each risk with its reason, or one line that names them all.
@@ -124,6 +128,8 @@ impl CardView {
             approval: approval.id,
             task: approval.task_id,
             subject: CardSubject::of(approval, &places),
+            cwd: Shown::new(approval.cwd.as_str()).to_string(),
+            cut_directory: places.iter().any(|place| place.as_str().chars().count() > MAX_DIRECTORY),
             directories: places.iter().map(|place| shown(place, MAX_DIRECTORY)).collect(),
             risks: if runs { risks(approval) } else { Vec::new() },
             risk_names: approval.risks.iter().map(|risk| risk.as_str()).collect(),
@@ -170,17 +176,23 @@ impl CardView {
         }
     }
 
-    /// The question and its risks, for a surface that has one line; none if the command or its place has more than this
-    /// many bytes, or if the command could pass for words of the question.
+    /// The question, where it would run, the other directories that it is about and its risks, for a surface that has one
+    /// line; none if the command or its places have more than this many bytes, or if the command could pass for words of
+    /// the question.
     #[must_use]
     pub fn in_one_line(&self, max: usize) -> Option<String> {
-        let CardSubject::Command { text, place, .. } = &self.subject else { return None };
-        let command = text.as_str();
-        let place = if self.directories.is_empty() { place.clone() } else { self.directories.join(", ") };
-        if command.len() > max || place.len() > max || command.contains(['`', '\n']) {
+        let CardSubject::Command { text, .. } = &self.subject else { return None };
+        let (command, cwd) = (text.as_str(), &self.cwd);
+        let elsewhere: Vec<&str> = self.directories.iter().filter(|d| *d != cwd).map(String::as_str).collect();
+        let elsewhere = elsewhere.join(", ");
+        let long = command.len() > max || cwd.len() > max || elsewhere.len() > max || self.cut_directory;
+        if long || command.contains(['`', '\n']) {
             return None;
         }
-        let question = format!("Approve `{}` in {place}?", Shown::new(command));
+        let mut question = format!("Approve `{}` in {cwd}?", Shown::new(command));
+        if !elsewhere.is_empty() {
+            question += &format!(" It works in {elsewhere}.");
+        }
         Some(match self.risk_names.is_empty() {
             true => question,
             false => format!("{question} Risks: {}", self.risk_names.join(", ")),

@@ -18,6 +18,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct Request {
     pub tool: Tool,
+    #[serde(deserialize_with = "crate::api::object")]
     pub args: Command,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -45,7 +46,7 @@ pub struct Request {
     /// How long the answer may wait for the end of the task. Never changes what runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default, deserialize_with = "crate::api::object", skip_serializing_if = "is_default")]
     pub limits: Limits,
     #[serde(default, skip_serializing_if = "is_default")]
     pub leftovers: Leftovers,

@@ -135,7 +135,8 @@ async fn admit(
 /// A route that takes no parameters says so, instead of leaving them unread.
 fn takes_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
     let Some(first) = query.and_then(|q| form_urlencoded::parse(q.as_bytes()).next()) else { return Ok(()) };
-    if route.query.is_some() || !route.has_handler() {
+    // Probes of all kinds ask whether the daemon is there.
+    if route.query.is_some() || !route.has_handler() || route.access == Access::Public {
         return Ok(());
     }
     let name = Shown::bounded(&first.0, 40);

@@ -74,6 +74,9 @@ pub(crate) async fn of_task(
                 Refusal::new(Code::BadRequest, "`Last-Event-ID` is the id of an event of this stream")
             })?),
         };
+    if last.is_some_and(|last| last.nth.is_some()) && query.view != Some(View::ToolTask) {
+        return Err(Refusal::new(Code::BadRequest, "`Last-Event-ID` is the id of an event of this stream").into());
+    }
     let task = ops.records.find(&caller, &id)?;
     ops.records.warm(task).await?;
     // Of a record that a view makes several events of, the later ones may not have been seen.

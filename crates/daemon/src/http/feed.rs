@@ -90,9 +90,11 @@ fn follow(ops: Arc<Ops>, caller: Caller, wants: Wants, after: i64, waiting: Vec<
     body::events(receive)
 }
 
-fn event(text: &mut String, n: i64, approval: &Approval) {
+/// An approval as an event. Without an id, a reader that breaks off behind it goes on from where it was before.
+fn event(text: &mut String, id: Option<i64>, approval: &Approval) {
     if let Ok(json) = serde_json::to_string(approval) {
-        let _ = write!(text, "id: {n}\nevent: approval\ndata: {json}\n\n");
+        let id = id.map(|n| format!("id: {n}\n")).unwrap_or_default();
+        let _ = write!(text, "{id}event: approval\ndata: {json}\n\n");
     }
 }
 
@@ -122,19 +124,22 @@ struct Piece {
 }
 
 impl Reader {
-    /// First those that wait, one by one: each is read when there is room for it.
+    /// First those that wait, one by one: each is read when there is room for it. Only the last has an id: a reader that
+    /// breaks off before it is told all of them again.
     async fn tell_waiting(
         self: &Arc<Self>,
         after: i64,
         all: Vec<TaskId>,
         send: &mpsc::Sender<Bytes>,
     ) -> Result<(), Over> {
+        let last = all.last().copied();
         for task in all {
             let room = send.reserve().await?;
             let at = Arc::clone(self);
             let approval = tokio::task::spawn_blocking(move || answers::of_task(&at.ops, task)).await?;
             let mut text = String::new();
-            approval.map_err(|_| Over)?.iter().for_each(|approval| event(&mut text, after, approval));
+            let id = Some(after).filter(|_| last == Some(task));
+            approval.map_err(|_| Over)?.iter().for_each(|approval| event(&mut text, id, approval));
             room.send(text.into());
         }
         Ok(send.send(Bytes::from_static(b": now\n\n")).await?)
@@ -226,7 +231,7 @@ fn tell(text: &mut String, ops: &Ops, wants: Wants, n: i64, task: Option<TaskId>
                 )
             );
             if about && let Some(approval) = answers::of_task(ops, task)? {
-                event(text, n, &approval);
+                event(text, Some(n), &approval);
             }
         }
         (Wants::Approvals, None) => {}

@@ -3,7 +3,7 @@
 use super::{
     Shared,
     extract::{AnyPayload, Params, Payload, Segment},
-    problem::Answer,
+    problem::{Answer, Problem},
 };
 use crate::{caller::Caller, ops::grants};
 use axum::{Json, extract::State, http::StatusCode};
@@ -24,8 +24,10 @@ pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segm
 pub(crate) async fn add(
     State(front): Shared,
     caller: Caller,
-    Payload(body): Payload<GrantBody>,
+    body: Result<Payload<GrantBody>, Problem>,
 ) -> Answer<(StatusCode, Json<GrantView>)> {
+    let explained = |problem: Problem| problem.explain("`directory` is missing", "a path, or null for anywhere");
+    let Payload(body) = body.map_err(explained)?;
     let (grant, new) = grants::add(&front.ops, &caller, body).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(grant)))

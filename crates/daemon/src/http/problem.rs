@@ -14,6 +14,16 @@ pub(crate) struct Problem(Refused);
 /// What a handler answers.
 pub(crate) type Answer<T> = Result<T, Problem>;
 
+impl Problem {
+    /// Says more where this is what it says.
+    pub(crate) fn explain(mut self, what: &str, more: &str) -> Self {
+        if self.0.refusal.message == what {
+            self.0.refusal.message = format!("{what}: {more}");
+        }
+        self
+    }
+}
+
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         Self(refused)

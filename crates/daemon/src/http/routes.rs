@@ -427,9 +427,10 @@ static NOWHERE: [Route; 3] = [get("", Observe, ""), post("", Admin, ""), get("",
 pub(crate) fn find(method: &Method, path: Option<&str>) -> &'static Route {
     let method = if *method == Method::HEAD { &Method::GET } else { method };
     let known = ROUTES.iter().find(|route| Some(route.path) == path && route.method == *method);
-    let public = || ROUTES.iter().any(|route| Some(route.path) == path && route.access == Access::Public);
+    let mut there = ROUTES.iter().filter(|route| Some(route.path) == path).peekable();
     known.unwrap_or_else(|| match *method {
-        _ if public() => &NOWHERE[2],
+        // Nothing takes this method there, and whoever may call is told so.
+        _ if there.peek().is_some() => &NOWHERE[if there.any(|r| r.access == Access::Public) { 2 } else { 0 }],
         Method::GET => &NOWHERE[0],
         _ => &NOWHERE[1],
     })
@@ -487,11 +488,14 @@ mod tests {
         assert_eq!(find(&Method::GET, Some("/tasks")).path, "/tasks");
         assert_eq!(find(&Method::HEAD, Some("/tasks/{id}")).path, "/tasks/{id}");
         assert_eq!(find(&Method::GET, None).access, Access::Needs(Observe));
-        for nowhere in
-            [find(&Method::PUT, Some("/tasks")), find(&Method::DELETE, None), find(&Method::POST, Some("/x"))]
-        {
+        for nowhere in [find(&Method::PUT, None), find(&Method::DELETE, None), find(&Method::POST, Some("/x"))] {
             assert_eq!(nowhere.access, Access::Needs(Admin));
         }
+        assert_eq!(
+            find(&Method::PUT, Some("/tasks")).access,
+            Access::Needs(Observe),
+            "it is told which methods there are"
+        );
         assert_eq!(find(&Method::PUT, Some("/livez")).access, Access::Public);
     }
 

@@ -4,7 +4,11 @@ use super::{
     offers::{Called, Outcome, Tools},
     waiting::summary,
 };
-use crate::{caller::Caller, json::parse_arguments, ops};
+use crate::{
+    caller::Caller,
+    json::{parse_arguments, parse_query},
+    ops,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
     Code, Refusal, Refused,
@@ -30,11 +34,11 @@ pub(super) async fn simple(
     mut args: Map<String, Value>,
 ) -> Option<Result<Called, Refused>> {
     let spec = tools::named(name).filter(|spec| spec.mcp)?;
+    // What a model leaves open is left out.
+    args.retain(|_, value| !value.is_null());
     if let Err(refusal) = spec.check_arguments(&args) {
         return Some(Err(refusal.into()));
     }
-    // What a model leaves open is left out.
-    args.retain(|_, value| !value.is_null());
     let task = match args.remove("task_id") {
         Some(Value::String(task)) if is_id(&task) => task,
         None => String::new(),
@@ -44,18 +48,35 @@ pub(super) async fn simple(
     Some(done.map(|structured| Called::Done(Outcome { structured, failed: false, links: Vec::new() })))
 }
 
+/// `task_output` has shorter names for two of its arguments than the query has.
+const OUTPUT_NAMES: [(&str, &str); 2] = [("offset", "offset_bytes"), ("tail", "tail_lines")];
+
+fn output_query(mut args: Map<String, Value>) -> Result<OutputQuery, Refusal> {
+    for (name, field) in OUTPUT_NAMES {
+        if let Some(value) = args.remove(name) {
+            args.insert(field.to_owned(), value);
+        }
+    }
+    parse_query(args).map_err(|mut refusal| {
+        for (name, field) in OUTPUT_NAMES {
+            refusal.message = refusal.message.replace(&format!("`{field}`"), &format!("`{name}`"));
+        }
+        refusal
+    })
+}
+
 async fn call(
     mcp: &Tools,
     caller: &Caller,
     name: &str,
     task: &str,
-    mut args: Map<String, Value>,
+    args: Map<String, Value>,
 ) -> Result<Option<Value>, Refused> {
     let ops = &mcp.ops;
     let applied = |at: Applied| json!({"applied": true, "at": at});
     Ok(Some(match name {
         "task_list" => {
-            let mut query: TaskQuery = parse_arguments(args)?;
+            let mut query: TaskQuery = parse_query(args)?;
             query.limit.get_or_insert(PAGE);
             let page = ops::tasks::list(ops, caller, query).await?;
             json!({"tasks": page.tasks.iter().map(summary).collect::<Vec<_>>(), "next": page.next})
@@ -67,14 +88,9 @@ async fn call(
             summary(&ops.records.state(task)?)
         }
         "task_output" => {
-            for (from, to) in [("offset", "offset_bytes"), ("tail", "tail_lines")] {
-                if let Some(value) = args.remove(from) {
-                    args.insert(to.to_owned(), value);
-                }
-            }
-            json!(ops::output::read(ops, caller, task, parse_arguments::<OutputQuery>(args)?).await?)
+            json!(ops::output::read(ops, caller, task, output_query(args)?).await?)
         }
-        "task_search" => json!(ops::search::search(ops, caller, task, parse_arguments::<SearchQuery>(args)?).await?),
+        "task_search" => json!(ops::search::search(ops, caller, task, parse_query::<SearchQuery>(args)?).await?),
         "task_input" => {
             applied(ops::control::stdin(ops, caller, task, parse_arguments::<StdinBody>(args)?, None).await?)
         }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::caller::Caller;
 use countersign_model::{Choice, Code, Refusal, tools::ToolSpec};
+use countersign_redact::text_by_shape;
 use hyper::http::request::Parts;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
@@ -174,10 +175,11 @@ fn result(done: Outcome) -> CallToolResult {
 }
 
 fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
-    let data = Some(json!({"uri": uri, "code": refusal.code, "hint": refusal.hint}));
+    let clean = |text: &str| text_by_shape(text).into_inner();
+    let data = Some(json!({"uri": uri, "code": refusal.code, "hint": refusal.hint.as_deref().map(clean)}));
     match refusal.code {
-        Code::Internal | Code::LedgerUnavailable => ErrorData::internal_error(refusal.message.clone(), data),
-        _ => ErrorData::resource_not_found(refusal.message.clone(), data),
+        Code::Internal | Code::LedgerUnavailable => ErrorData::internal_error(clean(&refusal.message), data),
+        _ => ErrorData::resource_not_found(clean(&refusal.message), data),
     }
 }
 

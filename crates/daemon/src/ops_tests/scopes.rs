@@ -64,6 +64,14 @@ const OPERATIONS: &[(&str, CredentialScope, Operation)] = &[
     ("receipts::keys", Observe, |d, c| d.refused(async { ops::receipts::keys(&d.ops, c) })),
     ("receipts::head", Admin, |d, c| d.refused(ops::receipts::head(&d.ops, c))),
     ("receipts::rotate", Admin, |d, c| d.refused(ops::receipts::rotate(&d.ops, c, of(json!({"rotate": false}))))),
+    ("tickets::before", Run, |d, c| {
+        let conversation = json!({"agent": "a", "id": "c", "cwd": "/"});
+        d.refused(ops::tickets::before(&d.ops, c, of(json!({"conversation": conversation, "command": ""}))))
+    }),
+    ("tickets::after", Run, |d, c| {
+        let conversation = json!({"agent": "a", "id": "c", "cwd": "/"});
+        d.refused(ops::tickets::after(&d.ops, c, of(json!({"conversation": conversation, "tool_use": "t"}))))
+    }),
     ("tickets::redeem", Run, |d, c| {
         d.refused(ops::tickets::redeem(&d.ops, c, "ti_none", of(json!({"command": "", "cwd": "/", "inherit": {}}))))
     }),

@@ -100,6 +100,10 @@ impl Records {
         let mut state = self.state_once(task)?.ok_or_else(|| unknown(task))?;
         if state.receipt.is_some() {
             self.projections.remember_sealed(&state);
+            // What is being removed was decided about before it is forgotten: that may have come in between.
+            if state.expired_at.is_none() && self.ledger(|r| r.expired(task))? {
+                self.projections.forget(task);
+            }
         }
         self.place_in_line(&mut state);
         Ok(state)

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BeforeBody {
+    #[serde(deserialize_with = "super::object")]
     pub conversation: Conversation,
     pub command: String,
     /// The hook's own environment: what the command will have, as far as the hook can know.
@@ -63,6 +64,7 @@ pub enum BeforeAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AfterBody {
+    #[serde(deserialize_with = "super::object")]
     pub conversation: Conversation,
     pub tool_use: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

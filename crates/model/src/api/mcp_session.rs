@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct McpSessionBody {
+    #[serde(deserialize_with = "super::object")]
     pub conversation: Conversation,
     /// The environment of the agent; its tasks get the base variables of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

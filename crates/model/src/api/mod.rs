@@ -23,6 +23,12 @@ mod tasks;
 mod tokens;
 mod tool_task;
 
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use std::{fmt, marker::PhantomData};
+
 pub use approvals::{AnswerBody, ApprovalPage, ApprovalQuery};
 pub use attach::{AttachEvent, AttachMessage, AttachQuery, AttachScreen};
 pub use check::CheckAnswer;
@@ -48,6 +54,21 @@ pub use tokens::{NewToken, TokenBody, TokenList, TokenView};
 pub use tool_task::{
     ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead, ToolTaskStream, ToolTaskWhat,
 };
+
+/// Reads a field that must be an object. What is derived would also take a list, by the order of its fields.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(fields))
+        }
+    }
+    d.deserialize_map(Object(PhantomData))
+}
 
 /// Whether a field says what it says when it is left out.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

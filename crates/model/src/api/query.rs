@@ -169,12 +169,12 @@ impl<'de> de::Deserializer<'de> for Part {
 
     read_as! {
         deserialize_bool visit_bool "true or false";
-        deserialize_u8 visit_u8 "a number";
-        deserialize_u16 visit_u16 "a number";
-        deserialize_u32 visit_u32 "a number";
-        deserialize_u64 visit_u64 "a number";
-        deserialize_i32 visit_i32 "a number";
-        deserialize_i64 visit_i64 "a number";
+        deserialize_u8 visit_u8 "a whole number that is not negative";
+        deserialize_u16 visit_u16 "a whole number that is not negative";
+        deserialize_u32 visit_u32 "a whole number that is not negative";
+        deserialize_u64 visit_u64 "a whole number that is not negative";
+        deserialize_i32 visit_i32 "a whole number";
+        deserialize_i64 visit_i64 "a whole number";
         deserialize_f64 visit_f64 "a number";
     }
 

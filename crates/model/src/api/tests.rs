@@ -377,8 +377,8 @@ fn a_query_that_does_not_read_says_which_parameter_and_why() {
     fn says<Q: DeserializeOwned + Debug>(text: &str, message: &str) {
         assert_eq!(from_pairs::<Q>(pairs(text)).unwrap_err().to_string(), message);
     }
-    says::<TaskQuery>("limit=many", "`limit` is a number, not `many`");
-    says::<TaskQuery>("limit=-1", "`limit` is a number, not `-1`");
+    says::<TaskQuery>("limit=many", "`limit` is a whole number that is not negative, not `many`");
+    says::<TaskQuery>("limit=-1", "`limit` is a whole number that is not negative, not `-1`");
     says::<TaskQuery>("surprise=1", "unknown parameter `surprise`");
     says::<TaskQuery>("status=on", "`status` is queued, running, exited, cancelled or failed, not `on`");
     says::<ApprovalQuery>("all=yes", "`all` is true or false, not `yes`");

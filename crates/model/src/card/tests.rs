@@ -182,7 +182,7 @@ fn one_line_holds_all_of_the_question_or_there_is_none() {
     let both = json!({"display": "a; b", "uncovered": ["a", "b"], "about": [
         {"verb": "a", "directories": ["/p"], "risks": []}, {"verb": "b", "directories": ["/q"], "risks": []},
     ]});
-    assert_eq!(line(both).as_deref(), Some("Approve `a; b` in /p, /q? Risks: network"));
+    assert_eq!(line(both).as_deref(), Some("Approve `a; b` in /home/u/repo? It works in /p, /q. Risks: network"));
     for display in ["x` in /? Approve `y", "a\nb", "a command that is longer"] {
         assert_eq!(line(json!({ "display": display })), None, "{display}");
     }
