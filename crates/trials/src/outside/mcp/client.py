@@ -71,7 +71,7 @@ def at_another_terminal(approval, choice):
 async def question(client):
     """git push, which somebody must approve; whatever happens at this client, it must end."""
     asked.clear()
-    pushed = pathlib.Path(DIRECTORY, "../remote.git/refs/heads/main")
+    pushed = pathlib.Path(DIRECTORY, "remote.git/refs/heads/main")
     said, text, _ = await call(client, "run", command="git push origin HEAD:main", cwd=DIRECTORY, wait_s=2)
     assert bool(asked) == (ANSWERS != "none"), f"asked through elicitation: {asked}"
     if asked:

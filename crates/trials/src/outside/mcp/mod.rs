@@ -45,8 +45,9 @@ impl Served {
         stage.directory("config/countersign", &[("config.toml", RULES)])?;
         let project = stage.directory("project", &[("greeting", "hello from the project\n")])?;
         stage.directory("project/sub", &[("here", "deep in the project\n")])?;
-        const GIT: &str = "git init -q --bare -b main ../remote.git && git init -q && git add . && \
-            git -c user.name=A -c user.email=a@example.org commit -q -m first && git remote add origin ../remote.git";
+        // The remote lies in the workspace: what is pushed runs in a sandbox that holds no other place.
+        const GIT: &str = "git init -q && git add . && git -c user.name=A -c user.email=a@example.org commit -q -m first && \
+            git init -q --bare -b main remote.git && git remote add origin ./remote.git";
         let made = stage.command("sh", "project").args(["-c", GIT]).status().map_err(|e| format!("git: {e}"))?;
         if !made.success() {
             return Err("the project could not be made".into());

@@ -25,7 +25,7 @@ pub(in super::super) fn python(stage: &Stage) -> Result<()> {
     for (way, era) in [("stdio", "legacy"), ("stdio", "auto"), ("http", "legacy"), ("http", "auto")] {
         for answers in ["approve", "decline", "none"] {
             // Each begins with nothing pushed.
-            let _ = fs::remove_file(stage.dir.join("remote.git/refs/heads/main"));
+            let _ = fs::remove_file(stage.dir.join("project/remote.git/refs/heads/main"));
             let mut client = stage.command(&python, "project");
             client.arg(&script).args([way, era, answers, &stage.csn, &served.address, &token]).arg(&served.project);
             converse(stage, client).map_err(|why| format!("{way}, {era}, {answers}: {why}"))?;
