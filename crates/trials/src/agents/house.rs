@@ -68,11 +68,12 @@ impl House {
             fs::write(self.project(file), text).map_err(|e| format!("{file}: {e}"))?;
         }
         for line in [
-            "git init --quiet --bare ../remote.git",
             "git init --quiet",
             "git add .",
             "git commit --quiet -m first",
-            "git remote add origin ../remote.git",
+            // In the workspace: what is pushed runs in a sandbox that holds no other place.
+            "git init --quiet --bare remote.git",
+            "git remote add origin ./remote.git",
         ] {
             self.said(self.command("sh").args(["-c", line]))?;
         }
@@ -188,7 +189,7 @@ impl House {
 
     /// Whether anything was pushed.
     pub(super) fn pushed(&self) -> Result<bool> {
-        let refs = self.said(self.command("git").args(["--git-dir", "../remote.git", "for-each-ref"]))?;
+        let refs = self.said(self.command("git").args(["--git-dir", "remote.git", "for-each-ref"]))?;
         Ok(!refs.is_empty())
     }
 }
