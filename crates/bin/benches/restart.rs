@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use countersign_model::{
-    At, Audience, By, Confinement, CredentialKind, Decision, Digest, IdMint, Mode, Outcome, PermitId, PrincipalId,
-    Profile, Record, Scope, TaskId, Text, Tool,
+    Audience, Confinement, CredentialKind, DecidedBy, Decision, Digest, IdMint, Mode, Outcome, PermitId, PrincipalId,
+    Profile, Record, Scope, TaskId, Text, Timestamp, Tool,
 };
 use countersign_store::{
     Home,
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 const CSN: &str = env!("CARGO_BIN_EXE_csn");
 
-fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
+fn decisions(task: TaskId, permit: PermitId, at: Timestamp) -> Vec<Entry> {
     let digest = Digest::sha256(&[task.tail().as_bytes()]);
     let planned = Decision::Planned {
         plan_digest: digest,
@@ -40,7 +40,7 @@ fn decisions(task: TaskId, permit: PermitId, at: At) -> Vec<Entry> {
         on_session_end: countersign_model::OnSessionEnd::Keep,
         idempotency: None,
     };
-    let by = By::Rule(Text::of("profile.full_auto"));
+    let by = DecidedBy::Rule(Text::of("profile.full_auto"));
     let granted = Decision::PermissionGranted {
         permit,
         by,
@@ -69,7 +69,7 @@ fn fill(home: &Home, from: u64, to: u64) {
             let ms = 1_700_000_000_000 + n * 10;
             let task = TaskId::mint(&mut mint, ms, 7);
             let permit = PermitId::mint(&mut mint, ms, 9);
-            batch.extend(decisions(task, permit, At::from_micros(ms as i64 * 1000)));
+            batch.extend(decisions(task, permit, Timestamp::from_micros(ms as i64 * 1000)));
         }
         ledger.commit(&batch).unwrap();
     }
@@ -97,7 +97,7 @@ fn bookkeeping() {
             for n in 0..group {
                 let ms = 1_600_000_000_000 + u64::from(round * group + n);
                 let (task, permit) = (TaskId::mint(&mut mint, ms, 7), PermitId::mint(&mut mint, ms, 9));
-                batch.extend(decisions(task, permit, At::from_micros(ms as i64 * 1000)));
+                batch.extend(decisions(task, permit, Timestamp::from_micros(ms as i64 * 1000)));
             }
             ledger.commit(&batch).unwrap();
         }

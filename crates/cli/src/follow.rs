@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Decision, Frame, Rendered, TaskId, What, api::StreamRecord};
+use countersign_model::{Decision, Frame, RecordContent, Rendered, TaskId, api::StreamRecord};
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -67,7 +67,7 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
         }
         let StreamRecord { record, output, .. } = event.value;
         match record.what {
-            What::Frame(Frame::Output { stream, offset, len, .. }) if !json => {
+            RecordContent::Frame(Frame::Output { stream, offset, len, .. }) if !json => {
                 match output.and_then(|output| whole_text(output, len)) {
                     Some(text) => printer.print_text(stream, offset, &text)?,
                     // The printer knows how far it has come.
@@ -79,27 +79,29 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
                     },
                 }
             }
-            What::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
-            What::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => notes.push(escaped(&path, change)),
-            What::Frame(Frame::Exited { duration_us, .. }) => took = Some(Duration::from_micros(duration_us)),
-            What::Frame(Frame::LimitReached { limit, value, .. }) if !json && limit.as_str() == "output" => {
+            RecordContent::Frame(Frame::WallMet { note }) => notes.push(note.as_str().to_owned()),
+            RecordContent::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
+                notes.push(escaped(&path, change))
+            }
+            RecordContent::Frame(Frame::Exited { duration_us, .. }) => took = Some(Duration::from_micros(duration_us)),
+            RecordContent::Frame(Frame::LimitReached { limit, value, .. }) if !json && limit.as_str() == "output" => {
                 say(&format!(
                     "csn: {value} bytes are kept from the beginning; the last mebibyte is shown when it ends"
                 ));
             }
-            What::Frame(Frame::Kept { processes }) if !json => {
+            RecordContent::Frame(Frame::Kept { processes }) if !json => {
                 say(&format!("csn: the command has ended; waiting for what it left running: {processes:?}"));
                 say(&format!("     csn cancel {task} ends it"));
             }
-            What::Decision(Decision::PermissionGranted { .. }) => {
+            RecordContent::Decision(Decision::PermissionGranted { .. }) => {
                 asking.take().into_iter().for_each(|a| a.end(false));
             }
-            What::Decision(Decision::Withdrawn { .. }) => asking.take().into_iter().for_each(|a| a.end(true)),
-            What::Decision(Decision::PermissionDenied { words: said, .. }) => {
+            RecordContent::Decision(Decision::Withdrawn { .. }) => asking.take().into_iter().for_each(|a| a.end(true)),
+            RecordContent::Decision(Decision::PermissionDenied { words: said, .. }) => {
                 words = said;
                 asking.take().into_iter().for_each(|a| a.end(false));
             }
-            What::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
+            RecordContent::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
                 printer.finish()?;
                 let never_began = never_began(&outcome, journal_head, recovered);
                 return Ok(Ended { outcome, took, words, notes, never_began });

@@ -11,7 +11,7 @@ mod verbs;
 use args::{Cli, Command};
 use clap::Parser as _;
 use countersign_client::ClientError;
-use countersign_model::Refused;
+use countersign_model::TaskRefusal;
 use std::process::ExitCode;
 use verbs::{
     approvals, attach, cancel, check, doctor, down, exec, export, gc, grants, hook, keys, logs, mcp, policy, ps,
@@ -124,7 +124,7 @@ impl std::error::Error for Usage {}
 fn tell_in_json(error: &anyhow::Error) {
     use std::io::Write as _;
     let told = match error.downcast_ref::<ClientError>() {
-        Some(ClientError::Refused(Refused { refusal, task })) => {
+        Some(ClientError::Refused(TaskRefusal { refusal, task })) => {
             serde_json::json!({"v": 1, "error": refusal, "task_id": task})
         }
         _ => serde_json::json!({"v": 1, "error": {"message": format!("{error:#}")}}),
@@ -138,7 +138,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         tell_in_json(error);
     }
     let refused = match error.downcast_ref::<ClientError>() {
-        Some(ClientError::Refused(Refused { refusal, task })) => Some((refusal, *task)),
+        Some(ClientError::Refused(TaskRefusal { refusal, task })) => Some((refusal, *task)),
         _ => None,
     };
     match refused {

@@ -10,7 +10,7 @@
 
 use countersign_client::{Address, BearerToken, Client, Event, calls};
 use countersign_model::{
-    Command, Decision, Frame, Outcome, Request, TaskId, Tool, What,
+    Command, Decision, Frame, Outcome, RecordContent, Request, TaskId, Tool,
     api::{OutputQuery, StreamRecord},
 };
 use std::{error::Error, io::Write, process::ExitCode};
@@ -57,11 +57,11 @@ pub(crate) fn run_and_follow(
         };
         tries = 0;
         match &event.value.record.what {
-            What::Frame(Frame::Output { .. }) => write_output(client, task, &event, out)?,
-            What::Decision(Decision::PermissionRequested { .. }) => {
+            RecordContent::Frame(Frame::Output { .. }) => write_output(client, task, &event, out)?,
+            RecordContent::Decision(Decision::PermissionRequested { .. }) => {
                 eprintln!("waiting for a person: csn approvals");
             }
-            What::Decision(Decision::Settled { outcome, .. }) => return Ok(outcome.clone()),
+            RecordContent::Decision(Decision::Settled { outcome, .. }) => return Ok(outcome.clone()),
             _ => {}
         }
     }
@@ -74,7 +74,9 @@ fn write_output(
     event: &Event<StreamRecord>,
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
-    let What::Frame(Frame::Output { stream, offset, len, .. }) = event.value.record.what else { return Ok(()) };
+    let RecordContent::Frame(Frame::Output { stream, offset, len, .. }) = event.value.record.what else {
+        return Ok(());
+    };
     if let Some(output) = &event.value.output
         && output.encoding.is_none()
         && output.text.len() as u64 == len

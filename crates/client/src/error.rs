@@ -1,7 +1,7 @@
 //! Why a call did not come back with what was asked for.
 
 use crate::Address;
-use countersign_model::{Refused, api::Problem};
+use countersign_model::{TaskRefusal, api::Problem};
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum ClientError {
     NoHouse { address: Address, error: io::Error },
     /// The daemon refused: why, and the task that the refusal is about.
     #[error("{}", .0.refusal)]
-    Refused(Refused),
+    Refused(TaskRefusal),
     /// The call would not be one HTTP request. Trying again does not help.
     #[error("this cannot be sent: {0}")]
     Unsendable(String),
@@ -55,8 +55,8 @@ impl From<io::Error> for ClientError {
     }
 }
 
-impl From<Refused> for ClientError {
-    fn from(refused: Refused) -> Self {
+impl From<TaskRefusal> for ClientError {
+    fn from(refused: TaskRefusal) -> Self {
         Self::Refused(refused)
     }
 }

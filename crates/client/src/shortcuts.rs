@@ -5,10 +5,10 @@ use countersign_model::{
     Approval, ApprovalId, Choice, Digest, KeyAnnounced, Request, Session, SessionId, SignalName, StreamName, TaskId,
     TaskState,
     api::{
-        AfterAnswer, AfterBody, AnswerBody, ApprovalQuery, BeforeAnswer, BeforeBody, GcBody, GcReport, GrantBody,
-        GrantQuery, GrantView, KeyView, Lifecycle, McpSessionBody, NewToken, OpenSessionBody, OutputQuery, ReceiptPage,
-        ReceiptQuery, RedeemAnswer, RedeemBody, ScreenView, SearchPage, SearchQuery, SessionMove, SessionQuery,
-        StdinBody, StopTasks, TaskPage, TaskQuery, TokenBody, TokenView,
+        AnswerBody, ApprovalQuery, GcBody, GcReport, GrantBody, GrantQuery, GrantView, HookAfterBody,
+        HookAfterResponse, HookBeforeBody, HookBeforeResponse, KeyView, Lifecycle, McpSessionBody, NewToken,
+        OpenSessionBody, OutputQuery, ReceiptPage, ReceiptQuery, RedeemBody, RedeemResponse, ScreenView, SearchPage,
+        SearchQuery, SessionMove, SessionQuery, StdinBody, StopTasks, TaskPage, TaskQuery, TokenBody, TokenView,
     },
     cast::Version,
 };
@@ -307,17 +307,17 @@ impl Client {
 /// Agents.
 impl Client {
     /// Asks before an agent runs a command.
-    pub fn hook(&self, body: &BeforeBody) -> Result<BeforeAnswer> {
+    pub fn hook(&self, body: &HookBeforeBody) -> Result<HookBeforeResponse> {
         self.send(&calls::hooks::before(body))
     }
 
     /// Says how a command went that the agent ran itself.
-    pub fn hook_after(&self, body: &AfterBody) -> Result<AfterAnswer> {
+    pub fn hook_after(&self, body: &HookAfterBody) -> Result<HookAfterResponse> {
         self.send(&calls::hooks::after(body))
     }
 
     /// Has the command of a ticket run.
-    pub fn redeem(&self, ticket: &str, body: &RedeemBody) -> Result<RedeemAnswer> {
+    pub fn redeem(&self, ticket: &str, body: &RedeemBody) -> Result<RedeemResponse> {
         self.send(&calls::hooks::redeem(ticket, body))
     }
 

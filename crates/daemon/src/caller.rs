@@ -2,8 +2,8 @@
 //! operation asks the caller for the scope that it needs. Pure: looks at nothing but what it is given.
 
 use countersign_model::{
-    At, Audience, By, Channel, Code, CredentialKind, CredentialScope, PrincipalId, Process, Refusal, Roster, Session,
-    SessionId, Text, TokenId, Via,
+    Audience, Channel, Code, CredentialKind, CredentialScope, DecidedBy, PrincipalId, Process, Refusal, Roster,
+    Session, SessionId, Text, Timestamp, TokenId, Via,
 };
 
 /// What an agent may do at most.
@@ -70,12 +70,12 @@ impl Caller {
     }
 
     /// Whether a connection that goes on may go on: a token may have been taken back, or have ended.
-    pub(crate) fn still_holds(&self, roster: &Roster, now: At) -> bool {
+    pub(crate) fn still_holds(&self, roster: &Roster, now: Timestamp) -> bool {
         self.token.is_none_or(|id| roster.token(id).is_some_and(|t| t.holds(now)))
     }
 
-    pub(crate) fn by(&self) -> By {
-        By::Person { principal: self.principal, surface: self.via.clone(), channel: Channel::Person }
+    pub(crate) fn by(&self) -> DecidedBy {
+        DecidedBy::Person { principal: self.principal, surface: self.via.clone(), channel: Channel::Person }
     }
 
     /// As the agent of a session, whoever it was that came.

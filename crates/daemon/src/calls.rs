@@ -8,8 +8,8 @@ use crate::{
     wish::{Kept, Wish},
 };
 use countersign_model::{
-    ApprovalId, Assessment, At, By, Choice, Code, Decision, Grants, Idempotency, Process, Refusal, Register, Request,
-    Requester, Session, TaskId, TaskState, Text, Tool,
+    ApprovalId, Assessment, Choice, Code, DecidedBy, Decision, Grants, Idempotency, Process, Refusal, Register,
+    Request, Requester, Session, TaskId, TaskState, Text, Timestamp, Tool,
 };
 use std::sync::mpsc;
 use tokio::sync::oneshot;
@@ -58,7 +58,7 @@ pub(crate) enum Call {
     },
     /// What others were let run before this moment, and have not told the end of, is given up.
     GiveUp {
-        before: At,
+        before: Timestamp,
     },
     /// The index over the decisions is rebuilt.
     Rebuild {
@@ -98,7 +98,7 @@ impl Asking {
         settings: &'a Gate,
         session: Option<&'a Session>,
         grants: &'a Grants,
-        now: At,
+        now: Timestamp,
     ) -> Case<'a> {
         let Self { request, looked, requester, .. } = self;
         Case { request, prepared: looked, settings, requester, session, grants, now }
@@ -123,7 +123,7 @@ pub(crate) struct Answering {
     /// What is saved covers other operands too.
     pub(crate) any_arguments: bool,
     pub(crate) words: Option<Text>,
-    pub(crate) by: By,
+    pub(crate) by: DecidedBy,
     pub(crate) world: World,
     pub(crate) looked: Option<(Looked, Request)>,
 }
@@ -210,7 +210,7 @@ impl CommitHandle {
     }
 
     /// Gives up what others were let run before this moment and have not told the end of.
-    pub(crate) fn give_up(&self, before: At) {
+    pub(crate) fn give_up(&self, before: Timestamp) {
         let _ = self.calls.send(Call::GiveUp { before });
     }
 

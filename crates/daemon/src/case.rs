@@ -2,7 +2,7 @@
 //! answering all judge through it, so that they cannot differ. Reads nothing but what it holds.
 
 use crate::facts::{self, Gate, Looked};
-use countersign_model::{Assessment, At, Grants, HouseKey, Mode, Request, Requester, Session};
+use countersign_model::{Assessment, Grants, HomeKey, Mode, Request, Requester, Session, Timestamp};
 use countersign_policy::Context;
 use countersign_redact::{Known, Mask};
 
@@ -16,7 +16,7 @@ pub(crate) struct Case<'a> {
     pub(crate) requester: &'a Requester,
     pub(crate) session: Option<&'a Session>,
     pub(crate) grants: &'a Grants,
-    pub(crate) now: At,
+    pub(crate) now: Timestamp,
 }
 
 impl<'a> Case<'a> {
@@ -61,11 +61,11 @@ impl<'a> Case<'a> {
 }
 
 /// The mask of a request: it knows what its environment and its words give away.
-pub(crate) fn mask(key: &HouseKey, prepared: &Looked) -> Mask {
+pub(crate) fn mask(key: &HomeKey, prepared: &Looked) -> Mask {
     Mask::new(mask_key(key), Known::of_task(&prepared.env, &prepared.argv))
 }
 
 /// One key for all that this home shows: what was read in one task can be named in the next.
-pub(crate) fn mask_key(key: &HouseKey) -> countersign_model::Digest {
+pub(crate) fn mask_key(key: &HomeKey) -> countersign_model::Digest {
     key.digest("mask", &[b"house"])
 }

@@ -18,8 +18,8 @@ use crate::{
     wish::{Kept, Wish},
 };
 use countersign_model::{
-    At, By, Code, Confinement, Decision, HouseKey, HouseState, IdMint, Idempotency, Mode, Order, OrderError, Outcome,
-    Refusal, Request, Resolved, Roster, Sandbox, TaskId, Text,
+    Code, Confinement, DaemonState, DecidedBy, Decision, HomeKey, IdMint, Idempotency, Mode, Order, OrderError,
+    Outcome, Refusal, Request, ResolvedRequest, Roster, Sandbox, TaskId, Text, Timestamp,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -122,7 +122,7 @@ pub(crate) struct CommitLoop {
     /// Idempotency keys of the batch that is being worked on.
     fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
     /// Keys of requests that joined one that waited: they are in no record of their own, and go with the daemon.
-    joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, At)>,
+    joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, Timestamp)>,
     /// Rung when something in the ledger does not read.
     suspected: Arc<Notify>,
 }
@@ -337,7 +337,7 @@ impl CommitLoop {
     /// Something has happened; nobody waits for what the desk says to it.
     fn hear(&mut self, event: Event) -> Option<Pending> {
         if let Event::House { state, .. } = &event {
-            self.serving = *state == HouseState::Running;
+            self.serving = *state == DaemonState::Running;
             // What was granted just before the last daemon ended may cover some who wait.
             let waiting = if self.serving { self.desk.waiting_for_a_person() } else { Vec::new() };
             waiting.into_iter().for_each(|task| self.look_at(task));
@@ -356,7 +356,7 @@ impl CommitLoop {
         }
     }
 
-    fn give_up(&mut self, before: At) -> Vec<Pending> {
+    fn give_up(&mut self, before: Timestamp) -> Vec<Pending> {
         let mut pending = Vec::new();
         for task in self.desk.never_told(before) {
             let outcome = Outcome::Lost { why: Text::of("nobody said how it ended") };
@@ -492,7 +492,7 @@ impl CommitLoop {
         };
         let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);
         if launch.permit.confinement == Confinement::ReadOnly {
-            let asked = matches!(launch.permit.by, By::Person { .. });
+            let asked = matches!(launch.permit.by, DecidedBy::Person { .. });
             confine::base_only(request, asked, &looked.home, &mut env, &mut exposure);
             confine::budget(&mut limits);
         }
@@ -500,7 +500,7 @@ impl CommitLoop {
             self.given.keep(task, &env, &exec.argv);
         }
         env.push((countersign_model::MARKER.to_owned(), task.to_string()));
-        let what = Resolved {
+        let what = ResolvedRequest {
             task,
             plan_digest: looked.plan_digest,
             exec,
@@ -563,7 +563,7 @@ fn going_down() -> Refusal {
 }
 
 /// A thread that looks at the world for tasks that have room, and tells the office.
-fn looker(home: Home, key: HouseKey, people: People, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
+fn looker(home: Home, key: HomeKey, people: People, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
     std::thread::Builder::new().name("look".into()).spawn(move || {
         for task in tasks {

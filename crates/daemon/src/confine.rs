@@ -5,7 +5,7 @@ use crate::{
     facts::{self, Gate, Looked},
 };
 use countersign_model::{
-    Audience, EnvClass, Exposure, Limits, Request, Requester, Sandbox, Session, Walls, is_base_variable, places,
+    Audience, EnvClass, Exposure, Limits, Request, Requester, Sandbox, SandboxSpec, Session, is_base_variable, places,
 };
 use std::collections::BTreeSet;
 
@@ -23,10 +23,10 @@ pub(crate) fn walls(
     requester: &Requester,
     session: Option<&Session>,
     sandbox: Sandbox,
-) -> Walls {
+) -> SandboxSpec {
     let named = looked.facts.programs.values().chain(looked.facts.program.iter().map(|p| &p.resolved));
     let programs: BTreeSet<String> = named.cloned().collect();
-    Walls {
+    SandboxSpec {
         roots: facts::roots(looked, gate, requester, session),
         read_all: gate.read_all && requester.audience == Audience::Personal,
         homes: looked.home.clone(),

@@ -14,8 +14,8 @@ pub(crate) use event::{
 use self::turn::Turn;
 use crate::moment::Moment;
 use countersign_model::{
-    About, ApprovalId, At, By, Chain, Choice, Decision, Digest, Grant, PermitId, Record, Refusal, Register, Requester,
-    Scope, SessionId, TaskId, Text, WaitsFor, What,
+    ApprovalId, Choice, DecidedBy, Decision, Digest, Grant, HashChain, PermitId, Record, RecordContent, Refusal,
+    Register, Requester, Scope, SessionId, TaskId, Text, Timestamp, UncoveredCommand, WaitsFor,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -35,7 +35,7 @@ pub(crate) struct Desk {
     /// The policy that it judges by, for the record.
     pub(crate) policy: Option<Digest>,
     /// What a person has refused of late, and their words.
-    refused: HashMap<RequestIdentity, (At, Option<Text>)>,
+    refused: HashMap<RequestIdentity, (Timestamp, Option<Text>)>,
 }
 
 /// How many tasks run at once.
@@ -56,7 +56,7 @@ impl Default for Caps {
 #[derive(Debug, Clone, PartialEq)]
 struct Open {
     next_seq: u64,
-    chain: Chain,
+    chain: HashChain,
     plan_digest: Digest,
     requester: Requester,
     background: bool,
@@ -82,24 +82,24 @@ enum Stage {
     Waiting {
         approval: ApprovalId,
         options: Vec<Choice>,
-        about: Vec<About>,
+        about: Vec<UncoveredCommand>,
     },
     Permitted(Granted),
     /// Permitted, and in line for a slot since then.
     InLine {
-        since: At,
+        since: Timestamp,
         granted: Granted,
     },
     Launched,
     /// Whoever asked runs it, since then.
-    Observed(At),
+    Observed(Timestamp),
 }
 
 /// What `permission.granted` said: all that a permit is made of.
 #[derive(Debug, Clone, PartialEq)]
 struct Granted {
     permit: PermitId,
-    by: By,
+    by: DecidedBy,
     scope: Scope,
     permitted: Permitted,
 }
@@ -125,12 +125,12 @@ impl Desk {
     }
 
     /// When a person refused the very same request, if that was not long ago, and what they said.
-    pub(crate) fn refused(&self, same: RequestIdentity, now: At) -> Option<(At, Option<Text>)> {
+    pub(crate) fn refused(&self, same: RequestIdentity, now: Timestamp) -> Option<(Timestamp, Option<Text>)> {
         self.refused.get(&same).filter(|(at, _)| now.since(*at) < NOT_AGAIN).cloned()
     }
 
     /// Whether a task waits for a person, and where it works.
-    pub(crate) fn question(&self, task: TaskId) -> Option<&[About]> {
+    pub(crate) fn question(&self, task: TaskId) -> Option<&[UncoveredCommand]> {
         match &self.open.get(&task)?.stage {
             Stage::Waiting { about, .. } => Some(about),
             _ => None,
@@ -151,7 +151,7 @@ impl Desk {
     }
 
     /// Who let a task run that is in line.
-    pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&By> {
+    pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&DecidedBy> {
         match &self.open.get(&task)?.stage {
             Stage::Permitted(granted) | Stage::InLine { granted, .. } => Some(&granted.by),
             _ => None,
@@ -164,7 +164,7 @@ impl Desk {
             Stage::InLine { since, .. } => Some(*since),
             _ => None,
         };
-        let mut line: Vec<(At, TaskId)> = self.open.iter().filter_map(|(t, o)| Some((since(o)?, *t))).collect();
+        let mut line: Vec<(Timestamp, TaskId)> = self.open.iter().filter_map(|(t, o)| Some((since(o)?, *t))).collect();
         line.sort_unstable();
         line.into_iter().map(|(_, task)| task).collect()
     }
@@ -221,23 +221,23 @@ impl Desk {
     }
 
     /// The tasks that others run and nobody has told the end of since `before`.
-    pub(crate) fn never_told(&self, before: At) -> Vec<TaskId> {
+    pub(crate) fn never_told(&self, before: Timestamp) -> Vec<TaskId> {
         let old = |o: &Open| matches!(o.stage, Stage::Observed(since) if since < before);
         self.open.iter().filter(|(_, o)| old(o)).map(|(t, _)| *t).collect()
     }
 
     /// One decision that is already in the ledger: the other half of the fold.
     pub(crate) fn replay(&mut self, task: TaskId, line: &str, record: &Record) {
-        let What::Decision(decision) = &record.what else { return };
+        let RecordContent::Decision(decision) = &record.what else { return };
         self.note(task, record.at, line, decision);
     }
 
     /// The one place where a decision changes the desk.
-    fn note(&mut self, task: TaskId, at: At, line: &str, decision: &Decision) {
+    fn note(&mut self, task: TaskId, at: Timestamp, line: &str, decision: &Decision) {
         if let (Some(requester), Decision::Planned { plan_digest, background, risks, .. }) =
             (Requester::of(decision), decision)
         {
-            let (chain, plan_digest, background) = (Chain::of_prologue(task), *plan_digest, *background);
+            let (chain, plan_digest, background) = (HashChain::of_prologue(task), *plan_digest, *background);
             let (stage, grave) = (Stage::Planned, risks.iter().any(|r| r.is_grave()));
             self.open.insert(task, Open { next_seq: 0, chain, plan_digest, requester, background, grave, stage });
         }
@@ -249,7 +249,7 @@ impl Desk {
                 let (options, about) = (options.clone(), about.clone());
                 open.stage = Stage::Waiting { approval: *approval, options, about };
             }
-            Decision::PermissionDenied { by: By::Person { .. }, words, .. } => {
+            Decision::PermissionDenied { by: DecidedBy::Person { .. }, words, .. } => {
                 let same = open.same();
                 self.refused.retain(|_, (old, _)| at.since(*old) < NOT_AGAIN);
                 self.refused.insert(same, (at, words.clone()));

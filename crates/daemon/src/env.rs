@@ -39,7 +39,7 @@ pub(crate) fn expose(
     let args = &request.args;
     for (name, value) in args.env.iter().chain(&args.inherit) {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            let shown = countersign_model::Shown::bounded(name, 60);
+            let shown = countersign_model::DisplaySafe::bounded(name, 60);
             return Err(Refusal::new(Code::BadRequest, format!("`{shown}` cannot be an environment variable"))
                 .hint("names hold no `=`, names and values no NUL byte"));
         }

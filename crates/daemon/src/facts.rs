@@ -6,9 +6,9 @@ use crate::{
     people::{Eyes, People},
 };
 use countersign_model::{
-    Audience, Builtin, Code, Confinement, CredentialKind, Digest, Exec, Exposure, Facts, FileWork, GrantedSandbox,
-    HouseKey, Kernel, Limits, Login, Mode, Network, PathFact, Plan, Refusal, Request, Requester, Session, Shown,
-    TaskId, Text, Tool,
+    Audience, Builtin, Code, Confinement, CredentialKind, Digest, DisplaySafe, Exec, Exposure, Facts, FileWork,
+    GrantedSandbox, HomeKey, Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, Request, Requester, Session,
+    TaskId, TaskUser, Text, Tool,
 };
 use countersign_policy::Rules;
 use countersign_store::{Config, Home, waiting, world};
@@ -40,7 +40,7 @@ pub(crate) struct Looked {
     /// The home of whom it runs as, whatever an asker says is theirs.
     pub(crate) own_home: String,
     /// Whom it runs as, in a house of several users.
-    pub(crate) login: Option<Login>,
+    pub(crate) login: Option<TaskUser>,
 }
 
 /// What the gate goes by, beside the request and the world.
@@ -54,7 +54,7 @@ pub(crate) struct Gate {
     pub(crate) roots: Vec<String>,
     /// The configuration cannot be read, for this reason: only what provably reads may run.
     pub(crate) degraded: Option<String>,
-    pub(crate) key: HouseKey,
+    pub(crate) key: HomeKey,
     /// What the kernel can hold tasks to, what the operator wants of what is granted, and whom workspaces reach.
     pub(crate) kernel: Kernel,
     pub(crate) granted: GrantedSandbox,
@@ -83,10 +83,10 @@ impl Looked {
         Some(Builtin { named, resolved, what })
     }
 
-    pub(crate) fn exec(&self, key: &HouseKey) -> Result<Exec, NoSuchProgram> {
+    pub(crate) fn exec(&self, key: &HomeKey) -> Result<Exec, NoSuchProgram> {
         let program = self.facts.program.clone().ok_or_else(|| {
             let name = self.argv.first().map(String::as_str).unwrap_or_default();
-            NoSuchProgram(Shown::bounded(name, 200).to_string())
+            NoSuchProgram(DisplaySafe::bounded(name, 200).to_string())
         })?;
         let words: Vec<&[u8]> = self.argv.iter().map(|w| w.as_bytes()).collect();
         let argv_digest = key.digest("argv", &words);
@@ -263,7 +263,7 @@ pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &Gate) ->
 /// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
 pub(crate) fn look_again(
     home: &Home,
-    key: &HouseKey,
+    key: &HomeKey,
     people: &People,
     task: TaskId,
 ) -> Result<(World, Option<(Looked, Request)>), Refusal> {
@@ -278,17 +278,17 @@ pub(crate) fn look_again(
 }
 
 /// Looks everything up. A missing program is a fact; a missing directory is an error.
-pub(crate) fn look(request: &Request, key: &HouseKey, eyes: &Eyes) -> Result<Looked, Refusal> {
+pub(crate) fn look(request: &Request, key: &HomeKey, eyes: &Eyes) -> Result<Looked, Refusal> {
     check(request)?;
     eyes.see(|| look_as(request, key, eyes))?
 }
 
-fn look_as(request: &Request, key: &HouseKey, eyes: &Eyes) -> Result<Looked, Refusal> {
+fn look_as(request: &Request, key: &HomeKey, eyes: &Eyes) -> Result<Looked, Refusal> {
     let base = &eyes.base;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
     let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
     let cwd_fact = fact.ok_or_else(|| {
-        Refusal::new(Code::BadRequest, format!("there is no directory {}", Shown::bounded(cwd, 300)))
+        Refusal::new(Code::BadRequest, format!("there is no directory {}", DisplaySafe::bounded(cwd, 300)))
             .hint("give another with --cwd, or make it first")
     })?;
     let (mut env, mut exposure) = env::expose(request, base)?;
@@ -370,7 +370,7 @@ mod tests {
     /// A machine without bash: shell text is an outcome that says so, not a panic.
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let key = HouseKey::new([1; 32]);
+        let key = HomeKey::new([1; 32]);
         let request = serde_json::from_value(serde_json::json!({
             "tool": "shell", "args": {"argv": ["no-such-\u{1b}program"], "cwd": "/"},
         }));

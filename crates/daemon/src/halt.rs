@@ -4,7 +4,7 @@
 //! signal shortens the deadlines, a third ends the process at once.
 
 use crate::{desk::Event, ops::Ops, service};
-use countersign_model::{Code, HouseState, KilledWhy, ShutdownStep, StopStep, TaskId, Text};
+use countersign_model::{Code, DaemonState, KilledWhy, ShutdownStep, StopStep, TaskId, Text};
 use countersign_redact::text_by_shape;
 use countersign_shim::wire::ToShim;
 use countersign_store::clock;
@@ -67,7 +67,7 @@ pub(crate) async fn halt(
     close: impl Future<Output = ()> + Send,
 ) {
     service::stopping();
-    ops.enter(HouseState::Draining, Some(Text::of(reason)));
+    ops.enter(DaemonState::Draining, Some(Text::of(reason)));
     let down = Down { ops, hurry: hurrying(signals) };
     down.step(StopStep::Admission, async {
         // Whoever was let in before this has been answered by the time that the office comes to it.
@@ -90,7 +90,7 @@ pub(crate) async fn halt(
         }
     })
     .await;
-    ops.enter(HouseState::Cleanup, None);
+    ops.enter(DaemonState::Cleanup, None);
     down.step(StopStep::Receipts, async {
         match ops.sealer.barrier().await {
             Ok(()) => None,
@@ -112,7 +112,7 @@ pub(crate) async fn halt(
         None
     })
     .await;
-    ops.enter(HouseState::Halted, None);
+    ops.enter(DaemonState::Halted, None);
     if tokio::time::timeout(LAST, ops.commit.halt()).await.is_err() {
         // All that was decided is on the disk; what hangs is tidying up.
         crate::log!("the ledger does not close; the next daemon goes on from what it holds");

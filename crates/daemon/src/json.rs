@@ -1,6 +1,6 @@
 //! JSON as a type: read once and strictly, and refused in words that name the field at fault.
 
-use countersign_model::{Code, Refusal, Shown, api::query};
+use countersign_model::{Code, DisplaySafe, Refusal, api::query};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, error::Category};
 
@@ -105,9 +105,9 @@ fn in_words(path: &str, error: &serde_json::Error) -> String {
     let cause = cause(error);
     let field = match path {
         "." | "?" | "" => "the body".to_owned(),
-        path => format!("`{}`", Shown::bounded(path.trim_end_matches(".?"), 80)),
+        path => format!("`{}`", DisplaySafe::bounded(path.trim_end_matches(".?"), 80)),
     };
-    let quoted = |text: &str| text.split('`').nth(1).map(|name| Shown::bounded(name, 60).to_string());
+    let quoted = |text: &str| text.split('`').nth(1).map(|name| DisplaySafe::bounded(name, 60).to_string());
     if cause.starts_with("missing field ") {
         let name = quoted(&cause).unwrap_or_default();
         return if field == "the body" {
@@ -177,13 +177,13 @@ fn given_in_words(given: &str) -> String {
         "null" | "unit" => "null".to_owned(),
         "boolean" | "integer" | "floating" => {
             let value = given.split('`').nth(1).unwrap_or(given);
-            Shown::bounded(value, 60).to_string()
+            DisplaySafe::bounded(value, 60).to_string()
         }
         "string" => {
             let value = given.trim_start_matches("string ");
-            Shown::bounded(value, 60).to_string()
+            DisplaySafe::bounded(value, 60).to_string()
         }
-        _ => Shown::bounded(given, 80).to_string(),
+        _ => DisplaySafe::bounded(given, 80).to_string(),
     }
 }
 

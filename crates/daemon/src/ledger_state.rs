@@ -4,7 +4,7 @@ use crate::{
     desk::{Caps, Desk},
     records::Records,
 };
-use countersign_model::{Digest, HomeId, HouseState};
+use countersign_model::{DaemonState, Digest, HomeId};
 use countersign_store::{
     Home,
     condition::{self, Depth},
@@ -97,7 +97,7 @@ type Restored = (Reader, Desk, bool);
 
 fn restore(ledger: &Ledger, caps: Caps, policy: Digest) -> Result<Restored, LedgerError> {
     let reader = ledger.reader()?;
-    let after_a_crash = reader.last_state()?.is_some_and(|s| s != HouseState::Halted);
+    let after_a_crash = reader.last_state()?.is_some_and(|s| s != DaemonState::Halted);
     let desk = Desk::restore(&reader, caps, Some(policy))?;
     Ok((reader, desk, after_a_crash))
 }

@@ -1,6 +1,6 @@
 //! Whose tasks a house runs: those of its own user, or those of every user of the machine, each as themselves.
 
-use countersign_model::{Code, Login, Refusal};
+use countersign_model::{Code, Refusal, TaskUser};
 use std::{collections::BTreeMap, io};
 
 /// What is kept of the house's own variables for tasks of others.
@@ -19,7 +19,7 @@ pub(crate) struct People {
 #[derive(Debug, Clone)]
 pub(crate) struct Eyes {
     /// None is the house's own user.
-    pub(crate) login: Option<Login>,
+    pub(crate) login: Option<TaskUser>,
     pub(crate) base: BTreeMap<String, String>,
 }
 
@@ -36,7 +36,7 @@ impl Eyes {
 }
 
 /// Does something with files as this user would.
-pub(crate) fn in_the_name_of<T>(login: Option<&Login>, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+pub(crate) fn in_the_name_of<T>(login: Option<&TaskUser>, work: impl FnOnce() -> T) -> Result<T, Refusal> {
     countersign_shim::in_the_name_of(login, work).map_err(|e| {
         let name = login.map_or("", |l| l.name.as_str());
         Refusal::new(Code::Internal, format!("the house cannot act in the name of {name}: {e}"))
@@ -90,9 +90,9 @@ impl People {
 }
 
 /// A user as the system's tables have them now.
-pub(crate) fn login(uid: u32) -> Result<Login, Refusal> {
+pub(crate) fn login(uid: u32) -> Result<TaskUser, Refusal> {
     let (passwd, group) = tables()?;
-    Login::find(uid, &passwd, &group).ok_or_else(|| {
+    TaskUser::find(uid, &passwd, &group).ok_or_else(|| {
         Refusal::new(Code::Forbidden, format!("the machine has no user with the number {uid} in /etc/passwd"))
             .hint("users that only a directory service knows are not served")
     })

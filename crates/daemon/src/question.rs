@@ -2,8 +2,9 @@
 
 use crate::{case::Case, desk::Question, facts::Looked, wish};
 use countersign_model::{
-    About, Assessment, By, Card, Choice, Code, Confinement, Coverage, Digest, Grant, GrantId, GrantSandbox, Grants,
-    IdMint, Offer, Operands, Plan, Refusal, Request, Sandbox, SandboxReason, Script, Text, Tool, Verdict,
+    Assessment, Card, Choice, Code, Confinement, Coverage, DecidedBy, Digest, Grant, GrantId, GrantOffer, GrantSandbox,
+    Grants, IdMint, Operands, Plan, Refusal, Request, Sandbox, SandboxReason, Script, Text, Tool, UncoveredCommand,
+    Verdict,
 };
 use countersign_policy::{Context, Proposal};
 use countersign_redact::{Mask, text, text_bounded, text_by_shape};
@@ -73,9 +74,9 @@ impl Case<'_> {
             let options = vec![Choice::Session, Choice::Deny];
             return Question { uncovered: Vec::new(), about: Vec::new(), options };
         }
-        let Verdict::Ask { uncovered } = &assessment.answer else { return Question::default() };
+        let Verdict::Ask { uncovered } = &assessment.verdict else { return Question::default() };
         let told = || uncovered.iter().take(MOST_TOLD).filter_map(|n| Some((*n, texts.each.get(*n)?)));
-        let about = told().map(|(n, said)| About {
+        let about = told().map(|(n, said)| UncoveredCommand {
             verb: said.verb.clone(),
             directories: said.directories.clone(),
             risks: risks(assessment, n),
@@ -112,8 +113,8 @@ impl Case<'_> {
             .map(|proposal| {
                 let id = GrantId::mint(mint, self.now.millis(), u32::from_le_bytes(random()));
                 let surface = match by {
-                    By::Person { surface, .. } => Some(surface.clone()),
-                    By::Rule(_) | By::Grants(_) => None,
+                    DecidedBy::Person { surface, .. } => Some(surface.clone()),
+                    DecidedBy::Rule(_) | DecidedBy::Grants(_) => None,
                 };
                 let grant = made(choice, proposal, &context, &mask)?;
                 let (created_at, created_by) = (Some(self.now), Some(text_by_shape(&by.to_string())));
@@ -155,12 +156,12 @@ impl Case<'_> {
         context: &Context<'_>,
         mask: &Mask,
         places: &[String],
-    ) -> Option<Offer> {
+    ) -> Option<GrantOffer> {
         let Looked { plan, facts, argv, .. } = self.prepared;
         let all = countersign_policy::proposals(choice, false, plan, facts, assessment, context)?;
         let place = places.first().map_or(facts.cwd.resolved.as_str(), String::as_str);
         let mut offer =
-            Offer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
+            GrantOffer { choice, saves: Vec::new(), covers: Vec::new(), does_not_cover: Vec::new(), exact: false };
         let told = |(command, cwd): &(String, String)| {
             let place = if cwd == place { String::new() } else { format!(" in {cwd}") };
             text_bounded(mask, &format!("{command}{place}"), LONGEST_OPERANDS)
@@ -182,7 +183,7 @@ impl Case<'_> {
 
 /// The risks of what nothing covers, each with its reason, each once.
 fn risks_in_words(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
-    let Verdict::Ask { uncovered } = &assessment.answer else { return Vec::new() };
+    let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut risks: Vec<Text> = Vec::new();
     for note in assessment.risks.iter().filter(|r| uncovered.contains(&r.occurrence)) {
         let told = text(mask, &format!("{}: {}", note.risk.as_str().replace('_', " "), note.reason));
@@ -205,9 +206,9 @@ pub(crate) struct Given<'a> {
     pub(crate) choice: Choice,
     /// What is saved covers other operands too.
     pub(crate) any_arguments: bool,
-    pub(crate) by: &'a By,
+    pub(crate) by: &'a DecidedBy,
     /// What the card was about.
-    pub(crate) about: &'a [About],
+    pub(crate) about: &'a [UncoveredCommand],
 }
 
 /// What a grant says of its sandbox: what the request asked for, and the card showed; else what each call needs.

@@ -21,7 +21,7 @@ use crate::{
     shims::{pool::ShimPool, recovery, registry::ShimRegistry},
 };
 use anyhow::Context as _;
-use countersign_model::{Code, Decision, Digest, HouseState, Record, Refusal, TaskId, What};
+use countersign_model::{Code, DaemonState, Decision, Digest, Record, RecordContent, Refusal, TaskId};
 use countersign_policy::Rules;
 use countersign_store::{
     Config, Home, MACHINE_RUN, Reads, SOCKET, house_key,
@@ -240,7 +240,8 @@ fn remember_shims(keeper: &ShimRegistry, desk: &Desk, reader: &Reader) -> anyhow
     for task in desk.launched() {
         for (_, line) in reader.decisions(task, 0)? {
             // Of a task that only its directory tells of, the supervisor is not known.
-            if let Ok(Record { what: What::Decision(Decision::Launched { shim_pid, .. }), .. }) = Record::parse(&line)
+            if let Ok(Record { what: RecordContent::Decision(Decision::Launched { shim_pid, .. }), .. }) =
+                Record::parse(&line)
                 && shim_pid > 0
             {
                 keeper.remember_shim(task, shim_pid);
@@ -331,14 +332,14 @@ async fn serve(
     let front = Front::new(Arc::clone(&ops));
     // From the first moment: a house that is told to go while it comes up goes in order, too.
     let mut signals = Signals::listen()?;
-    ops.enter(HouseState::Boot, None);
+    ops.enter(DaemonState::Boot, None);
     let server = tokio::spawn(http::serve_unix(Arc::clone(&front), listener));
-    ops.enter(HouseState::Recovering, None);
+    ops.enter(DaemonState::Recovering, None);
     let keeper = Arc::clone(&ops.keeper);
     crate::blocking(move || recovery::adopt_all(&keeper, &launched)).await?;
     ops.settled_so_far().await;
-    ops.enter(HouseState::Ready, None);
-    ops.enter(HouseState::Running, None);
+    ops.enter(DaemonState::Ready, None);
+    ops.enter(DaemonState::Running, None);
     if !ops.reading_only.is_set() {
         let (records, reading_only) = (Arc::clone(&ops.records), Arc::clone(&ops.reading_only));
         tokio::spawn(ledger_state::watch(ops.home.clone(), records, reading_only, suspected));
@@ -371,7 +372,7 @@ async fn open_loopback(front: &Arc<Front>, wanted: Option<&str>) -> Result<std::
         Some(text) => text.parse().map_err(|_| {
             Refusal::new(
                 Code::BadRequest,
-                format!("`{}` is not an address", countersign_model::Shown::bounded(text, 60)),
+                format!("`{}` is not an address", countersign_model::DisplaySafe::bounded(text, 60)),
             )
             .hint("--tcp 127.0.0.1:PORT")
         })?,
@@ -437,6 +438,6 @@ pub(crate) fn operations(
     let Parts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), people, socket)?;
     std::thread::spawn(move || commit_loop.run());
     std::thread::spawn(move || sealer.run());
-    ops.enter(HouseState::Running, None);
+    ops.enter(DaemonState::Running, None);
     Ok(ops)
 }

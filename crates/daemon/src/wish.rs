@@ -2,7 +2,7 @@
 
 use crate::moment::Moment;
 use countersign_model::{
-    Code, CredentialKind, CredentialScope, Entered, Grant, GrantId, GrantSandbox, PrincipalId, Refusal, Register,
+    Code, CredentialKind, CredentialScope, Grant, GrantId, GrantSandbox, PrincipalId, Refusal, Register, RegisterEntry,
     Session, SessionId, Text, Token, TokenId,
 };
 use countersign_policy::Label;
@@ -60,50 +60,50 @@ pub(crate) enum Kept {
 const USED_EVERY: Duration = Duration::from_secs(3600);
 
 /// What is entered for a wish, and what came of it.
-type Considered = Result<(Vec<Entered>, Kept), Refusal>;
+type Considered = Result<(Vec<RegisterEntry>, Kept), Refusal>;
 
 pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) -> Considered {
     match wish {
         Wish::Grant(grant) => Ok(save_grant(*grant, register, now)),
         Wish::Revoke { grant, principal, by } => {
             let kept = Box::new(find_grant(register, grant, principal)?.clone());
-            Ok((vec![Entered::GrantRevoked { grant, by }], Kept::Grant { grant: kept, new: false }))
+            Ok((vec![RegisterEntry::GrantRevoked { grant, by }], Kept::Grant { grant: kept, new: false }))
         }
         Wish::Narrow { grant, principal, by } => narrow_grant(grant, principal, by, register, now),
         Wish::Open(session) => open_session(session, register),
         Wish::Move { session, directory } => {
             let mut moved = find_open(register, session)?.clone();
             Arc::make_mut(&mut moved).directory = Some(directory.clone());
-            Ok((vec![Entered::SessionMoved { session, directory, root: None }], Kept::Session(moved)))
+            Ok((vec![RegisterEntry::SessionMoved { session, directory, root: None }], Kept::Session(moved)))
         }
         Wish::End { session, by } => {
             let ended = Kept::Session(Arc::clone(find_open(register, session)?));
-            Ok((vec![Entered::SessionEnded { session, by }], ended))
+            Ok((vec![RegisterEntry::SessionEnded { session, by }], ended))
         }
         Wish::Token { token, of } => create_token(*token, of, register, now),
         Wish::RevokeToken { token, by } => revoke_token(token, by, register),
         Wish::Welcome { uid, name } => {
             let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
             let new = register.roster.of_uid(uid).is_none();
-            let added = new.then_some(Entered::PrincipalAdded { principal, name, uid: Some(uid) });
+            let added = new.then_some(RegisterEntry::PrincipalAdded { principal, name, uid: Some(uid) });
             Ok((added.into_iter().collect(), Kept::Nothing))
         }
         Wish::UsedToken(token) => {
             let last = register.roster.token(token).map(|t| t.last_used_at);
             let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= USED_EVERY));
-            Ok((due.then_some(Entered::TokenUsed { token }).into_iter().collect(), Kept::Nothing))
+            Ok((due.then_some(RegisterEntry::TokenUsed { token }).into_iter().collect(), Kept::Nothing))
         }
     }
 }
 
 /// What says the same is there already.
-fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<Entered>, Kept) {
+fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<RegisterEntry>, Kept) {
     if let Some(same) = register.grants.same(&grant, now.at) {
         return (Vec::new(), Kept::Grant { grant: Box::new(same.clone()), new: false });
     }
     let id = GrantId::mint(now.mint, now.at.millis(), now.random);
     let grant = Box::new(Grant { id: Some(id), created_at: Some(now.at), ..grant });
-    (vec![Entered::GrantSaved { grant: grant.clone() }], Kept::Grant { grant, new: true })
+    (vec![RegisterEntry::GrantSaved { grant: grant.clone() }], Kept::Grant { grant, new: true })
 }
 
 /// The narrow grant takes the place of the other.
@@ -119,13 +119,13 @@ fn narrow_grant(
         return Ok((Vec::new(), Kept::Grant { grant: Box::new(kept), new: false }));
     }
     let narrow = Grant { sandbox: GrantSandbox::Narrow, ..kept };
-    let revoked = Entered::GrantRevoked { grant, by };
+    let revoked = RegisterEntry::GrantRevoked { grant, by };
     if let Some(same) = register.grants.same(&narrow, now.at).filter(|g| g.id != Some(grant)) {
         return Ok((vec![revoked], Kept::Grant { grant: Box::new(same.clone()), new: false }));
     }
     let id = GrantId::mint(now.mint, now.at.millis(), now.random);
     let narrow = Box::new(Grant { id: Some(id), ..narrow });
-    Ok((vec![revoked, Entered::GrantSaved { grant: narrow.clone() }], Kept::Grant { grant: narrow, new: true }))
+    Ok((vec![revoked, RegisterEntry::GrantSaved { grant: narrow.clone() }], Kept::Grant { grant: narrow, new: true }))
 }
 
 fn open_session(session: Box<Session>, register: &Register) -> Considered {
@@ -135,7 +135,7 @@ fn open_session(session: Box<Session>, register: &Register) -> Considered {
         return Err(Refusal::new(Code::Forbidden, "this process is the agent of somebody else's session"));
     }
     let kept = Kept::Session(Arc::new((*session).clone()));
-    Ok((vec![Entered::SessionOpened { session }], kept))
+    Ok((vec![RegisterEntry::SessionOpened { session }], kept))
 }
 
 /// With its principal, when that is new.
@@ -155,19 +155,19 @@ fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut M
         None => token.principal,
         Some(name) => roster.principal(name.as_str()).unwrap_or_else(|| {
             let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
-            entered.push(Entered::PrincipalAdded { principal, name, uid: None });
+            entered.push(RegisterEntry::PrincipalAdded { principal, name, uid: None });
             principal
         }),
     };
     let token = Token { principal, ..token };
-    entered.push(Entered::TokenCreated { token: Box::new(token.clone()) });
+    entered.push(RegisterEntry::TokenCreated { token: Box::new(token.clone()) });
     Ok((entered, Kept::Token(Arc::new(token))))
 }
 
 fn revoke_token(token: TokenId, by: Text, register: &Register) -> Considered {
     match register.roster.token(token) {
         Some(kept) if kept.revoked_at.is_none() => {
-            Ok((vec![Entered::TokenRevoked { token, by }], Kept::Token(Arc::clone(kept))))
+            Ok((vec![RegisterEntry::TokenRevoked { token, by }], Kept::Token(Arc::clone(kept))))
         }
         Some(kept) => Ok((Vec::new(), Kept::Token(Arc::clone(kept)))),
         None => {

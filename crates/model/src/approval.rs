@@ -1,8 +1,8 @@
 //! An approval: a question waiting for a person. It is a reading of its task's decisions, not a second store.
 
 use crate::{
-    ApprovalId, At, By, Confinement, PrincipalId, Ruling, SandboxSummary, Saved, SessionId, Status, TaskId, TaskState,
-    Text, Tool,
+    ApprovalId, Confinement, DecidedBy, PrincipalId, Ruling, SandboxSummary, SavedGrant, SessionId, Status, TaskId,
+    TaskState, Text, Timestamp, Tool,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -79,7 +79,7 @@ impl FromStr for Choice {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|c| c.as_str() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::as_str).join(", ");
-            format!("`{}` is not an answer: use one of {names}", crate::Shown::bounded(text, 40))
+            format!("`{}` is not an answer: use one of {names}", crate::DisplaySafe::bounded(text, 40))
         })
     }
 }
@@ -90,7 +90,7 @@ pub struct Approval {
     pub id: ApprovalId,
     pub task_id: TaskId,
     pub state: ApprovalState,
-    pub asked_at: At,
+    pub asked_at: Timestamp,
     pub principal: PrincipalId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
@@ -100,7 +100,7 @@ pub struct Approval {
     pub uncovered: Vec<Text>,
     /// What each of them is.
     #[serde(default)]
-    pub about: Vec<About>,
+    pub about: Vec<UncoveredCommand>,
     pub cwd: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
@@ -110,7 +110,7 @@ pub struct Approval {
     pub options: Vec<Choice>,
     /// Whether whoever asked is still there, where that can be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asker: Option<Asker>,
+    pub asker: Option<AskerPresence>,
     /// Everything that a card shows beside this; only when one approval is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<Card>,
@@ -119,7 +119,7 @@ pub struct Approval {
 /// One command that a person is asked about: its verb, where it works, what it risks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct About {
+pub struct UncoveredCommand {
     pub verb: Text,
     pub directories: Vec<Text>,
     pub risks: Vec<crate::Risk>,
@@ -128,7 +128,7 @@ pub struct About {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Asker {
+pub enum AskerPresence {
     Waiting,
     /// Answering still works: the result waits by its task's id.
     Gone,
@@ -146,7 +146,7 @@ pub struct Card {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_saved: Option<Text>,
     /// What each saving answer would save, and examples of what that would and would not cover, each of them judged.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<GrantOffer>,
     pub scripts: Vec<Script>,
     /// The variables that the asker names, without what is secret.
     #[serde(default)]
@@ -163,7 +163,7 @@ pub struct Card {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Offer {
+pub struct GrantOffer {
     pub choice: Choice,
     pub saves: Vec<Text>,
     pub covers: Vec<Text>,
@@ -195,11 +195,11 @@ pub enum ApprovalState {
     Waiting,
     Answered {
         choice: Choice,
-        by: By,
-        at: At,
+        by: DecidedBy,
+        at: Timestamp,
         /// What was saved.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        saved: Vec<Saved>,
+        saved: Vec<SavedGrant>,
     },
     /// The task was withdrawn before anyone answered.
     Withdrawn,
@@ -246,11 +246,11 @@ impl Approval {
         match &self.state {
             ApprovalState::Waiting => None,
             ApprovalState::Withdrawn => Some("Withdrawn".to_owned()),
-            ApprovalState::Answered { choice: Choice::Deny, by: By::Rule(why), .. } => {
+            ApprovalState::Answered { choice: Choice::Deny, by: DecidedBy::Rule(why), .. } => {
                 Some(format!("Not run: {}", why.as_str().replace('_', " ")))
             }
             ApprovalState::Answered { choice: Choice::Deny, .. } => Some("Denied".to_owned()),
-            ApprovalState::Answered { by: By::Grants(_), .. } => Some("Approved by what was granted".to_owned()),
+            ApprovalState::Answered { by: DecidedBy::Grants(_), .. } => Some("Approved by what was granted".to_owned()),
             ApprovalState::Answered { saved, choice, .. } if !saved.is_empty() => {
                 let labels: Vec<&str> = saved.iter().map(|s| s.label.as_str()).collect();
                 let how = if *choice == Choice::Session { "Saved for this chat" } else { "Saved" };

@@ -3,7 +3,7 @@
 //! Pure. Every text here is bounded and safe to look at; a surface lays it out, and says how much room it has for the
 //! command, the list of commands and the lines of a script. It adds nothing of its own.
 
-use crate::{Approval, ApprovalId, Asker, Choice, Offer, Script, Shown, TaskId, Text, Tool};
+use crate::{Approval, ApprovalId, AskerPresence, Choice, DisplaySafe, GrantOffer, Script, TaskId, Text, Tool};
 
 const MAX_DIRECTORY: usize = 300;
 const MAX_LISTED_DIRECTORY: usize = 200;
@@ -108,7 +108,7 @@ pub struct ChoiceView {
 }
 
 fn shown(text: &Text, max: usize) -> String {
-    Shown::bounded(text.as_str(), max).to_string()
+    DisplaySafe::bounded(text.as_str(), max).to_string()
 }
 
 fn all_shown(texts: &[Text], max: usize) -> Vec<String> {
@@ -128,16 +128,16 @@ impl CardView {
             approval: approval.id,
             task: approval.task_id,
             subject: CardSubject::of(approval, &places),
-            cwd: Shown::new(approval.cwd.as_str()).to_string(),
+            cwd: DisplaySafe::new(approval.cwd.as_str()).to_string(),
             cut_directory: places.iter().any(|place| place.as_str().chars().count() > MAX_DIRECTORY),
             directories: places.iter().map(|place| shown(place, MAX_DIRECTORY)).collect(),
             risks: if runs { risks(approval) } else { Vec::new() },
             risk_names: approval.risks.iter().map(|risk| risk.as_str()).collect(),
             title: approval.title.as_ref().map(|title| shown(title, MAX_TITLE)),
             rationale: approval.rationale.as_ref().map(|why| shown(why, MAX_RATIONALE)),
-            asker_gone: approval.asker == Some(Asker::Gone),
+            asker_gone: approval.asker == Some(AskerPresence::Gone),
             asked_by: asked_by.map(|by| shown(by, MAX_ASKED_BY)),
-            sandbox: sandbox.map(|(c, s)| Shown::bounded(&s.sentence(c.confinement), MAX_SANDBOX).to_string()),
+            sandbox: sandbox.map(|(c, s)| DisplaySafe::bounded(&s.sentence(c.confinement), MAX_SANDBOX).to_string()),
             variables: details.map(|c| all_shown(&c.variables, MAX_VARIABLE)).unwrap_or_default(),
             scripts: details.iter().flat_map(|c| &c.scripts).map(ScriptView::of).collect(),
             commands: if runs { commands(approval, places.len() > 1) } else { Vec::new() },
@@ -189,7 +189,7 @@ impl CardView {
         if long || command.contains(['`', '\n']) {
             return None;
         }
-        let mut question = format!("Approve `{}` in {cwd}?", Shown::new(command));
+        let mut question = format!("Approve `{}` in {cwd}?", DisplaySafe::new(command));
         if !elsewhere.is_empty() {
             question += &format!(" It works in {elsewhere}.");
         }
@@ -203,7 +203,7 @@ impl CardView {
 impl CardSubject {
     fn of(approval: &Approval, places: &[&Text]) -> Self {
         if approval.tool == Tool::SetWorkingDirectory {
-            return Self::WorkingDirectory(Shown::new(approval.display.as_str()).to_string());
+            return Self::WorkingDirectory(DisplaySafe::new(approval.display.as_str()).to_string());
         }
         let place = match places {
             _ if approval.card.as_ref().is_some_and(|c| c.in_session_folder) => "this session".to_owned(),
@@ -252,7 +252,7 @@ fn commands(approval: &Approval, in_several_places: bool) -> Vec<CommandView> {
 
 impl ScriptView {
     fn of(script: &Script) -> Self {
-        let line = |line: &str| Shown::bounded(line, MAX_SCRIPT_LINE).to_string();
+        let line = |line: &str| DisplaySafe::bounded(line, MAX_SCRIPT_LINE).to_string();
         Self {
             path: shown(&script.path, MAX_SCRIPT_PATH),
             sha256: script.sha256.to_string().chars().take(12).collect(),
@@ -275,7 +275,7 @@ impl ScriptView {
 impl ChoiceView {
     fn of(choice: Choice, approval: &Approval) -> Self {
         let offer = approval.card.iter().flat_map(|card| &card.offers).find(|offer| offer.choice == choice);
-        let examples = |of: fn(&Offer) -> &Vec<Text>, most: usize| {
+        let examples = |of: fn(&GrantOffer) -> &Vec<Text>, most: usize| {
             offer.iter().flat_map(|offer| of(offer)).take(most).map(|text| shown(text, MAX_EXAMPLE)).collect()
         };
         Self {

@@ -22,7 +22,9 @@ impl std::str::FromStr for Version {
         match text {
             "v2" | "2" => Ok(Version::V2),
             "v3" | "3" => Ok(Version::V3),
-            other => Err(format!("`{}` is not a version of asciicast: use v2 or v3", crate::Shown::bounded(other, 20))),
+            other => {
+                Err(format!("`{}` is not a version of asciicast: use v2 or v3", crate::DisplaySafe::bounded(other, 20)))
+            }
         }
     }
 }

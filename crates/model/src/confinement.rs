@@ -79,7 +79,7 @@ impl Kernel {
 /// What was really in force when a process was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Enforced {
+pub struct EnforcedSandbox {
     /// The version of Landlock that was used.
     pub landlock: u32,
     pub seccomp: bool,
@@ -266,7 +266,7 @@ impl SandboxSummary {
 
 /// What the walls of a task are made of. The supervisor builds them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walls {
+pub struct SandboxSpec {
     /// What may be read, and in a workspace written; without links in their names.
     pub roots: Vec<String>,
     /// Reading goes everywhere but where secrets are kept.

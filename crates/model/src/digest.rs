@@ -73,9 +73,9 @@ impl<'de> Deserialize<'de> for Digest {
 
 /// The house's digest key. A plain hash of a short secret could be guessed; under this key it cannot.
 #[derive(Clone)]
-pub struct HouseKey([u8; 32]);
+pub struct HomeKey([u8; 32]);
 
-impl HouseKey {
+impl HomeKey {
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -94,10 +94,10 @@ impl HouseKey {
 
 /// The digest of what a file holds, under a key of the house.
 pub fn file_digest(key: Digest, bytes: &[u8]) -> Digest {
-    HouseKey(key.0).digest("file", &[bytes])
+    HomeKey(key.0).digest("file", &[bytes])
 }
 
-impl fmt::Debug for HouseKey {
+impl fmt::Debug for HomeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HouseKey(…)")
     }
@@ -105,9 +105,9 @@ impl fmt::Debug for HouseKey {
 
 /// The running hash of a log: `h(n) = sha256(h(n-1) ‖ line)`, line without its newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chain(Digest);
+pub struct HashChain(Digest);
 
-impl Chain {
+impl HashChain {
     pub fn starting(seed: &str) -> Self {
         Self(Digest::sha256(&[seed.as_bytes()]))
     }
@@ -148,7 +148,7 @@ mod tests {
         let d = Digest::sha256(&[b"abc"]);
         assert_eq!(d.to_string(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(Digest::parse(&d.to_string()), Some(d));
-        let key = HouseKey::new([7; 32]);
+        let key = HomeKey::new([7; 32]);
         assert_ne!(key.digest("argv", &[b"ab", b"c"]), key.digest("argv", &[b"a", b"bc"]));
         assert_ne!(key.digest("argv", &[b"ab"]), key.digest("plan", &[b"ab"]));
         assert!(!format!("{key:?}").contains('7'));

@@ -1,14 +1,15 @@
 //! The one fold: records in, the state of a task out. Daemon, CLI and replay all call this and nothing else.
 
 use crate::{
-    Aftermath, Artifact, At, Decision, End, Frame, Launch, MainProcess, Question, Record, RequestSummary, Ruling,
-    Runner, Settlement, Status, TaskId, TaskIo, TaskSandbox, TaskState, Terminal, Usage, Wait, What,
+    Artifact, Decision, Frame, Launch, MainProcess, PostRunFindings, ProcessEnd, Question, QueueWait, Record,
+    RecordContent, RequestSummary, Ruling, Runner, Settlement, Status, TaskId, TaskIo, TaskSandbox, TaskState,
+    Terminal, Timestamp, Usage,
 };
 
 impl TaskState {
     /// A task begins with `command.planned`; any other first record is not the beginning of a task.
     pub fn begin(task_id: TaskId, record: &Record) -> Option<Self> {
-        let What::Decision(Decision::Planned {
+        let RecordContent::Decision(Decision::Planned {
             plan_digest,
             display,
             verb,
@@ -71,7 +72,7 @@ impl TaskState {
             launch: None,
             process: None,
             io: TaskIo::default(),
-            aftermath: Aftermath::default(),
+            aftermath: PostRunFindings::default(),
             end: None,
             settlement: None,
             receipt: None,
@@ -84,9 +85,9 @@ impl TaskState {
     pub fn apply(&mut self, record: &Record) {
         self.next_seq = record.seq.saturating_add(1);
         match &record.what {
-            What::Decision(decision) => self.decide(record.at, decision),
-            What::Frame(frame) => self.happen(record.at, frame),
-            What::Unknown(_) => {}
+            RecordContent::Decision(decision) => self.decide(record.at, decision),
+            RecordContent::Frame(frame) => self.happen(record.at, frame),
+            RecordContent::Unknown(_) => {}
         }
     }
 
@@ -98,7 +99,7 @@ impl TaskState {
         Some(state)
     }
 
-    fn decide(&mut self, at: At, decision: &Decision) {
+    fn decide(&mut self, at: Timestamp, decision: &Decision) {
         match decision {
             Decision::Planned { .. }
             | Decision::Touched(_)
@@ -137,7 +138,7 @@ impl TaskState {
                 });
             }
             Decision::Queued { waits_for, position } => {
-                self.wait = Some(Wait { waits_for: *waits_for, position: *position });
+                self.wait = Some(QueueWait { waits_for: *waits_for, position: *position });
             }
             Decision::Launched { shim_pid, first_seq } => {
                 self.run(Launch { at, runner: Runner::Shim { pid: *shim_pid, first_seq: *first_seq } });
@@ -149,7 +150,7 @@ impl TaskState {
                 self.wait = None;
                 self.settlement = Some(Settlement { outcome: outcome.clone(), journal_head: *journal_head });
                 // When it ended its journal knows better: nobody may have been there to settle it.
-                self.end.get_or_insert(End { at, usage: None });
+                self.end.get_or_insert(ProcessEnd { at, usage: None });
             }
             Decision::Expired { streams, .. } => {
                 self.expired_at = Some(at);
@@ -164,7 +165,7 @@ impl TaskState {
         self.launch = Some(launch);
     }
 
-    fn happen(&mut self, at: At, frame: &Frame) {
+    fn happen(&mut self, at: Timestamp, frame: &Frame) {
         match frame {
             Frame::EnvExposed { .. }
             | Frame::Signalled { .. }
@@ -207,13 +208,13 @@ impl TaskState {
             }
             Frame::Exited { duration_us, cpu_us, max_rss_kb, .. } => {
                 let usage = Usage { duration_us: *duration_us, cpu_us: *cpu_us, max_rss_kb: *max_rss_kb };
-                self.end = Some(End { at, usage: Some(usage) });
+                self.end = Some(ProcessEnd { at, usage: Some(usage) });
             }
             Frame::WallMet { note } => self.aftermath.note = Some(note.clone()),
             Frame::WriteDetected { path, escape, .. } => self.aftermath.escapes.extend(escape.then(|| path.clone())),
             Frame::Kept { processes } => self.aftermath.kept.clone_from(processes),
             Frame::Closed { streams, .. } => {
-                self.end.get_or_insert(End { at, usage: None });
+                self.end.get_or_insert(ProcessEnd { at, usage: None });
                 self.aftermath.kept.clear();
                 self.totals(streams);
             }

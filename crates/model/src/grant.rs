@@ -1,6 +1,6 @@
 //! The grant: a person's saved approval, and how far it goes.
 
-use crate::{At, Audience, Choice, Confinement, Digest, GrantId, PrincipalId, Risk, SessionId, Text, Tool, Via};
+use crate::{Audience, Choice, Confinement, Digest, GrantId, PrincipalId, Risk, SessionId, Text, Timestamp, Tool, Via};
 use serde::{Deserialize, Serialize};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -53,13 +53,13 @@ pub struct Grant {
     #[serde(default, skip_serializing_if = "is_default")]
     pub sandbox: GrantSandbox,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<At>,
+    pub created_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surface: Option<Via>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<At>,
+    pub expires_at: Option<Timestamp>,
     /// How many more calls it covers; none is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uses_left: Option<u64>,
@@ -89,7 +89,7 @@ pub struct Operands {
 impl Grant {
     /// Whether it still holds at this moment.
     #[must_use]
-    pub fn holds(&self, now: At) -> bool {
+    pub fn holds(&self, now: Timestamp) -> bool {
         self.uses_left != Some(0) && self.expires_at.is_none_or(|end| now < end)
     }
 

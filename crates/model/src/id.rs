@@ -132,10 +132,10 @@ ids! {
 
 impl TaskId {
     /// When it was made, to the millisecond; ids that were made in a burst may claim to be a little later.
-    pub fn asked_about(&self) -> crate::At {
+    pub fn asked_about(&self) -> crate::Timestamp {
         let digit = |b: &u8| ALPHABET.iter().position(|a| a == b).unwrap_or(0) as i64;
         let ms = self.0[..TIME].iter().fold(0i64, |ms, b| (ms << 5) | digit(b));
-        crate::At::from_micros(ms.saturating_mul(1000))
+        crate::Timestamp::from_micros(ms.saturating_mul(1000))
     }
 
     /// The directory below `tasks/` that holds this task: one for every quarter of an hour or so.

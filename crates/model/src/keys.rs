@@ -5,7 +5,7 @@ use std::{borrow::Cow, str::FromStr};
 
 /// One key: a named one or a character, with modifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct KeyPress {
     ctrl: bool,
     alt: bool,
     shift: bool,
@@ -64,7 +64,7 @@ const NAMED: &[(&str, Base)] = &[
     ("f12", Base::Tilde(24)),
 ];
 
-impl FromStr for Key {
+impl FromStr for KeyPress {
     type Err = String;
     /// `enter`, `ctrl-c`, `alt-left`, `shift-tab`, `q`, in any case; a single character stands for itself.
     fn from_str(text: &str) -> Result<Self, String> {
@@ -72,10 +72,10 @@ impl FromStr for Key {
             format!(
                 "unknown key `{}`: use a character, a name such as enter, tab, escape, up, pagedown, f5, or one of \
                  them after ctrl-, alt- or shift-",
-                crate::Shown::bounded(text, 40)
+                crate::DisplaySafe::bounded(text, 40)
             )
         };
-        let mut key = Key { ctrl: false, alt: false, shift: false, base: Base::Char('\0') };
+        let mut key = KeyPress { ctrl: false, alt: false, shift: false, base: Base::Char('\0') };
         let mut rest = text;
         // A lone character is that key, also when it is a dash.
         while rest.chars().nth(1).is_some() {
@@ -103,7 +103,10 @@ impl FromStr for Key {
         match key.base {
             Base::Char('\t') if key.shift => key.base = Base::BackTab,
             Base::Char(c) if key.ctrl && control(c).is_none() => {
-                return Err(format!("`{}` is not a key that a terminal can send", crate::Shown::bounded(text, 40)));
+                return Err(format!(
+                    "`{}` is not a key that a terminal can send",
+                    crate::DisplaySafe::bounded(text, 40)
+                ));
             }
             _ => {}
         }
@@ -124,7 +127,7 @@ fn control(c: char) -> Option<u8> {
     }
 }
 
-impl Key {
+impl KeyPress {
     /// The names that keys have.
     #[cfg(feature = "schema")]
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -155,7 +158,7 @@ impl Key {
     }
 }
 
-impl std::fmt::Display for Key {
+impl std::fmt::Display for KeyPress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (held, name) in [(self.ctrl, "ctrl-"), (self.alt, "alt-"), (self.shift, "shift-")] {
             f.write_str(if held { name } else { "" })?;
@@ -168,13 +171,13 @@ impl std::fmt::Display for Key {
     }
 }
 
-impl Serialize for Key {
+impl Serialize for KeyPress {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for KeyPress {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(d)?;
         text.parse().map_err(serde::de::Error::custom)
@@ -204,18 +207,18 @@ mod tests {
             ("ä", "ä"),
             ("Q", "Q"),
         ] {
-            let key: Key = name.parse().unwrap();
+            let key: KeyPress = name.parse().unwrap();
             assert_eq!(String::from_utf8(key.bytes(normal)).unwrap(), bytes, "{name}");
-            assert_eq!(key.to_string().parse::<Key>().unwrap(), key, "{name}");
+            assert_eq!(key.to_string().parse::<KeyPress>().unwrap(), key, "{name}");
         }
-        let up: Key = "up".parse().unwrap();
+        let up: KeyPress = "up".parse().unwrap();
         assert_eq!(up.bytes(KeyMode { application_cursor: true }), b"\x1bOA");
     }
 
     #[test]
     fn what_is_no_key_is_refused() {
         for bad in ["", "entr", "ctrl-", "ctrl-ä", "ctrl-up-up", "hyper-x"] {
-            assert!(bad.parse::<Key>().is_err(), "{bad}");
+            assert!(bad.parse::<KeyPress>().is_err(), "{bad}");
         }
     }
 }

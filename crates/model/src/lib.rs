@@ -10,16 +10,17 @@ mod clean;
 mod confinement;
 mod denial;
 mod digest;
+mod display_safe;
 mod fold;
 mod glob;
 mod grant;
 mod id;
 mod keys;
-mod login;
 mod order;
 mod outcome;
 pub mod places;
 mod plan;
+mod process_kind;
 mod receipt;
 mod record;
 mod redaction;
@@ -32,55 +33,56 @@ mod requester;
 mod schema;
 pub mod secret_names;
 mod session;
-mod shown;
-mod starter;
 mod task_address;
 mod task_json;
 mod task_state;
+mod task_user;
 mod time;
 pub mod tools;
 mod verdict;
 mod via;
 pub mod view;
 
-pub use approval::{About, Approval, ApprovalState, Asker, Card, Choice, Offer, Script};
+pub use approval::{Approval, ApprovalState, AskerPresence, Card, Choice, GrantOffer, Script, UncoveredCommand};
 pub use card::{CardView, ChoiceView, CommandView, ScriptView};
 pub use clean::{Clean, Text};
 pub use confinement::{
-    Confinement, Enforced, GrantedSandbox, Kernel, Network, Sandbox, SandboxReason, SandboxSummary, Walls,
+    Confinement, EnforcedSandbox, GrantedSandbox, Kernel, Network, Sandbox, SandboxReason, SandboxSpec, SandboxSummary,
 };
 pub use denial::DenialReason;
-pub use digest::{Chain, Digest, HouseKey, file_digest};
+pub use digest::{Digest, HashChain, HomeKey, file_digest};
 /// The variable that marks every process of a task.
 pub const MARKER: &str = "COUNTERSIGN_TASK";
 
+pub use display_safe::{DisplaySafe, quoted};
 pub use glob::glob_matches;
 pub use grant::{Grant, GrantSandbox, Operands};
 pub use id::{
     ApprovalId, GrantId, HomeId, IdError, IdMint, PermitId, PrincipalId, ReceiptId, SessionId, TaskId, TokenId,
 };
-pub use keys::{Key, KeyMode};
-pub use login::Login;
+pub use keys::{KeyMode, KeyPress};
 pub use order::{
-    Builtin, Closing, Exec, Exposure, FileWork, Order, OrderError, Permit, Resolved, StreamTotal, StreamTotals,
+    Builtin, Exec, Exposure, FileWork, JournalEnd, Order, OrderError, Permit, ResolvedRequest, StreamTotal,
+    StreamTotals,
 };
-pub use outcome::{ExitStatus, Limited, Outcome, Status, TimedOut};
+pub use outcome::{ExitStatus, LimitReached, Outcome, Status, TimedOut};
 pub use plan::{
-    Assignment, Directory, Facts, Found, FoundKind, Input, Needs, Occurrence, Opaque, PathFact, PathKind, PathScope,
-    Plan, Reading, Redirect, Risk, RiskNote, Rule, Value, Word,
+    Assignment, Directory, FactQuery, Facts, InputSource, Occurrence, Opaque, PathFact, PathKind, PathScope,
+    PathTarget, PathTargetKind, Plan, ReadOnlyProof, Redirect, Risk, RiskNote, Rule, Word, WordValue,
 };
+pub use process_kind::ProcessKind;
 pub use receipt::{
-    Account, Answered, Count, Execution, ExecutionKind, Kept, LedgerHead, PREDICATE, Receipt, STATEMENT, Seal,
-    SealedJournal, Statement, Subject,
+    AnswerKind, DecimalCount, Execution, ExecutionKind, LedgerHead, PREDICATE, Receipt, ReceiptPosition,
+    ReceiptSubject, STATEMENT, SealedJournal, Statement, TaskAccount, TaskFileDigests,
 };
 pub use record::{
-    By, Channel, Decision, EnvClass, FORMAT, FileChange, Frame, HouseState, Idempotency, InputKind, KeyAnnounced,
-    KilledWhy, Observed, Record, RecordError, Saved, Scope, SealedReceipt, ShutdownStep, SignedWord, StopStep,
-    StreamName, TouchedFile, TouchedFiles, WaitsFor, What,
+    Channel, DaemonState, DecidedBy, Decision, EnvClass, FORMAT, FileChange, FileObservation, Frame, Idempotency,
+    InputKind, KeyAnnounced, KeySignature, KilledWhy, Record, RecordContent, RecordError, SavedGrant, Scope,
+    SealedReceipt, ShutdownStep, StopStep, StreamName, TouchedFile, TouchedFiles, WaitsFor,
 };
 pub use redaction::RedactionRule;
-pub use refusal::{Code, Refusal, Refused};
-pub use register::{Entered, Grants, Register, Roster};
+pub use refusal::{Code, Refusal, TaskRefusal};
+pub use register::{Grants, Register, RegisterEntry, Roster};
 pub use render::{Encoding, INLINE_WHOLE, Rendered};
 pub use request::{
     Audience, Command, CredentialKind, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Profile, Request,
@@ -88,13 +90,12 @@ pub use request::{
 };
 pub use requester::Requester;
 pub use session::{CredentialScope, Process, Session, Token};
-pub use shown::{Shown, quoted};
-pub use starter::Starter;
 pub use task_address::{AddressError, TaskAddress};
 pub use task_state::{
-    Aftermath, Artifact, End, Launch, MainProcess, Question, RequestSummary, Ruling, Runner, Settlement, StreamState,
-    TaskIo, TaskSandbox, TaskState, Terminal, Usage, Wait,
+    Artifact, Launch, MainProcess, PostRunFindings, ProcessEnd, Question, QueueWait, RequestSummary, Ruling, Runner,
+    Settlement, StreamState, TaskIo, TaskSandbox, TaskState, Terminal, Usage,
 };
-pub use time::At;
+pub use task_user::TaskUser;
+pub use time::Timestamp;
 pub use verdict::{Assessment, Coverage, Verdict, VerdictKind};
 pub use via::Via;

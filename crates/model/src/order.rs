@@ -1,8 +1,8 @@
 //! Permit and order: nothing runs without leave for exactly that.
 
 use crate::{
-    At, By, Confinement, Digest, EnvClass, Leftovers, Limits, Login, Mode, OnOutputLimit, Outcome, PathFact, PermitId,
-    RedactionRule, Scope, StreamName, TaskId, Walls,
+    Confinement, DecidedBy, Digest, EnvClass, Leftovers, Limits, Mode, OnOutputLimit, Outcome, PathFact, PermitId,
+    RedactionRule, SandboxSpec, Scope, StreamName, TaskId, TaskUser, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ pub struct Permit {
     pub id: PermitId,
     pub task: TaskId,
     plan_digest: Digest,
-    pub by: By,
+    pub by: DecidedBy,
     pub scope: Scope,
     pub confinement: Confinement,
-    pub issued_at: At,
+    pub issued_at: Timestamp,
 }
 
 impl Permit {
@@ -24,10 +24,10 @@ impl Permit {
         id: PermitId,
         task: TaskId,
         plan_digest: Digest,
-        by: By,
+        by: DecidedBy,
         scope: Scope,
         confinement: Confinement,
-        issued_at: At,
+        issued_at: Timestamp,
     ) -> Self {
         Self { id, task, plan_digest, by, scope, confinement, issued_at }
     }
@@ -35,7 +35,7 @@ impl Permit {
 
 /// A request with everything looked up: what the order is made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Resolved {
+pub struct ResolvedRequest {
     pub task: TaskId,
     pub plan_digest: Digest,
     pub exec: Exec,
@@ -70,10 +70,10 @@ pub struct Resolved {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redaction: Vec<RedactionRule>,
     /// What confinement is built from.
-    pub walls: Walls,
+    pub walls: SandboxSpec,
     /// Whom it runs as, in a house of several users; none is whoever the house itself is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub login: Option<Login>,
+    pub login: Option<TaskUser>,
 }
 
 /// The program and its arguments, with the identity that the facts gave it.
@@ -117,11 +117,11 @@ pub struct OrderError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     permit: Permit,
-    what: Resolved,
+    what: ResolvedRequest,
 }
 
 impl Order {
-    pub fn under(permit: Permit, what: Resolved) -> Result<Self, OrderError> {
+    pub fn under(permit: Permit, what: ResolvedRequest) -> Result<Self, OrderError> {
         match permit.task == what.task && permit.plan_digest == what.plan_digest {
             true => Ok(Self { permit, what }),
             false => Err(OrderError),
@@ -132,14 +132,14 @@ impl Order {
         &self.permit
     }
 
-    pub fn what(&self) -> &Resolved {
+    pub fn what(&self) -> &ResolvedRequest {
         &self.what
     }
 }
 
 /// How a journal ended: what the desk needs to settle its task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Closing {
+pub struct JournalEnd {
     pub outcome: Outcome,
     pub head: Digest,
     /// The number that the first decision of the epilogue gets.

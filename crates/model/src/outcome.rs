@@ -30,7 +30,7 @@ pub enum Outcome {
         limit: TimedOut,
     },
     Limited {
-        limit: Limited,
+        limit: LimitReached,
     },
     Cancelled {
         by: Text,
@@ -64,7 +64,7 @@ pub enum TimedOut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Limited {
+pub enum LimitReached {
     Output,
     Frames,
     Disk,
@@ -133,12 +133,12 @@ impl fmt::Display for Outcome {
             }
             Outcome::TimedOut { limit: TimedOut::Wall } => f.write_str("timed out (wall clock)"),
             Outcome::TimedOut { limit: TimedOut::Idle } => f.write_str("timed out (no output)"),
-            Outcome::Limited { limit: Limited::Output } => f.write_str("stopped: the output limit was reached"),
-            Outcome::Limited { limit: Limited::Frames } => f.write_str("stopped: the frame limit was reached"),
-            Outcome::Limited { limit: Limited::Disk } => f.write_str("stopped: the disk is full"),
-            Outcome::Limited { limit: Limited::Memory } => f.write_str("stopped: the memory limit was reached"),
-            Outcome::Limited { limit: Limited::Processes } => f.write_str("stopped: too many processes at once"),
-            Outcome::Limited { limit: Limited::Temporary } => f.write_str("stopped: too much in its TMPDIR"),
+            Outcome::Limited { limit: LimitReached::Output } => f.write_str("stopped: the output limit was reached"),
+            Outcome::Limited { limit: LimitReached::Frames } => f.write_str("stopped: the frame limit was reached"),
+            Outcome::Limited { limit: LimitReached::Disk } => f.write_str("stopped: the disk is full"),
+            Outcome::Limited { limit: LimitReached::Memory } => f.write_str("stopped: the memory limit was reached"),
+            Outcome::Limited { limit: LimitReached::Processes } => f.write_str("stopped: too many processes at once"),
+            Outcome::Limited { limit: LimitReached::Temporary } => f.write_str("stopped: too much in its TMPDIR"),
             Outcome::Cancelled { reason: None, .. } => f.write_str("cancelled"),
             Outcome::Cancelled { reason: Some(reason), .. } => write!(f, "cancelled: {reason}"),
             Outcome::Withdrawn { .. } => f.write_str("withdrawn before it ran"),

@@ -4,7 +4,7 @@
 //! Where a home is asked for, several may be named, with colons between them as in PATH: the same one by a link and by its real
 //! name, that of whoever asks and that of whoever runs the house.
 
-use crate::secret_names::{self, Named};
+use crate::secret_names::{self, SecretNameKind};
 
 /// `.` and `..` and doubled slashes resolved, without looking.
 #[must_use]
@@ -179,7 +179,7 @@ pub fn is_credential_place(path: &str, home: &str) -> bool {
 /// often holds source code, and one that is called `secrets` is looked into.
 #[must_use]
 pub fn is_credential_directory(path: &str, home: &str) -> bool {
-    is_credential_place(path, home) || secret_names::named(base(path)) == Some(Named::File)
+    is_credential_place(path, home) || secret_names::named(base(path)) == Some(SecretNameKind::File)
 }
 
 /// Whether a task that only reads is kept from this entry of a directory: what the gate asks about, but for files that

@@ -1,6 +1,6 @@
 //! The plan: the one normal form of a request, and the facts that the world adds to it.
 
-use crate::{Confinement, Digest, HouseKey, Request};
+use crate::{Confinement, Digest, HomeKey, Request};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, ops::Range};
 
@@ -25,7 +25,7 @@ pub struct Occurrence {
     pub redirects: Vec<Redirect>,
     /// The assignments that it sees and that may change what it does.
     pub assignments: Vec<Assignment>,
-    pub input: Input,
+    pub input: InputSource,
     /// Runs with another user's rights.
     pub privileged: bool,
     /// Text that stays as it is: nothing in it has been told apart.
@@ -46,7 +46,7 @@ pub struct Occurrence {
     pub loose: bool,
     /// Every word is literal and holds no substitution.
     pub literal: bool,
-    pub reading: Reading,
+    pub reading: ReadOnlyProof,
     pub risks: Vec<(Risk, &'static str)>,
     /// The risks that its verb has by itself, with no flags and no operands.
     pub base_risks: Vec<Risk>,
@@ -56,7 +56,7 @@ pub struct Occurrence {
 
 /// Whether an occurrence is known to do nothing but read.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Reading {
+pub enum ReadOnlyProof {
     /// Says something, or changes the shell itself: no file is touched.
     SideEffect,
     /// A reviewed phrase, by its name.
@@ -70,7 +70,7 @@ pub enum Reading {
 
 /// What is known of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum WordValue {
     One(String),
     /// One of these.
     Any(Vec<String>),
@@ -81,7 +81,7 @@ pub enum Value {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    pub value: Value,
+    pub value: WordValue,
     /// Quoted at least in part.
     pub quoted: bool,
     /// May become no word, or several.
@@ -97,24 +97,24 @@ impl Word {
     /// so it is a path for what is confined to reading, and unknown to everything else.
     #[must_use]
     pub fn is_listed(&self) -> bool {
-        self.substituted && matches!(self.value, Value::Pattern(_))
+        self.substituted && matches!(self.value, WordValue::Pattern(_))
     }
 
     #[must_use]
     pub fn literal(text: impl Into<String>) -> Self {
-        Self { value: Value::One(text.into()), quoted: false, many: false, substituted: false, hint: None }
+        Self { value: WordValue::One(text.into()), quoted: false, many: false, substituted: false, hint: None }
     }
 
     #[must_use]
     pub fn unknown() -> Self {
-        Self { value: Value::Unknown, quoted: false, many: true, substituted: false, hint: None }
+        Self { value: WordValue::Unknown, quoted: false, many: true, substituted: false, hint: None }
     }
 
     /// The text, when there is only one.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::One(text) => Some(text),
+            WordValue::One(text) => Some(text),
             _ => None,
         }
     }
@@ -123,9 +123,9 @@ impl Word {
     #[must_use]
     pub fn texts(&self) -> Option<&[String]> {
         match &self.value {
-            Value::One(text) => Some(std::slice::from_ref(text)),
-            Value::Any(texts) => Some(texts),
-            Value::Pattern(_) | Value::Unknown => None,
+            WordValue::One(text) => Some(std::slice::from_ref(text)),
+            WordValue::Any(texts) => Some(texts),
+            WordValue::Pattern(_) | WordValue::Unknown => None,
         }
     }
 }
@@ -146,7 +146,7 @@ impl Default for Directory {
 
 /// Where standard input comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Input {
+pub enum InputSource {
     #[default]
     Inherited,
     Pipe,
@@ -168,7 +168,7 @@ pub struct Redirect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     pub name: String,
-    pub value: Value,
+    pub value: WordValue,
 }
 
 /// A path that an occurrence names.
@@ -347,7 +347,7 @@ pub struct Facts {
     pub program: Option<PathFact>,
     /// The paths that the plan names, as it names them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub paths: BTreeMap<String, Found>,
+    pub paths: BTreeMap<String, PathTarget>,
     /// Where each bare program name leads on the PATH that will be used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
@@ -395,7 +395,7 @@ impl Facts {
 
 /// What judging a plan asks about the world.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Needs {
+pub struct FactQuery {
     pub paths: Vec<String>,
     pub patterns: Vec<String>,
     pub programs: Vec<String>,
@@ -414,10 +414,10 @@ pub struct PathFact {
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct PathTarget {
     /// Through every link; of what does not exist, as far as it does.
     pub resolved: String,
-    pub kind: FoundKind,
+    pub kind: PathTargetKind,
     pub dev: u64,
     pub inode: u64,
     /// The root of a mounted file system.
@@ -425,11 +425,11 @@ pub struct Found {
     pub mount: bool,
 }
 
-impl Found {
+impl PathTarget {
     /// Whether a path still leads to the same place. A file may have been written, made or removed there meanwhile;
     /// a directory must be the one that it was.
     fn same(&self, now: &Self) -> bool {
-        let directory = |f: &Self| f.kind == FoundKind::Directory;
+        let directory = |f: &Self| f.kind == PathTargetKind::Directory;
         self.resolved == now.resolved
             && directory(self) == directory(now)
             && (!directory(self) || (self.dev, self.inode, self.mount) == (now.dev, now.inode, now.mount))
@@ -438,7 +438,7 @@ impl Found {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FoundKind {
+pub enum PathTargetKind {
     File,
     Directory,
     Other,
@@ -492,7 +492,7 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 
 impl Plan {
     /// Identifies this exact request: what runs, where, with which environment, and how it may end.
-    pub fn digest(key: &HouseKey, request: &Request, cwd: &str) -> Digest {
+    pub fn digest(key: &HomeKey, request: &Request, cwd: &str) -> Digest {
         let args = &request.args;
         let mut parts: Vec<&[u8]> = vec![cwd.as_bytes(), if args.argv.is_some() { b"argv" } else { b"text" }];
         parts.extend(args.command.iter().map(|c| c.as_bytes()));

@@ -5,10 +5,10 @@
 //! reader rounds it. Signing is not done here.
 
 use crate::{
-    ApprovalId, At, Audience, By, Confinement, CredentialKind, Decision, DenialReason, Digest, Enforced, EnvClass,
-    ExitStatus, Frame, HomeId, KilledWhy, Mode, Observed, Outcome, PrincipalId, Profile, ReceiptId, Record, Risk,
-    Ruling, SandboxSummary, Saved, Scope, SessionId, SignalName, StreamName, TaskId, TaskState, Text, Tool,
-    TouchedFile, TouchedFiles, What,
+    ApprovalId, Audience, Confinement, CredentialKind, DecidedBy, Decision, DenialReason, Digest, EnforcedSandbox,
+    EnvClass, ExitStatus, FileObservation, Frame, HomeId, KilledWhy, Mode, Outcome, PrincipalId, Profile, ReceiptId,
+    Record, RecordContent, Risk, Ruling, SandboxSummary, SavedGrant, Scope, SessionId, SignalName, StreamName, TaskId,
+    TaskState, Text, Timestamp, Tool, TouchedFile, TouchedFiles,
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -21,21 +21,21 @@ const PLACES: usize = 8;
 
 /// A number that is written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Count(pub u64);
+pub struct DecimalCount(pub u64);
 
-impl fmt::Display for Count {
+impl fmt::Display for DecimalCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Serialize for Count {
+impl Serialize for DecimalCount {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de> Deserialize<'de> for DecimalCount {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
         text.parse().map(Self).map_err(|_| serde::de::Error::custom("not a number in a text"))
@@ -48,7 +48,7 @@ impl<'de> Deserialize<'de> for Count {
 pub struct Statement {
     #[serde(rename = "_type")]
     pub kind: String,
-    pub subject: Vec<Subject>,
+    pub subject: Vec<ReceiptSubject>,
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
     pub predicate: Receipt,
@@ -57,7 +57,7 @@ pub struct Statement {
 /// Bytes that the receipt speaks for: `sha256sum` completes the check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Subject {
+pub struct ReceiptSubject {
     pub name: String,
     pub digest: Sha256,
 }
@@ -68,7 +68,7 @@ pub struct Sha256 {
     pub sha256: Digest,
 }
 
-impl Subject {
+impl ReceiptSubject {
     /// The decisions of a task, one line each, as far as they were taken when it was sealed.
     pub const DECISIONS: &'static str = "decisions.jsonl";
     pub const JOURNAL: &'static str = "journal";
@@ -87,18 +87,18 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home_id: Option<HomeId>,
     /// Its place among the receipts of the house, from 1 and without a gap.
-    pub seq: Count,
+    pub seq: DecimalCount,
     /// SHA-256 of the statement before it; none for the first.
     pub prev: Option<Digest>,
     pub ledger_head: LedgerHead,
     /// Settled or sealed by a daemon that came after one that had ended without a word.
     pub recovered: bool,
-    pub sealed_at: At,
-    pub lifecycle: Vec<Stage>,
-    pub request: Requested,
+    pub sealed_at: Timestamp,
+    pub lifecycle: Vec<ReceiptStage>,
+    pub request: ReceiptRequest,
     pub risks: Vec<Risk>,
-    pub decision: Decided,
-    pub confinement: InForce,
+    pub decision: ReceiptDecision,
+    pub confinement: ReceiptSandbox,
     pub outcome: Outcome,
     pub execution: Option<Execution>,
     pub touched_files: TouchedFiles,
@@ -110,7 +110,7 @@ pub struct Receipt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerHead {
-    pub decision: Count,
+    pub decision: DecimalCount,
     pub sha256: Digest,
 }
 
@@ -118,7 +118,7 @@ pub struct LedgerHead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum ReceiptStage {
     Planned,
     PermissionRequested,
     PermissionGranted,
@@ -134,7 +134,7 @@ pub enum Stage {
 /// What was asked for, by whom.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Requested {
+pub struct ReceiptRequest {
     /// HMAC-SHA-256 under a key of the house, like the next.
     pub plan_digest: Digest,
     pub argv_digest: Option<Digest>,
@@ -149,7 +149,7 @@ pub struct Requested {
     pub session: Option<SessionId>,
     pub audience: Audience,
     pub profile: Profile,
-    pub asked_at: At,
+    pub asked_at: Timestamp,
     pub title: Option<Text>,
     pub rationale: Option<Text>,
     /// What the asker says of itself.
@@ -183,14 +183,14 @@ pub struct Caller {
 /// How the question "may this run?" was answered, as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Decided {
-    pub outcome: Answered,
-    pub by: Option<By>,
-    pub at: Option<At>,
+pub struct ReceiptDecision {
+    pub outcome: AnswerKind,
+    pub by: Option<DecidedBy>,
+    pub at: Option<Timestamp>,
     pub scope: Option<Scope>,
     /// The question, if a person was asked.
     pub approval: Option<ApprovalId>,
-    pub saved: Vec<Saved>,
+    pub saved: Vec<SavedGrant>,
     pub reason: Option<DenialReason>,
     pub words: Option<Text>,
     /// SHA-256 over the tables, rules and settings that it was judged by.
@@ -200,7 +200,7 @@ pub struct Decided {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Answered {
+pub enum AnswerKind {
     Granted,
     Denied,
     /// Nobody answered before it was withdrawn.
@@ -210,9 +210,9 @@ pub enum Answered {
 /// What the kernel really enforced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct InForce {
+pub struct ReceiptSandbox {
     pub confinement: Option<Confinement>,
-    pub enforced: Option<Enforced>,
+    pub enforced: Option<EnforcedSandbox>,
     /// What the sandbox gave beyond that, and why it was not narrower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxSummary>,
@@ -234,10 +234,10 @@ pub enum ExecutionKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Execution {
     pub kind: ExecutionKind,
-    pub launched_at: Option<At>,
-    pub spawned_at: Option<At>,
-    pub ended_at: Option<At>,
-    pub duration_us: Option<Count>,
+    pub launched_at: Option<Timestamp>,
+    pub spawned_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub duration_us: Option<DecimalCount>,
     pub executable: Option<Executable>,
     pub pid: Option<u32>,
     /// The user that it ran as, in a house of several; none is the house's own.
@@ -245,14 +245,14 @@ pub struct Execution {
     pub process_group: Option<u32>,
     /// What the kernel said of the main process.
     pub exit: Option<ExitStatus>,
-    pub killed: Vec<Killing>,
+    pub killed: Vec<SentSignal>,
     pub cleanup: Option<Cleanup>,
-    pub stdin_bytes: Count,
-    pub streams: BTreeMap<StreamName, StreamKept>,
+    pub stdin_bytes: DecimalCount,
+    pub streams: BTreeMap<StreamName, ReceiptStream>,
     /// Whether the output limit dropped anything.
     pub truncated: bool,
-    pub cpu_us: Option<Count>,
-    pub max_rss_kb: Option<Count>,
+    pub cpu_us: Option<DecimalCount>,
+    pub max_rss_kb: Option<DecimalCount>,
     pub limits_reached: Vec<Text>,
 }
 
@@ -260,13 +260,13 @@ pub struct Execution {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Executable {
     pub path: Text,
-    pub dev: Count,
-    pub inode: Count,
+    pub dev: DecimalCount,
+    pub inode: DecimalCount,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Killing {
+pub struct SentSignal {
     pub signal: SignalName,
     pub why: KilledWhy,
 }
@@ -274,39 +274,39 @@ pub struct Killing {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cleanup {
-    pub ended: Count,
+    pub ended: DecimalCount,
     pub survivors: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct StreamKept {
+pub struct ReceiptStream {
     /// As the program wrote it, after redaction.
-    pub bytes: Count,
-    pub dropped: Count,
+    pub bytes: DecimalCount,
+    pub dropped: DecimalCount,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Redactions {
     pub rule: Text,
-    pub count: Count,
+    pub count: DecimalCount,
     /// The first of the places.
-    pub places: Vec<Place>,
+    pub places: Vec<RedactionOffset>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Place {
+pub struct RedactionOffset {
     pub stream: StreamName,
     /// Of clean bytes.
-    pub offset: Count,
+    pub offset: DecimalCount,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SealedJournal {
-    pub frames: Count,
+    pub frames: DecimalCount,
     pub head: Digest,
     /// Of the decisions that it goes on from.
     pub prologue_head: Digest,
@@ -318,7 +318,7 @@ pub struct SealedJournal {
 
 /// What the disk has of a task when it is sealed.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct TaskFileDigests {
     /// SHA-256 of its decisions, one line each.
     pub decisions: Digest,
     pub journal: Option<(Digest, SealedJournal)>,
@@ -328,20 +328,20 @@ pub struct Kept {
 
 /// Where a receipt stands in the house's row of them.
 #[derive(Debug, Clone, Copy)]
-pub struct Seal {
+pub struct ReceiptPosition {
     pub receipt: ReceiptId,
     pub home: Option<HomeId>,
     pub number: u64,
     pub prev: Option<Digest>,
     pub ledger_head: LedgerHead,
-    pub at: At,
+    pub at: Timestamp,
     /// Settled by a daemon that ended without a word before it could seal.
     pub late: bool,
 }
 
 /// All that the records of a task say of it: its state, and what only its receipt tells.
 #[derive(Debug, Clone)]
-pub struct Account {
+pub struct TaskAccount {
     pub state: TaskState,
     environment: Option<Environment>,
     argv_digest: Option<Digest>,
@@ -349,10 +349,10 @@ pub struct Account {
     process_group: Option<u32>,
     uid: Option<u32>,
     exit: Option<ExitStatus>,
-    killed: Vec<Killing>,
+    killed: Vec<SentSignal>,
     cleanup: Option<Cleanup>,
     limits_reached: Vec<Text>,
-    redactions: BTreeMap<Text, (u64, Vec<Place>)>,
+    redactions: BTreeMap<Text, (u64, Vec<RedactionOffset>)>,
     changed: Vec<TouchedFile>,
     touched: Option<TouchedFiles>,
     policy: Option<Digest>,
@@ -364,7 +364,7 @@ pub struct Account {
     typed_unseen: bool,
 }
 
-impl Account {
+impl TaskAccount {
     /// None when this is not the first record of a task.
     #[must_use]
     pub fn begin(task: TaskId, first: &Record) -> Option<Self> {
@@ -393,9 +393,9 @@ impl Account {
     pub fn apply(&mut self, record: &Record) {
         self.state.apply(record);
         match &record.what {
-            What::Decision(decision) => self.decided(record.seq, decision),
-            What::Frame(frame) => self.happened(frame),
-            What::Unknown(_) => {}
+            RecordContent::Decision(decision) => self.decided(record.seq, decision),
+            RecordContent::Frame(frame) => self.happened(frame),
+            RecordContent::Unknown(_) => {}
         }
     }
 
@@ -442,24 +442,24 @@ impl Account {
                 self.uid = *uid;
                 self.process_group = Some(*pgid);
                 self.argv_digest = Some(*argv_digest);
-                let (path, dev, inode) = (executable.clone(), Count(*dev), Count(*inode));
+                let (path, dev, inode) = (executable.clone(), DecimalCount(*dev), DecimalCount(*inode));
                 self.executable = Some(Executable { path, dev, inode });
             }
             Frame::Redacted { stream, offset, rule, count } => {
                 let (total, places) = self.redactions.entry(rule.clone()).or_default();
                 *total = total.saturating_add(*count);
                 if places.len() < PLACES {
-                    places.push(Place { stream: *stream, offset: Count(*offset) });
+                    places.push(RedactionOffset { stream: *stream, offset: DecimalCount(*offset) });
                 }
             }
             Frame::LimitReached { limit, .. } => self.limits_reached.push(limit.clone()),
             Frame::Killed { signal, why, survivors } => {
-                self.killed.push(Killing { signal: *signal, why: *why });
+                self.killed.push(SentSignal { signal: *signal, why: *why });
                 self.cleanup.get_or_insert_default().survivors.clone_from(survivors);
             }
             Frame::CleanupCompleted { ended, survivors } => {
                 let cleanup = self.cleanup.get_or_insert_default();
-                cleanup.ended = Count(cleanup.ended.0.saturating_add(*ended));
+                cleanup.ended = DecimalCount(cleanup.ended.0.saturating_add(*ended));
                 cleanup.survivors.clone_from(survivors);
             }
             Frame::Exited { status, .. } => self.exit = Some(*status),
@@ -498,45 +498,45 @@ impl Account {
         let state = &self.state;
         let (launched, spawned) = (state.launched_at().is_some(), state.spawned_at().is_some());
         let (observed, complete) = match state.request.tool.is_builtin() {
-            _ if !launched => (Observed::None, true),
+            _ if !launched => (FileObservation::None, true),
             // Nobody looked.
-            _ if state.observed() => (Observed::None, false),
+            _ if state.observed() => (FileObservation::None, false),
             // The one change is known, if all of what was done is.
-            true => (Observed::Exact, self.closed),
-            false if spawned && state.confinement() == Some(Confinement::ReadOnly) => (Observed::Confined, true),
+            true => (FileObservation::Exact, self.closed),
+            false if spawned && state.confinement() == Some(Confinement::ReadOnly) => (FileObservation::Confined, true),
             // Nothing ran, if the record of it is whole.
-            false => (Observed::None, !spawned && self.closed),
+            false => (FileObservation::None, !spawned && self.closed),
         };
         TouchedFiles { observed, roots: Vec::new(), complete, files: self.changed.clone(), more: 0 }
     }
 
-    fn lifecycle(&self) -> Vec<Stage> {
+    fn lifecycle(&self) -> Vec<ReceiptStage> {
         let state = &self.state;
         let ruling = state.ruling.as_ref().map(|r| match r {
-            Ruling::Granted { .. } => Stage::PermissionGranted,
-            Ruling::Denied { .. } => Stage::PermissionDenied,
+            Ruling::Granted { .. } => ReceiptStage::PermissionGranted,
+            Ruling::Denied { .. } => ReceiptStage::PermissionDenied,
         });
         let ending = match state.outcome() {
-            Some(Outcome::Withdrawn { .. }) => Some(Stage::Withdrawn),
-            Some(Outcome::Lost { .. }) => Some(Stage::Lost),
-            _ => self.exit.map(|_| Stage::Exited),
+            Some(Outcome::Withdrawn { .. }) => Some(ReceiptStage::Withdrawn),
+            Some(Outcome::Lost { .. }) => Some(ReceiptStage::Lost),
+            _ => self.exit.map(|_| ReceiptStage::Exited),
         };
         let streamed = state.io.streams.values().any(|s| s.bytes > 0);
         let stages = [
-            Some(Stage::Planned),
-            state.approval_id().map(|_| Stage::PermissionRequested),
+            Some(ReceiptStage::Planned),
+            state.approval_id().map(|_| ReceiptStage::PermissionRequested),
             ruling,
-            state.spawned_at().map(|_| Stage::Spawned),
-            streamed.then_some(Stage::Streaming),
+            state.spawned_at().map(|_| ReceiptStage::Spawned),
+            streamed.then_some(ReceiptStage::Streaming),
             ending,
-            Some(Stage::ReceiptSealed),
+            Some(ReceiptStage::ReceiptSealed),
         ];
         stages.into_iter().flatten().collect()
     }
 
-    fn requested(&self) -> Requested {
+    fn requested(&self) -> ReceiptRequest {
         let state = &self.state;
-        Requested {
+        ReceiptRequest {
             plan_digest: state.request.plan_digest,
             argv_digest: self.argv_digest,
             display: state.request.display.clone(),
@@ -557,9 +557,9 @@ impl Account {
         }
     }
 
-    fn decision(&self) -> Decided {
-        let decided = Decided {
-            outcome: Answered::Unanswered,
+    fn decision(&self) -> ReceiptDecision {
+        let decided = ReceiptDecision {
+            outcome: AnswerKind::Unanswered,
             by: None,
             at: None,
             scope: None,
@@ -571,11 +571,16 @@ impl Account {
         };
         match self.state.ruling.clone() {
             None => decided,
-            Some(Ruling::Granted { by, scope, at, saved }) => {
-                Decided { outcome: Answered::Granted, by: Some(by), at: Some(at), scope: Some(scope), saved, ..decided }
-            }
-            Some(Ruling::Denied { by, reason, words, at, .. }) => Decided {
-                outcome: Answered::Denied,
+            Some(Ruling::Granted { by, scope, at, saved }) => ReceiptDecision {
+                outcome: AnswerKind::Granted,
+                by: Some(by),
+                at: Some(at),
+                scope: Some(scope),
+                saved,
+                ..decided
+            },
+            Some(Ruling::Denied { by, reason, words, at, .. }) => ReceiptDecision {
+                outcome: AnswerKind::Denied,
                 by: Some(by),
                 at: Some(at),
                 reason: Some(reason),
@@ -608,7 +613,7 @@ impl Account {
             launched_at: state.launched_at(),
             spawned_at: state.spawned_at(),
             ended_at: state.ended_at(),
-            duration_us: state.usage().map(|u| Count(u.duration_us)),
+            duration_us: state.usage().map(|u| DecimalCount(u.duration_us)),
             executable: self.executable.clone(),
             pid: state.pid(),
             uid: self.uid,
@@ -616,16 +621,18 @@ impl Account {
             exit: self.exit,
             killed: self.killed.clone(),
             cleanup: self.cleanup.clone(),
-            stdin_bytes: Count(state.io.stdin_bytes),
+            stdin_bytes: DecimalCount(state.io.stdin_bytes),
             streams: state
                 .io
                 .streams
                 .iter()
-                .map(|(name, s)| (*name, StreamKept { bytes: Count(s.bytes), dropped: Count(s.dropped) }))
+                .map(|(name, s)| {
+                    (*name, ReceiptStream { bytes: DecimalCount(s.bytes), dropped: DecimalCount(s.dropped) })
+                })
                 .collect(),
             truncated: state.io.streams.values().any(|s| s.dropped > 0),
-            cpu_us: state.usage().map(|u| Count(u.cpu_us)),
-            max_rss_kb: state.usage().map(|u| Count(u.max_rss_kb)),
+            cpu_us: state.usage().map(|u| DecimalCount(u.cpu_us)),
+            max_rss_kb: state.usage().map(|u| DecimalCount(u.max_rss_kb)),
             limits_reached: self.limits_reached.clone(),
         })
     }
@@ -634,30 +641,30 @@ impl Account {
 impl Statement {
     /// The statement about a task that has settled; none for one that has not.
     #[must_use]
-    pub fn of(account: &Account, kept: &Kept, seal: Seal) -> Option<Self> {
+    pub fn of(account: &TaskAccount, kept: &TaskFileDigests, seal: ReceiptPosition) -> Option<Self> {
         let state = &account.state;
         let outcome = state.outcome().cloned()?;
         let spawned = state.process.is_some();
-        let mut subject = vec![Subject::new(Subject::DECISIONS, kept.decisions)];
-        subject.extend(kept.journal.as_ref().map(|(sha256, _)| Subject::new(Subject::JOURNAL, *sha256)));
+        let mut subject = vec![ReceiptSubject::new(ReceiptSubject::DECISIONS, kept.decisions)];
+        subject.extend(kept.journal.as_ref().map(|(sha256, _)| ReceiptSubject::new(ReceiptSubject::JOURNAL, *sha256)));
         for (name, stream) in &state.io.streams {
             let sha256 = stream.sha256.or_else(|| kept.streams.get(name).copied());
             // A stream without a byte has no file.
             subject.extend(
-                sha256.filter(|_| stream.bytes > stream.dropped).map(|sha256| Subject::new(name.file(), sha256)),
+                sha256.filter(|_| stream.bytes > stream.dropped).map(|sha256| ReceiptSubject::new(name.file(), sha256)),
             );
         }
-        subject.extend(state.io.artifacts.iter().map(|a| Subject::new(a.artifact.as_str(), a.sha256)));
-        let redaction = |(rule, (count, places)): (&Text, &(u64, Vec<Place>))| Redactions {
+        subject.extend(state.io.artifacts.iter().map(|a| ReceiptSubject::new(a.artifact.as_str(), a.sha256)));
+        let redaction = |(rule, (count, places)): (&Text, &(u64, Vec<RedactionOffset>))| Redactions {
             rule: rule.clone(),
-            count: Count(*count),
+            count: DecimalCount(*count),
             places: places.clone(),
         };
         let predicate = Receipt {
             receipt_id: seal.receipt,
             task_id: state.task_id,
             home_id: seal.home,
-            seq: Count(seal.number),
+            seq: DecimalCount(seal.number),
             prev: seal.prev,
             ledger_head: seal.ledger_head,
             recovered: account.recovered || seal.late,
@@ -667,7 +674,7 @@ impl Statement {
             risks: state.request.risks.clone(),
             decision: account.decision(),
             // Leave to run something is not what held it.
-            confinement: InForce {
+            confinement: ReceiptSandbox {
                 confinement: state.confinement().filter(|_| spawned),
                 enforced: state.enforced().cloned(),
                 sandbox: state.sandbox.as_ref().filter(|_| spawned).and_then(|s| s.summary.clone()),

@@ -4,9 +4,9 @@
 //! stand, so writing is a plain concatenation and nothing is ever re-serialised to check it.
 
 use crate::{
-    About, ApprovalId, At, Audience, Choice, Confinement, CredentialKind, DenialReason, Digest, Enforced, Entered,
-    ExitStatus, GrantId, HomeId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, Risk,
-    SandboxSummary, SessionId, SignalName, StreamTotals, Text, Tool, Via,
+    ApprovalId, Audience, Choice, Confinement, CredentialKind, DenialReason, Digest, EnforcedSandbox, ExitStatus,
+    GrantId, HomeId, Limits, Mode, OnSessionEnd, Outcome, PermitId, PrincipalId, Profile, ReceiptId, RegisterEntry,
+    Risk, SandboxSummary, SessionId, SignalName, StreamTotals, Text, Timestamp, Tool, UncoveredCommand, Via,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -63,12 +63,12 @@ pub enum Decision {
         options: Vec<Choice>,
         /// What each of the uncovered is.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        about: Vec<About>,
+        about: Vec<UncoveredCommand>,
     },
     #[serde(rename = "permission.granted")]
     PermissionGranted {
         permit: PermitId,
-        by: By,
+        by: DecidedBy,
         scope: Scope,
         confinement: Confinement,
         /// What its sandbox gives beyond that, and why it is not narrower. None for what only reads.
@@ -76,14 +76,14 @@ pub enum Decision {
         sandbox: Option<Box<SandboxSummary>>,
         /// The grants that the answer left behind.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        saved: Vec<Saved>,
+        saved: Vec<SavedGrant>,
         /// The policy by which it was judged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         policy: Option<Digest>,
     },
     #[serde(rename = "permission.denied")]
     PermissionDenied {
-        by: By,
+        by: DecidedBy,
         reason: DenialReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<Text>,
@@ -134,11 +134,11 @@ pub enum Decision {
         streams: StreamTotals,
         /// The house's word that it was the house that removed it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        signed: Option<SignedWord>,
+        signed: Option<KeySignature>,
     },
     #[serde(rename = "house.state")]
     House {
-        state: HouseState,
+        state: DaemonState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Text>,
         /// Which start of the machine this is.
@@ -156,7 +156,7 @@ pub enum Decision {
     Key(KeyAnnounced),
     /// About no task: a grant, a session, a credential.
     #[serde(untagged)]
-    Entered(Entered),
+    Entered(RegisterEntry),
 }
 
 /// One thing that happened in a task, written by its shim.
@@ -178,7 +178,7 @@ pub enum Frame {
         confinement: Confinement,
         /// How far that goes on this kernel.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        enforced: Option<Enforced>,
+        enforced: Option<EnforcedSandbox>,
         /// The user that it runs as, in a house of several.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uid: Option<u32>,
@@ -277,7 +277,7 @@ pub enum FileChange {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TouchedFiles {
-    pub observed: Observed,
+    pub observed: FileObservation,
     /// Where was looked; what lies elsewhere is not spoken of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<Text>,
@@ -308,7 +308,7 @@ pub struct TouchedFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Observed {
+pub enum FileObservation {
     /// The kernel let it change none.
     Confined,
     /// The roots were looked through afterwards.
@@ -335,7 +335,7 @@ pub struct SealedReceipt {
 /// A signature beside what it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SignedWord {
+pub struct KeySignature {
     pub key: Digest,
     /// As base64.
     pub signature: String,
@@ -402,7 +402,7 @@ pub struct Idempotency {
 /// A grant that an answer left behind, as it is labelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Saved {
+pub struct SavedGrant {
     pub grant: GrantId,
     pub label: Text,
 }
@@ -415,7 +415,7 @@ fn is_kept(policy: &OnSessionEnd) -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum DecidedBy {
     Rule(Text),
     Grants(Vec<GrantId>),
     Person {
@@ -443,15 +443,15 @@ impl Channel {
 }
 
 /// In words.
-impl std::fmt::Display for By {
+impl std::fmt::Display for DecidedBy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            By::Rule(rule) => write!(f, "rule {rule}"),
-            By::Grants(all) => {
+            DecidedBy::Rule(rule) => write!(f, "rule {rule}"),
+            DecidedBy::Grants(all) => {
                 let ids: Vec<String> = all.iter().map(GrantId::to_string).collect();
                 write!(f, "grant {}", ids.join(", "))
             }
-            By::Person { principal, surface, channel } => {
+            DecidedBy::Person { principal, surface, channel } => {
                 let how = match channel {
                     Channel::Person => "",
                     Channel::InBand => ", in-band",
@@ -557,7 +557,7 @@ pub enum KilledWhy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum HouseState {
+pub enum DaemonState {
     Boot,
     Recovering,
     Ready,
@@ -602,7 +602,7 @@ impl std::fmt::Display for StreamName {
 
 /// What a record says.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum RecordContent {
     Decision(Decision),
     Frame(Frame),
     /// A kind that this version does not know. Kept, shown, not understood.
@@ -613,9 +613,9 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     pub seq: u64,
-    pub at: At,
+    pub at: Timestamp,
     pub t_us: Option<u64>,
-    pub what: What,
+    pub what: RecordContent,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -630,7 +630,7 @@ pub enum RecordError {
 struct Head<'a> {
     v: u32,
     seq: u64,
-    at: At,
+    at: Timestamp,
     #[serde(default)]
     t_us: Option<u64>,
     #[serde(borrow)]
@@ -639,12 +639,12 @@ struct Head<'a> {
 
 impl Record {
     /// The line of a decision, without its newline.
-    pub fn decision_line(seq: u64, at: At, decision: &Decision) -> String {
+    pub fn decision_line(seq: u64, at: Timestamp, decision: &Decision) -> String {
         line(seq, at, None, &serde_json::to_string(decision).expect("decisions have string keys"))
     }
 
     /// The line of a frame, without its newline.
-    pub fn frame_line(seq: u64, at: At, t_us: u64, frame: &Frame) -> String {
+    pub fn frame_line(seq: u64, at: Timestamp, t_us: u64, frame: &Frame) -> String {
         line(seq, at, Some(t_us), &serde_json::to_string(frame).expect("frames have string keys"))
     }
 
@@ -653,7 +653,7 @@ impl Record {
         if head.v > FORMAT {
             return Err(RecordError::Newer(head.v));
         }
-        let what = What::read(&head.kind, || serde_json::from_str(line), || serde_json::from_str(line))?;
+        let what = RecordContent::read(&head.kind, || serde_json::from_str(line), || serde_json::from_str(line))?;
         Ok(Self { seq: head.seq, at: head.at, t_us: head.t_us, what })
     }
 
@@ -665,7 +665,7 @@ impl Record {
         if v > FORMAT {
             return Err(RecordError::Newer(v));
         }
-        let what = What::read(&kind, || Decision::deserialize(&fields), || Frame::deserialize(&fields))?;
+        let what = RecordContent::read(&kind, || Decision::deserialize(&fields), || Frame::deserialize(&fields))?;
         let fields = fields.as_object_mut().map(|fields| {
             fields.retain(|name, _| !matches!(name.as_str(), "v" | "seq" | "at" | "t_us"));
             std::mem::take(fields)
@@ -674,7 +674,7 @@ impl Record {
     }
 }
 
-impl What {
+impl RecordContent {
     /// What a record of this kind says, by whichever of the two readers it needs.
     fn read(
         kind: &str,
@@ -708,7 +708,7 @@ impl What {
             | "token.created"
             | "token.revoked"
             | "token.used"
-            | "house.state" => What::Decision(decision()?),
+            | "house.state" => RecordContent::Decision(decision()?),
             "env.exposed"
             | "process.spawned"
             | "stream.output"
@@ -729,13 +729,13 @@ impl What {
             | "file.write_detected"
             | "pty.cleanup_started"
             | "pty.cleanup_completed"
-            | "journal.closed" => What::Frame(frame()?),
-            other => What::Unknown(other.to_owned()),
+            | "journal.closed" => RecordContent::Frame(frame()?),
+            other => RecordContent::Unknown(other.to_owned()),
         })
     }
 }
 
-fn line(seq: u64, at: At, t_us: Option<u64>, body: &str) -> String {
+fn line(seq: u64, at: Timestamp, t_us: Option<u64>, body: &str) -> String {
     let mut out = String::with_capacity(body.len() + 96);
     let _ = write!(out, r#"{{"v":{FORMAT},"seq":{seq},"at":"{at}","#);
     if let Some(t_us) = t_us {

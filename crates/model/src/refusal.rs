@@ -122,12 +122,12 @@ impl Refusal {
 /// A refusal, and the task that it is about, if it is about one. Operations answer it; clients get it back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{refusal}")]
-pub struct Refused {
+pub struct TaskRefusal {
     pub refusal: Refusal,
     pub task: Option<TaskId>,
 }
 
-impl Refused {
+impl TaskRefusal {
     #[must_use]
     pub fn of_task(mut self, task: TaskId) -> Self {
         self.task = Some(task);
@@ -135,7 +135,7 @@ impl Refused {
     }
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for TaskRefusal {
     fn from(refusal: Refusal) -> Self {
         Self { refusal, task: None }
     }

@@ -1,6 +1,6 @@
 //! The register: grants, sessions, tokens and principals, as a fold over what was entered about them.
 
-use crate::{At, Grant, GrantId, PrincipalId, Process, Session, SessionId, Text, Token, TokenId};
+use crate::{Grant, GrantId, PrincipalId, Process, Session, SessionId, Text, Timestamp, Token, TokenId};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,7 +11,7 @@ use std::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind")]
-pub enum Entered {
+pub enum RegisterEntry {
     #[serde(rename = "grant.saved")]
     GrantSaved { grant: Box<Grant> },
     #[serde(rename = "grant.revoked")]
@@ -57,21 +57,21 @@ pub struct Register {
 
 impl Register {
     /// The one place where an entry changes the register.
-    pub fn enter(&mut self, at: At, entered: &Entered) {
+    pub fn enter(&mut self, at: Timestamp, entered: &RegisterEntry) {
         match entered {
-            Entered::GrantSaved { grant } => self.grants.add((**grant).clone()),
-            Entered::GrantRevoked { grant, .. } => self.grants.remove(*grant),
-            Entered::GrantUsed { grant } => self.grants.used(*grant),
-            Entered::SessionEnded { session, .. } => {
+            RegisterEntry::GrantSaved { grant } => self.grants.add((**grant).clone()),
+            RegisterEntry::GrantRevoked { grant, .. } => self.grants.remove(*grant),
+            RegisterEntry::GrantUsed { grant } => self.grants.used(*grant),
+            RegisterEntry::SessionEnded { session, .. } => {
                 self.grants.end_session(*session);
                 self.roster.enter(at, entered);
             }
-            Entered::SessionOpened { .. }
-            | Entered::SessionMoved { .. }
-            | Entered::PrincipalAdded { .. }
-            | Entered::TokenCreated { .. }
-            | Entered::TokenRevoked { .. }
-            | Entered::TokenUsed { .. } => self.roster.enter(at, entered),
+            RegisterEntry::SessionOpened { .. }
+            | RegisterEntry::SessionMoved { .. }
+            | RegisterEntry::PrincipalAdded { .. }
+            | RegisterEntry::TokenCreated { .. }
+            | RegisterEntry::TokenRevoked { .. }
+            | RegisterEntry::TokenUsed { .. } => self.roster.enter(at, entered),
         }
     }
 }
@@ -88,9 +88,9 @@ pub struct Roster {
 }
 
 impl Roster {
-    fn enter(&mut self, at: At, entered: &Entered) {
+    fn enter(&mut self, at: Timestamp, entered: &RegisterEntry) {
         match entered {
-            Entered::SessionOpened { session } => {
+            RegisterEntry::SessionOpened { session } => {
                 if let Some(name) = &session.implicit {
                     self.implicit.insert((session.principal, name.clone()), session.id);
                 }
@@ -102,34 +102,35 @@ impl Roster {
                 }
                 self.sessions.insert(session.id, Arc::new((**session).clone()));
             }
-            Entered::SessionMoved { session, directory, root } => {
+            RegisterEntry::SessionMoved { session, directory, root } => {
                 if let Some(session) = self.sessions.get_mut(session) {
                     let session = Arc::make_mut(session);
                     session.directory = Some(directory.clone());
                     session.roots.extend(root.clone());
                 }
             }
-            Entered::SessionEnded { session, .. } => {
+            RegisterEntry::SessionEnded { session, .. } => {
                 if let Some(session) = self.sessions.get_mut(session) {
                     Arc::make_mut(session).ended_at = Some(at);
                 }
                 // Its process stays what it is: an agent whose session has ended is not a person.
             }
-            Entered::PrincipalAdded { principal, name, uid } => {
+            RegisterEntry::PrincipalAdded { principal, name, uid } => {
                 self.principals.insert(*principal, (name.clone(), *uid));
             }
-            Entered::TokenCreated { token } => drop(self.tokens.insert(token.id, Arc::new((**token).clone()))),
-            Entered::TokenRevoked { token, .. } => {
+            RegisterEntry::TokenCreated { token } => drop(self.tokens.insert(token.id, Arc::new((**token).clone()))),
+            RegisterEntry::TokenRevoked { token, .. } => {
                 if let Some(token) = self.tokens.get_mut(token) {
                     Arc::make_mut(token).revoked_at.get_or_insert(at);
                 }
             }
-            Entered::TokenUsed { token } => {
+            RegisterEntry::TokenUsed { token } => {
                 if let Some(token) = self.tokens.get_mut(token) {
                     Arc::make_mut(token).last_used_at = Some(at);
                 }
             }
-            Entered::GrantSaved { .. } | Entered::GrantRevoked { .. } | Entered::GrantUsed { .. } => {}
+            RegisterEntry::GrantSaved { .. } | RegisterEntry::GrantRevoked { .. } | RegisterEntry::GrantUsed { .. } => {
+            }
         }
     }
 
@@ -297,7 +298,7 @@ impl Grants {
 
     /// One that says the same, if there is one that still holds.
     #[must_use]
-    pub fn same(&self, grant: &Grant, now: At) -> Option<&Grant> {
+    pub fn same(&self, grant: &Grant, now: Timestamp) -> Option<&Grant> {
         let directory = grant.directory.as_ref().map(|d| d.as_str().to_owned());
         let ids = match grant.session {
             Some(session) => self.sessions.get(&session),

@@ -372,7 +372,7 @@ impl FromStr for SignalName {
         let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
         Self::ALL.iter().copied().find(|s| s.name() == bare).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|s| s.name()).collect();
-            format!("unknown signal `{}`: use one of {}", crate::Shown::bounded(text, 40), names.join(" "))
+            format!("unknown signal `{}`: use one of {}", crate::DisplaySafe::bounded(text, 40), names.join(" "))
         })
     }
 }

@@ -1,8 +1,8 @@
 //! JSON Schemas of the types that are written as text.
 
 use crate::{
-    ApprovalId, At, Clean, Count, Digest, GrantId, HomeId, Key, PermitId, PrincipalId, ReceiptId, SessionId,
-    SignalName, TaskId, TokenId,
+    ApprovalId, Clean, DecimalCount, Digest, GrantId, HomeId, KeyPress, PermitId, PrincipalId, ReceiptId, SessionId,
+    SignalName, TaskId, Timestamp, TokenId,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -26,8 +26,8 @@ macro_rules! texts {
 }
 
 texts! {
-    At: {"format": "date-time", "description": "A moment: RFC 3339, UTC, with microseconds."};
-    Count: {"pattern": "^[0-9]+$", "description": "A number, written as text so that no reader rounds it."};
+    Timestamp: {"format": "date-time", "description": "A moment: RFC 3339, UTC, with microseconds."};
+    DecimalCount: {"pattern": "^[0-9]+$", "description": "A number, written as text so that no reader rounds it."};
     Digest: {"pattern": "^[0-9a-fA-F]{64}$", "description": "Thirty-two bytes as hex."};
 }
 
@@ -53,13 +53,13 @@ ids! {
     HomeId = "^hm_[0-9a-hjkmnp-tv-z]{16}$";
 }
 
-impl JsonSchema for Key {
+impl JsonSchema for KeyPress {
     fn schema_name() -> Cow<'static, str> {
         "Key".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let names: Vec<&str> = Key::names().collect();
+        let names: Vec<&str> = KeyPress::names().collect();
         // With ctrl, a terminal can send only some characters.
         let pattern = format!(r"^(((ctrl|alt|shift)-)*({}|[@-_a-z ?])|((alt|shift)-)*[\s\S])$", names.join("|"));
         let description = "A key by its name (enter, ctrl-c, f5), or a character.";

@@ -13,7 +13,7 @@ pub const TABLE: &str = include_str!("secrets.table");
 
 /// What a name says by the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Named {
+pub enum SecretNameKind {
     /// A file of this name holds a secret.
     File,
     /// Two words or more that mean a secret, without an ending: a file, or a branch, or a plain word.
@@ -197,7 +197,7 @@ pub fn failing_examples() -> Vec<String> {
 
 /// What a file's name says.
 #[must_use]
-pub fn named(name: &str) -> Option<Named> {
+pub fn named(name: &str) -> Option<SecretNameKind> {
     let table = table();
     if !table.marks.any_in(name) {
         return None;
@@ -222,7 +222,7 @@ pub fn named(name: &str) -> Option<Named> {
             })
     });
     if by_name && (code || words.len() > 1 || lower.contains('.')) {
-        return Some(Named::File);
+        return Some(SecretNameKind::File);
     }
     if code {
         return None;
@@ -233,13 +233,13 @@ pub fn named(name: &str) -> Option<Named> {
     });
     if by_words {
         return Some(match words.len() {
-            _ if lower.contains('.') => Named::File,
-            0 | 1 => Named::Word,
-            _ => Named::Words,
+            _ if lower.contains('.') => SecretNameKind::File,
+            0 | 1 => SecretNameKind::Word,
+            _ => SecretNameKind::Words,
         });
     }
     if by_name {
-        return Some(Named::File);
+        return Some(SecretNameKind::File);
     }
     // `secrets.json.txt` is what `secrets.json` is.
     named(lower.strip_suffix(".txt")?)
@@ -247,7 +247,7 @@ pub fn named(name: &str) -> Option<Named> {
 
 /// What a path says: its name, a name in a directory of that name, or a file in a directory of secrets.
 #[must_use]
-pub fn named_path(path: &str) -> Option<Named> {
+pub fn named_path(path: &str) -> Option<SecretNameKind> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if let Some(named) = named(name) {
         return Some(named);
@@ -257,7 +257,7 @@ pub fn named_path(path: &str) -> Option<Named> {
         return None;
     }
     if is_named_file(directory, name, true) {
-        return Some(Named::File);
+        return Some(SecretNameKind::File);
     }
     in_secret_directory(directory).then(|| of_directory(directory, name)).flatten()
 }
@@ -301,7 +301,7 @@ pub fn is_secret_directory(directory: &str) -> bool {
 }
 
 /// A file in a directory of secrets.
-fn of_directory(directory: &str, name: &str) -> Option<Named> {
+fn of_directory(directory: &str, name: &str) -> Option<SecretNameKind> {
     let table = table();
     let lower = without_copies(name, table).to_ascii_lowercase();
     if table.plain.contains(&lower.as_str()) || is_sample(&lower, &words_of(&lower), table) {
@@ -309,9 +309,9 @@ fn of_directory(directory: &str, name: &str) -> Option<Named> {
     }
     match ending_of(&lower) {
         Some(ending) if table.code.contains(&ending) => None,
-        Some(_) => Some(Named::File),
+        Some(_) => Some(SecretNameKind::File),
         // It may be a directory in its turn.
-        None => is_secret_directory(&format!("{directory}/{name}")).then_some(Named::Word),
+        None => is_secret_directory(&format!("{directory}/{name}")).then_some(SecretNameKind::Word),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who asks, and in which conversation: principals, tokens, sessions.
 
-use crate::{At, Audience, CredentialKind, Digest, PrincipalId, SessionId, Text, TokenId, Via};
+use crate::{Audience, CredentialKind, Digest, PrincipalId, SessionId, Text, Timestamp, TokenId, Via};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -49,7 +49,7 @@ impl FromStr for CredentialScope {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|s| s.as_str() == text).ok_or_else(|| {
-            format!("`{}` is not a scope: use observe, run, approve or admin", crate::Shown::bounded(text, 40))
+            format!("`{}` is not a scope: use observe, run, approve or admin", crate::DisplaySafe::bounded(text, 40))
         })
     }
 }
@@ -67,19 +67,19 @@ pub struct Token {
     pub audience: Audience,
     /// SHA-256 of the token.
     pub hash: Digest,
-    pub created_at: At,
+    pub created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<At>,
+    pub expires_at: Option<Timestamp>,
     /// To the hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_used_at: Option<At>,
+    pub last_used_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revoked_at: Option<At>,
+    pub revoked_at: Option<Timestamp>,
 }
 
 impl Token {
     #[must_use]
-    pub fn holds(&self, now: At) -> bool {
+    pub fn holds(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }
@@ -118,9 +118,9 @@ pub struct Session {
     /// The process that made it known, before anything of it was: what it is asked, it may put to whoever sits there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<Process>,
-    pub opened_at: At,
+    pub opened_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<At>,
+    pub ended_at: Option<Timestamp>,
 }
 
 /// A process that cannot be taken for another: its pid, and when it started in ticks since boot.

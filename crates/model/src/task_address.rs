@@ -1,6 +1,6 @@
 //! A task as it is named across homes: `<home>/<task>`. Inside one home its id alone is enough.
 
-use crate::{HomeId, IdError, Shown, TaskId};
+use crate::{DisplaySafe, HomeId, IdError, TaskId};
 use std::{fmt, str::FromStr};
 
 /// Which task of which home.
@@ -13,7 +13,7 @@ pub struct TaskAddress {
 /// Why a text does not name a task of this home.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    #[error("`{}` has no home: across homes a task is named <home>/<task>", Shown::bounded(.0, 80))]
+    #[error("`{}` has no home: across homes a task is named <home>/<task>", DisplaySafe::bounded(.0, 80))]
     NoHome(String),
     #[error(transparent)]
     Id(#[from] IdError),

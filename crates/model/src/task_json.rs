@@ -2,10 +2,11 @@
 //! that the task has not reached. Only names and places are decided here.
 
 use crate::{
-    About, Aftermath, ApprovalId, Artifact, At, Audience, Choice, Confinement, CredentialKind, Digest, End, Enforced,
-    Launch, Limits, MainProcess, Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Question, RequestSummary, Risk,
-    Ruling, Runner, SandboxSummary, SealedReceipt, SessionId, Settlement, Status, StreamName, StreamState, TaskId,
-    TaskIo, TaskSandbox, TaskState, Terminal, Text, Tool, Usage, Wait, WaitsFor,
+    ApprovalId, Artifact, Audience, Choice, Confinement, CredentialKind, Digest, EnforcedSandbox, Launch, Limits,
+    MainProcess, Mode, OnSessionEnd, Outcome, PostRunFindings, PrincipalId, ProcessEnd, Profile, Question, QueueWait,
+    RequestSummary, Risk, Ruling, Runner, SandboxSummary, SealedReceipt, SessionId, Settlement, Status, StreamName,
+    StreamState, TaskId, TaskIo, TaskSandbox, TaskState, Terminal, Text, Timestamp, Tool, UncoveredCommand, Usage,
+    WaitsFor,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{borrow::Cow, collections::BTreeMap};
@@ -55,8 +56,8 @@ struct TaskStateJson<'a> {
     on_session_end: OnSessionEnd,
     #[serde(default, skip_serializing_if = "<[Text]>::is_empty")]
     uncovered: Cow<'a, [Text]>,
-    #[serde(default, skip_serializing_if = "<[About]>::is_empty")]
-    about: Cow<'a, [About]>,
+    #[serde(default, skip_serializing_if = "<[UncoveredCommand]>::is_empty")]
+    about: Cow<'a, [UncoveredCommand]>,
     #[serde(default, skip_serializing_if = "<[Choice]>::is_empty")]
     options: Cow<'a, [Choice]>,
     #[serde(default, rename = "decision", skip_serializing_if = "Option::is_none")]
@@ -68,20 +69,20 @@ struct TaskStateJson<'a> {
     sandbox: Option<Cow<'a, SandboxSummary>>,
     /// How far the kernel enforced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    enforced: Option<Cow<'a, Enforced>>,
+    enforced: Option<Cow<'a, EnforcedSandbox>>,
     /// It failed, and its confinement may be why: in one line, with what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<Cow<'a, Text>>,
     /// Files that make programs run later, which it changed.
     #[serde(default, skip_serializing_if = "<[Text]>::is_empty")]
     escapes: Cow<'a, [Text]>,
-    asked_at: At,
+    asked_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    launched_at: Option<At>,
+    launched_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    spawned_at: Option<At>,
+    spawned_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    ended_at: Option<At>,
+    ended_at: Option<Timestamp>,
     /// Whoever asked runs it; the house only looks on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     observed: bool,
@@ -119,7 +120,7 @@ struct TaskStateJson<'a> {
     receipt: Option<SealedReceipt>,
     /// When its directory was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    expired_at: Option<At>,
+    expired_at: Option<Timestamp>,
     /// The number of the next record.
     next_seq: u64,
 }
@@ -273,7 +274,7 @@ impl<'a> TaskStateJson<'a> {
                 summary: owned(self.sandbox),
                 enforced: owned(self.enforced),
             }),
-            wait: self.waits_for.map(|waits_for| Wait { waits_for, position: self.position }),
+            wait: self.waits_for.map(|waits_for| QueueWait { waits_for, position: self.position }),
             launch: self.launched_at.zip(runner).map(|(at, runner)| Launch { at, runner }),
             process: self.pid.zip(self.spawned_at).map(|(pid, spawned_at)| MainProcess { pid, spawned_at }),
             io: TaskIo {
@@ -283,13 +284,13 @@ impl<'a> TaskStateJson<'a> {
                 artifacts: self.artifacts.into_owned(),
                 stdin_bytes: self.stdin_bytes,
             },
-            aftermath: Aftermath {
+            aftermath: PostRunFindings {
                 note: owned(self.note),
                 escapes: self.escapes.into_owned(),
                 kept: self.kept.into_owned(),
                 survivors: self.survivors.into_owned(),
             },
-            end: self.ended_at.map(|at| End { at, usage }),
+            end: self.ended_at.map(|at| ProcessEnd { at, usage }),
             settlement: owned(self.outcome).map(|outcome| Settlement { outcome, journal_head: self.journal_head }),
             receipt: self.receipt,
             expired_at: self.expired_at,

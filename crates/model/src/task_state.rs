@@ -3,9 +3,9 @@
 //! `fold.rs` fills it from records; `task_json.rs` has its flat JSON form. Nothing here decides anything.
 
 use crate::{
-    About, ApprovalId, At, Audience, By, Choice, Confinement, CredentialKind, DenialReason, Digest, Enforced, Limits,
-    Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Risk, SandboxSummary, Saved, Scope, SealedReceipt, SessionId,
-    Status, StreamName, TaskId, Text, Tool, WaitsFor,
+    ApprovalId, Audience, Choice, Confinement, CredentialKind, DecidedBy, DenialReason, Digest, EnforcedSandbox,
+    Limits, Mode, OnSessionEnd, Outcome, PrincipalId, Profile, Risk, SandboxSummary, SavedGrant, Scope, SealedReceipt,
+    SessionId, Status, StreamName, TaskId, Text, Timestamp, Tool, UncoveredCommand, WaitsFor,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,16 +20,16 @@ pub struct TaskState {
     pub ruling: Option<Ruling>,
     pub sandbox: Option<TaskSandbox>,
     /// While it is queued.
-    pub wait: Option<Wait>,
+    pub wait: Option<QueueWait>,
     pub launch: Option<Launch>,
     pub process: Option<MainProcess>,
     pub io: TaskIo,
-    pub aftermath: Aftermath,
-    pub end: Option<End>,
+    pub aftermath: PostRunFindings,
+    pub end: Option<ProcessEnd>,
     pub settlement: Option<Settlement>,
     pub receipt: Option<SealedReceipt>,
     /// When its directory was removed.
-    pub expired_at: Option<At>,
+    pub expired_at: Option<Timestamp>,
     /// The number of the next record.
     pub next_seq: u64,
 }
@@ -37,7 +37,7 @@ pub struct TaskState {
 /// What was asked for, by whom, and under which terms. Clean, unlike the request itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestSummary {
-    pub asked_at: At,
+    pub asked_at: Timestamp,
     pub plan_digest: Digest,
     pub display: Text,
     pub verb: Text,
@@ -65,7 +65,7 @@ pub struct RequestSummary {
 pub struct Question {
     pub approval_id: ApprovalId,
     pub uncovered: Vec<Text>,
-    pub about: Vec<About>,
+    pub about: Vec<UncoveredCommand>,
     pub options: Vec<Choice>,
 }
 
@@ -75,20 +75,20 @@ pub struct Question {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Ruling {
     Granted {
-        by: By,
+        by: DecidedBy,
         scope: Scope,
-        at: At,
+        at: Timestamp,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        saved: Vec<Saved>,
+        saved: Vec<SavedGrant>,
     },
     Denied {
-        by: By,
+        by: DecidedBy,
         reason: DenialReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hint: Option<Text>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         words: Option<Text>,
-        at: At,
+        at: Timestamp,
     },
 }
 
@@ -99,12 +99,12 @@ pub struct TaskSandbox {
     /// What its sandbox gave it beyond that, and why.
     pub summary: Option<SandboxSummary>,
     /// How far the kernel enforced it.
-    pub enforced: Option<Enforced>,
+    pub enforced: Option<EnforcedSandbox>,
 }
 
 /// What a queued task waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wait {
+pub struct QueueWait {
     pub waits_for: WaitsFor,
     /// The place in the queue for a slot, from 1. The daemon fills in where the task stands now.
     pub position: Option<u64>,
@@ -113,7 +113,7 @@ pub struct Wait {
 /// The moment from which the task runs, and who runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
-    pub at: At,
+    pub at: Timestamp,
     pub runner: Runner,
 }
 
@@ -129,7 +129,7 @@ pub enum Runner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MainProcess {
     pub pid: u32,
-    pub spawned_at: At,
+    pub spawned_at: Timestamp,
 }
 
 /// What went into the task and came out of it.
@@ -179,7 +179,7 @@ pub struct Artifact {
 
 /// What the task left behind, and what its confinement may have refused it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Aftermath {
+pub struct PostRunFindings {
     /// It failed, and its confinement may be why: in one line, with what to do.
     pub note: Option<Text>,
     /// Files that make programs run later, which it changed.
@@ -191,8 +191,8 @@ pub struct Aftermath {
 
 /// The end of the main process, or of the task if it never had one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
-    pub at: At,
+pub struct ProcessEnd {
+    pub at: Timestamp,
     /// What the kernel counted; unknown for a task without a process, and for one that was lost.
     pub usage: Option<Usage>,
 }
@@ -245,12 +245,12 @@ impl TaskState {
 
     /// How far the kernel enforced its confinement.
     #[must_use]
-    pub fn enforced(&self) -> Option<&Enforced> {
+    pub fn enforced(&self) -> Option<&EnforcedSandbox> {
         self.sandbox.as_ref().and_then(|s| s.enforced.as_ref())
     }
 
     #[must_use]
-    pub fn launched_at(&self) -> Option<At> {
+    pub fn launched_at(&self) -> Option<Timestamp> {
         self.launch.map(|l| l.at)
     }
 
@@ -272,7 +272,7 @@ impl TaskState {
     }
 
     #[must_use]
-    pub fn spawned_at(&self) -> Option<At> {
+    pub fn spawned_at(&self) -> Option<Timestamp> {
         self.process.map(|p| p.spawned_at)
     }
 
@@ -282,7 +282,7 @@ impl TaskState {
     }
 
     #[must_use]
-    pub fn ended_at(&self) -> Option<At> {
+    pub fn ended_at(&self) -> Option<Timestamp> {
         self.end.map(|e| e.at)
     }
 

@@ -5,9 +5,9 @@ use std::fmt;
 
 /// Microseconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct At(i64);
+pub struct Timestamp(i64);
 
-impl At {
+impl Timestamp {
     pub fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
@@ -21,12 +21,12 @@ impl At {
     }
 
     /// Time since `earlier`; none when the clock stepped back between the two.
-    pub fn since(self, earlier: At) -> std::time::Duration {
+    pub fn since(self, earlier: Timestamp) -> std::time::Duration {
         std::time::Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
 }
 
-impl fmt::Display for At {
+impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
             Ok(t) => write!(f, "{t:.6}"),
@@ -35,13 +35,13 @@ impl fmt::Display for At {
     }
 }
 
-impl Serialize for At {
+impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for At {
+impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
         let t: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn moments_have_six_digits_and_read_back() {
-        let at = At::from_micros(1_731_722_988_000_120);
+        let at = Timestamp::from_micros(1_731_722_988_000_120);
         assert_eq!(at.to_string(), "2024-11-16T02:09:48.000120Z");
-        assert_eq!(serde_json::from_str::<At>(&serde_json::to_string(&at).unwrap()).unwrap(), at);
+        assert_eq!(serde_json::from_str::<Timestamp>(&serde_json::to_string(&at).unwrap()).unwrap(), at);
     }
 }

@@ -1,7 +1,7 @@
 //! The one table of tools: what a model may call, what each call takes, and what it becomes. MCP lists its rows word for
 //! word; their order and words are part of what a model has learnt to expect.
 
-use crate::{Code, Refusal, Shown, Tool};
+use crate::{Code, DisplaySafe, Refusal, Tool};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
@@ -20,14 +20,14 @@ pub struct ToolSpec {
     pub destructive: bool,
     /// A call may reach what is outside of this machine.
     pub open_world: bool,
-    pub becomes: Becomes,
+    pub becomes: ToolCallKind,
     /// MCP clients are offered it.
     pub mcp: bool,
 }
 
 /// What a call becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Becomes {
+pub enum ToolCallKind {
     /// A task, which `POST /tasks` takes under this tool.
     Task(Tool),
     /// A task that only a session asks for, on its own route.
@@ -45,7 +45,7 @@ const CONTROL: ToolSpec = ToolSpec {
     read_only: false,
     destructive: false,
     open_world: false,
-    becomes: Becomes::Nothing,
+    becomes: ToolCallKind::Nothing,
     mcp: true,
 };
 const READS: ToolSpec = ToolSpec { read_only: true, ..CONTROL };
@@ -72,7 +72,7 @@ pub static ALL: &[ToolSpec] = &[
             "on_disconnect":{"type":"string","enum":["detach","kill"],"description":"What becomes of it when this call is cancelled or the connection breaks; detach by default"}}}"#,
         destructive: true,
         open_world: true,
-        becomes: Becomes::Task(Tool::Shell),
+        becomes: ToolCallKind::Task(Tool::Shell),
         ..CONTROL
     },
     ToolSpec {
@@ -178,7 +178,7 @@ pub static ALL: &[ToolSpec] = &[
         arguments: r#"{"type":"object","required":["path"],"additionalProperties":false,"properties":{
             "path":{"type":"string","description":"Absolute"},
             "wait_s":{"type":"integer","minimum":0,"maximum":3600}}}"#,
-        becomes: Becomes::SessionTask(Tool::SetWorkingDirectory),
+        becomes: ToolCallKind::SessionTask(Tool::SetWorkingDirectory),
         ..CONTROL
     },
     ToolSpec {
@@ -198,7 +198,7 @@ pub static ALL: &[ToolSpec] = &[
             "first_line":{"type":"integer","minimum":1,"description":"The first line to show"},
             "line_count":{"type":"integer","minimum":1,"description":"How many lines to show"}}}"#,
         read_only: true,
-        becomes: Becomes::Task(Tool::ReadFile),
+        becomes: ToolCallKind::Task(Tool::ReadFile),
         ..FILE
     },
     ToolSpec {
@@ -210,7 +210,7 @@ pub static ALL: &[ToolSpec] = &[
             "cwd":{"type":"string","description":"Absolute directory; by default the session's"},
             "content":{"type":"string","description":"All that the file shall hold"}}}"#,
         destructive: true,
-        becomes: Becomes::Task(Tool::WriteFile),
+        becomes: ToolCallKind::Task(Tool::WriteFile),
         ..FILE
     },
     ToolSpec {
@@ -224,7 +224,7 @@ pub static ALL: &[ToolSpec] = &[
             "new":{"type":"string","description":"What shall stand there"},
             "all":{"type":"boolean","description":"Wherever it stands; without this it must stand there once"}}}"#,
         destructive: true,
-        becomes: Becomes::Task(Tool::EditFile),
+        becomes: ToolCallKind::Task(Tool::EditFile),
         ..FILE
     },
 ];
@@ -245,7 +245,7 @@ impl ToolSpec {
     pub fn check_arguments(&self, arguments: &Map<String, Value>) -> Result<(), Refusal> {
         let schema = self.schema();
         if let Some(name) = arguments.keys().find(|name| schema["properties"].get(name.as_str()).is_none()) {
-            let shown = Shown::bounded(name, 40);
+            let shown = DisplaySafe::bounded(name, 40);
             return Err(Refusal::new(Code::BadRequest, format!("`{}` takes no `{shown}`", self.name)));
         }
         let mut needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -269,8 +269,8 @@ pub fn offered_by_mcp() -> impl Iterator<Item = &'static ToolSpec> {
 /// The tools that `POST /tasks` takes, in order.
 pub fn requestable() -> impl Iterator<Item = Tool> {
     ALL.iter().filter_map(|spec| match spec.becomes {
-        Becomes::Task(tool) => Some(tool),
-        Becomes::SessionTask(_) | Becomes::Nothing => None,
+        ToolCallKind::Task(tool) => Some(tool),
+        ToolCallKind::SessionTask(_) | ToolCallKind::Nothing => None,
     })
 }
 
@@ -292,7 +292,7 @@ impl<'de> Deserialize<'de> for Tool {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = Cow::<'de, str>::deserialize(deserializer)?;
         let unknown =
-            || D::Error::custom(format!("there is no tool `{}`: {}", Shown::bounded(&name, 40), use_one_of()));
+            || D::Error::custom(format!("there is no tool `{}`: {}", DisplaySafe::bounded(&name, 40), use_one_of()));
         Tool::ALL.into_iter().find(|tool| tool.as_str() == name).ok_or_else(unknown)
     }
 }

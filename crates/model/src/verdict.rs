@@ -76,7 +76,7 @@ impl Coverage {
 /// One assessment serves prompt, match, launch and receipt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assessment {
-    pub answer: Verdict,
+    pub verdict: Verdict,
     pub risks: Vec<RiskNote>,
     /// What it runs in if it is let run.
     pub sandbox: Sandbox,

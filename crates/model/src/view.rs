@@ -1,7 +1,7 @@
 //! Two older vocabularies, as pure functions of the stream: `terminal` and `tool_task`.
 
 use crate::{
-    Decision, Frame, Outcome, Record, Rendered, Status, StreamName, TaskId, TaskState, What,
+    Decision, Frame, Outcome, Record, RecordContent, Rendered, Status, StreamName, TaskId, TaskState,
     api::{
         StreamRecord, TerminalRecord, ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead,
         ToolTaskStream, ToolTaskWhat,
@@ -28,9 +28,10 @@ impl FromStr for View {
             "native" => Ok(View::Native),
             "terminal" => Ok(View::Terminal),
             "tool_task" => Ok(View::ToolTask),
-            other => {
-                Err(format!("unknown view `{}`: use native, terminal or tool_task", crate::Shown::bounded(other, 40)))
-            }
+            other => Err(format!(
+                "unknown view `{}`: use native, terminal or tool_task",
+                crate::DisplaySafe::bounded(other, 40)
+            )),
         }
     }
 }
@@ -47,9 +48,9 @@ pub fn terminal(line: &str) -> String {
 /// including this record.
 pub fn tool_task(task: TaskId, record: &Record, state: &TaskState, rendered: Option<&Rendered>) -> Vec<ToolTaskEvent> {
     let events = match &record.what {
-        What::Decision(decision) => of_decision(task, decision, state),
-        What::Frame(frame) => of_frame(frame, rendered),
-        What::Unknown(_) => Vec::new(),
+        RecordContent::Decision(decision) => of_decision(task, decision, state),
+        RecordContent::Frame(frame) => of_frame(frame, rendered),
+        RecordContent::Unknown(_) => Vec::new(),
     };
     let head = |n: usize| ToolTaskHead {
         id: format!("{task}:{}:{n}", record.seq),

@@ -8,8 +8,8 @@ fn id<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
     text.parse().unwrap()
 }
 
-fn at() -> At {
-    At::from_micros(1_794_798_000_123_456)
+fn at() -> Timestamp {
+    Timestamp::from_micros(1_794_798_000_123_456)
 }
 
 fn digest(text: &str) -> Digest {
@@ -22,7 +22,7 @@ fn task() -> TaskId {
 
 /// One of every decision, in an order in which a task could have taken them.
 fn decisions() -> Vec<Decision> {
-    let person = By::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
+    let person = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     vec![
         Decision::Planned {
             plan_digest: digest("plan"),
@@ -77,7 +77,7 @@ fn decisions() -> Vec<Decision> {
             journal_head: Some(digest("head")),
             recovered: false,
         },
-        Decision::House { state: HouseState::Draining, reason: Some(Text::of("SIGTERM")), boot: None },
+        Decision::House { state: DaemonState::Draining, reason: Some(Text::of("SIGTERM")), boot: None },
     ]
 }
 
@@ -183,7 +183,7 @@ fn later_frames() -> Vec<Frame> {
             sha256: digest("screen"),
         },
         Frame::Closed {
-            outcome: Outcome::Limited { limit: Limited::Output },
+            outcome: Outcome::Limited { limit: LimitReached::Output },
             frames: 13,
             streams: BTreeMap::from([(StreamName::Pty, total)]),
         },
@@ -246,28 +246,28 @@ fn decisions_of_the_register() -> Vec<Decision> {
         revoked_at: None,
     };
     let entered = vec![
-        Entered::GrantSaved { grant: Box::new(grant) },
-        Entered::GrantRevoked { grant: id("gr_01m7h4jys3gnc16m"), by: Text::of("owner") },
-        Entered::SessionOpened { session: Box::new(session) },
-        Entered::SessionMoved {
+        RegisterEntry::GrantSaved { grant: Box::new(grant) },
+        RegisterEntry::GrantRevoked { grant: id("gr_01m7h4jys3gnc16m"), by: Text::of("owner") },
+        RegisterEntry::SessionOpened { session: Box::new(session) },
+        RegisterEntry::SessionMoved {
             session: id("se_01m7h4jys3gnc16h"),
             directory: Text::of("/q"),
             root: Some(Text::of("/q")),
         },
-        Entered::SessionEnded { session: id("se_01m7h4jys3gnc16h"), by: Text::of("owner") },
-        Entered::PrincipalAdded { principal: id("pr_01m7h4jys3gnc16p"), name: Text::of("alice"), uid: None },
-        Entered::TokenCreated { token: Box::new(token) },
-        Entered::TokenUsed { token: id("ct_01m7h4jys3gnc16n") },
-        Entered::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::of("owner") },
-        Entered::GrantUsed { grant: id("gr_01m7h4jys3gnc16m") },
+        RegisterEntry::SessionEnded { session: id("se_01m7h4jys3gnc16h"), by: Text::of("owner") },
+        RegisterEntry::PrincipalAdded { principal: id("pr_01m7h4jys3gnc16p"), name: Text::of("alice"), uid: None },
+        RegisterEntry::TokenCreated { token: Box::new(token) },
+        RegisterEntry::TokenUsed { token: id("ct_01m7h4jys3gnc16n") },
+        RegisterEntry::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::of("owner") },
+        RegisterEntry::GrantUsed { grant: id("gr_01m7h4jys3gnc16m") },
     ];
-    let person = By::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
+    let person = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     let mut all = vec![
         Decision::PermissionRequested {
             approval: id("ap_01m7h4jys3gnc16j"),
             uncovered: vec![Text::of("git push --force")],
             options: Choice::ALL.to_vec(),
-            about: vec![About {
+            about: vec![UncoveredCommand {
                 verb: Text::of("git push"),
                 directories: vec![Text::of("/home/u/repo")],
                 risks: vec![Risk::Network, Risk::Destructive],
@@ -279,12 +279,12 @@ fn decisions_of_the_register() -> Vec<Decision> {
             scope: Scope::Here,
             confinement: Confinement::None,
             sandbox: None,
-            saved: vec![Saved { grant: id("gr_01m7h4jys3gnc16m"), label: Text::of("git push in /home/u/repo") }],
+            saved: vec![SavedGrant { grant: id("gr_01m7h4jys3gnc16m"), label: Text::of("git push in /home/u/repo") }],
             policy: None,
         },
         Decision::PermissionGranted {
             permit: id("pm_01m7h4jys3gnc16k"),
-            by: By::Grants(vec![id("gr_01m7h4jys3gnc16m")]),
+            by: DecidedBy::Grants(vec![id("gr_01m7h4jys3gnc16m")]),
             scope: Scope::Anywhere,
             confinement: Confinement::None,
             sandbox: None,
@@ -298,7 +298,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
 
 /// What came with receipts.
 fn sealed_decisions() -> Vec<Decision> {
-    let person = By::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
+    let person = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     let mut all = decisions();
     if let Some(Decision::Planned { labels, .. }) = all.first_mut() {
         labels.insert("client".to_owned(), Text::of("codex 1.0"));
@@ -322,9 +322,9 @@ fn sealed_decisions() -> Vec<Decision> {
             policy: Some(digest("policy")),
         },
         Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest("head")), recovered: true },
-        Decision::House { state: HouseState::Boot, reason: None, boot: Some(Text::of("4d08f92b")) },
+        Decision::House { state: DaemonState::Boot, reason: None, boot: Some(Text::of("4d08f92b")) },
         Decision::Touched(TouchedFiles {
-            observed: Observed::Scan,
+            observed: FileObservation::Scan,
             roots: vec![],
             complete: false,
             files: vec![TouchedFile {
@@ -368,7 +368,7 @@ fn digested_frames() -> Vec<Frame> {
 /// What came with a house of several users.
 fn records_of_the_machine() -> (Vec<Decision>, Vec<Frame>) {
     let (principal, name) = (id("pr_01m7h4jys3gnc16q"), Text::of("ann"));
-    let added = Decision::Entered(Entered::PrincipalAdded { principal, name, uid: Some(1000) });
+    let added = Decision::Entered(RegisterEntry::PrincipalAdded { principal, name, uid: Some(1000) });
     let Some(Frame::Spawned { pid, pgid, sid, argv_digest, executable, dev, inode, confinement, enforced, .. }) =
         confined_frames().into_iter().next()
     else {
@@ -376,10 +376,10 @@ fn records_of_the_machine() -> (Vec<Decision>, Vec<Frame>) {
     };
     let uid = Some(1000);
     let spawned = Frame::Spawned { pid, pgid, sid, argv_digest, executable, dev, inode, confinement, enforced, uid };
-    let word = SignedWord { key: digest("key"), signature: "c2lnbmF0dXJl".to_owned() };
+    let word = KeySignature { key: digest("key"), signature: "c2lnbmF0dXJl".to_owned() };
     let expired = Decision::Expired { why: Text::of("old"), bytes: 7, streams: BTreeMap::new(), signed: Some(word) };
     let touched = Decision::Touched(TouchedFiles {
-        observed: Observed::Scan,
+        observed: FileObservation::Scan,
         roots: vec![Text::of("/p")],
         complete: true,
         files: vec![],
@@ -402,8 +402,8 @@ fn confined_frames() -> Vec<Frame> {
         enforced,
         uid: None,
     };
-    let whole = Enforced { landlock: 7, seccomp: true, own_network: false, missing: vec![] };
-    let partial = Enforced {
+    let whole = EnforcedSandbox { landlock: 7, seccomp: true, own_network: false, missing: vec![] };
+    let partial = EnforcedSandbox {
         landlock: 4,
         seccomp: false,
         own_network: false,
@@ -436,18 +436,18 @@ fn confined_frames() -> Vec<Frame> {
             before: None,
             after: None,
         },
-        limited(Limited::Memory),
-        limited(Limited::Processes),
-        limited(Limited::Temporary),
+        limited(LimitReached::Memory),
+        limited(LimitReached::Processes),
+        limited(LimitReached::Temporary),
     ]
 }
 
 fn records() -> Vec<(String, Record)> {
     let decided = |(d, seq): (Decision, u64)| {
-        (Record::decision_line(seq, at(), &d), Record { seq, at: at(), t_us: None, what: What::Decision(d) })
+        (Record::decision_line(seq, at(), &d), Record { seq, at: at(), t_us: None, what: RecordContent::Decision(d) })
     };
     let happened = |(f, seq): (Frame, u64)| {
-        let record = Record { seq, at: at(), t_us: Some(seq * 10), what: What::Frame(f.clone()) };
+        let record = Record { seq, at: at(), t_us: Some(seq * 10), what: RecordContent::Frame(f.clone()) };
         (Record::frame_line(seq, at(), seq * 10, &f), record)
     };
     // New kinds come last: lines that were once written stay as they are.
@@ -475,7 +475,7 @@ fn records() -> Vec<(String, Record)> {
 const HOME: &str = "hm_01m7h4jys3gnc16m";
 
 fn decisions_with_agents() -> Vec<Decision> {
-    let in_band = By::Person { principal: PrincipalId::owner(), surface: Via::Mcp, channel: Channel::InBand };
+    let in_band = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Mcp, channel: Channel::InBand };
     let session = Session {
         id: id("se_01m7h4jys3gnc16r"),
         principal: PrincipalId::owner(),
@@ -504,7 +504,7 @@ fn decisions_with_agents() -> Vec<Decision> {
             policy: None,
         },
         Decision::Observing { by: Text::of("claude-code") },
-        Decision::Entered(Entered::SessionOpened { session: Box::new(session) }),
+        Decision::Entered(RegisterEntry::SessionOpened { session: Box::new(session) }),
     ]
 }
 
@@ -554,7 +554,7 @@ fn what_is_newer_or_unknown_is_told_apart_from_what_is_broken() {
     let newer = GOLDEN.lines().next().unwrap().replace("\"v\":1", "\"v\":2");
     assert!(matches!(Record::parse(&newer), Err(RecordError::Newer(2))));
     let unknown = r#"{"v":1,"seq":9,"at":"2026-11-16T02:57:08.903195Z","kind":"moon.rose","id":"x"}"#;
-    assert_eq!(Record::parse(unknown).unwrap().what, What::Unknown("moon.rose".to_owned()));
+    assert_eq!(Record::parse(unknown).unwrap().what, RecordContent::Unknown("moon.rose".to_owned()));
     for broken in ["", "{", "[]", r#"{"v":1}"#, r#"{"v":1,"seq":0,"at":"yesterday","kind":"task.queued"}"#] {
         assert!(matches!(Record::parse(broken), Err(RecordError::Malformed(_))), "{broken}");
     }
@@ -600,29 +600,37 @@ fn statement_of(home: Option<HomeId>) -> Statement {
     // Of the records that there were when it was first written.
     let mut all: Vec<Record> = records().into_iter().map(|(_, r)| r).filter(|r| r.seq < 1000).collect();
     all.sort_by_key(|r| match &r.what {
-        What::Decision(Decision::Planned { labels, .. }) => u64::from(labels.is_empty()),
+        RecordContent::Decision(Decision::Planned { labels, .. }) => u64::from(labels.is_empty()),
         _ => 2 + r.seq,
     });
     // Nobody refused it.
-    all.retain(|r| !matches!(&r.what, What::Decision(Decision::PermissionDenied { .. })));
+    all.retain(|r| !matches!(&r.what, RecordContent::Decision(Decision::PermissionDenied { .. })));
     let mut records = all.into_iter();
-    let mut account = Account::begin(task(), &records.next().unwrap()).unwrap();
+    let mut account = TaskAccount::begin(task(), &records.next().unwrap()).unwrap();
     records.for_each(|r| account.apply(&r));
     let journal = SealedJournal {
-        frames: Count(12),
+        frames: DecimalCount(12),
         head: digest("head"),
         prologue_head: digest("prologue"),
         closed: true,
         damage: None,
     };
-    let kept = Kept {
+    let kept = TaskFileDigests {
         decisions: digest("decisions"),
         journal: Some((digest("journal"), journal)),
         streams: BTreeMap::from([(StreamName::Pty, digest("pty"))]),
     };
-    let ledger_head = LedgerHead { decision: Count(99), sha256: digest("ledger") };
+    let ledger_head = LedgerHead { decision: DecimalCount(99), sha256: digest("ledger") };
     let receipt = id("rc_01m7h4jys3gnc16k");
-    let seal = Seal { receipt, home, number: u64::MAX, prev: Some(digest("prev")), ledger_head, at: at(), late: false };
+    let seal = ReceiptPosition {
+        receipt,
+        home,
+        number: u64::MAX,
+        prev: Some(digest("prev")),
+        ledger_head,
+        at: at(),
+        late: false,
+    };
     Statement::of(&account, &kept, seal).unwrap()
 }
 
@@ -641,7 +649,7 @@ fn outcomes_have_the_status_and_exit_code_of_the_contract() {
         (Outcome::Exited { code: 7 }, Status::Exited, 7),
         (Outcome::Signalled { signal: 9, core: false }, Status::Exited, 137),
         (Outcome::TimedOut { limit: TimedOut::Wall }, Status::Failed, 124),
-        (Outcome::Limited { limit: Limited::Disk }, Status::Failed, 124),
+        (Outcome::Limited { limit: LimitReached::Disk }, Status::Failed, 124),
         (Outcome::Cancelled { by: t("x"), reason: None }, Status::Cancelled, 130),
         (Outcome::Withdrawn { by: t("x") }, Status::Cancelled, 130),
         (Outcome::Denied { reason: DenialReason::Unknown(t("x")) }, Status::Failed, 77),
@@ -663,11 +671,11 @@ fn refusals_have_codes_of_their_own() {
 fn an_order_needs_a_permit_for_exactly_that() {
     #[expect(clippy::disallowed_methods, reason = "a test of the permit itself")]
     let permit = |task, digest| {
-        let (id, by) = (id("pm_01m7h4jys3gnc16k"), By::Rule(Text::of("t")));
+        let (id, by) = (id("pm_01m7h4jys3gnc16k"), DecidedBy::Rule(Text::of("t")));
         Permit::issue(id, task, digest, by, Scope::Once, Confinement::None, at())
     };
     let path = PathFact { path: "/p".into(), resolved: "/p".into(), dev: 1, inode: 1 };
-    let what = Resolved {
+    let what = ResolvedRequest {
         task: task(),
         plan_digest: digest("plan"),
         exec: Exec { program: path.clone(), argv: vec![], argv_digest: digest("argv") },
@@ -690,7 +698,7 @@ fn an_order_needs_a_permit_for_exactly_that() {
         mask_key: digest("mask"),
         redaction: Vec::new(),
         builtin: None,
-        walls: Walls {
+        walls: SandboxSpec {
             roots: vec!["/p".into()],
             read_all: false,
             homes: "/h".into(),
@@ -713,7 +721,7 @@ fn an_order_needs_a_permit_for_exactly_that() {
 
 #[test]
 fn a_plan_digest_changes_with_everything_that_matters() {
-    let key = HouseKey::new([1; 32]);
+    let key = HomeKey::new([1; 32]);
     let request = |args: serde_json::Value| -> Request {
         serde_json::from_value(serde_json::json!({"tool": "shell", "args": args})).unwrap()
     };

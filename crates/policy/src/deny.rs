@@ -1,7 +1,7 @@
 //! Hard denies: what no grant, no rule and no profile lets through.
 
 use crate::{judge::Context, paths};
-use countersign_model::{Code, Facts, Occurrence, Plan, Refusal, Value, Word};
+use countersign_model::{Code, Facts, Occurrence, Plan, Refusal, Word, WordValue};
 
 /// The first reason to refuse a plan outright.
 pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &Context<'_>) -> Option<(usize, Refusal)> {
@@ -121,7 +121,7 @@ fn stops_the_house(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Optio
                 .filter_map(|w| w.trim_start_matches('-').parse::<u32>().ok())
                 .any(|pid| facts.processes.get(&pid).is_some_and(|name| matches!(name.as_str(), "csn" | "csn-shim")));
             // `kill $(pgrep csn)`: the pid is not known, what it is the pid of is.
-            let unknown = occurrence.words.iter().any(|w| matches!(w.value, Value::Unknown));
+            let unknown = occurrence.words.iter().any(|w| matches!(w.value, WordValue::Unknown));
             let looked_up = unknown
                 && plan
                     .occurrences

@@ -34,7 +34,7 @@ fn check(example: &tables::Example, command: &str) -> Option<String> {
     let (plan, assessment) = assess(command);
     match example.table {
         "phrases" => {
-            let allowed = matches!(assessment.answer, Verdict::Allow { .. });
+            let allowed = matches!(assessment.verdict, Verdict::Allow { .. });
             (allowed != example.matches).then(|| format!("is {}allowed", if allowed { "" } else { "not " }))
         }
         "verbs" => {

@@ -2,8 +2,8 @@
 
 use crate::{judge::Context, offer, paths, tables};
 use countersign_model::{
-    Digest, Directory, Facts, FoundKind, Grant, Grants, HouseKey, Input, Occurrence, PathKind, PathScope, Risk, Text,
-    Value, Word,
+    Digest, Directory, Facts, Grant, Grants, HomeKey, InputSource, Occurrence, PathKind, PathScope, PathTargetKind,
+    Risk, Text, Word, WordValue,
 };
 
 /// The directories that an occurrence works in, for a grant and for a card: a file's scope is its parent.
@@ -43,13 +43,13 @@ pub(crate) fn of_scope(scope: &PathScope, facts: &Facts) -> Vec<String> {
     let resolved = found.map_or(scope.path.as_str(), |f| f.resolved.as_str());
     let up = || paths::parent(resolved).to_owned();
     let directory = match (scope.kind, found.map(|f| f.kind)) {
-        (PathKind::Perhaps, None | Some(FoundKind::Absent)) => return Vec::new(),
+        (PathKind::Perhaps, None | Some(PathTargetKind::Absent)) => return Vec::new(),
         (PathKind::Entry, _) => up(),
         // What is yet to be made is an entry of its parent.
-        (PathKind::Directory | PathKind::Any, Some(FoundKind::Absent)) if scope.write => up(),
+        (PathKind::Directory | PathKind::Any, Some(PathTargetKind::Absent)) if scope.write => up(),
         (PathKind::Directory, _) => resolved.to_owned(),
-        (_, Some(FoundKind::Directory)) => resolved.to_owned(),
-        (_, Some(FoundKind::File | FoundKind::Other)) | (PathKind::File, _) => up(),
+        (_, Some(PathTargetKind::Directory)) => resolved.to_owned(),
+        (_, Some(PathTargetKind::File | PathTargetKind::Other)) | (PathKind::File, _) => up(),
         (PathKind::Any | PathKind::Name, _) => resolved.to_owned(),
     };
     vec![directory]
@@ -96,9 +96,9 @@ impl<'g> Terms<'g> {
 }
 
 /// The assignments that an occurrence sees, as a grant records them; none when there are none.
-pub(crate) fn recorded(occurrence: &Occurrence, key: &HouseKey) -> Option<Digest> {
-    let value = |v: &Value| match v {
-        Value::One(text) => text.clone(),
+pub(crate) fn recorded(occurrence: &Occurrence, key: &HomeKey) -> Option<Digest> {
+    let value = |v: &WordValue| match v {
+        WordValue::One(text) => text.clone(),
         _ => "?".to_owned(),
     };
     // Of two for the same name the last one counts.
@@ -117,7 +117,7 @@ pub(crate) fn operands(occurrence: &Occurrence) -> Option<Vec<&str>> {
 
 /// The very call: its words, the files that they name, where it writes to, and what it is fed. None when not all of
 /// that is known.
-pub(crate) fn sealed(occurrence: &Occurrence, key: &HouseKey) -> Option<Digest> {
+pub(crate) fn sealed(occurrence: &Occurrence, key: &HomeKey) -> Option<Digest> {
     let mut parts: Vec<String> = operands(occurrence)?.into_iter().map(|word| format!("word {word}")).collect();
     let named = occurrence.scopes.iter().filter(|s| !is_where_it_runs(s, occurrence));
     parts.extend(named.map(|s| format!("path {}", s.path)));
@@ -125,10 +125,10 @@ pub(crate) fn sealed(occurrence: &Occurrence, key: &HouseKey) -> Option<Digest> 
         parts.push(format!("redirect {} {} {}", redirect.write, redirect.append, redirect.target.text()?));
     }
     match &occurrence.input {
-        Input::Inherited | Input::File => {}
-        Input::Text(Some(text)) => parts.push(format!("input {text}")),
+        InputSource::Inherited | InputSource::File => {}
+        InputSource::Text(Some(text)) => parts.push(format!("input {text}")),
         // What comes is known only when it comes.
-        Input::Text(None) | Input::Pipe | Input::Files(_) => return None,
+        InputSource::Text(None) | InputSource::Pipe | InputSource::Files(_) => return None,
     }
     let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
     Some(key.digest("operands", &parts))
@@ -199,7 +199,7 @@ pub(crate) fn covers(
     if occurrence.words.iter().chain(occurrence.redirects.iter().map(|r| &r.target)).any(Word::is_listed) {
         return false;
     }
-    let unknown = occurrence.words.iter().any(|w| matches!(w.value, Value::Unknown));
+    let unknown = occurrence.words.iter().any(|w| matches!(w.value, WordValue::Unknown));
     if occurrence.loose && (terms.directory.is_some() || unknown) {
         return false;
     }

@@ -6,7 +6,7 @@ use crate::{
     scopes::{Scopes, looks, options_with_paths},
     tables::{self, Effects, Parsed, Raise, Role},
 };
-use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, Reading, Risk, Value, Word};
+use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, ReadOnlyProof, Risk, Word, WordValue};
 
 /// The verb of an occurrence, where its own words start, and what stood before them.
 struct Verb<'w> {
@@ -118,7 +118,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         risks.push((Risk::Opaque, occurrence.opaque.map_or("", Opaque::reason)));
     }
     if name.is_empty() {
-        occurrence.reading = Reading::Unknown;
+        occurrence.reading = ReadOnlyProof::Unknown;
         if occurrence.verb.is_empty() {
             occurrence.verb = "bash".to_owned();
         }
@@ -129,7 +129,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
             (Directory::Known(all), false) if all.len() == 1 => paths::clean(&paths::join(&all[0], &name)),
             _ => name.clone(),
         };
-        occurrence.reading = Reading::Unknown;
+        occurrence.reading = ReadOnlyProof::Unknown;
         occurrence.base_risks = vec![Risk::Write, Risk::WorkspaceCode];
         risks.push((Risk::Write, "a program given by its path"));
         risks.push((Risk::WorkspaceCode, "runs a file, which the agent may have changed"));
@@ -148,7 +148,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         redirected(redirect, &mut scopes, &mut risks);
     }
     for assignment in &occurrence.assignments {
-        if let Value::One(value) = &assignment.value
+        if let WordValue::One(value) = &assignment.value
             && value.starts_with('/')
         {
             // A place that a variable points at is touched like any other.
@@ -165,7 +165,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     occurrence.risks = risks;
     occurrence.scopes = scopes.list;
     let listed = words.iter().chain(occurrence.redirects.iter().map(|r| &r.target)).any(Word::is_listed);
-    let reads = matches!(occurrence.reading, Reading::Phrase(_) | Reading::SideEffect);
+    let reads = matches!(occurrence.reading, ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect);
     occurrence.loose = scopes.loose || listed && (!reads || occurrence.redirects.iter().any(|r| r.write));
     occurrence.words = words;
 }
@@ -235,7 +235,7 @@ fn leading(
         {
             misfit.get_or_insert_with(|| format!("the option {option}"));
             risks.push((Risk::WorkspaceCode, "git is pointed at other files, which can name programs to run"));
-            found.configured.push(Assignment { name: format!("git {option}"), value: Value::Unknown });
+            found.configured.push(Assignment { name: format!("git {option}"), value: WordValue::Unknown });
         }
     }
     found
@@ -282,17 +282,17 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
         for word in own {
             inner.value(word, Role::Name, false, &mut misfit);
         }
-        occurrence.reading = Reading::SideEffect;
+        occurrence.reading = ReadOnlyProof::SideEffect;
     } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
         occurrence.reading = side_effect(&program, own, &mut inner, risks);
     } else if bare_builtin && matches!(program.as_str(), "cd" | "pushd" | "popd") {
         go_to(&program, own, &mut inner, &mut misfit);
-        occurrence.reading = Reading::SideEffect;
+        occurrence.reading = ReadOnlyProof::SideEffect;
     } else if informs(&program, if verb == program { &words[1..] } else { own }, &verb)
         && (verb == program || globals.iter().all(|g| g.options.is_empty()))
     {
         misfit = None;
-        occurrence.reading = Reading::Phrase("version");
+        occurrence.reading = ReadOnlyProof::Phrase("version");
         // The workspace can choose what most tools run even then: beside something granted they are asked about.
         occurrence.literal &= tables::is_inert(&program);
     } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.is_meant(own)) {
@@ -309,12 +309,12 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
             risks.push((Risk::Opaque, why.reason()));
         }
     }
-    if let (Some(why), Reading::Phrase(_) | Reading::SideEffect) = (&misfit, &occurrence.reading) {
-        occurrence.reading = Reading::Not(why.clone());
+    if let (Some(why), ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect) = (&misfit, &occurrence.reading) {
+        occurrence.reading = ReadOnlyProof::Not(why.clone());
     }
     let effects = tables::effects(&verb);
     occurrence.base_risks = effects.map(|e| e.base.clone()).unwrap_or_else(|| vec![Risk::Write]);
-    if !matches!(occurrence.reading, Reading::Phrase(_) | Reading::SideEffect) {
+    if !matches!(occurrence.reading, ReadOnlyProof::Phrase(_) | ReadOnlyProof::SideEffect) {
         // Some tools take what matters before their subcommand.
         let options = if matches!(program.as_str(), "npx" | "bunx" | "pnpx" | "cargo") { &words[1..] } else { own };
         act(occurrence, effects, own, options, &mut inner, risks, &mut recursive);
@@ -323,7 +323,7 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
     }
     if inner.list.is_empty()
         && scopes.list.is_empty()
-        && !matches!(occurrence.reading, Reading::SideEffect | Reading::Phrase(_))
+        && !matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_))
     {
         inner.here(recursive);
     }
@@ -342,7 +342,7 @@ fn act(
     risks: &mut Vec<(Risk, &'static str)>,
     recursive: &mut bool,
 ) {
-    let fits_phrase = matches!(occurrence.reading, Reading::Not(_));
+    let fits_phrase = matches!(occurrence.reading, ReadOnlyProof::Not(_));
     match effects {
         None if fits_phrase => risks.push((Risk::Write, "not one of its read-only forms")),
         None => risks.push((Risk::Write, "a program that is not known may write")),
@@ -448,7 +448,12 @@ fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
 }
 
 /// Builtins that touch nothing: what could make them do so.
-fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) -> Reading {
+fn side_effect(
+    program: &str,
+    own: &[Word],
+    scopes: &mut Scopes<'_>,
+    risks: &mut Vec<(Risk, &'static str)>,
+) -> ReadOnlyProof {
     let dumps = match program {
         "set" => own.is_empty(),
         "export" | "declare" | "typeset" | "readonly" | "local" => {
@@ -460,20 +465,20 @@ fn side_effect(program: &str, own: &[Word], scopes: &mut Scopes<'_>, risks: &mut
     };
     if dumps {
         risks.push((Risk::Credential, "shows the variables, which may hold secrets"));
-        return Reading::Not("shows every variable".to_owned());
+        return ReadOnlyProof::Not("shows every variable".to_owned());
     }
     let mut misfit = None;
     if matches!(program, "echo" | "printf") {
         for word in own {
             // A glob shows what is in a directory.
-            if matches!(word.value, Value::Pattern(_)) {
+            if matches!(word.value, WordValue::Pattern(_)) {
                 scopes.value(word, Role::Name, false, &mut misfit);
             }
         }
     }
     match misfit {
-        Some(why) => Reading::Not(why),
-        None => Reading::SideEffect,
+        Some(why) => ReadOnlyProof::Not(why),
+        None => ReadOnlyProof::SideEffect,
     }
 }
 

@@ -7,9 +7,9 @@ use crate::{
     verdict::Weighed,
 };
 use countersign_model::{
-    Assessment, At, Audience, Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox, GrantedSandbox, Grants,
-    HouseKey, Kernel, Network, Occurrence, PathKind, PathScope, Plan, PrincipalId, Profile, Reading, Risk, RiskNote,
-    Sandbox, SandboxReason, SessionId, Tool, Value, Verdict,
+    Assessment, Audience, Confinement, Coverage, Directory, Facts, GrantSandbox, GrantedSandbox, Grants, HomeKey,
+    Kernel, Network, Occurrence, PathKind, PathScope, PathTargetKind, Plan, PrincipalId, Profile, ReadOnlyProof, Risk,
+    RiskNote, Sandbox, SandboxReason, SessionId, Timestamp, Tool, Verdict, WordValue,
 };
 
 /// What the verdict depends on beside the plan and the facts.
@@ -46,15 +46,15 @@ pub struct Context<'a> {
     /// The session's own folder: nothing is granted there.
     pub folder: Option<String>,
     /// When: a grant may have ended.
-    pub now: At,
+    pub now: Timestamp,
     /// Under which operands and assignments are recorded.
-    pub key: &'a HouseKey,
+    pub key: &'a HomeKey,
     /// The configuration cannot be read: only what provably reads may run.
     pub degraded: bool,
 }
 
 /// For judging apart from any house.
-static NO_KEY: HouseKey = HouseKey::new([0; 32]);
+static NO_KEY: HomeKey = HomeKey::new([0; 32]);
 
 impl<'a> Context<'a> {
     /// A person at a terminal, asking in the default profile, where the kernel confines.
@@ -79,7 +79,7 @@ impl<'a> Context<'a> {
             session: None,
             tool: Tool::Shell,
             folder: None,
-            now: At::from_micros(0),
+            now: Timestamp::from_micros(0),
             key: &NO_KEY,
             degraded: false,
         }
@@ -93,7 +93,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         plan.occurrences.iter().map(|o| occurrence_risks(o, facts, context)).collect();
     let notes = notes(&risks);
     let mut assessment = Assessment {
-        answer: Verdict::Ask { uncovered: Vec::new() },
+        verdict: Verdict::Ask { uncovered: Vec::new() },
         risks: notes,
         sandbox: Sandbox::default(),
         coverage: Vec::new(),
@@ -107,7 +107,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         deny::deny(plan, facts, context).or_else(|| rules.denies(plan, &risks, facts, context))
     {
         assessment.culprit = Some(culprit);
-        assessment.answer = Verdict::Deny(refusal);
+        assessment.verdict = Verdict::Deny(refusal);
         return assessment;
     }
     let case = Case { plan, risks: &risks, facts, context, rules, grants };
@@ -120,7 +120,7 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
     assessment.sandbox = if only_reads { reading() } else { case.accepted(&assessment.coverage) };
     follow_the_request(&case, privileged, &mut assessment);
     let weighed = Weighed { privileged, must_ask, only_reads, unheld_whole };
-    (assessment.answer, assessment.sandbox) = weighed.answer(plan, context, &assessment);
+    (assessment.verdict, assessment.sandbox) = weighed.answer(plan, context, &assessment);
     assessment
 }
 
@@ -296,7 +296,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_
         }
         // What nobody looked at is taken to be there, where the system keeps its own.
         let found = facts.paths.get(&scope.walked);
-        let exists = found.map_or(paths::is_system_place(path, "/"), |f| f.kind == FoundKind::File);
+        let exists = found.map_or(paths::is_system_place(path, "/"), |f| f.kind == PathTargetKind::File);
         let overwrites = occurrence.redirects.iter().any(|r| r.write && !r.append);
         if scope.write && exists && overwrites && !in_roots(resolved, context) {
             add(Risk::Destructive, "overwrites a file outside the roots");
@@ -313,7 +313,7 @@ fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_
     if context.interactive {
         add(Risk::Interactive, "gets a terminal: what is typed into it is not known now");
     }
-    let reads = matches!(occurrence.reading, Reading::SideEffect | Reading::Phrase(_));
+    let reads = matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_));
     if context.wanted_network == Some(Network::Open) && !reads {
         add(Risk::Network, "the request asks for the network");
     }
@@ -418,7 +418,7 @@ fn coverage(
 }
 
 fn is_cd(occurrence: &Occurrence) -> bool {
-    matches!(occurrence.verb.as_str(), "cd" | "pushd" | "popd") && occurrence.reading == Reading::SideEffect
+    matches!(occurrence.verb.as_str(), "cd" | "pushd" | "popd") && occurrence.reading == ReadOnlyProof::SideEffect
 }
 
 fn none(why: impl Into<String>, help: impl Into<String>) -> Coverage {
@@ -468,12 +468,12 @@ fn reads_only(
         return Err(none(*reason, "a person's answer"));
     }
     let covered = match &occurrence.reading {
-        Reading::SideEffect => Coverage::SideEffect,
-        Reading::Phrase(name) => Coverage::Phrase(name),
-        Reading::Not(why) => {
+        ReadOnlyProof::SideEffect => Coverage::SideEffect,
+        ReadOnlyProof::Phrase(name) => Coverage::Phrase(name),
+        ReadOnlyProof::Not(why) => {
             return Err(none(format!("not one of the read-only forms of `{}`: {why}", occurrence.verb), grant()));
         }
-        Reading::Unknown => {
+        ReadOnlyProof::Unknown => {
             let why = risks.first().map_or("not known to be read-only", |(_, reason)| *reason);
             return Err(none(why, grant()));
         }
@@ -507,7 +507,7 @@ fn reads_only(
             return Err(none(format!("{outside} is outside the roots"), grant()));
         }
     }
-    if occurrence.redirects.iter().any(|r| matches!(r.target.value, Value::Unknown) && r.target.hint.is_none()) {
+    if occurrence.redirects.iter().any(|r| matches!(r.target.value, WordValue::Unknown) && r.target.hint.is_none()) {
         return Err(none("where it redirects to is not known", "write the path out, or a person's answer"));
     }
     Ok(covered)

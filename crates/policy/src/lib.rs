@@ -28,7 +28,7 @@ pub use rules::{RuleFault, Rules};
 pub use shell::invisible;
 pub use tables::about;
 
-use countersign_model::{Assignment, Needs, Opaque, Plan, Request, Risk, Tool, Value, Word};
+use countersign_model::{Assignment, FactQuery, Opaque, Plan, Request, Risk, Tool, Word, WordValue};
 
 /// The tables that this program judges by, as one digest.
 #[must_use]
@@ -78,10 +78,10 @@ fn see_variables(plan: &mut Plan, request: &Request) {
         .env
         .iter()
         .filter(|(name, _)| !shell::inert(name))
-        .map(|(name, value)| Assignment { name: name.clone(), value: Value::One(value.clone()) })
+        .map(|(name, value)| Assignment { name: name.clone(), value: WordValue::One(value.clone()) })
         .collect();
     let shell = request.args.argv.is_none();
-    let one = |value: &String| Value::One(value.clone());
+    let one = |value: &String| WordValue::One(value.clone());
     // A character set in which a backslash may be half of a character: named by the asker, or its own.
     let of_halves = request.args.env.iter().any(|(name, value)| !shell::keeps_characters(name, &one(value)))
         || request.args.inherit.iter().any(|(name, value)| shell::splits_characters(name, value));
@@ -142,8 +142,8 @@ fn finish(walk: shell::Walk<'_>, surroundings: &Surroundings<'_>) -> Plan {
 
 /// Names every path, glob, program and script that judging a plan asks about.
 #[must_use]
-pub fn needs(plan: &Plan) -> Needs {
-    let mut needs = Needs::default();
+pub fn needs(plan: &Plan) -> FactQuery {
+    let mut needs = FactQuery::default();
     let add = |list: &mut Vec<String>, text: &str| {
         if !list.iter().any(|l| l == text) {
             list.push(text.to_owned());

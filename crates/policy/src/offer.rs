@@ -10,7 +10,7 @@ use crate::{
     tables,
 };
 use countersign_model::{
-    Assessment, Choice, Digest, Directory, Facts, Grants, Occurrence, Plan, Risk, Value, Verdict, Word,
+    Assessment, Choice, Digest, Directory, Facts, Grants, Occurrence, Plan, Risk, Verdict, Word, WordValue,
 };
 
 /// A grant as a card would save it, still raw: the house takes secrets out of it, or does not save it.
@@ -61,7 +61,7 @@ pub fn proposals(
     assessment: &Assessment,
     context: &Context<'_>,
 ) -> Option<Vec<Proposal>> {
-    let Verdict::Ask { uncovered } = &assessment.answer else { return None };
+    let Verdict::Ask { uncovered } = &assessment.verdict else { return None };
     if assessment.one_shot || !choice.saves() {
         return None;
     }
@@ -103,7 +103,7 @@ fn propose(
     context: &Context<'_>,
 ) -> Option<Proposal> {
     // A value that nobody knows cannot be compared with another.
-    let unknown = occurrence.assignments.iter().any(|a| !matches!(a.value, Value::One(_)));
+    let unknown = occurrence.assignments.iter().any(|a| !matches!(a.value, WordValue::One(_)));
     if !can_be_saved(occurrence) || unknown {
         return None;
     }
@@ -157,7 +157,7 @@ fn place(occurrence: &Occurrence, directories: &[String]) -> Option<String> {
 /// The places that a card names: one for each command that is asked about, each once.
 #[must_use]
 pub fn places(plan: &Plan, assessment: &Assessment) -> Vec<String> {
-    let Verdict::Ask { uncovered } = &assessment.answer else { return Vec::new() };
+    let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut all: Vec<String> = Vec::new();
     for n in uncovered {
         let found = match place(&plan.occurrences[*n], &assessment.directories[*n]) {
@@ -205,14 +205,14 @@ pub struct Reach {
 /// Why nothing about a question can be saved, when that is so.
 #[must_use]
 pub fn cannot_be_saved(plan: &Plan, assessment: &Assessment) -> Option<&'static str> {
-    let Verdict::Ask { uncovered } = &assessment.answer else { return None };
+    let Verdict::Ask { uncovered } = &assessment.verdict else { return None };
     uncovered.iter().find_map(|n| {
         let occurrence = &plan.occurrences[*n];
         match (occurrence.opaque, &occurrence.directory) {
             (Some(opaque), _) => Some(opaque.reason()),
             (None, Directory::Unknown) => Some("where it runs is not known"),
             (None, _) if occurrence.loose => Some("a word in the place of a path or an option is not known"),
-            (None, _) if occurrence.assignments.iter().any(|a| !matches!(a.value, Value::One(_))) => {
+            (None, _) if occurrence.assignments.iter().any(|a| !matches!(a.value, WordValue::One(_))) => {
                 Some("a variable that is set for it is not known")
             }
             _ => None,
@@ -276,7 +276,7 @@ pub fn reach(
         }
         facts.programs.clone_from(&looked.programs);
         let assessment = judge(&plan, &facts, context, rules, grants);
-        let list = match assessment.answer {
+        let list = match assessment.verdict {
             Verdict::Allow { .. } if !assessment.grants().is_empty() => &mut reach.covers,
             // It runs for another reason.
             Verdict::Allow { .. } => continue,

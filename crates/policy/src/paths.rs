@@ -5,9 +5,9 @@ pub(crate) use countersign_model::places::{
     base, below_home, clean, holds_protected, inside, is_credential, is_protected, keeps_programs, own, parent,
 };
 use countersign_model::{
-    FoundKind, PathKind, PathScope,
+    PathKind, PathScope, PathTargetKind,
     places::{self, CREDENTIAL_DIRECTORIES, OWN},
-    secret_names::{self, Named},
+    secret_names::{self, SecretNameKind},
 };
 
 /// `base/path`, or `path` when it is absolute.
@@ -30,26 +30,26 @@ pub(crate) fn covers_credentials(directory: &str, home: &str) -> bool {
 
 /// Whether a word that may be a file, a branch or just a word names a secret: then it has to look like a file's name.
 pub(crate) fn looks_like_secret(path: &str, home: &str) -> bool {
-    secret_names::named_path(path) == Some(Named::File) || places::is_credential_place(path, home)
+    secret_names::named_path(path) == Some(SecretNameKind::File) || places::is_credential_place(path, home)
 }
 
 /// Whether reading what a scope leads to shows a secret. `found`: what is there, where anyone has looked.
-pub(crate) fn shows_secrets(scope: &PathScope, found: Option<FoundKind>, path: &str, home: &str) -> bool {
+pub(crate) fn shows_secrets(scope: &PathScope, found: Option<PathTargetKind>, path: &str, home: &str) -> bool {
     if scope.kind == PathKind::Name {
         return places::in_credential_directory(path, home);
     }
     let directory = match found {
-        Some(FoundKind::Directory) => true,
-        Some(FoundKind::File | FoundKind::Other) => false,
-        Some(FoundKind::Absent) | None => scope.kind == PathKind::Directory || scope.walked.ends_with('/'),
+        Some(PathTargetKind::Directory) => true,
+        Some(PathTargetKind::File | PathTargetKind::Other) => false,
+        Some(PathTargetKind::Absent) | None => scope.kind == PathKind::Directory || scope.walked.ends_with('/'),
     };
     if directory {
         return places::is_credential_directory(path, home);
     }
     // What is gone through and not looked at may be a directory; one word alone is one most often.
-    let perhaps = scope.recursive && !matches!(found, Some(FoundKind::File | FoundKind::Other));
+    let perhaps = scope.recursive && !matches!(found, Some(PathTargetKind::File | PathTargetKind::Other));
     match secret_names::named_path(path) {
-        Some(Named::Word) if perhaps => places::is_credential_place(path, home),
+        Some(SecretNameKind::Word) if perhaps => places::is_credential_place(path, home),
         Some(_) => true,
         None => places::is_credential_place(path, home),
     }

@@ -13,18 +13,18 @@ use crate::{
     scopes::Scopes,
     tables::{self, Parsed, Phrase, Role},
 };
-use countersign_model::{Opaque, Reading, Value, Word};
+use countersign_model::{Opaque, ReadOnlyProof, Word, WordValue};
 
 /// What a phrase says about an occurrence.
 pub(crate) struct Told {
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOnlyProof,
     /// Set when the words hold code.
     pub(crate) opaque: Option<Opaque>,
     pub(crate) recursive: bool,
 }
 
 fn not(why: impl Into<String>) -> Told {
-    Told { reading: Reading::Not(why.into()), opaque: None, recursive: false }
+    Told { reading: ReadOnlyProof::Not(why.into()), opaque: None, recursive: false }
 }
 
 /// Tells the words behind the verb by the phrase's grammar, and notes every path among them.
@@ -58,7 +58,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
     phrase.grammar.assign_roles(&mut parsed, skip);
     scopes.loose |= parsed.loose;
-    let mut told = Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false };
+    let mut told = Told { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false };
     told.recursive = phrase.recursive.contains(&"always") || parsed.has(&phrase.recursive);
     let mut misfit = parsed.misfit.take();
     for (option, value, role) in &parsed.options {
@@ -95,7 +95,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
         misfit = misfit.or(found);
     }
     if let Some(why) = misfit {
-        told.reading = Reading::Not(why);
+        told.reading = ReadOnlyProof::Not(why);
     }
     told
 }
@@ -144,10 +144,10 @@ fn odd_words(phrase: &Phrase, words: &[Word]) -> Option<String> {
         // `@file` stands for the words in that file, also in the place of a value.
         "binutils" => {
             let list = words.iter().any(|w| match &w.value {
-                Value::One(text) => text.starts_with('@'),
-                Value::Any(texts) => texts.iter().any(|t| t.starts_with('@')),
-                Value::Pattern(globs) => globs.iter().any(|g| g.starts_with(['@', '*', '?', '['])),
-                Value::Unknown => true,
+                WordValue::One(text) => text.starts_with('@'),
+                WordValue::Any(texts) => texts.iter().any(|t| t.starts_with('@')),
+                WordValue::Pattern(globs) => globs.iter().any(|g| g.starts_with(['@', '*', '?', '['])),
+                WordValue::Unknown => true,
             });
             list.then(|| "may take its words from a file".to_owned())
         }
@@ -409,7 +409,7 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told
     }
     match misfit {
         Some(why) => not(why),
-        None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
+        None => Told { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
     }
 }
 
@@ -479,7 +479,7 @@ pub(crate) fn test(words: &[Word], scopes: &mut Scopes<'_>) -> Told {
         }
     }
     match misfit {
-        None => Told { reading: Reading::SideEffect, opaque: None, recursive: false },
+        None => Told { reading: ReadOnlyProof::SideEffect, opaque: None, recursive: false },
         Some(why) => not(why),
     }
 }

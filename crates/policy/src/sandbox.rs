@@ -5,8 +5,8 @@
 
 use crate::{judge::Context, paths, rules::Rules, tables};
 use countersign_model::{
-    Confinement, Coverage, Directory, Facts, FoundKind, GrantSandbox, GrantedSandbox, Grants, Network, Occurrence,
-    PathKind, PathScope, Plan, Reading, Risk, Sandbox, SandboxReason, places,
+    Confinement, Coverage, Directory, Facts, GrantSandbox, GrantedSandbox, Grants, Network, Occurrence, PathKind,
+    PathScope, PathTargetKind, Plan, ReadOnlyProof, Risk, Sandbox, SandboxReason, places,
 };
 
 /// More paths than this are not named one by one.
@@ -191,7 +191,7 @@ impl Need<'_> {
     }
 
     fn occurrence(&mut self, n: usize, occurrence: &Occurrence, login: bool) {
-        let reads = matches!(occurrence.reading, Reading::SideEffect | Reading::Phrase(_))
+        let reads = matches!(occurrence.reading, ReadOnlyProof::SideEffect | ReadOnlyProof::Phrase(_))
             && occurrence.opaque.is_none()
             && !occurrence.scopes.iter().any(|s| s.write);
         if !reads {
@@ -245,7 +245,7 @@ impl Need<'_> {
         let kind = found.map(|f| f.kind);
         if paths::is_source(&scope.path)
             || paths::is_sink(&scope.path)
-            || scope.kind == PathKind::Perhaps && matches!(kind, None | Some(FoundKind::Absent))
+            || scope.kind == PathKind::Perhaps && matches!(kind, None | Some(PathTargetKind::Absent))
         {
             return;
         }
@@ -268,11 +268,11 @@ impl Need<'_> {
             (false, _) if works_there => self.write_below(resolved),
             (false, _) if !secret => self.sandbox.reads.push(resolved),
             (false, _) => {}
-            (true, Some(FoundKind::Directory)) if scope.kind != PathKind::Entry => self.write_below(resolved),
+            (true, Some(PathTargetKind::Directory)) if scope.kind != PathKind::Entry => self.write_below(resolved),
             (true, _) if self.can_be_written(paths::parent(&resolved)) => {
                 self.sandbox.writes.push(paths::parent(&resolved).to_owned());
             }
-            (true, Some(FoundKind::File)) if scope.kind != PathKind::Entry => self.sandbox.writes.push(resolved),
+            (true, Some(PathTargetKind::File)) if scope.kind != PathKind::Entry => self.sandbox.writes.push(resolved),
             (true, _) => {
                 let of_host = self.case.risks[n].iter().any(|(r, _)| *r == Risk::HostModifying);
                 let why = if of_host { SandboxReason::Accepted(Risk::HostModifying) } else { SandboxReason::Outside };

@@ -5,7 +5,7 @@ use crate::{
     paths,
     tables::{Effects, Role},
 };
-use countersign_model::{Directory, PathKind, PathScope, Value, Word};
+use countersign_model::{Directory, PathKind, PathScope, Word, WordValue};
 
 /// Collects the paths that an occurrence names.
 pub(crate) struct Scopes<'a> {
@@ -42,9 +42,9 @@ impl<'a> Scopes<'a> {
     /// The value of an option that chooses files by their names, where it is known.
     pub(crate) fn seeks_word(&mut self, word: &Word, misfit: &mut Option<String>) {
         match &word.value {
-            Value::One(text) => self.chooses(text),
-            Value::Any(texts) | Value::Pattern(texts) => texts.iter().for_each(|text| self.chooses(text)),
-            Value::Unknown => {
+            WordValue::One(text) => self.chooses(text),
+            WordValue::Any(texts) | WordValue::Pattern(texts) => texts.iter().for_each(|text| self.chooses(text)),
+            WordValue::Unknown => {
                 misfit.get_or_insert_with(|| "which files it reads is known only when it runs".to_owned());
             }
         }
@@ -123,21 +123,21 @@ impl<'a> Scopes<'a> {
 
     fn path(&mut self, word: &Word, kind: PathKind, write: bool, recursive: bool, misfit: &mut Option<String>) -> bool {
         match &word.value {
-            Value::One(text) => self.text(text, kind, write, recursive, misfit),
-            Value::Any(texts) => {
+            WordValue::One(text) => self.text(text, kind, write, recursive, misfit),
+            WordValue::Any(texts) => {
                 let mut named = false;
                 for text in texts {
                     named |= self.text(text, kind, write, recursive, misfit);
                 }
                 named
             }
-            Value::Pattern(globs) => {
+            WordValue::Pattern(globs) => {
                 for glob in globs {
                     self.glob(glob, kind, write, recursive, misfit);
                 }
                 true
             }
-            Value::Unknown => {
+            WordValue::Unknown => {
                 match &word.hint {
                     // The other end is a command that was read on its own.
                     Some(hint) if hint.starts_with("/dev/fd") => {}
@@ -221,7 +221,7 @@ impl<'a> Scopes<'a> {
         misfit: &mut Option<String>,
     ) -> bool {
         let Some(texts) = word.texts() else {
-            if matches!(word.value, Value::Pattern(_)) {
+            if matches!(word.value, WordValue::Pattern(_)) {
                 return self.path(word, kind, false, recursive, misfit);
             }
             self.loose = true;
@@ -317,15 +317,15 @@ pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scop
     for word in words.iter().skip(from) {
         match &word.value {
             // An address with a known start is no path and no option.
-            Value::Unknown if word.hint.as_deref().is_some_and(|h| h.contains("://")) => {}
-            Value::Unknown => {
+            WordValue::Unknown if word.hint.as_deref().is_some_and(|h| h.contains("://")) => {}
+            WordValue::Unknown => {
                 scopes.value(word, Role::Path, false, &mut misfit);
             }
-            Value::Pattern(globs) => {
+            WordValue::Pattern(globs) => {
                 scopes.loose |= !after_options && globs.iter().any(|g| g.starts_with(['*', '?', '[', '-']));
                 scopes.value(word, Role::Path, false, &mut misfit);
             }
-            Value::One(_) | Value::Any(_) => {
+            WordValue::One(_) | WordValue::Any(_) => {
                 for text in word.texts().unwrap_or_default() {
                     after_options |= text == "--";
                     let value = match text.strip_prefix('-') {
@@ -435,7 +435,7 @@ pub(crate) fn options_with_paths(words: &[Word], scopes: &mut Scopes<'_>) {
     let mut misfit = None;
     for (n, word) in words.iter().enumerate() {
         let Some(text) = word.text() else {
-            scopes.loose |= matches!(word.value, Value::Unknown | Value::Any(_));
+            scopes.loose |= matches!(word.value, WordValue::Unknown | WordValue::Any(_));
             continue;
         };
         if let Some((_, value)) = text.strip_prefix('-').and_then(|o| o.split_once('='))

@@ -2,7 +2,7 @@
 //! that make programs run later.
 
 use crate::walls;
-use countersign_model::{Confinement, FileChange, Network, Walls};
+use countersign_model::{Confinement, FileChange, Network, SandboxSpec};
 use std::{
     collections::BTreeMap,
     fs,
@@ -88,7 +88,7 @@ const OPEN: &str = "to run it with your rights, ask with --confinement shield an
     (for good: csn grants add --verb VERB --in DIR --confinement shield)";
 
 /// The one line for whoever asked, if what a failed task said speaks of refusals.
-pub(crate) fn note(confinement: Confinement, walls: &Walls, streams: &[PathBuf]) -> Option<String> {
+pub(crate) fn note(confinement: Confinement, walls: &SandboxSpec, streams: &[PathBuf]) -> Option<String> {
     let tails: Vec<String> = streams.iter().filter_map(|s| tail(s)).collect();
     let said = |words: &[&str]| tails.iter().any(|t| words.iter().any(|w| t.contains(w)));
     if confinement > Confinement::None && (said(SIGNALS) || confinement == Confinement::Shield && said(SHIELDED)) {
@@ -140,7 +140,7 @@ pub(crate) struct Escapes(BTreeMap<String, Stamp>);
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
 impl Escapes {
-    pub(crate) fn of(walls: &Walls) -> Self {
+    pub(crate) fn of(walls: &SandboxSpec) -> Self {
         Self::at(&walls::places_of_escapes(walls))
     }
 
@@ -221,7 +221,7 @@ mod tests {
             at
         };
         let refused = [said("touch: cannot touch 'x': Permission denied\n")];
-        let walls = |network| Walls {
+        let walls = |network| SandboxSpec {
             roots: Vec::new(),
             read_all: false,
             homes: String::new(),

@@ -2,7 +2,7 @@
 //! it has more, so it is looked at.
 
 use crate::{life::Stop, sys::user::in_the_name_of, tree, walls};
-use countersign_model::Login;
+use countersign_model::TaskUser;
 use countersign_store::proc;
 use std::{
     fs,
@@ -31,13 +31,13 @@ pub(crate) struct Budget {
     rounds: u32,
     temporary: PathBuf,
     /// Whose that is.
-    login: Option<Login>,
+    login: Option<TaskUser>,
     /// What the machine had left when we first looked.
     had: Option<u64>,
 }
 
 impl Budget {
-    pub(crate) fn new(now: Instant, temporary: PathBuf, login: Option<Login>) -> Self {
+    pub(crate) fn new(now: Instant, temporary: PathBuf, login: Option<TaskUser>) -> Self {
         Self { due: now + EVERY, rounds: 0, temporary, login, had: None }
     }
 

@@ -20,7 +20,7 @@ impl Shim<'_> {
             if outlet.is_stuck() || outlet.drain(&mut self.journal, &self.dir).is_err() {
                 outlet.abandon(&self.dir);
                 if matches!(outcome, Outcome::Exited { .. } | Outcome::Signalled { .. }) {
-                    outcome = Outcome::Limited { limit: countersign_model::Limited::Disk };
+                    outcome = Outcome::Limited { limit: countersign_model::LimitReached::Disk };
                 }
             }
         }

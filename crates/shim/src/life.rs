@@ -1,6 +1,6 @@
 //! When what happens: the life of one task as a pure state machine. Events in, things to do out.
 
-use countersign_model::{ExitStatus, KilledWhy, Leftovers, Limited, Outcome, Text, TimedOut};
+use countersign_model::{ExitStatus, KilledWhy, Leftovers, LimitReached, Outcome, Text, TimedOut};
 use std::time::Duration;
 
 /// Time since the child was spawned.
@@ -248,12 +248,12 @@ impl Life {
             }
             (Some(Stop::Wall), _) => Outcome::TimedOut { limit: TimedOut::Wall },
             (Some(Stop::Idle), _) => Outcome::TimedOut { limit: TimedOut::Idle },
-            (Some(Stop::Output), _) => Outcome::Limited { limit: Limited::Output },
-            (Some(Stop::Frames), _) => Outcome::Limited { limit: Limited::Frames },
-            (Some(Stop::Disk), _) => Outcome::Limited { limit: Limited::Disk },
-            (Some(Stop::Memory), _) => Outcome::Limited { limit: Limited::Memory },
-            (Some(Stop::Processes), _) => Outcome::Limited { limit: Limited::Processes },
-            (Some(Stop::Temporary), _) => Outcome::Limited { limit: Limited::Temporary },
+            (Some(Stop::Output), _) => Outcome::Limited { limit: LimitReached::Output },
+            (Some(Stop::Frames), _) => Outcome::Limited { limit: LimitReached::Frames },
+            (Some(Stop::Disk), _) => Outcome::Limited { limit: LimitReached::Disk },
+            (Some(Stop::Memory), _) => Outcome::Limited { limit: LimitReached::Memory },
+            (Some(Stop::Processes), _) => Outcome::Limited { limit: LimitReached::Processes },
+            (Some(Stop::Temporary), _) => Outcome::Limited { limit: LimitReached::Temporary },
             (None, Some(exit)) => exit.into(),
             (None, None) => Outcome::Lost { why: Text::of("the main process did not end") },
         }

@@ -2,7 +2,7 @@
 //! put on record once.
 
 use crate::{budget::Budget, life::Stop};
-use countersign_model::{Frame, Limits, OnOutputLimit, Resolved, Text};
+use countersign_model::{Frame, Limits, OnOutputLimit, ResolvedRequest, Text};
 use std::time::Instant;
 
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl LimitWatch {
     }
 
     /// `full`: a stream has reached its limit.
-    pub(crate) fn output(&mut self, full: bool, what: &Resolved) -> Option<Reached> {
+    pub(crate) fn output(&mut self, full: bool, what: &ResolvedRequest) -> Option<Reached> {
         if !full || std::mem::replace(&mut self.output_reached, true) {
             return None;
         }
@@ -72,7 +72,7 @@ impl LimitWatch {
         })
     }
 
-    pub(crate) fn frames(&mut self, written: u64, what: &Resolved) -> Option<Reached> {
+    pub(crate) fn frames(&mut self, written: u64, what: &ResolvedRequest) -> Option<Reached> {
         let most = what.limits.frames.unwrap_or(Limits::FRAMES);
         if written < most || std::mem::replace(&mut self.frames_reached, true) {
             return None;

@@ -15,7 +15,7 @@ use crate::{
     walls::Foundation,
     wire::{self, FromShim, ToShim},
 };
-use countersign_model::{Limits, Order, Resolved, Text};
+use countersign_model::{Limits, Order, ResolvedRequest, Text};
 use countersign_redact::{Known, Mask, User, text, text_by_shape};
 use countersign_store::{crash, journal::Writer};
 use rustix::fd::OwnedFd;
@@ -107,7 +107,7 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
     shim.close(outcome)
 }
 
-fn bounds(what: &Resolved) -> Bounds {
+fn bounds(what: &ResolvedRequest) -> Bounds {
     let ms = Duration::from_millis;
     Bounds {
         wall: what.limits.wall_ms.map(ms),
@@ -119,7 +119,7 @@ fn bounds(what: &Resolved) -> Bounds {
 }
 
 /// Everything that must stand before a process is started.
-fn open(what: &Resolved, channel: OwnedFd) -> io::Result<(Control, Writer, OwnedFd)> {
+fn open(what: &ResolvedRequest, channel: OwnedFd) -> io::Result<(Control, Writer, OwnedFd)> {
     let signals = sys::signal_fd()?;
     sys::become_subreaper()?;
     let dir = Path::new(&what.task_dir);

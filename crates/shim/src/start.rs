@@ -15,7 +15,7 @@ use crate::{
     terminal_watch::TerminalWatch,
     walls::{self, Built, Site, WallsError},
 };
-use countersign_model::{Confinement, Enforced, Frame, Limits, MARKER, Mode, Outcome, StreamName};
+use countersign_model::{Confinement, EnforcedSandbox, Frame, Limits, MARKER, Mode, Outcome, StreamName};
 use countersign_redact::text;
 use countersign_store::{clock, crash};
 use rustix::{
@@ -169,7 +169,7 @@ impl Shim<'_> {
     }
 
     /// Puts the new process on record.
-    fn started(&mut self, pid: u32, enforced: Option<Enforced>) {
+    fn started(&mut self, pid: u32, enforced: Option<EnforcedSandbox>) {
         let exec = &self.what.exec;
         let sid = if self.what.mode == Mode::Pty { pid } else { std::process::id() };
         self.journal.push(&Frame::Spawned {

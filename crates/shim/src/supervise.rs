@@ -15,7 +15,7 @@ use crate::{
     tree,
     typed_secrets::TypedSecrets,
 };
-use countersign_model::{Frame, Outcome, Resolved, Text};
+use countersign_model::{Frame, Outcome, ResolvedRequest, Text};
 use countersign_redact::Mask;
 use countersign_store::{clock, journal::Writer};
 use rustix::{
@@ -27,7 +27,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 /// One task under way. Each duty has a struct of its own; what needs several of them is a method here or in the file that
 /// is named after it (`recording`, `operate`, `input`, `main_process`, `start`, `close`).
 pub(crate) struct Shim<'a> {
-    pub(crate) what: &'a Resolved,
+    pub(crate) what: &'a ResolvedRequest,
     pub(crate) dir: PathBuf,
     pub(crate) mask: Arc<Mask>,
     pub(crate) control: Control,

@@ -6,7 +6,7 @@ use crate::{
     sys::user::in_the_name_of,
     walls::{self, Foundation},
 };
-use countersign_model::{Confinement, Frame, Limits, Outcome, Resolved, Text, TimedOut};
+use countersign_model::{Confinement, Frame, Limits, Outcome, ResolvedRequest, Text, TimedOut};
 use countersign_redact::{Mask, text};
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ impl TaskSandbox {
     /// What there is to say about it, now that the task is over.
     pub(crate) fn look_back(
         &mut self,
-        what: &Resolved,
+        what: &ResolvedRequest,
         outcome: &Outcome,
         streams: &[PathBuf],
         mask: &Mask,
@@ -60,7 +60,7 @@ impl TaskSandbox {
     }
 
     /// Removes what only the task needed.
-    pub(crate) fn clear(&self, dir: &Path, what: &Resolved) {
+    pub(crate) fn clear(&self, dir: &Path, what: &ResolvedRequest) {
         if self.confinement >= Confinement::Workspace {
             walls::clear_temporary(dir, what.login.as_ref());
         }

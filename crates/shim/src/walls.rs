@@ -17,7 +17,7 @@ use crate::{
         user::in_the_name_of,
     },
 };
-use countersign_model::{Confinement, Enforced, Kernel, Login, Network, Text, Walls, places};
+use countersign_model::{Confinement, EnforcedSandbox, Kernel, Network, SandboxSpec, TaskUser, Text, places};
 pub(crate) use error::WallsError;
 pub use repository::is_escape;
 pub(crate) use repository::places_of_escapes;
@@ -65,7 +65,7 @@ pub fn kernel() -> Kernel {
 /// A task's confinement, ready for the fork.
 pub(crate) struct Built {
     pub(crate) forgo: Forgo,
-    pub(crate) enforced: Option<Enforced>,
+    pub(crate) enforced: Option<EnforcedSandbox>,
     /// Variables that it gets, over what it has.
     pub(crate) env: BTreeMap<&'static str, String>,
 }
@@ -126,7 +126,7 @@ fn of_system() -> impl Iterator<Item = Rule> {
 /// `another`: whom it becomes, if that is another user, who has none of our capabilities.
 pub(crate) fn build(
     confinement: Confinement,
-    walls: &Walls,
+    walls: &SandboxSpec,
     site: &Site<'_>,
     foundation: Option<Foundation>,
     another: Option<(u32, u32)>,
@@ -152,7 +152,7 @@ pub(crate) fn build(
         (Confinement::Workspace, Network::None) => OwnNetwork::available(another),
         _ => None,
     };
-    built.enforced = Some(Enforced { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
+    built.enforced = Some(EnforcedSandbox { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
     let ruleset = |net| confine::ruleset(kernel.landlock, confined, net).map_err(WallsError::Ruleset);
     if !confined {
         built.forgo.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
@@ -205,7 +205,7 @@ pub(crate) fn build(
 }
 
 /// Removes the temporary files of a confined task, whoever made them.
-pub fn clear_temporary(task_dir: &Path, user: Option<&Login>) {
+pub fn clear_temporary(task_dir: &Path, user: Option<&TaskUser>) {
     let temporary = temporary(task_dir, user);
     let _ = in_the_name_of(user, || {
         use std::os::unix::fs::MetadataExt as _;
@@ -224,7 +224,7 @@ pub fn clear_temporary(task_dir: &Path, user: Option<&Login>) {
 }
 
 /// The TMPDIR of a confined task: in its own directory, or, of a user who may not look there, where theirs usually is.
-pub(crate) fn temporary(task_dir: &Path, user: Option<&Login>) -> PathBuf {
+pub(crate) fn temporary(task_dir: &Path, user: Option<&TaskUser>) -> PathBuf {
     match (user, task_dir.file_name()) {
         (Some(_), Some(task)) => Path::new("/tmp").join(format!("csn-{}", task.to_string_lossy())),
         _ => task_dir.join(TEMPORARY),
@@ -248,7 +248,7 @@ enum Links {
 
 /// The places of a task and what it may do there.
 struct Rules<'a> {
-    walls: &'a Walls,
+    walls: &'a SandboxSpec,
     /// The directories that secrets lie directly in, of those that are a root or where it runs.
     cut_at: Vec<&'a str>,
     version: u32,
@@ -274,7 +274,7 @@ enum At {
 }
 
 impl<'a> Rules<'a> {
-    fn new(walls: &'a Walls, cwd: &'a str, version: u32) -> Self {
+    fn new(walls: &'a SandboxSpec, cwd: &'a str, version: u32) -> Self {
         let mut rules = Self { walls, cut_at: Vec::new(), version, rules: Vec::new(), entered: 0 };
         // A root by itself is looked at when it is given; not so one in a directory that is given anyway.
         let system = |root: &&str| places::PROGRAM_PLACES.iter().any(|p| places::inside(root, p));

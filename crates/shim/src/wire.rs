@@ -1,7 +1,9 @@
 //! What a daemon and a shim say to each other: a length, then JSON. Control and the doorbell; never output.
 
 use crate::terminal::Shown;
-use countersign_model::{Closing, Digest, Idempotency, Key, KilledWhy, Order, Refusal, SignalName, TaskId, Text};
+use countersign_model::{
+    Digest, Idempotency, JournalEnd, KeyPress, KilledWhy, Order, Refusal, SignalName, TaskId, Text,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 
@@ -65,7 +67,7 @@ pub enum Input {
         bytes: Vec<u8>,
         eof: bool,
     },
-    Keys(Vec<Key>),
+    Keys(Vec<KeyPress>),
     /// Text that was not typed: marked as such where the program asked for that.
     Paste(String),
 }
@@ -98,7 +100,7 @@ pub enum FromShim {
         refusal: Refusal,
     },
     /// The journal is closed; this is how.
-    Closed(Closing),
+    Closed(JournalEnd),
     /// Nothing was started and there is no journal of ours.
     NotStarted {
         error: Text,

@@ -1,17 +1,17 @@
 //! The one place that reads a clock.
 
-use countersign_model::At;
+use countersign_model::Timestamp;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The wall clock, for the record.
 #[expect(clippy::disallowed_methods, reason = "the one reader of the wall clock")]
 #[must_use]
-pub fn now() -> At {
+pub fn now() -> Timestamp {
     let micros = match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
         Err(_) => 0,
     };
-    At::from_micros(micros)
+    Timestamp::from_micros(micros)
 }
 
 /// The steady clock, for deadlines.

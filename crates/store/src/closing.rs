@@ -7,8 +7,8 @@ use crate::{
     stream::{StreamError, prologue},
 };
 use countersign_model::{
-    Account, Chain, Count, Decision, Digest, Frame, Kept, Record, SealedJournal, StreamName, Subject, TaskId, Text,
-    What,
+    DecimalCount, Decision, Digest, Frame, HashChain, ReceiptSubject, Record, RecordContent, SealedJournal, StreamName,
+    TaskAccount, TaskFileDigests, TaskId, Text,
 };
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -32,7 +32,7 @@ const COUNTED: u64 = 1 << 32;
 
 /// A settled task, as its records and files have it.
 pub struct Closed {
-    pub account: Account,
+    pub account: TaskAccount,
     /// Over the lines of its decisions.
     decisions: Sha256,
     journal: Option<(Digest, SealedJournal)>,
@@ -52,10 +52,12 @@ impl Closed {
             add_line(&mut decisions, line);
             records.push(parse(*seq, line)?);
         }
-        let Some(mut account) = records.first().and_then(|first| Account::begin(task, first)) else { return Ok(None) };
-        let expired = records.iter().any(|r| matches!(r.what, What::Decision(Decision::Expired { .. })));
+        let Some(mut account) = records.first().and_then(|first| TaskAccount::begin(task, first)) else {
+            return Ok(None);
+        };
+        let expired = records.iter().any(|r| matches!(r.what, RecordContent::Decision(Decision::Expired { .. })));
         let head = records.iter().find_map(|r| match &r.what {
-            What::Decision(Decision::Settled { journal_head, .. }) => *journal_head,
+            RecordContent::Decision(Decision::Settled { journal_head, .. }) => *journal_head,
             _ => None,
         });
         let begins = prologue(ledger, task)?;
@@ -91,9 +93,9 @@ impl Closed {
     }
 
     #[must_use]
-    pub fn kept(&self) -> Kept {
+    pub fn kept(&self) -> TaskFileDigests {
         let decisions = Digest::from_bytes(self.decisions.clone().finalize().into());
-        Kept { decisions, journal: self.journal.clone(), streams: self.streams.clone() }
+        TaskFileDigests { decisions, journal: self.journal.clone(), streams: self.streams.clone() }
     }
 }
 
@@ -135,9 +137,9 @@ fn read_journal(
     task: TaskId,
     prologue_head: Digest,
     settled: Digest,
-    account: &mut Account,
+    account: &mut TaskAccount,
 ) -> io::Result<(Digest, SealedJournal)> {
-    let mut read = Read::new(Chain::of_journal(task, prologue_head), account);
+    let mut read = Read::new(HashChain::of_journal(task, prologue_head), account);
     match regular(&dir.join(journal::FILE)) {
         Ok(file) => read.all(file)?,
         Err(e) if passes(&e) => return Err(e),
@@ -149,14 +151,14 @@ fn read_journal(
         read.damaged("the journal is not the one that was settled");
     }
     let Read { chain, sha256, frames, closed, damage, .. } = read;
-    let journal = SealedJournal { frames: Count(frames), head: chain.head(), prologue_head, closed, damage };
+    let journal = SealedJournal { frames: DecimalCount(frames), head: chain.head(), prologue_head, closed, damage };
     Ok((Digest::from_bytes(sha256.finalize().into()), journal))
 }
 
 /// A journal that is being read.
 struct Read<'a> {
-    account: &'a mut Account,
-    chain: Chain,
+    account: &'a mut TaskAccount,
+    chain: HashChain,
     sha256: Sha256,
     next_seq: u64,
     frames: u64,
@@ -168,7 +170,7 @@ struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    fn new(chain: Chain, account: &'a mut Account) -> Self {
+    fn new(chain: HashChain, account: &'a mut TaskAccount) -> Self {
         let next_seq = account.state.next_seq;
         let (sha256, rules) = (Sha256::new(), HashSet::new());
         Self { account, chain, sha256, next_seq, frames: 0, closed: false, repeated: 0, rules, damage: None }
@@ -209,12 +211,12 @@ impl<'a> Read<'a> {
         };
         self.chain.push(text);
         self.frames += 1;
-        self.closed = matches!(record.what, What::Frame(Frame::Closed { .. }));
+        self.closed = matches!(record.what, RecordContent::Frame(Frame::Closed { .. }));
         let due = record.seq == self.next_seq;
         self.next_seq = record.seq.saturating_add(1);
         match &record.what {
             _ if !due => self.damaged("a line of the journal has another number than is due"),
-            What::Frame(frame) if !self.believable(frame, line.len() as u64) => {
+            RecordContent::Frame(frame) if !self.believable(frame, line.len() as u64) => {
                 self.damaged("a line of the journal says what cannot be");
             }
             _ => self.account.apply(&record),
@@ -251,7 +253,7 @@ impl<'a> Read<'a> {
 
 /// Whether this names a file of a task's directory, that of its decisions apart: one plain component of a path.
 pub(crate) fn is_name(name: &str) -> bool {
-    !matches!(name, "" | "." | ".." | Subject::DECISIONS) && !name.contains(['/', '\0'])
+    !matches!(name, "" | "." | ".." | ReceiptSubject::DECISIONS) && !name.contains(['/', '\0'])
 }
 
 /// SHA-256 of a file, and its length.

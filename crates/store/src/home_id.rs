@@ -6,7 +6,7 @@ use crate::{
     ledger::{Entry, Ledger, LedgerError, Reader},
     random,
 };
-use countersign_model::{Decision, HomeId, IdMint, Record, Statement, What};
+use countersign_model::{Decision, HomeId, IdMint, Record, RecordContent, Statement};
 
 impl Ledger {
     /// The id of this home. One that has none gets it now.
@@ -55,7 +55,7 @@ impl Reader {
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            if let What::Decision(Decision::HomeNamed { home_id }) = record.what {
+            if let RecordContent::Decision(Decision::HomeNamed { home_id }) = record.what {
                 all.push((n, home_id));
             }
         }

@@ -2,7 +2,7 @@
 //! anyone can tell a living shim from a dead one without a pid.
 
 use crate::{clock, output::regular, proc};
-use countersign_model::{Chain, Closing, Digest, Frame, Outcome, Record, TaskId, What};
+use countersign_model::{Digest, Frame, HashChain, JournalEnd, Outcome, Record, RecordContent, TaskId};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ const RESERVE: u64 = 16 * 1024;
 /// The one writer of a journal.
 pub struct Writer {
     file: File,
-    chain: Chain,
+    chain: HashChain,
     first_seq: u64,
     next_seq: u64,
     began: Instant,
@@ -34,7 +34,7 @@ impl Writer {
         let file = take_name(dir)?;
         let mut writer = Self {
             file,
-            chain: Chain::of_journal(task, prologue),
+            chain: HashChain::of_journal(task, prologue),
             first_seq,
             next_seq: first_seq,
             began: clock::steady(),
@@ -84,14 +84,14 @@ impl Writer {
     }
 
     /// The last frame; the room that was kept is given back.
-    pub fn close(mut self, outcome: Outcome, streams: countersign_model::StreamTotals) -> io::Result<Closing> {
+    pub fn close(mut self, outcome: Outcome, streams: countersign_model::StreamTotals) -> io::Result<JournalEnd> {
         let frames = self.next_seq - self.first_seq + 1;
         self.push(&Frame::Closed { outcome: outcome.clone(), frames, streams });
         self.put()?;
         let len = self.written;
         // Giving room back is a courtesy: the journal is complete without it.
         let _ = self.file.set_len(len);
-        Ok(Closing { outcome, head: self.chain.head(), next_seq: self.next_seq })
+        Ok(JournalEnd { outcome, head: self.chain.head(), next_seq: self.next_seq })
     }
 
     pub fn next_seq(&self) -> u64 {
@@ -197,7 +197,7 @@ pub fn take_over(dir: &Path) -> io::Result<Option<File>> {
 #[derive(Debug)]
 pub struct Remains {
     /// Set when the journal was closed properly.
-    pub closing: Option<Closing>,
+    pub closing: Option<JournalEnd>,
     pub head: Digest,
     pub next_seq: u64,
     /// Bytes of a torn last line that were cut off.
@@ -208,7 +208,7 @@ pub struct Remains {
 
 /// Reads a journal that was taken over, cuts off what does not read, and says how it ended.
 pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Remains> {
-    let mut chain = Chain::of_journal(task, prologue);
+    let mut chain = HashChain::of_journal(task, prologue);
     let (mut next_seq, mut whole, mut closing, mut damage) = (first_seq, 0, None, None);
     let mut reader = BufReader::with_capacity(256 * 1024, file);
     let mut bytes = Vec::new();
@@ -231,8 +231,8 @@ pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_se
         chain.push(text);
         next_seq += 1;
         whole += bytes.len() as u64;
-        if let What::Frame(Frame::Closed { outcome, .. }) = record.what {
-            closing = Some(Closing { outcome, head: chain.head(), next_seq });
+        if let RecordContent::Frame(Frame::Closed { outcome, .. }) = record.what {
+            closing = Some(JournalEnd { outcome, head: chain.head(), next_seq });
         }
     }
     let torn = file.metadata()?.len().saturating_sub(whole);

@@ -1,14 +1,14 @@
 //! The house's keys: made once, read by their owner only.
 
 use crate::{Home, fsx};
-use countersign_model::HouseKey;
+use countersign_model::HomeKey;
 use std::io;
 
 /// The key under which guessable things are digested; made at the first start.
-pub fn house_key(home: &Home) -> io::Result<HouseKey> {
+pub fn house_key(home: &Home) -> io::Result<HomeKey> {
     match kept(home, "digest.key")? {
-        Some(key) => Ok(HouseKey::new(key)),
-        None => Ok(HouseKey::new(fresh(home, "digest.key")?)),
+        Some(key) => Ok(HomeKey::new(key)),
+        None => Ok(HomeKey::new(fresh(home, "digest.key")?)),
     }
 }
 

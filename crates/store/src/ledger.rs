@@ -10,8 +10,8 @@ use crate::{
     receipts::{self, Signed},
 };
 use countersign_model::{
-    ApprovalId, At, By, Chain, Decision, Digest, Entered, Idempotency, PrincipalId, Question, Record, Scope, SessionId,
-    Status, TaskId, TaskState, What,
+    ApprovalId, DecidedBy, Decision, Digest, HashChain, Idempotency, PrincipalId, Question, Record, RecordContent,
+    RegisterEntry, Scope, SessionId, Status, TaskId, TaskState, Timestamp,
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, config::DbConfig, params};
 use std::{
@@ -148,7 +148,7 @@ pub struct Entry {
     /// None for a decision about the house itself.
     pub task: Option<TaskId>,
     pub seq: u64,
-    pub at: At,
+    pub at: Timestamp,
     pub line: String,
     pub decision: Decision,
     /// What `receipt.sealed` is about.
@@ -158,7 +158,7 @@ pub struct Entry {
 /// The one writer.
 pub struct Ledger {
     pub(crate) conn: Connection,
-    chain: Chain,
+    chain: HashChain,
     next: i64,
     path: PathBuf,
     marker: Marker,
@@ -192,8 +192,8 @@ impl Ledger {
             .optional()
             .map_err(damaged)?;
         let (next, chain) = match last {
-            Some((n, head)) => (n + 1, Chain::resumed(Digest::from_bytes(head))),
-            None => (1, Chain::of_ledger()),
+            Some((n, head)) => (n + 1, HashChain::resumed(Digest::from_bytes(head))),
+            None => (1, HashChain::of_ledger()),
         };
         let marker = Marker::of(path);
         if next > 1 {
@@ -239,7 +239,7 @@ impl Ledger {
             while let Some(row) = rows.next()? {
                 let (n, task, line): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
                 let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-                if let What::Decision(decision) = record.what {
+                if let RecordContent::Decision(decision) = record.what {
                     index(&tx, n, Some(&task), &decision)?;
                 }
             }
@@ -430,14 +430,14 @@ impl Reader {
     }
 
     /// Everything that was entered about grants, sessions and credentials, in order.
-    pub fn entered(&self) -> Result<Vec<(At, Entered)>> {
+    pub fn entered(&self) -> Result<Vec<(Timestamp, RegisterEntry)>> {
         let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions WHERE task IS NULL ORDER BY n")?;
         let mut rows = query.query([])?;
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            if let What::Decision(Decision::Entered(entered)) = record.what {
+            if let RecordContent::Decision(Decision::Entered(entered)) = record.what {
                 all.push((record.at, entered));
             }
         }
@@ -455,7 +455,7 @@ impl Reader {
     }
 
     /// The tasks that a person has refused since `since`.
-    pub fn refused_since(&self, since: At) -> Result<Vec<TaskId>> {
+    pub fn refused_since(&self, since: Timestamp) -> Result<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached("SELECT n, task, line FROM decisions ORDER BY n DESC")?;
         let mut rows = query.query([])?;
         let mut all = Vec::new();
@@ -465,8 +465,10 @@ impl Reader {
             if record.at < since {
                 break;
             }
-            let refused =
-                matches!(record.what, What::Decision(Decision::PermissionDenied { by: By::Person { .. }, .. }));
+            let refused = matches!(
+                record.what,
+                RecordContent::Decision(Decision::PermissionDenied { by: DecidedBy::Person { .. }, .. })
+            );
             all.extend(task.filter(|_| refused).and_then(|t| t.parse::<TaskId>().ok()));
         }
         Ok(all)
@@ -500,7 +502,7 @@ impl Reader {
     }
 
     /// When a task settled, and the number that its next decision gets; none while it has not.
-    pub fn settled(&self, task: TaskId) -> Result<Option<(At, u64)>> {
+    pub fn settled(&self, task: TaskId) -> Result<Option<(Timestamp, u64)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT z.line, (SELECT max(seq) FROM decisions WHERE task = ?1) FROM tasks t
              JOIN decisions z ON z.n = t.last WHERE t.id = ?1 AND t.settled = 1",
@@ -574,7 +576,7 @@ impl Reader {
     }
 
     /// The newest task that was asked under this idempotency key, and the body it came with.
-    pub fn by_idempotency(&self, key: Digest) -> Result<Option<(TaskId, Idempotency, At)>> {
+    pub fn by_idempotency(&self, key: Digest) -> Result<Option<(TaskId, Idempotency, Timestamp)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT t.id, d.line FROM tasks t JOIN decisions d ON d.n = t.first WHERE t.idem = ?1 ORDER BY t.id DESC LIMIT 1",
         )?;
@@ -584,7 +586,7 @@ impl Reader {
         Ok(row.and_then(|(id, line)| {
             let record = Record::parse(&line).ok()?;
             match record.what {
-                What::Decision(Decision::Planned { idempotency: Some(i), .. }) => {
+                RecordContent::Decision(Decision::Planned { idempotency: Some(i), .. }) => {
                     Some((id.parse().ok()?, *i, record.at))
                 }
                 _ => None,
@@ -649,7 +651,7 @@ impl Reader {
     }
 
     /// When the last decision was taken.
-    pub fn last_at(&self) -> Result<Option<At>> {
+    pub fn last_at(&self) -> Result<Option<Timestamp>> {
         let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions ORDER BY n DESC LIMIT 1")?;
         let row = query.query_row([], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
         let Some((n, line)) = row else { return Ok(None) };

@@ -1,6 +1,6 @@
 //! Output files: bytes once, readable by range while they grow, every chunk checked against its digest.
 
-use countersign_model::{Clean, Digest, Frame, Record, StreamName, StreamState, TaskState, What};
+use countersign_model::{Clean, Digest, Frame, Record, RecordContent, StreamName, StreamState, TaskState};
 use rustix::fs::{Mode, OFlags};
 use std::{
     collections::HashMap,
@@ -249,12 +249,12 @@ impl Layout {
             return;
         }
         match Record::parse(line).map(|r| r.what) {
-            Ok(What::Frame(Frame::Output { stream, offset, len, digest })) => {
+            Ok(RecordContent::Frame(Frame::Output { stream, offset, len, digest })) => {
                 let lies = self.0.entry(stream).or_default();
                 let at = offset.saturating_sub(lies.gap.filter(|g| offset >= g.end()).map_or(0, |g| g.bytes));
                 lies.chunks.push(ChunkAt { offset, at, len, digest });
             }
-            Ok(What::Frame(Frame::Gap { stream, offset, bytes })) => {
+            Ok(RecordContent::Frame(Frame::Gap { stream, offset, bytes })) => {
                 self.0.entry(stream).or_default().gap = Some(Gap { offset, bytes });
             }
             _ => {}

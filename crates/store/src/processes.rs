@@ -1,7 +1,7 @@
 //! Who started whom, and which of them is an agent.
 
 use crate::{Home, proc};
-use countersign_model::{Process, Starter};
+use countersign_model::{Process, ProcessKind};
 use std::{fs, io};
 
 const AGENTS: &str = "agents";
@@ -15,9 +15,9 @@ pub fn agent_above(pid: u32) -> u32 {
     let mut at = pid;
     for _ in 0..DEEPEST {
         match parent_of(at).map(|parent| (parent, kind(parent))) {
-            Some((parent, Starter::Passes)) if parent > 1 => at = parent,
+            Some((parent, ProcessKind::Passes)) if parent > 1 => at = parent,
             // In a container the first process may well be the agent.
-            Some((parent, Starter::Program)) if parent > 0 => return parent,
+            Some((parent, ProcessKind::Program)) if parent > 0 => return parent,
             _ => return at,
         }
     }
@@ -27,7 +27,7 @@ pub fn agent_above(pid: u32) -> u32 {
 /// Whether a process is a person's place: their shell, or what such shells are below. Nobody makes an agent of that.
 #[must_use]
 pub fn is_a_persons(pid: u32) -> bool {
-    kind(pid) == Starter::Person
+    kind(pid) == ProcessKind::Person
 }
 
 /// Keeps who is known for an agent where it can be read while no daemon runs.
@@ -67,12 +67,12 @@ fn parent_of(pid: u32) -> Option<u32> {
     proc::stat(pid).ok().map(|stat| stat.parent)
 }
 
-fn kind(pid: u32) -> Starter {
+fn kind(pid: u32) -> ProcessKind {
     let comm = proc::comm(pid).ok().and_then(|name| String::from_utf8(name).ok()).unwrap_or_default();
     let words = proc::arguments(pid).unwrap_or_default();
     // One that may not be looked into has a terminal for all we know.
     let terminal = proc::open_file(pid, 0).map_or(true, |input| {
         ["/dev/pts/", "/dev/tty", "/dev/console"].iter().any(|t| input.to_string_lossy().starts_with(t))
     });
-    Starter::of(comm.trim_end(), &words, terminal)
+    ProcessKind::of(comm.trim_end(), &words, terminal)
 }

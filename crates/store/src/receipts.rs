@@ -4,7 +4,9 @@ use crate::{
     Envelope, PublicKey, RECEIPT_TYPE,
     ledger::{LedgerError, Reader},
 };
-use countersign_model::{Decision, Digest, KeyAnnounced, PrincipalId, ReceiptId, Record, SessionId, TaskId, What};
+use countersign_model::{
+    Decision, Digest, KeyAnnounced, PrincipalId, ReceiptId, Record, RecordContent, SessionId, TaskId,
+};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 type Result<T> = std::result::Result<T, LedgerError>;
@@ -117,7 +119,7 @@ pub(crate) fn keep(conn: &Connection, signed: &Signed) -> rusqlite::Result<()> {
 fn index(conn: &Connection, task: &str, payload: &str) -> rusqlite::Result<()> {
     #[derive(serde::Deserialize)]
     struct Subjects {
-        subject: Vec<countersign_model::Subject>,
+        subject: Vec<countersign_model::ReceiptSubject>,
     }
     let Ok(Subjects { subject }) = serde_json::from_str(payload) else { return Ok(()) };
     let mut put = conn.prepare_cached("INSERT OR IGNORE INTO artifacts (sha256, task, name) VALUES (?1, ?2, ?3)")?;
@@ -278,7 +280,7 @@ impl Reader {
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            if let What::Decision(Decision::Key(key)) = record.what {
+            if let RecordContent::Decision(Decision::Key(key)) = record.what {
                 all.push((n, key));
             }
         }
@@ -286,7 +288,7 @@ impl Reader {
     }
 
     /// What the last decision about the house itself says of its state.
-    pub fn last_state(&self) -> Result<Option<countersign_model::HouseState>> {
+    pub fn last_state(&self) -> Result<Option<countersign_model::DaemonState>> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%' ORDER BY n DESC LIMIT 1",
         )?;
@@ -294,7 +296,7 @@ impl Reader {
         let Some((n, line)) = row else { return Ok(None) };
         let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
         match record.what {
-            What::Decision(Decision::House { state, .. }) => Ok(Some(state)),
+            RecordContent::Decision(Decision::House { state, .. }) => Ok(Some(state)),
             _ => Ok(None),
         }
     }
@@ -310,7 +312,7 @@ impl Reader {
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            let What::Decision(Decision::Shutdown(step)) = record.what else { continue };
+            let RecordContent::Decision(Decision::Shutdown(step)) = record.what else { continue };
             // One that was cut off has fewer; those of the time before it come in their order again.
             if steps.last().is_some_and(|after| after.step <= step.step) {
                 break;
@@ -332,8 +334,8 @@ impl Reader {
         while let Some(row) = rows.next()? {
             let (n, line): (i64, String) = (row.get(0)?, row.get(1)?);
             let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
-            if let What::Decision(Decision::House { state, .. }) = record.what {
-                use countersign_model::HouseState::{Boot, Halted};
+            if let RecordContent::Decision(Decision::House { state, .. }) = record.what {
+                use countersign_model::DaemonState::{Boot, Halted};
                 if state == Boot && last != Some(Halted) {
                     return Ok(true);
                 }
@@ -355,7 +357,7 @@ impl Reader {
         let Some((n, line)) = row else { return Ok(None) };
         let record = Record::parse(&line).map_err(|source| LedgerError::Record { n, source })?;
         match record.what {
-            What::Decision(Decision::House { boot, .. }) => Ok(boot.map(|b| b.into_inner())),
+            RecordContent::Decision(Decision::House { boot, .. }) => Ok(boot.map(|b| b.into_inner())),
             _ => Ok(None),
         }
     }

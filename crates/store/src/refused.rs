@@ -1,23 +1,23 @@
 //! What reading can fail of, as a caller is told it.
 
 use crate::output::ReadError;
-use countersign_model::{Code, Refusal, Refused};
+use countersign_model::{Code, Refusal, TaskRefusal};
 
 #[cfg(feature = "ledger")]
-impl From<crate::ledger::LedgerError> for Refused {
+impl From<crate::ledger::LedgerError> for TaskRefusal {
     fn from(e: crate::ledger::LedgerError) -> Self {
         Refusal::new(Code::LedgerUnavailable, e.to_string()).hint("see `csn doctor`").into()
     }
 }
 
 #[cfg(feature = "ledger")]
-impl From<crate::stream::StreamError> for Refused {
+impl From<crate::stream::StreamError> for TaskRefusal {
     fn from(e: crate::stream::StreamError) -> Self {
         Refusal::new(Code::Internal, e.to_string()).hint("see `csn doctor`").into()
     }
 }
 
-impl From<ReadError> for Refused {
+impl From<ReadError> for TaskRefusal {
     fn from(e: ReadError) -> Self {
         let code = match &e {
             ReadError::Tampered { .. } => Code::ArtifactTampered,

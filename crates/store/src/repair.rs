@@ -10,7 +10,7 @@ use crate::{
     salvage::{Salvaged, beside, remove, salvage},
     verify::{self, Wanted},
 };
-use countersign_model::{Decision, Entered, Record, Register, Text};
+use countersign_model::{Decision, Record, Register, RegisterEntry, Text};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -116,10 +116,12 @@ fn revoke(ledger: &mut Ledger) -> Result<(u64, u64), LedgerError> {
         register.enter(at, &entered);
     }
     let by = Text::of("csn doctor --fix");
-    let grants = register.grants.iter().filter_map(|g| Some(Entered::GrantRevoked { grant: g.id?, by: by.clone() }));
-    let grants: Vec<Entered> = grants.collect();
+    let grants =
+        register.grants.iter().filter_map(|g| Some(RegisterEntry::GrantRevoked { grant: g.id?, by: by.clone() }));
+    let grants: Vec<RegisterEntry> = grants.collect();
     let tokens = register.roster.tokens().filter(|t| t.revoked_at.is_none());
-    let tokens: Vec<Entered> = tokens.map(|t| Entered::TokenRevoked { token: t.id, by: by.clone() }).collect();
+    let tokens: Vec<RegisterEntry> =
+        tokens.map(|t| RegisterEntry::TokenRevoked { token: t.id, by: by.clone() }).collect();
     let counts = (grants.len() as u64, tokens.len() as u64);
     let at = clock::now();
     let entry = |entered| {

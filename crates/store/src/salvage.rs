@@ -9,8 +9,8 @@ use crate::{
     mark::Mark,
 };
 use countersign_model::{
-    At, Audience, Chain, CredentialKind, Decision, Digest, Frame, Mode, OnSessionEnd, Outcome, PrincipalId, Profile,
-    Record, StreamName, TaskId, Text, Tool, What,
+    Audience, CredentialKind, Decision, Digest, Frame, HashChain, Mode, OnSessionEnd, Outcome, PrincipalId, Profile,
+    Record, RecordContent, StreamName, TaskId, Text, Timestamp, Tool,
 };
 use rusqlite::{Connection, ErrorCode, Row, params};
 use std::{
@@ -133,7 +133,7 @@ struct Life {
 
 impl Life {
     fn note(&mut self, record: &Record) {
-        let What::Decision(decision) = &record.what else { return };
+        let RecordContent::Decision(decision) = &record.what else { return };
         self.gap |= !self.launched && record.seq != self.next;
         self.next = record.seq.saturating_add(1);
         match decision {
@@ -151,7 +151,7 @@ impl Copy {
         let mark = Mark::read(&home.ledger()).map(|m| m.decision);
         let mut insert =
             to.prepare("INSERT OR IGNORE INTO decisions (n, task, seq, line, head) VALUES (?1, ?2, ?3, ?4, ?5)")?;
-        let mut chain = Chain::of_ledger();
+        let mut chain = HashChain::of_ledger();
         let mut last = 0;
         let query = "SELECT n, task, seq, line, head FROM decisions WHERE n >= ?1 ORDER BY n";
         let clean = scan(from, query, "SELECT max(n) FROM decisions", mark, |row| {
@@ -171,7 +171,7 @@ impl Copy {
             if follows && chain.head() != head {
                 self.salvaged.changed.push(n);
             }
-            chain = Chain::resumed(head);
+            chain = HashChain::resumed(head);
             last = n;
             self.salvaged.decisions += 1;
             if let Some(Ok(task)) = parsed {
@@ -317,7 +317,7 @@ fn told(home: &Home, task: TaskId) -> io::Result<Vec<Entry>> {
 }
 
 /// How a task ended; none while its journal has a writer.
-fn ending(dir: &Path) -> io::Result<Option<(u64, At, Outcome)>> {
+fn ending(dir: &Path) -> io::Result<Option<(u64, Timestamp, Outcome)>> {
     let mut file = crate::output::regular(&dir.join("journal"))?;
     let len = file.metadata()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
@@ -325,7 +325,7 @@ fn ending(dir: &Path) -> io::Result<Option<(u64, At, Outcome)>> {
     file.take(TAIL).read_to_end(&mut tail)?;
     let text = String::from_utf8_lossy(&tail);
     let last = text.lines().rev().find_map(|line| Record::parse(line).ok());
-    if let Some(Record { seq, at, what: What::Frame(Frame::Closed { outcome, .. }), .. }) = last {
+    if let Some(Record { seq, at, what: RecordContent::Frame(Frame::Closed { outcome, .. }), .. }) = last {
         return Ok(Some((seq + 1, at, outcome)));
     }
     if journal::take_over(dir)?.is_none() {
@@ -336,7 +336,7 @@ fn ending(dir: &Path) -> io::Result<Option<(u64, At, Outcome)>> {
     Ok((seq != u64::MAX).then_some((seq, at, Outcome::Lost { why })))
 }
 
-fn entry(task: TaskId, seq: u64, at: At, decision: Decision) -> Entry {
+fn entry(task: TaskId, seq: u64, at: Timestamp, decision: Decision) -> Entry {
     let line = Record::decision_line(seq, at, &decision);
     Entry { task: Some(task), seq, at, line, decision, receipt: None }
 }

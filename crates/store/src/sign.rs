@@ -3,7 +3,7 @@
 //! The key's id is the one that securesystemslib computes, so that its verifiers find the key by it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use countersign_model::{Digest, KeyAnnounced, SignedWord, TaskId};
+use countersign_model::{Digest, KeyAnnounced, KeySignature, TaskId};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -55,9 +55,9 @@ impl SigningKey {
 
     /// Says that what a task left was removed, and that this is its receipt.
     #[must_use]
-    pub fn expiry(&self, task: TaskId, receipt: Digest) -> SignedWord {
+    pub fn expiry(&self, task: TaskId, receipt: Digest) -> KeySignature {
         let signature = self.inner.sign(&expiry(task, receipt)).to_bytes();
-        SignedWord { key: self.public.id, signature: STANDARD.encode(signature) }
+        KeySignature { key: self.public.id, signature: STANDARD.encode(signature) }
     }
 
     /// Speaks for another key.
@@ -142,7 +142,7 @@ impl PublicKey {
 
     /// Whether this key says that what this task left was removed.
     #[must_use]
-    pub fn says_expired(&self, task: TaskId, receipt: Digest, word: &SignedWord) -> bool {
+    pub fn says_expired(&self, task: TaskId, receipt: Digest, word: &KeySignature) -> bool {
         let signature = STANDARD.decode(&word.signature);
         word.key == self.id && signature.is_ok_and(|s| self.verifies_bytes(&expiry(task, receipt), &s))
     }

@@ -5,7 +5,7 @@ use crate::{
     Home, journal,
     ledger::{LedgerError, Reader},
 };
-use countersign_model::{Chain, Decision, Digest, Record, TaskId, TaskState, What};
+use countersign_model::{Decision, Digest, HashChain, Record, RecordContent, TaskId, TaskState};
 use std::{io, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
@@ -140,12 +140,12 @@ impl Stream {
 /// Where a task's journal begins, and the head of the decisions before it. None before its launch is decided: only
 /// then is it known where.
 pub fn prologue(ledger: &Reader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
-    let mut chain = Chain::of_prologue(task);
+    let mut chain = HashChain::of_prologue(task);
     for (seq, line) in ledger.decisions(task, 0)? {
         chain.push(&line);
         let launched = r#""kind":"task.launched""#;
         if line.contains(launched)
-            && let Ok(Record { what: What::Decision(Decision::Launched { .. }), .. }) = Record::parse(&line)
+            && let Ok(Record { what: RecordContent::Decision(Decision::Launched { .. }), .. }) = Record::parse(&line)
         {
             return Ok(Some((seq + 1, chain.head())));
         }

@@ -20,7 +20,7 @@ use crate::{
     condition::{self, Depth},
     ledger::{LedgerError, Reader},
 };
-use countersign_model::{Count, Digest, HomeId, LedgerHead, TaskId};
+use countersign_model::{DecimalCount, Digest, HomeId, LedgerHead, TaskId};
 use row::Checked;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -89,7 +89,7 @@ impl Report {
 /// A signed head that was kept elsewhere.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Head {
-    receipts: Count,
+    receipts: DecimalCount,
     receipt: Option<Digest>,
     ledger_head: LedgerHead,
     /// Heads of earlier versions name none.

@@ -1,7 +1,7 @@
 //! Looking: what is at the paths that a plan names, and where its programs lead. Answers questions, judges nothing.
 
 use crate::{clock, proc};
-use countersign_model::{Digest, Facts, Found, FoundKind, Needs, PathFact, glob_matches};
+use countersign_model::{Digest, FactQuery, Facts, PathFact, PathTarget, PathTargetKind, glob_matches};
 use std::{
     fs,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
@@ -35,7 +35,7 @@ impl Sight {
 }
 
 /// Answers what a plan needs to know.
-pub fn look(needs: &Needs, sight: &Sight, facts: &mut Facts) {
+pub fn look(needs: &FactQuery, sight: &Sight, facts: &mut Facts) {
     let mut patience = Patience { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
     for path in &needs.paths {
         if sight.sees(path) && !is_of_the_looker(path) {
@@ -152,10 +152,10 @@ pub fn repository(directory: &str) -> Option<String> {
     Path::new(directory).ancestors().find(holds).map(|d| d.to_string_lossy().into_owned())
 }
 
-fn find(path: &str) -> Found {
-    let absent = |resolved: PathBuf| Found {
+fn find(path: &str) -> PathTarget {
+    let absent = |resolved: PathBuf| PathTarget {
         resolved: resolved.to_string_lossy().into_owned(),
-        kind: FoundKind::Absent,
+        kind: PathTargetKind::Absent,
         dev: 0,
         inode: 0,
         mount: false,
@@ -163,16 +163,16 @@ fn find(path: &str) -> Found {
     let Ok(resolved) = fs::canonicalize(path) else { return absent(leads(Path::new(path), 0)) };
     let Ok(meta) = fs::metadata(&resolved) else { return absent(resolved) };
     let kind = match meta.file_type() {
-        t if t.is_file() => FoundKind::File,
-        t if t.is_dir() => FoundKind::Directory,
+        t if t.is_file() => PathTargetKind::File,
+        t if t.is_dir() => PathTargetKind::Directory,
         t => {
             debug_assert!(t.is_fifo() || t.is_socket() || t.is_block_device() || t.is_char_device() || t.is_symlink());
-            FoundKind::Other
+            PathTargetKind::Other
         }
     };
     let parent = resolved.parent().and_then(|p| fs::metadata(p).ok());
-    let mount = kind == FoundKind::Directory && parent.is_none_or(|p| p.dev() != meta.dev());
-    Found { resolved: resolved.to_string_lossy().into_owned(), kind, dev: meta.dev(), inode: meta.ino(), mount }
+    let mount = kind == PathTargetKind::Directory && parent.is_none_or(|p| p.dev() != meta.dev());
+    PathTarget { resolved: resolved.to_string_lossy().into_owned(), kind, dev: meta.dev(), inode: meta.ino(), mount }
 }
 
 /// Where a path leads that does not exist in full: through the links of what does, also of a link to nothing.
@@ -257,19 +257,19 @@ mod tests {
         symlink("nowhere/at/all", at("dangling")).unwrap();
         symlink("loop", at("loop")).unwrap();
         for (path, resolved, kind) in [
-            (at("src/a.rs"), at("src/a.rs"), FoundKind::File),
-            (at("src/../src"), at("src"), FoundKind::Directory),
-            (at("link/hosts"), "/etc/hosts".to_owned(), FoundKind::File),
-            (at("link/no-such-file"), "/etc/no-such-file".to_owned(), FoundKind::Absent),
+            (at("src/a.rs"), at("src/a.rs"), PathTargetKind::File),
+            (at("src/../src"), at("src"), PathTargetKind::Directory),
+            (at("link/hosts"), "/etc/hosts".to_owned(), PathTargetKind::File),
+            (at("link/no-such-file"), "/etc/no-such-file".to_owned(), PathTargetKind::Absent),
             // The kernel goes through the link before it goes up.
-            (at("link/../no-such-dir/x"), "/no-such-dir/x".to_owned(), FoundKind::Absent),
-            (at("dangling"), at("nowhere/at/all"), FoundKind::Absent),
-            (at("new/file"), at("new/file"), FoundKind::Absent),
+            (at("link/../no-such-dir/x"), "/no-such-dir/x".to_owned(), PathTargetKind::Absent),
+            (at("dangling"), at("nowhere/at/all"), PathTargetKind::Absent),
+            (at("new/file"), at("new/file"), PathTargetKind::Absent),
         ] {
             let found = find(&path);
             assert_eq!((found.resolved, found.kind), (resolved, kind), "{path}");
         }
-        assert_eq!(find(&at("loop")).kind, FoundKind::Absent);
+        assert_eq!(find(&at("loop")).kind, PathTargetKind::Absent);
         assert!(find("/proc").mount && !find(&at("src")).mount);
     }
 
@@ -308,7 +308,8 @@ mod tests {
 
     #[test]
     fn what_may_not_be_seen_is_not_looked_at() {
-        let needs = Needs { paths: vec!["/etc/hosts".to_owned(), "/work/../etc/hosts".to_owned()], ..Needs::default() };
+        let needs =
+            FactQuery { paths: vec!["/etc/hosts".to_owned(), "/work/../etc/hosts".to_owned()], ..FactQuery::default() };
         let mut facts = Facts::none("/work");
         look(&needs, &Sight { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
         assert!(facts.paths.is_empty());

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use countersign_model::{
-    At, Audience, Chain, Choice, Clean, CredentialKind, Decision, Digest, EnvClass, Frame, IdMint, Mode, Outcome,
-    PrincipalId, Profile, Record, Status, StreamName, TaskId, Text, Tool, WaitsFor,
+    Audience, Choice, Clean, CredentialKind, Decision, Digest, EnvClass, Frame, HashChain, IdMint, Mode, Outcome,
+    PrincipalId, Profile, Record, Status, StreamName, TaskId, Text, Timestamp, Tool, WaitsFor,
 };
 use countersign_store::{
     Home,
@@ -49,7 +49,7 @@ fn planned(display: &'static str) -> Decision {
 }
 
 fn entries(task: TaskId, from: u64, decisions: Vec<Decision>) -> Vec<Entry> {
-    let at = At::from_micros(1_700_000_000_000_000);
+    let at = Timestamp::from_micros(1_700_000_000_000_000);
     let entry = |(seq, decision)| {
         let line = Record::decision_line(seq, at, &decision);
         Entry { task: Some(task), seq, at, line, decision, receipt: None }
@@ -69,7 +69,7 @@ fn env_exposed() -> Frame {
     Frame::EnvExposed { class: EnvClass::Base, names: vec![Text::of("PATH")], withheld: vec![] }
 }
 
-fn write_journal(dir: &Path, frames: u64) -> countersign_model::Closing {
+fn write_journal(dir: &Path, frames: u64) -> countersign_model::JournalEnd {
     let mut writer = Writer::create(dir, task(1), digest("head"), 3).unwrap();
     for _ in 0..frames {
         writer.push(&env_exposed());
@@ -95,7 +95,7 @@ fn every_prefix_of_a_journal_is_a_journal() {
         assert_eq!((remains.next_seq, remains.closing.is_some()), (3 + lines, false), "cut at {cut}");
         let kept = std::fs::metadata(dir.path().join(journal::FILE)).unwrap().len();
         assert_eq!(kept + remains.torn, cut as u64, "the torn line is cut off and counted");
-        let mut chain = Chain::of_journal(task(1), digest("head"));
+        let mut chain = HashChain::of_journal(task(1), digest("head"));
         for line in String::from_utf8(whole[..kept as usize].to_vec()).unwrap().lines() {
             chain.push(line);
         }

@@ -9,7 +9,7 @@ pub use raw::{RawCalls, body};
 
 use countersign_client::{Client, ClientError, Events};
 use countersign_model::{
-    Choice, Frame, Outcome, Record, Refusal, Refused, Request, StreamName, TaskId, TaskState, What,
+    Choice, Frame, Outcome, Record, RecordContent, Refusal, Request, StreamName, TaskId, TaskRefusal, TaskState,
 };
 use serde_json::{Value, json};
 use std::{
@@ -256,7 +256,7 @@ impl House {
     /// Asks for something that the house refuses.
     pub fn refused(&self, text: &str, with: Value) -> (Refusal, Option<TaskId>) {
         match self.client().ask(&self.request(text, with)) {
-            Err(ClientError::Refused(Refused { refusal, task })) => (refusal, task),
+            Err(ClientError::Refused(TaskRefusal { refusal, task })) => (refusal, task),
             other => panic!("not refused: {other:?}"),
         }
     }
@@ -369,7 +369,7 @@ impl Drop for Terminal {
 
 pub fn frame(events: &mut Events, wanted: impl Fn(&Frame) -> bool) -> Frame {
     while let Some(event) = events.next_event().expect("the stream reads") {
-        if let What::Frame(frame) = event.value.record.what
+        if let RecordContent::Frame(frame) = event.value.record.what
             && wanted(&frame)
         {
             return frame;

@@ -2,7 +2,7 @@
 
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
-use countersign_model::{ApprovalId, Choice, Code, Decision, Outcome, Refused, Status, TaskId, What};
+use countersign_model::{ApprovalId, Choice, Code, Decision, Outcome, RecordContent, Status, TaskId, TaskRefusal};
 use countersign_testkit::{House, RawCalls as _};
 use serde_json::json;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -16,7 +16,7 @@ fn ask(house: &House, text: &str) -> (TaskId, ApprovalId) {
 
 pub(crate) fn refusal<T: std::fmt::Debug>(result: countersign_client::Result<T>) -> countersign_model::Refusal {
     match result {
-        Err(ClientError::Refused(Refused { refusal, .. })) => refusal,
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -84,7 +84,7 @@ fn a_denial_carries_the_persons_words() {
     house.client().answer(approval, Choice::Deny, Some("use the other target")).unwrap();
     assert!(matches!(house.outcome(task), Outcome::Denied { .. }));
     let words = house.records(task).into_iter().find_map(|r| match r.what {
-        What::Decision(Decision::PermissionDenied { words, .. }) => words,
+        RecordContent::Decision(Decision::PermissionDenied { words, .. }) => words,
         _ => None,
     });
     assert_eq!(words.unwrap().as_str(), "use the other target");

@@ -3,7 +3,8 @@
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
 use countersign_model::{
-    Code, Decision, Frame, Limited, Outcome, Record, Refused, Status, StreamName, TaskId, TaskState, WaitsFor, What,
+    Code, Decision, Frame, LimitReached, Outcome, Record, RecordContent, Status, StreamName, TaskId, TaskRefusal,
+    TaskState, WaitsFor,
 };
 use countersign_testkit::{House, Memory, RawCalls as _, body};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ fn numbers(n: u64) -> Vec<u8> {
 
 fn limit_frames(house: &House, task: TaskId) -> Vec<Frame> {
     let of = |r: Record| match r.what {
-        What::Frame(f @ (Frame::LimitReached { .. } | Frame::Gap { .. })) => Some(f),
+        RecordContent::Frame(f @ (Frame::LimitReached { .. } | Frame::Gap { .. })) => Some(f),
         _ => None,
     };
     house.records(task).into_iter().filter_map(of).collect()
@@ -54,7 +55,7 @@ fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
         let read = |offset: u64, max: u64| house.client().output(task, stream, offset, max);
         assert_eq!(read(KEPT - 10, 100).unwrap(), &all[KEPT as usize - 10..KEPT as usize], "up to the gap");
         assert_eq!(read(total - 50, 100).unwrap(), &all[(total - 50) as usize..], "true offsets behind it");
-        let Err(ClientError::Refused(Refused { refusal, .. })) = read(KEPT + 5, 10) else {
+        let Err(ClientError::Refused(TaskRefusal { refusal, .. })) = read(KEPT + 5, 10) else {
             panic!("a range inside the gap")
         };
         assert_eq!((refusal.code.http_status(), refusal.message.contains("dropped")), (416, true));
@@ -134,10 +135,10 @@ fn a_task_may_be_stopped_at_its_limits() {
     let house = House::up(CSN);
     let with = json!({"limits": {"output_bytes": 5000, "grace_ms": 100}, "on_output_limit": "kill"});
     let task = house.ask_with("yes", with).task_id;
-    assert_eq!(house.outcome(task), Outcome::Limited { limit: Limited::Output });
+    assert_eq!(house.outcome(task), Outcome::Limited { limit: LimitReached::Output });
     assert_eq!(house.csn(&["wait", &task.to_string()]).status.code(), Some(124));
     let task = house.ask_with("while :; do echo x; sleep 0.021; done", json!({"limits": {"frames": 20}})).task_id;
-    assert_eq!(house.outcome(task), Outcome::Limited { limit: Limited::Frames });
+    assert_eq!(house.outcome(task), Outcome::Limited { limit: LimitReached::Frames });
     assert!(house.settled(task).next_seq < 40);
 }
 
@@ -221,8 +222,8 @@ fn f170_tasks_beyond_the_caps_wait_in_line_and_go_in_order() {
     assert_eq!(std::fs::read_dir(house.home().join("waiting")).unwrap().count(), 0, "no request is left behind");
     let kinds = |task| -> Vec<String> {
         let of = |r: Record| match r.what {
-            What::Decision(Decision::Touched(_) | Decision::Sealed(_)) => None,
-            What::Decision(d) => serde_json::to_value(d).unwrap()["kind"].as_str().map(str::to_owned),
+            RecordContent::Decision(Decision::Touched(_) | Decision::Sealed(_)) => None,
+            RecordContent::Decision(d) => serde_json::to_value(d).unwrap()["kind"].as_str().map(str::to_owned),
             _ => None,
         };
         house.records(task).into_iter().filter_map(of).collect()
@@ -337,7 +338,7 @@ fn a_long_line_loses_nobody() {
     assert_eq!(order, ran_expected, "each once");
 }
 
-fn launched_at(house: &House, task: TaskId) -> countersign_model::At {
+fn launched_at(house: &House, task: TaskId) -> countersign_model::Timestamp {
     house.client().task(&task.to_string()).unwrap().launched_at().unwrap()
 }
 
@@ -375,7 +376,7 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
         assert_eq!(api(&house, &format!("/tasks/{old}/{path}")), Err(Code::Expired), "{path}");
     }
     let records = house.records(old);
-    let settled = |r: &Record| matches!(r.what, What::Decision(Decision::Settled { .. }));
+    let settled = |r: &Record| matches!(r.what, RecordContent::Decision(Decision::Settled { .. }));
     assert!(records.iter().any(settled) && records[0].seq == 0);
     let raw = house.client().call("GET", &format!("/tasks/{old}/events"), &[], None).unwrap();
     assert!(String::from_utf8(raw).unwrap().contains("event: gap"), "what is missing is told of");

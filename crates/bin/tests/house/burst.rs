@@ -1,7 +1,7 @@
 //! A burst of processes from a read-only task: counted by its supervisor, and held by the kernel where it is not root's.
 
 use crate::CSN;
-use countersign_model::{Limited, Outcome};
+use countersign_model::{LimitReached, Outcome};
 use countersign_testkit::House;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn a_burst_of_processes_is_stopped() {
     let listed = house.csn(&["ps", "-a", "--json"]);
     let state: Value = serde_json::from_slice(listed.stdout.split(|b| *b == b'\n').next().unwrap()).unwrap();
     let outcome: Outcome = serde_json::from_value(state["outcome"].clone()).unwrap();
-    assert_eq!(outcome, Outcome::Limited { limit: Limited::Processes });
+    assert_eq!(outcome, Outcome::Limited { limit: LimitReached::Processes });
     assert_eq!(countersign_testkit::processes_with("sleep 60").iter().filter(|pid| runs_as_user(**pid)).count(), 0);
 }
 

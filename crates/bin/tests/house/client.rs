@@ -5,7 +5,7 @@ use countersign_client::{
     Address, AsyncClient, Attached, BearerToken, Client, ClientError, Event, EventCursor, Result as ClientResult, calls,
 };
 use countersign_model::{
-    Code, Decision, Frame, Outcome, Status, TaskId, What,
+    Code, Decision, Frame, Outcome, RecordContent, Status, TaskId,
     api::{AttachMessage, AttachQuery, StdinBody, StreamRecord, TaskQuery, ToolTaskEvent, ToolTaskWhat},
 };
 use countersign_testkit::{House, body};
@@ -245,7 +245,7 @@ fn the_ledger_and_approvals_are_followed_as_what_they_are() {
                 break (event.cursor.unwrap(), event.value.decision.record);
             }
         };
-        assert!(matches!(asked.what, What::Decision(Decision::Planned { .. })), "{asked:?}");
+        assert!(matches!(asked.what, RecordContent::Decision(Decision::Planned { .. })), "{asked:?}");
         // Behind a cursor, over a restart.
         house.kill_daemon();
         house.start();
@@ -268,7 +268,7 @@ fn a_task_is_attached_to_over_tcp() {
         match attachment.next_message().unwrap() {
             Some(Attached::Bytes(bytes)) => shown.extend(bytes),
             Some(Attached::Record(record)) => {
-                if let What::Decision(Decision::Settled { outcome, .. }) = record.record.what {
+                if let RecordContent::Decision(Decision::Settled { outcome, .. }) = record.record.what {
                     settled = Some(outcome);
                 }
             }

@@ -1,7 +1,7 @@
 //! What the kernel holds a task to: a program that tries everything, under the names of what only reads.
 
 use crate::CSN;
-use countersign_model::{Code, Confinement, Frame, Outcome, Record, Status, What};
+use countersign_model::{Code, Confinement, Frame, Outcome, Record, RecordContent, Status};
 use countersign_testkit::{House, body};
 use serde_json::json;
 use std::{
@@ -287,7 +287,7 @@ fn what_a_read_only_task_uses_is_bounded() {
     assert_eq!(code, 0);
     let records = out.lines().map(|l| Record::parse(l).unwrap().what);
     let closed = records.filter_map(|w| match w {
-        What::Frame(Frame::Closed { streams, .. }) => Some(streams),
+        RecordContent::Frame(Frame::Closed { streams, .. }) => Some(streams),
         _ => None,
     });
     let total = closed.collect::<Vec<_>>().remove(0).into_values().next().unwrap();

@@ -182,7 +182,7 @@ fn a_damaged_journal_settles_as_lost_and_says_so() {
     house.start();
     assert!(matches!(house.outcome(task), Outcome::Lost { .. }));
     let known = house.records(task).into_iter().find_map(|r| match r.what {
-        countersign_model::What::Decision(countersign_model::Decision::Lost { known }) => Some(known),
+        countersign_model::RecordContent::Decision(countersign_model::Decision::Lost { known }) => Some(known),
         _ => None,
     });
     assert!(known.unwrap().as_str().contains("journal.damaged"));

@@ -3,7 +3,7 @@
 use crate::{CSN, approvals::refusal, tree::kill};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    ApprovalState, Choice, Code, CredentialKind, Outcome, Refused, Status, TaskId, TaskState, api::SessionMove,
+    ApprovalState, Choice, Code, CredentialKind, Outcome, Status, TaskId, TaskRefusal, TaskState, api::SessionMove,
 };
 use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
@@ -281,7 +281,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
     // What can be no root is refused, and that is recorded.
     for place in ["/", "/etc", house.home().to_str().unwrap(), house.home().parent().unwrap().to_str().unwrap()] {
         let error = client.set_directory(&id, place).unwrap_err();
-        let ClientError::Refused(Refused { refusal, task }) = error else { panic!("{error}") };
+        let ClientError::Refused(TaskRefusal { refusal, task }) = error else { panic!("{error}") };
         assert!(refusal.code == Code::ProtectedPath && task.is_some(), "{place}: {refusal:?}");
     }
     assert_eq!(refusal(client.set_directory(&id, "/no/such/place")).code, Code::BadRequest);

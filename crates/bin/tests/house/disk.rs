@@ -1,7 +1,7 @@
 //! A full disk: stop reading, then the ladder, stated; never wedged. Needs root to mount a small file system.
 
 use crate::CSN;
-use countersign_model::{Frame, Limited, Outcome};
+use countersign_model::{Frame, LimitReached, Outcome};
 use countersign_testkit::House;
 use serde_json::json;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn f168_a_full_disk_ends_the_task_and_says_so() {
     let task =
         house.ask_with("echo begin; yes | head -c 50000000; echo end", json!({"limits": {"grace_ms": 200}})).task_id;
     let state = house.settled(task);
-    assert_eq!(state.outcome(), Some(&Outcome::Limited { limit: Limited::Disk }));
+    assert_eq!(state.outcome(), Some(&Outcome::Limited { limit: LimitReached::Disk }));
     let reached = house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
     assert!(matches!(reached, Frame::LimitReached { limit, .. } if limit.as_str() == "disk"));
     house.frame(task, |f| matches!(f, Frame::Closed { .. }));
@@ -64,7 +64,7 @@ fn f168_a_terminal_on_a_full_disk_ends_too() {
     house.start();
     let with = json!({"execution_mode": "pty", "limits": {"grace_ms": 200}});
     let task = house.ask_with("echo begin; yes | head -c 50000000; echo end", with).task_id;
-    assert_eq!(house.outcome(task), Outcome::Limited { limit: Limited::Disk });
+    assert_eq!(house.outcome(task), Outcome::Limited { limit: LimitReached::Disk });
     let shown = house.output(task, countersign_model::StreamName::Pty);
     assert!(shown.starts_with(b"begin\r\ny\r\n"), "what was recorded is there");
 }
@@ -103,7 +103,7 @@ fn a_disk_without_room_for_the_ledger_refuses_and_loses_nothing() {
     for _ in 0..200 {
         match house.client().ask(&house.request("echo full", json!({}))) {
             Ok(state) => drop(house.settled(state.task_id)),
-            Err(countersign_client::ClientError::Refused(countersign_model::Refused { refusal, .. })) => {
+            Err(countersign_client::ClientError::Refused(countersign_model::TaskRefusal { refusal, .. })) => {
                 refused = Some(refusal);
                 break;
             }

@@ -3,8 +3,8 @@
 use crate::{CSN, approvals::refusal, tree::kill};
 use countersign_client::{Client, ClientError, Events};
 use countersign_model::{
-    Approval, ApprovalState, Asker, By, Choice, Code, Confinement, Decision, Outcome, Refused, Ruling, Session, Status,
-    TaskId, TaskState, What,
+    Approval, ApprovalState, AskerPresence, Choice, Code, Confinement, DecidedBy, Decision, Outcome, RecordContent,
+    Ruling, Session, Status, TaskId, TaskRefusal, TaskState,
 };
 use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
@@ -245,11 +245,11 @@ fn f013_who_asked_may_be_gone_when_the_answer_comes() {
     let mut line = String::new();
     BufReader::new(run.stderr.take().unwrap()).read_line(&mut line).unwrap();
     let id = line.split_whitespace().find(|w| w.starts_with("ap_")).unwrap().trim_end_matches(':').to_owned();
-    assert_eq!(s.client.approval(&id).unwrap().asker, Some(Asker::Waiting));
+    assert_eq!(s.client.approval(&id).unwrap().asker, Some(AskerPresence::Waiting));
     run.kill().unwrap();
     run.wait().unwrap();
     let card = s.client.approval(&id).unwrap();
-    assert_eq!(card.asker, Some(Asker::Gone));
+    assert_eq!(card.asker, Some(AskerPresence::Gone));
     let shown = s.house.csn(&["approvals", "show", &id]);
     assert!(String::from_utf8_lossy(&shown.stdout).contains("the asker is gone"));
     s.answer(&card, Choice::Once);
@@ -267,7 +267,7 @@ fn f014_deny_is_told_with_words_and_the_same_is_not_asked_again() {
     assert_eq!((words.unwrap().as_str(), reason.as_str()), ("stay in the repository", "denied_by_person"));
     assert!(hint.unwrap().as_str().contains("set_working_directory"), "it was outside the roots");
     let (again, task) = match s.try_ask("touch ../outside", json!({})) {
-        Err(ClientError::Refused(Refused { refusal, task })) => (refusal, task),
+        Err(ClientError::Refused(TaskRefusal { refusal, task })) => (refusal, task),
         other => panic!("{other:?}"),
     };
     assert_eq!(again.code, Code::DeniedByPerson);
@@ -300,7 +300,7 @@ fn f015_f170_a_grant_revoked_in_line_starts_nothing() {
     let first = s.ask("touch first");
     let second = s.ask("touch second");
     assert_eq!([first.position(), second.position()], [Some(1), Some(2)]);
-    assert!(matches!(&first.ruling, Some(Ruling::Granted { by: By::Grants(_), .. })));
+    assert!(matches!(&first.ruling, Some(Ruling::Granted { by: DecidedBy::Grants(_), .. })));
     let out = s.house.csn(&["grants", "revoke", "touch", "in", s.repo.to_str().unwrap()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let_go(&s, holder);
@@ -490,7 +490,7 @@ fn f031_four_calls_each_approved_for_this_chat_all_run() {
                 assert!(answered.resolution().unwrap().starts_with("Saved for this chat: curl in "));
             }
             // The first answer covers the others: they were let go already.
-            Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::AlreadyAnswered),
+            Err(ClientError::Refused(TaskRefusal { refusal, .. })) => assert_eq!(refusal.code, Code::AlreadyAnswered),
             Err(e) => panic!("{e}"),
         }
     }
@@ -533,7 +533,7 @@ fn one_saved_answer_lets_go_everything_that_it_covers() {
     for card in &cards {
         let state = s.house.settled(card.task_id);
         assert!(ran(&state));
-        let released = matches!(&state.ruling, Some(Ruling::Granted { by: By::Grants(_), .. }));
+        let released = matches!(&state.ruling, Some(Ruling::Granted { by: DecidedBy::Grants(_), .. }));
         assert_eq!(released, card.id != cards[2].id);
     }
     assert_eq!(s.client.approval(&other.id.to_string()).unwrap().state, ApprovalState::Waiting);
@@ -733,7 +733,7 @@ fn f026_approved_and_not_run_is_told_as_it_is() {
     s.house.daemon_ends();
     s.house.start();
     let state = s.house.settled(card.task_id);
-    let approved = matches!(&state.ruling, Some(Ruling::Granted { by: By::Person { .. }, .. }));
+    let approved = matches!(&state.ruling, Some(Ruling::Granted { by: DecidedBy::Person { .. }, .. }));
     assert!(approved && matches!(state.outcome(), Some(&Outcome::Failed { .. })), "{:?}", state.outcome());
     assert!(!s.repo.join("ran").exists());
 }
@@ -843,11 +843,11 @@ fn permissions_are_recorded_with_who_gave_them() {
     let state = s.approved("touch a", Choice::Here);
     let records = s.house.records(state.task_id);
     let granted = records.iter().find_map(|r| match &r.what {
-        What::Decision(Decision::PermissionGranted { by, scope, saved, .. }) => Some((by, scope, saved)),
+        RecordContent::Decision(Decision::PermissionGranted { by, scope, saved, .. }) => Some((by, scope, saved)),
         _ => None,
     });
     let (by, scope, saved) = granted.unwrap();
-    assert!(matches!(by, By::Person { surface, .. } if surface.as_str() == "socket"));
+    assert!(matches!(by, DecidedBy::Person { surface, .. } if surface.as_str() == "socket"));
     assert_eq!((json!(scope), saved.len()), (json!("here"), 1));
     assert_eq!(s.client.grants().unwrap()[0].grant.id, Some(saved[0].grant));
 }
@@ -1035,7 +1035,7 @@ fn who_is_covered_by_a_grant_that_came_just_before_a_crash_is_let_go_after_it() 
         // One that was let go in the very commit after which the house died was not started, and says so.
         let state = s.house.settled(card.task_id);
         let told = matches!(state.outcome(), Some(Outcome::Failed { .. }));
-        let granted = matches!(&state.ruling, Some(Ruling::Granted { by: By::Grants(_), .. }));
+        let granted = matches!(&state.ruling, Some(Ruling::Granted { by: DecidedBy::Grants(_), .. }));
         assert!(granted && (ran(&state) || told), "{:?} {:?}", state.outcome(), state.ruling);
     }
 }

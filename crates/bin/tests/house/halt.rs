@@ -5,7 +5,9 @@ use crate::{
     receipts::{findings, statement},
     tree::gone,
 };
-use countersign_model::{Decision, HouseState, Outcome, Record, ShutdownStep, Status, StopStep, TaskId, What};
+use countersign_model::{
+    DaemonState, Decision, Outcome, Record, RecordContent, ShutdownStep, Status, StopStep, TaskId,
+};
 use countersign_testkit::{House, RawCalls as _};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -24,7 +26,7 @@ fn of_the_house(house: &House) -> Vec<Decision> {
     let mut all = conn.prepare("SELECT line FROM decisions WHERE task IS NULL ORDER BY n").unwrap();
     let lines = all.query_map([], |r| r.get::<_, String>(0)).unwrap().map(Result::unwrap);
     let decision = |line: String| match Record::parse(&line).unwrap().what {
-        What::Decision(decision) => decision,
+        RecordContent::Decision(decision) => decision,
         other => panic!("{other:?}"),
     };
     lines.map(decision).collect()
@@ -33,7 +35,7 @@ fn of_the_house(house: &House) -> Vec<Decision> {
 /// The steps of the last going down.
 fn steps(house: &House) -> Vec<ShutdownStep> {
     let all = of_the_house(house);
-    let began = all.iter().rposition(|d| matches!(d, Decision::House { state: HouseState::Draining, .. })).unwrap();
+    let began = all.iter().rposition(|d| matches!(d, Decision::House { state: DaemonState::Draining, .. })).unwrap();
     all[began..].iter().filter_map(|d| if let Decision::Shutdown(s) = d { Some(s.clone()) } else { None }).collect()
 }
 
@@ -45,11 +47,11 @@ fn in_order(house: &House) {
     let steps = steps(house);
     assert_eq!(steps.iter().map(|s| s.step).collect::<Vec<_>>(), ORDER);
     assert!(steps.iter().all(|s| s.done && s.took_ms <= s.deadline_ms), "{steps:?}");
-    let states: Vec<HouseState> = of_the_house(house)
+    let states: Vec<DaemonState> = of_the_house(house)
         .iter()
         .filter_map(|d| if let Decision::House { state, .. } = d { Some(*state) } else { None })
         .collect();
-    assert_eq!(states[states.len() - 3..], [HouseState::Draining, HouseState::Cleanup, HouseState::Halted]);
+    assert_eq!(states[states.len() - 3..], [DaemonState::Draining, DaemonState::Cleanup, DaemonState::Halted]);
 }
 
 /// Waits until the house says that it is in this state.

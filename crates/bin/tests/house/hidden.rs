@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_client::ClientError;
-use countersign_model::{Code, Confinement, Network, Refused};
+use countersign_model::{Code, Confinement, Network, TaskRefusal};
 use countersign_testkit::{House, body};
 use serde_json::json;
 use std::{
@@ -137,7 +137,7 @@ fn nothing_hidden_beside_a_grant_gets_through() {
             tried += 1;
             let request = target.house.request(&text, json!({"profile": "safe", "attended": false}));
             match target.house.client().ask(&request) {
-                Err(ClientError::Refused(Refused { refusal, .. })) => {
+                Err(ClientError::Refused(TaskRefusal { refusal, .. })) => {
                     // The record names what was refused, and the reason.
                     assert_ne!(refusal.code, Code::Internal, "{text}");
                     refused += 1;

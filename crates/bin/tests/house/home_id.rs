@@ -6,7 +6,7 @@ use crate::{
     tamper::Stopped,
 };
 use countersign_client::ClientError;
-use countersign_model::{Code, HomeId, Refused, TaskAddress};
+use countersign_model::{Code, HomeId, TaskAddress, TaskRefusal};
 use countersign_testkit::{House, RawCalls as _};
 use serde_json::{Value, json};
 use std::process::Output;
@@ -103,7 +103,7 @@ fn a_task_of_another_home_is_refused_in_words() {
     let address = format!("{OTHER}/{task}");
     let why = format!("{OTHER} is another home; this one is {home}");
     match house.client().task(&address) {
-        Err(ClientError::Refused(Refused { refusal, .. })) => {
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => {
             assert_eq!(refusal.code, Code::NotFound);
             assert_eq!(refusal.message, format!("there is no task {address}: {why}"));
         }

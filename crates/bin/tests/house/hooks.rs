@@ -2,7 +2,7 @@
 
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
-use countersign_model::{Choice, Code, CredentialKind, ExecutionKind, Frame, Outcome, Refused, TaskState, Text};
+use countersign_model::{Choice, Code, CredentialKind, ExecutionKind, Frame, Outcome, TaskRefusal, TaskState, Text};
 use countersign_testkit::{Agent, House, body};
 use serde_json::{Value, json};
 
@@ -300,7 +300,9 @@ fn what_ends_the_agents_tool_ends_the_command() {
     let task = tasks(&house)[0].task_id;
     assert!(matches!(house.settled(task).outcome(), Some(&Outcome::Cancelled { .. })));
     let frames = house.records(task);
-    let asked = frames.iter().any(|r| matches!(&r.what, countersign_model::What::Frame(Frame::CancelRequested { .. })));
+    let asked = frames
+        .iter()
+        .any(|r| matches!(&r.what, countersign_model::RecordContent::Frame(Frame::CancelRequested { .. })));
     assert!(asked);
 }
 
@@ -309,7 +311,7 @@ fn refused_calls_name_what_is_wrong() {
     let house = House::up(CSN);
     let said = json!({"conversation": {"agent": "x", "id": "y", "cwd": house.work(), "agent_pid": house.daemon_pid()}, "command": "ls"});
     match house.client().hook(&body(said)) {
-        Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::BadRequest),
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => assert_eq!(refusal.code, Code::BadRequest),
         other => panic!("{other:?}"),
     }
 }

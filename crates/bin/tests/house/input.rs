@@ -2,13 +2,13 @@
 
 use crate::CSN;
 use countersign_client::ClientError;
-use countersign_model::{Code, Outcome, Refusal, Refused};
+use countersign_model::{Code, Outcome, Refusal, TaskRefusal};
 use countersign_testkit::{House, RawCalls as _};
 use serde_json::{Value, json};
 
 fn post(house: &House, body: &Value) -> Refusal {
     match house.client().call("POST", "/tasks", &[], Some(body)) {
-        Err(ClientError::Refused(Refused { refusal, .. })) => refusal,
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => refusal,
         other => panic!("{:.200}: {other:?}", body.to_string()),
     }
 }
@@ -70,7 +70,7 @@ fn bodies_that_are_not_requests_name_the_field() {
 fn addresses_that_lead_nowhere_say_so() {
     let house = House::up(CSN);
     let code = |method: &str, path: &str| match house.client().call(method, path, &[], None) {
-        Err(ClientError::Refused(Refused { refusal, .. })) => refusal.code,
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => refusal.code,
         other => panic!("{path}: {other:?}"),
     };
     assert_eq!(code("GET", "/nowhere"), Code::NotFound);
@@ -135,10 +135,10 @@ fn an_idempotency_key_asks_once() {
     let first = id(ask("k1", "echo x >> once").unwrap());
     assert_eq!(id(ask("k1", "echo x >> once").unwrap()), first);
     assert!(
-        matches!(ask("k1", "echo y"), Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::IdempotencyConflict)
+        matches!(ask("k1", "echo y"), Err(ClientError::Refused(TaskRefusal { refusal, .. })) if refusal.code == Code::IdempotencyConflict)
     );
     assert_ne!(id(ask("k2", "echo x >> once").unwrap()), first);
-    let denied = |result| matches!(result, Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::SelfDestructive);
+    let denied = |result| matches!(result, Err(ClientError::Refused(TaskRefusal { refusal, .. })) if refusal.code == Code::SelfDestructive);
     assert!(denied(ask("k3", "csn down")) && denied(ask("k3", "csn down")), "a denial is repeated too");
     house.kill_daemon();
     house.start();

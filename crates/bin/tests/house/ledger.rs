@@ -6,7 +6,7 @@ use crate::{
     receipts::{findings, stop},
 };
 use countersign_client::ClientError;
-use countersign_model::{Code, Refused, TaskId};
+use countersign_model::{Code, TaskId, TaskRefusal};
 use countersign_testkit::{House, body};
 use serde_json::{Value, json};
 use std::{
@@ -121,7 +121,7 @@ impl Scene {
         let ran = house.csn(&["run", "--profile", "full_auto", "touch never"]);
         assert_eq!(ran.status.code(), Some(125), "{}", err(&ran));
         match house.client().ask(&house.request("touch never", json!({}))) {
-            Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::LedgerUnavailable),
+            Err(ClientError::Refused(TaskRefusal { refusal, .. })) => assert_eq!(refusal.code, Code::LedgerUnavailable),
             other => panic!("{other:?}"),
         }
         assert!(!house.work().join("never").exists());
@@ -299,7 +299,7 @@ fn a_ledger_that_goes_bad_under_a_running_daemon_is_not_written_any_more() {
         events += 1;
     }
     match house.client().ask(&house.request("touch never", json!({}))) {
-        Err(ClientError::Refused(Refused { refusal, .. })) => assert_eq!(refusal.code, Code::LedgerUnavailable),
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => assert_eq!(refusal.code, Code::LedgerUnavailable),
         other => panic!("{other:?}"),
     }
     let listed = out(&house.csn(&["ps", "-a"]));

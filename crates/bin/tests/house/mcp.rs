@@ -1,7 +1,7 @@
 //! MCP: over an agent's pipes and over HTTP, both eras, questions in-band, and a house that goes and comes back.
 
 use crate::{CSN, stream::get};
-use countersign_model::{By, Channel, Choice, Outcome, Ruling, Status, TaskId, TaskState};
+use countersign_model::{Channel, Choice, DecidedBy, Outcome, Ruling, Status, TaskId, TaskState};
 use countersign_testkit::{Agent, House};
 use serde_json::{Value, json};
 use std::{
@@ -224,7 +224,9 @@ fn the_person_at_the_client_may_say_once_or_no() {
         .collect();
     assert_eq!(offered, ["once", "deny"]);
     let ran = state(&house, &said["result"]["structuredContent"]);
-    let Some(Ruling::Granted { by: By::Person { channel, surface, .. }, saved, .. }) = ran.ruling else { panic!() };
+    let Some(Ruling::Granted { by: DecidedBy::Person { channel, surface, .. }, saved, .. }) = ran.ruling else {
+        panic!()
+    };
     assert!(channel == Channel::InBand && surface.as_str() == "mcp" && saved.is_empty());
     let id = client.send("tools/call", run("touch other"));
     let (said, _) = client.answer(id, &accept("deny"));

@@ -2,7 +2,7 @@
 
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
-use countersign_model::{Choice, Code, FileChange, Observed, Outcome, Refused, Statement, TaskId};
+use countersign_model::{Choice, Code, FileChange, FileObservation, Outcome, Statement, TaskId, TaskRefusal};
 use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -132,7 +132,11 @@ fn a_receipt_says_what_ran_and_what_came_of_it() {
     assert!(r.confinement.enforced.as_ref().unwrap().seccomp);
     let touched = &r.touched_files;
     let work = std::fs::canonicalize(house.work()).unwrap();
-    assert_eq!((touched.observed, touched.complete), (Observed::Scan, false), "names came: others may have gone");
+    assert_eq!(
+        (touched.observed, touched.complete),
+        (FileObservation::Scan, false),
+        "names came: others may have gone"
+    );
     assert!(touched.roots.iter().any(|r| r.as_str() == work.to_str().unwrap()), "{touched:?}");
     let named = |name: &str| {
         let path = work.join(name);
@@ -147,7 +151,7 @@ fn a_receipt_says_what_ran_and_what_came_of_it() {
     assert!(named("made").after.is_some());
     // What only reads cannot have changed anything, and says so.
     let reads = statement(&house, house.ask("cat made")).predicate;
-    assert_eq!((reads.touched_files.observed, reads.touched_files.complete), (Observed::Confined, true));
+    assert_eq!((reads.touched_files.observed, reads.touched_files.complete), (FileObservation::Confined, true));
     assert_eq!(json!(reads.confinement.confinement), "read_only");
     assert_ne!(reads.request.plan_digest, r.request.plan_digest);
     // A file tool is done by the house, and what it changed is known.
@@ -155,7 +159,7 @@ fn a_receipt_says_what_ran_and_what_came_of_it() {
     let edited = statement(&house, house.ask_with("", edit).task_id).predicate;
     assert_eq!(json!(edited.execution.as_ref().unwrap().kind), "builtin");
     let [file] = edited.touched_files.files.as_slice() else { panic!("{:?}", edited.touched_files) };
-    assert_eq!((edited.touched_files.observed, file.change), (Observed::Exact, FileChange::Modified));
+    assert_eq!((edited.touched_files.observed, file.change), (FileObservation::Exact, FileChange::Modified));
     assert!(file.before.is_some() && file.after.is_some() && file.before != file.after);
     assert_eq!(file.before, named("made").after, "the same bytes have the same digest");
 }
@@ -369,7 +373,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
             .unwrap()
             .map(Result::unwrap)
             .collect();
-        let mut chain = countersign_model::Chain::of_ledger();
+        let mut chain = countersign_model::HashChain::of_ledger();
         for (n, task, line) in rows {
             chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
             conn.execute("UPDATE decisions SET head = ?1 WHERE n = ?2", (chain.head().as_bytes(), n)).unwrap();
@@ -440,7 +444,7 @@ fn what_retention_removed_is_expired_and_not_broken() {
     // The receipt stays, and what it speaks for is told to be gone.
     let sha256 = statement(&house, task).subject("stdout.log").unwrap();
     let gone = house.client().call("GET", &format!("/artifacts/{sha256}"), &[], None).unwrap_err();
-    assert!(matches!(gone, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::Expired));
+    assert!(matches!(gone, ClientError::Refused(TaskRefusal { refusal, .. }) if refusal.code == Code::Expired));
     let bundle = house.work().join("gone.tar");
     let out = house.csn(&["export", &task.to_string(), "-o", bundle.to_str().unwrap()]);
     assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("not kept any more"));
@@ -539,9 +543,9 @@ fn f181_a_crash_before_the_seal_is_made_good_once() {
         assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "{point}");
         assert_eq!(statement(&house, task).predicate.recovered, recovered, "{point}");
         let records = house.records(task);
-        let seals = records
-            .iter()
-            .filter(|r| matches!(r.what, countersign_model::What::Decision(countersign_model::Decision::Sealed(_))));
+        let seals = records.iter().filter(|r| {
+            matches!(r.what, countersign_model::RecordContent::Decision(countersign_model::Decision::Sealed(_)))
+        });
         assert_eq!(seals.count(), 1, "{point}");
         holds(&house);
     }
@@ -766,20 +770,22 @@ fn artifacts_are_served_by_digest_in_ranges_and_with_their_names() {
     // What is not what it was is not given out.
     flip(&house.task_dir(task).join("stdout.log"), 3);
     let refused = house.client().call("GET", &path, &[], None).unwrap_err();
-    assert!(matches!(refused, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::ArtifactTampered));
+    assert!(
+        matches!(refused, ClientError::Refused(TaskRefusal { refusal, .. }) if refusal.code == Code::ArtifactTampered)
+    );
     for bad in ["/artifacts/xyz", &format!("/artifacts/{}", "0".repeat(64))] {
         assert!(house.client().call("GET", bad, &[], None).is_err());
     }
     for bad in ["/receipts?limit=0", "/receipts?cursor=x", "/tasks/rc_0000000000000000/receipt", "/tasks/99/receipt"] {
         assert!(
-            matches!(house.client().call("GET", bad, &[], None), Err(ClientError::Refused(Refused { .. }))),
+            matches!(house.client().call("GET", bad, &[], None), Err(ClientError::Refused(TaskRefusal { .. }))),
             "{bad}"
         );
     }
     // A task that runs has none yet.
     let running = house.ask("sleep 60");
     let none = house.client().receipt(&running.to_string(), 0).unwrap_err();
-    assert!(matches!(none, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::NotSealed));
+    assert!(matches!(none, ClientError::Refused(TaskRefusal { refusal, .. }) if refusal.code == Code::NotSealed));
 }
 
 /// A house that was made before there were receipts gives one to everything that has settled.
@@ -807,7 +813,7 @@ fn an_older_house_gets_its_receipts() {
          DROP INDEX tasks_unsealed; ALTER TABLE tasks DROP COLUMN sealed;",
     )
     .unwrap();
-    let mut chain = countersign_model::Chain::of_ledger();
+    let mut chain = countersign_model::HashChain::of_ledger();
     for (n, (task, seq, line)) in (1i64..).zip(rows) {
         chain.push(&format!("{} {line}", task.as_deref().unwrap_or("-")));
         let head = chain.head();
@@ -851,7 +857,7 @@ fn another_principal_sees_no_receipt() {
     for path in [format!("/tasks/{task}/receipt"), "/tasks/1/receipt".to_owned(), format!("/artifacts/{sha256}")] {
         let refused = client.call("GET", &path, &[("authorization", &bearer)], None).unwrap_err();
         assert!(
-            matches!(refused, ClientError::Refused(Refused { refusal, .. }) if refusal.code == Code::NotFound),
+            matches!(refused, ClientError::Refused(TaskRefusal { refusal, .. }) if refusal.code == Code::NotFound),
             "{path}"
         );
     }

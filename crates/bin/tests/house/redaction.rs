@@ -2,7 +2,7 @@
 //! edited without anybody seeing what is secret in them.
 
 use crate::CSN;
-use countersign_model::{Code, Frame, Mode, Outcome, StreamName, TaskId, What};
+use countersign_model::{Code, Frame, Mode, Outcome, RecordContent, StreamName, TaskId};
 use countersign_redact::{examples::expand, placeholder, rules};
 use countersign_testkit::House;
 use serde_json::json;
@@ -201,8 +201,10 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
         rules().iter().map(|r| r.id).filter(|id| !kept.contains(&format!("[redacted:{id}:"))).collect();
     assert!(missing.len() <= 4, "some go under another name, but not these: {missing:?}");
     let frames = house.records(tasks[0]);
-    let counted: u64 =
-        frames.iter().map(|r| if let What::Frame(Frame::Redacted { count, .. }) = &r.what { *count } else { 0 }).sum();
+    let counted: u64 = frames
+        .iter()
+        .map(|r| if let RecordContent::Frame(Frame::Redacted { count, .. }) = &r.what { *count } else { 0 })
+        .sum();
     assert!(counted >= plants.len() as u64, "{counted}");
 }
 
@@ -252,8 +254,8 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
     assert!(!shown.contains(&token[4..]) && !shown.contains(&password), "{shown}");
     assert_eq!(shown, read().1, "a file looks the same every time");
     let records = house.records(task);
-    assert!(records.iter().any(|r| matches!(&r.what, What::Frame(Frame::Redacted { .. }))));
-    assert!(!records.iter().any(|r| matches!(&r.what, What::Frame(Frame::Spawned { .. }))), "no child");
+    assert!(records.iter().any(|r| matches!(&r.what, RecordContent::Frame(Frame::Redacted { .. }))));
+    assert!(!records.iter().any(|r| matches!(&r.what, RecordContent::Frame(Frame::Spawned { .. }))), "no child");
     // A person lets edits through.
     for tool in ["edit_file", "write_file"] {
         let out = house.csn(&["grants", "add", "--verb", tool, "--tool", tool, "--in", work.to_str().unwrap()]);
@@ -289,7 +291,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         house.request(&format!("echo {stands_for}"), json!({})),
     ] {
         match client.ask(&request).unwrap_err() {
-            countersign_client::ClientError::Refused(countersign_model::Refused { refusal, .. }) => {
+            countersign_client::ClientError::Refused(countersign_model::TaskRefusal { refusal, .. }) => {
                 assert_eq!(refusal.code, Code::PlaceholderInText);
                 assert!(refusal.hint.is_some());
             }
@@ -328,7 +330,7 @@ fn file_tools_stay_where_they_were_judged() {
             .ask(&house.request("", json!({"tool": tool, "profile": "safe", "attended": false, "args": args})))
     };
     let denied = |tool: &str, args: serde_json::Value| match ask(tool, args).unwrap_err() {
-        countersign_client::ClientError::Refused(countersign_model::Refused { refusal, .. }) => refusal.code,
+        countersign_client::ClientError::Refused(countersign_model::TaskRefusal { refusal, .. }) => refusal.code,
         other => panic!("{other}"),
     };
     std::fs::write(work.join("plain"), "text\n").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_client::ClientError;
-use countersign_model::{Code, Frame, Outcome, Refused, StreamName};
+use countersign_model::{Code, Frame, Outcome, StreamName, TaskRefusal};
 use countersign_testkit::{House, Memory, RawCalls as _, frame};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 pub(crate) fn get(house: &House, path: &str) -> Result<Value, countersign_model::Refusal> {
     match house.client().call("GET", path, &[], None) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap()),
-        Err(ClientError::Refused(Refused { refusal, .. })) => Err(refusal),
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => Err(refusal),
         Err(other) => panic!("{other:?}"),
     }
 }
@@ -140,7 +140,7 @@ fn f166_ranges_that_make_no_sense_get_an_answer_that_does() {
     assert_eq!(range("bytes=-3").unwrap(), b"789");
     assert_eq!(range("bytes=8-").unwrap(), b"89");
     assert!(
-        matches!(range("bytes=10-"), Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::RangeNotSatisfiable)
+        matches!(range("bytes=10-"), Err(ClientError::Refused(TaskRefusal { refusal, .. })) if refusal.code == Code::RangeNotSatisfiable)
     );
     assert_eq!(get(&house, &format!("{path}?line=9&lines=3")).unwrap()["bytes"], 0);
 }
@@ -157,7 +157,7 @@ fn output_that_was_changed_is_not_served() {
     std::fs::write(&file, &bytes).unwrap();
     let at = |offset| house.client().output(task, StreamName::Stdout, offset, 10);
     assert!(
-        matches!(at(300_000), Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::ArtifactTampered)
+        matches!(at(300_000), Err(ClientError::Refused(TaskRefusal { refusal, .. })) if refusal.code == Code::ArtifactTampered)
     );
     assert!(at(0).is_ok(), "other chunks are whole");
 }

@@ -5,7 +5,7 @@ use crate::{
     CSN,
     receipts::{findings, flip, holds, sql, statement, stop},
 };
-use countersign_model::{Chain, Decision, Digest, Outcome, Record, Statement, TaskId, Text};
+use countersign_model::{Decision, Digest, HashChain, Outcome, Record, Statement, TaskId, Text};
 use countersign_store::{PublicKey, RECEIPT_TYPE, SigningKey};
 use countersign_testkit::{House, RawCalls as _};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ impl Stopped {
             conn.query_row(end, [task.to_string()], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).unwrap();
         let at = countersign_store::clock::now();
         let line = Record::decision_line(seq as u64 + 1, at, decision);
-        let mut chain = Chain::resumed(Digest::from_bytes(head));
+        let mut chain = HashChain::resumed(Digest::from_bytes(head));
         chain.push(&format!("{task} {line}"));
         let head = chain.head();
         let row = (n + 1, task.to_string(), seq + 1, line, head.as_bytes());
@@ -104,7 +104,7 @@ fn key(path: &Path) -> SigningKey {
     SigningKey::from_seed(&std::fs::read(path).unwrap().try_into().unwrap())
 }
 
-fn expired(signed: Option<countersign_model::SignedWord>) -> Decision {
+fn expired(signed: Option<countersign_model::KeySignature>) -> Decision {
     Decision::Expired { why: Text::of("old"), bytes: 7, streams: Default::default(), signed }
 }
 

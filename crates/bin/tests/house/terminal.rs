@@ -3,7 +3,8 @@
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
 use countersign_model::{
-    Code, Decision, Frame, InputKind, Outcome, Record, Refused, SignalName, StreamName, TaskId, What, api::StdinBody,
+    Code, Decision, Frame, InputKind, Outcome, Record, RecordContent, SignalName, StreamName, TaskId, TaskRefusal,
+    api::StdinBody,
 };
 use countersign_testkit::{House, RawCalls as _, body};
 use serde_json::{Value, json};
@@ -31,14 +32,14 @@ pub(crate) fn send(house: &House, task: TaskId, typed: Value) -> u64 {
 
 pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> countersign_model::Refusal {
     match result {
-        Err(ClientError::Refused(Refused { refusal, .. })) => refusal,
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
 
 fn frames(house: &House, task: TaskId) -> Vec<(u64, Frame)> {
     let of = |r: Record| match r.what {
-        What::Frame(frame) => Some((r.seq, frame)),
+        RecordContent::Frame(frame) => Some((r.seq, frame)),
         _ => None,
     };
     house.records(task).into_iter().filter_map(of).collect()
@@ -299,7 +300,7 @@ fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
                 let (client, body, told) = (&client, &body, told.clone());
                 scope.spawn(move || {
                     let answer = client.stdin(task, body);
-                    if matches!(&answer, Err(ClientError::Refused(Refused { refusal, .. })) if refusal.code == Code::InputFull) {
+                    if matches!(&answer, Err(ClientError::Refused(TaskRefusal { refusal, .. })) if refusal.code == Code::InputFull) {
                         told.send(()).unwrap();
                     }
                     answer
@@ -553,6 +554,6 @@ fn a_killed_daemon_is_not_noticed_by_the_program_nor_by_who_looks_on() {
     outside.sees("left 3");
     assert_eq!(house.outcome(inner), Outcome::Exited { code: 3 });
     assert_eq!(shown(&house, inner), "inner\r\n<one>\r\n<two>\r\n<end>\r\n");
-    let started = |r: &Record| matches!(r.what, What::Decision(Decision::Launched { .. }));
+    let started = |r: &Record| matches!(r.what, RecordContent::Decision(Decision::Launched { .. }));
     assert_eq!(house.records(inner).iter().filter(|r| started(r)).count(), 1);
 }

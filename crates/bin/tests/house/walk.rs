@@ -1,7 +1,7 @@
 //! The walk of one command: ask, read, look, judge, run, record, keep, settle, show.
 
 use crate::CSN;
-use countersign_model::{Decision, Frame, Outcome, Record, Status, What};
+use countersign_model::{Decision, Frame, Outcome, Record, RecordContent, Status};
 use countersign_testkit::{House, RawCalls as _};
 use serde_json::json;
 
@@ -14,10 +14,10 @@ fn a_command_runs_and_leaves_its_record() {
     assert_eq!(house.stdout(task), "out\n");
     let records = house.records(task);
     assert!(records.iter().zip(0..).all(|(r, n)| r.seq == n), "no gap in the numbering");
-    assert!(matches!(records[0].what, What::Decision(Decision::Planned { .. })));
-    assert!(matches!(records.last().unwrap().what, What::Decision(Decision::Sealed(_))));
-    let exit = records.iter().position(|r| matches!(r.what, What::Frame(Frame::Exited { .. }))).unwrap();
-    let output = records.iter().rposition(|r| matches!(r.what, What::Frame(Frame::Output { .. }))).unwrap();
+    assert!(matches!(records[0].what, RecordContent::Decision(Decision::Planned { .. })));
+    assert!(matches!(records.last().unwrap().what, RecordContent::Decision(Decision::Sealed(_))));
+    let exit = records.iter().position(|r| matches!(r.what, RecordContent::Frame(Frame::Exited { .. }))).unwrap();
+    let output = records.iter().rposition(|r| matches!(r.what, RecordContent::Frame(Frame::Output { .. }))).unwrap();
     assert!(output < exit, "the exit comes after the last byte");
 }
 

@@ -1,7 +1,9 @@
 //! Work on a project, confined to it.
 
 use crate::CSN;
-use countersign_model::{Choice, Confinement, FileChange, Frame, Outcome, Status, StreamName, TaskState, What};
+use countersign_model::{
+    Choice, Confinement, FileChange, Frame, Outcome, RecordContent, Status, StreamName, TaskState,
+};
 use countersign_testkit::{House, body};
 use serde_json::json;
 use std::{fs, path::Path};
@@ -223,7 +225,7 @@ fn files_that_make_programs_run_are_noted() {
         .records(task)
         .into_iter()
         .filter_map(|r| match r.what {
-            What::Frame(Frame::WriteDetected { path, change, escape, .. }) => {
+            RecordContent::Frame(Frame::WriteDetected { path, change, escape, .. }) => {
                 Some((path.as_str().to_owned(), change, escape))
             }
             _ => None,

@@ -1,6 +1,6 @@
 //! The card of an approval as text: the layout of a [`CardView`], and nothing else.
 
-use countersign_model::{Approval, ApprovalId, CardView, ChoiceView, CommandView, ScriptView, Shown};
+use countersign_model::{Approval, ApprovalId, CardView, ChoiceView, CommandView, DisplaySafe, ScriptView};
 use std::fmt::Write as _;
 
 /// How much of everything a card shows.
@@ -125,7 +125,7 @@ fn explain(out: &mut String, choice: &ChoiceView) {
 
 /// How a question ended, in one line.
 pub(crate) fn resolution(approval: &Approval) -> String {
-    approval.resolution().map_or_else(|| "waiting".to_owned(), |how| Shown::new(&how).to_string())
+    approval.resolution().map_or_else(|| "waiting".to_owned(), |how| DisplaySafe::new(&how).to_string())
 }
 
 /// What to do about a question where there is no terminal to ask it.

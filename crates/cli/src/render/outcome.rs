@@ -2,7 +2,7 @@
 
 use super::text::brief;
 use crate::say;
-use countersign_model::{Digest, FileChange, Outcome, Shown, TaskId, Text};
+use countersign_model::{Digest, DisplaySafe, FileChange, Outcome, TaskId, Text};
 use std::time::Duration;
 
 pub(crate) struct Ended {
@@ -34,11 +34,11 @@ pub(crate) fn escaped(path: &Text, change: FileChange) -> String {
 pub(crate) fn closing(task: TaskId, ended: &Ended) {
     let took = ended.took.map(|t| format!(", {}", brief(t))).unwrap_or_default();
     let outcome = ended.outcome.to_string();
-    say(&format!("csn: {task} {}{took}", Shown::new(&outcome)));
+    say(&format!("csn: {task} {}{took}", DisplaySafe::new(&outcome)));
     for note in &ended.notes {
-        say(&format!("     {}", Shown::new(note)));
+        say(&format!("     {}", DisplaySafe::new(note)));
     }
     if let Some(words) = &ended.words {
-        say(&format!("     \"{}\"", Shown::new(words.as_str())));
+        say(&format!("     \"{}\"", DisplaySafe::new(words.as_str())));
     }
 }

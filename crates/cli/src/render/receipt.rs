@@ -1,7 +1,7 @@
 //! A receipt: as a row of a list, and all that it says.
 
 use super::text::cut;
-use countersign_model::{By, Observed, Receipt, Shown, Statement, api::ReceiptRow};
+use countersign_model::{DecidedBy, DisplaySafe, FileObservation, Receipt, Statement, api::ReceiptRow};
 use countersign_store::Envelope;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -9,14 +9,14 @@ use std::io::{self, Write};
 pub(crate) fn line(row: &ReceiptRow) -> String {
     let late = if row.recovered { "  recovered" } else { "" };
     let outcome = cut(&row.outcome.to_string(), 24);
-    let display = Shown::bounded(row.display.as_str(), 200).to_string();
+    let display = DisplaySafe::bounded(row.display.as_str(), 200).to_string();
     format!("{:>6}  {}  {outcome:<24}  {}{late}", row.seq, row.task_id, cut(&display, 60))
 }
 
 pub(crate) fn show(statement: &Statement, envelope: &Envelope, out: &mut impl Write) -> io::Result<()> {
     let r = &statement.predicate;
     let mut row = |name: &str, value: String| {
-        let value = Shown::bounded(&value, 4000).to_string();
+        let value = DisplaySafe::bounded(&value, 4000).to_string();
         writeln!(out, "{name:<12} {value}")
     };
     row("receipt", format!("{} ({}), sealed {}", r.seq, r.receipt_id, r.sealed_at))?;
@@ -34,7 +34,7 @@ pub(crate) fn show(statement: &Statement, envelope: &Envelope, out: &mut impl Wr
     row("decision", decision(r))?;
     row("confinement", confinement(r))?;
     if let (Some(sandbox), Some(held)) = (&r.confinement.sandbox, r.confinement.confinement) {
-        row("sandbox", Shown::bounded(&sandbox.sentence(held), 600).to_string())?;
+        row("sandbox", DisplaySafe::bounded(&sandbox.sentence(held), 600).to_string())?;
     }
     row("outcome", format!("{}{}", r.outcome, if r.recovered { " (recovered after a crash)" } else { "" }))?;
     if let Some(e) = &r.execution {
@@ -71,7 +71,7 @@ fn requester(r: &Receipt) -> String {
 
 fn decision(r: &Receipt) -> String {
     let d = &r.decision;
-    let by = d.by.as_ref().map_or_else(String::new, |by: &By| format!(" by {by}"));
+    let by = d.by.as_ref().map_or_else(String::new, |by: &DecidedBy| format!(" by {by}"));
     let scope = d.scope.map_or_else(String::new, |s| format!(", {}", text(json!(s))));
     let at = d.at.map_or_else(String::new, |at| format!(" at {at}"));
     let reason = d.reason.as_ref().map_or_else(String::new, |r| format!(": {r}"));
@@ -90,8 +90,9 @@ fn confinement(r: &Receipt) -> String {
 }
 
 fn execution(e: &countersign_model::Execution) -> String {
-    let ms =
-        |us: Option<countersign_model::Count>| us.map_or_else(|| "-".to_owned(), |us| format!("{} ms", us.0 / 1000));
+    let ms = |us: Option<countersign_model::DecimalCount>| {
+        us.map_or_else(|| "-".to_owned(), |us| format!("{} ms", us.0 / 1000))
+    };
     let mut parts = vec![text(json!(e.kind))];
     if let Some(x) = &e.executable {
         parts.push(x.path.to_string());
@@ -108,11 +109,11 @@ fn execution(e: &countersign_model::Execution) -> String {
 fn files(r: &Receipt) -> String {
     let t = &r.touched_files;
     let how = match t.observed {
-        Observed::Confined => return "none: it could change none".to_owned(),
-        Observed::None if r.execution.is_none() => return "none: nothing ran".to_owned(),
-        Observed::None => return "not looked for".to_owned(),
-        Observed::Scan => "seen in the roots afterwards",
-        Observed::Exact => "changed by the house",
+        FileObservation::Confined => return "none: it could change none".to_owned(),
+        FileObservation::None if r.execution.is_none() => return "none: nothing ran".to_owned(),
+        FileObservation::None => return "not looked for".to_owned(),
+        FileObservation::Scan => "seen in the roots afterwards",
+        FileObservation::Exact => "changed by the house",
     };
     let complete = match (t.complete, t.files.is_empty() && t.more > 0) {
         (_, true) => ", not named: nobody knows any more what in their names was secret",

@@ -1,10 +1,10 @@
 //! A task as a row of a list.
 
 use super::text::{brief, cut};
-use countersign_model::{At, Status, TaskState, WaitsFor};
+use countersign_model::{Status, TaskState, Timestamp, WaitsFor};
 use std::io::{self, Write};
 
-pub(crate) fn line(out: &mut impl Write, task: &TaskState, now: At) -> io::Result<()> {
+pub(crate) fn line(out: &mut impl Write, task: &TaskState, now: Timestamp) -> io::Result<()> {
     let outcome = match (task.outcome(), task.approval_id()) {
         (Some(outcome), _) => outcome.to_string(),
         (None, _) if task.waits_for() == Some(WaitsFor::Slot) => match task.position() {

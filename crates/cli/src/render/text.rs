@@ -1,11 +1,11 @@
 //! Small things for columns and sentences.
 
-use countersign_model::Shown;
+use countersign_model::DisplaySafe;
 use std::time::Duration;
 
 /// Untrusted text for a column of `width` characters.
 pub(crate) fn cut(text: &str, width: usize) -> String {
-    let shown = Shown::bounded(text, width + 1).to_string();
+    let shown = DisplaySafe::bounded(text, width + 1).to_string();
     match shown.chars().count() > width {
         true => shown.chars().take(width - 1).chain(['…']).collect(),
         false => shown,

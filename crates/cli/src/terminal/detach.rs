@@ -1,7 +1,7 @@
 //! The keys that let go of a task, found in what is typed.
 
 use crate::Usage;
-use countersign_model::{Key, KeyMode};
+use countersign_model::{KeyMode, KeyPress};
 use std::time::{Duration, Instant};
 
 /// Ctrl-\ then Ctrl-D, as for `run`.
@@ -12,7 +12,7 @@ const HOLD: Duration = Duration::from_millis(500);
 
 /// The bytes of the keys that let go.
 pub(crate) fn detach_keys(text: &str) -> anyhow::Result<Vec<u8>> {
-    let key = |name: &str| name.trim().parse::<Key>().map(|k| k.bytes(KeyMode::default()));
+    let key = |name: &str| name.trim().parse::<KeyPress>().map(|k| k.bytes(KeyMode::default()));
     let keys: Result<Vec<_>, String> = text.split(',').map(key).collect();
     Ok(keys.map_err(|e| Usage(format!("--detach-keys: {e}")))?.concat())
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::say;
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, Refused, StreamName, TaskId, TaskState};
+use countersign_model::{Code, StreamName, TaskId, TaskRefusal, TaskState};
 use std::io::{self, IsTerminal as _, Write as _};
 
 /// How much is asked for at a time: less at a terminal, where somebody may want it to stop.
@@ -136,8 +136,8 @@ impl Printer {
     }
 }
 
-fn without_task(refused: Refused) -> anyhow::Error {
-    ClientError::from(Refused { task: None, ..refused }).into()
+fn without_task(refused: TaskRefusal) -> anyhow::Error {
+    ClientError::from(TaskRefusal { task: None, ..refused }).into()
 }
 
 /// Where a stream goes on when `at` lies in what was dropped.

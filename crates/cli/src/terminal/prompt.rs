@@ -3,7 +3,7 @@
 use super::interrupts::ReadsTerminal;
 use crate::render::card::{Room, card, choices, resolution};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Approval, ApprovalId, CardView, Choice, Code, Shown};
+use countersign_model::{Approval, ApprovalId, CardView, Choice, Code, DisplaySafe};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     termios::{QueueSelector, tcflush, tcgetpgrp},
@@ -109,7 +109,7 @@ fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: 
         }
         let Some((choice, any, words)) = typed(&line, &asked.options) else {
             let keys: Vec<String> = asked.options.iter().map(|c| c.key().to_string()).collect();
-            let shown = Shown::bounded(line.trim(), 40);
+            let shown = DisplaySafe::bounded(line.trim(), 40);
             write!(
                 tty,
                 "`{shown}` is not one of {} (only d takes words; ? shows the question again)\n> ",
@@ -135,7 +135,7 @@ fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: 
 fn elsewhere(client: &Client, approval: ApprovalId) -> String {
     let resolved = client.approval(&approval.to_string()).ok().and_then(|a| a.resolution());
     match resolved {
-        Some(how) => format!("answered elsewhere: {}", Shown::new(&how)),
+        Some(how) => format!("answered elsewhere: {}", DisplaySafe::new(&how)),
         None => "answered elsewhere".to_owned(),
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     terminal::prompt::Asking,
 };
 use countersign_client::{Client, ClientError, Event};
-use countersign_model::{Approval, ApprovalId, ApprovalState, Asker, CardView, Choice, Shown};
+use countersign_model::{Approval, ApprovalId, ApprovalState, AskerPresence, CardView, Choice, DisplaySafe};
 use countersign_store::clock;
 use std::{
     collections::VecDeque,
@@ -157,11 +157,11 @@ fn line(out: &mut impl io::Write, approval: &Approval) -> io::Result<()> {
 
 fn state(approval: &Approval) -> String {
     match &approval.state {
-        ApprovalState::Waiting if approval.asker == Some(Asker::Gone) => "waiting (asker gone)".to_owned(),
+        ApprovalState::Waiting if approval.asker == Some(AskerPresence::Gone) => "waiting (asker gone)".to_owned(),
         ApprovalState::Waiting => "waiting".to_owned(),
         ApprovalState::Answered { choice, at, by, .. } => {
             let by = by.to_string();
-            format!("answered {choice} by {} at {at}: {}", Shown::bounded(&by, 100), card::resolution(approval))
+            format!("answered {choice} by {} at {at}: {}", DisplaySafe::bounded(&by, 100), card::resolution(approval))
         }
         ApprovalState::Withdrawn => "withdrawn".to_owned(),
     }

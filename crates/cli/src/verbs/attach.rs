@@ -22,7 +22,8 @@ use crate::{
 };
 use countersign_client::{Attached, Attachment, Client, ClientError};
 use countersign_model::{
-    Code, Decision, Frame, Mode, Record, Refusal, Refused, Status, StreamName, TaskId, TaskState, Text, What,
+    Code, Decision, Frame, Mode, Record, RecordContent, Refusal, Status, StreamName, TaskId, TaskRefusal, TaskState,
+    Text,
     api::{AttachEvent, AttachQuery},
 };
 use countersign_store::clock;
@@ -307,7 +308,7 @@ impl Session {
             AttachEvent::Applied { n, .. } => self.outbox.answered(n),
             AttachEvent::Refused { n: Some(n), refusal } => self.refused(n, &refusal),
             AttachEvent::Refused { n: None, refusal } => {
-                return Err(ClientError::from(Refused::from(refusal).of_task(self.task)).into());
+                return Err(ClientError::from(TaskRefusal::from(refusal).of_task(self.task)).into());
             }
             AttachEvent::Tail { stream, .. } => self.display.stream = stream,
             AttachEvent::Screen { .. } => {}
@@ -371,27 +372,27 @@ impl Session {
     fn record(&mut self, house: &mut Attachment, record: Record) -> anyhow::Result<Option<End>> {
         match record.what {
             // Seen once its bytes have come.
-            What::Frame(Frame::Output { .. }) => self.position.of_bytes = Some(record.seq),
+            RecordContent::Frame(Frame::Output { .. }) => self.position.of_bytes = Some(record.seq),
             _ => self.position.last_seq = Some(record.seq),
         }
         match record.what {
-            What::Frame(Frame::Output { stream, .. }) => self.display.stream = stream,
-            What::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
-            What::Frame(Frame::WallMet { note }) => self.account.notes.push(note.as_str().to_owned()),
-            What::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
+            RecordContent::Frame(Frame::Output { stream, .. }) => self.display.stream = stream,
+            RecordContent::Frame(Frame::Resized { rows, cols, .. }) => self.size = self.size.or(Some((rows, cols))),
+            RecordContent::Frame(Frame::WallMet { note }) => self.account.notes.push(note.as_str().to_owned()),
+            RecordContent::Frame(Frame::WriteDetected { path, change, escape: true, .. }) => {
                 self.account.notes.push(escaped(&path, change))
             }
-            What::Frame(Frame::Exited { duration_us, .. }) => {
+            RecordContent::Frame(Frame::Exited { duration_us, .. }) => {
                 self.account.took = Some(Duration::from_micros(duration_us));
             }
-            What::Decision(Decision::PermissionGranted { .. }) => self.asked(false),
-            What::Decision(Decision::Withdrawn { .. }) => self.asked(true),
-            What::Decision(Decision::PermissionDenied { words, .. }) => {
+            RecordContent::Decision(Decision::PermissionGranted { .. }) => self.asked(false),
+            RecordContent::Decision(Decision::Withdrawn { .. }) => self.asked(true),
+            RecordContent::Decision(Decision::PermissionDenied { words, .. }) => {
                 self.account.words = words;
                 self.asked(false);
             }
-            What::Decision(Decision::Launched { .. }) => self.started(house)?,
-            What::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
+            RecordContent::Decision(Decision::Launched { .. }) => self.started(house)?,
+            RecordContent::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
                 let Account { took, words, notes } = std::mem::take(&mut self.account);
                 let never_began = never_began(&outcome, journal_head, recovered);
                 return Ok(Some(End::Ended(Ended { outcome, took, words, notes, never_began })));

@@ -3,8 +3,8 @@
 use crate::{Usage, args::CheckArgs, exit};
 use anyhow::Context as _;
 use countersign_model::{
-    Assessment, Audience, Confinement, Coverage, Directory, Facts, FoundKind, Grant, GrantSandbox, Grants, Kernel,
-    Occurrence, Plan, Profile, Shown, Verdict,
+    Assessment, Audience, Confinement, Coverage, Directory, DisplaySafe, Facts, Grant, GrantSandbox, Grants, Kernel,
+    Occurrence, PathTargetKind, Plan, Profile, Verdict,
 };
 use countersign_policy::{Context, Label, Rules, Surroundings};
 use countersign_store::{Config, Home, MACHINE_HOME, Reads, world};
@@ -137,7 +137,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
         tell(&mut out, &command, &plan, &assessment, &context, Paint(colour))?;
     }
-    Ok(ExitCode::from(match assessment.answer {
+    Ok(ExitCode::from(match assessment.verdict {
         Verdict::Allow { .. } => 0,
         Verdict::Ask { .. } => exit::PENDING,
         Verdict::Deny(_) => REFUSED,
@@ -149,7 +149,7 @@ fn batch(args: &CheckArgs, basis: &Basis) -> anyhow::Result<ExitCode> {
     let input: Box<dyn std::io::BufRead> = match &args.text[..] {
         [] => Box::new(std::io::stdin().lock()),
         [file] => Box::new(std::io::BufReader::new(
-            std::fs::File::open(file).with_context(|| format!("cannot read {}", Shown::new(file)))?,
+            std::fs::File::open(file).with_context(|| format!("cannot read {}", DisplaySafe::new(file)))?,
         )),
         _ => return Err(Usage("--batch takes one file".to_owned()).into()),
     };
@@ -187,7 +187,7 @@ fn respond(question: &Question, basis: &Basis) -> Value {
     let needs = countersign_policy::needs(&plan);
     world::look(&needs, &world::Sight { below: Some(below), path: None }, &mut facts);
     // What does not exist is judged by its letters, unless a link leads to where it would be.
-    facts.paths.retain(|path, f| f.kind != FoundKind::Absent || f.resolved != countersign_policy::clean(path));
+    facts.paths.retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean(path));
     let context = Context {
         profile: question.profile.unwrap_or(basis.config.profile),
         audience: audience(question.audience.as_deref()),
@@ -243,7 +243,7 @@ fn answer(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
     let risks: Vec<&str> = assessment.risk_set().iter().map(|r| r.as_str()).collect();
     json!({
         "id": id,
-        "verdict": assessment.answer.kind(),
+        "verdict": assessment.verdict.kind(),
         "one_shot": assessment.one_shot,
         "risks": risks,
         "occurrences": occurrences,
@@ -255,7 +255,7 @@ fn answer(id: &Value, plan: &Plan, assessment: &Assessment) -> Value {
 
 /// Why, in one line.
 fn reason(plan: &Plan, assessment: &Assessment) -> String {
-    match &assessment.answer {
+    match &assessment.verdict {
         Verdict::Allow { rule } => match *rule {
             "read_only" => "everything in it only reads, inside the roots".to_owned(),
             "grant" | "rule" => "everything in it only reads, or is granted".to_owned(),
@@ -304,7 +304,7 @@ fn tell(
 ) -> std::io::Result<()> {
     writeln!(out, "{}", spans(command, plan, assessment, paint))?;
     if let Some(c) = countersign_policy::invisible(command) {
-        writeln!(out, "  it holds U+{:04X}, which cannot be seen: {}", c as u32, Shown::bounded(command, 300))?;
+        writeln!(out, "  it holds U+{:04X}, which cannot be seen: {}", c as u32, DisplaySafe::bounded(command, 300))?;
     }
     writeln!(out)?;
     for (n, occurrence, coverage, directories) in own(plan, assessment) {
@@ -317,30 +317,30 @@ fn tell(
         let place = match (directories, &occurrence.directory) {
             ([], Directory::Unknown) => " (where is not known)".to_owned(),
             ([], Directory::Known(_)) => String::new(),
-            ([one], _) => format!(" in {}", Shown::bounded(one, 200)),
+            ([one], _) => format!(" in {}", DisplaySafe::bounded(one, 200)),
             (many, _) => format!(" in {} directories", many.len()),
         };
         let covering = match coverage {
             Coverage::SideEffect => "touches no file".to_owned(),
             Coverage::Phrase(name) => format!("read-only phrase `{name}`"),
-            Coverage::Grant { label, .. } => format!("granted: {}", Shown::bounded(label, 200)),
-            Coverage::Rule(name) => format!("rule `{}`", Shown::bounded(name, 100)),
+            Coverage::Grant { label, .. } => format!("granted: {}", DisplaySafe::bounded(label, 200)),
+            Coverage::Rule(name) => format!("rule `{}`", DisplaySafe::bounded(name, 100)),
             Coverage::Elsewhere | Coverage::None { .. } => String::new(),
         };
-        let line =
-            paint.on(Paint::colour(word), &format!("{word:<5} `{}`{place}", Shown::bounded(&occurrence.verb, 100)));
+        let line = paint
+            .on(Paint::colour(word), &format!("{word:<5} `{}`{place}", DisplaySafe::bounded(&occurrence.verb, 100)));
         writeln!(out, "{}", format!("  {line}  {covering}").trim_end())?;
         for note in assessment.risks.iter().filter(|r| r.occurrence == n) {
             writeln!(out, "          {}: {}", note.risk.as_str(), note.reason)?;
         }
         if let (Coverage::None { why, help }, false) = (coverage, denied) {
-            writeln!(out, "          why: {}", Shown::bounded(why, 300))?;
-            writeln!(out, "          what would help: {}", Shown::bounded(help, 300))?;
+            writeln!(out, "          why: {}", DisplaySafe::bounded(why, 300))?;
+            writeln!(out, "          what would help: {}", DisplaySafe::bounded(help, 300))?;
         }
     }
     writeln!(out)?;
-    let word = assessment.answer.kind().as_str();
-    match &assessment.answer {
+    let word = assessment.verdict.kind().as_str();
+    match &assessment.verdict {
         Verdict::Allow { .. } => writeln!(out, "{}: {}", paint.verdict(word), reason(plan, assessment))?,
         Verdict::Ask { uncovered } => {
             let saved = if assessment.one_shot {
@@ -361,13 +361,13 @@ fn tell(
             }
         }
     }
-    if matches!(assessment.answer, Verdict::Deny(_)) {
+    if matches!(assessment.verdict, Verdict::Deny(_)) {
         return Ok(());
     }
     let sandbox = assessment.sandbox.summary(countersign_redact::text_by_shape);
-    writeln!(out, "sandbox: {}", Shown::bounded(&sandbox.sentence(assessment.sandbox.confinement), 600))?;
+    writeln!(out, "sandbox: {}", DisplaySafe::bounded(&sandbox.sentence(assessment.sandbox.confinement), 600))?;
     if assessment.sandbox.confinement >= Confinement::Workspace && !context.roots.is_empty() {
-        writeln!(out, "  roots: {}", Shown::bounded(&context.roots.join(", "), 300))?;
+        writeln!(out, "  roots: {}", DisplaySafe::bounded(&context.roots.join(", "), 300))?;
     }
     Ok(())
 }
@@ -375,7 +375,7 @@ fn tell(
 /// The command with each of its occurrences in the colour of its answer; without colours, as it is.
 fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Paint) -> String {
     if !paint.0 {
-        return format!("  {}", Shown::new(command));
+        return format!("  {}", DisplaySafe::new(command));
     }
     let mut colours = vec![None; command.len()];
     for (n, occurrence, coverage, _) in own(plan, assessment) {
@@ -396,7 +396,7 @@ fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Paint) -> S
     let mut run = String::new();
     let mut last: Option<&str> = None;
     let flush = |out: &mut String, run: &mut String, colour: Option<&str>| {
-        let shown = Shown::new(run).to_string();
+        let shown = DisplaySafe::new(run).to_string();
         out.push_str(&colour.map_or(shown.clone(), |c| paint.on(c, &shown)));
         run.clear();
     };

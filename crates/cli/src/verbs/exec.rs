@@ -16,8 +16,8 @@ use crate::{
 use anyhow::Context as _;
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Outcome, Shown, Status, TaskId, WaitsFor,
-    api::{RedeemAnswer, RedeemBody},
+    DisplaySafe, Outcome, Status, TaskId, WaitsFor,
+    api::{RedeemBody, RedeemResponse},
     quoted,
 };
 use signal_hook::consts::{SIGHUP, SIGTERM};
@@ -41,7 +41,7 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     let cwd = std::env::current_dir().context("the current directory is gone")?;
     let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
     let with = RedeemBody { command: command.clone(), cwd: cwd.to_owned(), inherit: inherited() };
-    let RedeemAnswer { task, patience_ms } = client.redeem(ticket, &with)?;
+    let RedeemResponse { task, patience_ms } = client.redeem(ticket, &with)?;
     let (id, queued) = (task.task_id, task.status == Status::Queued);
     Interrupts::begin(&client, id)?;
     ends_with_its_agent(&client, id)?;
@@ -56,13 +56,14 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     for note in &ended.notes {
-        say(&format!("csn: {}", Shown::new(note)));
+        say(&format!("csn: {}", DisplaySafe::new(note)));
     }
     match &ended.outcome {
         Outcome::Exited { .. } | Outcome::Signalled { .. } => {}
         outcome => {
-            let words = ended.words.as_ref().map(|w| format!(": \"{}\"", Shown::new(w.as_str()))).unwrap_or_default();
-            say(&format!("csn: {id} {}{words}", Shown::new(&outcome.to_string())));
+            let words =
+                ended.words.as_ref().map(|w| format!(": \"{}\"", DisplaySafe::new(w.as_str()))).unwrap_or_default();
+            say(&format!("csn: {id} {}{words}", DisplaySafe::new(&outcome.to_string())));
         }
     }
     Ok(code(ended.outcome.exit_code()))

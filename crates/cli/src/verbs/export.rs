@@ -4,7 +4,7 @@ use super::receipts;
 use crate::{args::ExportArgs, house::reach};
 use anyhow::Context as _;
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, Record, Subject};
+use countersign_model::{Code, ReceiptSubject, Record};
 use countersign_store::verify::{self, Bundle};
 use serde_json::json;
 use std::{
@@ -58,11 +58,11 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
             Err(e) => return Err(e.into()),
         };
         match subject.name.as_str() {
-            Subject::DECISIONS => {
+            ReceiptSubject::DECISIONS => {
                 bytes.read_to_end(&mut decisions)?;
                 archive.put(&subject.name, &decisions)?;
             }
-            Subject::JOURNAL => {
+            ReceiptSubject::JOURNAL => {
                 bytes.read_to_end(&mut journal)?;
                 archive.put(&subject.name, &journal)?;
             }

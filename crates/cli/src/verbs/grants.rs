@@ -9,7 +9,7 @@ use crate::{
 };
 use countersign_client::Client;
 use countersign_model::{
-    At, Audience, Confinement, Grant, GrantSandbox, IdError, Risk, Shown, Tool,
+    Audience, Confinement, DisplaySafe, Grant, GrantSandbox, IdError, Risk, Timestamp, Tool,
     api::{GrantBody, GrantView},
 };
 use countersign_policy::Label;
@@ -53,7 +53,7 @@ fn notes(grant: &Grant) -> String {
         notes.push(risks.iter().map(|r| r.as_str()).collect::<Vec<_>>().join("+"));
     }
     if let Some(operands) = &grant.operands {
-        notes.push(format!("only `{}`", Shown::bounded(operands.shown.as_str(), 60)));
+        notes.push(format!("only `{}`", DisplaySafe::bounded(operands.shown.as_str(), 60)));
     }
     if let Some(script) = grant.script {
         notes.push(format!("script {}…", &script.to_string()[..12]));
@@ -114,7 +114,7 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
                 .map(|name| {
                     Risk::named(name).ok_or_else(|| {
                         let all = Risk::ALL.map(Risk::as_str).join(", ");
-                        Usage(format!("--accept `{}` is no risk: {all}", Shown::bounded(name, 40)))
+                        Usage(format!("--accept `{}` is no risk: {all}", DisplaySafe::bounded(name, 40)))
                     })
                 })
                 .collect::<Result<Vec<_>, _>>()?,
@@ -143,7 +143,7 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
 
 /// A grant, and what was just done with it.
 fn changed(how: &str, grant: &GrantView) -> String {
-    format!("{}  {how}: {}", id(&grant.grant), Shown::bounded(grant.label.as_str(), 300))
+    format!("{}  {how}: {}", id(&grant.grant), DisplaySafe::bounded(grant.label.as_str(), 300))
 }
 
 /// The id of a grant; those of the daemon all have one.
@@ -153,24 +153,24 @@ fn id(grant: &Grant) -> String {
 
 pub(crate) fn audience(name: &str) -> Result<Audience, Usage> {
     let known = serde_json::from_value(name.into());
-    known.map_err(|_| Usage(format!("--audience {}: personal, team or public", Shown::bounded(name, 40))))
+    known.map_err(|_| Usage(format!("--audience {}: personal, team or public", DisplaySafe::bounded(name, 40))))
 }
 
 fn tool(name: &str) -> Result<Tool, Usage> {
     Tool::ALL.into_iter().find(|tool| tool.as_str() == name).ok_or_else(|| {
         let all = Tool::ALL.map(Tool::as_str).join(", ");
-        Usage(format!("--tool {} is no tool: {all}", Shown::bounded(name, 40)))
+        Usage(format!("--tool {} is no tool: {all}", DisplaySafe::bounded(name, 40)))
     })
 }
 
 /// So long from now.
-pub(crate) fn ends(text: &str) -> Result<At, Usage> {
+pub(crate) fn ends(text: &str) -> Result<Timestamp, Usage> {
     let days = text.strip_suffix('d').and_then(|d| d.parse::<u64>().ok()).filter(|d| (1..=366).contains(d));
     let ms = match days {
         Some(days) => days * 24 * 3_600_000,
         None => run::time(text).map_err(|_| Usage(format!("--expires {text}: use 90m, 8h or 30d, at most 366d")))?,
     };
-    Ok(At::from_micros(clock::now().micros() + i64::try_from(ms).unwrap_or(0) * 1000))
+    Ok(Timestamp::from_micros(clock::now().micros() + i64::try_from(ms).unwrap_or(0) * 1000))
 }
 
 fn absolute(dir: &std::path::Path) -> anyhow::Result<String> {
@@ -189,7 +189,7 @@ fn meant(client: &Client, what: &str) -> anyhow::Result<Vec<String>> {
         Err(_) => vec![what.to_owned()],
     };
     if ids.is_empty() {
-        crate::say(&format!("csn: nothing is granted as `{}`: csn grants list", Shown::bounded(what, 200)));
+        crate::say(&format!("csn: nothing is granted as `{}`: csn grants list", DisplaySafe::bounded(what, 200)));
     }
     Ok(ids)
 }

@@ -6,7 +6,7 @@ use crate::{args::HookAgent, house::Place, say};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
 use countersign_model::{
-    api::{AfterBody, BeforeAnswer, BeforeBody, Conversation},
+    api::{Conversation, HookAfterBody, HookBeforeBody, HookBeforeResponse},
     is_base_variable, quoted,
 };
 use countersign_store::agent_above;
@@ -152,11 +152,11 @@ fn conversation(agent: HookAgent, said: &Said) -> Conversation {
     }
 }
 
-fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> BeforeBody {
+fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> HookBeforeBody {
     let number = |name: &str| said.tool_input.get(name).and_then(Value::as_u64);
     let patience = number("timeout").or_else(|| number("timeout_ms")).unwrap_or_else(|| agent.patience_ms());
     let title = said.tool_input.get("description").and_then(Value::as_str);
-    BeforeBody {
+    HookBeforeBody {
         conversation: conversation(agent, said),
         command: command.to_owned(),
         inherit: inherited(),
@@ -170,12 +170,12 @@ fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> BeforeB
 
 /// How it went, as far as the agent says. Where it says no more than that it is done, it went well: a failure is
 /// another event.
-fn told(agent: HookAgent, said: &Said) -> anyhow::Result<AfterBody> {
+fn told(agent: HookAgent, said: &Said) -> anyhow::Result<HookAfterBody> {
     let response = &said.tool_response;
     let number = |name: &str| response.get(name).and_then(Value::as_i64);
     let failed = said.hook_event_name.ends_with("Failure");
     let code = number("exit_code").or_else(|| number("exitCode")).or_else(|| (!failed).then_some(0));
-    Ok(AfterBody {
+    Ok(HookAfterBody {
         conversation: conversation(agent, said),
         tool_use: said.tool_use_id.clone().context("the hook's input does not name the use of the tool")?,
         exit_code: code.map(i32::try_from).transpose().context("the exit code is no exit code")?,
@@ -184,10 +184,10 @@ fn told(agent: HookAgent, said: &Said) -> anyhow::Result<AfterBody> {
 }
 
 /// The answer in the agent's own words. What it runs instead is the whole input of its tool with another command.
-fn shaped(agent: HookAgent, said: &Said, command: &str, answer: BeforeAnswer) -> anyhow::Result<Option<Value>> {
+fn shaped(agent: HookAgent, said: &Said, command: &str, answer: HookBeforeResponse) -> anyhow::Result<Option<Value>> {
     let decision = |decision: Value| json!({"hookSpecificOutput": decision});
     let (ticket, moves) = match answer {
-        BeforeAnswer::Deny { reason, hint, task_id, .. } => {
+        HookBeforeResponse::Deny { reason, hint, task_id, .. } => {
             let task = task_id.map(|task| format!(" [{task}]")).unwrap_or_default();
             let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
             let reason = format!("countersign: {reason}{hint}{task}");
@@ -198,7 +198,7 @@ fn shaped(agent: HookAgent, said: &Said, command: &str, answer: BeforeAnswer) ->
                 })),
             }));
         }
-        BeforeAnswer::Allow { ticket: None, .. } => {
+        HookBeforeResponse::Allow { ticket: None, .. } => {
             return Ok(match agent {
                 HookAgent::ClaudeCode => {
                     Some(decision(json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"})))
@@ -208,8 +208,8 @@ fn shaped(agent: HookAgent, said: &Said, command: &str, answer: BeforeAnswer) ->
                 HookAgent::Opencode => Some(json!({"decision": "allow"})),
             });
         }
-        BeforeAnswer::Allow { ticket: Some(ticket), moves, .. } => (ticket, moves.unwrap_or(false)),
-        BeforeAnswer::Ask { ticket, moves } => (ticket, moves),
+        HookBeforeResponse::Allow { ticket: Some(ticket), moves, .. } => (ticket, moves.unwrap_or(false)),
+        HookBeforeResponse::Ask { ticket, moves } => (ticket, moves),
     };
     let csn = std::env::current_exe().context("this program cannot be found")?;
     let csn = quoted(csn.to_str().context("the path of csn is not UTF-8")?);

@@ -3,7 +3,7 @@
 
 use crate::{Usage, args::LogsArgs, house::reach, terminal::output::Printer, verbs::run};
 use countersign_client::ClientError;
-use countersign_model::{At, Code, Frame, Record, Refusal, Refused, StreamName, TaskState, What};
+use countersign_model::{Code, Frame, Record, RecordContent, Refusal, StreamName, TaskRefusal, TaskState, Timestamp};
 use countersign_store::clock;
 use std::{
     io::{self, Write as _},
@@ -62,7 +62,8 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
             }
             Err(e) => return Err(e.into()),
         };
-        if let Record { what: What::Frame(Frame::Output { stream, offset, len, .. }), at, .. } = event.value.record
+        if let Record { what: RecordContent::Frame(Frame::Output { stream, offset, len, .. }), at, .. } =
+            event.value.record
             && streams.contains(&stream)
             && since.is_none_or(|since| at >= since)
         {
@@ -84,7 +85,7 @@ pub(crate) fn kept(state: &TaskState) -> anyhow::Result<()> {
     let Some(at) = state.expired_at else { return Ok(()) };
     let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"));
     let refusal = refusal.hint("its decisions and digests stay: csn show");
-    Err(ClientError::from(Refused::from(refusal).of_task(state.task_id)).into())
+    Err(ClientError::from(TaskRefusal::from(refusal).of_task(state.task_id)).into())
 }
 
 fn end(state: &TaskState, stream: StreamName) -> u64 {
@@ -113,12 +114,12 @@ fn lines(text: &str) -> anyhow::Result<Lines> {
 }
 
 /// A time of day on the record, or how long ago.
-fn since(text: &str) -> anyhow::Result<At> {
-    if let Ok(at) = serde_json::from_value::<At>(text.into()) {
+fn since(text: &str) -> anyhow::Result<Timestamp> {
+    if let Ok(at) = serde_json::from_value::<Timestamp>(text.into()) {
         return Ok(at);
     }
     let ago = run::time(text).map_err(|_| {
         Usage(format!("--since {text}: how long ago (90s, 5m, 2h), or a time such as 2026-11-16T12:00:00Z"))
     })?;
-    Ok(At::from_micros(clock::now().micros() - i64::try_from(ago).unwrap_or(i64::MAX).saturating_mul(1000)))
+    Ok(Timestamp::from_micros(clock::now().micros() - i64::try_from(ago).unwrap_or(i64::MAX).saturating_mul(1000)))
 }

@@ -2,7 +2,7 @@
 
 use super::check::rules_of;
 use crate::args::PolicyCommand;
-use countersign_model::{Rule, Shown, VerdictKind};
+use countersign_model::{DisplaySafe, Rule, VerdictKind};
 use countersign_store::Config;
 use serde_json::json;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub(crate) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
                 );
             } else {
                 for line in &failing {
-                    println!("{}", Shown::new(line));
+                    println!("{}", DisplaySafe::new(line));
                 }
                 let tables = count - failing.len();
                 println!(
@@ -34,7 +34,7 @@ pub(crate) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
         PolicyCommand::Explain { verb } => {
             let verb = verb.join(" ");
             for line in countersign_policy::about(&verb) {
-                println!("{}", Shown::new(&line));
+                println!("{}", DisplaySafe::new(&line));
             }
             let rules = rules_of(&Config::load()?)?;
             for (rule, hard) in rules.iter().filter(|(r, _)| names(r, &verb)) {
@@ -44,7 +44,7 @@ pub(crate) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
                     (false, VerdictKind::Ask) => "asks about",
                     (false, VerdictKind::Allow) => "allows",
                 };
-                println!("rule `{}` in config.toml {what} it", Shown::new(&rule.name));
+                println!("rule `{}` in config.toml {what} it", DisplaySafe::new(&rule.name));
             }
             Ok(ExitCode::SUCCESS)
         }

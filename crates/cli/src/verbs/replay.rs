@@ -14,7 +14,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_client::Client;
-use countersign_model::{Frame, Mode, Record, StreamName, TaskState, What, cast::Version};
+use countersign_model::{Frame, Mode, Record, RecordContent, StreamName, TaskState, cast::Version};
 use std::{
     fs::File,
     io::{self, IsTerminal as _, Write},
@@ -77,7 +77,7 @@ fn recorded(
     while let Some(event) = events.next_event()? {
         let record = event.value.record;
         match &record.what {
-            What::Frame(Frame::Output { stream, offset, len, .. }) => {
+            RecordContent::Frame(Frame::Output { stream, offset, len, .. }) => {
                 let (mut at, end) = (*offset, offset + len);
                 while at < end {
                     let bytes = client.output(state.task_id, *stream, at, PIECE.min(end - at))?;
@@ -146,7 +146,7 @@ fn play(client: &Client, state: &TaskState, speed: Option<f64>, max_pause: Optio
     plain.finish()?;
     played?;
     if let Some(outcome) = state.outcome() {
-        say(&format!("csn: {} {}", state.task_id, countersign_model::Shown::new(&outcome.to_string())));
+        say(&format!("csn: {} {}", state.task_id, countersign_model::DisplaySafe::new(&outcome.to_string())));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -25,8 +25,8 @@ use crate::{
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
 use countersign_model::{
-    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, Request, Status, TaskId,
-    TaskState, Tool, WaitsFor, What, is_base_variable,
+    Command, Decision, Frame, Leftovers, Limits, Mode, OnOutputLimit, OnSessionEnd, Outcome, RecordContent, Request,
+    Status, TaskId, TaskState, Tool, WaitsFor, is_base_variable,
 };
 use std::{
     collections::BTreeMap,
@@ -150,7 +150,8 @@ fn on_terminal(
 fn settled_unbegun(client: &Client, task: TaskId) -> anyhow::Result<bool> {
     let mut events = client.events(task, None);
     while let Some(event) = events.next_event()? {
-        if let What::Decision(Decision::Settled { outcome, journal_head, recovered }) = event.value.record.what {
+        if let RecordContent::Decision(Decision::Settled { outcome, journal_head, recovered }) = event.value.record.what
+        {
             return Ok(never_began(&outcome, journal_head, recovered));
         }
     }
@@ -169,7 +170,7 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
             Err(e) => return Err(e.into()),
         };
         match event.value.record.what {
-            What::Frame(Frame::Spawned { .. }) => {
+            RecordContent::Frame(Frame::Spawned { .. }) => {
                 let terminal = io::stdin().is_terminal().then(|| ReadsTerminal::begin(task));
                 let last = || terminal.iter().for_each(ReadsTerminal::end_of_input);
                 return match send::from_stdin(client, task, true, last) {
@@ -178,7 +179,7 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
                     sent => sent,
                 };
             }
-            What::Decision(Decision::Settled { .. }) => return Ok(()),
+            RecordContent::Decision(Decision::Settled { .. }) => return Ok(()),
             _ => {}
         }
     }

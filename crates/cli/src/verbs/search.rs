@@ -2,7 +2,7 @@
 
 use crate::{args::SearchArgs, house::reach};
 use countersign_model::{
-    Shown,
+    DisplaySafe,
     api::{Excerpt, SearchQuery},
 };
 use std::{
@@ -66,11 +66,11 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<ExitCode> {
 /// A line of somebody's output, with nothing in it that a terminal would obey.
 fn shown(text: &Excerpt) -> String {
     match text {
-        Excerpt::Text(text) => Shown::new(text.trim_end_matches('\r')).to_string(),
+        Excerpt::Text(text) => DisplaySafe::new(text.trim_end_matches('\r')).to_string(),
         Excerpt::Encoded { content, .. } => {
             use base64::Engine as _;
             let bytes = base64::engine::general_purpose::STANDARD.decode(content).unwrap_or_default();
-            Shown::new(&String::from_utf8_lossy(&bytes)).to_string()
+            DisplaySafe::new(&String::from_utf8_lossy(&bytes)).to_string()
         }
     }
 }

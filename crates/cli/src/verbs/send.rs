@@ -2,7 +2,7 @@
 
 use crate::{Usage, args::SendArgs, house::reach};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, Key, Mode, TaskId, api::StdinBody};
+use countersign_model::{Code, KeyPress, Mode, TaskId, api::StdinBody};
 use std::{
     io::{self, Read as _},
     process::ExitCode,
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PIECE: usize = 60 * 1024;
 
 pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
-    let keys = args.keys.iter().map(|key| key.parse()).collect::<Result<Vec<Key>, _>>();
+    let keys = args.keys.iter().map(|key| key.parse()).collect::<Result<Vec<KeyPress>, _>>();
     let keys = keys.map_err(|e| Usage(format!("--keys: {e}")))?;
     if args.text.is_none() && keys.is_empty() && !args.enter && !args.eof {
         return Err(Usage("give text, --keys, --enter or --eof".to_owned()).into());

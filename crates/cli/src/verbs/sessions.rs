@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use countersign_model::{
-    Session, Shown,
+    DisplaySafe, Session,
     api::{OpenSessionBody, SessionMove},
 };
 use countersign_store::clock;
@@ -58,7 +58,7 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
             match client.set_directory(&session, directory)? {
                 SessionMove::There(session) => {
                     let there = session.directory.as_ref().map_or("", |d| d.as_str());
-                    writeln!(out, "{}", Shown::new(there))?;
+                    writeln!(out, "{}", DisplaySafe::new(there))?;
                 }
                 SessionMove::Asked(task) => {
                     if let Some(approval) = task.approval_id() {
@@ -84,7 +84,8 @@ fn line(session: &Session) -> String {
         (Some(_), ..) => "implicit",
         (None, ..) => "open",
     };
-    let title = session.title.as_ref().map_or(String::new(), |t| format!("  \"{}\"", Shown::bounded(t.as_str(), 60)));
+    let title =
+        session.title.as_ref().map_or(String::new(), |t| format!("  \"{}\"", DisplaySafe::bounded(t.as_str(), 60)));
     let agent = session.agent.map_or(String::new(), |a| format!("  agent {}", a.pid));
     format!("{}  {age:>6}  {what:<8}  {}{agent}{title}", session.id, cut(place, 60))
 }

@@ -2,7 +2,7 @@
 
 use crate::{args::ViewArg, house::reach, render::text::brief};
 use countersign_client::{Events, calls};
-use countersign_model::{Ruling, Shown, TaskSandbox, TaskState};
+use countersign_model::{DisplaySafe, Ruling, TaskSandbox, TaskState};
 use serde::de::DeserializeOwned;
 use std::{
     io::{self, Write as _},
@@ -19,17 +19,17 @@ pub(crate) fn show(task: &str, json: bool) -> anyhow::Result<ExitCode> {
     }
     let mut row = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
     row("task", state.task_id.to_string())?;
-    row("command", Shown::new(state.request.display.as_str()).to_string())?;
-    row("directory", Shown::new(state.request.cwd.as_str()).to_string())?;
+    row("command", DisplaySafe::new(state.request.display.as_str()).to_string())?;
+    row("directory", DisplaySafe::new(state.request.cwd.as_str()).to_string())?;
     for (name, text) in [("title", &state.request.title), ("why", &state.request.rationale)] {
         if let Some(text) = text {
-            row(name, Shown::new(text.as_str()).to_string())?;
+            row(name, DisplaySafe::new(text.as_str()).to_string())?;
         }
     }
     let place = state.position().map(|n| format!(", {n}. in line for a slot")).unwrap_or_default();
     row("status", format!("{}{place}", state.status))?;
     if let Some(outcome) = state.outcome() {
-        row("outcome", Shown::new(&outcome.to_string()).to_string())?;
+        row("outcome", DisplaySafe::new(&outcome.to_string()).to_string())?;
     }
     if let Some(approval) = state.approval_id() {
         row("approval", approval.to_string())?;
@@ -37,7 +37,7 @@ pub(crate) fn show(task: &str, json: bool) -> anyhow::Result<ExitCode> {
     match &state.ruling {
         Some(Ruling::Granted { by, .. }) => row("allowed by", by.to_string())?,
         Some(Ruling::Denied { by, reason, words, .. }) => {
-            let words = words.as_ref().map(|w| format!(": {}", Shown::new(w.as_str()))).unwrap_or_default();
+            let words = words.as_ref().map(|w| format!(": {}", DisplaySafe::new(w.as_str()))).unwrap_or_default();
             row("denied by", format!("{by}: {reason}{words}"))?;
         }
         None => {}
@@ -50,14 +50,14 @@ pub(crate) fn show(task: &str, json: bool) -> anyhow::Result<ExitCode> {
         let partial = if missing.is_empty() { String::new() } else { format!(" (partial: no {})", missing.join(", ")) };
         row("confinement", format!("{}{partial}", confinement.as_str()))?;
         if let Some(summary) = summary {
-            row("sandbox", Shown::bounded(&summary.sentence(*confinement), 600).to_string())?;
+            row("sandbox", DisplaySafe::bounded(&summary.sentence(*confinement), 600).to_string())?;
         }
     }
     if let Some(note) = &state.aftermath.note {
-        row("note", Shown::new(note.as_str()).to_string())?;
+        row("note", DisplaySafe::new(note.as_str()).to_string())?;
     }
     for path in &state.aftermath.escapes {
-        row("changed", format!("{} (makes programs run later)", Shown::new(path.as_str())))?;
+        row("changed", format!("{} (makes programs run later)", DisplaySafe::new(path.as_str())))?;
     }
     row("asked", state.request.asked_at.to_string())?;
     if let Some(at) = state.ended_at() {
@@ -79,7 +79,7 @@ pub(crate) fn show(task: &str, json: bool) -> anyhow::Result<ExitCode> {
         row("terminal", format!("{} rows, {} columns{hidden}", terminal.rows, terminal.cols))?;
     }
     if let Some(directory) = &state.io.current_directory {
-        row("now in", Shown::new(directory.as_str()).to_string())?;
+        row("now in", DisplaySafe::new(directory.as_str()).to_string())?;
     }
     if let Some(at) = state.expired_at {
         row("removed", format!("{at}: its output is not kept any more, its digests are"))?;
@@ -134,7 +134,7 @@ pub(crate) fn screen(task: &str, json: bool) -> anyhow::Result<ExitCode> {
         true => writeln!(out, "{}", serde_json::json!(screen))?,
         false => {
             for line in screen.text.as_str().lines() {
-                writeln!(out, "{}", Shown::new(line))?;
+                writeln!(out, "{}", DisplaySafe::new(line))?;
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::grants;
 use crate::{Usage, args::TokenCommand, house::reach};
 use countersign_model::{
-    CredentialKind, CredentialScope, Shown,
+    CredentialKind, CredentialScope, DisplaySafe,
     api::{TokenBody, TokenView},
 };
 use serde_json::json;
@@ -67,5 +67,5 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
 
 /// The name of a token, with nothing in it that a terminal would obey.
 fn shown(token: &TokenView) -> String {
-    Shown::bounded(token.name.as_str(), 60).to_string()
+    DisplaySafe::bounded(token.name.as_str(), 60).to_string()
 }

@@ -6,7 +6,7 @@ use crate::{
     say,
 };
 use countersign_client::ClientError;
-use countersign_model::{Refused, Shown};
+use countersign_model::{DisplaySafe, TaskRefusal};
 use std::{net::SocketAddr, process::ExitCode};
 
 /// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
@@ -27,7 +27,7 @@ pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
     match client.listen(tcp) {
         Ok(at) => say(&format!("csn: listening on http://{at} for those who have a token (csn token create)")),
         // The socket is the way in; the door on loopback is one more.
-        Err(ClientError::Refused(Refused { refusal, .. })) => {
+        Err(ClientError::Refused(TaskRefusal { refusal, .. })) => {
             say(&format!("csn: not listening on loopback: {}", refusal.message));
             refusal.hint.iter().for_each(|hint| say(&format!("     {hint}")));
             return Ok(ExitCode::from(u8::from(tcp.is_some())));
@@ -42,6 +42,6 @@ pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
 }
 
 fn address(tcp: &str) -> Result<SocketAddr, Usage> {
-    let shown = Shown::bounded(tcp, 60);
+    let shown = DisplaySafe::bounded(tcp, 60);
     tcp.parse().map_err(|_| Usage(format!("--tcp {shown}: an address and a port, such as 127.0.0.1:7311")))
 }

@@ -102,10 +102,11 @@ fn named(home: &Home, text: &str) -> anyhow::Result<Named> {
     match ledger.by_prefix(&prefix, PrincipalId::owner())?.as_slice() {
         [task] if prefix.len() >= 7 => Ok(Named::Task(*task)),
         [_, _, ..] => bail!("more than one task begins with {prefix}: give more characters of the id"),
-        _ => {
-            Err(Usage(format!("`{}` is no task, no receipt and no file", countersign_model::Shown::bounded(text, 60)))
-                .into())
-        }
+        _ => Err(Usage(format!(
+            "`{}` is no task, no receipt and no file",
+            countersign_model::DisplaySafe::bounded(text, 60)
+        ))
+        .into()),
     }
 }
 
@@ -297,7 +298,7 @@ fn tell(report: &Report, as_json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     for finding in &report.findings {
-        let shown = |text: &str| countersign_model::Shown::bounded(text, 500).to_string();
+        let shown = |text: &str| countersign_model::DisplaySafe::bounded(text, 500).to_string();
         writeln!(out, "FAIL  {}: {}", shown(&finding.place), shown(&finding.what))?;
     }
     let many = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
@@ -316,7 +317,7 @@ fn tell(report: &Report, as_json: bool) -> anyhow::Result<()> {
         1 => "FAIL  one thing does not hold".to_owned(),
         n => format!("FAIL  {n} things do not hold"),
     };
-    let what = countersign_model::Shown::bounded(&report.what, 500);
+    let what = countersign_model::DisplaySafe::bounded(&report.what, 500);
     writeln!(out, "{verdict}: {what}: {}", looked.join(", "))?;
     for note in &report.notes {
         writeln!(out, "      {note}")?;

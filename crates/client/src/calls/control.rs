@@ -3,28 +3,28 @@
 use crate::{Call, HttpRequest};
 use countersign_model::{
     SignalName, TaskId,
-    api::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody},
+    api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody},
 };
 
 /// Withdraws a task that waits, or stops one that runs.
 #[must_use]
-pub fn cancel(task: TaskId, reason: Option<&str>) -> Call<Applied> {
+pub fn cancel(task: TaskId, reason: Option<&str>) -> Call<AppliedRecord> {
     let body = CancelBody { reason: reason.map(str::to_owned) };
     Call::json(HttpRequest::post(&["tasks", &task.to_string(), "cancel"]).json(&body))
 }
 
 #[must_use]
-pub fn signal(task: TaskId, signal: SignalName) -> Call<Applied> {
+pub fn signal(task: TaskId, signal: SignalName) -> Call<AppliedRecord> {
     Call::json(HttpRequest::post(&["tasks", &task.to_string(), "signal"]).json(&SignalBody { signal }))
 }
 
 /// Types into a task.
 #[must_use]
-pub fn stdin(task: TaskId, body: &StdinBody) -> Call<Applied> {
+pub fn stdin(task: TaskId, body: &StdinBody) -> Call<AppliedRecord> {
     Call::json(HttpRequest::post(&["tasks", &task.to_string(), "stdin"]).json(body))
 }
 
 #[must_use]
-pub fn resize(task: TaskId, rows: u16, cols: u16) -> Call<Applied> {
+pub fn resize(task: TaskId, rows: u16, cols: u16) -> Call<AppliedRecord> {
     Call::json(HttpRequest::post(&["tasks", &task.to_string(), "resize"]).json(&ResizeBody { rows, cols }))
 }

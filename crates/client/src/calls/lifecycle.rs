@@ -2,8 +2,8 @@
 
 use crate::{Call, HttpRequest, StreamCall};
 use countersign_model::api::{
-    GcBody, GcReport, IndexRebuilt, IndexWish, LedgerEvent, Lifecycle, ListenAnswer, ListenBody, Readiness,
-    RebuildBody, StopAnswer, StopBody, StopTasks, StopWish,
+    GcBody, GcReport, IndexAction, IndexRebuilt, LedgerEvent, Lifecycle, ListenBody, ListenResponse, Readiness,
+    RebuildBody, StopBody, StopResponse, StopTarget, StopTasks,
 };
 use std::{net::SocketAddr, time::Duration};
 
@@ -36,13 +36,13 @@ pub fn openapi() -> Call<Vec<u8>> {
 
 /// Stops the daemon, with or without its tasks; without a word about them, as it is configured.
 #[must_use]
-pub fn stop(tasks: Option<StopTasks>) -> Call<StopAnswer> {
-    Call::json(HttpRequest::post(&["lifecycle"]).json(&StopBody { state: StopWish::Halted, tasks }))
+pub fn stop(tasks: Option<StopTasks>) -> Call<StopResponse> {
+    Call::json(HttpRequest::post(&["lifecycle"]).json(&StopBody { state: StopTarget::Halted, tasks }))
 }
 
 /// Listens on loopback too, for callers that have a token.
 #[must_use]
-pub fn listen(tcp: Option<SocketAddr>) -> Call<ListenAnswer> {
+pub fn listen(tcp: Option<SocketAddr>) -> Call<ListenResponse> {
     Call::json(HttpRequest::post(&["listen"]).json(&ListenBody { tcp }))
 }
 
@@ -55,7 +55,7 @@ pub fn gc(body: &GcBody) -> Call<GcReport> {
 /// Rebuilds the index of the ledger.
 #[must_use]
 pub fn rebuild() -> Call<IndexRebuilt> {
-    Call::json(HttpRequest::post(&["ledger"]).json(&RebuildBody { index: IndexWish::Rebuild }))
+    Call::json(HttpRequest::post(&["ledger"]).json(&RebuildBody { index: IndexAction::Rebuild }))
 }
 
 /// Every decision that the caller may see, from the first one on. This stream does not end.

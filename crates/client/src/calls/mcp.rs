@@ -3,12 +3,12 @@
 use crate::{Call, HttpRequest};
 use countersign_model::{
     SessionId,
-    api::{McpSessionAnswer, McpSessionBody, McpStdioQuery},
+    api::{McpSessionBody, McpSessionResponse, McpStdioQuery},
 };
 
 /// Opens the session of an MCP connection.
 #[must_use]
-pub fn session(body: &McpSessionBody) -> Call<McpSessionAnswer> {
+pub fn session(body: &McpSessionBody) -> Call<McpSessionResponse> {
     Call::json(HttpRequest::post(&["mcp", "session"]).json(body))
 }
 

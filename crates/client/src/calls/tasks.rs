@@ -4,7 +4,8 @@ use crate::{Call, HttpRequest, StreamCall};
 use countersign_model::{
     Request, TaskState,
     api::{
-        AskAnswer, CheckAnswer, EventQuery, StreamRecord, TaskPage, TaskQuery, TerminalRecord, ToolTaskEvent, WaitQuery,
+        AskResponse, CheckResponse, EventQuery, StreamRecord, TaskPage, TaskQuery, TerminalRecord, ToolTaskEvent,
+        WaitQuery,
     },
     view::View,
 };
@@ -12,13 +13,13 @@ use std::fmt::Display;
 
 /// Asks for a command. A denial is a refusal that names its task.
 #[must_use]
-pub fn ask(request: &Request) -> Call<AskAnswer> {
+pub fn ask(request: &Request) -> Call<AskResponse> {
     Call::json(HttpRequest::post(&["tasks"]).json(request))
 }
 
 /// What the gate would do; nothing runs.
 #[must_use]
-pub fn check(request: &Request) -> Call<CheckAnswer> {
+pub fn check(request: &Request) -> Call<CheckResponse> {
     Call::json(HttpRequest::post(&["check"]).json(request))
 }
 

@@ -10,8 +10,8 @@ use crate::{
     question,
 };
 use countersign_model::{
-    Assessment, By, Choice, Code, Confinement, Decision, Idempotency, Refusal, Request, Requester, Sandbox, Session,
-    TaskId, Text, Tool, Verdict,
+    Assessment, Choice, Code, Confinement, DecidedBy, Decision, Idempotency, Refusal, Request, Requester, Sandbox,
+    Session, TaskId, Text, Tool, Verdict,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::Spare;
@@ -194,7 +194,7 @@ impl CommitLoop {
         if request.tool == Tool::SetWorkingDirectory {
             return Verdict::Ask { uncovered: Vec::new() };
         }
-        match &assessment.answer {
+        match &assessment.verdict {
             Verdict::Ask { .. } => match self.desk.refused(same, clock::now()) {
                 Some((at, words)) => {
                     let minutes = NOT_AGAIN.as_secs() / 60;
@@ -204,7 +204,7 @@ impl CommitLoop {
                         "{words}the same request is not asked again for {minutes} minutes, unless a grant covers it; do something else"
                     )))
                 }
-                None => assessment.answer.clone(),
+                None => assessment.verdict.clone(),
             },
             answer => answer.clone(),
         }
@@ -251,7 +251,7 @@ impl CommitLoop {
                 let session = session.as_deref();
                 let case = Case { request, prepared: looked, settings, requester, session, grants, now };
                 let assessment = case.assess();
-                if let Verdict::Deny(refusal) = &assessment.answer {
+                if let Verdict::Deny(refusal) = &assessment.verdict {
                     denied = Some(refusal.clone());
                 }
                 let about = self.desk.question(task).unwrap_or_default();
@@ -319,7 +319,7 @@ impl CommitLoop {
         }
         let assessment = self.assess_again(task, &looked, &request)?;
         let grants = assessment.grants();
-        if !matches!(assessment.answer, Verdict::Allow { .. }) || grants.is_empty() {
+        if !matches!(assessment.verdict, Verdict::Allow { .. }) || grants.is_empty() {
             return None;
         }
         let whose = self.desk.whose(task)?;
@@ -394,13 +394,13 @@ impl CommitLoop {
     /// Whether what was permitted before would be denied now, or what permitted it has been taken back.
     fn denied_now(&self, task: TaskId, assessment: &Assessment) -> Option<Refusal> {
         let register = &self.desk.register;
-        if let Verdict::Deny(refusal) = &assessment.answer
+        if let Verdict::Deny(refusal) = &assessment.verdict
             // Nobody could be asked, but nobody has to be.
             && !matches!(refusal.code, Code::ApprovalRequiredUnattended | Code::Locked)
         {
             return Some(refusal.clone());
         }
-        let Some(By::Grants(grants)) = self.desk.permitted_by(task) else { return None };
+        let Some(DecidedBy::Grants(grants)) = self.desk.permitted_by(task) else { return None };
         let now = clock::now();
         let gone =
             grants.iter().find(|g| register.grants.get(**g).is_none_or(|g| g.expires_at.is_some_and(|e| e <= now)));

@@ -2,10 +2,10 @@
 
 use crate::wish::{Kept, Wish};
 use countersign_model::{
-    About, ApprovalId, At, By, Choice, Closing, Confinement, Decision, Digest, Facts, Grant, GrantId, HouseState,
-    KeyAnnounced, Network, Outcome, Permit, PrincipalId, Profile, Record, Refusal, Sandbox, SandboxSummary,
-    SealedReceipt, Session, SessionId, ShutdownStep, SignedWord, StreamTotals, TaskId, TaskState, Text, TouchedFiles,
-    Verdict, What,
+    ApprovalId, Choice, Confinement, DaemonState, DecidedBy, Decision, Digest, Facts, Grant, GrantId, JournalEnd,
+    KeyAnnounced, KeySignature, Network, Outcome, Permit, PrincipalId, Profile, Record, RecordContent, Refusal,
+    Sandbox, SandboxSummary, SealedReceipt, Session, SessionId, ShutdownStep, StreamTotals, TaskId, TaskState, Text,
+    Timestamp, TouchedFiles, UncoveredCommand, Verdict,
 };
 use countersign_store::{Signed, ledger::Entry};
 
@@ -94,7 +94,7 @@ pub(crate) enum Event {
     /// The shim has closed its journal.
     Closed {
         task: TaskId,
-        closing: Closing,
+        closing: JournalEnd,
         /// Found on the disk, after a daemon that had ended without a word.
         recovered: bool,
     },
@@ -122,20 +122,20 @@ pub(crate) enum Event {
         why: Text,
         bytes: u64,
         streams: StreamTotals,
-        signed: Option<SignedWord>,
+        signed: Option<KeySignature>,
     },
     /// A settled task has its receipt.
     Sealed {
         /// The number of the first decision that is added to the task.
         seq: u64,
         /// When its files were looked at.
-        at: At,
+        at: Timestamp,
         touched: Option<TouchedFiles>,
         sealed: SealedReceipt,
         signed: Box<Signed>,
     },
     House {
-        state: HouseState,
+        state: DaemonState,
         reason: Option<Text>,
         boot: Option<Text>,
     },
@@ -165,7 +165,7 @@ pub(crate) struct PersonAnswer {
     pub(crate) approval: ApprovalId,
     pub(crate) choice: Choice,
     pub(crate) words: Option<Text>,
-    pub(crate) by: By,
+    pub(crate) by: DecidedBy,
     pub(crate) world: World,
     /// What the answer saves.
     pub(crate) saves: Vec<Grant>,
@@ -183,7 +183,7 @@ pub(crate) struct PersonAnswer {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Question {
     pub(crate) uncovered: Vec<Text>,
-    pub(crate) about: Vec<About>,
+    pub(crate) about: Vec<UncoveredCommand>,
     pub(crate) options: Vec<Choice>,
 }
 
@@ -229,7 +229,8 @@ pub(crate) struct Step {
 impl Step {
     /// The state of a task whose life began in this step.
     pub(crate) fn state(&self, task: TaskId) -> Option<TaskState> {
-        let record = |e: &Entry| Record { seq: e.seq, at: e.at, t_us: None, what: What::Decision(e.decision.clone()) };
+        let record =
+            |e: &Entry| Record { seq: e.seq, at: e.at, t_us: None, what: RecordContent::Decision(e.decision.clone()) };
         let records: Vec<Record> = self.decisions.iter().filter(|e| e.task == Some(task)).map(record).collect();
         TaskState::fold(task, &records)
     }

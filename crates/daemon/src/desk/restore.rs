@@ -1,7 +1,7 @@
 //! The desk as the ledger has it: the one place where it is read.
 
 use super::{Caps, Desk, NOT_AGAIN};
-use countersign_model::{At, Digest, Record};
+use countersign_model::{Digest, Record, Timestamp};
 use countersign_store::{
     clock,
     ledger::{LedgerError, Reader},
@@ -14,7 +14,7 @@ impl Desk {
         for (at, entered) in reader.entered()? {
             desk.register.enter(at, &entered);
         }
-        let of_late = At::from_micros(clock::now().micros() - NOT_AGAIN.as_micros() as i64);
+        let of_late = Timestamp::from_micros(clock::now().micros() - NOT_AGAIN.as_micros() as i64);
         // Settled tasks leave the desk again; what a person has refused of late stays with it.
         for task in reader.refused_since(of_late)?.into_iter().chain(reader.open_tasks()?) {
             for (seq, line) in reader.decisions(task, 0)? {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::wish::{Kept, Wish};
 use countersign_model::{
-    Audience, Channel, Closing, Code, Confinement, CredentialKind, GrantId, IdMint, Mode, OnSessionEnd, Outcome,
+    Audience, Channel, Code, Confinement, CredentialKind, GrantId, IdMint, JournalEnd, Mode, OnSessionEnd, Outcome,
     PrincipalId, Profile, Risk, Tool, Verdict,
 };
 use countersign_store::ledger::Entry;
@@ -21,7 +21,7 @@ impl TestDesk {
     }
 
     fn step(&mut self, event: Event) -> Result<Step, Refusal> {
-        let at = At::from_micros(self.clock + self.written.len() as i64);
+        let at = Timestamp::from_micros(self.clock + self.written.len() as i64);
         let step = self.desk.step(Moment { at, random: 7, mint: &mut self.mint }, event)?;
         self.written.extend(step.decisions.iter().cloned());
         let mut again = Desk::new(self.desk.caps);
@@ -29,7 +29,7 @@ impl TestDesk {
             let record = Record::parse(&entry.line).unwrap();
             match (entry.task, &record.what) {
                 (Some(task), _) => again.replay(task, &entry.line, &record),
-                (None, What::Decision(Decision::Entered(entered))) => again.register.enter(record.at, entered),
+                (None, RecordContent::Decision(Decision::Entered(entered))) => again.register.enter(record.at, entered),
                 (None, _) => {}
             }
         }
@@ -47,7 +47,11 @@ impl TestDesk {
         let planned = planned(session, Vec::new());
         let question = Question {
             uncovered: vec![Text::of("make")],
-            about: vec![About { verb: Text::of("make"), directories: vec![Text::of("/p/x")], risks: vec![] }],
+            about: vec![UncoveredCommand {
+                verb: Text::of("make"),
+                directories: vec![Text::of("/p/x")],
+                risks: vec![],
+            }],
             options: Choice::ALL.to_vec(),
         };
         let new = NewTask {
@@ -80,7 +84,7 @@ impl TestDesk {
             Some(Stage::Waiting { approval, .. }) => approval,
             _ => ApprovalId::mint(&mut self.mint, 1, 1),
         };
-        let by = By::Person {
+        let by = DecidedBy::Person {
             principal: PrincipalId::owner(),
             surface: countersign_model::Via::Socket,
             channel: Channel::Person,
@@ -191,7 +195,7 @@ fn a_task_settles_once() {
     let mut office = TestDesk::new();
     let (task, step) = office.ask(Verdict::Allow { rule: "profile.full_auto" });
     let head = step.launch.unwrap().prologue_head;
-    let closing = Closing { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
+    let closing = JournalEnd { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
     let step = office.step(Event::Closed { task, closing: closing.clone(), recovered: false }).unwrap();
     assert_eq!(step.decisions[0].seq, 9);
     assert_eq!(office.step(Event::Closed { task, closing, recovered: false }).unwrap_err().code, Code::TaskOver);
@@ -203,7 +207,7 @@ fn small(session: u64, principal: u64, total: u64) -> TestDesk {
 }
 
 fn end(office: &mut TestDesk, task: TaskId) {
-    let closing = Closing { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
+    let closing = JournalEnd { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
     office.step(Event::Closed { task, closing, recovered: false }).unwrap();
 }
 
@@ -310,7 +314,7 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
         .step(Event::Covered { task: b, grants: ids.clone(), sandbox: held(Confinement::Shield), shim: Some(2) })
         .unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
-    assert_eq!(step.launch.unwrap().permit.by, By::Grants(ids));
+    assert_eq!(step.launch.unwrap().permit.by, DecidedBy::Grants(ids));
     assert!(
         office
             .step(Event::Covered { task: b, grants: Vec::new(), sandbox: held(Confinement::Shield), shim: Some(2) })
@@ -347,7 +351,7 @@ fn uses_are_counted_with_the_permit_and_survive_a_replay() {
         .step(Event::Covered { task, grants: vec![id], sandbox: held(Confinement::Shield), shim: Some(1) })
         .unwrap();
     assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
-    assert!(!office.desk.register.grants.get(id).unwrap().holds(At::from_micros(0)));
+    assert!(!office.desk.register.grants.get(id).unwrap().holds(Timestamp::from_micros(0)));
 }
 
 #[test]
@@ -358,13 +362,13 @@ fn f014_what_a_person_refused_is_remembered_for_a_while() {
     assert_eq!(office.desk.joins(same), Some(task), "the same request joins while it waits");
     office.answer(task, Choice::Deny, World::Same).unwrap();
     assert_eq!(office.desk.joins(same), None);
-    let now = At::from_micros(office.clock + 60_000_000);
+    let now = Timestamp::from_micros(office.clock + 60_000_000);
     assert!(office.desk.refused(same, now).is_some());
     assert!(
         office.desk.refused(RequestIdentity { background: true, ..same }, now).is_none(),
         "another request is another"
     );
-    let later = At::from_micros(office.clock + 601_000_000);
+    let later = Timestamp::from_micros(office.clock + 601_000_000);
     assert!(office.desk.refused(same, later).is_none());
 }
 
@@ -375,7 +379,7 @@ fn in_band_is_once_or_no_and_nothing_grave() {
         let Some(Stage::Waiting { approval, .. }) = office.desk.open.get(&task).map(|o| o.stage.clone()) else {
             panic!()
         };
-        let by = By::Person {
+        let by = DecidedBy::Person {
             principal: PrincipalId::owner(),
             surface: countersign_model::Via::Mcp,
             channel: Channel::InBand,
@@ -434,8 +438,8 @@ fn what_others_run_is_open_until_it_is_told() {
     let step = office.step(Event::Observed { task, planned: planned(), opens: None, rule, grants, by }).unwrap();
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.observing"]);
     assert!(step.launch.is_none() && office.desk.launched().is_empty() && office.desk.busy() == 0);
-    assert_eq!(office.desk.never_told(At::from_micros(i64::MAX)), [task]);
-    assert!(office.desk.never_told(At::from_micros(0)).is_empty());
+    assert_eq!(office.desk.never_told(Timestamp::from_micros(i64::MAX)), [task]);
+    assert!(office.desk.never_told(Timestamp::from_micros(0)).is_empty());
     assert!(office.step(Event::Withdrawn { task, by: Text::of("owner") }).is_err());
     let told = || Event::Told { task, outcome: Outcome::Exited { code: 2 } };
     assert_eq!(kinds(&office.step(told()).unwrap()), ["task.settled"]);

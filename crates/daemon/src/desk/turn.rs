@@ -6,9 +6,9 @@ use crate::{
     wish::{self, Wish},
 };
 use countersign_model::{
-    ApprovalId, At, By, Channel, Choice, Closing, Code, Confinement, Decision, DenialReason, Digest, Entered, Grant,
-    GrantId, Outcome, Permit, PermitId, Record, Refusal, Saved, Scope, SealedReceipt, Session, TaskId, Text, Tool,
-    TouchedFiles, Verdict, WaitsFor,
+    ApprovalId, Channel, Choice, Code, Confinement, DecidedBy, Decision, DenialReason, Digest, Grant, GrantId,
+    JournalEnd, Outcome, Permit, PermitId, Record, Refusal, RegisterEntry, SavedGrant, Scope, SealedReceipt, Session,
+    TaskId, Text, Timestamp, Tool, TouchedFiles, Verdict, WaitsFor,
 };
 use countersign_store::{Signed, ledger::Entry};
 
@@ -22,10 +22,10 @@ pub(super) struct Turn<'a> {
 /// Leave for one task to run.
 struct Leave {
     task: TaskId,
-    by: By,
+    by: DecidedBy,
     scope: Scope,
     permitted: Permitted,
-    saved: Vec<Saved>,
+    saved: Vec<SavedGrant>,
     shim: Option<u32>,
 }
 
@@ -125,7 +125,7 @@ impl Turn<'_> {
     fn wished(&mut self, wish: Wish) -> Result<(), Refusal> {
         let (entered, kept) = wish::consider(wish, &self.desk.register, &mut self.now)?;
         for entry in entered {
-            if let Entered::GrantSaved { grant } = &entry {
+            if let RegisterEntry::GrantSaved { grant } = &entry {
                 self.step.release.extend(self.desk.may_cover(grant));
             }
             self.enter(entry);
@@ -204,7 +204,7 @@ impl Turn<'_> {
         }
     }
 
-    fn closed(&mut self, task: TaskId, closing: Closing, recovered: bool) -> Result<(), Refusal> {
+    fn closed(&mut self, task: TaskId, closing: JournalEnd, recovered: bool) -> Result<(), Refusal> {
         self.launched(task)?.next_seq = closing.next_seq;
         self.settle(task, closing.outcome, Some(closing.head), recovered);
         Ok(())
@@ -234,7 +234,7 @@ impl Turn<'_> {
     fn sealed(
         &mut self,
         mut seq: u64,
-        at: At,
+        at: Timestamp,
         touched: Option<TouchedFiles>,
         sealed: SealedReceipt,
         signed: Box<Signed>,
@@ -252,13 +252,13 @@ impl Turn<'_> {
     /// A task begins; with it the session of its credential and place, when this is its first request.
     fn begin(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>) {
         if let Some(session) = opens {
-            self.enter(Entered::SessionOpened { session });
+            self.enter(RegisterEntry::SessionOpened { session });
         }
         self.decide(task, planned);
     }
 
     /// The task whose question this answers, if it may be answered so.
-    fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &By) -> Result<&Open, Refusal> {
+    fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &DecidedBy) -> Result<&Open, Refusal> {
         let answered = || {
             Refusal::new(Code::AlreadyAnswered, "this has been answered or withdrawn already")
                 .hint(format!("see `csn approvals show {wanted}`"))
@@ -273,7 +273,7 @@ impl Turn<'_> {
             }
             _ => return Err(answered()),
         }
-        if matches!(by, By::Person { channel: Channel::InBand, .. }) {
+        if matches!(by, DecidedBy::Person { channel: Channel::InBand, .. }) {
             in_band(choice, open.grave)?;
         }
         Ok(open)
@@ -284,11 +284,11 @@ impl Turn<'_> {
     }
 
     /// What lets a call run that nobody was asked about.
-    fn covered_by(&self, grants: &[GrantId], rule: &'static str) -> (By, Scope) {
+    fn covered_by(&self, grants: &[GrantId], rule: &'static str) -> (DecidedBy, Scope) {
         let scope = grants.iter().filter_map(|g| self.desk.register.grants.get(*g)).map(|g| g.scope()).min();
         match scope.and_then(Scope::of) {
-            Some(scope) => (By::Grants(grants.to_vec()), scope),
-            None => (By::Rule(Text::of(rule)), Scope::Policy),
+            Some(scope) => (DecidedBy::Grants(grants.to_vec()), scope),
+            None => (DecidedBy::Rule(Text::of(rule)), Scope::Policy),
         }
     }
 
@@ -309,7 +309,7 @@ impl Turn<'_> {
     fn join_the_line(&mut self, task: TaskId) {
         let line = self.desk.line();
         let last = line.last().and_then(|task| match self.desk.open.get(task)?.stage {
-            Stage::InLine { since, .. } => Some(At::from_micros(since.micros() + 1)),
+            Stage::InLine { since, .. } => Some(Timestamp::from_micros(since.micros() + 1)),
             _ => None,
         });
         let at = last.map_or(self.now.at, |last| last.max(self.now.at));
@@ -330,7 +330,7 @@ impl Turn<'_> {
     }
 
     /// Leave for something that the daemon does not run, and so does not hold to anything.
-    fn grant_unconfined(&mut self, task: TaskId, by: By, scope: Scope) {
+    fn grant_unconfined(&mut self, task: TaskId, by: DecidedBy, scope: Scope) {
         let (permit, policy) = (self.permit_id(), self.desk.policy);
         let (confinement, sandbox, saved) = (Confinement::None, None, Vec::new());
         self.decide(task, Decision::PermissionGranted { permit, by, scope, confinement, sandbox, saved, policy });
@@ -340,29 +340,29 @@ impl Turn<'_> {
         PermitId::mint(self.now.mint, self.now.at.millis(), self.now.random)
     }
 
-    fn count_uses(&mut self, by: &By) {
-        if let By::Grants(grants) = by {
+    fn count_uses(&mut self, by: &DecidedBy) {
+        if let DecidedBy::Grants(grants) = by {
             let counted = |g: &GrantId| self.desk.register.grants.get(*g).is_some_and(|g| g.uses_left.is_some());
             for grant in grants.iter().copied().filter(counted).collect::<Vec<_>>() {
-                self.enter(Entered::GrantUsed { grant });
+                self.enter(RegisterEntry::GrantUsed { grant });
             }
         }
     }
 
     /// Saves what an answer leaves behind; what says the same is there already.
-    fn save(&mut self, grants: Vec<Grant>) -> Vec<Saved> {
-        let mut saved: Vec<Saved> = Vec::new();
+    fn save(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
+        let mut saved: Vec<SavedGrant> = Vec::new();
         for grant in grants {
             let kept = match self.desk.register.grants.same(&grant, self.now.at) {
                 Some(same) => same.clone(),
                 None => {
                     self.step.release.extend(self.desk.may_cover(&grant));
-                    self.enter(Entered::GrantSaved { grant: Box::new(grant.clone()) });
+                    self.enter(RegisterEntry::GrantSaved { grant: Box::new(grant.clone()) });
                     grant
                 }
             };
             let label = wish::label(&kept);
-            saved.extend(kept.id.map(|grant| Saved { grant, label }));
+            saved.extend(kept.id.map(|grant| SavedGrant { grant, label }));
         }
         self.step.release.sort_unstable();
         self.step.release.dedup();
@@ -370,12 +370,12 @@ impl Turn<'_> {
     }
 
     /// The session works where it was let: there is nothing to launch.
-    fn move_session(&mut self, task: TaskId, by: By, scope: Scope, to: Option<Text>) {
+    fn move_session(&mut self, task: TaskId, by: DecidedBy, scope: Scope, to: Option<Text>) {
         self.grant_unconfined(task, by, scope);
         let session = self.desk.open.get(&task).and_then(|o| o.requester.session);
         if let (Some(session), Some(directory)) = (session, to) {
             let root = Some(directory.clone());
-            self.enter(Entered::SessionMoved { session, directory, root });
+            self.enter(RegisterEntry::SessionMoved { session, directory, root });
         }
         self.settle(task, Outcome::Exited { code: 0 }, None, false);
     }
@@ -391,10 +391,10 @@ impl Turn<'_> {
     }
 
     fn deny_by_rule(&mut self, task: TaskId, refusal: &Refusal) {
-        self.deny(task, By::Rule(Text::of(refusal.code.as_str())), refusal, None);
+        self.deny(task, DecidedBy::Rule(Text::of(refusal.code.as_str())), refusal, None);
     }
 
-    fn deny(&mut self, task: TaskId, by: By, refusal: &Refusal, words: Option<Text>) {
+    fn deny(&mut self, task: TaskId, by: DecidedBy, refusal: &Refusal, words: Option<Text>) {
         let reason = DenialReason::Code(refusal.code);
         // What a refusal says is ours, not the asker's; it goes through redaction like everything else.
         let hint = refusal.hint.as_deref().map(countersign_redact::text_by_shape);
@@ -411,7 +411,7 @@ impl Turn<'_> {
         self.decide_at(self.now.at, task, decision);
     }
 
-    fn decide_at(&mut self, at: At, task: TaskId, decision: Decision) {
+    fn decide_at(&mut self, at: Timestamp, task: TaskId, decision: Decision) {
         let seq = self.desk.open.get(&task).map_or(0, |o| o.next_seq);
         let line = Record::decision_line(seq, at, &decision);
         self.desk.note(task, at, &line, &decision);
@@ -419,12 +419,12 @@ impl Turn<'_> {
     }
 
     /// A decision about a task that the desk has let go.
-    fn after_the_end(&mut self, at: At, task: TaskId, seq: u64, decision: Decision) {
+    fn after_the_end(&mut self, at: Timestamp, task: TaskId, seq: u64, decision: Decision) {
         let line = Record::decision_line(seq, at, &decision);
         self.step.decisions.push(Entry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
-    fn enter(&mut self, entered: Entered) {
+    fn enter(&mut self, entered: RegisterEntry) {
         self.desk.register.enter(self.now.at, &entered);
         self.about_no_task(Decision::Entered(entered));
     }

@@ -31,8 +31,8 @@ use axum::{
     response::Response,
 };
 use countersign_model::{
-    Code, CredentialScope, Decision, Frame, Idempotency, Mode, Record, Refusal, Refused, StreamName, TaskId, TaskState,
-    Text, What,
+    Code, CredentialScope, Decision, Frame, Idempotency, Mode, Record, RecordContent, Refusal, StreamName, TaskId,
+    TaskRefusal, TaskState, Text,
     api::{AttachEvent, AttachMessage, AttachQuery, AttachScreen, ResizeBody},
 };
 use countersign_shim::wire::ToShim;
@@ -114,8 +114,8 @@ impl From<Refusal> for Gone {
     }
 }
 
-impl From<Refused> for Gone {
-    fn from(problem: Refused) -> Self {
+impl From<TaskRefusal> for Gone {
+    fn from(problem: TaskRefusal) -> Self {
         Gone::Problem(problem.refusal)
     }
 }
@@ -211,7 +211,7 @@ impl Viewer {
 
     fn is_far_behind(&self) -> Result<bool, Gone> {
         let first = self.read.iter().find_map(|line| match Record::parse(line).ok()?.what {
-            What::Frame(Frame::Output { stream: StreamName::Pty, offset, .. }) => Some(offset),
+            RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. }) => Some(offset),
             _ => None,
         });
         let Some(offset) = first else { return Ok(false) };
@@ -312,18 +312,20 @@ impl Viewer {
         if self.has_drawn(record.as_ref().ok()) {
             return Ok(());
         }
-        if matches!(record, Ok(What::Decision(Decision::Settled { .. }))) {
+        if matches!(record, Ok(RecordContent::Decision(Decision::Settled { .. }))) {
             // Before the word that it is over: whoever hears that leaves.
             self.last_screen().await?;
         }
         self.socket.send(Message::text(line)).await?;
         match record {
             // What was kept of the end has been seen on the screen already.
-            Ok(What::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.sees_the_screen() => {}
-            Ok(What::Frame(frame @ Frame::Output { .. })) => self.bytes(&frame).await?,
-            Ok(What::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
-            Ok(What::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => self.limited = true,
-            Ok(What::Decision(Decision::Settled { .. })) => {
+            Ok(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, .. })) if self.sees_the_screen() => {}
+            Ok(RecordContent::Frame(frame @ Frame::Output { .. })) => self.bytes(&frame).await?,
+            Ok(RecordContent::Frame(frame @ Frame::Gap { .. })) => self.gaps.note(&frame),
+            Ok(RecordContent::Frame(Frame::LimitReached { limit, .. })) if limit.as_str() == "output" => {
+                self.limited = true
+            }
+            Ok(RecordContent::Decision(Decision::Settled { .. })) => {
                 // What comes after the end is for those who read the record.
                 self.over = true;
                 self.read.clear();
@@ -334,14 +336,14 @@ impl Viewer {
     }
 
     /// Whether a record is of output that was on a screen already.
-    fn has_drawn(&self, record: Option<&What>) -> bool {
-        matches!(record, Some(What::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn)
+    fn has_drawn(&self, record: Option<&RecordContent>) -> bool {
+        matches!(record, Some(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn)
     }
 
     async fn bytes(&mut self, frame: &Frame) -> Result<(), Gone> {
         let Some(chunk) = OutputChunk::of(frame) else { return Ok(()) };
         let dropped = self.gaps.before(chunk.stream, chunk.offset);
-        let bytes = self.ops.records.chunk(self.task, chunk, dropped).map_err(Refused::from)?;
+        let bytes = self.ops.records.chunk(self.task, chunk, dropped).map_err(TaskRefusal::from)?;
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }
 

@@ -18,7 +18,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use countersign_model::{Code, CredentialScope, HouseState, Refusal, Shown};
+use countersign_model::{Code, CredentialScope, DaemonState, DisplaySafe, Refusal};
 use std::{sync::Arc, time::Duration};
 
 /// How long a request waits for a daemon that is just coming up.
@@ -139,7 +139,7 @@ fn takes_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
     if route.query.is_some() || !route.has_handler() || route.access == Access::Public {
         return Ok(());
     }
-    let name = Shown::bounded(&first.0, 40);
+    let name = DisplaySafe::bounded(&first.0, 40);
     Err(Refusal::new(Code::BadRequest, format!("unknown parameter `{name}`: this address takes none")))
 }
 
@@ -163,12 +163,12 @@ async fn serves(ops: &Ops, route: &Route) -> Result<(), Refusal> {
         return Ok(());
     }
     let mut state = ops.state.subscribe();
-    let up = |s: &HouseState| !matches!(s, HouseState::Boot | HouseState::Recovering | HouseState::Ready);
+    let up = |s: &DaemonState| !matches!(s, DaemonState::Boot | DaemonState::Recovering | DaemonState::Ready);
     let now = match tokio::time::timeout(COMING_UP, state.wait_for(up)).await {
         Ok(Ok(state)) => *state,
         _ => return Err(Refusal::new(Code::Draining, "the house is not up yet").hint("see GET /readyz for why")),
     };
-    if now == HouseState::Running || route.while_draining == WhileDraining::Served {
+    if now == DaemonState::Running || route.while_draining == WhileDraining::Served {
         return Ok(());
     }
     Err(Refusal::new(Code::Draining, "the house is going down and takes nothing new")

@@ -7,12 +7,12 @@ use super::{
 };
 use crate::{caller::Caller, ops::control};
 use axum::{Json, extract::State, http::StatusCode};
-use countersign_model::api::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody};
+use countersign_model::api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody};
 
 /// It was applied, and stands in this record.
-type Accepted = (StatusCode, Json<Applied>);
+type Accepted = (StatusCode, Json<AppliedRecord>);
 
-fn accepted(applied: Applied) -> Answer<Accepted> {
+fn accepted(applied: AppliedRecord) -> Answer<Accepted> {
     Ok((StatusCode::ACCEPTED, Json(applied)))
 }
 

@@ -19,7 +19,7 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use countersign_model::{
-    Code, CredentialScope, Decision, INLINE_WHOLE, Record, Refusal, Rendered, TaskId, TaskState, What,
+    Code, CredentialScope, Decision, INLINE_WHOLE, Record, RecordContent, Refusal, Rendered, TaskId, TaskState,
     api::EventQuery,
     view::{self, View},
 };
@@ -279,7 +279,7 @@ impl Reader {
                 true => Record::parse(&line).ok(),
                 false => None,
             };
-            if let Some(Record { what: What::Frame(frame), .. }) = &record {
+            if let Some(Record { what: RecordContent::Frame(frame), .. }) = &record {
                 self.gaps.note(frame);
             }
             let rendered = record.as_ref().and_then(|r| self.rendered(r));
@@ -295,9 +295,11 @@ impl Reader {
                 View::ToolTask => self.tool_task(&mut out, seq, record.as_ref(), rendered.as_ref())?,
             }
             ended |= match record {
-                Some(Record { what: What::Decision(Decision::Sealed(_)), .. }) => true,
+                Some(Record { what: RecordContent::Decision(Decision::Sealed(_)), .. }) => true,
                 // In a house that makes out no receipts, this is the end.
-                Some(Record { what: What::Decision(Decision::Settled { .. }), .. }) => !self.ops.records.seals(),
+                Some(Record { what: RecordContent::Decision(Decision::Settled { .. }), .. }) => {
+                    !self.ops.records.seals()
+                }
                 _ => false,
             };
         }
@@ -314,7 +316,7 @@ impl Reader {
     /// The readable part of an output frame. Bytes that are gone or were changed do not end the stream: the frame is
     /// shown with the reason in their place.
     fn rendered(&self, record: &Record) -> Option<Rendered> {
-        let What::Frame(frame) = &record.what else { return None };
+        let RecordContent::Frame(frame) = &record.what else { return None };
         let chunk = OutputChunk::of(frame)?;
         let encode = |b: &[u8]| STANDARD.encode(b);
         let (records, len) = (&self.ops.records, chunk.len);

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, StatusCode, request::Parts},
 };
 use bytes::Bytes;
-use countersign_model::{Code, Refusal, Shown, api::query};
+use countersign_model::{Code, DisplaySafe, Refusal, api::query};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Params<Q> {
         let mut pairs = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
             if pairs.insert(name.clone().into_owned(), value.into_owned()).is_some() {
-                let shown = Shown::bounded(&name, 40);
+                let shown = DisplaySafe::bounded(&name, 40);
                 return Err(Refusal::new(Code::BadRequest, format!("`{shown}` is given more than once")).into());
             }
         }

@@ -9,7 +9,7 @@ use crate::{
 use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use countersign_model::{
-    Approval, Code, CredentialScope, Decision, PrincipalId, Record, Refusal, TaskId, What, api::LedgerQuery,
+    Approval, Code, CredentialScope, Decision, PrincipalId, Record, RecordContent, Refusal, TaskId, api::LedgerQuery,
 };
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -223,7 +223,7 @@ fn tell(text: &mut String, ops: &Ops, wants: Wants, n: i64, task: Option<TaskId>
             let Ok(record) = Record::parse(line) else { return Ok(()) };
             let about = matches!(
                 record.what,
-                What::Decision(
+                RecordContent::Decision(
                     Decision::PermissionRequested { .. }
                         | Decision::PermissionGranted { .. }
                         | Decision::PermissionDenied { .. }

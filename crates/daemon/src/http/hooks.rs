@@ -9,22 +9,22 @@ use crate::{caller::Caller, ops::tickets};
 use axum::{Json, extract::State};
 use countersign_model::{
     TaskState,
-    api::{AfterAnswer, AfterBody, BeforeAnswer, BeforeBody, RedeemAnswer, RedeemBody},
+    api::{HookAfterBody, HookAfterResponse, HookBeforeBody, HookBeforeResponse, RedeemBody, RedeemResponse},
 };
 
 pub(crate) async fn before(
     State(front): Shared,
     caller: Caller,
-    Payload(body): Payload<BeforeBody>,
-) -> Answer<Json<BeforeAnswer>> {
+    Payload(body): Payload<HookBeforeBody>,
+) -> Answer<Json<HookBeforeResponse>> {
     Ok(Json(tickets::before(&front.ops, &caller, body).await?))
 }
 
 pub(crate) async fn after(
     State(front): Shared,
     caller: Caller,
-    Payload(body): Payload<AfterBody>,
-) -> Answer<Json<AfterAnswer>> {
+    Payload(body): Payload<HookAfterBody>,
+) -> Answer<Json<HookAfterResponse>> {
     Ok(Json(tickets::after(&front.ops, &caller, body).await?))
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn redeem(
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<RedeemBody>,
-) -> Answer<Json<RedeemAnswer>> {
+) -> Answer<Json<RedeemResponse>> {
     Ok(Json(tickets::redeem(&front.ops, &caller, &id, body).await?))
 }
 

@@ -15,7 +15,7 @@ use axum::{
 };
 use countersign_model::{
     CredentialScope,
-    api::{GcBody, GcReport, IndexRebuilt, Lifecycle, ListenAnswer, ListenBody, RebuildBody, StopAnswer, StopBody},
+    api::{GcBody, GcReport, IndexRebuilt, Lifecycle, ListenBody, ListenResponse, RebuildBody, StopBody, StopResponse},
 };
 
 pub(crate) async fn show(State(front): Shared, caller: Caller) -> Answer<Json<Lifecycle>> {
@@ -27,17 +27,17 @@ pub(crate) async fn listen(
     State(front): Shared,
     caller: Caller,
     MaybePayload(body): MaybePayload<ListenBody>,
-) -> Answer<Json<ListenAnswer>> {
+) -> Answer<Json<ListenResponse>> {
     caller.may(CredentialScope::Admin)?;
     let wanted = body.tcp.unwrap_or(tcp::DEFAULT);
-    Ok(Json(ListenAnswer { tcp: tcp::open(&front, wanted).await? }))
+    Ok(Json(ListenResponse { tcp: tcp::open(&front, wanted).await? }))
 }
 
 pub(crate) async fn stop(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<StopBody>,
-) -> Answer<(StatusCode, Json<StopAnswer>)> {
+) -> Answer<(StatusCode, Json<StopResponse>)> {
     Ok((StatusCode::ACCEPTED, Json(lifecycle::stop(&front.ops, &caller, body)?)))
 }
 

@@ -16,7 +16,7 @@ use axum::{
 };
 use countersign_model::{
     Code, Refusal,
-    api::{McpSessionAnswer, McpSessionBody, McpStdioQuery},
+    api::{McpSessionBody, McpSessionResponse, McpStdioQuery},
 };
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) async fn session(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<McpSessionBody>,
-) -> Answer<Json<McpSessionAnswer>> {
+) -> Answer<Json<McpSessionResponse>> {
     Ok(Json(mcp::open_session(&front.ops, &front.mcp, &caller, body).await?))
 }
 

@@ -4,12 +4,12 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use countersign_model::{Code, Refusal, Refused, api};
+use countersign_model::{Code, Refusal, TaskRefusal, api};
 use countersign_redact::text_by_shape;
 
 /// A refusal on its way out.
 #[derive(Debug)]
-pub(crate) struct Problem(Refused);
+pub(crate) struct Problem(TaskRefusal);
 
 /// What a handler answers.
 pub(crate) type Answer<T> = Result<T, Problem>;
@@ -24,8 +24,8 @@ impl Problem {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<TaskRefusal> for Problem {
+    fn from(refused: TaskRefusal) -> Self {
         Self(refused)
     }
 }
@@ -38,12 +38,12 @@ impl From<Refusal> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Refused { mut refusal, task } = self.0;
+        let TaskRefusal { mut refusal, task } = self.0;
         let code = refusal.code;
         // What it quotes may hold a secret; who sent it knows it, but not who keeps the answer.
         refusal.message = text_by_shape(&refusal.message).into_inner();
         refusal.hint = refusal.hint.map(|hint| text_by_shape(&hint).into_inner());
-        let body = serde_json::to_vec(&api::Problem::from(Refused { refusal, task })).unwrap_or_default();
+        let body = serde_json::to_vec(&api::Problem::from(TaskRefusal { refusal, task })).unwrap_or_default();
         let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
         if code == Code::Unauthorized {

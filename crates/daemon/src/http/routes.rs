@@ -197,7 +197,7 @@ const SERVED: WhileDraining = WhileDraining::Served;
 pub(crate) static ROUTES: &[Route] = &[
     post("/tasks", Run, "Ask for a command or a file tool")
         .body_once::<Request>()
-        .answers(&[json::<api::AskAnswer>(201), json::<api::AskAnswer>(202)])
+        .answers(&[json::<api::AskResponse>(201), json::<api::AskResponse>(202)])
         .refuses(&[404, 409])
         .by(|| routing::post(tasks::ask)),
     get("/tasks", Observe, "List tasks, newest first")
@@ -246,26 +246,26 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/tasks/{id}/cancel", Run, "Withdraw a task that waits, or stop one that runs")
         .while_draining(SERVED)
         .maybe_body::<api::CancelBody>()
-        .answers(&[json::<api::Applied>(202)])
+        .answers(&[json::<api::AppliedRecord>(202)])
         .by(|| routing::post(control::cancel)),
     post("/tasks/{id}/signal", Run, "Send a signal to a task")
         .while_draining(SERVED)
         .body_once::<api::SignalBody>()
-        .answers(&[json::<api::Applied>(202)])
+        .answers(&[json::<api::AppliedRecord>(202)])
         .by(|| routing::post(control::signal)),
     post("/tasks/{id}/stdin", Run, "Type into a task")
         .while_draining(SERVED)
         .body_once::<api::StdinBody>()
-        .answers(&[json::<api::Applied>(202)])
+        .answers(&[json::<api::AppliedRecord>(202)])
         .by(|| routing::post(control::stdin)),
     post("/tasks/{id}/resize", Run, "Resize the terminal of a task")
         .while_draining(SERVED)
         .body_once::<api::ResizeBody>()
-        .answers(&[json::<api::Applied>(202)])
+        .answers(&[json::<api::AppliedRecord>(202)])
         .by(|| routing::post(control::resize)),
     post("/check", Observe, "Ask what the gate would do; nothing runs")
         .body::<Request>()
-        .answers(&[json::<api::CheckAnswer>(200)])
+        .answers(&[json::<api::CheckResponse>(200)])
         .refuses(&[404, 409, 422])
         .by(|| routing::post(tasks::check)),
     get("/approvals", Observe, "List questions that wait, or all")
@@ -351,18 +351,18 @@ pub(crate) static ROUTES: &[Route] = &[
         .answers(&[json::<KeyAnnounced>(200)])
         .by(|| routing::post(receipts::rotate)),
     post("/hooks/before", Run, "Ask before an agent's own shell runs a command")
-        .body::<api::BeforeBody>()
-        .answers(&[json::<api::BeforeAnswer>(200)])
+        .body::<api::HookBeforeBody>()
+        .answers(&[json::<api::HookBeforeResponse>(200)])
         .refuses(&[404, 409, 422])
         .by(|| routing::post(hooks::before)),
     post("/hooks/after", Run, "Say how a command went that the agent ran itself")
-        .body::<api::AfterBody>()
-        .answers(&[json::<api::AfterAnswer>(200)])
+        .body::<api::HookAfterBody>()
+        .answers(&[json::<api::HookAfterResponse>(200)])
         .refuses(&[404, 409])
         .by(|| routing::post(hooks::after)),
     post("/tickets/{id}", Run, "Have the command of a ticket run")
         .body::<api::RedeemBody>()
-        .answers(&[json::<api::RedeemAnswer>(200)])
+        .answers(&[json::<api::RedeemResponse>(200)])
         .refuses(&[422])
         .by(|| routing::post(hooks::redeem)),
     get("/tickets/{id}", Observe, "Look at the task that a ticket was redeemed for")
@@ -374,7 +374,7 @@ pub(crate) static ROUTES: &[Route] = &[
     delete("/mcp", Run, "End an MCP conversation").touch(Touch::InBand).answers(&[other(200, "application/json")]),
     post("/mcp/session", Run, "Open the session of an MCP connection")
         .body::<api::McpSessionBody>()
-        .answers(&[json::<api::McpSessionAnswer>(200)])
+        .answers(&[json::<api::McpSessionResponse>(200)])
         .refuses(&[404, 409])
         .by(|| routing::post(mcp::session)),
     get("/mcp/stdio", Run, "Speak MCP, a message a line, for `csn mcp`")
@@ -392,11 +392,11 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/lifecycle", Admin, "Stop the daemon")
         .while_draining(WhileDraining::AlwaysServed)
         .body::<api::StopBody>()
-        .answers(&[json::<api::StopAnswer>(202)])
+        .answers(&[json::<api::StopResponse>(202)])
         .by(|| routing::post(lifecycle::stop)),
     post("/listen", Admin, "Listen on loopback, for those who have a token")
         .maybe_body::<api::ListenBody>()
-        .answers(&[json::<api::ListenAnswer>(200)])
+        .answers(&[json::<api::ListenResponse>(200)])
         .by(|| routing::post(lifecycle::listen)),
     post("/gc", Admin, "Remove what finished tasks left, by the rule of retention")
         .maybe_body::<api::GcBody>()

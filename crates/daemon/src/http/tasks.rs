@@ -21,8 +21,8 @@ use axum::{
 use countersign_model::{
     Code, Refusal, Request, Status,
     api::{
-        CastQuery, CheckAnswer, CursorPosition, OutputQuery, ScreenView, SearchPage, SearchQuery, TaskPage, TaskQuery,
-        WaitQuery,
+        CastQuery, CheckResponse, CursorPosition, OutputQuery, ScreenView, SearchPage, SearchQuery, TaskPage,
+        TaskQuery, WaitQuery,
     },
 };
 
@@ -49,7 +49,7 @@ pub(crate) async fn check(
     State(front): Shared,
     caller: Caller,
     Payload(request): Payload<Request>,
-) -> Answer<Json<CheckAnswer>> {
+) -> Answer<Json<CheckResponse>> {
     Ok(Json(ops::intake::check(&front.ops, &caller, request).await?))
 }
 

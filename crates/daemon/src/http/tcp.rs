@@ -2,7 +2,7 @@
 
 use super::Front;
 use axum::http::{HeaderMap, header};
-use countersign_model::{Code, Refusal, Shown};
+use countersign_model::{Code, DisplaySafe, Refusal};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
@@ -42,7 +42,7 @@ pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name| headers.get(name).map(|v| v.to_str().unwrap_or("?"));
     let host = text(header::HOST).unwrap_or_default();
     let refused = |what: &str, value: &str| {
-        let shown = Shown::bounded(value, 80).to_string();
+        let shown = DisplaySafe::bounded(value, 80).to_string();
         Refusal::new(Code::Forbidden, format!("{what} `{shown}` is not this house"))
             .hint("use http://127.0.0.1 and the port")
     };

@@ -11,8 +11,10 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
-    Code, Refusal, Refused,
-    api::{Applied, CancelBody, OutputQuery, ResizeBody, SearchQuery, SignalBody, StdinBody, TaskQuery, WaitQuery},
+    Code, Refusal, TaskRefusal,
+    api::{
+        AppliedRecord, CancelBody, OutputQuery, ResizeBody, SearchQuery, SignalBody, StdinBody, TaskQuery, WaitQuery,
+    },
     tools,
 };
 use serde_json::{Map, Value, json};
@@ -32,7 +34,7 @@ pub(super) async fn simple(
     caller: &Caller,
     name: &str,
     mut args: Map<String, Value>,
-) -> Option<Result<Called, Refused>> {
+) -> Option<Result<Called, TaskRefusal>> {
     let spec = tools::named(name).filter(|spec| spec.mcp)?;
     // What a model leaves open is left out.
     args.retain(|_, value| !value.is_null());
@@ -71,9 +73,9 @@ async fn call(
     name: &str,
     task: &str,
     args: Map<String, Value>,
-) -> Result<Option<Value>, Refused> {
+) -> Result<Option<Value>, TaskRefusal> {
     let ops = &mcp.ops;
-    let applied = |at: Applied| json!({"applied": true, "at": at});
+    let applied = |at: AppliedRecord| json!({"applied": true, "at": at});
     Ok(Some(match name {
         "task_list" => {
             let mut query: TaskQuery = parse_query(args)?;

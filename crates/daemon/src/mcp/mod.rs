@@ -17,7 +17,7 @@ use crate::{
 };
 use countersign_model::{
     Code, CredentialScope, PrincipalId, Refusal, SessionId, Via,
-    api::{McpSessionAnswer, McpSessionBody},
+    api::{McpSessionBody, McpSessionResponse},
 };
 use offers::Tools;
 use protocol::{HttpService, Speaker};
@@ -111,7 +111,7 @@ pub(crate) async fn open_session(
     connections: &Connections,
     caller: &Caller,
     body: McpSessionBody,
-) -> ApiResult<McpSessionAnswer> {
+) -> ApiResult<McpSessionResponse> {
     caller.may(CredentialScope::Run)?;
     let McpSessionBody { conversation, mut environment } = body;
     let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
@@ -121,7 +121,7 @@ pub(crate) async fn open_session(
     let roster = ops.records.roster();
     all.retain(|id, _| roster.session(*id).is_some_and(|s| s.agent.is_some_and(|a| peer::is_there(a) != Ok(false))));
     all.insert(session.id, environment);
-    Ok(McpSessionAnswer { session_id: session.id })
+    Ok(McpSessionResponse { session_id: session.id })
 }
 
 /// A connection of an agent that may speak.

@@ -6,7 +6,7 @@ use crate::{
     lock,
     ops::Ops,
 };
-use countersign_model::{Choice, Code, Refusal, Refused, SessionId, TaskId, tools::ToolSpec};
+use countersign_model::{Choice, Code, Refusal, SessionId, TaskId, TaskRefusal, tools::ToolSpec};
 use serde_json::{Map, Value, json};
 use std::{
     collections::VecDeque,
@@ -178,7 +178,7 @@ impl Tools {
 }
 
 /// What a model is told of a refusal: what to do about it as well.
-pub(super) fn told(Refused { refusal: Refusal { code, message, hint }, task }: Refused) -> Called {
+pub(super) fn told(TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal) -> Called {
     let clean = |text: String| countersign_redact::text_by_shape(&text);
     let structured = json!({
         "error": code, "message": clean(message), "hint": hint.map(clean), "task_id": task,

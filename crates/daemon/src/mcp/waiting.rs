@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{caller::Caller, json::parse_arguments, ops};
 use countersign_model::{
-    Approval, CardView, Choice, Code, Command, Confinement, CredentialScope, Digest, Encoding, KilledWhy, Limits, Mode,
-    Network, Outcome as Ended, Refusal, Refused, Request, Ruling, Shown, Status, StreamName, TaskId, TaskState, Text,
-    Tool, Via, WaitsFor,
+    Approval, CardView, Choice, Code, Command, Confinement, CredentialScope, Digest, DisplaySafe, Encoding, KilledWhy,
+    Limits, Mode, Network, Outcome as Ended, Refusal, Request, Ruling, Status, StreamName, TaskId, TaskRefusal,
+    TaskState, Text, Tool, Via, WaitsFor,
     api::{DirectoryBody, OpenSessionBody, OutputQuery, SessionMove, WaitQuery},
     tools::{self, ToolSpec},
 };
@@ -131,7 +131,7 @@ impl Offers for Tools {
     }
 }
 
-type Done = Result<Called, Refused>;
+type Done = Result<Called, TaskRefusal>;
 
 impl Tools {
     async fn run(&self, who: &Caller, call: Calling, talk: &impl Talk) -> Done {
@@ -213,7 +213,13 @@ impl Tools {
     }
 
     /// A client that was asked to come again with its person's answer.
-    async fn came_again(&self, who: &Caller, seal: &Seal, returned: Returned, lasts: bool) -> Result<TaskId, Refused> {
+    async fn came_again(
+        &self,
+        who: &Caller,
+        seal: &Seal,
+        returned: Returned,
+        lasts: bool,
+    ) -> Result<TaskId, TaskRefusal> {
         let forged = || Refusal::new(Code::BadRequest, "`requestState` is not one of ours, or is for another call");
         let (task, sealed) = returned.state.split_once('.').ok_or_else(forged)?;
         let task = self.ops.records.find(who, task)?;
@@ -318,7 +324,7 @@ impl Tools {
         let stream = StreamName::of(state.request.mode)[0];
         let query = OutputQuery { stream: Some(stream), tail_lines: Some(1), ..OutputQuery::default() };
         let last = ops::output::read(&self.ops, who, &task.to_string(), query).await.ok();
-        let last = last.map(|page| Shown::bounded(page.content.trim(), 200).to_string());
+        let last = last.map(|page| DisplaySafe::bounded(page.content.trim(), 200).to_string());
         last.filter(|line| !line.is_empty()).unwrap_or_else(|| "running".to_owned())
     }
 

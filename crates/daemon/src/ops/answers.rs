@@ -11,8 +11,8 @@ use crate::{
     people::in_the_name_of,
 };
 use countersign_model::{
-    Approval, ApprovalId, ApprovalState, Asker, By, Card, Channel, Choice, Code, CredentialKind, CredentialScope,
-    Grants, Refusal, Refused, Request, Requester, Session, SessionId, Shown, TaskId, Tool, Via,
+    Approval, ApprovalId, ApprovalState, AskerPresence, Card, Channel, Choice, Code, CredentialKind, CredentialScope,
+    DecidedBy, DisplaySafe, Grants, Refusal, Request, Requester, Session, SessionId, TaskId, TaskRefusal, Tool, Via,
     api::{AnswerBody, ApprovalPage, ApprovalQuery},
 };
 use countersign_store::{InBand, clock};
@@ -87,7 +87,8 @@ pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
         if approval.state == ApprovalState::Waiting {
             let asker = ops.records.waiting(task).and_then(|w| w.asker);
             // Where it cannot be told, nobody is said to have gone.
-            approval.asker = asker.map(|p| if peer::is_there(p) == Ok(false) { Asker::Gone } else { Asker::Waiting });
+            approval.asker = asker
+                .map(|p| if peer::is_there(p) == Ok(false) { AskerPresence::Gone } else { AskerPresence::Waiting });
         }
         approval
     }))
@@ -198,11 +199,11 @@ pub(crate) async fn answer_in_band(
             .into());
     }
     let principal = ops.records.state(task)?.request.principal;
-    let by = By::Person { principal, surface: via, channel: Channel::InBand };
+    let by = DecidedBy::Person { principal, surface: via, channel: Channel::InBand };
     give(ops, task, approval, by, AnswerBody { choice, words: None, any_arguments: false }).await
 }
 
-async fn give(ops: &Arc<Ops>, task: TaskId, approval: ApprovalId, by: By, body: AnswerBody) -> ApiResult<()> {
+async fn give(ops: &Arc<Ops>, task: TaskId, approval: ApprovalId, by: DecidedBy, body: AnswerBody) -> ApiResult<()> {
     let AnswerBody { choice, words, any_arguments } = body;
     let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
     let (world, looked) = match choice {
@@ -212,7 +213,7 @@ async fn give(ops: &Arc<Ops>, task: TaskId, approval: ApprovalId, by: By, body: 
     match ops.commit.answer(Answering { task, approval, choice, any_arguments, words, by, world, looked }).await {
         Ok(()) => Ok(()),
         Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(ops, task, refusal)),
-        Err(refusal) => Err(Refused::from(refusal).of_task(task)),
+        Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
     }
 }
 
@@ -222,7 +223,7 @@ async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(World, Option<(Looked
 }
 
 /// A second answer is told of the first.
-fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> Refused {
+fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
     let told = match read(ops, task).map(|a| a.state) {
         Ok(ApprovalState::Answered { choice, by, at, .. }) => {
             Refusal::new(Code::AlreadyAnswered, format!("already answered `{choice}` by {by} at {at}"))
@@ -230,7 +231,7 @@ fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> Refused {
         Ok(ApprovalState::Withdrawn) => Refusal::new(Code::AlreadyAnswered, "the request was withdrawn"),
         _ => refusal,
     };
-    Refused::from(told).of_task(task)
+    TaskRefusal::from(told).of_task(task)
 }
 
 fn read(ops: &Ops, task: TaskId) -> ApiResult<Approval> {
@@ -267,6 +268,6 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
 }
 
 fn unknown(text: &str) -> Refusal {
-    let shown = Shown::bounded(text, 60);
+    let shown = DisplaySafe::bounded(text, 60);
     Refusal::new(Code::NotFound, format!("there is no approval {shown}")).hint("`csn approvals list` shows what waits")
 }

@@ -4,7 +4,7 @@ use super::{ApiResult, Ops};
 use crate::{caller::Caller, records::OutputChunk};
 use bytes::Bytes;
 use countersign_model::{
-    Code, CredentialScope, Frame, Mode, Record, Refusal, TaskState, What,
+    Code, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, TaskState,
     api::CastQuery,
     cast::{Cast, Header, Version},
 };
@@ -71,7 +71,7 @@ fn record(
         for (_, line) in lines {
             let mut text = String::new();
             let record = Record::parse(&line).map_err(io::Error::other)?;
-            let (What::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
+            let (RecordContent::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
             gaps.note(frame);
             // The size that a terminal begins with comes before anything that it shows.
             let cast = match (&mut cast, frame) {

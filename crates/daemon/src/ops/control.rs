@@ -9,8 +9,8 @@ use super::{
 use crate::{caller::Caller, facts};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
-    Code, CredentialScope, Idempotency, KilledWhy, Refusal, Refused, Status, TaskId, TaskState, Text,
-    api::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody},
+    Code, CredentialScope, Idempotency, KilledWhy, Refusal, Status, TaskId, TaskRefusal, TaskState, Text,
+    api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody},
 };
 use countersign_redact::{Mask, text_bounded};
 use countersign_shim::wire::{Input, ToShim};
@@ -65,13 +65,13 @@ pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> Input {
 }
 
 /// Withdraws a task that waits, or stops one that runs.
-pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<Applied> {
+pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<AppliedRecord> {
     caller.may(CredentialScope::Run)?;
     let reason = body.reason.map(|r| text_bounded(&Mask::of_shapes(), &r, MAX_TEXT_BYTES));
     let task = ops.records.find_own(caller, id)?;
     ops.records.warm(task).await?;
     let seq = stop(ops, task, caller.actor(), reason, KilledWhy::Cancel).await?;
-    Ok(Applied { seq })
+    Ok(AppliedRecord { seq })
 }
 
 /// Takes a task back that has not been launched.
@@ -89,7 +89,7 @@ pub(crate) async fn stop(
 ) -> ApiResult<u64> {
     loop {
         if open(ops, task)?.status == Status::Queued {
-            match withdraw(ops, task, by.clone()).await.map_err(|refused: Refused| refused.refusal) {
+            match withdraw(ops, task, by.clone()).await.map_err(|refused: TaskRefusal| refused.refusal) {
                 // It was launched a moment ago: then it is cancelled.
                 Err(refusal) if refusal.code == Code::TaskStarted => {}
                 withdrawn => {
@@ -117,7 +117,7 @@ pub(crate) async fn signal(
     id: &str,
     SignalBody { signal }: SignalBody,
     once: Option<OnceKey<'_>>,
-) -> ApiResult<Applied> {
+) -> ApiResult<AppliedRecord> {
     let by = caller.actor();
     operate(ops, caller, id, "signal", once, move |re, key| ToShim::Signal { re, signal, by, key }).await
 }
@@ -128,7 +128,7 @@ pub(crate) async fn stdin(
     id: &str,
     body: StdinBody,
     once: Option<OnceKey<'_>>,
-) -> ApiResult<Applied> {
+) -> ApiResult<AppliedRecord> {
     let (input, by) = (input(body)?, caller.actor());
     operate(ops, caller, id, "stdin", once, move |re, key| ToShim::Input { re, input, by, key }).await
 }
@@ -139,7 +139,7 @@ pub(crate) async fn resize(
     id: &str,
     ResizeBody { rows, cols }: ResizeBody,
     once: Option<OnceKey<'_>>,
-) -> ApiResult<Applied> {
+) -> ApiResult<AppliedRecord> {
     facts::terminal_size(rows, cols)?;
     let by = caller.actor();
     operate(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
@@ -153,16 +153,16 @@ async fn operate(
     operation: &str,
     once: Option<OnceKey<'_>>,
     request: impl FnOnce(u64, Option<Idempotency>) -> ToShim + Send + 'static,
-) -> ApiResult<Applied> {
+) -> ApiResult<AppliedRecord> {
     caller.may(CredentialScope::Run)?;
     let task = ops.records.find_own(caller, id)?;
     ops.records.warm(task).await?;
     if open(ops, task)?.status == Status::Queued {
         let refusal = Refusal::new(Code::TaskOver, "the task has not started").hint("`csn cancel` withdraws it");
-        return Err(Refused::from(refusal).of_task(task));
+        return Err(TaskRefusal::from(refusal).of_task(task));
     }
     let key = once.map(|once| once.digest(ops, caller, &format!("{operation} {task}"))).transpose()?;
-    Ok(Applied { seq: send(ops, task, move |re| request(re, key)).await? })
+    Ok(AppliedRecord { seq: send(ops, task, move |re| request(re, key)).await? })
 }
 
 /// Asks the shim. One that cannot be reached may just be closing: then the task is over, and that is the answer.
@@ -173,7 +173,7 @@ async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim 
             open(ops, task)?;
             Err(refusal.into())
         }
-        Err(refusal) => Err(Refused::from(refusal).of_task(task)),
+        Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
         Ok(seq) => Ok(seq),
     }
 }
@@ -184,7 +184,7 @@ fn open(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
     match state.outcome() {
         None => Ok(state),
         Some(outcome) => {
-            Err(Refused::from(Refusal::new(Code::TaskOver, format!("the task is over: {outcome}"))).of_task(task))
+            Err(TaskRefusal::from(Refusal::new(Code::TaskOver, format!("the task is over: {outcome}"))).of_task(task))
         }
     }
 }

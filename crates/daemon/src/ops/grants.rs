@@ -7,7 +7,8 @@ use crate::{
     wish::{Kept, Wish, label},
 };
 use countersign_model::{
-    Code, Confinement, CredentialScope, Grant, GrantId, GrantSandbox, Refusal, Refused, Register, Risk, Shown, Text,
+    Code, Confinement, CredentialScope, DisplaySafe, Grant, GrantId, GrantSandbox, Refusal, Register, Risk,
+    TaskRefusal, Text,
     api::{GrantBody, GrantPage, GrantQuery, GrantView},
 };
 use countersign_policy::{Context, can_be_granted, verb_alone};
@@ -67,9 +68,9 @@ pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> Api
 }
 
 fn given(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
-    let bad = |message: String| Refused::from(Refusal::new(Code::BadRequest, message));
+    let bad = |message: String| TaskRefusal::from(Refusal::new(Code::BadRequest, message));
     let verb = verb_alone(&giving.verb)
-        .map_err(|why| bad(format!("`{}` is not a verb: {why}", Shown::bounded(&giving.verb, 200))))?;
+        .map_err(|why| bad(format!("`{}` is not a verb: {why}", DisplaySafe::bounded(&giving.verb, 200))))?;
     let clean = |raw: &str| match text_by_shape(raw) {
         clean if clean.as_str() == raw => Ok(clean),
         _ => Err(bad("it holds what looks like a secret".to_owned())),
@@ -129,8 +130,8 @@ fn given(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
 /// A directory as a grant holds it: where it really is, and not nearly everything.
 fn place(ops: &Ops, eyes: &Eyes, directory: &str) -> ApiResult<String> {
     let bad = |what: &str| {
-        let shown = Shown::bounded(directory, 300).to_string();
-        Refused::from(Refusal::new(Code::BadRequest, format!("`{shown}` {what}")))
+        let shown = DisplaySafe::bounded(directory, 300).to_string();
+        TaskRefusal::from(Refusal::new(Code::BadRequest, format!("`{shown}` {what}")))
     };
     if !directory.starts_with('/') || directory.contains('\0') || directory.len() > 4096 {
         return Err(bad("is not an absolute path"));
@@ -172,7 +173,7 @@ async fn change(ops: &Arc<Ops>, caller: &Caller, id: &str, wish: impl FnOnce(Gra
 }
 
 fn unknown(id: &str) -> Refusal {
-    let shown = Shown::bounded(id, 60);
+    let shown = DisplaySafe::bounded(id, 60);
     Refusal::new(Code::NotFound, format!("there is no grant {shown}")).hint("`csn grants list` shows them")
 }
 

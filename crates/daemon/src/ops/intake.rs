@@ -11,8 +11,8 @@ use crate::{
 };
 use countersign_model::{
     Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, DenialReason, Idempotency, Mode, Outcome,
-    Refusal, Refused, Request, Requester, Session, Text, Tool, Verdict,
-    api::{AskAnswer, CheckAnswer},
+    Refusal, Request, Requester, Session, TaskRefusal, Text, Tool, Verdict,
+    api::{AskResponse, CheckResponse},
     quoted, tools,
 };
 use countersign_redact::{text, text_bounded};
@@ -28,7 +28,7 @@ const MAX_LABEL_BYTES: usize = 256;
 
 /// What became of a request.
 pub(crate) struct AskedTask {
-    pub(crate) answer: AskAnswer,
+    pub(crate) answer: AskResponse,
     /// The same request came before, under the same key: this is its task.
     pub(crate) replayed: bool,
 }
@@ -62,20 +62,20 @@ pub(crate) async fn ask(
         return Err(denied_before(reason).of_task(asked.task));
     }
     let output = if wait.is_some() && task.settled() { Some(output::bounded(ops, &task)?) } else { None };
-    Ok(AskedTask { answer: AskAnswer { task, output }, replayed })
+    Ok(AskedTask { answer: AskResponse { task, output }, replayed })
 }
 
 /// What the gate would do with a request, with everything that is granted now; nothing is recorded or run.
-pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> ApiResult<CheckAnswer> {
+pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> ApiResult<CheckResponse> {
     caller.may(CredentialScope::Observe)?;
     let asking = considered(ops, caller, request, None).await?;
     let (_, assessment) = judged(ops, asking).await?;
-    let refusal = match &assessment.answer {
+    let refusal = match &assessment.verdict {
         Verdict::Deny(refusal) => Some(refusal.clone()),
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
     };
-    Ok(CheckAnswer {
-        verdict: assessment.answer.kind(),
+    Ok(CheckResponse {
+        verdict: assessment.verdict.kind(),
         one_shot: assessment.one_shot,
         risks: assessment.risk_set(),
         grants: assessment.grants(),
@@ -100,13 +100,13 @@ pub(super) async fn judged(ops: &Arc<Ops>, mut asking: Asking) -> ApiResult<(Box
 pub(crate) async fn put(ops: &Ops, asking: Asking) -> ApiResult<Asked> {
     let asked = ops.commit.ask(asking).await?;
     match asked.denied {
-        Some(refusal) => Err(Refused::from(refusal).of_task(asked.task)),
+        Some(refusal) => Err(TaskRefusal::from(refusal).of_task(asked.task)),
         None => Ok(asked),
     }
 }
 
 /// The answer to a request that was denied when it first came.
-fn denied_before(reason: &DenialReason) -> Refused {
+fn denied_before(reason: &DenialReason) -> TaskRefusal {
     Refusal::new(reason.code(), format!("denied before, under the same Idempotency-Key: {reason}")).into()
 }
 

@@ -4,10 +4,10 @@ use super::{ApiResult, Ops, retention};
 use crate::caller::Caller;
 use crate::receipts::sealing::Sealing;
 use countersign_model::{
-    CredentialScope, HouseState,
+    CredentialScope, DaemonState,
     api::{
-        GcBody, GcReport, IndexRebuilt, IndexState, IndexWish, Lifecycle, Readiness, RebuildBody, StopAnswer, StopBody,
-        StopTasks, StopWish,
+        GcBody, GcReport, IndexAction, IndexRebuilt, IndexState, Lifecycle, Readiness, RebuildBody, StopBody,
+        StopResponse, StopTarget, StopTasks,
     },
 };
 use countersign_redact::text_by_shape;
@@ -36,14 +36,14 @@ pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
 }
 
 /// Stops the daemon; its tasks go on unless they are to stop with it.
-pub(crate) fn stop(ops: &Ops, caller: &Caller, body: StopBody) -> ApiResult<StopAnswer> {
+pub(crate) fn stop(ops: &Ops, caller: &Caller, body: StopBody) -> ApiResult<StopResponse> {
     caller.may(CredentialScope::Admin)?;
-    let StopBody { state: StopWish::Halted, tasks } = body;
+    let StopBody { state: StopTarget::Halted, tasks } = body;
     if let Some(tasks) = tasks {
         ops.stop_tasks.store(tasks == StopTasks::Stop, Ordering::SeqCst);
     }
     ops.stop.notify_one();
-    Ok(StopAnswer { state: HouseState::Draining, pid: std::process::id() })
+    Ok(StopResponse { state: DaemonState::Draining, pid: std::process::id() })
 }
 
 /// Tidies up now, by the configured rule or by the one that is named.
@@ -58,7 +58,7 @@ pub(crate) async fn gc(ops: &Arc<Ops>, caller: &Caller, body: GcBody) -> ApiResu
 /// Rebuilds the index over the decisions.
 pub(crate) async fn rebuild(ops: &Ops, caller: &Caller, body: RebuildBody) -> ApiResult<IndexRebuilt> {
     caller.may(CredentialScope::Admin)?;
-    let RebuildBody { index: IndexWish::Rebuild } = body;
+    let RebuildBody { index: IndexAction::Rebuild } = body;
     ops.commit.rebuild().await?;
     Ok(IndexRebuilt { index: IndexState::Rebuilt })
 }
@@ -84,7 +84,7 @@ fn checks(ops: &Ops) -> [(&'static str, Option<String>); 5] {
     };
     let looked_for = ops.keeper.looked_for.load(Ordering::Relaxed);
     let recovery = match (state, looked_for) {
-        (HouseState::Boot | HouseState::Recovering, _) => Some("not done yet".to_owned()),
+        (DaemonState::Boot | DaemonState::Recovering, _) => Some("not done yet".to_owned()),
         (_, 0) => None,
         (_, n) => Some(format!("the supervisors of {n} tasks do not answer yet")),
     };
@@ -94,7 +94,7 @@ fn checks(ops: &Ops) -> [(&'static str, Option<String>); 5] {
         Sealing::Fails(why) => Some(format!("receipts are not made out: {why}")),
     };
     let serving = match state {
-        HouseState::Running => None,
+        DaemonState::Running => None,
         state => Some(format!("the house is {}", serde_json::json!(state).as_str().unwrap_or_default())),
     };
     [("ledger", ledger), ("recovery", recovery), ("sockets", sockets), ("keys", keys), ("state", serving)]

@@ -34,8 +34,8 @@ use crate::{
     wish::Wish,
 };
 use countersign_model::{
-    At, Code, HouseKey, HouseState, Idempotency, Login, PrincipalId, Refusal, Refused, Roster, ShutdownStep, TaskId,
-    Text,
+    Code, DaemonState, HomeKey, Idempotency, PrincipalId, Refusal, Roster, ShutdownStep, TaskId, TaskRefusal, TaskUser,
+    Text, Timestamp,
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{Config, Home, TasksAtStop, clock};
@@ -50,7 +50,7 @@ use tickets::Tickets;
 use tokio::sync::{Notify, watch};
 
 /// What an operation answers.
-pub(crate) type ApiResult<T> = Result<T, Refused>;
+pub(crate) type ApiResult<T> = Result<T, TaskRefusal>;
 
 /// Concurrent fact look-ups per principal; there are four times as many threads for them.
 const MAX_LOOKUPS_PER_PRINCIPAL: usize = 8;
@@ -58,7 +58,7 @@ const MAX_LOOKUPS_PER_PRINCIPAL: usize = 8;
 /// What every surface needs.
 pub(crate) struct Ops {
     pub(crate) home: Home,
-    pub(crate) key: HouseKey,
+    pub(crate) key: HomeKey,
     pub(crate) config: Config,
     pub(crate) gate: Arc<Gate>,
     pub(crate) people: People,
@@ -75,7 +75,7 @@ pub(crate) struct Ops {
     pub(crate) reading_only: Arc<ReadingOnly>,
     /// Where the house listens on loopback, if it does.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
-    pub(crate) state: watch::Sender<HouseState>,
+    pub(crate) state: watch::Sender<DaemonState>,
     /// Held by whoever tidies up: one at a time.
     pub(crate) tidying: tokio::sync::Mutex<()>,
     /// How many requests of each principal are looked at at once.
@@ -88,7 +88,7 @@ pub(crate) struct Ops {
     pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
     pub(crate) stop: Notify,
     pub(crate) stop_tasks: AtomicBool,
-    pub(crate) started_at: At,
+    pub(crate) started_at: Timestamp,
     pub(crate) recognised: Recognised,
     pub(crate) tickets: Tickets,
     pub(crate) descriptors: Arc<Descriptors>,
@@ -131,7 +131,7 @@ impl Ops {
             sealer: parts.sealer,
             sealing: parts.sealing,
             tcp: tokio::sync::Mutex::default(),
-            state: watch::Sender::new(HouseState::Boot),
+            state: watch::Sender::new(DaemonState::Boot),
             tidying: tokio::sync::Mutex::new(()),
             turns: std::sync::Mutex::default(),
             reason: watch::Sender::new(None),
@@ -144,11 +144,11 @@ impl Ops {
         }
     }
 
-    pub(crate) fn enter(&self, state: HouseState, reason: Option<Text>) {
+    pub(crate) fn enter(&self, state: DaemonState, reason: Option<Text>) {
         service::state(state);
         self.state.send_replace(state);
         self.reason.send_replace(reason.clone());
-        let boot = (state == HouseState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
+        let boot = (state == DaemonState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
         self.commit.tell(Event::House { state, reason, boot });
     }
 
@@ -177,7 +177,7 @@ impl Ops {
     }
 
     /// Enters a user of the machine as a principal, unless they are one.
-    pub(crate) async fn welcome(&self, login: Login) -> Result<(), Refusal> {
+    pub(crate) async fn welcome(&self, login: TaskUser) -> Result<(), Refusal> {
         let wish = Wish::Welcome { uid: login.uid, name: text_by_shape(&login.name) };
         self.commit.register(wish).await.map(drop)
     }

@@ -4,8 +4,8 @@ use super::{ApiResult, Ops};
 use crate::caller::Caller;
 use bytes::Bytes;
 use countersign_model::{
-    Code, Count, CredentialScope, Decision, Digest, KeyAnnounced, Record, Refusal, Refused, Shown, Statement, Subject,
-    TaskId, What,
+    Code, CredentialScope, DecimalCount, Decision, Digest, DisplaySafe, KeyAnnounced, ReceiptSubject, Record,
+    RecordContent, Refusal, Statement, TaskId, TaskRefusal,
     api::{KeyList, KeyView, ReceiptPage, ReceiptQuery, ReceiptRow, RotateBody, WaitQuery},
 };
 use countersign_store::{Envelope, PublicKey, Signed, ledger::Reader};
@@ -45,7 +45,7 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -
             found.push(signed);
         }
     }
-    let next = found.last().filter(|_| more).map(|signed: &Signed| Count(signed.number));
+    let next = found.last().filter(|_| more).map(|signed: &Signed| DecimalCount(signed.number));
     let failing = ops.sealing.borrow().trouble();
     Ok(ReceiptPage { receipts: found.iter().filter_map(row).collect(), next, failing })
 }
@@ -84,7 +84,7 @@ pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Wa
         Some(why) => format!("receipts: {why}"),
     };
     let refusal = Refusal::new(Code::NotSealed, "this task has no receipt yet").hint(hint);
-    Err(Refused::from(refusal).of_task(task))
+    Err(TaskRefusal::from(refusal).of_task(task))
 }
 
 /// A receipt by its own name or number, where a task could be named.
@@ -103,7 +103,7 @@ fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
 }
 
 fn no_receipt(text: &str) -> Refusal {
-    Refusal::new(Code::NotFound, format!("there is no receipt {}", Shown::bounded(text, 40)))
+    Refusal::new(Code::NotFound, format!("there is no receipt {}", DisplaySafe::bounded(text, 40)))
         .hint("`csn receipts list` shows them")
 }
 
@@ -182,7 +182,7 @@ pub(crate) enum ArtifactBytes {
 /// The bytes that a receipt speaks for, by their digest.
 pub(crate) async fn artifact(ops: &Arc<Ops>, caller: &Caller, digest: &str) -> ApiResult<(Digest, ArtifactBytes)> {
     caller.may(CredentialScope::Observe)?;
-    let shown = Shown::bounded(digest, 70).to_string();
+    let shown = DisplaySafe::bounded(digest, 70).to_string();
     let wanted = digest.strip_prefix("sha256:").unwrap_or(digest).to_ascii_lowercase();
     let wanted = Digest::parse(&wanted)
         .ok_or_else(|| Refusal::new(Code::BadRequest, format!("`{shown}` is not a SHA-256 digest: 64 hex digits")))?;
@@ -196,7 +196,7 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
         if ops.records.find(caller, &task.to_string()).is_err() {
             continue;
         }
-        if name == Subject::DECISIONS {
+        if name == ReceiptSubject::DECISIONS {
             let bytes = Bytes::from(decisions(ops, task)?);
             if Digest::sha256(&[&bytes]) == wanted {
                 return Ok(ArtifactBytes::Decisions(bytes));
@@ -234,14 +234,14 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
         }
         (None, None) => return Err(Refusal::new(Code::NotFound, format!("there is no artifact {wanted}")).into()),
     };
-    Err(Refused::from(refusal).of_task(task))
+    Err(TaskRefusal::from(refusal).of_task(task))
 }
 
 /// The decisions of a task up to its receipt, one line each.
 fn decisions(ops: &Ops, task: TaskId) -> ApiResult<String> {
     let mut out = String::new();
     for (_, line) in ops.records.ledger(|r| r.decisions(task, 0))? {
-        if let Ok(Record { what: What::Decision(Decision::Sealed(_)), .. }) = Record::parse(&line) {
+        if let Ok(Record { what: RecordContent::Decision(Decision::Sealed(_)), .. }) = Record::parse(&line) {
             break;
         }
         out.push_str(&line);

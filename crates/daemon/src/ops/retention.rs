@@ -6,7 +6,7 @@
 use super::{ApiResult, Ops};
 use crate::desk::Event;
 use countersign_model::{
-    At, Code, Refusal, StreamState, StreamTotal, StreamTotals, TaskId, Text,
+    Code, Refusal, StreamState, StreamTotal, StreamTotals, TaskId, Text, Timestamp,
     api::{GcRemoved, GcReport},
 };
 use countersign_store::{RetentionConfig, clock};
@@ -27,7 +27,7 @@ pub(crate) async fn tick(ops: Arc<Ops>) {
         crate::log!("retention: {e}");
     }
     loop {
-        ops.commit.give_up(At::from_micros(clock::now().micros() - NEVER_TOLD));
+        ops.commit.give_up(Timestamp::from_micros(clock::now().micros() - NEVER_TOLD));
         match tidy(&ops, ops.config.retention.clone(), false).await {
             Ok(done) if done.removed.is_empty() => {}
             Ok(done) => crate::log!("retention: {} tasks, {} bytes removed", done.removed.len(), done.bytes),

@@ -3,7 +3,7 @@
 use super::{ApiResult, Ops};
 use crate::{caller::Caller, records::OutputChunk, shims::registry::ScreenNow};
 use countersign_model::{
-    Artifact, Code, CredentialScope, Frame, Mode, Record, Refusal, StreamName, TaskId, TaskState, What,
+    Artifact, Code, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, StreamName, TaskId, TaskState,
 };
 use countersign_redact::Mask;
 use countersign_shim::{SCREEN, Screen, Shown};
@@ -88,8 +88,8 @@ fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<Shown> {
         }
         for (seq, line) in lines {
             match Record::parse(&line).map_err(|source| StreamError::Record { seq, source })?.what {
-                What::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
-                What::Frame(frame) => match OutputChunk::of(&frame) {
+                RecordContent::Frame(Frame::Resized { rows, cols, .. }) => screen.resize(rows, cols),
+                RecordContent::Frame(frame) => match OutputChunk::of(&frame) {
                     Some(chunk) => {
                         let dropped = gaps.before(chunk.stream, chunk.offset);
                         screen.feed(&ops.records.chunk(state.task_id, chunk, dropped)?);

@@ -10,8 +10,8 @@ use crate::{
     wish::{Kept, Wish},
 };
 use countersign_model::{
-    Audience, Code, Command, CredentialKind, CredentialScope, Facts, IdMint, KilledWhy, OnSessionEnd, Process, Refusal,
-    Refused, Request, Session, SessionId, Shown, Status, TaskId, Text, Tool, Via,
+    Audience, Code, Command, CredentialKind, CredentialScope, DisplaySafe, Facts, IdMint, KilledWhy, OnSessionEnd,
+    Process, Refusal, Request, Session, SessionId, Status, TaskId, TaskRefusal, Text, Tool, Via,
     api::{Conversation, DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery},
 };
 use countersign_redact::text_by_shape;
@@ -206,7 +206,7 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
 /// A process above whoever asks, so that nobody can make an agent of somebody else's.
 fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
     let refused = || {
-        Refused::from(
+        TaskRefusal::from(
             Refusal::new(Code::BadRequest, format!("process {pid} is not above the one that asks"))
                 .hint("`agent_pid` is the agent that started you"),
         )
@@ -238,7 +238,7 @@ fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
 }
 
 fn place(eyes: &Eyes, directory: &str) -> ApiResult<Facts> {
-    let shown = || Shown::bounded(directory, 300).to_string();
+    let shown = || DisplaySafe::bounded(directory, 300).to_string();
     if !directory.starts_with('/') || directory.contains('\0') {
         return Err(Refusal::new(Code::BadRequest, format!("`{}` is not an absolute path", shown())).into());
     }
@@ -276,7 +276,7 @@ fn folder(eyes: &Eyes, id: SessionId) -> ApiResult<Text> {
 fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let prefix = if text.starts_with("se_") { text.to_owned() } else { format!("se_{text}") };
     let unknown = || {
-        Refusal::new(Code::NotFound, format!("there is no session {}", Shown::bounded(text, 60)))
+        Refusal::new(Code::NotFound, format!("there is no session {}", DisplaySafe::bounded(text, 60)))
             .hint("`csn sessions list` shows them")
     };
     let roster = Arc::clone(&ops.roster.borrow());
@@ -391,7 +391,7 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
     let mut asking = intake::asking(ops, caller, request, looked, session, None, None)?;
     if !can {
         asking.refused = Some(
-            Refusal::new(Code::ProtectedPath, format!("{} can be no root", Shown::bounded(to, 300)))
+            Refusal::new(Code::ProtectedPath, format!("{} can be no root", DisplaySafe::bounded(to, 300)))
                 .hint("a root is a project: not /, not a home, nothing that holds keys"),
         );
     }

@@ -16,9 +16,9 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
-    Code, Command, CredentialKind, CredentialScope, GrantId, IdMint, Outcome, Plan, Refusal, Refused, Request, Session,
-    SessionId, TaskId, TaskState, Text, Tool, Verdict,
-    api::{AfterAnswer, AfterBody, BeforeAnswer, BeforeBody, RedeemAnswer, RedeemBody},
+    Code, Command, CredentialKind, CredentialScope, GrantId, IdMint, Outcome, Plan, Refusal, Request, Session,
+    SessionId, TaskId, TaskRefusal, TaskState, Text, Tool, Verdict,
+    api::{HookAfterBody, HookAfterResponse, HookBeforeBody, HookBeforeResponse, RedeemBody, RedeemResponse},
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{clock, random};
@@ -57,9 +57,9 @@ struct Ticket {
 }
 
 /// An agent asks before its own shell runs a command.
-pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: BeforeBody) -> ApiResult<BeforeAnswer> {
+pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody) -> ApiResult<HookBeforeResponse> {
     caller.may(CredentialScope::Run)?;
-    let BeforeBody { conversation, command, inherit, title, mut labels, tool_use, patience_ms, witness } = body;
+    let HookBeforeBody { conversation, command, inherit, title, mut labels, tool_use, patience_ms, witness } = body;
     let (caller, session) = sessions::conversation(ops, caller, &conversation).await?;
     labels.insert("agent".to_owned(), conversation.agent.clone());
     labels.extend(tool_use.map(|id| (TOOL_USE.to_owned(), id)));
@@ -68,7 +68,7 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: BeforeBody) ->
     (request.title, request.labels, request.attended) = (title, labels, !witness);
     let asking = intake::considered(ops, &caller, request, None).await?;
     let (mut asking, assessment) = intake::judged(ops, asking).await?;
-    let refused = asking.refused.clone().or(match &assessment.answer {
+    let refused = asking.refused.clone().or(match &assessment.verdict {
         Verdict::Deny(refusal) => Some(refusal.clone()),
         Verdict::Allow { .. } | Verdict::Ask { .. } => None,
     });
@@ -81,14 +81,14 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: BeforeBody) ->
     }
     if witness {
         // Nobody is asked here: what is not allowed outright was denied above.
-        let Verdict::Allow { rule } = assessment.answer else {
+        let Verdict::Allow { rule } = assessment.verdict else {
             return Err(Refusal::new(Code::Internal, "a question came up where nobody can be asked").into());
         };
         let agent = text_by_shape(&conversation.agent);
         let task = observe(ops, *asking, rule, assessment.grants(), agent).await?;
-        return Ok(BeforeAnswer::Allow { ticket: None, moves: None, task_id: Some(task) });
+        return Ok(HookBeforeResponse::Allow { ticket: None, moves: None, task_id: Some(task) });
     }
-    let asks = matches!(assessment.answer, Verdict::Ask { .. });
+    let asks = matches!(assessment.verdict, Verdict::Ask { .. });
     let moves = may_move(&asking.looked.plan);
     let ticket = Ticket {
         session: session.id,
@@ -100,9 +100,9 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: BeforeBody) ->
     };
     let ticket = ops.tickets.add(ops, ticket)?;
     Ok(if asks {
-        BeforeAnswer::Ask { ticket, moves }
+        HookBeforeResponse::Ask { ticket, moves }
     } else {
-        BeforeAnswer::Allow { ticket: Some(ticket), moves: Some(moves), task_id: None }
+        HookBeforeResponse::Allow { ticket: Some(ticket), moves: Some(moves), task_id: None }
     })
 }
 
@@ -118,8 +118,8 @@ fn may_move(plan: &Plan) -> bool {
 }
 
 /// A denial, for whoever has to tell it to an agent.
-fn denied(Refused { refusal, task }: Refused) -> BeforeAnswer {
-    BeforeAnswer::Deny {
+fn denied(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
+    HookBeforeResponse::Deny {
         code: refusal.code,
         reason: text_by_shape(&refusal.message),
         hint: refusal.hint.map(|hint| text_by_shape(&hint)),
@@ -143,9 +143,9 @@ async fn observe(ops: &Ops, asking: Asking, rule: &'static str, grants: Vec<Gran
 }
 
 /// How a command went that a witness let run.
-pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: AfterBody) -> ApiResult<AfterAnswer> {
+pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) -> ApiResult<HookAfterResponse> {
     caller.may(CredentialScope::Run)?;
-    let AfterBody { conversation, tool_use, exit_code, interrupted } = body;
+    let HookAfterBody { conversation, tool_use, exit_code, interrupted } = body;
     let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
     let unknown = || Refusal::new(Code::NotFound, "nothing of this name was let run, or its end was told already");
     let task = observed(ops, session.id, &tool_use)?.ok_or_else(unknown)?;
@@ -155,7 +155,7 @@ pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: AfterBody) -> A
         (false, None) => Outcome::Lost { why: Text::of("its agent did not say how it ended") },
     };
     decide(ops, Event::Told { task, outcome }).await?;
-    Ok(AfterAnswer { task_id: task })
+    Ok(HookAfterResponse { task_id: task })
 }
 
 /// What a witness let run under this name in a session, and has not heard of since; the newest, if there are several.
@@ -171,7 +171,7 @@ fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<T
 }
 
 /// Has the command of a ticket run.
-pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: RedeemBody) -> ApiResult<RedeemAnswer> {
+pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: RedeemBody) -> ApiResult<RedeemResponse> {
     caller.may(CredentialScope::Run)?;
     let ticket = ops.tickets.take(ops, caller, id, &body.command)?;
     let (ops, caller, id) = (Arc::clone(ops), caller.clone(), id.to_owned());
@@ -181,7 +181,7 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
         match redeem_for(&ops, &caller, &ticket, body).await {
             Ok(task) => {
                 ops.tickets.was_redeemed(id, task.task_id);
-                Ok(RedeemAnswer { task, patience_ms })
+                Ok(RedeemResponse { task, patience_ms })
             }
             // A denial is a task of its own.
             Err(refused) if refused.task.is_some() => Err(refused),

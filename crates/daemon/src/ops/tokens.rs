@@ -8,7 +8,7 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
-    Code, CredentialScope, Digest, IdMint, PrincipalId, Refusal, Shown, Text, Token, TokenId,
+    Code, CredentialScope, Digest, DisplaySafe, IdMint, PrincipalId, Refusal, Text, Token, TokenId,
     api::{NewToken, TokenBody, TokenList, TokenView},
 };
 use countersign_redact::text_by_shape;
@@ -25,7 +25,7 @@ fn name(text: &str, what: &str) -> Result<Text, Refusal> {
     if !text.is_empty() && text.len() <= 40 && text.chars().all(plain) {
         return Ok(text_by_shape(text));
     }
-    let shown = Shown::bounded(text, 40);
+    let shown = DisplaySafe::bounded(text, 40);
     Err(Refusal::new(Code::BadRequest, format!("`{what}`: 1 to 40 letters, digits, - _ . @, not `{shown}`")))
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiRe
     let mut found = roster.tokens().filter(meant);
     let (token, other) = (found.next(), found.next());
     let Some(token) = token else {
-        let shown = Shown::bounded(text, 60);
+        let shown = DisplaySafe::bounded(text, 60);
         return Err(Refusal::new(Code::NotFound, format!("there is no token {shown}"))
             .hint("`csn token list` shows them")
             .into());

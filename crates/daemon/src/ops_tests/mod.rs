@@ -13,7 +13,7 @@ use crate::{
     ops::{ApiResult, Ops},
     startup,
 };
-use countersign_model::{Code, CredentialKind, CredentialScope, Refused, Request};
+use countersign_model::{Code, CredentialKind, CredentialScope, Request, TaskRefusal};
 use countersign_store::Config;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl Daemon {
 
     /// The code with which an operation is refused; none when it is not.
     pub(crate) fn refused<T>(&self, operation: impl Future<Output = ApiResult<T>>) -> Option<Code> {
-        self.run(operation).err().map(|refused: Refused| refused.refusal.code)
+        self.run(operation).err().map(|refused: TaskRefusal| refused.refusal.code)
     }
 
     /// A request for a shell command in the working directory.

@@ -4,7 +4,7 @@
 //! is followed: no link, nothing that another user owns.
 
 use crate::people::{Eyes, People};
-use countersign_model::{Code, Login, PrincipalId, Refusal, Roster, Shown, StreamName, TaskId, TaskState};
+use countersign_model::{Code, DisplaySafe, PrincipalId, Refusal, Roster, StreamName, TaskId, TaskState, TaskUser};
 use countersign_store::{Home, ledger::Reader, stream::Stream};
 use rustix::{
     fd::OwnedFd,
@@ -25,9 +25,9 @@ const END: u64 = 1024 * 1024;
 const RUNS: &str = ".runs";
 
 /// A workspace as it will be opened: by its real path, without links.
-pub(crate) fn workspace(path: &str, login: Option<&Login>) -> Result<String, Refusal> {
+pub(crate) fn workspace(path: &str, login: Option<&TaskUser>) -> Result<String, Refusal> {
     let bad = |why: String| {
-        Refusal::new(Code::BadRequest, format!("the workspace {}: {why}", Shown::bounded(path, 300)))
+        Refusal::new(Code::BadRequest, format!("the workspace {}: {why}", DisplaySafe::bounded(path, 300)))
             .hint("name a directory that is there")
     };
     let real = std::fs::canonicalize(path).map_err(|e| bad(e.to_string()))?;
@@ -42,7 +42,7 @@ pub(crate) fn workspace(path: &str, login: Option<&Login>) -> Result<String, Ref
 }
 
 /// Whose `.runs` must be.
-fn owner(login: Option<&Login>) -> u32 {
+fn owner(login: Option<&TaskUser>) -> u32 {
     login.map_or_else(|| rustix::process::geteuid().as_raw(), |l| l.uid)
 }
 
@@ -120,7 +120,7 @@ fn create(dir: &OwnedFd, name: &str) -> io::Result<File> {
     Ok(File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, login: Option<&Login>) -> io::Result<()> {
+fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, login: Option<&TaskUser>) -> io::Result<()> {
     let task = state.task_id;
     let mut from = File::open(home.task_dir(task).join(stream.file()))?;
     // Under its name only when it is whole: half a copy would never be made whole.

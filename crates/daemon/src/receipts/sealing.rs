@@ -12,8 +12,9 @@ use crate::{
     receipts::touched::{Scans, Window},
 };
 use countersign_model::{
-    At, Code, Count, Decision, Digest, HomeId, IdMint, KeyAnnounced, LedgerHead, Observed, ReceiptId, Record, Refusal,
-    Roster, Seal, SealedReceipt, SignedWord, Statement, TaskId, Text, TouchedFile, TouchedFiles, What,
+    Code, DecimalCount, Decision, Digest, FileObservation, HomeId, IdMint, KeyAnnounced, KeySignature, LedgerHead,
+    ReceiptId, ReceiptPosition, Record, RecordContent, Refusal, Roster, SealedReceipt, Statement, TaskId, Text,
+    Timestamp, TouchedFile, TouchedFiles,
 };
 use countersign_redact::{Known, Mask, text, text_by_shape};
 use countersign_store::{
@@ -58,7 +59,7 @@ pub(crate) enum Work {
     /// A signed head of the ledger.
     Head(oneshot::Sender<Result<Envelope, Refusal>>),
     /// The house's word that it removes what a task has left.
-    Expiry { task: TaskId, reply: oneshot::Sender<Result<SignedWord, Refusal>> },
+    Expiry { task: TaskId, reply: oneshot::Sender<Result<KeySignature, Refusal>> },
     /// The next key. `lost`: the one before it cannot speak for it.
     Rotate { lost: bool, reply: oneshot::Sender<Result<KeyAnnounced, Refusal>> },
 }
@@ -86,7 +87,7 @@ impl SealerHandle {
     }
 
     /// The signed statement that the daemon removes what a task has left.
-    pub(crate) async fn expiry(&self, task: TaskId) -> Result<SignedWord, Refusal> {
+    pub(crate) async fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
         calls::call(&self.work, |reply| Work::Expiry { task, reply }).await?
     }
 
@@ -167,13 +168,13 @@ impl Sealing {
 #[derive(Debug, Serialize)]
 struct Head {
     v: u32,
-    receipts: Count,
+    receipts: DecimalCount,
     /// Digest of the last receipt.
     receipt: Option<Digest>,
     ledger_head: LedgerHead,
     #[serde(skip_serializing_if = "Option::is_none")]
     home_id: Option<HomeId>,
-    at: At,
+    at: Timestamp,
 }
 
 /// What a sealer works with.
@@ -438,8 +439,10 @@ impl Sealer {
         let ran = open.iter().filter_map(|c| c.account.state.launched_at()).min().unwrap_or_else(clock::now);
         let mut scans = Scans::since(ran, self.skip.clone(), self.file_key);
         let (n, head) = self.reader.head()?;
-        let ledger_head =
-            LedgerHead { decision: Count(u64::try_from(n).unwrap_or(0)), sha256: head.ok_or(SealError::EmptyLedger)? };
+        let ledger_head = LedgerHead {
+            decision: DecimalCount(u64::try_from(n).unwrap_or(0)),
+            sha256: head.ok_or(SealError::EmptyLedger)?,
+        };
         let last = self.reader.last_receipt()?;
         let (mut number, mut prev) = last.map_or((0, None), |(n, digest)| (n, Some(digest)));
         let (mut events, mut sealed_now) = (Vec::with_capacity(open.len()), Vec::with_capacity(open.len()));
@@ -493,10 +496,10 @@ impl Sealer {
         if let Some(touched) = &touched {
             let decision = Decision::Touched(touched.clone());
             let line = Record::decision_line(seq, at, &decision);
-            closed.add(&line, &Record { seq, at, t_us: None, what: What::Decision(decision) });
+            closed.add(&line, &Record { seq, at, t_us: None, what: RecordContent::Decision(decision) });
         }
         let receipt = ReceiptId::mint(&mut self.mint, at.millis(), u32::from_le_bytes(random()));
-        let seal = Seal { receipt, home: self.home_id, number, prev, ledger_head, at, late };
+        let seal = ReceiptPosition { receipt, home: self.home_id, number, prev, ledger_head, at, late };
         let statement = Statement::of(&closed.account, &closed.kept(), seal).ok_or(SealError::NotSettled)?;
         let payload = statement.payload();
         let signature = key.sign(RECEIPT_TYPE, payload.as_bytes()).to_vec();
@@ -526,9 +529,9 @@ impl Sealer {
         let sha256 = sha256.ok_or_else(|| internal(&"the ledger is empty"))?;
         let head = Head {
             v: 1,
-            receipts: Count(last.map_or(0, |(number, _)| number)),
+            receipts: DecimalCount(last.map_or(0, |(number, _)| number)),
             receipt: last.map(|(_, digest)| digest),
-            ledger_head: LedgerHead { decision: Count(u64::try_from(n).unwrap_or(0)), sha256 },
+            ledger_head: LedgerHead { decision: DecimalCount(u64::try_from(n).unwrap_or(0)), sha256 },
             home_id: self.home_id,
             at: clock::now(),
         };
@@ -536,7 +539,7 @@ impl Sealer {
         Ok(Envelope::new(HEAD_TYPE, &body, key.public().id(), &key.sign(HEAD_TYPE, body.as_bytes())))
     }
 
-    fn expiry(&self, task: TaskId) -> Result<SignedWord, Refusal> {
+    fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
         let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
         let signed = self.reader.receipt_of(task).map_err(|e| Refusal::new(Code::Internal, e.to_string()))?;
         let signed = signed.ok_or_else(|| Refusal::new(Code::NotSealed, format!("{task} has no receipt")))?;
@@ -622,7 +625,7 @@ impl Sealer {
         let known = closed.account.files();
         // From its launch on: it may have run for a while before that it did was written down.
         let (from, to) = (state.launched_at().filter(|_| state.spawned_at().is_some())?, state.ended_at()?);
-        if known.observed != Observed::None {
+        if known.observed != FileObservation::None {
             return None;
         }
         let roster = self.roster.borrow().clone();
@@ -642,7 +645,8 @@ impl Sealer {
         let login = eyes.login;
         let found = scans.of(&roots, Window { from, to }, login.as_ref());
         let looked = roots.iter().map(|root| text_by_shape(&root.to_string_lossy())).collect();
-        let mut touched = TouchedFiles { observed: Observed::Scan, roots: looked, complete: found.complete, ..known };
+        let mut touched =
+            TouchedFiles { observed: FileObservation::Scan, roots: looked, complete: found.complete, ..known };
         // Without what the task was given, or with what was typed into it unseen, a name may be a secret.
         let mask = self.given.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
         let Some(mask) = mask else {

@@ -3,7 +3,7 @@
 //! No git: it runs what the repository's configuration names. What is looked at is what is there: a file that was removed
 //! is not seen, only that something went from its directory, and then the list does not claim to be complete.
 
-use countersign_model::{At, Digest, FileChange, Login, file_digest};
+use countersign_model::{Digest, FileChange, TaskUser, Timestamp, file_digest};
 use countersign_shim::in_the_name_of;
 use countersign_store::{clock, read_regular};
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
@@ -47,8 +47,8 @@ struct Changed {
 /// From when to when a task ran.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    pub(crate) from: At,
-    pub(crate) to: At,
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
 }
 
 impl Window {
@@ -86,7 +86,7 @@ pub(crate) struct Scans {
 
 impl Scans {
     /// For tasks that ran since then. Nothing below `skip` counts.
-    pub(crate) fn since(since: At, skip: Vec<PathBuf>, key: Digest) -> Self {
+    pub(crate) fn since(since: Timestamp, skip: Vec<PathBuf>, key: Digest) -> Self {
         Self { since: since.micros() - TICK, skip, key, done: BTreeMap::new(), took: Duration::ZERO }
     }
 
@@ -96,7 +96,7 @@ impl Scans {
     }
 
     /// As this user sees them; none is the house itself.
-    pub(crate) fn of(&mut self, roots: &[PathBuf], window: Window, login: Option<&Login>) -> Touched {
+    pub(crate) fn of(&mut self, roots: &[PathBuf], window: Window, login: Option<&TaskUser>) -> Touched {
         let at = |root: &PathBuf| (login.map(|l| l.uid), root.clone());
         let mut touched = Touched { complete: true, ..Touched::default() };
         let mut found: Vec<(bool, &Changed)> = Vec::new();
@@ -134,7 +134,7 @@ impl Scans {
         touched
     }
 
-    fn digest(&self, path: &Path, login: Option<&Login>) -> Option<Digest> {
+    fn digest(&self, path: &Path, login: Option<&TaskUser>) -> Option<Digest> {
         let read = || {
             // Not what a link leads to.
             let plain = fs::symlink_metadata(path).ok()?.is_file();
@@ -145,7 +145,7 @@ impl Scans {
 }
 
 /// One root, on a thread of its own that is left behind if it does not come back.
-fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, login: Option<Login>) -> Seen {
+fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, login: Option<TaskUser>) -> Seen {
     let (send, receive) = mpsc::channel();
     let walking = std::thread::Builder::new().name("scan".into()).spawn(move || {
         let seen = in_the_name_of(login.as_ref(), || walk(&root, since, &skip));
@@ -221,21 +221,21 @@ fn micros(at: &rustix::fs::StatxTimestamp) -> i64 {
 mod tests {
     use super::*;
 
-    fn scan(root: &Path, from: At) -> Touched {
+    fn scan(root: &Path, from: Timestamp) -> Touched {
         let key = Digest::sha256(&[b"k"]);
         let mut scans = Scans::since(from, vec![root.join("house")], key);
         scans.of(&[root.to_owned(), root.join("sub")], Window { from, to: clock::now() }, None)
     }
 
     /// A moment that every later change is behind: the kernel's clock has ticked.
-    fn after_a_tick(dir: &Path) -> At {
+    fn after_a_tick(dir: &Path) -> Timestamp {
         let probe = dir.join("probe");
         let now = clock::now();
         loop {
             fs::write(&probe, "x").unwrap();
             let at = stat(&probe).map(|s| micros(&s.stx_ctime)).unwrap();
             if at > now.micros() + TICK {
-                return At::from_micros(at + TICK);
+                return Timestamp::from_micros(at + TICK);
             }
         }
     }

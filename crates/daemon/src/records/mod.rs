@@ -10,8 +10,8 @@ pub(crate) use pieces::Piece;
 
 use crate::{blocking, caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
 use countersign_model::{
-    Code, Digest, Frame, HomeId, PrincipalId, Refusal, Refused, Roster, SessionId, Shown, Status, StreamName,
-    TaskAddress, TaskId, TaskState, Wait, WaitsFor,
+    Code, Digest, DisplaySafe, Frame, HomeId, PrincipalId, QueueWait, Refusal, Roster, SessionId, Status, StreamName,
+    TaskAddress, TaskId, TaskRefusal, TaskState, WaitsFor,
 };
 use countersign_store::{
     Home,
@@ -112,7 +112,7 @@ impl Records {
     }
 
     /// The state of a task, folded by itself: what is removed next need not be remembered.
-    pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, Refused> {
+    pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, TaskRefusal> {
         Ok(self.ledger(|r| Ok(Stream::state(&self.home, task, r)))??)
     }
 
@@ -122,7 +122,7 @@ impl Records {
     }
 
     /// The next lines of a stream, with their numbers.
-    pub(crate) fn next(&self, stream: &mut Stream, bytes: usize) -> Result<Vec<(u64, String)>, Refused> {
+    pub(crate) fn next(&self, stream: &mut Stream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
         Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
     }
 
@@ -159,11 +159,11 @@ impl Records {
 
     /// The task that a text names: a whole id, or the beginning of exactly one, and this home in front of it or none. A
     /// task that the caller may not see is one that is not there.
-    pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, Refused> {
+    pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let text = TaskAddress::within(text, self.home_id).map_err(|why| {
-            Refusal::new(Code::NotFound, format!("there is no task {}: {why}", Shown::bounded(text, 60)))
+            Refusal::new(Code::NotFound, format!("there is no task {}: {why}", DisplaySafe::bounded(text, 60)))
         })?;
-        let unknown = || Refusal::new(Code::NotFound, format!("there is no task {}", Shown::bounded(text, 60)));
+        let unknown = || Refusal::new(Code::NotFound, format!("there is no task {}", DisplaySafe::bounded(text, 60)));
         let roster = self.roster();
         if let Ok(task) = text.parse::<TaskId>() {
             let seen = self.whose(task)?.is_some_and(|(principal, session)| caller.sees(&roster, principal, session));
@@ -193,7 +193,7 @@ impl Records {
     }
 
     /// The same, for those who want to type into it or stop it.
-    pub(crate) fn find_own(&self, caller: &Caller, text: &str) -> Result<TaskId, Refused> {
+    pub(crate) fn find_own(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let task = self.find(caller, text)?;
         let whose = self.ledger(|r| r.whose(task))?;
         let roster = self.roster();
@@ -201,7 +201,7 @@ impl Records {
             return Ok(task);
         }
         let refusal = Refusal::new(Code::Forbidden, "this task is of a session that somebody else opened");
-        Err(Refused::from(refusal).of_task(task))
+        Err(TaskRefusal::from(refusal).of_task(task))
     }
 
     /// Where a task that waits for a slot stands now.
@@ -209,7 +209,7 @@ impl Records {
         if state.status == Status::Queued
             && let Some(at) = self.line.borrow().iter().position(|t| *t == state.task_id)
         {
-            state.wait = Some(Wait { waits_for: WaitsFor::Slot, position: Some(at as u64 + 1) });
+            state.wait = Some(QueueWait { waits_for: WaitsFor::Slot, position: Some(at as u64 + 1) });
         }
     }
 
@@ -224,7 +224,7 @@ impl Records {
     }
 
     /// The state of a task when it has settled or time is up.
-    pub(crate) async fn wait_for(&self, task: TaskId, wait: Duration) -> Result<TaskState, Refused> {
+    pub(crate) async fn wait_for(&self, task: TaskId, wait: Duration) -> Result<TaskState, TaskRefusal> {
         let mut bell = self.shims.bell(task);
         let ended = async {
             loop {
@@ -250,7 +250,7 @@ impl Records {
 
     /// Folds a task whose beginning lies far back on a thread where that may take its time. What is folded already is
     /// brought up to now in a moment.
-    pub(crate) async fn warm(self: &Arc<Self>, task: TaskId) -> Result<(), Refused> {
+    pub(crate) async fn warm(self: &Arc<Self>, task: TaskId) -> Result<(), TaskRefusal> {
         if self.projections.knows(task) {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use super::{Records, unknown};
 use crate::lock;
 use bytes::Bytes;
-use countersign_model::{PrincipalId, Refused, SessionId, TaskId, TaskState, WaitsFor};
+use countersign_model::{PrincipalId, SessionId, TaskId, TaskRefusal, TaskState, WaitsFor};
 use countersign_store::stream::Stream;
 use std::{
     collections::{HashMap, VecDeque},
@@ -82,7 +82,7 @@ impl Projections {
 
 impl Records {
     /// The state of a task as its stream tells it now.
-    pub(crate) fn state(&self, task: TaskId) -> Result<TaskState, Refused> {
+    pub(crate) fn state(&self, task: TaskId) -> Result<TaskState, TaskRefusal> {
         let folding = self.current(task)?;
         let mut state = lock(&folding).state.clone().ok_or_else(|| unknown(task))?;
         self.place_in_line(&mut state);
@@ -90,7 +90,7 @@ impl Records {
     }
 
     /// The same for a list: what is not looked at by itself does not take the place of what is.
-    pub(crate) fn listed_state(&self, task: TaskId) -> Result<TaskState, Refused> {
+    pub(crate) fn listed_state(&self, task: TaskId) -> Result<TaskState, TaskRefusal> {
         if let Some(state) = lock(&self.projections.sealed).0.get(&task) {
             return Ok(state.clone());
         }
@@ -110,14 +110,14 @@ impl Records {
     }
 
     /// Whether a task has settled and has no record numbered `seq` or later.
-    pub(crate) fn ended_before(&self, task: TaskId, seq: u64) -> Result<bool, Refused> {
+    pub(crate) fn ended_before(&self, task: TaskId, seq: u64) -> Result<bool, TaskRefusal> {
         let folding = self.current(task)?;
         let folding = lock(&folding);
         Ok(folding.state.as_ref().is_some_and(|s| self.is_over(s) && seq >= s.next_seq))
     }
 
     /// The state as JSON.
-    pub(crate) fn state_json(&self, task: TaskId) -> Result<Bytes, Refused> {
+    pub(crate) fn state_json(&self, task: TaskId) -> Result<Bytes, TaskRefusal> {
         let folding = self.current(task)?;
         let mut folding = lock(&folding);
         let Folding { state, json, .. } = &mut *folding;
@@ -140,7 +140,7 @@ impl Records {
     }
 
     /// The fold of a task, brought up to now.
-    fn current(&self, task: TaskId) -> Result<Arc<Mutex<Folding>>, Refused> {
+    fn current(&self, task: TaskId) -> Result<Arc<Mutex<Folding>>, TaskRefusal> {
         let shared = self.projections.recall(task).unwrap_or_else(|| {
             let folding = Folding { stream: self.stream(task, 0), state: None, rings: None, json: None };
             let folding = Arc::new(Mutex::new(folding));

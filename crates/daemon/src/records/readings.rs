@@ -2,7 +2,7 @@
 
 use super::Records;
 use crate::lock;
-use countersign_model::{Code, Refusal, Refused, StreamName, TaskId, TaskState};
+use countersign_model::{Code, Refusal, StreamName, TaskId, TaskRefusal, TaskState};
 use countersign_store::output::{Cache, Gap, Map, Span};
 use std::{
     collections::VecDeque,
@@ -32,11 +32,11 @@ impl Readings {
 
 impl Records {
     /// What a task has written; none before it was launched.
-    pub(crate) fn output(&self, state: &TaskState) -> Result<Option<Arc<Mutex<Reading>>>, Refused> {
+    pub(crate) fn output(&self, state: &TaskState) -> Result<Option<Arc<Mutex<Reading>>>, TaskRefusal> {
         if let Some(at) = state.expired_at {
             let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"))
                 .hint("its decisions and digests stay: csn show");
-            return Err(Refused::from(refusal).of_task(state.task_id));
+            return Err(TaskRefusal::from(refusal).of_task(state.task_id));
         }
         let Some(first_seq) = state.first_seq() else { return Ok(None) };
         let mut recent = lock(&self.readings.recent);
@@ -67,12 +67,12 @@ impl Records {
     }
 }
 
-fn unreadable(e: &std::io::Error) -> Refused {
+fn unreadable(e: &std::io::Error) -> TaskRefusal {
     Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")).into()
 }
 
 impl Reading {
-    pub(crate) fn refresh(&mut self) -> Result<(), Refused> {
+    pub(crate) fn refresh(&mut self) -> Result<(), TaskRefusal> {
         self.map.refresh().map_err(|e| unreadable(&e))
     }
 
@@ -89,18 +89,18 @@ impl Reading {
     }
 
     /// Where the last `lines` lines begin.
-    pub(crate) fn tail(&mut self, stream: StreamName, lines: u64) -> Result<u64, Refused> {
+    pub(crate) fn tail(&mut self, stream: StreamName, lines: u64) -> Result<u64, TaskRefusal> {
         let Self { dir, map, cache } = self;
         Ok(map.tail(cache, dir, stream, lines)?)
     }
 
     /// Where the lines from `line` on begin and end.
-    pub(crate) fn lines(&mut self, stream: StreamName, line: u64, lines: u64) -> Result<(u64, u64), Refused> {
+    pub(crate) fn lines(&mut self, stream: StreamName, line: u64, lines: u64) -> Result<(u64, u64), TaskRefusal> {
         let Self { dir, map, cache } = self;
         Ok(map.lines(cache, dir, stream, line, lines)?)
     }
 
-    pub(crate) fn bytes(&mut self, stream: StreamName, offset: u64, max: u64) -> Result<Vec<u8>, Refused> {
+    pub(crate) fn bytes(&mut self, stream: StreamName, offset: u64, max: u64) -> Result<Vec<u8>, TaskRefusal> {
         let Self { dir, map, cache } = self;
         Ok(map.read(cache, dir, stream, offset, max)?)
     }

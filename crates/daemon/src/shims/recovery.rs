@@ -5,7 +5,7 @@ use crate::{
     people,
     shims::registry::{ShimRegistry, secret},
 };
-use countersign_model::{Frame, Record, TaskId, Text, What};
+use countersign_model::{Frame, Record, RecordContent, TaskId, Text};
 use countersign_redact::text_by_shape;
 use countersign_shim::{
     control::socket_name,
@@ -238,7 +238,7 @@ fn of_main_process(
     let mut journal = journal::Reader::open(&keeper.home.task_dir(task), first_seq).ok()?;
     let lines = journal.lines(64 * 1024).ok()?;
     lines.iter().find_map(|(_, line)| match Record::parse(line).ok()?.what {
-        What::Frame(Frame::Spawned { pgid, uid, .. }) => wanted(pgid, uid),
+        RecordContent::Frame(Frame::Spawned { pgid, uid, .. }) => wanted(pgid, uid),
         _ => None,
     })
 }

@@ -1,7 +1,7 @@
 //! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
 
 use crate::{calls::CommitHandle, desk::Event, receipts::sealing::Sealing, shims::recovery};
-use countersign_model::{Code, Digest, HouseKey, Refusal, TaskId};
+use countersign_model::{Code, Digest, HomeKey, Refusal, TaskId};
 use countersign_shim::{
     Shown,
     wire::{self, FromShim, Inbox, ToShim},
@@ -28,7 +28,7 @@ use tokio::{
 
 pub(crate) struct ShimRegistry {
     pub(crate) home: Home,
-    pub(crate) key: HouseKey,
+    pub(crate) key: HomeKey,
     pub(crate) commit: CommitHandle,
     pub(crate) runtime: tokio::runtime::Handle,
     live: Mutex<HashMap<TaskId, Arc<Live>>>,
@@ -89,14 +89,14 @@ pub(crate) struct ScreenNow {
 }
 
 /// What a daemon must say to the shim of a task. Derived, so that the next daemon knows it too.
-pub(crate) fn secret(key: &HouseKey, task: TaskId) -> Digest {
+pub(crate) fn secret(key: &HomeKey, task: TaskId) -> Digest {
     key.digest("shim", &[task.to_string().as_bytes()])
 }
 
 impl ShimRegistry {
     pub(crate) fn new(
         home: Home,
-        key: HouseKey,
+        key: HomeKey,
         commit: CommitHandle,
         runtime: tokio::runtime::Handle,
         after_a_crash: bool,

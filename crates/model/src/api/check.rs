@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What the gate would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CheckAnswer {
+pub struct CheckResponse {
     pub verdict: VerdictKind,
     /// Nothing about it could be saved: it can only be approved once.
     pub one_shot: bool,

@@ -1,6 +1,6 @@
 //! Operations on a running task.
 
-use crate::{Key, SignalName};
+use crate::{KeyPress, SignalName};
 use serde::{Deserialize, Serialize};
 
 /// The body of `POST /tasks/{id}/cancel`; it may be left out.
@@ -32,7 +32,7 @@ pub struct StdinBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keys: Option<Vec<Key>>,
+    pub keys: Option<Vec<KeyPress>>,
     /// Text that arrives as a paste where the program asked for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paste: Option<String>,
@@ -81,7 +81,7 @@ impl StdinBody {
     }
 
     #[must_use]
-    pub fn keys(keys: Vec<Key>) -> Self {
+    pub fn keys(keys: Vec<KeyPress>) -> Self {
         Self { keys: Some(keys), ..Self::default() }
     }
 
@@ -111,6 +111,6 @@ pub struct ResizeBody {
 /// An operation was applied: the number of the record that says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Applied {
+pub struct AppliedRecord {
     pub seq: u64,
 }

@@ -1,7 +1,7 @@
 //! What event streams carry: the records of a task with their output, decisions of the ledger, and the same in other
 //! vocabularies.
 
-use crate::{At, Decision, FORMAT, Frame, Record, Rendered, TaskId, What, view::View};
+use crate::{Decision, FORMAT, Frame, Record, RecordContent, Rendered, TaskId, Timestamp, view::View};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
@@ -61,8 +61,8 @@ impl StreamRecord {
     #[must_use]
     pub fn new(record: Record, output: Option<Rendered>) -> Self {
         let unknown = match &record.what {
-            What::Unknown(kind) => Map::from_iter([("kind".to_owned(), kind.as_str().into())]),
-            What::Decision(_) | What::Frame(_) => Map::new(),
+            RecordContent::Unknown(kind) => Map::from_iter([("kind".to_owned(), kind.as_str().into())]),
+            RecordContent::Decision(_) | RecordContent::Frame(_) => Map::new(),
         };
         Self { record, output, unknown }
     }
@@ -80,7 +80,7 @@ impl StreamRecord {
             _ => None,
         };
         let (record, fields) = Record::of_fields(fields).map_err(E::custom)?;
-        let unknown = if matches!(record.what, What::Unknown(_)) { fields } else { Map::new() };
+        let unknown = if matches!(record.what, RecordContent::Unknown(_)) { fields } else { Map::new() };
         Ok(Self { record, output, unknown })
     }
 }
@@ -97,7 +97,7 @@ impl Serialize for StreamRecord {
         struct Line<'a> {
             v: u32,
             seq: u64,
-            at: At,
+            at: Timestamp,
             #[serde(skip_serializing_if = "Option::is_none")]
             t_us: Option<u64>,
             #[serde(flatten)]
@@ -114,9 +114,9 @@ impl Serialize for StreamRecord {
         }
         let Record { seq, at, t_us, what } = &self.record;
         let what = match what {
-            What::Decision(decision) => Said::Decision(decision),
-            What::Frame(frame) => Said::Frame(frame),
-            What::Unknown(_) => Said::Unknown(&self.unknown),
+            RecordContent::Decision(decision) => Said::Decision(decision),
+            RecordContent::Frame(frame) => Said::Frame(frame),
+            RecordContent::Unknown(_) => Said::Unknown(&self.unknown),
         };
         Line { v: FORMAT, seq: *seq, at: *at, t_us: *t_us, what, output: self.output.as_ref() }.serialize(s)
     }
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for TerminalRecord {
 
 #[cfg(feature = "schema")]
 mod schema {
-    use super::{At, Decision, Frame, Rendered, StreamRecord, TerminalRecord};
+    use super::{Decision, Frame, Rendered, StreamRecord, TerminalRecord, Timestamp};
     use schemars::{JsonSchema, Schema, SchemaGenerator};
     use std::borrow::Cow;
 
@@ -164,7 +164,7 @@ mod schema {
     struct Line {
         v: u32,
         seq: u64,
-        at: At,
+        at: Timestamp,
         /// Since the task began, in microseconds; only in what its supervisor writes.
         #[serde(default)]
         t_us: Option<u64>,
@@ -188,7 +188,7 @@ mod schema {
     struct TerminalLine {
         v: u32,
         seq: u64,
-        at: At,
+        at: Timestamp,
         #[serde(default)]
         t_us: Option<u64>,
         /// `terminal.` and the kind of the record, whose other fields follow.

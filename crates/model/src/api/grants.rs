@@ -1,6 +1,6 @@
 //! `/grants`: saved approvals, given and taken back.
 
-use crate::{At, Audience, Confinement, Grant, GrantId, Risk, SessionId, Text, Tool};
+use crate::{Audience, Confinement, Grant, GrantId, Risk, SessionId, Text, Timestamp, Tool};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Which grants `GET /grants` lists.
@@ -58,7 +58,7 @@ pub struct GrantBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<At>,
+    pub expires_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub uses: Option<u64>,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct BeforeBody {
+pub struct HookBeforeBody {
     #[serde(deserialize_with = "super::object")]
     pub conversation: Conversation,
     pub command: String,
@@ -35,7 +35,7 @@ pub struct BeforeBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum BeforeAnswer {
+pub enum HookBeforeResponse {
     Deny {
         code: Code,
         reason: Text,
@@ -63,7 +63,7 @@ pub enum BeforeAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct AfterBody {
+pub struct HookAfterBody {
     #[serde(deserialize_with = "super::object")]
     pub conversation: Conversation,
     pub tool_use: String,
@@ -76,7 +76,7 @@ pub struct AfterBody {
 /// The task whose end was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AfterAnswer {
+pub struct HookAfterResponse {
     pub task_id: TaskId,
 }
 
@@ -94,7 +94,7 @@ pub struct RedeemBody {
 /// What a ticket was redeemed for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct RedeemAnswer {
+pub struct RedeemResponse {
     pub task: TaskState,
     /// How long the agent's tool waits for it.
     pub patience_ms: u64,

@@ -1,6 +1,6 @@
 //! The daemon itself: how it is, what it listens on, stopping it, tidying up.
 
-use crate::{At, CredentialKind, HomeId, HouseState, Profile, ShutdownStep, TaskId, Text};
+use crate::{CredentialKind, DaemonState, HomeId, Profile, ShutdownStep, TaskId, Text, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lifecycle {
-    pub state: HouseState,
+    pub state: DaemonState,
     /// Why it is in this state, where there is a reason; else null.
     #[serde(default)]
     pub reason: Option<Text>,
@@ -43,7 +43,7 @@ pub struct Lifecycle {
     #[serde(default)]
     pub shutdown: Vec<ShutdownStep>,
     #[serde(default)]
-    pub started_at: At,
+    pub started_at: Timestamp,
 }
 
 /// The body of `POST /listen`; it may be left out.
@@ -60,7 +60,7 @@ pub struct ListenBody {
 /// Where the daemon listens now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ListenAnswer {
+pub struct ListenResponse {
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub tcp: SocketAddr,
 }
@@ -70,7 +70,7 @@ pub struct ListenAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StopBody {
-    pub state: StopWish,
+    pub state: StopTarget,
     /// Without it, as the configuration says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<StopTasks>,
@@ -80,7 +80,7 @@ pub struct StopBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum StopWish {
+pub enum StopTarget {
     Halted,
 }
 
@@ -96,8 +96,8 @@ pub enum StopTasks {
 /// The daemon is on its way down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct StopAnswer {
-    pub state: HouseState,
+pub struct StopResponse {
+    pub state: DaemonState,
     pub pid: u32,
 }
 
@@ -140,14 +140,14 @@ pub struct GcRemoved {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RebuildBody {
-    pub index: IndexWish,
+    pub index: IndexAction,
 }
 
 /// The only thing that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum IndexWish {
+pub enum IndexAction {
     Rebuild,
 }
 

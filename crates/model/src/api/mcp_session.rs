@@ -20,7 +20,7 @@ pub struct McpSessionBody {
 /// The session of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct McpSessionAnswer {
+pub struct McpSessionResponse {
     pub session_id: SessionId,
 }
 

@@ -31,16 +31,16 @@ use std::{fmt, marker::PhantomData};
 
 pub use approvals::{AnswerBody, ApprovalPage, ApprovalQuery};
 pub use attach::{AttachEvent, AttachMessage, AttachQuery, AttachScreen};
-pub use check::CheckAnswer;
-pub use control::{Applied, CancelBody, ResizeBody, SignalBody, StdinBody};
+pub use check::CheckResponse;
+pub use control::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody};
 pub use events::{EventQuery, GapEvent, LedgerEvent, LedgerQuery, StreamRecord, TerminalRecord};
 pub use grants::{GrantBody, GrantPage, GrantQuery, GrantView};
-pub use hooks::{AfterAnswer, AfterBody, BeforeAnswer, BeforeBody, RedeemAnswer, RedeemBody};
+pub use hooks::{HookAfterBody, HookAfterResponse, HookBeforeBody, HookBeforeResponse, RedeemBody, RedeemResponse};
 pub use lifecycle::{
-    GcBody, GcRemoved, GcReport, IndexRebuilt, IndexState, IndexWish, Lifecycle, ListenAnswer, ListenBody, Readiness,
-    RebuildBody, StopAnswer, StopBody, StopTasks, StopWish,
+    GcBody, GcRemoved, GcReport, IndexAction, IndexRebuilt, IndexState, Lifecycle, ListenBody, ListenResponse,
+    Readiness, RebuildBody, StopBody, StopResponse, StopTarget, StopTasks,
 };
-pub use mcp_session::{McpSessionAnswer, McpSessionBody, McpStdioQuery};
+pub use mcp_session::{McpSessionBody, McpSessionResponse, McpStdioQuery};
 pub use output::{
     BoundedOutput, CastQuery, CursorPosition, Excerpt, OutputGap, OutputPage, OutputQuery, ScreenView, SearchMatch,
     SearchPage, SearchQuery,
@@ -49,7 +49,7 @@ pub use problem::Problem;
 pub use query::{QueryError, from_pairs, to_query};
 pub use receipts::{Envelope, EnvelopeSignature, KeyList, KeyView, ReceiptPage, ReceiptQuery, ReceiptRow, RotateBody};
 pub use sessions::{Conversation, DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery};
-pub use tasks::{AskAnswer, TaskPage, TaskQuery, WaitQuery};
+pub use tasks::{AskResponse, TaskPage, TaskQuery, WaitQuery};
 pub use tokens::{NewToken, TokenBody, TokenList, TokenView};
 pub use tool_task::{
     ToolTaskArgs, ToolTaskArtifact, ToolTaskChunk, ToolTaskEvent, ToolTaskHead, ToolTaskStream, ToolTaskWhat,

@@ -1,6 +1,6 @@
 //! Every error is `application/problem+json` (RFC 9457) with a stable code and, where something helps, a hint.
 
-use crate::{Code, Refusal, Refused, TaskId};
+use crate::{Code, Refusal, TaskId, TaskRefusal};
 use serde::{Deserialize, Serialize};
 
 /// The body of every answer that is an error.
@@ -20,8 +20,8 @@ pub struct Problem {
     pub task_id: Option<TaskId>,
 }
 
-impl From<Refused> for Problem {
-    fn from(Refused { refusal: Refusal { code, message, hint }, task }: Refused) -> Self {
+impl From<TaskRefusal> for Problem {
+    fn from(TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal) -> Self {
         Self {
             kind: format!("urn:countersign:problem:{}", code.as_str()),
             title: code.as_str().replace('_', " "),
@@ -34,7 +34,7 @@ impl From<Refused> for Problem {
     }
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for TaskRefusal {
     fn from(problem: Problem) -> Self {
         let refusal = Refusal { code: problem.code, message: problem.detail, hint: problem.hint };
         Self { refusal, task: problem.task_id }
@@ -47,9 +47,9 @@ mod tests {
 
     #[test]
     fn a_refusal_comes_back_from_the_wire_as_it_was() {
-        let refused = Refused::from(Refusal::new(Code::NotFound, "there is no such task").hint("see csn ps"));
+        let refused = TaskRefusal::from(Refusal::new(Code::NotFound, "there is no such task").hint("see csn ps"));
         let sent = serde_json::to_string(&Problem::from(refused.clone())).unwrap();
         let read: Problem = serde_json::from_str(&sent).unwrap();
-        assert_eq!(Refused::from(read), refused);
+        assert_eq!(TaskRefusal::from(read), refused);
     }
 }

@@ -1,6 +1,6 @@
 //! Queries: the client renders them, the daemon parses them, both by the same types.
 
-use crate::Shown;
+use crate::DisplaySafe;
 use serde::{
     Serialize,
     de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, Visitor, value::StringDeserializer},
@@ -46,12 +46,12 @@ pub fn from_pairs<Q: DeserializeOwned>(pairs: BTreeMap<String, String>) -> Resul
 /// Why a query does not read, in words that name the parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    #[error("unknown parameter `{}`", Shown::bounded(.0, 40))]
+    #[error("unknown parameter `{}`", DisplaySafe::bounded(.0, 40))]
     Unknown(String),
     #[error("`{0}` is missing")]
     Missing(String),
     /// A parameter is not what it has to be.
-    #[error("`{name}` is {wanted}, not `{}`", Shown::bounded(.given, 40))]
+    #[error("`{name}` is {wanted}, not `{}`", DisplaySafe::bounded(.given, 40))]
     Wrong { name: String, wanted: String, given: String },
     #[error("`{name}`: {says}")]
     Other { name: String, says: String },

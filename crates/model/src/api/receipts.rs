@@ -1,6 +1,6 @@
 //! `/receipts`, `/tasks/{id}/receipt`, `/keys`: what was signed, and by which key.
 
-use crate::{Answered, At, Count, Digest, KeyAnnounced, Outcome, ReceiptId, TaskId, Text};
+use crate::{AnswerKind, DecimalCount, Digest, KeyAnnounced, Outcome, ReceiptId, TaskId, Text, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Which receipts `GET /receipts` lists.
@@ -22,7 +22,7 @@ pub struct ReceiptQuery {
 pub struct ReceiptPage {
     pub receipts: Vec<ReceiptRow>,
     /// The cursor of the next page; null at the end.
-    pub next: Option<Count>,
+    pub next: Option<DecimalCount>,
     /// Why receipts are not sealed, when they are not; else null.
     pub failing: Option<Text>,
 }
@@ -33,14 +33,14 @@ pub struct ReceiptPage {
 pub struct ReceiptRow {
     pub receipt_id: ReceiptId,
     /// Its place among the receipts of the home, from 1.
-    pub seq: Count,
+    pub seq: DecimalCount,
     pub task_id: TaskId,
     /// SHA-256 of the signed statement.
     pub digest: Digest,
     pub key: Digest,
-    pub sealed_at: At,
+    pub sealed_at: Timestamp,
     pub outcome: Outcome,
-    pub decision: Answered,
+    pub decision: AnswerKind,
     pub recovered: bool,
     pub display: Text,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The answer to `POST /tasks`: the task as it is now, and its output if the caller waited for its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AskAnswer {
+pub struct AskResponse {
     #[serde(flatten)]
     pub task: TaskState,
     /// Each stream, whole when it is short, else both ends.

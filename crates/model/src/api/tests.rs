@@ -1,7 +1,7 @@
 //! Bodies as they are on the wire: each reads, and writes itself as it was.
 
 use super::*;
-use crate::{Approval, Key, Request, Session, What, view::View};
+use crate::{Approval, KeyPress, RecordContent, Request, Session, view::View};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Debug};
@@ -70,10 +70,10 @@ fn conversation() -> Value {
 
 #[test]
 fn tasks_and_their_output() {
-    same::<AskAnswer>(task());
+    same::<AskResponse>(task());
     let mut waited = task();
     waited["output"] = json!({"stdout": {"text": "hello\n"}, "stderr": {"text": "/w==", "encoding": "base64"}});
-    let waited: AskAnswer = same(waited);
+    let waited: AskResponse = same(waited);
     assert_eq!(waited.output.unwrap().len(), 2);
     same::<TaskPage>(json!({"tasks": [task()], "next": null}));
     same::<TaskPage>(json!({"tasks": [], "next": "tk_01jcx3v9q8k2m4tz"}));
@@ -106,11 +106,11 @@ fn operations() {
     same::<CancelBody>(json!({"reason": "enough"}));
     same::<SignalBody>(json!({"signal": "INT"}));
     same::<ResizeBody>(json!({"rows": 24, "cols": 80}));
-    same::<Applied>(json!({"seq": 4}));
+    same::<AppliedRecord>(json!({"seq": 4}));
     for body in [json!({"text": "x", "eof": true}), json!({"keys": ["ctrl-c", "enter"]}), json!({"paste": "x"})] {
         same::<StdinBody>(body);
     }
-    let keys = StdinBody::keys(vec!["ctrl-c".parse::<Key>().unwrap()]);
+    let keys = StdinBody::keys(vec!["ctrl-c".parse::<KeyPress>().unwrap()]);
     assert_eq!(serde_json::to_value(keys).unwrap(), json!({"keys": ["ctrl-c"]}));
     assert_eq!(serde_json::to_value(StdinBody::eof()).unwrap(), json!({"eof": true}));
     strict::<CancelBody>(json!({}));
@@ -155,10 +155,10 @@ fn approvals_grants_and_verdicts() {
     strict::<GrantBody>(json!({"verb": "make", "directory": null}));
     let left_out = serde_json::from_value::<GrantBody>(json!({"verb": "make"})).unwrap_err();
     assert!(left_out.to_string().contains("missing field `directory`"), "{left_out}");
-    same::<CheckAnswer>(
+    same::<CheckResponse>(
         json!({"verdict": "ask", "one_shot": false, "risks": ["write"], "grants": [], "refusal": null}),
     );
-    same::<CheckAnswer>(json!({
+    same::<CheckResponse>(json!({
         "verdict": "deny", "one_shot": false, "risks": [], "grants": ["gr_01jcx3v9q8k2m4tz"],
         "refusal": {"code": "denied_by_rule", "message": "no", "hint": "ask"},
     }));
@@ -215,10 +215,10 @@ fn the_daemon_itself() {
     assert_eq!((old.tcp, old.home_id), (None, None));
     same::<ListenBody>(json!({}));
     strict::<ListenBody>(json!({"tcp": null}));
-    same::<ListenAnswer>(json!({"tcp": "127.0.0.1:7311"}));
+    same::<ListenResponse>(json!({"tcp": "127.0.0.1:7311"}));
     same::<StopBody>(json!({"state": "halted", "tasks": "keep"}));
     strict::<StopBody>(json!({"state": "halted"}));
-    same::<StopAnswer>(json!({"state": "draining", "pid": 7}));
+    same::<StopResponse>(json!({"state": "draining", "pid": 7}));
     same::<GcBody>(json!({"older_than_days": 3, "dry_run": true}));
     strict::<GcBody>(json!({}));
     let removed = json!({"task_id": "tk_01jcx3v9q8k2m4tz", "bytes": 9, "why": "older than is kept"});
@@ -232,26 +232,26 @@ fn the_daemon_itself() {
 
 #[test]
 fn hooks_tickets_and_mcp_sessions() {
-    same::<BeforeBody>(
+    same::<HookBeforeBody>(
         json!({"conversation": conversation(), "command": "ls", "inherit": {"HOME": "/h"}, "witness": true}),
     );
-    strict::<BeforeBody>(json!({"conversation": conversation(), "command": "ls"}));
-    same::<BeforeAnswer>(json!({"verdict": "allow", "task_id": "tk_01jcx3v9q8k2m4tz"}));
-    same::<BeforeAnswer>(json!({"verdict": "allow", "ticket": "ti_x", "moves": false}));
-    same::<BeforeAnswer>(json!({"verdict": "ask", "ticket": "ti_x", "moves": true}));
-    same::<BeforeAnswer>(
+    strict::<HookBeforeBody>(json!({"conversation": conversation(), "command": "ls"}));
+    same::<HookBeforeResponse>(json!({"verdict": "allow", "task_id": "tk_01jcx3v9q8k2m4tz"}));
+    same::<HookBeforeResponse>(json!({"verdict": "allow", "ticket": "ti_x", "moves": false}));
+    same::<HookBeforeResponse>(json!({"verdict": "ask", "ticket": "ti_x", "moves": true}));
+    same::<HookBeforeResponse>(
         json!({"verdict": "deny", "code": "locked", "reason": "no", "hint": null, "task_id": "tk_01jcx3v9q8k2m4tz"}),
     );
-    same::<AfterBody>(json!({"conversation": conversation(), "tool_use": "u1", "exit_code": 0}));
-    strict::<AfterBody>(json!({"conversation": conversation(), "tool_use": "u1"}));
-    same::<AfterAnswer>(json!({"task_id": "tk_01jcx3v9q8k2m4tz"}));
+    same::<HookAfterBody>(json!({"conversation": conversation(), "tool_use": "u1", "exit_code": 0}));
+    strict::<HookAfterBody>(json!({"conversation": conversation(), "tool_use": "u1"}));
+    same::<HookAfterResponse>(json!({"task_id": "tk_01jcx3v9q8k2m4tz"}));
     same::<RedeemBody>(json!({"command": "ls", "cwd": "/work"}));
     strict::<RedeemBody>(json!({"command": "ls", "cwd": "/work"}));
-    same::<RedeemAnswer>(json!({"task": task(), "patience_ms": 1000}));
+    same::<RedeemResponse>(json!({"task": task(), "patience_ms": 1000}));
     same::<McpSessionBody>(json!({"conversation": conversation()}));
     strict::<McpSessionBody>(json!({"conversation": conversation()}));
     strict::<Conversation>(conversation());
-    same::<McpSessionAnswer>(json!({"session_id": "se_01jcx3v9q8k2m4tz"}));
+    same::<McpSessionResponse>(json!({"session_id": "se_01jcx3v9q8k2m4tz"}));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_streamed_record_has_all_its_fields() {
         "by": {"rule": "read_only"}, "scope": "once", "confinement": "read_only",
     });
     let decision: StreamRecord = same(granted.clone());
-    assert!(matches!(decision.record.what, What::Decision(_)) && decision.output.is_none());
+    assert!(matches!(decision.record.what, RecordContent::Decision(_)) && decision.output.is_none());
     same::<LedgerEvent>(json!({"task": "tk_01jcx3v9q8k2m4tz", "decision": granted}));
     same::<LedgerEvent>(
         json!({"task": null, "decision": {"v": 1, "seq": 0, "at": AT, "kind": "house.state", "state": "boot"}}),
@@ -275,7 +275,7 @@ fn a_streamed_record_has_all_its_fields() {
     // A kind of a later version keeps what it says, `text` too.
     let unknown = json!({"v": 1, "seq": 2, "at": AT, "kind": "later", "text": "x", "more": {"n": 1}});
     let unknown: StreamRecord = same(unknown);
-    assert_eq!(unknown.record.what, What::Unknown("later".to_owned()));
+    assert_eq!(unknown.record.what, RecordContent::Unknown("later".to_owned()));
     let newer = serde_json::from_value::<StreamRecord>(json!({"v": 9, "seq": 2, "at": AT, "kind": "later"}));
     assert!(newer.unwrap_err().to_string().contains("version 9"));
     same::<GapEvent>(json!({"from": 3, "to": 8}));
@@ -396,7 +396,7 @@ fn every_body_has_a_schema() {
         ($($name:ty),* $(,)?) => {$( generator.subschema_for::<$name>(); )*};
     }
     all!(
-        AskAnswer,
+        AskResponse,
         TaskPage,
         TaskQuery,
         WaitQuery,
@@ -411,36 +411,36 @@ fn every_body_has_a_schema() {
         SignalBody,
         StdinBody,
         ResizeBody,
-        Applied,
+        AppliedRecord,
         AttachQuery,
         AttachMessage,
         AttachEvent,
         ApprovalQuery,
         ApprovalPage,
         AnswerBody,
-        CheckAnswer,
+        CheckResponse,
         GrantQuery,
         GrantPage,
         GrantView,
         GrantBody,
-        BeforeBody,
-        BeforeAnswer,
-        AfterBody,
-        AfterAnswer,
+        HookBeforeBody,
+        HookBeforeResponse,
+        HookAfterBody,
+        HookAfterResponse,
         RedeemBody,
-        RedeemAnswer,
+        RedeemResponse,
         Lifecycle,
         ListenBody,
-        ListenAnswer,
+        ListenResponse,
         StopBody,
-        StopAnswer,
+        StopResponse,
         GcBody,
         GcReport,
         RebuildBody,
         IndexRebuilt,
         Readiness,
         McpSessionBody,
-        McpSessionAnswer,
+        McpSessionResponse,
         McpStdioQuery,
         ReceiptQuery,
         ReceiptPage,

@@ -1,6 +1,6 @@
 //! `/tokens`: credentials for callers that cannot come through the socket.
 
-use crate::{At, Audience, CredentialKind, CredentialScope, PrincipalId, Text, Token, TokenId};
+use crate::{Audience, CredentialKind, CredentialScope, PrincipalId, Text, Timestamp, Token, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// The body of `POST /tokens`.
@@ -20,7 +20,7 @@ pub struct TokenBody {
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._@-]{1,40}$")))]
     pub principal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<At>,
+    pub expires_at: Option<Timestamp>,
 }
 
 /// What goes together in a [`TokenBody`]: an agent never holds `approve` or `admin`.
@@ -44,14 +44,14 @@ pub struct TokenView {
     pub kind: CredentialKind,
     pub scopes: Vec<CredentialScope>,
     pub audience: Audience,
-    pub created_at: At,
+    pub created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<At>,
+    pub expires_at: Option<Timestamp>,
     /// To the hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_used_at: Option<At>,
+    pub last_used_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revoked_at: Option<At>,
+    pub revoked_at: Option<Timestamp>,
 }
 
 impl TokenView {

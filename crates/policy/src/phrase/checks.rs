@@ -7,7 +7,7 @@ use crate::{
     scopes::Scopes,
     tables::{self, Parsed, Phrase},
 };
-use countersign_model::{Opaque, Value, Word};
+use countersign_model::{Opaque, Word, WordValue};
 
 pub(super) fn sed(
     phrase: &Phrase,
@@ -58,10 +58,10 @@ pub(super) fn pager(parsed: &Parsed<'_>) -> Option<String> {
     // `+cmd` is run by the pager, and a file may be called that.
     let runs = |t: &String| t.starts_with(['+', '*', '?', '[']);
     let command = parsed.operands.iter().any(|(w, _)| match &w.value {
-        Value::One(text) => text.starts_with('+'),
-        Value::Any(texts) => texts.iter().any(|t| t.starts_with('+')),
-        Value::Pattern(globs) => globs.iter().any(runs),
-        Value::Unknown => true,
+        WordValue::One(text) => text.starts_with('+'),
+        WordValue::Any(texts) => texts.iter().any(|t| t.starts_with('+')),
+        WordValue::Pattern(globs) => globs.iter().any(runs),
+        WordValue::Unknown => true,
     });
     // Behind its digits a value goes on as options and commands.
     let plain = |v: &Word| {

@@ -6,7 +6,7 @@ use crate::{
     scopes::Scopes,
     tables::{self, Phrase, Role},
 };
-use countersign_model::{Reading, Value, Word};
+use countersign_model::{ReadOnlyProof, Word, WordValue};
 
 /// Words of an expression that stand alone.
 #[rustfmt::skip]
@@ -47,7 +47,7 @@ pub(crate) fn find_starts(words: &[Word]) -> Vec<String> {
                 for text in word.texts().unwrap_or_default() {
                     starts.push(text.clone());
                 }
-                if let Value::Pattern(globs) = &word.value {
+                if let WordValue::Pattern(globs) = &word.value {
                     starts.extend(globs.iter().cloned());
                 }
             }
@@ -105,8 +105,8 @@ pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
         scopes.here(true);
     }
     let reading = match expression.misfit {
-        Some(why) => Reading::Not(why),
-        None => Reading::Phrase(phrase.name),
+        Some(why) => ReadOnlyProof::Not(why),
+        None => ReadOnlyProof::Phrase(phrase.name),
     };
     Told { reading, opaque: None, recursive: true }
 }
@@ -190,7 +190,7 @@ impl Expression<'_> {
             all.any(|word| paths::matches(glob, word))
         };
         let unknown = |w: &Word| match &w.value {
-            Value::Pattern(globs) => w.many && (w.substituted || globs.iter().any(meant)),
+            WordValue::Pattern(globs) => w.many && (w.substituted || globs.iter().any(meant)),
             _ => w.many,
         };
         let value = self.words.get(self.at);

@@ -3,7 +3,7 @@
 
 use super::{Told, not};
 use crate::{scopes::Scopes, tables::Phrase};
-use countersign_model::{Reading, Word};
+use countersign_model::{ReadOnlyProof, Word};
 
 const FLAGS: &str = "AadefFHjlLwy";
 const BSD_FLAGS: &str = "aAcCfghHjlLmMnrsSTuvVwxXZ";
@@ -52,7 +52,7 @@ pub(super) fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_
     match options.misfit {
         _ if shows => not("shows the environments of processes"),
         Some(why) => not(why),
-        None => Told { reading: Reading::Phrase(phrase.name), opaque: None, recursive: false },
+        None => Told { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     state::{MOST_VALUES, State, either, escaped, unescaped},
     walk::{Place, Walk},
 };
-use countersign_model::{Directory, Opaque, Value, Word};
+use countersign_model::{Directory, Opaque, Word, WordValue};
 
 /// A word on its way: the globs that it can be, or that nobody knows.
 struct Draft {
@@ -85,29 +85,29 @@ impl Walk<'_> {
     }
 
     /// The value of a word that is not split and not matched against files: assignments, here-strings, `case` words.
-    pub(super) fn value(&mut self, raw: &str, place: Place, state: &mut State) -> Value {
+    pub(super) fn value(&mut self, raw: &str, place: Place, state: &mut State) -> WordValue {
         if lex::is_plain(raw) {
-            return Value::One(raw.to_owned());
+            return WordValue::One(raw.to_owned());
         }
         let Ok(pieces) = lex::pieces(raw, true) else {
             self.opaque(Opaque::Unparseable);
-            return Value::Unknown;
+            return WordValue::Unknown;
         };
         self.joined(&pieces, place, state)
     }
 
     /// The text of a here-document's body.
-    pub(super) fn document(&mut self, body: &str, place: Place, state: &mut State) -> Value {
+    pub(super) fn document(&mut self, body: &str, place: Place, state: &mut State) -> WordValue {
         match lex::document(body) {
             Ok(pieces) => self.joined(&pieces, place, state),
             Err(_) => {
                 self.opaque(Opaque::Unparseable);
-                Value::Unknown
+                WordValue::Unknown
             }
         }
     }
 
-    fn joined(&mut self, pieces: &[Piece], place: Place, state: &mut State) -> Value {
+    fn joined(&mut self, pieces: &[Piece], place: Place, state: &mut State) -> WordValue {
         let drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, false)).collect();
         let list: Vec<Atom> = (0..pieces.len()).map(Atom::Piece).collect();
         let mut globs = vec![String::new()];
@@ -116,22 +116,22 @@ impl Walk<'_> {
             match &drafts[*n].globs {
                 Some(more) => match product(&globs, more) {
                     Some(all) => globs = all,
-                    None => return Value::Unknown,
+                    None => return WordValue::Unknown,
                 },
-                None => return Value::Unknown,
+                None => return WordValue::Unknown,
             }
         }
         // A pattern in a variable stays text until it is used.
         let texts: Vec<String> = globs.iter().map(|g| literal_of(g)).collect();
         if drafts.iter().any(|d| d.pattern && d.substituted) {
-            return Value::Unknown;
+            return WordValue::Unknown;
         }
         if drafts.iter().any(|d| d.pattern) {
-            return Value::Pattern(globs);
+            return WordValue::Pattern(globs);
         }
         match <[String; 1]>::try_from(texts) {
-            Ok([one]) => Value::One(one),
-            Err(texts) => Value::Any(texts),
+            Ok([one]) => WordValue::One(one),
+            Err(texts) => WordValue::Any(texts),
         }
     }
 
@@ -185,29 +185,33 @@ impl Walk<'_> {
             }
             Piece::Parameter { parameter, quoted } => {
                 let (value, hint) = self.parameter(parameter, place, state);
-                if value == Value::Unknown && splits && is_several(parameter) {
+                if value == WordValue::Unknown && splits && is_several(parameter) {
                     return Draft { hint, many: true, ..unknown(*quoted, false) };
                 }
                 let listed = state.listed.contains(&parameter.name);
                 match (value.clone(), *quoted || !splits) {
-                    (Value::Unknown, quoted) => Draft { hint, ..unknown(quoted, false) },
-                    (Value::One(text), true) => known(vec![escaped(&text)], true),
-                    (Value::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
-                    (Value::Pattern(globs), true) => Draft { pattern: true, substituted: listed, ..known(globs, true) },
-                    (Value::Pattern(globs), false) if listed => {
+                    (WordValue::Unknown, quoted) => Draft { hint, ..unknown(quoted, false) },
+                    (WordValue::One(text), true) => known(vec![escaped(&text)], true),
+                    (WordValue::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
+                    (WordValue::Pattern(globs), true) => {
+                        Draft { pattern: true, substituted: listed, ..known(globs, true) }
+                    }
+                    (WordValue::Pattern(globs), false) if listed => {
                         Draft { many: true, pattern: true, substituted: true, ..known(globs, false) }
                     }
                     // File names may hold blanks, and then they are several words.
-                    (Value::Pattern(globs), false) => {
+                    (WordValue::Pattern(globs), false) => {
                         Draft { hint: globs.first().map(|g| fixed_part(g)), ..unknown(false, false) }
                     }
-                    (Value::One(_) | Value::Any(_), false) if state.ifs_changed => unknown(false, false),
+                    (WordValue::One(_) | WordValue::Any(_), false) if state.ifs_changed => unknown(false, false),
                     // A backslash that comes from a value escapes in a pattern, and is itself in anything else.
-                    (Value::One(_) | Value::Any(_), false) if escapes_in_pattern(&value) => unknown(false, false),
-                    (Value::One(text), false) => {
+                    (WordValue::One(_) | WordValue::Any(_), false) if escapes_in_pattern(&value) => {
+                        unknown(false, false)
+                    }
+                    (WordValue::One(text), false) => {
                         Draft { many: text.trim().is_empty(), ..known(vec![text.replace('\\', "\\\\")], false) }
                     }
-                    (Value::Any(texts), false) => {
+                    (WordValue::Any(texts), false) => {
                         if texts.iter().any(|t| t.is_empty() || t.contains([' ', '\t', '\n'])) {
                             unknown(false, false)
                         } else {
@@ -266,7 +270,7 @@ impl Walk<'_> {
     }
 
     /// What a parameter holds; and where it may lead when nobody knows.
-    fn parameter(&mut self, p: &Parameter, place: Place, state: &mut State) -> (Value, Option<String>) {
+    fn parameter(&mut self, p: &Parameter, place: Place, state: &mut State) -> (WordValue, Option<String>) {
         let place = place.inside(None);
         if let Some(subscript) = &p.subscript
             && !matches!(subscript.as_str(), "@" | "*")
@@ -287,12 +291,12 @@ impl Walk<'_> {
             // What stands behind the operator is expanded too.
             let word = rest.trim_start_matches([':', '-', '=', '?', '+', '#', '%', '/', '^', ',', '@', '~']);
             let word = if rest.starts_with(":-") || rest.starts_with(":=") { &rest[2..] } else { word };
-            if let (Value::One(text), true) = (self.value(word, place, state), is_default(rest)) {
+            if let (WordValue::One(text), true) = (self.value(word, place, state), is_default(rest)) {
                 otherwise = Some(text);
             }
         }
         if rest.starts_with(['=']) || rest.starts_with(":=") {
-            self.assign(&p.name, Value::Unknown, state);
+            self.assign(&p.name, WordValue::Unknown, state);
         }
         // `${x:?}` and `${x:-y}` are x, where x is known and not empty.
         let whole = (rest.is_empty() || is_default(rest) || rest.starts_with(":?"))
@@ -300,17 +304,17 @@ impl Walk<'_> {
             && !p.indirect
             && p.subscript.is_none();
         if !whole {
-            return (Value::Unknown, None);
+            return (WordValue::Unknown, None);
         }
         let value = self.plain_parameter(&p.name, state);
         match &value {
-            Value::One(text) if !rest.is_empty() && text.is_empty() => (Value::Unknown, otherwise),
-            Value::Any(_) | Value::Pattern(_) if !rest.is_empty() => (Value::Unknown, otherwise),
+            WordValue::One(text) if !rest.is_empty() && text.is_empty() => (WordValue::Unknown, otherwise),
+            WordValue::Any(_) | WordValue::Pattern(_) if !rest.is_empty() => (WordValue::Unknown, otherwise),
             _ => (value, otherwise),
         }
     }
 
-    fn plain_parameter(&self, name: &str, state: &State) -> Value {
+    fn plain_parameter(&self, name: &str, state: &State) -> WordValue {
         // Bash sets these itself, whatever they were given.
         const ITS_OWN: &[&str] = &[
             "_",
@@ -334,18 +338,18 @@ impl Walk<'_> {
             "OPTARG",
         ];
         if ITS_OWN.contains(&name) {
-            return Value::Unknown;
+            return WordValue::Unknown;
         }
         match (name, state.get(name)) {
             (_, Some(value)) => value.clone(),
-            _ if state.forgotten => Value::Unknown,
-            ("HOME", None) if !state.home_changed => Value::One(self.home.to_owned()),
+            _ if state.forgotten => WordValue::Unknown,
+            ("HOME", None) if !state.home_changed => WordValue::One(self.home.to_owned()),
             ("PWD", None) => match &*state.directory {
-                Directory::Known(all) if all.len() == 1 => Value::One(all[0].clone()),
-                Directory::Known(all) => Value::Any(all.clone()),
-                Directory::Unknown => Value::Unknown,
+                Directory::Known(all) if all.len() == 1 => WordValue::One(all[0].clone()),
+                Directory::Known(all) => WordValue::Any(all.clone()),
+                Directory::Unknown => WordValue::Unknown,
             },
-            _ => Value::Unknown,
+            _ => WordValue::Unknown,
         }
     }
 
@@ -365,11 +369,11 @@ impl Walk<'_> {
     }
 
     /// The values of a `for` loop's variable.
-    pub(super) fn alternatives(words: &[Word]) -> Value {
-        let mut all: Option<Value> = None;
+    pub(super) fn alternatives(words: &[Word]) -> WordValue {
+        let mut all: Option<WordValue> = None;
         for word in words {
             let value = match &word.value {
-                Value::Unknown => return Value::Unknown,
+                WordValue::Unknown => return WordValue::Unknown,
                 value => value,
             };
             all = Some(match all {
@@ -377,7 +381,7 @@ impl Walk<'_> {
                 Some(before) => either(&before, value),
             });
         }
-        all.unwrap_or(Value::Unknown)
+        all.unwrap_or(WordValue::Unknown)
     }
 }
 
@@ -397,12 +401,12 @@ fn fixed_part(glob: &str) -> String {
     glob[..end].to_owned()
 }
 
-fn escapes_in_pattern(value: &Value) -> bool {
+fn escapes_in_pattern(value: &WordValue) -> bool {
     let mixed = |t: &String| t.contains('\\') && t.contains(['*', '?', '[']);
     match value {
-        Value::One(text) => mixed(text),
-        Value::Any(texts) => texts.iter().any(mixed),
-        Value::Pattern(_) | Value::Unknown => false,
+        WordValue::One(text) => mixed(text),
+        WordValue::Any(texts) => texts.iter().any(mixed),
+        WordValue::Pattern(_) | WordValue::Unknown => false,
     }
 }
 
@@ -509,7 +513,7 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
     if whole.pattern
         && let Some(texts) = word.texts()
     {
-        word.value = Value::Pattern(texts.iter().map(|t| escaped(t)).collect());
+        word.value = WordValue::Pattern(texts.iter().map(|t| escaped(t)).collect());
         word.many |= whole.many;
     }
     Some(word)
@@ -517,13 +521,13 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
 
 fn finish(globs: Option<Vec<String>>, draft: &Draft) -> Word {
     let (value, many) = match globs {
-        None => (Value::Unknown, draft.many),
+        None => (WordValue::Unknown, draft.many),
         Some(globs) => match globs.iter().map(|g| unescaped(g)).collect::<Option<Vec<String>>>() {
             Some(texts) => match <[String; 1]>::try_from(texts) {
-                Ok([one]) => (Value::One(one), false),
-                Err(texts) => (Value::Any(texts), false),
+                Ok([one]) => (WordValue::One(one), false),
+                Err(texts) => (WordValue::Any(texts), false),
             },
-            None => (Value::Pattern(globs), true),
+            None => (WordValue::Pattern(globs), true),
         },
     };
     Word { value, quoted: draft.quoted, many, substituted: draft.substituted, hint: draft.hint.clone() }

@@ -11,7 +11,7 @@ use crate::{
     phrase,
     tables::{self, Parsed},
 };
-use countersign_model::{Input, Occurrence, Value, Word};
+use countersign_model::{InputSource, Occurrence, Word, WordValue};
 
 /// More starts and names than anyone writes.
 const MAX_GLOBS: usize = 32;
@@ -91,10 +91,10 @@ fn values<'p>(parsed: &'p Parsed<'_>, options: &[&str]) -> Vec<&'p Word> {
 /// The globs that a word can be.
 fn globs_of(word: &Word) -> Option<Vec<String>> {
     match &word.value {
-        Value::One(text) => Some(vec![escaped(text)]),
-        Value::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
-        Value::Pattern(globs) => Some(globs.clone()),
-        Value::Unknown => None,
+        WordValue::One(text) => Some(vec![escaped(text)]),
+        WordValue::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
+        WordValue::Pattern(globs) => Some(globs.clone()),
+        WordValue::Unknown => None,
     }
 }
 
@@ -132,9 +132,9 @@ fn of_find(words: &[Word]) -> Option<Vec<String>> {
             Some("-name" | "-iname" | "-path" | "-ipath" | "-wholename" | "-iwholename") if !left_out => {
                 // In quotes a pattern is text to the shell and a pattern to find.
                 match &words.get(n + 1)?.value {
-                    Value::One(glob) => names.push(glob.clone()),
-                    Value::Any(globs) | Value::Pattern(globs) => names.extend(globs.iter().cloned()),
-                    Value::Unknown => return None,
+                    WordValue::One(glob) => names.push(glob.clone()),
+                    WordValue::Any(globs) | WordValue::Pattern(globs) => names.extend(globs.iter().cloned()),
+                    WordValue::Unknown => return None,
                 }
             }
             Some("-o" | "-or" | ",") => other = true,
@@ -266,13 +266,13 @@ fn of_ls_files(words: &[Word]) -> Option<Vec<String>> {
     for (word, _) in &parsed.operands {
         match &word.value {
             // git matches patterns itself.
-            Value::One(text) if !text.starts_with(':') => {
+            WordValue::One(text) if !text.starts_with(':') => {
                 globs.push(text.clone());
                 if !text.contains(['*', '?', '[']) {
                     globs.push(format!("{}/*", text.trim_end_matches('/')));
                 }
             }
-            Value::Pattern(all) => globs.extend(all.iter().cloned()),
+            WordValue::Pattern(all) => globs.extend(all.iter().cloned()),
             _ => return None,
         }
     }
@@ -284,7 +284,7 @@ fn of_ls_files(words: &[Word]) -> Option<Vec<String>> {
 
 /// What is left of a list behind a filter that chooses among its lines and changes none.
 fn filtered(made: &Occurrence, words: &[Word]) -> Option<Vec<String>> {
-    let Input::Files(globs) = &made.input else { return None };
+    let InputSource::Files(globs) = &made.input else { return None };
     let program = made.words.first()?.text()?;
     let parsed = parsed(program, words)?;
     let mut globs = globs.clone();

@@ -5,7 +5,7 @@ use super::{
     walk::{Place, Walk, is_array},
 };
 use brush_parser::ast;
-use countersign_model::{Input, Opaque, Redirect, Value, Word};
+use countersign_model::{InputSource, Opaque, Redirect, Word, WordValue};
 use std::ops::Range;
 
 impl Walk<'_> {
@@ -61,7 +61,7 @@ impl Walk<'_> {
         state: &mut State,
         words: &mut Vec<Word>,
         redirects: &mut Vec<Redirect>,
-        input: &mut Option<Input>,
+        input: &mut Option<InputSource>,
         cover: &mut impl FnMut(Range<usize>),
     ) {
         match item {
@@ -100,7 +100,7 @@ impl Walk<'_> {
         redirect: &ast::IoRedirect,
         state: &mut State,
         span: &mut Option<Range<usize>>,
-    ) -> (Option<Redirect>, Option<Input>) {
+    ) -> (Option<Redirect>, Option<InputSource>) {
         use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect};
         let mut file = |walk: &mut Self, word: &ast::Word, write, append| {
             let place = walk.span(word.loc.as_ref());
@@ -123,23 +123,25 @@ impl Walk<'_> {
                 };
                 let stdin = !write && fd.is_none_or(|fd| fd == 0);
                 match target {
-                    Target::Filename(word) => (Some(file(self, word, write, append)), stdin.then_some(Input::File)),
-                    Target::Fd(_) => (None, stdin.then_some(Input::Pipe)),
+                    Target::Filename(word) => {
+                        (Some(file(self, word, write, append)), stdin.then_some(InputSource::File))
+                    }
+                    Target::Fd(_) => (None, stdin.then_some(InputSource::Pipe)),
                     Target::ProcessSubstitution(_, subshell) => {
                         self.list(&subshell.list, &mut state.clone());
-                        (None, stdin.then_some(Input::Pipe))
+                        (None, stdin.then_some(InputSource::Pipe))
                     }
                     Target::Duplicate(word) => {
                         let text = word.value.as_str();
                         let digits = text.strip_suffix('-').unwrap_or(text);
                         if digits.bytes().all(|b| b.is_ascii_digit()) {
-                            (None, stdin.then_some(Input::Pipe))
+                            (None, stdin.then_some(InputSource::Pipe))
                         } else {
                             // Bash expands this word, finds no number, and expands what it got once more.
                             if write && !super::lex::is_plain(text) {
                                 self.opaque(Opaque::EvaluatesArguments);
                             }
-                            (Some(file(self, word, write, append)), stdin.then_some(Input::Pipe))
+                            (Some(file(self, word, write, append)), stdin.then_some(InputSource::Pipe))
                         }
                     }
                 }
@@ -149,21 +151,21 @@ impl Walk<'_> {
                 let value = if document.requires_expansion {
                     self.document(&document.doc.value, place.inside(None), state)
                 } else {
-                    Value::One(document.doc.value.clone())
+                    WordValue::One(document.doc.value.clone())
                 };
                 let text = match value {
-                    Value::One(text) => Some(text),
+                    WordValue::One(text) => Some(text),
                     _ => None,
                 };
-                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
+                (None, fd.is_none_or(|fd| fd == 0).then_some(InputSource::Text(text)))
             }
             IoRedirect::HereString(fd, word) => {
                 let place = self.span(word.loc.as_ref());
                 let text = match self.value(&word.value, place, state) {
-                    Value::One(text) => Some(text),
+                    WordValue::One(text) => Some(text),
                     _ => None,
                 };
-                (None, fd.is_none_or(|fd| fd == 0).then_some(Input::Text(text)))
+                (None, fd.is_none_or(|fd| fd == 0).then_some(InputSource::Text(text)))
             }
             IoRedirect::OutputAndError(word, append) => (Some(file(self, word, true, *append)), None),
         }

@@ -8,7 +8,7 @@ use super::{
     wrap::{NEAR_SHELLS, SHELLS, interpreter, runs_code},
 };
 use crate::{paths, tables};
-use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
+use countersign_model::{Assignment, Directory, InputSource, Occurrence, Opaque, Redirect, Word, WordValue};
 use std::rc::Rc;
 
 /// Names that change nothing but how text looks.
@@ -59,11 +59,11 @@ pub(crate) fn inert(name: &str) -> bool {
 
 /// Whether a locale leaves it to us where characters end: in some character sets a backslash or a quote is the second
 /// half of a character, and bash reads by them from the next line on.
-pub(crate) fn keeps_characters(name: &str, value: &Value) -> bool {
+pub(crate) fn keeps_characters(name: &str, value: &WordValue) -> bool {
     if !matches!(name, "LANG" | "LC_ALL" | "LC_CTYPE") {
         return true;
     }
-    let Value::One(value) = value else { return false };
+    let WordValue::One(value) = value else { return false };
     let value = value.to_ascii_lowercase();
     matches!(value.as_str(), "" | "c" | "posix") || value.ends_with(".utf-8") || value.ends_with(".utf8")
 }
@@ -87,9 +87,9 @@ impl Walk<'_> {
     }
 
     /// A variable of this shell gets a value.
-    pub(super) fn assign(&mut self, name: &str, value: Value, state: &mut State) {
+    pub(super) fn assign(&mut self, name: &str, value: WordValue, state: &mut State) {
         // What may not be changed keeps what it had; which of the two that is, nobody keeps track of.
-        let value = if state.readonly.contains(name) { Value::Unknown } else { value };
+        let value = if state.readonly.contains(name) { WordValue::Unknown } else { value };
         if self.affects(name) {
             self.export(name, value, state);
         } else {
@@ -97,7 +97,7 @@ impl Walk<'_> {
         }
     }
 
-    fn export(&mut self, name: &str, value: Value, state: &mut State) {
+    fn export(&mut self, name: &str, value: WordValue, state: &mut State) {
         if !inert(name) {
             Rc::make_mut(&mut state.exported).insert(name.to_owned(), value.clone());
         }
@@ -105,7 +105,7 @@ impl Walk<'_> {
     }
 
     /// `NAME=value` as it is written; none when it is not that.
-    fn assignment(&mut self, raw: &str, place: Place, state: &mut State) -> Option<(String, Value)> {
+    fn assignment(&mut self, raw: &str, place: Place, state: &mut State) -> Option<(String, WordValue)> {
         let length = lex::name_length(raw.as_bytes())?;
         let (name, mut rest) = raw.split_at(length);
         let mut element = false;
@@ -125,16 +125,18 @@ impl Walk<'_> {
         };
         if is_array(raw) && raw.ends_with(')') {
             self.array(raw, place, state);
-            return Some((name.to_owned(), Value::Unknown));
+            return Some((name.to_owned(), WordValue::Unknown));
         }
         let value = self.value(text, place.inside(None), state);
-        if !keeps_characters(name, if append { &Value::Unknown } else { &value }) {
+        if !keeps_characters(name, if append { &WordValue::Unknown } else { &value }) {
             self.opaque(Opaque::ShellMutation);
         }
         let value = match (append || element, &value, state.get(name)) {
             (false, _, _) => value,
-            (true, Value::One(more), Some(Value::One(before))) if !element => Value::One(format!("{before}{more}")),
-            _ => Value::Unknown,
+            (true, WordValue::One(more), Some(WordValue::One(before))) if !element => {
+                WordValue::One(format!("{before}{more}"))
+            }
+            _ => WordValue::Unknown,
         };
         Some((name.to_owned(), value))
     }
@@ -142,7 +144,7 @@ impl Walk<'_> {
     /// `NAME=value` behind `export`: the name is known even where the value is not.
     pub(super) fn declared(&mut self, raw: &str, place: Place, state: &mut State) -> Word {
         match self.assignment(raw, place, state) {
-            Some((name, Value::One(value))) => Word::literal(format!("{name}={value}")),
+            Some((name, WordValue::One(value))) => Word::literal(format!("{name}={value}")),
             Some((name, _)) => Word { hint: Some(format!("={name}")), ..Word::unknown() },
             None => Word::unknown(),
         }
@@ -187,7 +189,7 @@ impl Walk<'_> {
         redirects: Vec<Redirect>,
         place: Place,
         state: &mut State,
-        input: Option<Input>,
+        input: Option<InputSource>,
     ) -> Exit {
         let mut given = Vec::new();
         for (text, at) in raw {
@@ -222,7 +224,7 @@ impl Walk<'_> {
         ];
         if words[0].text().is_none_or(|t| KEEP.contains(&t)) {
             for (name, _) in &given {
-                self.assign(name, Value::Unknown, state);
+                self.assign(name, WordValue::Unknown, state);
             }
         }
         let assignments =
@@ -241,7 +243,7 @@ impl Walk<'_> {
         redirects: Vec<Redirect>,
         place: Place,
         state: &mut State,
-        input: Option<Input>,
+        input: Option<InputSource>,
     ) -> Exit {
         if let Some(input) = input {
             self.input = input;
@@ -382,7 +384,7 @@ impl Walk<'_> {
                 made.words = vec![Word::literal(":")];
                 self.emit(made);
                 // From here on input may come from anywhere.
-                self.input = Input::Pipe;
+                self.input = InputSource::Pipe;
             }
             _ => return Err(Box::new(made)),
         }
@@ -415,16 +417,16 @@ impl Walk<'_> {
         let raw = texts.first().and_then(|t| t.as_deref()) == Some("-r");
         let whole = raw && texts.iter().flatten().all(|t| t == "-r" || names.contains(t));
         let line = match (&self.input, &names[..]) {
-            (Input::Files(globs), [_]) if whole && !state.ifs_changed => Some(globs.clone()),
+            (InputSource::Files(globs), [_]) if whole && !state.ifs_changed => Some(globs.clone()),
             _ => None,
         };
         for name in &names {
-            self.assign(name, Value::Unknown, state);
+            self.assign(name, WordValue::Unknown, state);
             if let Some(globs) = &line
-                && state.get(name) == Some(&Value::Unknown)
+                && state.get(name) == Some(&WordValue::Unknown)
                 && !self.affects(name)
             {
-                state.set(name, Value::Pattern(globs.clone()));
+                state.set(name, WordValue::Pattern(globs.clone()));
                 state.mark_listed(name);
             }
         }
@@ -436,7 +438,7 @@ impl Walk<'_> {
             match text.as_deref() {
                 Some("-v" | "-f") => {}
                 Some(name) if lex::name_length(name.as_bytes()) == Some(name.len()) => {
-                    self.assign(name, Value::Unknown, state);
+                    self.assign(name, WordValue::Unknown, state);
                 }
                 _ => drop(made.opaque.get_or_insert(Opaque::EvaluatesArguments)),
             }
@@ -508,13 +510,13 @@ impl Walk<'_> {
         let failed = state.clone();
         // `pushd -n` and its kind change the stack and stay where they are.
         if name != "cd" && made.words.iter().any(|w| w.text() == Some("-n")) {
-            state.set("\0stack", Value::Unknown);
+            state.set("\0stack", WordValue::Unknown);
             self.emit(made);
             return Exit::same(state.clone());
         }
         let stack = |state: &State| {
             state.get("\0stack").and_then(|v| match v {
-                Value::Any(all) => Some(all.clone()),
+                WordValue::Any(all) => Some(all.clone()),
                 _ => None,
             })
         };
@@ -522,7 +524,7 @@ impl Walk<'_> {
             ("popd", []) => match stack(state) {
                 Some(mut all) if !all.is_empty() => {
                     let top = all.pop().unwrap_or_default();
-                    state.set("\0stack", Value::Any(all));
+                    state.set("\0stack", WordValue::Any(all));
                     Directory::Known(vec![top])
                 }
                 _ => Directory::Unknown,
@@ -558,7 +560,7 @@ impl Walk<'_> {
                 Directory::Known(one) if one.len() == 1 => all.push(one[0].clone()),
                 _ => all.clear(),
             }
-            state.set("\0stack", Value::Any(all));
+            state.set("\0stack", WordValue::Any(all));
         }
         // Once it goes by where it really is, the names that it keeps, on its stack and elsewhere, are of that kind.
         let may_ask = |t: &String| t.starts_with('-') && t.contains('P');
@@ -584,13 +586,13 @@ impl Walk<'_> {
         for word in &made.words[1..] {
             let Some(text) = word.text() else {
                 match word.hint.as_deref().and_then(|h| h.strip_prefix('=')) {
-                    Some(variable) if exports => self.export(variable, Value::Unknown, state),
-                    Some(variable) => self.assign(variable, Value::Unknown, state),
+                    Some(variable) if exports => self.export(variable, WordValue::Unknown, state),
+                    Some(variable) => self.assign(variable, WordValue::Unknown, state),
                     None => {
                         // Any name may be meant, and any subscript evaluated.
                         made.opaque.get_or_insert(Opaque::EvaluatesArguments);
                         state.forget_variables();
-                        self.export("environment", Value::Unknown, state);
+                        self.export("environment", WordValue::Unknown, state);
                     }
                 }
                 continue;
@@ -602,12 +604,12 @@ impl Walk<'_> {
                 _ => match lex::name_length(text.as_bytes()).map(|n| text.split_at(n)) {
                     Some((variable, "")) => {
                         if exports {
-                            let value = state.get(variable).cloned().unwrap_or(Value::Unknown);
+                            let value = state.get(variable).cloned().unwrap_or(WordValue::Unknown);
                             self.export(variable, value, state);
                         }
                     }
                     Some((variable, rest)) if rest.starts_with('=') => {
-                        let value = Value::One(rest[1..].to_owned());
+                        let value = WordValue::One(rest[1..].to_owned());
                         if !keeps_characters(variable, &value) {
                             made.opaque.get_or_insert(Opaque::ShellMutation);
                         }
@@ -644,13 +646,13 @@ pub(super) fn is_positional(name: &str) -> bool {
 /// `$0`, `$1`, … and `$@`, as far as they are known.
 pub(super) fn positional(words: &[Word], first: usize, state: &mut State) {
     for (n, word) in words.iter().enumerate().take(16) {
-        let value = if word.is_listed() { Value::Unknown } else { word.value.clone() };
+        let value = if word.is_listed() { WordValue::Unknown } else { word.value.clone() };
         state.set(&(n + first).to_string(), value);
     }
     let rest = words.get(1 - first.min(1)..).unwrap_or_default();
     let all = match rest {
         [one] if !one.is_listed() => one.value.clone(),
-        _ => Value::Unknown,
+        _ => WordValue::Unknown,
     };
     state.set("@", all.clone());
     state.set("*", all);

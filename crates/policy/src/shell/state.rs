@@ -1,6 +1,6 @@
 //! What the shell knows at one point of a text: where it is, what its variables hold, what has been changed about it.
 
-use countersign_model::{Directory, Value};
+use countersign_model::{Directory, WordValue};
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
@@ -12,9 +12,9 @@ pub(crate) const MOST_VALUES: usize = 32;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct State {
     pub(super) directory: Rc<Directory>,
-    pub(super) variables: Rc<BTreeMap<String, Value>>,
+    pub(super) variables: Rc<BTreeMap<String, WordValue>>,
     /// Assignments that programs started from here on will see, and that are not inert.
-    pub(super) exported: Rc<BTreeMap<String, Value>>,
+    pub(super) exported: Rc<BTreeMap<String, WordValue>>,
     pub(super) functions: Rc<BTreeSet<String>>,
     pub(super) readonly: Rc<BTreeSet<String>>,
     /// Variables that hold one word of a list of file names.
@@ -57,7 +57,7 @@ impl State {
         self.forgotten = true;
     }
 
-    pub(super) fn set(&mut self, name: &str, value: Value) {
+    pub(super) fn set(&mut self, name: &str, value: WordValue) {
         match name {
             "PATH" => self.path_changed = true,
             "HOME" => self.home_changed = true,
@@ -74,7 +74,7 @@ impl State {
         Rc::make_mut(&mut self.listed).insert(name.to_owned());
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+    pub(super) fn get(&self, name: &str) -> Option<&WordValue> {
         self.variables.get(name)
     }
 
@@ -98,10 +98,10 @@ impl State {
             for name in self.variables.keys().chain(other.variables.keys()) {
                 let value = match (self.variables.get(name), other.variables.get(name)) {
                     // A stack is one list or the other, not one of all that is in them.
-                    (Some(a), Some(b)) if name == "\0stack" && a != b => Value::Unknown,
+                    (Some(a), Some(b)) if name == "\0stack" && a != b => WordValue::Unknown,
                     (Some(a), Some(b)) => either(a, b),
                     // Set on one side only: on the other it is what it was before, which nobody told us.
-                    _ => Value::Unknown,
+                    _ => WordValue::Unknown,
                 };
                 merged.insert(name.clone(), value);
             }
@@ -109,7 +109,7 @@ impl State {
         }
         for (name, value) in other.exported.iter() {
             if self.exported.get(name) != Some(value) {
-                Rc::make_mut(&mut self.exported).insert(name.clone(), Value::Unknown);
+                Rc::make_mut(&mut self.exported).insert(name.clone(), WordValue::Unknown);
             }
         }
         if !other.functions.is_subset(&self.functions) {
@@ -131,7 +131,7 @@ impl State {
 }
 
 /// One or the other.
-pub(super) fn either(a: &Value, b: &Value) -> Value {
+pub(super) fn either(a: &WordValue, b: &WordValue) -> WordValue {
     if a == b {
         return a.clone();
     }
@@ -140,22 +140,22 @@ pub(super) fn either(a: &Value, b: &Value) -> Value {
         all.extend(b.iter().filter(|v| !a.contains(v)).cloned());
         (all.len() <= MOST_VALUES).then_some(all)
     };
-    let globs = |value: &Value| match value {
-        Value::One(text) => Some(vec![escaped(text)]),
-        Value::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
-        Value::Pattern(globs) => Some(globs.clone()),
-        Value::Unknown => None,
+    let globs = |value: &WordValue| match value {
+        WordValue::One(text) => Some(vec![escaped(text)]),
+        WordValue::Any(texts) => Some(texts.iter().map(|t| escaped(t)).collect()),
+        WordValue::Pattern(globs) => Some(globs.clone()),
+        WordValue::Unknown => None,
     };
-    let texts = |value: &Value| match value {
-        Value::One(text) => Some(vec![text.clone()]),
-        Value::Any(texts) => Some(texts.clone()),
-        Value::Pattern(_) | Value::Unknown => None,
+    let texts = |value: &WordValue| match value {
+        WordValue::One(text) => Some(vec![text.clone()]),
+        WordValue::Any(texts) => Some(texts.clone()),
+        WordValue::Pattern(_) | WordValue::Unknown => None,
     };
     match (texts(a), texts(b)) {
-        (Some(a), Some(b)) => union(&a, &b).map_or(Value::Unknown, Value::Any),
+        (Some(a), Some(b)) => union(&a, &b).map_or(WordValue::Unknown, WordValue::Any),
         _ => match (globs(a), globs(b)) {
-            (Some(a), Some(b)) => union(&a, &b).map_or(Value::Unknown, Value::Pattern),
-            _ => Value::Unknown,
+            (Some(a), Some(b)) => union(&a, &b).map_or(WordValue::Unknown, WordValue::Pattern),
+            _ => WordValue::Unknown,
         },
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     paths,
     tables::{self, Parsed, Role, Wraps},
 };
-use countersign_model::{Assignment, Directory, Input, Occurrence, Opaque, Redirect, Value, Word};
+use countersign_model::{Assignment, Directory, InputSource, Occurrence, Opaque, Redirect, Word, WordValue};
 use std::rc::Rc;
 
 /// Where the command starts is looked for among this many words.
@@ -106,7 +106,7 @@ impl<'a> Wrapped<'a> {
             && let Some((name, value)) = text.split_once('=')
             && lex::name_length(name.as_bytes()) == Some(name.len())
         {
-            let value = Value::One(value.to_owned());
+            let value = WordValue::One(value.to_owned());
             self.unclear |= !keeps_characters(name, &value);
             if !inert(name) {
                 self.assignments.push(Assignment { name: name.to_owned(), value });
@@ -115,7 +115,7 @@ impl<'a> Wrapped<'a> {
         }
         // `env -i`, `env -u NAME` change the environment too.
         if self.parsed.has(&["-i", "-u", "--ignore-environment", "--unset"]) {
-            self.assignments.push(Assignment { name: "environment".to_owned(), value: Value::Unknown });
+            self.assignments.push(Assignment { name: "environment".to_owned(), value: WordValue::Unknown });
         }
     }
 
@@ -258,7 +258,7 @@ impl Walk<'_> {
             }
         } else {
             // What it reads is its input, not its command's.
-            let input = if kind == Wraps::Input { Input::Inherited } else { self.input.clone() };
+            let input = if kind == Wraps::Input { InputSource::Inherited } else { self.input.clone() };
             let redirects = if apart { Vec::new() } else { made.redirects };
             self.command_words(command, wrapped.assignments, redirects, place, &mut inner, Some(input));
         }
@@ -276,7 +276,7 @@ impl Walk<'_> {
             _ => false,
         };
         let names = match &self.input {
-            Input::Files(globs) if !parsed.options.iter().any(odd) => Some(words_of_names(globs)),
+            InputSource::Files(globs) if !parsed.options.iter().any(odd) => Some(words_of_names(globs)),
             _ => None,
         };
         let given = |names: &[&str]| parsed.options.iter().filter(|(o, _, _)| names.contains(&o.as_str())).count();
@@ -291,7 +291,7 @@ impl Walk<'_> {
         // Where it is told how many words to take as well, only one of the two holds.
         if mark.is_none() || given(&["-L", "-l", "--max-lines", "-n", "--max-args"]) > 0 {
             // What is known of its input counts, though not as the whole of it.
-            if let Input::Text(Some(text)) = &self.input {
+            if let InputSource::Text(Some(text)) = &self.input {
                 command.extend(text.split_whitespace().take(INPUT_WORDS).map(Word::literal));
             }
             command.push(names.unwrap_or_else(Word::unknown));
@@ -307,7 +307,7 @@ impl Walk<'_> {
         for word in command {
             if let Some(text) = word.text().filter(|t| t.contains(mark)) {
                 let hint = match &self.input {
-                    Input::Text(Some(given)) => Some(text.replace(mark, given.trim())),
+                    InputSource::Text(Some(given)) => Some(text.replace(mark, given.trim())),
                     _ => None,
                 };
                 *word = match names {
@@ -321,5 +321,5 @@ impl Walk<'_> {
 
 /// Words from a list of file names.
 fn words_of_names(globs: &[String]) -> Word {
-    Word { value: Value::Pattern(globs.to_vec()), quoted: false, many: true, substituted: true, hint: None }
+    Word { value: WordValue::Pattern(globs.to_vec()), quoted: false, many: true, substituted: true, hint: None }
 }

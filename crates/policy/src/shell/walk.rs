@@ -7,7 +7,7 @@ use super::{
     token,
 };
 use brush_parser::{ParserOptions, SourceSpan, ast};
-use countersign_model::{Directory, Input, Occurrence, Opaque, Value, Word};
+use countersign_model::{Directory, InputSource, Occurrence, Opaque, Word, WordValue};
 use std::{ops::Range, rc::Rc};
 
 /// The longest text that is read at all.
@@ -53,7 +53,7 @@ pub(crate) struct Walk<'a> {
     pub(super) place: Place,
     /// Where the text that is being read had line continuations.
     joined: token::Joined,
-    pub(super) input: Input,
+    pub(super) input: InputSource,
     pub(super) privileged: bool,
     /// Read only for its risks: it is not what the shell was given.
     pub(super) shadow: bool,
@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
             pending: None,
             place: Place { start: 0, end: 0, exact: true },
             joined: token::Joined::default(),
-            input: Input::Inherited,
+            input: InputSource::Inherited,
             privileged: false,
             shadow: false,
             wrapped: false,
@@ -366,9 +366,9 @@ impl<'a> Walk<'a> {
             };
             self.listing = if lists { self.listed(command, from) } else { None };
             self.input = match (said, &self.listing) {
-                (Some(text), _) => Input::Text(Some(text)),
-                (None, Some(globs)) => Input::Files(globs.clone()),
-                (None, None) => Input::Pipe,
+                (Some(text), _) => InputSource::Text(Some(text)),
+                (None, Some(globs)) => InputSource::Files(globs.clone()),
+                (None, None) => InputSource::Pipe,
             };
         }
         self.input = outside;
@@ -493,7 +493,7 @@ impl<'a> Walk<'a> {
         self.settle(state);
         let value = match clause.values {
             Some(_) => Self::alternatives(&words),
-            None => Value::Unknown,
+            None => WordValue::Unknown,
         };
         self.forget_changed(&clause.body.list, state);
         // No word, no round: then the variable is what it was.
@@ -588,7 +588,7 @@ impl<'a> Walk<'a> {
             Rc::make_mut(&mut state.functions).insert(name);
         }
         for name in changes.names {
-            self.assign(&name, Value::Unknown, state);
+            self.assign(&name, WordValue::Unknown, state);
         }
     }
 
@@ -609,7 +609,7 @@ impl<'a> Walk<'a> {
         inner.forget();
         let outside = self.input.clone();
         // Who calls it, and with what input, is not known here.
-        self.input = Input::Pipe;
+        self.input = InputSource::Pipe;
         self.redirected(function.body.1.as_ref(), &mut inner);
         self.compound(&function.body.0, &mut inner);
         self.input = outside;
@@ -644,7 +644,7 @@ fn said(occurrence: &Occurrence) -> Option<String> {
             // `\n` is a newline to printf and to `echo -e`: read it as one, so that nothing hides behind it.
             Some(rest.join(" ").replace("\\n", "\n"))
         }
-        (["cat"], Input::Text(text)) => text.clone(),
+        (["cat"], InputSource::Text(text)) => text.clone(),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use super::{
     state::State,
     walk::{Place, Walk},
 };
-use countersign_model::{Directory, Input, Occurrence, Opaque, Value, Word};
+use countersign_model::{Directory, InputSource, Occurrence, Opaque, Word, WordValue};
 use std::rc::Rc;
 
 #[rustfmt::skip]
@@ -204,7 +204,7 @@ impl Walk<'_> {
     fn shell_input(&mut self, mut made: Occurrence, place: Place, inner: &State) {
         made.opaque.get_or_insert(Opaque::Input);
         let text = match &made.input {
-            Input::Text(text) => text.clone(),
+            InputSource::Text(text) => text.clone(),
             _ => None,
         };
         self.emit(made);
@@ -238,7 +238,7 @@ impl Walk<'_> {
                 .map(|w| match w.text() {
                     // A name below where it started: it cannot look like an option unless that did.
                     Some("{}") if !text.ends_with("dir") => Word {
-                        value: Value::Pattern(below.clone()),
+                        value: WordValue::Pattern(below.clone()),
                         quoted: true,
                         many: true,
                         substituted: false,
@@ -381,7 +381,8 @@ pub(super) fn runs_code(made: &Occurrence, code: &[&str], letters: &str) -> Opti
             break;
         }
     }
-    let reads_input = matches!(made.input, Input::Pipe | Input::Text(_) | Input::Files(_)) || made.words.len() == 1;
+    let reads_input =
+        matches!(made.input, InputSource::Pipe | InputSource::Text(_) | InputSource::Files(_)) || made.words.len() == 1;
     let shell_like = !made.words[0].text().is_some_and(|name| NOT_SCRIPTS.contains(&name) && name != "ex");
     (!operand && reads_input && shell_like).then_some(Opaque::Input)
 }

@@ -1,6 +1,6 @@
 //! Options and operands by a grammar: which words of a command are which.
 
-use countersign_model::{Value, Word};
+use countersign_model::{Word, WordValue};
 use std::collections::HashMap;
 
 /// What a value or an operand is.
@@ -177,7 +177,7 @@ impl Grammar {
             if !only_operands && may_be_option(word) {
                 parsed.operands_first |= !operands.is_empty();
                 // `--include=*.rs`: whatever it matches starts the same way, and so is the same option.
-                if let Value::Pattern(globs) = &word.value
+                if let WordValue::Pattern(globs) = &word.value
                     && let [glob] = &globs[..]
                     && let Some((name, value)) = glob.strip_prefix("--").and_then(|g| g.split_once('='))
                     && let Some(Takes::Value(Role::Text) | Takes::Attached(Role::Text)) = self.long(name)
@@ -186,7 +186,7 @@ impl Grammar {
                     continue;
                 }
                 let Some(text) = word.text() else {
-                    if !harmless || matches!(word.value, Value::Unknown) {
+                    if !harmless || matches!(word.value, WordValue::Unknown) {
                         parsed.loose = true;
                         parsed.misfit.get_or_insert_with(|| "a word that may turn out to be an option".to_owned());
                     }
@@ -338,17 +338,17 @@ fn looks_like_option(word: &Word) -> bool {
 
 /// A value that is part of a word.
 fn part(word: &Word, text: &str) -> Word {
-    Word { value: Value::One(text.to_owned()), ..word.clone() }
+    Word { value: WordValue::One(text.to_owned()), ..word.clone() }
 }
 
 /// Whether a word is an option, or may become one.
 pub(crate) fn may_be_option(word: &Word) -> bool {
     let dash = |t: &str| t.starts_with('-') && t.len() > 1;
     match &word.value {
-        Value::One(text) => dash(text),
-        Value::Any(texts) => texts.iter().any(|t| dash(t)),
+        WordValue::One(text) => dash(text),
+        WordValue::Any(texts) => texts.iter().any(|t| dash(t)),
         // A glob in front may match a name that starts with a dash.
-        Value::Pattern(globs) => globs.iter().any(|g| g.starts_with(['*', '?', '[', '-'])),
-        Value::Unknown => !word.hint.as_deref().is_some_and(|h| h.starts_with('/') || h.contains("://")),
+        WordValue::Pattern(globs) => globs.iter().any(|g| g.starts_with(['*', '?', '[', '-'])),
+        WordValue::Unknown => !word.hint.as_deref().is_some_and(|h| h.starts_with('/') || h.contains("://")),
     }
 }

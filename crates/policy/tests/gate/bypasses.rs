@@ -1,7 +1,7 @@
 //! Coverage, and the ways around it.
 
 use crate::support::{ROOT, assess, check, grant, plan, saved, told, word};
-use countersign_model::{Audience, Choice, Code, Facts, Found, FoundKind, Grants, Profile, Verdict};
+use countersign_model::{Audience, Choice, Code, Facts, Grants, PathTarget, PathTargetKind, Profile, Verdict};
 use countersign_policy::{Context, Rules, judge};
 
 #[test]
@@ -187,7 +187,7 @@ fn f093_unattended_is_refused_granted_or_harmless() {
     let alone = |command: &str, grants: &[_]| {
         let context = Context { attended: false, ..Context::personal("/home/dev", vec![ROOT.to_owned()]) };
         judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants.to_vec()))
-            .answer
+            .verdict
     };
     assert!(
         matches!(alone("make", &[]), Verdict::Deny(r) if r.code == Code::ApprovalRequiredUnattended && r.hint.is_some())
@@ -280,7 +280,8 @@ fn peers_tricks_are_caught() {
         check(command, &[], expect);
     }
     let mut facts = Facts::none(ROOT);
-    let found = Found { resolved: "/etc/shadow".into(), kind: FoundKind::File, dev: 1, inode: 1, mount: false };
+    let found =
+        PathTarget { resolved: "/etc/shadow".into(), kind: PathTargetKind::File, dev: 1, inode: 1, mount: false };
     facts.paths.insert("/work/proj/r/etc/shadow".to_owned(), found);
     assert_eq!(word(&assess("cat r/etc/shadow", ROOT, &[ROOT], &[], Some(facts))), "ask");
 }

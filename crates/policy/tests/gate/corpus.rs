@@ -1,7 +1,7 @@
 //! The sample of judged commands: no false allow, no missed deny, few questions too many.
 
 use crate::support::{assess, grant, word};
-use countersign_model::{Facts, Found, FoundKind, Risk};
+use countersign_model::{Facts, PathTarget, PathTargetKind, Risk};
 use serde_json::Value;
 
 const SAMPLE: &str = include_str!("data/gate-sample.jsonl");
@@ -26,7 +26,7 @@ fn facts(entry: &Value, command: &str, cwd: &str) -> Facts {
         for (link, target) in links {
             if let Some(rest) = path.strip_prefix(link.as_str()).filter(|r| r.is_empty() || r.starts_with('/')) {
                 let resolved = format!("{}{rest}", target.as_str().unwrap());
-                let found = Found { resolved, kind: FoundKind::Absent, dev: 0, inode: 0, mount: false };
+                let found = PathTarget { resolved, kind: PathTargetKind::Absent, dev: 0, inode: 0, mount: false };
                 facts.paths.insert(path.clone(), found);
             }
         }

@@ -1,7 +1,7 @@
 //! Hard denies and protected paths: in every spelling, under every grant.
 
 use crate::support::{ROOT, assess, check, grant, plan, told, word};
-use countersign_model::{Facts, Found, FoundKind};
+use countersign_model::{Facts, PathTarget, PathTargetKind};
 
 const EVERYTHING: &[&str] =
     &["rm@any", "sudo@any", "csn down@any", "cat@any", "bash@any", "kill@any", "dd@any", "cp@any", "echo@any"];
@@ -114,7 +114,7 @@ fn f112_removing_everything_is_refused_in_every_spelling() {
     let mut facts = Facts::none(ROOT);
     facts.paths.insert(
         "/mnt/disk".to_owned(),
-        Found { resolved: "/mnt/disk".into(), kind: FoundKind::Directory, dev: 1, inode: 1, mount: true },
+        PathTarget { resolved: "/mnt/disk".into(), kind: PathTargetKind::Directory, dev: 1, inode: 1, mount: true },
     );
     assert_eq!(word(&assess("rm -rf /mnt/disk", ROOT, &[ROOT], &[grant("rm", None)], Some(facts))), "deny");
 }
@@ -197,7 +197,7 @@ fn f115_f117_what_is_ours_is_out_of_reach_under_every_spelling() {
     let mut facts = Facts::none(ROOT);
     facts.paths.insert(
         "/work/proj/x/a".to_owned(),
-        Found { resolved: format!("{home}/a"), kind: FoundKind::File, dev: 1, inode: 1, mount: false },
+        PathTarget { resolved: format!("{home}/a"), kind: PathTargetKind::File, dev: 1, inode: 1, mount: false },
     );
     assert_eq!(word(&assess("cat x/a", ROOT, &[ROOT], &[], Some(facts))), "deny");
     // Built from what nobody knows: once at most, whatever is granted.

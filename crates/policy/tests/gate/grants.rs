@@ -1,7 +1,7 @@
 //! Matching: a grant covers what its card showed and nothing beside it. By properties, and by the odd cases.
 
 use crate::support::{HOME, ROOT, assess, grant, made, plan, saved, saved_in, word};
-use countersign_model::{Audience, Choice, Facts, Found, FoundKind, Grant, Grants, Risk, Tool, Verdict};
+use countersign_model::{Audience, Choice, Facts, Grant, Grants, PathTarget, PathTargetKind, Risk, Tool, Verdict};
 use countersign_policy::{Context, Rules, can_be_granted, judge, needs, options, proposals, verb_alone};
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ proptest! {
     fn what_a_path_leads_to_decides(below in "[a-z]{1,5}", out in prop_oneof![Just("/etc/x"), Just("/work/proj2/x"), Just("/work/projx")]) {
         let walked = format!("{ROOT}/{below}");
         let mut facts = Facts::none(ROOT);
-        let found = Found { resolved: out.to_owned(), kind: FoundKind::Absent, dev: 0, inode: 0, mount: false };
+        let found = PathTarget { resolved: out.to_owned(), kind: PathTargetKind::Absent, dev: 0, inode: 0, mount: false };
         facts.paths.insert(walked, found);
         let assessment = assess(&format!("touch {below}"), ROOT, &[ROOT], &[grant("touch", Some(ROOT))], Some(facts));
         prop_assert_ne!(word(&assessment), "allow");
@@ -166,7 +166,7 @@ fn what_cannot_be_read_or_placed_is_not_offered() {
         let context = Context::personal(HOME, vec![ROOT.to_owned()]);
         let (plan, facts) = (plan(command, cwd), Facts::none(cwd));
         let assessment = judge(&plan, &facts, &context, &Rules::default(), &Grants::default());
-        assert!(matches!(assessment.answer, Verdict::Ask { .. }), "{command}");
+        assert!(matches!(assessment.verdict, Verdict::Ask { .. }), "{command}");
         options(&plan, &facts, &assessment, &context, true)
     };
     let once = [Choice::Once, Choice::Deny];
@@ -239,7 +239,7 @@ fn a_script_is_granted_by_its_content() {
         let mut facts = Facts::none(ROOT);
         for script in needs(&plan(command, ROOT)).scripts {
             let resolved = format!("{ROOT}/run.sh");
-            let found = Found { resolved, kind: FoundKind::File, dev: 1, inode: 1, mount: false };
+            let found = PathTarget { resolved, kind: PathTargetKind::File, dev: 1, inode: 1, mount: false };
             facts.paths.insert(script.clone(), found);
             facts.scripts.insert(script, countersign_model::Digest::sha256(&[content.as_bytes()]));
         }

@@ -1,7 +1,7 @@
 //! A real bash, confined: a directory of its own, a PATH that holds only programs that note what they were given, and
 //! nobody's rights; for many commands at once also namespaces without a network, where the machine has them.
 
-use countersign_model::{Directory, Occurrence, Plan, Value, Word, glob_matches};
+use countersign_model::{Directory, Occurrence, Plan, Word, WordValue, glob_matches};
 use countersign_policy::{Surroundings, read_text};
 use serde::Deserialize;
 use std::{
@@ -211,14 +211,14 @@ fn walk(root: &Path) -> Vec<PathBuf> {
 fn can_be(words: &[Word], texts: &[String]) -> bool {
     let Some((word, rest)) = words.split_first() else { return texts.is_empty() };
     let one = |text: &String| match &word.value {
-        Value::One(value) => value == text,
-        Value::Any(values) => values.contains(text),
+        WordValue::One(value) => value == text,
+        WordValue::Any(values) => values.contains(text),
         // What stands in for `find` and its kind here prints no names: the programs that really do are proved elsewhere
         // (`marks`). The gate takes such a word for a name only where it is read, and for unknown otherwise.
         _ if word.is_listed() => true,
         // One that matches no file stays as it is written.
-        Value::Pattern(globs) => globs.iter().any(|g| g == text || written(g) == *text || parts_match(g, text)),
-        Value::Unknown => true,
+        WordValue::Pattern(globs) => globs.iter().any(|g| g == text || written(g) == *text || parts_match(g, text)),
+        WordValue::Unknown => true,
     };
     if word.many {
         // None, or one more and then the same again.

@@ -2,7 +2,7 @@
 //! where it ends them. A `⏎` stands for a newline.
 
 use crate::support::{ROOT, assess, check, grant, plan, told, verbs, word};
-use countersign_model::{Opaque, Value};
+use countersign_model::{Opaque, WordValue};
 
 fn lines(text: &str) -> String {
     text.replace('⏎', "\n")
@@ -177,7 +177,7 @@ fn a_word_keeps_the_place_that_it_has_in_the_source() {
     assert_eq!(shown("cat"), "cat \\\n b\\\nc");
     assert_eq!(shown("touch"), "touch x");
     let cat = all.occurrences.iter().find(|o| o.program == "cat").unwrap();
-    assert_eq!(cat.words[1].value, Value::One("bc".to_owned()));
+    assert_eq!(cat.words[1].value, WordValue::One("bc".to_owned()));
     // Inside of a word that is joined, the word is what is shown.
     let text = "ls; echo \"a\\\nb $(touch x)\"";
     let all = plan(text, ROOT);

@@ -1,7 +1,7 @@
 //! Verbs, words and directories: what a command is taken to be.
 
 use crate::support::{ROOT, assess, check, directories, grant, plan, told, verbs};
-use countersign_model::{Directory, Facts, Found, FoundKind, Opaque, Value};
+use countersign_model::{Directory, Facts, Opaque, PathTarget, PathTargetKind, WordValue};
 
 #[test]
 fn f040_f042_comments_are_comments_and_only_comments() {
@@ -136,12 +136,12 @@ fn f063_whether_it_is_a_directory_is_not_guessed_from_a_dot() {
     let facts = |kind| {
         let mut facts = Facts::none(ROOT);
         let path = "/srv/service.repo".to_owned();
-        facts.paths.insert(path.clone(), Found { resolved: path, kind, dev: 1, inode: 1, mount: false });
+        facts.paths.insert(path.clone(), PathTarget { resolved: path, kind, dev: 1, inode: 1, mount: false });
         facts
     };
     let at = |kind| assess("rg x /srv/service.repo", ROOT, &[ROOT], &[], Some(facts(kind))).directories;
-    assert_eq!(at(FoundKind::Directory), [["/srv/service.repo"]]);
-    assert_eq!(at(FoundKind::File), [["/srv"]]);
+    assert_eq!(at(PathTargetKind::Directory), [["/srv/service.repo"]]);
+    assert_eq!(at(PathTargetKind::File), [["/srv"]]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn words_have_the_values_that_bash_gives_them() {
         let plan = plan(command, ROOT);
         plan.occurrences.last().unwrap().words.iter().skip(1).map(|w| w.value.clone()).collect::<Vec<_>>()
     };
-    let one = |t: &str| Value::One(t.to_owned());
+    let one = |t: &str| WordValue::One(t.to_owned());
     for (command, expect) in [
         (r#"echo a"b"'c'\d"#, vec![one("abcd")]),
         (r"echo $'\x72\x6d\n\t\u00e9'", vec![one("rm\n\t\u{e9}")]),
@@ -165,15 +165,15 @@ fn words_have_the_values_that_bash_gives_them() {
                 .to_vec(),
         ),
         ("x=1; y=\"$x 2\"; echo \"$y\" $y", ["1 2", "1", "2"].map(one).to_vec()),
-        ("for f in a b; do echo \"$f\"; done", vec![Value::Any(vec!["a".into(), "b".into()])]),
-        ("echo *.rs", vec![Value::Pattern(vec!["*.rs".into()])]),
+        ("for f in a b; do echo \"$f\"; done", vec![WordValue::Any(vec!["a".into(), "b".into()])]),
+        ("echo *.rs", vec![WordValue::Pattern(vec!["*.rs".into()])]),
         ("echo \"*.rs\" \\*", vec![one("*.rs"), one("*")]),
-        ("echo \"$X\" $(date) `date`", vec![Value::Unknown, Value::Unknown, Value::Unknown]),
+        ("echo \"$X\" $(date) `date`", vec![WordValue::Unknown, WordValue::Unknown, WordValue::Unknown]),
         ("x=a; x=b; echo $x", vec![one("b")]),
-        ("x=a; if true; then x=b; fi; echo $x", vec![Value::Any(vec!["b".into(), "a".into()])]),
-        ("x=a; while true; do echo $x; x=/; done", vec![Value::Unknown]),
+        ("x=a; if true; then x=b; fi; echo $x", vec![WordValue::Any(vec!["b".into(), "a".into()])]),
+        ("x=a; while true; do echo $x; x=/; done", vec![WordValue::Unknown]),
         ("x=a; (x=b); echo $x", vec![one("a")]),
-        ("x='*.c'; echo $x \"$x\"", vec![Value::Pattern(vec!["*.c".into()]), one("*.c")]),
+        ("x='*.c'; echo $x \"$x\"", vec![WordValue::Pattern(vec!["*.c".into()]), one("*.c")]),
         ("echo a\\\nb", vec![one("ab")]),
         ("echo \"a\\$b\\`\"", vec![one("a$b`")]),
     ] {
@@ -241,7 +241,7 @@ fn text_that_is_too_long_or_too_deep_is_opaque_as_a_whole() {
         "`".repeat(20_000),
     ] {
         let assessment = assess(&text, ROOT, &[ROOT], &[grant("bash", None), grant("echo", None)], None);
-        assert!(assessment.one_shot, "{:.40}… {:?}", text, assessment.answer);
+        assert!(assessment.one_shot, "{:.40}… {:?}", text, assessment.verdict);
     }
     check(&nested("( ", "ls", " )", 20), &[], "allow");
 }
@@ -251,7 +251,7 @@ fn text_that_is_too_long_or_too_deep_is_opaque_as_a_whole() {
 fn blanks_in_a_value_split_the_word_around_it() {
     let plan = plan("v='b c'; make --opt=$v x", ROOT);
     let words = &plan.occurrences[0].words;
-    assert!(words[1].many && words[1].value == Value::Unknown && words[2].text() == Some("x"), "{words:?}");
+    assert!(words[1].many && words[1].value == WordValue::Unknown && words[2].text() == Some("x"), "{words:?}");
     check("v='a -f'; rm x$v", &["rm@here"], "once[rm]");
 }
 
@@ -268,7 +268,7 @@ fn an_unknown_word_that_matches_files_is_any_number_of_words() {
     for command in ["ls \"$x\"*", "ls $(pwd)/[ab]", "ls \"$x\"{?,b}", "cat <() a"] {
         let plan = plan(command, ROOT);
         let word = &plan.occurrences.last().unwrap().words[1];
-        assert!(word.many && word.value == Value::Unknown, "{command}: {word:?}");
+        assert!(word.many && word.value == WordValue::Unknown, "{command}: {word:?}");
     }
     for command in ["ls \"$x*\"", "cat <(ls) a"] {
         let plan = plan(command, ROOT);

@@ -2,8 +2,8 @@
 
 use crate::support::{HOME, ROOT, grant, plan, word};
 use countersign_model::{
-    Assessment, Confinement, Facts, Found, FoundKind, Grant, GrantSandbox, GrantedSandbox, Grants, Kernel, Network,
-    Profile, Risk, SandboxReason,
+    Assessment, Confinement, Facts, Grant, GrantSandbox, GrantedSandbox, Grants, Kernel, Network, PathTarget,
+    PathTargetKind, Profile, Risk, SandboxReason,
 };
 use countersign_policy::{Context, Rules, judge};
 
@@ -217,7 +217,8 @@ fn a_kernel_that_cannot_confine_is_named_and_does_not_lock_anyone_out() {
 fn a_file_is_written_by_the_narrowest_rule_there_is() {
     let file = |path: &str| {
         let mut facts = Facts::none(ROOT);
-        let found = Found { resolved: path.to_owned(), kind: FoundKind::File, dev: 1, inode: 1, mount: false };
+        let found =
+            PathTarget { resolved: path.to_owned(), kind: PathTargetKind::File, dev: 1, inode: 1, mount: false };
         facts.paths.insert(path.to_owned(), found);
         let command = format!("echo x >> {path}");
         told(&judge(&plan(&command, ROOT), &facts, &context(), &Rules::default(), &Grants::default()))

@@ -17,7 +17,7 @@ pub(crate) fn assess(command: &str, cwd: &str, roots: &[&str], grants: &[Grant],
 }
 
 pub(crate) fn word(assessment: &Assessment) -> &'static str {
-    match assessment.answer {
+    match assessment.verdict {
         Verdict::Allow { .. } => "allow",
         Verdict::Ask { .. } => "ask",
         Verdict::Deny(_) => "deny",
@@ -54,7 +54,7 @@ pub(crate) fn made(p: &Proposal) -> Grant {
 
 /// The verdict in full: `allow`, `ask[verbs]`, `once[verbs]`, `deny[code]`.
 pub(crate) fn told(assessment: &Assessment, plan: &Plan) -> String {
-    match &assessment.answer {
+    match &assessment.verdict {
         Verdict::Allow { .. } => "allow".to_owned(),
         Verdict::Deny(refusal) => format!("deny[{}]", refusal.code.as_str()),
         Verdict::Ask { uncovered } => {

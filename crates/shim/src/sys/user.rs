@@ -5,13 +5,13 @@
 #![allow(unsafe_code)]
 
 use super::confine;
-use countersign_model::Login;
+use countersign_model::TaskUser;
 use std::io;
 
 /// Does something with files as this user would. None is whoever we are.
 ///
 /// The rights are the calling thread's alone: nothing here may wait for another one to do the work.
-pub fn in_the_name_of<T>(user: Option<&Login>, work: impl FnOnce() -> T) -> io::Result<T> {
+pub fn in_the_name_of<T>(user: Option<&TaskUser>, work: impl FnOnce() -> T) -> io::Result<T> {
     let Some(user) = user else { return Ok(work()) };
     let _back = Acting::begin(user)?;
     Ok(work())
@@ -37,7 +37,7 @@ struct Acting {
 }
 
 impl Acting {
-    fn begin(user: &Login) -> io::Result<Self> {
+    fn begin(user: &TaskUser) -> io::Result<Self> {
         Self::begin_as(user.uid, user.gid, &user.groups)
     }
 
@@ -102,7 +102,7 @@ pub(crate) struct Become {
 }
 
 impl Become {
-    pub(crate) fn of(login: &Login) -> Self {
+    pub(crate) fn of(login: &TaskUser) -> Self {
         Self { uid: login.uid, gid: login.gid, groups: login.groups.clone() }
     }
 

@@ -2,14 +2,14 @@
 
 use super::tables;
 use crate::gitconfig;
-use countersign_model::Walls;
+use countersign_model::SandboxSpec;
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
 /// The places of a task where files lie that make programs run later: its roots, and where their git directories are elsewhere, those.
-pub(crate) fn places_of_escapes(walls: &Walls) -> Vec<(PathBuf, &'static [&'static str])> {
+pub(crate) fn places_of_escapes(walls: &SandboxSpec) -> Vec<(PathBuf, &'static [&'static str])> {
     let mut all: Vec<(PathBuf, &'static [&'static str])> = Vec::new();
     for root in walls.roots.iter().map(Path::new) {
         all.push((root.to_owned(), tables::ESCAPES));

@@ -10,7 +10,7 @@ use crate::{
     closing::{bounded_line, digest_of},
     output::regular,
 };
-use countersign_model::{Decision, Digest, Record, Statement, Subject, TaskId, TaskState, What};
+use countersign_model::{Decision, Digest, ReceiptSubject, Record, RecordContent, Statement, TaskId, TaskState};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -202,9 +202,9 @@ impl Opened<'_> {
 
     /// The decisions that were sealed, if they are what is there.
     fn decisions(&mut self) -> Option<Vec<u8>> {
-        let place = format!("{} of {}", Subject::DECISIONS, self.checked.task);
-        match read(self.dir, Subject::DECISIONS, LARGE) {
-            Ok(bytes) if self.checked.subject(Subject::DECISIONS) == Some(Digest::sha256(&[&bytes])) => {
+        let place = format!("{} of {}", ReceiptSubject::DECISIONS, self.checked.task);
+        match read(self.dir, ReceiptSubject::DECISIONS, LARGE) {
+            Ok(bytes) if self.checked.subject(ReceiptSubject::DECISIONS) == Some(Digest::sha256(&[&bytes])) => {
                 return Some(bytes);
             }
             Ok(_) => self.report.find(place, "was changed"),
@@ -215,8 +215,8 @@ impl Opened<'_> {
 
     fn stream(&mut self, decisions: &[u8]) {
         let mut hash = Hashed(Sha256::new());
-        let has_one = self.checked.subject(Subject::JOURNAL).is_some();
-        let made = match has_one.then(|| regular(&self.dir.join(Subject::JOURNAL))) {
+        let has_one = self.checked.subject(ReceiptSubject::JOURNAL).is_some();
+        let made = match has_one.then(|| regular(&self.dir.join(ReceiptSubject::JOURNAL))) {
             Some(Ok(journal)) => merged(decisions, BufReader::new(journal), &mut hash),
             _ => merged(decisions, io::empty(), &mut hash),
         };
@@ -289,7 +289,7 @@ impl Opened<'_> {
 fn parsed(lines: &[u8]) -> impl Iterator<Item = Decision> {
     let lines = lines.split(|b| *b == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     lines.filter_map(|line| match Record::parse(line).ok()?.what {
-        What::Decision(decision) => Some(decision),
+        RecordContent::Decision(decision) => Some(decision),
         _ => None,
     })
 }

@@ -7,7 +7,7 @@ use crate::{
     journal,
     output::{Layout, ReadError, regular},
 };
-use countersign_model::{Digest, Record, StreamName, Subject};
+use countersign_model::{Digest, ReceiptSubject, Record, StreamName};
 use std::{
     io::{self, BufReader},
     path::Path,
@@ -37,7 +37,7 @@ pub(super) fn all(home: &Home, receipts: &[&Checked], told: &Told, progress: sup
 pub(super) fn of_task(dir: &Path, checked: &Checked, settled: Option<Digest>) -> Report {
     let mut report = Report { tasks: 1, ..Report::default() };
     let mut journal_holds = false;
-    for (name, sha256) in checked.subjects.iter().filter(|(name, _)| name != Subject::DECISIONS) {
+    for (name, sha256) in checked.subjects.iter().filter(|(name, _)| name != ReceiptSubject::DECISIONS) {
         if !is_name(name) {
             report.find(checked.place(), format!("speaks for `{name}`, which is no file of a task"));
             continue;
@@ -47,7 +47,7 @@ pub(super) fn of_task(dir: &Path, checked: &Checked, settled: Option<Digest>) ->
         let found = match stream {
             // The journal comes first: one that is not what was sealed does not speak against its streams.
             Some(stream) if journal_holds => stream_of(dir, stream),
-            _ if name == Subject::JOURNAL => digest_of_some(&dir.join(name)).map(|(d, l)| (d, l, None)),
+            _ if name == ReceiptSubject::JOURNAL => digest_of_some(&dir.join(name)).map(|(d, l)| (d, l, None)),
             _ => digest_of(&dir.join(name)).map(|(d, l)| (d, l, None)),
         };
         match found {
@@ -55,11 +55,11 @@ pub(super) fn of_task(dir: &Path, checked: &Checked, settled: Option<Digest>) ->
                 report.files += 1;
                 report.bytes += length;
                 let whole = digest == *sha256;
-                journal_holds |= whole && name == Subject::JOURNAL;
+                journal_holds |= whole && name == ReceiptSubject::JOURNAL;
                 match (whole, chunk) {
                     (true, None) => {}
                     (true, Some(chunk)) => {
-                        let place = format!("{} of {}", Subject::JOURNAL, checked.task);
+                        let place = format!("{} of {}", ReceiptSubject::JOURNAL, checked.task);
                         report.find(place, format!("does not fit {name}, which {chunk}"));
                     }
                     (false, Some(chunk)) => report.find(place, chunk),
@@ -94,7 +94,7 @@ pub(super) fn unread(e: &io::Error) -> String {
 
 /// What is wrong with a file whose digest is another: for a journal the line, if that can be told.
 fn other(dir: &Path, name: &str, checked: &Checked, actual: Digest) -> String {
-    let told = (name == Subject::JOURNAL).then(|| bad_line(dir, checked)).flatten();
+    let told = (name == ReceiptSubject::JOURNAL).then(|| bad_line(dir, checked)).flatten();
     told.unwrap_or_else(|| format!("{OTHER}{actual}"))
 }
 

@@ -59,14 +59,14 @@ pub(super) fn check_row(row: &[Checked], report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use countersign_model::{Count, Digest, LedgerHead};
+    use countersign_model::{DecimalCount, Digest, LedgerHead};
 
     const OURS: &str = "hm_01jcx3v9q8k2m4tz";
     const OTHER: &str = "hm_01jcx3v9q8k2m4t0";
 
     fn receipt(number: u64, home: Option<&str>) -> Checked {
         let digest = Digest::sha256(&[]);
-        let ledger_head = LedgerHead { decision: Count(number), sha256: digest };
+        let ledger_head = LedgerHead { decision: DecimalCount(number), sha256: digest };
         let task = "tk_01jcx3v9q8k2m4ty".parse().unwrap();
         let home = home.map(|home| home.parse().unwrap());
         Checked::bare(number, task, home, ledger_head)

@@ -5,7 +5,7 @@ use crate::{
     PublicKey,
     ledger::{LedgerError, Reader},
 };
-use countersign_model::{Decision, Digest, KeyAnnounced, Record, What};
+use countersign_model::{Decision, Digest, KeyAnnounced, Record, RecordContent};
 use std::collections::HashMap;
 
 /// So much of a key's name is enough to ask for it.
@@ -36,7 +36,7 @@ impl Announcement {
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
             let Ok(Ok(record)) = row.get_ref(1)?.as_str().map(Record::parse) else { continue };
-            if let What::Decision(Decision::Key(said)) = record.what {
+            if let RecordContent::Decision(Decision::Key(said)) = record.what {
                 let n: i64 = row.get(0)?;
                 all.push(Self { place: format!("decision {n}"), decision: u64::try_from(n).ok(), said });
             }

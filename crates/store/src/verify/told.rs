@@ -6,8 +6,8 @@ use crate::{
     ledger::{LedgerError, Reader, chained},
 };
 use countersign_model::{
-    ApprovalId, Chain, Decision, Digest, LedgerHead, PrincipalId, Record, Scope, SealedReceipt, SessionId, SignedWord,
-    Status, Subject, TaskId, What,
+    ApprovalId, Decision, Digest, HashChain, KeySignature, LedgerHead, PrincipalId, ReceiptSubject, Record,
+    RecordContent, Scope, SealedReceipt, SessionId, Status, TaskId,
 };
 use rusqlite::{Row, params, types::ValueRef};
 use sha2::{Digest as _, Sha256};
@@ -51,7 +51,7 @@ struct Planned {
 
 /// A decision that says that what a task left was removed.
 struct Expiry {
-    signed: Option<SignedWord>,
+    signed: Option<KeySignature>,
     /// The receipt was sealed later, and speaks for this decision with the others.
     spoken_for: bool,
 }
@@ -67,7 +67,7 @@ impl Told {
     ) -> Result<Self, LedgerError> {
         let named = rows.good.values().map(|r| r.ledger_head.decision.0).chain(since).collect();
         let mut walk = Walk { rows, keys, named, told: Told::default(), lines: HashMap::new(), report };
-        let mut chain = Chain::of_ledger();
+        let mut chain = HashChain::of_ledger();
         let mut all = ledger.conn.prepare("SELECT n, task, seq, line, head FROM decisions ORDER BY n")?;
         let mut found = all.query([])?;
         while let Some(row) = found.next()? {
@@ -229,8 +229,8 @@ const NOT_TEXT: &str = "does not read: its line is not text";
 pub(super) const UNPROVED: &str = "no key of the house says so";
 
 /// Whether a trusted key says that what this receipt speaks for was removed.
-pub(super) fn proves(word: Option<&SignedWord>, checked: &Checked, keys: &Keys) -> bool {
-    let says = |word: &SignedWord| Some(keys.get(word.key)?.says_expired(checked.task, checked.digest, word));
+pub(super) fn proves(word: Option<&KeySignature>, checked: &Checked, keys: &Keys) -> bool {
+    let says = |word: &KeySignature| Some(keys.get(word.key)?.says_expired(checked.task, checked.digest, word));
     word.and_then(says).unwrap_or(false)
 }
 
@@ -273,7 +273,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// One more decision of the ledger, with the chain so far.
-    fn decision(&mut self, row: &Row<'_>, chain: &mut Chain) -> Result<(), LedgerError> {
+    fn decision(&mut self, row: &Row<'_>, chain: &mut HashChain) -> Result<(), LedgerError> {
         let n: i64 = row.get(0)?;
         let Some(n) = u64::try_from(n).ok().filter(|n| *n > 0) else {
             self.breaks(format!("decision {n}"), "stands outside of the ledger: decisions are numbered from 1");
@@ -301,7 +301,7 @@ impl Walk<'_> {
         };
         let Ok(line) = text(row, 3) else {
             self.breaks(place(n, task), NOT_TEXT);
-            *chain = Chain::resumed(stored);
+            *chain = HashChain::resumed(stored);
             return Ok(());
         };
         chain.push(&chained(owner.as_deref(), line));
@@ -310,7 +310,7 @@ impl Walk<'_> {
                 self.breaks(place(n, task), "was changed: the ledger's chain breaks here");
             }
             // Once is enough: from here the chain goes on as it is stored, so that a second break is found too.
-            *chain = Chain::resumed(stored);
+            *chain = HashChain::resumed(stored);
         }
         if self.named.contains(&n) {
             self.told.at.insert(n, stored);
@@ -344,7 +344,7 @@ impl Walk<'_> {
             true => Record::parse(line).ok().map(|r| r.what),
             false => None,
         };
-        if let Some(What::Decision(Decision::Sealed(said))) = what {
+        if let Some(RecordContent::Decision(Decision::Sealed(said))) = what {
             return self.seal(n, task, said);
         }
         add_line(self.lines.entry(task).or_default(), line);
@@ -353,19 +353,21 @@ impl Walk<'_> {
             life.status = Some(Status::Running);
         }
         match what {
-            Some(What::Decision(Decision::Planned { principal, session, idempotency, .. })) => {
+            Some(RecordContent::Decision(Decision::Planned { principal, session, idempotency, .. })) => {
                 let idem = idempotency.map(|i| i.key);
                 life.planned = Some(Planned { first: n, principal, session, idem });
             }
-            Some(What::Decision(Decision::PermissionRequested { approval, .. })) => {
+            Some(RecordContent::Decision(Decision::PermissionRequested { approval, .. })) => {
                 (life.approval, life.waits) = (Some(approval), true);
             }
-            Some(What::Decision(Decision::PermissionGranted { scope, .. })) => life.waits &= scope == Scope::Policy,
-            Some(What::Decision(Decision::Settled { journal_head, outcome, .. })) => {
+            Some(RecordContent::Decision(Decision::PermissionGranted { scope, .. })) => {
+                life.waits &= scope == Scope::Policy
+            }
+            Some(RecordContent::Decision(Decision::Settled { journal_head, outcome, .. })) => {
                 (life.settled, life.waits, life.status) = (Some(n), false, Some(outcome.status()));
                 life.head = journal_head;
             }
-            Some(What::Decision(Decision::Expired { signed, .. })) => {
+            Some(RecordContent::Decision(Decision::Expired { signed, .. })) => {
                 life.expiries.push(Expiry { signed, spoken_for: false });
             }
             _ => {}
@@ -389,7 +391,7 @@ impl Walk<'_> {
         if same != (said.number, said.digest, said.receipt, said.key) {
             self.report.find(checked.place(), format!("is not the one that decision {n} says was sealed for {task}"));
         }
-        match checked.subject(Subject::DECISIONS) {
+        match checked.subject(ReceiptSubject::DECISIONS) {
             Some(sealed) if sealed == decisions => life.expiries.iter_mut().for_each(|e| e.spoken_for = true),
             Some(_) => {
                 let what = format!("the decisions of {task} are not those that it speaks for");

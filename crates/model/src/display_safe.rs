@@ -5,12 +5,12 @@ use std::fmt;
 /// Untrusted text for a person's eyes: control, escape, bidi and invisible characters stand as `\u{…}`, a newline
 /// as ⏎, and the whole is bounded. One type for every prompt, card and list.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct DisplaySafe<'a> {
     text: &'a str,
     max: usize,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> DisplaySafe<'a> {
     pub fn new(text: &'a str) -> Self {
         Self { text, max: 4096 }
     }
@@ -21,7 +21,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplaySafe<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, c) in self.text.chars().enumerate() {
             if n == self.max {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, shown: &str) {
-        assert_eq!(Shown::new(text).to_string(), shown);
+        assert_eq!(DisplaySafe::new(text).to_string(), shown);
     }
 
     #[test]
@@ -84,6 +84,6 @@ mod tests {
         check("r\u{200b}m", "r\\u{200b}m");
         check("с\u{61}t", "\\u{441}at");
         check("naïve 日本語 🦀", "naïve 日本語 🦀");
-        assert_eq!(Shown::bounded("abcdef", 4).to_string(), "abcd… (2 more characters)");
+        assert_eq!(DisplaySafe::bounded("abcdef", 4).to_string(), "abcd… (2 more characters)");
     }
 }

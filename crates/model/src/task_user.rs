@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// As the system's tables have it. An ordinary house needs none: its tasks run as itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Login {
+pub struct TaskUser {
     pub uid: u32,
     pub gid: u32,
     /// All of them, the one above among them.
@@ -14,7 +14,7 @@ pub struct Login {
     pub shell: String,
 }
 
-impl Login {
+impl TaskUser {
     /// Finds a user in the texts of `/etc/passwd` and `/etc/group`. A line that is not understood is nobody's.
     #[must_use]
     pub fn find(uid: u32, passwd: &str, group: &str) -> Option<Self> {
@@ -43,11 +43,11 @@ mod tests {
         let passwd = "root:x:0:0:root:/root:/bin/bash\n# note\nann:x:1000:1000:Ann,,,:/home/ann:/bin/zsh\nodd:x:1001\n\
                       nohome:x:1002:1002:::/bin/sh\nrel:x:1003:1003::home:/bin/sh\n";
         let group = "root:x:0:\ndocker:x:998:bob,ann\nannex:x:50:annex\nann:x:1000:\nbad:x:zz:ann\n";
-        let ann = Login::find(1000, passwd, group).unwrap();
+        let ann = TaskUser::find(1000, passwd, group).unwrap();
         assert_eq!((ann.name.as_str(), ann.home.as_str(), ann.shell.as_str()), ("ann", "/home/ann", "/bin/zsh"));
         assert_eq!((ann.gid, ann.groups), (1000, vec![998, 1000]));
         for nobody in [1001, 1002, 1003, 4242] {
-            assert_eq!(Login::find(nobody, passwd, group), None);
+            assert_eq!(TaskUser::find(nobody, passwd, group), None);
         }
     }
 }

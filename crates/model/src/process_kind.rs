@@ -2,7 +2,7 @@
 
 /// What stands above a program that an agent has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Starter {
+pub enum ProcessKind {
     /// A shell with something to do, or a program that only starts another: what matters is above it.
     Passes,
     /// Where a person types, or what holds such places. Never an agent.
@@ -59,7 +59,7 @@ const PLACES: &[&str] = &[
 /// Options of shells that take a word of their own.
 const WITH_A_WORD: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file", "-C", "--init-command"];
 
-impl Starter {
+impl ProcessKind {
     /// By its name in the kernel, its words, and whether it reads from a terminal.
     #[must_use]
     pub fn of(comm: &str, words: &[String], at_a_terminal: bool) -> Self {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_shell_that_was_started_for_something_is_told_from_a_persons() {
-        use Starter::{Passes, Person, Program};
+        use ProcessKind::{Passes, Person, Program};
         for (line, at_a_terminal, is) in [
             ("/bin/sh -c csn", true, Passes),
             ("bash -lc csn", true, Passes),
@@ -127,8 +127,8 @@ mod tests {
         ] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let comm = words[0].rsplit('/').next().unwrap().to_owned();
-            assert_eq!(Starter::of(&comm, &words, at_a_terminal), is, "{line}");
+            assert_eq!(ProcessKind::of(&comm, &words, at_a_terminal), is, "{line}");
         }
-        assert_eq!(Starter::of("tmux: server", &["tmux".to_owned(), "new".to_owned()], false), Person);
+        assert_eq!(ProcessKind::of("tmux: server", &["tmux".to_owned(), "new".to_owned()], false), Person);
     }
 }
