@@ -9,14 +9,14 @@ use countersign_model::{
 };
 use countersign_store::{
     Home,
-    ledger::{Entry, Ledger},
+    ledger::{Ledger, LedgerEntry},
 };
 use countersign_testkit::{House, RawCalls as _};
 use std::time::Instant;
 
 const CSN: &str = env!("CARGO_BIN_EXE_csn");
 
-fn decisions(task: TaskId, permit: PermitId, at: Timestamp) -> Vec<Entry> {
+fn decisions(task: TaskId, permit: PermitId, at: Timestamp) -> Vec<LedgerEntry> {
     let digest = Digest::sha256(&[task.tail().as_bytes()]);
     let planned = Decision::Planned {
         plan_digest: digest,
@@ -55,7 +55,7 @@ fn decisions(task: TaskId, permit: PermitId, at: Timestamp) -> Vec<Entry> {
         Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest), recovered: false };
     let entry = |(seq, decision): (u64, Decision)| {
         let line = Record::decision_line(seq, at, &decision);
-        Entry { task: Some(task), seq, at, line, decision, receipt: None }
+        LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None }
     };
     [(0, planned), (1, granted), (2, launched), (8, settled)].into_iter().map(entry).collect()
 }

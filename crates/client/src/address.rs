@@ -11,10 +11,10 @@ use std::{
 
 /// The address of one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address(pub(crate) Way);
+pub struct Address(pub(crate) Endpoint);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Endpoint {
     Unix(PathBuf),
     Tcp(SocketAddr, BearerToken),
 }
@@ -51,27 +51,27 @@ impl Address {
     /// The socket of a home: the kernel tells the daemon who calls.
     #[must_use]
     pub fn unix(socket: impl Into<PathBuf>) -> Self {
-        Self(Way::Unix(socket.into()))
+        Self(Endpoint::Unix(socket.into()))
     }
 
     /// A port on loopback: the token tells the daemon who calls.
     pub fn tcp(at: SocketAddr, token: BearerToken) -> Result<Self, AddressError> {
-        if at.ip().is_loopback() { Ok(Self(Way::Tcp(at, token))) } else { Err(AddressError::NotLoopback(at)) }
+        if at.ip().is_loopback() { Ok(Self(Endpoint::Tcp(at, token))) } else { Err(AddressError::NotLoopback(at)) }
     }
 
     /// The value of the `Host` header.
     pub(crate) fn host(&self) -> String {
         match &self.0 {
-            Way::Unix(_) => "countersign".to_owned(),
-            Way::Tcp(at, _) => at.to_string(),
+            Endpoint::Unix(_) => "countersign".to_owned(),
+            Endpoint::Tcp(at, _) => at.to_string(),
         }
     }
 
     /// The value of the `Authorization` header, where one is needed.
     pub(crate) fn authorization(&self) -> Option<String> {
         match &self.0 {
-            Way::Unix(_) => None,
-            Way::Tcp(_, BearerToken(token)) => Some(format!("Bearer {token}")),
+            Endpoint::Unix(_) => None,
+            Endpoint::Tcp(_, BearerToken(token)) => Some(format!("Bearer {token}")),
         }
     }
 }
@@ -79,8 +79,8 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Way::Unix(socket) => write!(f, "{}", socket.display()),
-            Way::Tcp(at, _) => write!(f, "{at}"),
+            Endpoint::Unix(socket) => write!(f, "{}", socket.display()),
+            Endpoint::Tcp(at, _) => write!(f, "{at}"),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
-    address::{Way, short_path},
-    stream::{Follower, Step},
-    wire::answer::{AnswerHead, AnswerReader},
+    address::{Endpoint, short_path},
+    stream::{FollowStep, Follower},
+    wire::response::{ResponseHead, ResponseReader},
 };
 use countersign_model::api::StreamRecord;
 use serde::de::DeserializeOwned;
@@ -78,11 +78,11 @@ impl AsyncClient {
     async fn connect(&self) -> Result<AsyncConnection> {
         let connected: io::Result<AsyncConnection> = async {
             Ok(match &self.address.0 {
-                Way::Unix(socket) => {
+                Endpoint::Unix(socket) => {
                     let (path, _open) = short_path(socket)?;
                     Box::new(UnixStream::connect(path).await?) as AsyncConnection
                 }
-                Way::Tcp(at, _) => {
+                Endpoint::Tcp(at, _) => {
                     let stream = TcpStream::connect(at).await?;
                     stream.set_nodelay(true)?;
                     Box::new(stream)
@@ -108,14 +108,14 @@ impl AsyncClient {
 /// The body of an answer, as it comes.
 pub struct AsyncBody {
     stream: AsyncConnection,
-    answer: AnswerReader,
-    head: AnswerHead,
+    answer: ResponseReader,
+    head: ResponseHead,
 }
 
 impl AsyncBody {
     /// Reads the head of an answer.
     async fn begin(mut stream: AsyncConnection) -> Result<Self> {
-        let mut answer = AnswerReader::new();
+        let mut answer = ResponseReader::new();
         loop {
             if let Some(head) = answer.head() {
                 return Ok(Self { stream, answer, head });
@@ -184,11 +184,11 @@ impl<E: DeserializeOwned> AsyncEvents<E> {
     async fn advance(&mut self) -> Result<Option<Event<E>>> {
         loop {
             match (self.follower.step()?, &mut self.stream) {
-                (Step::Event(event), _) => return Ok(Some(event)),
-                (Step::End, _) => return Ok(None),
-                (Step::Read, Some(stream)) => self.follower.feed(&read(stream).await?)?,
-                (Step::Read, None) => return Err(ClientError::cut_off()),
-                (Step::Connect(pause), _) => {
+                (FollowStep::Event(event), _) => return Ok(Some(event)),
+                (FollowStep::End, _) => return Ok(None),
+                (FollowStep::Read, Some(stream)) => self.follower.feed(&read(stream).await?)?,
+                (FollowStep::Read, None) => return Err(ClientError::cut_off()),
+                (FollowStep::Connect(pause), _) => {
                     tokio::time::sleep(pause).await;
                     let bytes = self.follower.request().to_bytes(&self.client.address)?;
                     let mut stream = self.client.connect().await?;

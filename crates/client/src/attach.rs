@@ -20,7 +20,7 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// What comes from the daemon.
 #[derive(Debug)]
-pub enum Attached {
+pub enum AttachedEvent {
     Record(Box<StreamRecord>),
     /// A word about the attachment itself.
     Word(Box<AttachEvent>),
@@ -125,14 +125,14 @@ impl Attachment {
 
     /// The next thing that has come; none when nothing has. The end of the conversation is [`ClientError::Broken`] with
     /// `UnexpectedEof` unless the daemon closed it in order: then `Ok(None)` and [`Attachment::is_over`].
-    pub fn next_message(&mut self) -> Result<Option<Attached>> {
+    pub fn next_message(&mut self) -> Result<Option<AttachedEvent>> {
         loop {
             match self.socket.read() {
                 Ok(Message::Text(text)) => match read_text(&text)? {
                     Some(attached) => return Ok(Some(attached)),
                     None => continue,
                 },
-                Ok(Message::Binary(bytes)) => return Ok(Some(Attached::Bytes(bytes.to_vec()))),
+                Ok(Message::Binary(bytes)) => return Ok(Some(AttachedEvent::Bytes(bytes.to_vec()))),
                 Ok(Message::Close(_)) => self.closed = true,
                 Ok(_) => {}
                 Err(e) if would_block(&e) => return Ok(None),
@@ -152,23 +152,23 @@ impl Attachment {
 }
 
 /// A record or a word; none for a word of a newer daemon.
-fn read_text(text: &str) -> Result<Option<Attached>> {
+fn read_text(text: &str) -> Result<Option<AttachedEvent>> {
     #[derive(Deserialize)]
-    struct Kind<'a> {
+    struct EventKind<'a> {
         #[serde(borrow)]
         kind: Cow<'a, str>,
     }
     const WORDS: [&str; 5] = ["attach.begin", "attach.screen", "attach.tail", "attach.applied", "attach.refused"];
-    let Kind { kind } = serde_json::from_str(text).map_err(ClientError::unreadable)?;
+    let EventKind { kind } = serde_json::from_str(text).map_err(ClientError::unreadable)?;
     if !kind.starts_with("attach.") {
         let record = serde_json::from_str(text).map_err(ClientError::unreadable)?;
-        return Ok(Some(Attached::Record(Box::new(record))));
+        return Ok(Some(AttachedEvent::Record(Box::new(record))));
     }
     if !WORDS.contains(&&*kind) {
         return Ok(None);
     }
     let word = serde_json::from_str(text).map_err(ClientError::unreadable)?;
-    Ok(Some(Attached::Word(Box::new(word))))
+    Ok(Some(AttachedEvent::Word(Box::new(word))))
 }
 
 fn would_block(error: &tungstenite::Error) -> bool {
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn records_words_and_words_of_a_newer_daemon() {
         let record = r#"{"v":1,"seq":3,"at":"2026-11-16T02:09:48.000120Z","t_us":5,"kind":"pty.echo","on":false}"#;
-        assert!(matches!(read_text(record), Ok(Some(Attached::Record(r))) if r.record.seq == 3));
+        assert!(matches!(read_text(record), Ok(Some(AttachedEvent::Record(r))) if r.record.seq == 3));
         let word = r#"{"kind":"attach.applied","n":1,"seq":9}"#;
-        let Ok(Some(Attached::Word(word))) = read_text(word) else { panic!("a word") };
+        let Ok(Some(AttachedEvent::Word(word))) = read_text(word) else { panic!("a word") };
         assert_eq!(*word, AttachEvent::Applied { n: 1, seq: 9 });
         assert!(matches!(read_text(r#"{"kind":"attach.weather","says":"rain"}"#), Ok(None)));
         assert!(read_text("{").is_err());

@@ -2,9 +2,9 @@
 
 use crate::{
     Address, Call, ClientError, Event, HttpRequest, Result, StreamCall,
-    stream::{Follower, Step},
+    stream::{FollowStep, Follower},
     transport::Connection,
-    wire::answer::{AnswerHead, AnswerReader},
+    wire::response::{ResponseHead, ResponseReader},
 };
 use countersign_model::api::StreamRecord;
 use serde::de::DeserializeOwned;
@@ -80,8 +80,8 @@ impl Client {
 #[derive(Debug)]
 pub struct Body {
     stream: Connection,
-    answer: AnswerReader,
-    head: AnswerHead,
+    answer: ResponseReader,
+    head: ResponseHead,
     /// What has come and was not read yet, from this place on.
     ready: Vec<u8>,
     at: usize,
@@ -90,7 +90,7 @@ pub struct Body {
 impl Body {
     /// Reads the head of an answer.
     fn begin(mut stream: Connection) -> Result<Self> {
-        let mut answer = AnswerReader::new();
+        let mut answer = ResponseReader::new();
         loop {
             if let Some(head) = answer.head() {
                 return Ok(Self { stream, answer, head, ready: Vec::new(), at: 0 });
@@ -188,11 +188,11 @@ impl<E: DeserializeOwned> Events<E> {
     fn advance(&mut self) -> Result<Option<Event<E>>> {
         loop {
             match (self.follower.step()?, &mut self.stream) {
-                (Step::Event(event), _) => return Ok(Some(event)),
-                (Step::End, _) => return Ok(None),
-                (Step::Read, Some(stream)) => read_into(stream, |bytes| self.follower.feed(bytes))?,
-                (Step::Read, None) => return Err(ClientError::cut_off()),
-                (Step::Connect(pause), _) => {
+                (FollowStep::Event(event), _) => return Ok(Some(event)),
+                (FollowStep::End, _) => return Ok(None),
+                (FollowStep::Read, Some(stream)) => read_into(stream, |bytes| self.follower.feed(bytes))?,
+                (FollowStep::Read, None) => return Err(ClientError::cut_off()),
+                (FollowStep::Connect(pause), _) => {
                     std::thread::sleep(pause);
                     let bytes = self.follower.request().to_bytes(&self.client.address)?;
                     let mut stream = Connection::connect(&self.client.address)?;

@@ -53,7 +53,7 @@ mod wire;
 pub use address::{Address, AddressError, BearerToken};
 #[cfg(feature = "async")]
 pub use async_client::{AsyncBody, AsyncClient, AsyncEvents};
-pub use attach::{Attached, Attachment};
+pub use attach::{AttachedEvent, Attachment};
 pub use blocking::{Body, Client, Events};
 pub use call::Call;
 pub use error::{ClientError, Result};

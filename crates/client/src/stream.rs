@@ -7,7 +7,7 @@
 use crate::{
     ClientError, HttpRequest, Result,
     wire::{
-        answer::AnswerReader,
+        response::ResponseReader,
         server_events::{ServerEvent, ServerEvents},
     },
 };
@@ -86,7 +86,7 @@ pub struct Event<E> {
 
 /// What a reader of a stream does next.
 #[derive(Debug)]
-pub(crate) enum Step<E> {
+pub(crate) enum FollowStep<E> {
     /// Wait this long, connect, and send [`Follower::request`].
     Connect(Duration),
     /// Read from the connection.
@@ -98,7 +98,7 @@ pub(crate) enum Step<E> {
 /// How far the reading of one stream has come.
 pub(crate) struct Follower<E> {
     call: StreamCall<E>,
-    connection: Option<(AnswerReader, ServerEvents)>,
+    connection: Option<(ResponseReader, ServerEvents)>,
     gap: Option<GapEvent>,
     ended: bool,
     /// Connections in a row that brought nothing.
@@ -120,7 +120,7 @@ impl<E: DeserializeOwned> Follower<E> {
     }
 
     pub(crate) fn connected(&mut self) {
-        self.connection = Some((AnswerReader::new(), ServerEvents::default()));
+        self.connection = Some((ResponseReader::new(), ServerEvents::default()));
     }
 
     /// The connection is of no more use; the next step is another one.
@@ -135,15 +135,15 @@ impl<E: DeserializeOwned> Follower<E> {
         if bytes.is_empty() { answer.end() } else { answer.feed(bytes) }
     }
 
-    pub(crate) fn step(&mut self) -> Result<Step<E>> {
+    pub(crate) fn step(&mut self) -> Result<FollowStep<E>> {
         if self.ended {
-            return Ok(Step::End);
+            return Ok(FollowStep::End);
         }
         loop {
             let Some((answer, events)) = &mut self.connection else {
                 let pause = RETRY_PAUSE * self.barren;
                 self.barren = (self.barren + 1).min(MAX_RETRY_PAUSES);
-                return Ok(Step::Connect(pause));
+                return Ok(FollowStep::Connect(pause));
             };
             if let Some(event) = events.next() {
                 match self.take(event)? {
@@ -151,10 +151,10 @@ impl<E: DeserializeOwned> Follower<E> {
                     None => continue,
                 }
             }
-            let Some(head) = answer.head() else { return Ok(Step::Read) };
+            let Some(head) = answer.head() else { return Ok(FollowStep::Read) };
             if head.status >= 400 {
                 if !answer.is_done() {
-                    return Ok(Step::Read);
+                    return Ok(FollowStep::Read);
                 }
                 return Err(ClientError::of_problem(head.status, &answer.take_body()));
             }
@@ -165,17 +165,17 @@ impl<E: DeserializeOwned> Follower<E> {
                 // A stream that is over says so.
                 return Err(ClientError::cut_off());
             } else {
-                return Ok(Step::Read);
+                return Ok(FollowStep::Read);
             }
         }
     }
 
-    fn take(&mut self, event: ServerEvent) -> Result<Option<Step<E>>> {
+    fn take(&mut self, event: ServerEvent) -> Result<Option<FollowStep<E>>> {
         let ServerEvent { id, kind, data: json } = event;
         match kind.as_deref() {
             Some("end") => {
                 self.ended = true;
-                return Ok(Some(Step::End));
+                return Ok(Some(FollowStep::End));
             }
             // It is told with the event behind it: a reader that breaks off in between hears of it again.
             Some("gap") => {
@@ -191,7 +191,7 @@ impl<E: DeserializeOwned> Follower<E> {
         }
         self.barren = 0;
         let value = serde_json::from_str(&json).map_err(ClientError::unreadable)?;
-        Ok(Some(Step::Event(Event { cursor, value, json, gap: self.gap.take() })))
+        Ok(Some(FollowStep::Event(Event { cursor, value, json, gap: self.gap.take() })))
     }
 }
 
@@ -207,19 +207,19 @@ mod tests {
 
     /// What comes over one connection, until it has to be read again.
     fn over_one_connection(follower: &mut Follower<u64>, bytes: &str) -> (Vec<String>, bool) {
-        assert!(matches!(follower.step(), Ok(Step::Connect(_))));
+        assert!(matches!(follower.step(), Ok(FollowStep::Connect(_))));
         follower.connected();
         follower.feed(bytes.as_bytes()).unwrap();
         let mut seen = Vec::new();
         loop {
             match follower.step().unwrap() {
-                Step::Event(event) => {
+                FollowStep::Event(event) => {
                     let cursor = event.cursor.map(|c| c.to_string()).unwrap_or_default();
                     seen.push(format!("{cursor}={}", event.value));
                 }
-                Step::Read => return (seen, false),
-                Step::End => return (seen, true),
-                Step::Connect(_) => panic!("it is connected"),
+                FollowStep::Read => return (seen, false),
+                FollowStep::End => return (seen, true),
+                FollowStep::Connect(_) => panic!("it is connected"),
             }
         }
     }
@@ -252,7 +252,7 @@ mod tests {
         assert!(request(&follower).contains("\r\nlast-event-id: 2\r\n"));
         follower.connected();
         follower.feed(format!("{HEAD}{gap}id: 7\ndata: 5\n\n").as_bytes()).unwrap();
-        let Ok(Step::Event(event)) = follower.step() else { panic!("an event") };
+        let Ok(FollowStep::Event(event)) = follower.step() else { panic!("an event") };
         assert_eq!(event.gap, Some(GapEvent { from: 3, to: 6 }));
     }
 
@@ -282,7 +282,7 @@ mod tests {
         follower.connected();
         let head = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n", problem.len());
         follower.feed(head.as_bytes()).unwrap();
-        assert!(matches!(follower.step(), Ok(Step::Read)));
+        assert!(matches!(follower.step(), Ok(FollowStep::Read)));
         follower.feed(problem.as_bytes()).unwrap();
         let Err(ClientError::Refused(refused)) = follower.step() else { panic!("a refusal") };
         assert_eq!(refused.refusal.code, Code::NotFound);
@@ -293,7 +293,7 @@ mod tests {
         let mut follower = follower();
         let mut pauses = Vec::new();
         for _ in 0..3 {
-            let Ok(Step::Connect(pause)) = follower.step() else { panic!("not connected") };
+            let Ok(FollowStep::Connect(pause)) = follower.step() else { panic!("not connected") };
             pauses.push(pause);
         }
         assert_eq!(pauses, [Duration::ZERO, RETRY_PAUSE, RETRY_PAUSE * 2]);

@@ -2,7 +2,7 @@
 
 use crate::{
     Address, ClientError, Result,
-    address::{Way, short_path},
+    address::{Endpoint, short_path},
 };
 use std::{
     io::{self, Read, Write},
@@ -24,8 +24,10 @@ pub enum Connection {
 impl Connection {
     pub(crate) fn connect(address: &Address) -> Result<Self> {
         let connected = match &address.0 {
-            Way::Unix(socket) => short_path(socket).and_then(|(path, _open)| UnixStream::connect(path)).map(Self::Unix),
-            Way::Tcp(at, _) => TcpStream::connect(at).and_then(|stream| {
+            Endpoint::Unix(socket) => {
+                short_path(socket).and_then(|(path, _open)| UnixStream::connect(path)).map(Self::Unix)
+            }
+            Endpoint::Tcp(at, _) => TcpStream::connect(at).and_then(|stream| {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }),

@@ -3,7 +3,7 @@
 
 use crate::facts::{self, Gate, Looked};
 use countersign_model::{Assessment, Grants, HomeKey, Mode, Request, Requester, Session, Timestamp};
-use countersign_policy::Context;
+use countersign_policy::JudgeContext;
 use countersign_redact::{Known, Mask};
 
 /// A request, and the moment at which it is judged.
@@ -27,9 +27,9 @@ impl<'a> Case<'a> {
     }
 
     /// What the verdict depends on beside the plan, the facts, the rules and the grants.
-    pub(crate) fn context(&self) -> Context<'a> {
+    pub(crate) fn context(&self) -> JudgeContext<'a> {
         let Self { request, prepared, settings, requester, session, now, .. } = *self;
-        Context {
+        JudgeContext {
             profile: requester.profile,
             audience: requester.audience,
             attended: request.attended,

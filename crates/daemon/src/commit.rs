@@ -22,10 +22,10 @@ use countersign_model::{
     Outcome, Refusal, Request, ResolvedRequest, Roster, Sandbox, TaskId, Text, Timestamp,
 };
 use countersign_redact::text_by_shape;
-use countersign_shim::Spare;
+use countersign_shim::IdleShim;
 use countersign_store::{
     Home, clock, crash,
-    ledger::{Entry, Ledger, LedgerError, Reader},
+    ledger::{Ledger, LedgerEntry, LedgerError, LedgerReader},
     random, waiting,
 };
 use std::{
@@ -53,7 +53,7 @@ pub(crate) struct CommitParts {
     pub(crate) people: People,
     pub(crate) gate: Arc<facts::Gate>,
     pub(crate) ledger: Ledger,
-    pub(crate) reader: Reader,
+    pub(crate) reader: LedgerReader,
     pub(crate) desk: Desk,
     /// The handle to the loop, and the end of it at which calls arrive.
     pub(crate) handle: CommitHandle,
@@ -99,7 +99,7 @@ pub(crate) struct CommitLoop {
     home: Home,
     gate: Arc<facts::Gate>,
     ledger: Ledger,
-    reader: Reader,
+    reader: LedgerReader,
     desk: Desk,
     spares: Arc<ShimPool>,
     keeper: Arc<ShimRegistry>,
@@ -157,7 +157,7 @@ struct Pending {
     step: Step,
     /// What would be launched, and what it would run in.
     looked: Option<(Looked, Request, Sandbox)>,
-    spare: Option<Spare>,
+    spare: Option<IdleShim>,
     done: Done,
 }
 
@@ -368,7 +368,7 @@ impl CommitLoop {
 
     /// Makes decisions durable, then does what follows from them.
     fn commit(&mut self, pending: Vec<Pending>) {
-        let entries: Vec<Entry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
+        let entries: Vec<LedgerEntry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
         let written = if entries.is_empty() { Ok(()) } else { self.ledger.commit(&entries) };
         self.fresh_keys.clear();
         if let Err(e) = written {
@@ -439,7 +439,7 @@ impl CommitLoop {
     }
 
     /// Gives a shim its order. A task that cannot be started settles as that.
-    fn hand_over(&self, launch: Launch, (looked, request, sandbox): (Looked, Request, Sandbox), spare: Spare) {
+    fn hand_over(&self, launch: Launch, (looked, request, sandbox): (Looked, Request, Sandbox), spare: IdleShim) {
         crash::point("office.before_hand_over");
         let (task, pid) = (launch.permit.task, spare.pid());
         self.keeper.remember_shim(task, pid);
@@ -456,14 +456,14 @@ impl CommitLoop {
         crash::point("office.after_hand_over");
     }
 
-    fn give_back(&self, spare: Option<Spare>) {
+    fn give_back(&self, spare: Option<IdleShim>) {
         if let Some(spare) = spare {
             self.spares.give_back(spare);
         }
     }
 
     /// Tells those who follow a task of a decision about it, and has a settled one published and sealed.
-    fn announce(&self, entry: &Entry) {
+    fn announce(&self, entry: &LedgerEntry) {
         let Some(task) = entry.task else { return };
         let rings = match entry.decision {
             Decision::Settled { .. } => Ring::Settled,

@@ -10,7 +10,7 @@ use countersign_model::{
     GrantedSandbox, HomeKey, Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, Request, Requester, Session,
     TaskId, TaskUser, Text, Tool,
 };
-use countersign_policy::Rules;
+use countersign_policy::CheckedRules;
 use countersign_store::{Config, Home, waiting, world};
 use std::{fs, io, path::Path};
 
@@ -46,7 +46,7 @@ pub(crate) struct Looked {
 /// What the gate goes by, beside the request and the world.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    pub(crate) rules: Rules,
+    pub(crate) rules: CheckedRules,
     /// Where this house keeps what is its own.
     pub(crate) protected: Vec<String>,
     pub(crate) read_all: bool,
@@ -298,7 +298,7 @@ fn look_as(request: &Request, key: &HomeKey, eyes: &Eyes) -> Result<Looked, Refu
     }
     exposure.names = env.keys().cloned().collect();
     let home = env.get("HOME").or_else(|| base.get("HOME")).cloned().unwrap_or_else(|| "/".to_owned());
-    let surroundings = countersign_policy::Surroundings {
+    let surroundings = countersign_policy::ParseContext {
         cwd: &cwd_fact.path,
         home: &home,
         environment: &|name| env.contains_key(name),
@@ -321,7 +321,7 @@ fn look_as(request: &Request, key: &HomeKey, eyes: &Eyes) -> Result<Looked, Refu
         }
     };
     let mut facts = Facts { cwd: cwd_fact, program, ..Facts::none(cwd) };
-    let sight = world::Sight { below: None, path };
+    let sight = world::LookupLimits { below: None, path };
     world::look(&countersign_policy::needs(&plan), &sight, &mut facts);
     let mut directories = countersign_policy::directories(&plan, &facts);
     directories.truncate(MOST_DIRECTORIES);

@@ -7,8 +7,8 @@ use crate::{
 use countersign_model::{DaemonState, Digest, HomeId};
 use countersign_store::{
     Home,
-    condition::{self, Depth},
-    ledger::{Ledger, LedgerError, Reader},
+    condition::{self, CheckDepth},
+    ledger::{Ledger, LedgerError, LedgerReader},
     salvage::salvage,
 };
 use std::{
@@ -41,7 +41,7 @@ impl ReadingOnly {
 /// A ledger with what the daemon needs of it to start.
 pub(crate) struct Opened {
     pub(crate) ledger: Ledger,
-    pub(crate) reader: Reader,
+    pub(crate) reader: LedgerReader,
     pub(crate) desk: Desk,
     pub(crate) after_a_crash: bool,
     /// None where the ledger cannot be written and has none yet.
@@ -75,7 +75,11 @@ pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, Le
 
 /// The id of the home. One that has none gets it, as the first decision of this daemon; where it cannot be written, for
 /// example on a full disk, the next daemon tries again.
-fn home_id(ledger: &mut Ledger, reader: &Reader, reading_only: &ReadingOnly) -> Result<Option<HomeId>, LedgerError> {
+fn home_id(
+    ledger: &mut Ledger,
+    reader: &LedgerReader,
+    reading_only: &ReadingOnly,
+) -> Result<Option<HomeId>, LedgerError> {
     if reading_only.is_set() {
         return reader.home_id();
     }
@@ -93,7 +97,7 @@ fn home_id(ledger: &mut Ledger, reader: &Reader, reading_only: &ReadingOnly) -> 
     }
 }
 
-type Restored = (Reader, Desk, bool);
+type Restored = (LedgerReader, Desk, bool);
 
 fn restore(ledger: &Ledger, caps: Caps, policy: Digest) -> Result<Restored, LedgerError> {
     let reader = ledger.reader()?;
@@ -115,7 +119,7 @@ pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<R
     }
     loop {
         let home = home.clone();
-        let checked = tokio::task::spawn_blocking(move || match condition::check(&home, Depth::Whole) {
+        let checked = tokio::task::spawn_blocking(move || match condition::check(&home, CheckDepth::Whole) {
             Err(e) if e.is_damage() => {
                 Some((e, salvage(&home, &scratch(&home)).map(|(ledger, _)| ledger.path().to_owned())))
             }

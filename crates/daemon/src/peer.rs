@@ -164,7 +164,7 @@ pub(crate) enum Holder {
 /// Looks for whoever holds a connection, among everything that runs as `uid`.
 pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<Holder, OutOfDescriptors> {
     let socket = seen(proc::tcp_socket(theirs, ours))?.flatten().filter(|socket| socket.inode != 0);
-    let Some(proc::Socket { owner, inode }) = socket else { return Ok(Holder::Nobody) };
+    let Some(proc::TcpSocket { owner, inode }) = socket else { return Ok(Holder::Nobody) };
     if owner != uid {
         return Ok(Holder::Stranger);
     }

@@ -6,7 +6,7 @@ use countersign_model::{
     Grants, IdMint, Operands, Plan, Refusal, Request, Sandbox, SandboxReason, Script, Text, Tool, UncoveredCommand,
     Verdict,
 };
-use countersign_policy::{Context, Proposal};
+use countersign_policy::{GrantProposal, JudgeContext};
 use countersign_redact::{Mask, text, text_bounded, text_by_shape};
 use countersign_store::random;
 
@@ -104,7 +104,7 @@ impl Case<'_> {
         let all = countersign_policy::proposals(choice, any_arguments, plan, facts, assessment, &context);
         let mask = self.mask();
         // What the card did not ask about, because it was covered then, is not saved by answering it.
-        let asked = |p: &&Proposal| {
+        let asked = |p: &&GrantProposal| {
             about.iter().any(|a| a.verb.as_str() == p.verb && p.risks.iter().all(|risk| a.risks.contains(risk)))
         };
         all.unwrap_or_default()
@@ -153,7 +153,7 @@ impl Case<'_> {
         &self,
         choice: Choice,
         assessment: &Assessment,
-        context: &Context<'_>,
+        context: &JudgeContext<'_>,
         mask: &Mask,
         places: &[String],
     ) -> Option<GrantOffer> {
@@ -221,7 +221,7 @@ fn saved_sandbox(sandbox: &Sandbox) -> (GrantSandbox, Confinement) {
 }
 
 /// A proposal as a grant. What it holds must be what was meant, so nothing may have to be taken out of it.
-fn made(choice: Choice, proposal: &Proposal, context: &Context<'_>, mask: &Mask) -> Result<Grant, Refusal> {
+fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, mask: &Mask) -> Result<Grant, Refusal> {
     let clean = |raw: &str| match text(mask, raw) {
         clean if clean.as_str() == raw => Ok(clean),
         _ => Err(Refusal::new(Code::OptionNotOffered, "this cannot be saved: it holds what looks like a secret")

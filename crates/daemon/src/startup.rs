@@ -22,10 +22,10 @@ use crate::{
 };
 use anyhow::Context as _;
 use countersign_model::{Code, DaemonState, Decision, Digest, Record, RecordContent, Refusal, TaskId};
-use countersign_policy::Rules;
+use countersign_policy::CheckedRules;
 use countersign_store::{
-    Config, Home, MACHINE_RUN, Reads, SOCKET, house_key,
-    ledger::{Reader, Readers},
+    Config, Home, MACHINE_RUN, SOCKET, UnaskedReads, house_key,
+    ledger::{LedgerReader, LedgerReaderPool},
 };
 use std::{io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{net::UnixListener, sync::Notify};
@@ -59,8 +59,8 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         crate::log!("degraded, only what reads may run: {why}");
     }
     let [rules, denies] = config.rules();
-    let rules =
-        Rules::new(rules, denies).map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
+    let rules = CheckedRules::new(rules, denies)
+        .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
     let user =
         countersign_redact::User::new(&config.redaction()).map_err(|f| config.redaction_fault(f.index, f.message))?;
     countersign_redact::install(user);
@@ -97,11 +97,11 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
 }
 
 /// What the gate goes by, beside the request and the world.
-fn gate(home: &Home, config: &Config, rules: Rules, degraded: Option<String>) -> anyhow::Result<Gate> {
+fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<String>) -> anyhow::Result<Gate> {
     Ok(Gate {
         rules,
         protected: own_places(home),
-        read_all: config.audience.personal.read == Reads::All,
+        read_all: config.audience.personal.read == UnaskedReads::All,
         roots: real_roots(&config.roots),
         degraded,
         key: house_key(home).context("the house has no digest key")?,
@@ -117,7 +117,7 @@ fn policy(config: &Config) -> anyhow::Result<Digest> {
     let [rules, denies] = config.rules();
     let settings = serde_json::json!({
         "rules": rules, "hard_deny": denies, "profile": config.profile, "roots": config.roots,
-        "read_all": config.audience.personal.read == Reads::All, "granted": config.confine.granted,
+        "read_all": config.audience.personal.read == UnaskedReads::All, "granted": config.confine.granted,
         "network": config.confine.network, "landlock": config.confine.landlock,
     });
     let settings = serde_json::to_vec(&settings)?;
@@ -179,7 +179,7 @@ fn open(
     // Without the ledger nobody knows what was launched with which leave: it is left alone.
     let launched = if reading_only.is_set() { Vec::new() } else { desk.launched() };
     let suspected = Arc::new(Notify::new());
-    let readers = Readers::new(ledger.path(), {
+    let readers = LedgerReaderPool::new(ledger.path(), {
         let suspected = Arc::clone(&suspected);
         move || suspected.notify_one()
     });
@@ -236,7 +236,7 @@ fn caps(config: &Config) -> Caps {
 }
 
 /// Known before anybody is let in: what is below a launched task's supervisor is the task's, also while it is looked for.
-fn remember_shims(keeper: &ShimRegistry, desk: &Desk, reader: &Reader) -> anyhow::Result<()> {
+fn remember_shims(keeper: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -> anyhow::Result<()> {
     for task in desk.launched() {
         for (_, line) in reader.decisions(task, 0)? {
             // Of a task that only its directory tells of, the supervisor is not known.
@@ -285,7 +285,7 @@ async fn keep_agents(ops: Arc<Ops>) {
 }
 
 /// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
-fn tidy_waiting(home: &Home, reader: &Reader) {
+fn tidy_waiting(home: &Home, reader: &LedgerReader) {
     let _ = countersign_store::waiting::sweep(home);
     let Ok(kept) = countersign_store::waiting::all(home) else { return };
     let Ok(asked) = reader.waiting_tasks() else { return };
@@ -431,7 +431,7 @@ pub(crate) fn operations(
     let home = Home::at(directory);
     home.prepare()?;
     let [rules, denies] = config.rules();
-    let rules = Rules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
+    let rules = CheckedRules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
     let gate = Arc::new(gate(&home, &config, rules, None)?);
     let people = People::own(env::base_of_house());
     let (shim, socket) = (directory.join("no-supervisor"), home.socket());

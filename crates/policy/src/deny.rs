@@ -1,10 +1,10 @@
 //! Hard denies: what no grant, no rule and no profile lets through.
 
-use crate::{judge::Context, paths};
+use crate::{judge::JudgeContext, paths};
 use countersign_model::{Code, Facts, Occurrence, Plan, Refusal, Word, WordValue};
 
 /// The first reason to refuse a plan outright.
-pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &Context<'_>) -> Option<(usize, Refusal)> {
+pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Option<(usize, Refusal)> {
     if plan.multiplies {
         return Some((0, system("a function that starts itself again and again stops the machine")));
     }
@@ -37,7 +37,7 @@ fn flag(occurrence: &Occurrence, letters: &str, long: &str) -> bool {
     })
 }
 
-fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Option<Refusal> {
+fn removes_everything(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Option<Refusal> {
     let removes = match occurrence.program.as_str() {
         "rm" => flag(occurrence, "rR", "recursive") && flag(occurrence, "f", "force"),
         // Everything below, without a test.
@@ -180,13 +180,13 @@ fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
     })
 }
 
-fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Option<Refusal> {
+fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Option<Refusal> {
     let (home, places) = (context.home, &context.protected);
     let removes = matches!(occurrence.program.as_str(), "rm" | "mv" | "shred" | "rmdir");
     let hit = occurrence.scopes.iter().any(|scope| {
         if scope.pattern {
             let meets = paths::glob_meets_protected(&scope.walked, home, places);
-            return meets == paths::Meets::In || removes && meets == paths::Meets::Above;
+            return meets == paths::GlobOverlap::In || removes && meets == paths::GlobOverlap::Above;
         }
         let found = facts.paths.get(&scope.walked);
         let is = |path: &str| {

@@ -1,6 +1,6 @@
 //! The tables against their own examples: every row shows a command that it matches and one that it does not.
 
-use crate::{Context, Rules, Surroundings, judge, read_text, tables};
+use crate::{CheckedRules, JudgeContext, ParseContext, judge, read_text, tables};
 use countersign_model::{Assessment, Facts, Grants, Plan, Verdict, secret_names};
 
 const PROJECT: &str = "/work/proj";
@@ -24,13 +24,13 @@ pub fn failing_examples() -> (usize, Vec<String>) {
 }
 
 fn assess(command: &str) -> (Plan, Assessment) {
-    let plan = read_text(command, &Surroundings { cwd: PROJECT, home: HOME, environment: &|_| false });
-    let context = Context::personal(HOME, vec![PROJECT.to_owned()]);
-    let assessment = judge(&plan, &Facts::none(PROJECT), &context, &Rules::default(), &Grants::default());
+    let plan = read_text(command, &ParseContext { cwd: PROJECT, home: HOME, environment: &|_| false });
+    let context = JudgeContext::personal(HOME, vec![PROJECT.to_owned()]);
+    let assessment = judge(&plan, &Facts::none(PROJECT), &context, &CheckedRules::default(), &Grants::default());
     (plan, assessment)
 }
 
-fn check(example: &tables::Example, command: &str) -> Option<String> {
+fn check(example: &tables::TableExample, command: &str) -> Option<String> {
     let (plan, assessment) = assess(command);
     match example.table {
         "phrases" => {

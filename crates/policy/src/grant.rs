@@ -1,6 +1,6 @@
 //! Whether a saved approval covers an occurrence: the same verb, inside its directory, for no worse risk.
 
-use crate::{judge::Context, offer, paths, tables};
+use crate::{judge::JudgeContext, offer, paths, tables};
 use countersign_model::{
     Digest, Directory, Facts, Grant, Grants, HomeKey, InputSource, Occurrence, PathKind, PathScope, PathTargetKind,
     Risk, Text, Word, WordValue,
@@ -56,7 +56,7 @@ pub(crate) fn of_scope(scope: &PathScope, facts: &Facts) -> Vec<String> {
 }
 
 /// What must be true of a call to be covered, whether a grant or a rule says so.
-pub(crate) struct Terms<'g> {
+pub(crate) struct GrantTerms<'g> {
     pub(crate) verb: &'g str,
     pub(crate) directory: Option<&'g str>,
     pub(crate) risks: Option<&'g [Risk]>,
@@ -68,7 +68,7 @@ pub(crate) struct Terms<'g> {
     pub(crate) of_session: bool,
 }
 
-impl<'g> Terms<'g> {
+impl<'g> GrantTerms<'g> {
     pub(crate) fn of(grant: &'g Grant) -> Self {
         Self {
             verb: grant.verb.as_str(),
@@ -147,7 +147,7 @@ pub(crate) fn covering<'g>(
     occurrence: &Occurrence,
     risks: &[Risk],
     facts: &Facts,
-    context: &Context<'_>,
+    context: &JudgeContext<'_>,
 ) -> Option<&'g Grant> {
     let all = directories(occurrence, facts);
     let first = all.first().map(String::as_str);
@@ -156,7 +156,7 @@ pub(crate) fn covering<'g>(
         let found = grants.candidates(name, first, context.session).find(|g| {
             (g.principal, g.audience, g.tool) == (context.principal, context.audience, context.tool)
                 && g.holds(context.now)
-                && covers(&Terms::of(g), occurrence, &all, risks, facts, context)
+                && covers(&GrantTerms::of(g), occurrence, &all, risks, facts, context)
         });
         if found.is_some() {
             return found;
@@ -178,12 +178,12 @@ fn is_where_it_runs(scope: &PathScope, occurrence: &Occurrence) -> bool {
 }
 
 pub(crate) fn covers(
-    terms: &Terms<'_>,
+    terms: &GrantTerms<'_>,
     occurrence: &Occurrence,
     directories: &[String],
     risks: &[Risk],
     facts: &Facts,
-    context: &Context<'_>,
+    context: &JudgeContext<'_>,
 ) -> bool {
     let wider = shorter(occurrence) == Some(terms.verb);
     if terms.verb != occurrence.verb && !wider || occurrence.opaque.is_some() {
@@ -228,7 +228,7 @@ pub(crate) fn covers(
 
 /// The file that a bare name leads to, when that is inside a root, or where neither the system nor a toolchain keeps
 /// its programs: then it is that file, and not what its name says.
-pub(crate) fn shadowed<'f>(occurrence: &Occurrence, facts: &'f Facts, context: &Context<'_>) -> Option<&'f str> {
+pub(crate) fn shadowed<'f>(occurrence: &Occurrence, facts: &'f Facts, context: &JudgeContext<'_>) -> Option<&'f str> {
     let name = occurrence.words.first().and_then(Word::text)?;
     let path = facts.programs.get(name)?;
     let in_root = context.roots.iter().any(|root| paths::inside(path, root));

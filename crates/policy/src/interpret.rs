@@ -3,8 +3,8 @@
 
 use crate::{
     paths, phrase,
-    scopes::{Scopes, looks, options_with_paths},
-    tables::{self, Effects, Parsed, Raise, Role},
+    scopes::{PathCollector, looks, options_with_paths},
+    tables::{self, OperandRole, ParsedOptions, RiskTrigger, VerbRisks},
 };
 use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, ReadOnlyProof, Risk, Word, WordValue};
 
@@ -12,7 +12,7 @@ use countersign_model::{Assignment, Directory, Occurrence, Opaque, PathKind, Rea
 struct Verb<'w> {
     verb: String,
     rest: usize,
-    globals: Vec<Parsed<'w>>,
+    globals: Vec<ParsedOptions<'w>>,
 }
 
 fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
@@ -109,7 +109,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
     let name = words.first().and_then(Word::text).unwrap_or_default().to_owned();
     occurrence.literal = words.iter().all(|w| w.texts().is_some() && !w.substituted);
     let directory = occurrence.directory.clone();
-    let mut scopes = Scopes::new(&directory, home);
+    let mut scopes = PathCollector::new(&directory, home);
     let mut risks: Vec<(Risk, &'static str)> = Vec::new();
     let by_path = name.contains('/') && !(name.starts_with('/') && paths::is_system(&paths::clean(&name)));
     occurrence.program = paths::base(&name).to_owned();
@@ -133,7 +133,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
         occurrence.base_risks = vec![Risk::Write, Risk::WorkspaceCode];
         risks.push((Risk::Write, "a program given by its path"));
         risks.push((Risk::WorkspaceCode, "runs a file, which the agent may have changed"));
-        scopes.value(&words[0], Role::File, false, &mut misfit);
+        scopes.value(&words[0], OperandRole::File, false, &mut misfit);
         looks(&words, 1, None, &mut scopes);
         // A script's own name is what it is; the danger is the same by any path.
         if let Some(effects) = tables::effects(&occurrence.program)
@@ -179,7 +179,7 @@ const INERT: &[&str] = &[
 
 /// What stands before a subcommand: another directory, other configuration.
 #[derive(Default)]
-struct Leading {
+struct LeadingOptions {
     moved: Option<String>,
     configured: Vec<Assignment>,
 }
@@ -188,12 +188,12 @@ fn leading(
     program: &str,
     words: &[Word],
     rest: usize,
-    globals: &[Parsed<'_>],
-    scopes: &mut Scopes<'_>,
+    globals: &[ParsedOptions<'_>],
+    scopes: &mut PathCollector<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
     misfit: &mut Option<String>,
-) -> Leading {
-    let mut found = Leading::default();
+) -> LeadingOptions {
+    let mut found = LeadingOptions::default();
     for parsed in globals {
         for (option, value, role) in &parsed.options {
             let Some(value) = value else { continue };
@@ -204,7 +204,7 @@ fn leading(
                         Some(before) => paths::join(before, to),
                         None => to.to_owned(),
                     };
-                    scopes.value(&Word::literal(to.clone()), Role::Dir, false, misfit);
+                    scopes.value(&Word::literal(to.clone()), OperandRole::Dir, false, misfit);
                     found.moved = Some(to);
                 }
                 ("git", "-C", None) => {
@@ -219,7 +219,7 @@ fn leading(
                     if let Some((_, value)) = text.and_then(|t| t.split_once('='))
                         && value.contains('/')
                     {
-                        scopes.value(&Word::literal(value), Role::Path, false, misfit);
+                        scopes.value(&Word::literal(value), OperandRole::Path, false, misfit);
                     }
                 }
                 _ => drop(scopes.value(value, *role, false, misfit)),
@@ -243,15 +243,15 @@ fn leading(
 
 /// `cd` and its kind. To go somewhere is to read nothing: what follows is checked wherever it may then be, and this where it
 /// goes if all went well before.
-fn go_to(program: &str, own: &[Word], scopes: &mut Scopes<'_>, misfit: &mut Option<String>) {
+fn go_to(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &mut Option<String>) {
     let operand = own.iter().find(|w| !w.text().is_some_and(|t| t.starts_with('-') && t != "-"));
     let likely = match scopes.directory {
         Directory::Known(all) => Directory::Known(all.iter().take(1).cloned().collect()),
         Directory::Unknown => Directory::Unknown,
     };
-    let mut there = Scopes::new(&likely, scopes.home);
+    let mut there = PathCollector::new(&likely, scopes.home);
     match operand {
-        Some(word) if word.text() != Some("-") => drop(there.value(word, Role::Dir, false, misfit)),
+        Some(word) if word.text() != Some("-") => drop(there.value(word, OperandRole::Dir, false, misfit)),
         None if program == "cd" => there.push(there.home, there.home, false, PathKind::Directory, false, false),
         _ => {}
     }
@@ -259,14 +259,19 @@ fn go_to(program: &str, own: &[Word], scopes: &mut Scopes<'_>, misfit: &mut Opti
     scopes.list.extend(there.list);
 }
 
-fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) {
+fn known(
+    occurrence: &mut Occurrence,
+    words: &[Word],
+    scopes: &mut PathCollector<'_>,
+    risks: &mut Vec<(Risk, &'static str)>,
+) {
     let program = occurrence.program.clone();
     let Verb { verb, rest, globals } = verb_of(&program, words);
     let own = words.get(rest.min(words.len())..).unwrap_or_default();
     occurrence.verb.clone_from(&verb);
     let mut misfit: Option<String> = None;
     let bare_builtin = words[0].text() == Some(&program);
-    let Leading { moved, configured } = leading(&program, words, rest, &globals, scopes, risks, &mut misfit);
+    let LeadingOptions { moved, configured } = leading(&program, words, rest, &globals, scopes, risks, &mut misfit);
     occurrence.assignments.extend(configured);
     // `git -C x status`: paths are meant from there.
     let elsewhere = moved.map(|to| match scopes.directory {
@@ -274,13 +279,13 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
         Directory::Unknown => Directory::Unknown,
     });
     let inner_directory = elsewhere.clone().unwrap_or_else(|| scopes.directory.clone());
-    let mut inner = Scopes::new(&inner_directory, scopes.home);
+    let mut inner = PathCollector::new(&inner_directory, scopes.home);
     let mut told = None;
     if bare_builtin && matches!(program.as_str(), "test" | "[") {
         told = Some(phrase::test(words, &mut inner));
     } else if bare_builtin && program == "[[" {
         for word in own {
-            inner.value(word, Role::Name, false, &mut misfit);
+            inner.value(word, OperandRole::Name, false, &mut misfit);
         }
         occurrence.reading = ReadOnlyProof::SideEffect;
     } else if bare_builtin && SIDE_EFFECTS.contains(&program.as_str()) {
@@ -335,10 +340,10 @@ fn known(occurrence: &mut Occurrence, words: &[Word], scopes: &mut Scopes<'_>, r
 /// Risks and paths of what does more than read.
 fn act(
     occurrence: &Occurrence,
-    effects: Option<&'static Effects>,
+    effects: Option<&'static VerbRisks>,
     own: &[Word],
     options: &[Word],
-    scopes: &mut Scopes<'_>,
+    scopes: &mut PathCollector<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
     recursive: &mut bool,
 ) {
@@ -351,7 +356,7 @@ fn act(
             if effects.base.is_empty() {
                 risks.push((Risk::Write, "not one of its read-only forms"));
             }
-            let bare = tables::Grammar::default();
+            let bare = tables::OptionGrammar::default();
             let dashed = (effects.verb == "tar").then(|| with_dash(own)).flatten();
             let own = dashed.as_deref().unwrap_or(own);
             let parsed = effects.grammar.as_ref().unwrap_or(&bare).tell(own, false, false);
@@ -359,8 +364,8 @@ fn act(
                 || !effects.recursive.is_empty() && has_option(own, &effects.recursive, &parsed);
             for (when, raised) in &effects.raises {
                 let hit = match when {
-                    Raise::Options(wanted) => has_option(options, wanted, &parsed),
-                    Raise::Operands(starts) => own.iter().filter_map(Word::texts).flatten().any(|t| {
+                    RiskTrigger::Options(wanted) => has_option(options, wanted, &parsed),
+                    RiskTrigger::Operands(starts) => own.iter().filter_map(Word::texts).flatten().any(|t| {
                         starts.iter().any(|s| {
                             let lower = t.to_ascii_lowercase();
                             t.eq_ignore_ascii_case(s)
@@ -376,13 +381,13 @@ fn act(
                 let mut parsed = parsed;
                 grammar.assign_roles(&mut parsed, 0);
                 if let (true, Some((_, role))) = (effects.writes_last, parsed.operands.last_mut()) {
-                    *role = Role::WritePath;
+                    *role = OperandRole::WritePath;
                 }
                 scopes.loose |= parsed.loose;
                 let mut misfit = None;
                 for (_, value, role) in &parsed.options {
                     if let Some(value) = value {
-                        if *role == Role::Text {
+                        if *role == OperandRole::Text {
                             // Behind an option that takes text, an unknown word is that text.
                             if value.texts().is_some() {
                                 looks(std::slice::from_ref(value), 0, Some(effects), scopes);
@@ -394,7 +399,7 @@ fn act(
                 }
                 for (word, role) in &parsed.operands {
                     match role {
-                        Role::Text => looks(std::slice::from_ref(*word), 0, Some(effects), scopes),
+                        OperandRole::Text => looks(std::slice::from_ref(*word), 0, Some(effects), scopes),
                         role => drop(scopes.value(word, *role, *recursive, &mut misfit)),
                     }
                 }
@@ -430,7 +435,7 @@ fn abbreviates(text: &str, option: &str) -> bool {
     name.len() > 3 && option.starts_with(name)
 }
 
-fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
+fn has_option(own: &[Word], options: &[&str], parsed: &ParsedOptions<'_>) -> bool {
     parsed.has(options)
         || options.contains(&"--") && own.iter().filter_map(Word::texts).flatten().any(|t| t == "--")
         || own.iter().take_while(|w| w.text() != Some("--")).filter_map(Word::texts).flatten().any(|t| {
@@ -451,7 +456,7 @@ fn has_option(own: &[Word], options: &[&str], parsed: &Parsed<'_>) -> bool {
 fn side_effect(
     program: &str,
     own: &[Word],
-    scopes: &mut Scopes<'_>,
+    scopes: &mut PathCollector<'_>,
     risks: &mut Vec<(Risk, &'static str)>,
 ) -> ReadOnlyProof {
     let dumps = match program {
@@ -472,7 +477,7 @@ fn side_effect(
         for word in own {
             // A glob shows what is in a directory.
             if matches!(word.value, WordValue::Pattern(_)) {
-                scopes.value(word, Role::Name, false, &mut misfit);
+                scopes.value(word, OperandRole::Name, false, &mut misfit);
             }
         }
     }
@@ -531,7 +536,11 @@ fn inert_git_setting(setting: &str) -> bool {
         || key == "core.fsmonitor" && value == "false"
 }
 
-fn redirected(redirect: &countersign_model::Redirect, scopes: &mut Scopes<'_>, risks: &mut Vec<(Risk, &'static str)>) {
+fn redirected(
+    redirect: &countersign_model::Redirect,
+    scopes: &mut PathCollector<'_>,
+    risks: &mut Vec<(Risk, &'static str)>,
+) {
     let word = &redirect.target;
     if let Some(texts) = word.texts() {
         if texts.iter().any(|t| t.starts_with("/dev/tcp/") || t.starts_with("/dev/udp/")) {
@@ -549,7 +558,7 @@ fn redirected(redirect: &countersign_model::Redirect, scopes: &mut Scopes<'_>, r
         risks.push((Risk::Write, if redirect.append { "adds to a file" } else { "writes a file" }));
     }
     let mut misfit = None;
-    let role = if redirect.write { Role::WriteFile } else { Role::File };
+    let role = if redirect.write { OperandRole::WriteFile } else { OperandRole::File };
     scopes.value(word, role, false, &mut misfit);
 }
 

@@ -2,9 +2,9 @@
 
 use crate::{
     Label, deny, grant, paths,
-    rules::{Rules, Says},
-    sandbox::Case,
-    verdict::Weighed,
+    rules::{CheckedRules, RuleVerdict},
+    sandbox::SandboxCase,
+    verdict::VerdictInput,
 };
 use countersign_model::{
     Assessment, Audience, Confinement, Coverage, Directory, Facts, GrantSandbox, GrantedSandbox, Grants, HomeKey,
@@ -14,7 +14,7 @@ use countersign_model::{
 
 /// What the verdict depends on beside the plan and the facts.
 #[derive(Debug, Clone)]
-pub struct Context<'a> {
+pub struct JudgeContext<'a> {
     pub profile: Profile,
     pub audience: Audience,
     /// Whether somebody can be asked.
@@ -56,7 +56,7 @@ pub struct Context<'a> {
 /// For judging apart from any house.
 static NO_KEY: HomeKey = HomeKey::new([0; 32]);
 
-impl<'a> Context<'a> {
+impl<'a> JudgeContext<'a> {
     /// A person at a terminal, asking in the default profile, where the kernel confines.
     #[must_use]
     pub fn personal(home: &'a str, roots: Vec<String>) -> Self {
@@ -88,7 +88,13 @@ impl<'a> Context<'a> {
 
 /// The verdict on a plan.
 #[must_use]
-pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, grants: &Grants) -> Assessment {
+pub fn judge(
+    plan: &Plan,
+    facts: &Facts,
+    context: &JudgeContext<'_>,
+    rules: &CheckedRules,
+    grants: &Grants,
+) -> Assessment {
     let risks: Vec<Vec<(Risk, &'static str)>> =
         plan.occurrences.iter().map(|o| occurrence_risks(o, facts, context)).collect();
     let notes = notes(&risks);
@@ -110,16 +116,17 @@ pub fn judge(plan: &Plan, facts: &Facts, context: &Context<'_>, rules: &Rules, g
         assessment.verdict = Verdict::Deny(refusal);
         return assessment;
     }
-    let case = Case { plan, risks: &risks, facts, context, rules, grants };
+    let case = SandboxCase { plan, risks: &risks, facts, context, rules, grants };
     let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
-    let must_ask = (0..plan.occurrences.len()).any(|n| rules.says(&plan.occurrences[n], &risks[n], facts) == Says::Ask);
+    let must_ask =
+        (0..plan.occurrences.len()).any(|n| rules.says(&plan.occurrences[n], &risks[n], facts) == RuleVerdict::Ask);
     let reads = only_reads(&assessment.coverage);
     let unheld_whole = ask_where_nothing_holds(&case, reads, privileged, &mut assessment.coverage);
     let covered = uncovered(&assessment.coverage).is_empty();
     let only_reads = reads && covered && !unheld_whole && assessment.grants().is_empty();
     assessment.sandbox = if only_reads { reading() } else { case.accepted(&assessment.coverage) };
     follow_the_request(&case, privileged, &mut assessment);
-    let weighed = Weighed { privileged, must_ask, only_reads, unheld_whole };
+    let weighed = VerdictInput { privileged, must_ask, only_reads, unheld_whole };
     (assessment.verdict, assessment.sandbox) = weighed.answer(plan, context, &assessment);
     assessment
 }
@@ -136,8 +143,8 @@ fn only_reads(coverage: &[Coverage]) -> bool {
 
 /// What is known to read runs unasked because the kernel holds it to that; where it cannot, or shall not, a person is asked.
 /// True: there is nothing in the plan to ask about, and still nothing that would hold it, so it is asked about as a whole.
-fn ask_where_nothing_holds(case: &Case<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
-    let Case { plan, risks, facts, context, grants, .. } = case;
+fn ask_where_nothing_holds(case: &SandboxCase<'_>, reads: bool, privileged: bool, coverage: &mut [Coverage]) -> bool {
+    let SandboxCase { plan, risks, facts, context, grants, .. } = case;
     let unheld = if reads { cannot_be_held(plan, context) } else { None };
     if let Some((why, help)) = unheld {
         unconfined(plan, risks, facts, context, grants, &|| none(why, help), coverage);
@@ -149,7 +156,7 @@ fn ask_where_nothing_holds(case: &Case<'_>, reads: bool, privileged: bool, cover
 }
 
 /// The confinement that the request wants, if it wants another one. A wider one asks.
-fn follow_the_request(case: &Case<'_>, privileged: bool, assessment: &mut Assessment) {
+fn follow_the_request(case: &SandboxCase<'_>, privileged: bool, assessment: &mut Assessment) {
     // What the operator holds it to is not the asker's to widen.
     let wanted = case.context.wanted.map(|w| w.max(case.operators_limit()));
     let Some(wanted) = wanted.filter(|w| *w != assessment.sandbox.confinement && !privileged) else { return };
@@ -173,7 +180,7 @@ fn apart_from_privileged(plan: &Plan, coverage: &mut [Coverage]) {
 }
 
 /// Why what only reads cannot run unasked, and what would help.
-fn cannot_be_held(plan: &Plan, context: &Context<'_>) -> Option<(&'static str, &'static str)> {
+fn cannot_be_held(plan: &Plan, context: &JudgeContext<'_>) -> Option<(&'static str, &'static str)> {
     if context.wanted.is_some_and(|wanted| wanted != Confinement::ReadOnly) {
         return Some(("it only reads, but shall not be held to that", "a person's answer"));
     }
@@ -224,7 +231,7 @@ fn unconfined(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
     facts: &Facts,
-    context: &Context<'_>,
+    context: &JudgeContext<'_>,
     grants: &Grants,
     why: &dyn Fn() -> Coverage,
     coverage: &mut [Coverage],
@@ -262,7 +269,7 @@ fn notes(risks: &[Vec<(Risk, &'static str)>]) -> Vec<RiskNote> {
 }
 
 /// The risks of an occurrence, with what the world adds to them.
-fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &Context<'_>) -> Vec<(Risk, &'static str)> {
+fn occurrence_risks(occurrence: &Occurrence, facts: &Facts, context: &JudgeContext<'_>) -> Vec<(Risk, &'static str)> {
     let mut risks = occurrence.risks.clone();
     let mut add = |risk, reason| {
         if !risks.iter().any(|(r, _)| *r == risk) {
@@ -346,14 +353,14 @@ fn holds_secrets(scope: &PathScope, facts: &Facts, home: &str) -> bool {
         || resolved != path && paths::shows_secrets(scope, found, resolved, home)
 }
 
-fn wide(path: &str, context: &Context<'_>) -> bool {
+fn wide(path: &str, context: &JudgeContext<'_>) -> bool {
     path == "/"
         || path == "/home"
         || paths::below_home(path, context.home) == Some("")
         || context.roots.iter().any(|root| root != path && paths::inside(root, path))
 }
 
-fn in_roots(path: &str, context: &Context<'_>) -> bool {
+fn in_roots(path: &str, context: &JudgeContext<'_>) -> bool {
     context.roots.iter().any(|root| paths::inside(path, &paths::clean(root)))
 }
 
@@ -362,8 +369,8 @@ fn coverage(
     plan: &Plan,
     risks: &[Vec<(Risk, &'static str)>],
     facts: &Facts,
-    context: &Context<'_>,
-    rules: &Rules,
+    context: &JudgeContext<'_>,
+    rules: &CheckedRules,
     grants: &Grants,
 ) -> Vec<Coverage> {
     let mut all: Vec<Coverage> = plan
@@ -375,15 +382,15 @@ fn coverage(
                 return Coverage::Elsewhere;
             }
             let said = rules.says(occurrence, risks, facts);
-            if said == Says::Ask {
+            if said == RuleVerdict::Ask {
                 return none("the operator wants to be asked about this", "a person's answer");
             }
             match reads_only(occurrence, risks, facts, context) {
                 Ok(coverage) => coverage,
                 Err(why) => match said {
                     // A rule for the house is none for strangers.
-                    Says::Allow(name) if context.audience != Audience::Public => Coverage::Rule(name),
-                    Says::Allow(_) | Says::Ask | Says::Nothing => {
+                    RuleVerdict::Allow(name) if context.audience != Audience::Public => Coverage::Rule(name),
+                    RuleVerdict::Allow(_) | RuleVerdict::Ask | RuleVerdict::Nothing => {
                         granted(occurrence, risks, facts, context, grants).unwrap_or(why)
                     }
                 },
@@ -429,7 +436,7 @@ fn granted(
     occurrence: &Occurrence,
     risks: &[(Risk, &'static str)],
     facts: &Facts,
-    context: &Context<'_>,
+    context: &JudgeContext<'_>,
     grants: &Grants,
 ) -> Option<Coverage> {
     if context.audience == Audience::Public || grants.is_empty() {
@@ -445,7 +452,7 @@ fn reads_only(
     occurrence: &Occurrence,
     risks: &[(Risk, &'static str)],
     facts: &Facts,
-    context: &Context<'_>,
+    context: &JudgeContext<'_>,
 ) -> Result<Coverage, Coverage> {
     let grant = || {
         let directory = match &grant::directories(occurrence, facts)[..] {
@@ -514,7 +521,7 @@ fn reads_only(
 }
 
 /// The path by which a scope leaves the roots.
-fn outside(scope: &PathScope, facts: &Facts, context: &Context<'_>) -> Option<String> {
+fn outside(scope: &PathScope, facts: &Facts, context: &JudgeContext<'_>) -> Option<String> {
     if context.read_all && context.audience == Audience::Personal {
         return None;
     }

@@ -21,10 +21,12 @@ mod tables;
 mod verdict;
 
 pub use examples::failing_examples;
-pub use judge::{Context, judge};
+pub use judge::{JudgeContext, judge};
 pub use label::{Label, LabelError};
-pub use offer::{Proposal, Reach, can_be_granted, cannot_be_saved, options, places, proposals, reach, verb_alone};
-pub use rules::{RuleFault, Rules};
+pub use offer::{
+    CoverageExamples, GrantProposal, can_be_granted, cannot_be_saved, options, places, proposals, reach, verb_alone,
+};
+pub use rules::{CheckedRules, RuleFault};
 pub use shell::invisible;
 pub use tables::about;
 
@@ -39,7 +41,7 @@ pub fn tables_digest() -> countersign_model::Digest {
 }
 
 /// What a text means depends on this.
-pub struct Surroundings<'a> {
+pub struct ParseContext<'a> {
     pub cwd: &'a str,
     pub home: &'a str,
     /// Whether a variable of this name is in the environment of the task.
@@ -48,7 +50,7 @@ pub struct Surroundings<'a> {
 
 /// The plan of a request. Reading never fails; what cannot be read is opaque.
 #[must_use]
-pub fn read(request: &Request, surroundings: &Surroundings<'_>) -> Plan {
+pub fn read(request: &Request, surroundings: &ParseContext<'_>) -> Plan {
     if let Some(path) = request.args.path.as_deref().filter(|_| request.tool.is_builtin()) {
         return read_file_tool(request.tool, path, surroundings);
     }
@@ -62,7 +64,7 @@ pub fn read(request: &Request, surroundings: &Surroundings<'_>) -> Plan {
 
 /// The plan of a file tool: what it does to its file is what a well-known program would, and it is judged as that, under
 /// its own name.
-fn read_file_tool(tool: Tool, path: &str, surroundings: &Surroundings<'_>) -> Plan {
+fn read_file_tool(tool: Tool, path: &str, surroundings: &ParseContext<'_>) -> Plan {
     let like = if tool == Tool::ReadFile { "cat" } else { "tee" };
     let mut plan = read_argv(&[like, "--", path].map(str::to_owned), surroundings);
     for occurrence in &mut plan.occurrences {
@@ -102,21 +104,21 @@ fn see_variables(plan: &mut Plan, request: &Request) {
 
 /// The plan of shell text.
 #[must_use]
-pub fn read_text(text: &str, surroundings: &Surroundings<'_>) -> Plan {
-    let mut walk = shell::Walk::new(surroundings.home, surroundings.environment);
+pub fn read_text(text: &str, surroundings: &ParseContext<'_>) -> Plan {
+    let mut walk = shell::PlanBuilder::new(surroundings.home, surroundings.environment);
     walk.text(text, surroundings.cwd);
     finish(walk, surroundings)
 }
 
 /// The plan of an argv, which no shell sees.
 #[must_use]
-pub fn read_argv(argv: &[String], surroundings: &Surroundings<'_>) -> Plan {
-    let mut walk = shell::Walk::new(surroundings.home, surroundings.environment);
+pub fn read_argv(argv: &[String], surroundings: &ParseContext<'_>) -> Plan {
+    let mut walk = shell::PlanBuilder::new(surroundings.home, surroundings.environment);
     walk.argv(argv, surroundings.cwd);
     finish(walk, surroundings)
 }
 
-fn finish(walk: shell::Walk<'_>, surroundings: &Surroundings<'_>) -> Plan {
+fn finish(walk: shell::PlanBuilder<'_>, surroundings: &ParseContext<'_>) -> Plan {
     let mut plan = Plan { occurrences: walk.occurrences, multiplies: walk.multiplies };
     for occurrence in &mut plan.occurrences {
         if occurrence.opaque != Some(Opaque::TooLarge) {

@@ -4,9 +4,9 @@
 
 use crate::{
     grant,
-    judge::{Context, can_be_saved, judge},
+    judge::{JudgeContext, can_be_saved, judge},
     paths,
-    rules::Rules,
+    rules::CheckedRules,
     tables,
 };
 use countersign_model::{
@@ -15,7 +15,7 @@ use countersign_model::{
 
 /// A grant as a card would save it, still raw: the house takes secrets out of it, or does not save it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposal {
+pub struct GrantProposal {
     /// The command as it was asked, its words one after another.
     pub shown: String,
     pub verb: String,
@@ -37,7 +37,7 @@ pub fn options(
     plan: &Plan,
     facts: &Facts,
     assessment: &Assessment,
-    context: &Context<'_>,
+    context: &JudgeContext<'_>,
     in_session: bool,
 ) -> Vec<Choice> {
     let mut options = vec![Choice::Once];
@@ -59,13 +59,13 @@ pub fn proposals(
     plan: &Plan,
     facts: &Facts,
     assessment: &Assessment,
-    context: &Context<'_>,
-) -> Option<Vec<Proposal>> {
+    context: &JudgeContext<'_>,
+) -> Option<Vec<GrantProposal>> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return None };
     if assessment.one_shot || !choice.saves() {
         return None;
     }
-    let mut all: Vec<Proposal> = Vec::new();
+    let mut all: Vec<GrantProposal> = Vec::new();
     let mut differs = false;
     for n in uncovered {
         let occurrence = &plan.occurrences[*n];
@@ -100,8 +100,8 @@ fn propose(
     any_arguments: bool,
     facts: &Facts,
     assessment: &Assessment,
-    context: &Context<'_>,
-) -> Option<Proposal> {
+    context: &JudgeContext<'_>,
+) -> Option<GrantProposal> {
     // A value that nobody knows cannot be compared with another.
     let unknown = occurrence.assignments.iter().any(|a| !matches!(a.value, WordValue::One(_)));
     if !can_be_saved(occurrence) || unknown {
@@ -127,7 +127,7 @@ fn propose(
         false => None,
     };
     let words: Vec<&str> = occurrence.words.iter().filter_map(Word::text).collect();
-    Some(Proposal {
+    Some(GrantProposal {
         shown: words.join(" "),
         verb: occurrence.verb.clone(),
         directory,
@@ -176,7 +176,7 @@ pub fn places(plan: &Plan, assessment: &Assessment) -> Vec<String> {
 /// Whether something can be granted for a directory: not for nearly everything, not for a home, not for a folder that
 /// goes with its session.
 #[must_use]
-pub fn can_be_granted(directory: &str, context: &Context<'_>) -> bool {
+pub fn can_be_granted(directory: &str, context: &JudgeContext<'_>) -> bool {
     let components = directory.split('/').filter(|c| !c.is_empty()).count();
     components >= 2
         && paths::below_home(directory, context.home) != Some("")
@@ -197,7 +197,7 @@ pub(crate) fn script(occurrence: &Occurrence) -> Option<&str> {
 /// What would and what would not be covered, as commands and where they run. Every example was judged with these
 /// grants alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct CoverageExamples {
     pub covers: Vec<(String, String)>,
     pub does_not: Vec<(String, String)>,
 }
@@ -226,13 +226,13 @@ const EXAMPLES: usize = 3;
 /// Examples for a proposal that has become a grant.
 #[must_use]
 pub fn reach(
-    proposal: &Proposal,
+    proposal: &GrantProposal,
     place: &str,
     looked: &Facts,
     grants: &Grants,
-    context: &Context<'_>,
-    rules: &Rules,
-) -> Reach {
+    context: &JudgeContext<'_>,
+    rules: &CheckedRules,
+) -> CoverageExamples {
     let here = proposal.directory.as_deref().unwrap_or(place);
     let below = format!("{}/sub", here.trim_end_matches('/'));
     let aside = match paths::parent(here) {
@@ -241,7 +241,7 @@ pub fn reach(
     };
     let verb = &proposal.verb;
     let mut tried: Vec<(String, String)> = Vec::new();
-    let mut reach = Reach::default();
+    let mut reach = CoverageExamples::default();
     // Worse forms of the same verb first: those are what a person must know about.
     let known = tables::examples_of(verb);
     let at = |command: &str, cwd: &str| (command.to_owned(), cwd.to_owned());
@@ -263,7 +263,7 @@ pub fn reach(
             continue;
         }
         tried.push((command.clone(), cwd.clone()));
-        let surroundings = crate::Surroundings { cwd: &cwd, home: context.home, environment: &|_| false };
+        let surroundings = crate::ParseContext { cwd: &cwd, home: context.home, environment: &|_| false };
         let plan = crate::read_text(&command, &surroundings);
         if !plan.occurrences.iter().any(|o| o.verb == *verb && !o.shadow) {
             continue;
@@ -302,14 +302,14 @@ pub fn verb_alone(text: &str) -> Result<String, String> {
         return Err("it is too long".to_owned());
     }
     let program = words.split(' ').next().unwrap_or_default();
-    if tables::wrappers().get(program).is_some_and(|w| w.kind == tables::Wraps::Privileged) {
+    if tables::wrappers().get(program).is_some_and(|w| w.kind == tables::WrapperKind::Privileged) {
         return Err("other rights are granted by answering, with what they are asked for".to_owned());
     }
     if program == "csn" {
         return Err("no task answers or grants".to_owned());
     }
     let plan =
-        crate::read_text(&words, &crate::Surroundings { cwd: "/work/x", home: "/home/user", environment: &|_| false });
+        crate::read_text(&words, &crate::ParseContext { cwd: "/work/x", home: "/home/user", environment: &|_| false });
     match &plan.occurrences[..] {
         [one] if one.opaque.is_some() => Err("it cannot be granted: what it runs is not known beforehand".to_owned()),
         [one] if one.verb == words => Ok(words),

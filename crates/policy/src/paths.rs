@@ -73,13 +73,13 @@ pub(crate) fn glob_wants_credentials(glob: &str, home: &str) -> bool {
 
 /// How a glob stands to a place: it may name it or something in it, or only something above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meets {
+pub(crate) enum GlobOverlap {
     No,
     Above,
     In,
 }
 
-pub(crate) fn glob_meets(glob: &str, place: &str) -> Meets {
+pub(crate) fn glob_meets(glob: &str, place: &str) -> GlobOverlap {
     let mut parts: Vec<&str> = Vec::new();
     for part in glob.split('/').filter(|p| !p.is_empty() && *p != ".") {
         if part == ".." {
@@ -92,11 +92,11 @@ pub(crate) fn glob_meets(glob: &str, place: &str) -> Meets {
     for part in parts {
         match place.next() {
             Some(name) if matches(part, name) => {}
-            Some(_) => return Meets::No,
-            None => return Meets::In,
+            Some(_) => return GlobOverlap::No,
+            None => return GlobOverlap::In,
         }
     }
-    if place.next().is_none() { Meets::In } else { Meets::Above }
+    if place.next().is_none() { GlobOverlap::In } else { GlobOverlap::Above }
 }
 
 /// A block device, or something that stands for one.
@@ -180,20 +180,20 @@ pub(crate) fn is_system_place(path: &str, home: &str) -> bool {
 }
 
 /// How a glob stands to what is protected.
-pub(crate) fn glob_meets_protected(glob: &str, home: &str, places: &[String]) -> Meets {
-    let mut meets = Meets::No;
+pub(crate) fn glob_meets_protected(glob: &str, home: &str, places: &[String]) -> GlobOverlap {
+    let mut meets = GlobOverlap::No;
     for place in places.iter().cloned().chain(own(home)) {
         match glob_meets(glob, &place) {
-            Meets::In => return Meets::In,
-            Meets::Above => meets = Meets::Above,
-            Meets::No => {}
+            GlobOverlap::In => return GlobOverlap::In,
+            GlobOverlap::Above => meets = GlobOverlap::Above,
+            GlobOverlap::No => {}
         }
     }
     let generic = OWN.iter().any(|o| {
         let at = glob.find("/home/").map(|_| format!("/home/{}/{o}", glob.split('/').nth(2).unwrap_or_default()));
-        at.is_some_and(|p| glob_meets(glob, &p) == Meets::In)
+        at.is_some_and(|p| glob_meets(glob, &p) == GlobOverlap::In)
     });
-    if generic { Meets::In } else { meets }
+    if generic { GlobOverlap::In } else { meets }
 }
 
 #[cfg(test)]
@@ -209,8 +209,8 @@ mod tests {
         }
         assert!(is_protected("/srv/house/keys/a", "/h", &["/srv/house".to_owned()]));
         assert!(!is_protected("/h/.config/other", "/h", &[]) && !is_protected("/h/.config/countersigned", "/h", &[]));
-        assert_eq!(glob_meets_protected("/h/.config/*/config.toml", "/h", &[]), Meets::In);
-        assert_eq!(glob_meets_protected("/h/.conf*", "/h", &[]), Meets::Above);
-        assert_eq!(glob_meets_protected("/h/src/*", "/h", &[]), Meets::No);
+        assert_eq!(glob_meets_protected("/h/.config/*/config.toml", "/h", &[]), GlobOverlap::In);
+        assert_eq!(glob_meets_protected("/h/.conf*", "/h", &[]), GlobOverlap::Above);
+        assert_eq!(glob_meets_protected("/h/src/*", "/h", &[]), GlobOverlap::No);
     }
 }

@@ -9,26 +9,26 @@ pub(crate) use find::{find_leaves_out, find_starts};
 
 use crate::{
     paths,
-    programs::{self, Does, Program},
-    scopes::Scopes,
-    tables::{self, Parsed, Phrase, Role},
+    programs::{self, FileUse, ProgramEffects},
+    scopes::PathCollector,
+    tables::{self, OperandRole, ParsedOptions, Phrase},
 };
 use countersign_model::{Opaque, ReadOnlyProof, Word, WordValue};
 
 /// What a phrase says about an occurrence.
-pub(crate) struct Told {
+pub(crate) struct PhraseMatch {
     pub(crate) reading: ReadOnlyProof,
     /// Set when the words hold code.
     pub(crate) opaque: Option<Opaque>,
     pub(crate) recursive: bool,
 }
 
-fn not(why: impl Into<String>) -> Told {
-    Told { reading: ReadOnlyProof::Not(why.into()), opaque: None, recursive: false }
+fn not(why: impl Into<String>) -> PhraseMatch {
+    PhraseMatch { reading: ReadOnlyProof::Not(why.into()), opaque: None, recursive: false }
 }
 
 /// Tells the words behind the verb by the phrase's grammar, and notes every path among them.
-pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     if phrase.special == Some("find") {
         return find::find(phrase, words, scopes);
     }
@@ -53,17 +53,17 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     let mut parsed = phrase.grammar.tell(words, phrase.harmless, phrase.ordered);
     if phrase.ordered {
         let operands = words.get(parsed.rest..).unwrap_or_default();
-        parsed.operands.extend(operands.iter().map(|w| (w, Role::Text)));
+        parsed.operands.extend(operands.iter().map(|w| (w, OperandRole::Text)));
     }
     let skip = usize::from(!phrase.unless.is_empty() && parsed.has(&phrase.unless));
     phrase.grammar.assign_roles(&mut parsed, skip);
     scopes.loose |= parsed.loose;
-    let mut told = Told { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false };
+    let mut told = PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false };
     told.recursive = phrase.recursive.contains(&"always") || parsed.has(&phrase.recursive);
     let mut misfit = parsed.misfit.take();
     for (option, value, role) in &parsed.options {
         if let Some(value) = value {
-            if matches!(role, Role::WriteFile | Role::WriteDir | Role::Program) {
+            if matches!(role, OperandRole::WriteFile | OperandRole::WriteDir | OperandRole::Program) {
                 misfit.get_or_insert_with(|| format!("the option {option}"));
             }
             scopes.value(value, *role, told.recursive, &mut misfit);
@@ -82,7 +82,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
     // What is searched and not gone through is a file.
     let searches = !told.recursive && matches!(phrase.name, "grep" | "egrep" | "fgrep");
     for (word, role) in &parsed.operands {
-        let role = if searches && *role == Role::Path { Role::File } else { *role };
+        let role = if searches && *role == OperandRole::Path { OperandRole::File } else { *role };
         named |= scopes.value(word, role, told.recursive, &mut misfit);
     }
     if (phrase.here || told.recursive) && !named {
@@ -194,12 +194,12 @@ fn git_runs(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
 /// Checks that no grammar of options can make.
 fn special(
     phrase: &Phrase,
-    parsed: &Parsed<'_>,
+    parsed: &ParsedOptions<'_>,
     skip: usize,
-    told: &mut Told,
-    scopes: &mut Scopes<'_>,
+    told: &mut PhraseMatch,
+    scopes: &mut PathCollector<'_>,
 ) -> Option<String> {
-    let program = |reads: fn(&str) -> Program| programs_of(phrase, parsed, skip, reads);
+    let program = |reads: fn(&str) -> ProgramEffects| programs_of(phrase, parsed, skip, reads);
     match phrase.special? {
         "sed" => checks::sed(phrase, parsed, skip, told, scopes),
         "awk" => code(program(programs::awk), told, scopes),
@@ -245,7 +245,7 @@ fn special(
             // An expression that is the name of a file is read as that file.
             let mut misfit = None;
             if let Some((word, _)) = parsed.operands.first() {
-                scopes.value(word, Role::File, false, &mut misfit);
+                scopes.value(word, OperandRole::File, false, &mut misfit);
             }
             misfit.or_else(|| code(program(|t| programs::yq(t).into()), told, scopes))
         }
@@ -260,7 +260,12 @@ fn special(
 
 /// The programs in other languages among the words: in options, else as the first operand. None stands for one that is not
 /// known.
-fn programs_of(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, reads: fn(&str) -> Program) -> Vec<Option<Program>> {
+fn programs_of(
+    phrase: &Phrase,
+    parsed: &ParsedOptions<'_>,
+    skip: usize,
+    reads: fn(&str) -> ProgramEffects,
+) -> Vec<Option<ProgramEffects>> {
     let options =
         parsed.options.iter().filter(|(o, _, _)| phrase.unless.contains(&o.as_str())).map(|(_, v, _)| v.as_ref());
     let operand = (skip == 0).then(|| parsed.operands.first().map(|(w, _)| *w));
@@ -270,7 +275,7 @@ fn programs_of(phrase: &Phrase, parsed: &Parsed<'_>, skip: usize, reads: fn(&str
 
 /// `git config`: what it reads by name, and nothing that shows values which nobody has named. Its options end at its
 /// first operand.
-fn git_config(parsed: &Parsed<'_>, scopes: &mut Scopes<'_>) -> Option<String> {
+fn git_config(parsed: &ParsedOptions<'_>, scopes: &mut PathCollector<'_>) -> Option<String> {
     const NEW: &[&str] = &["--show-origin", "--show-scope", "--local", "--global", "--system", "--worktree", "--all"];
     let secret = |t: &&str| {
         let t = t.to_ascii_lowercase();
@@ -316,12 +321,12 @@ fn git_config(parsed: &Parsed<'_>, scopes: &mut Scopes<'_>) -> Option<String> {
     (!gets).then(|| "only reading settings".to_owned())
 }
 
-fn sorts_only(parsed: &Parsed<'_>) -> bool {
+fn sorts_only(parsed: &ParsedOptions<'_>) -> bool {
     parsed.options.iter().all(|(o, _, _)| matches!(o.as_str(), "--sort" | "-n"))
 }
 
 /// What programs in other languages do to a reading.
-fn code(all: Vec<Option<Program>>, told: &mut Told, scopes: &mut Scopes<'_>) -> Option<String> {
+fn code(all: Vec<Option<ProgramEffects>>, told: &mut PhraseMatch, scopes: &mut PathCollector<'_>) -> Option<String> {
     let mut misfit = None;
     for program in all {
         let Some(program) = program else {
@@ -329,16 +334,16 @@ fn code(all: Vec<Option<Program>>, told: &mut Told, scopes: &mut Scopes<'_>) -> 
             return Some("its program is not known".to_owned());
         };
         for named in program.files {
-            let role = if named.write { Role::WriteFile } else { Role::File };
+            let role = if named.write { OperandRole::WriteFile } else { OperandRole::File };
             match named.file {
                 Some(file) => drop(scopes.value(&Word::literal(file), role, false, &mut None)),
                 None => scopes.loose = true,
             }
         }
         match program.does {
-            Does::Reads => {}
-            Does::Touches(why) => drop(misfit.get_or_insert_with(|| why.to_owned())),
-            Does::Runs(why) => {
+            FileUse::Reads => {}
+            FileUse::Touches(why) => drop(misfit.get_or_insert_with(|| why.to_owned())),
+            FileUse::Runs(why) => {
                 told.opaque = Some(Opaque::Code);
                 return Some(why.to_owned());
             }
@@ -368,7 +373,7 @@ fn tar_words(words: &[Word]) -> Option<Vec<Word>> {
 }
 
 /// `xxd` takes its options one by one, never in clusters, and a second operand is what it writes.
-fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     const FLAGS: &[&str] = &["-a", "-b", "-C", "-e", "-E", "-i", "-p", "-ps", "-plain", "-u", "-d", "-h", "-v"];
     const VALUES: &[&str] = &["-c", "-cols", "-g", "-l", "-len", "-n", "-o", "-s", "-seek", "-R"];
     let mut misfit: Option<String> = None;
@@ -398,9 +403,9 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told
             operands += 1;
             if operands > 1 {
                 misfit.get_or_insert_with(|| "a second operand is written".to_owned());
-                scopes.value(word, Role::WriteFile, false, &mut misfit);
+                scopes.value(word, OperandRole::WriteFile, false, &mut misfit);
             } else {
-                scopes.value(word, Role::File, false, &mut misfit);
+                scopes.value(word, OperandRole::File, false, &mut misfit);
             }
             if word.many {
                 misfit.get_or_insert_with(|| "a word that may become several".to_owned());
@@ -409,7 +414,7 @@ fn xxd(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told
     }
     match misfit {
         Some(why) => not(why),
-        None => Told { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
+        None => PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
     }
 }
 
@@ -470,16 +475,16 @@ pub(crate) fn test_evaluates(words: &[Word]) -> bool {
 }
 
 /// `test` and `[`: nothing happens, but a file's existence is told.
-pub(crate) fn test(words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+pub(crate) fn test(words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let Some(parts) = test_parts(words) else { return not("a test that is not plain to read") };
     let mut misfit = None;
     for (word, file) in parts {
         if file {
-            scopes.value(word, Role::Name, false, &mut misfit);
+            scopes.value(word, OperandRole::Name, false, &mut misfit);
         }
     }
     match misfit {
-        None => Told { reading: ReadOnlyProof::SideEffect, opaque: None, recursive: false },
+        None => PhraseMatch { reading: ReadOnlyProof::SideEffect, opaque: None, recursive: false },
         Some(why) => not(why),
     }
 }

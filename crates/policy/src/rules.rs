@@ -1,13 +1,13 @@
 //! The operator's rules: lasting answers, each with examples that it must and must not match.
 
-use crate::{grant, judge::Context, paths};
+use crate::{grant, judge::JudgeContext, paths};
 use countersign_model::{
     Code, Confinement, Directory, Facts, Occurrence, Plan, Refusal, Risk, Rule, VerdictKind, Word,
 };
 
 /// Rules that have been checked against their own examples.
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
+pub struct CheckedRules {
     rules: Vec<Rule>,
     denies: Vec<Rule>,
 }
@@ -25,13 +25,13 @@ pub struct RuleFault {
 
 /// What the rules say about an occurrence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum RuleVerdict {
     Nothing,
     Allow(String),
     Ask,
 }
 
-impl Rules {
+impl CheckedRules {
     /// Checks rules and additions to the hard denies, by their examples.
     pub fn new(rules: Vec<Rule>, denies: Vec<Rule>) -> Result<Self, RuleFault> {
         for (hard, list) in [(false, &rules), (true, &denies)] {
@@ -53,7 +53,7 @@ impl Rules {
         plan: &Plan,
         risks: &[Vec<(Risk, &'static str)>],
         facts: &Facts,
-        _context: &Context<'_>,
+        _context: &JudgeContext<'_>,
     ) -> Option<(usize, Refusal)> {
         let refusing = self.denies.iter().chain(self.rules.iter().filter(|r| r.answer == VerdictKind::Deny));
         for rule in refusing {
@@ -92,15 +92,15 @@ impl Rules {
         self.rules.iter().find(|r| r.name == name)?.risks.as_deref()
     }
 
-    pub(crate) fn says(&self, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> Says {
+    pub(crate) fn says(&self, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> RuleVerdict {
         if self.rules.is_empty() {
-            return Says::Nothing;
+            return RuleVerdict::Nothing;
         }
         if self.rules.iter().any(|r| r.answer == VerdictKind::Ask && touches(r, occurrence, risks, facts)) {
-            return Says::Ask;
+            return RuleVerdict::Ask;
         }
         let allows = |r: &&Rule| r.answer == VerdictKind::Allow && covers(r, occurrence, risks, facts);
-        self.rules.iter().find(allows).map_or(Says::Nothing, |r| Says::Allow(r.name.clone()))
+        self.rules.iter().find(allows).map_or(RuleVerdict::Nothing, |r| RuleVerdict::Allow(r.name.clone()))
     }
 }
 
@@ -147,7 +147,7 @@ fn covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], 
     if !verb_matches(rule, occurrence) || !words_match(rule, occurrence) || occurrence.verb.starts_with('/') {
         return false;
     }
-    let terms = grant::Terms {
+    let terms = grant::GrantTerms {
         verb: &occurrence.verb,
         directory: rule.directory.as_deref(),
         risks: rule.risks.as_deref(),
@@ -159,7 +159,7 @@ fn covers(rule: &Rule, occurrence: &Occurrence, risks: &[(Risk, &'static str)], 
     };
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
     let directories = grant::directories(occurrence, facts);
-    grant::covers(&terms, occurrence, &directories, &set, facts, &Context::personal("/", Vec::new()))
+    grant::covers(&terms, occurrence, &directories, &set, facts, &JudgeContext::personal("/", Vec::new()))
 }
 
 fn check(rule: &Rule, hard: bool) -> Result<(), String> {
@@ -188,7 +188,7 @@ fn check(rule: &Rule, hard: bool) -> Result<(), String> {
     for (examples, wanted) in [(&rule.matches, true), (&rule.not_match, false)] {
         for example in examples {
             let plan =
-                crate::read_text(example, &crate::Surroundings { cwd, home: "/home/user", environment: &|_| false });
+                crate::read_text(example, &crate::ParseContext { cwd, home: "/home/user", environment: &|_| false });
             let facts = Facts::none(cwd);
             let hit = plan.occurrences.iter().any(|o| match rule.answer {
                 VerdictKind::Allow => covers(rule, o, &o.risks, &facts),

@@ -3,7 +3,7 @@
 //! A person, a grant or a rule accepts the risks of the commands that they see. A command that nobody saw gets no more than
 //! those risks need: the workspace for what writes, the network only where `network` was accepted, the paths that were named.
 
-use crate::{judge::Context, paths, rules::Rules, tables};
+use crate::{judge::JudgeContext, paths, rules::CheckedRules, tables};
 use countersign_model::{
     Confinement, Coverage, Directory, Facts, GrantSandbox, GrantedSandbox, Grants, Network, Occurrence, PathKind,
     PathScope, PathTargetKind, Plan, ReadOnlyProof, Risk, Sandbox, SandboxReason, places,
@@ -13,17 +13,17 @@ use countersign_model::{
 const MAX_NAMED_PATHS: usize = 32;
 
 /// Everything that a sandbox is chosen by.
-pub(crate) struct Case<'a> {
+pub(crate) struct SandboxCase<'a> {
     pub(crate) plan: &'a Plan,
     /// The risks of each occurrence, with what the world adds to them.
     pub(crate) risks: &'a [Vec<(Risk, &'static str)>],
     pub(crate) facts: &'a Facts,
-    pub(crate) context: &'a Context<'a>,
-    pub(crate) rules: &'a Rules,
+    pub(crate) context: &'a JudgeContext<'a>,
+    pub(crate) rules: &'a CheckedRules,
     pub(crate) grants: &'a Grants,
 }
 
-impl Case<'_> {
+impl SandboxCase<'_> {
     /// What the plan gets if it is let run as it was asked about: by its risks, then by grants, rules and the operator.
     pub(crate) fn accepted(&self, coverage: &[Coverage]) -> Sandbox {
         let context = self.context;
@@ -106,7 +106,7 @@ impl Case<'_> {
 
     /// What the risks of the plan need, and nothing else.
     fn needed(&self, coverage: &[Coverage]) -> Sandbox {
-        let mut need = Need {
+        let mut need = SandboxNeed {
             case: self,
             sandbox: Sandbox::plain(Confinement::ReadOnly, Network::None, SandboxReason::OnlyReads),
             asked: true,
@@ -132,7 +132,7 @@ impl Case<'_> {
         if login && need.sandbox.confinement == Confinement::Workspace {
             need.log_in();
         }
-        let Need { mut sandbox, .. } = need;
+        let SandboxNeed { mut sandbox, .. } = need;
         let Sandbox { reads, writes, .. } = &mut sandbox;
         reads.retain(|read| !writes.iter().any(|written| paths::inside(read, written)));
         for paths in [&mut sandbox.reads, &mut sandbox.writes, &mut sandbox.keys] {
@@ -172,15 +172,15 @@ fn accepts_network(risks: Option<&[Risk]>) -> bool {
 }
 
 /// A sandbox that grows as occurrences need more.
-struct Need<'a> {
-    case: &'a Case<'a>,
+struct SandboxNeed<'a> {
+    case: &'a SandboxCase<'a>,
     sandbox: Sandbox,
     /// A person is asked about this occurrence, and sees what sandbox it would get. What a grant or a rule covers was not
     /// shown: a path that it names does not open the sandbox.
     asked: bool,
 }
 
-impl Need<'_> {
+impl SandboxNeed<'_> {
     fn widen(&mut self, level: Confinement, why: SandboxReason) {
         if why == SandboxReason::Outside && !self.asked {
             return;

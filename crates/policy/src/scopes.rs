@@ -3,12 +3,12 @@
 
 use crate::{
     paths,
-    tables::{Effects, Role},
+    tables::{OperandRole, VerbRisks},
 };
 use countersign_model::{Directory, PathKind, PathScope, Word, WordValue};
 
 /// Collects the paths that an occurrence names.
-pub(crate) struct Scopes<'a> {
+pub(crate) struct PathCollector<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) home: &'a str,
     pub(crate) list: Vec<PathScope>,
@@ -17,7 +17,7 @@ pub(crate) struct Scopes<'a> {
     pub(crate) seeks_credentials: bool,
 }
 
-impl<'a> Scopes<'a> {
+impl<'a> PathCollector<'a> {
     pub(crate) fn new(directory: &'a Directory, home: &'a str) -> Self {
         Self { directory, home, list: Vec::new(), loose: false, seeks_credentials: false }
     }
@@ -87,20 +87,26 @@ impl<'a> Scopes<'a> {
     }
 
     /// Notes a word by its role; whether it named a path.
-    pub(crate) fn value(&mut self, word: &Word, role: Role, recursive: bool, misfit: &mut Option<String>) -> bool {
+    pub(crate) fn value(
+        &mut self,
+        word: &Word,
+        role: OperandRole,
+        recursive: bool,
+        misfit: &mut Option<String>,
+    ) -> bool {
         let (kind, write) = match role {
-            Role::File => (PathKind::File, false),
-            Role::Dir => (PathKind::Directory, false),
-            Role::Path => (PathKind::Any, false),
-            Role::Name => (PathKind::Name, false),
-            Role::WriteFile => (PathKind::File, true),
-            Role::WriteDir => (PathKind::Directory, true),
-            Role::WritePath => (PathKind::Any, true),
-            Role::Entry => (PathKind::Entry, true),
-            Role::GitArgument => return self.git_argument(word, false, PathKind::Any, recursive, misfit),
-            Role::GitPath => return self.git_argument(word, true, PathKind::Any, recursive, misfit),
-            Role::GitName => return self.git_argument(word, false, PathKind::Name, recursive, misfit),
-            Role::AssignmentOrFile => {
+            OperandRole::File => (PathKind::File, false),
+            OperandRole::Dir => (PathKind::Directory, false),
+            OperandRole::Path => (PathKind::Any, false),
+            OperandRole::Name => (PathKind::Name, false),
+            OperandRole::WriteFile => (PathKind::File, true),
+            OperandRole::WriteDir => (PathKind::Directory, true),
+            OperandRole::WritePath => (PathKind::Any, true),
+            OperandRole::Entry => (PathKind::Entry, true),
+            OperandRole::GitArgument => return self.git_argument(word, false, PathKind::Any, recursive, misfit),
+            OperandRole::GitPath => return self.git_argument(word, true, PathKind::Any, recursive, misfit),
+            OperandRole::GitName => return self.git_argument(word, false, PathKind::Name, recursive, misfit),
+            OperandRole::AssignmentOrFile => {
                 // What one program takes for an assignment and another for a file's name is a file's name.
                 let assigns = |t: &str| {
                     t.split_once('=').is_some_and(|(n, value)| {
@@ -114,7 +120,7 @@ impl<'a> Scopes<'a> {
                     _ => (PathKind::File, false),
                 }
             }
-            Role::Number | Role::Format | Role::Text | Role::Program => {
+            OperandRole::Number | OperandRole::Format | OperandRole::Text | OperandRole::Program => {
                 return false;
             }
         };
@@ -311,7 +317,7 @@ fn leaves_out(pathspec: &str) -> bool {
 }
 
 /// Paths by their looks, for programs whose words we do not know.
-pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
+pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&VerbRisks>, scopes: &mut PathCollector<'_>) {
     let mut misfit = None;
     let mut after_options = false;
     for word in words.iter().skip(from) {
@@ -319,11 +325,11 @@ pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scop
             // An address with a known start is no path and no option.
             WordValue::Unknown if word.hint.as_deref().is_some_and(|h| h.contains("://")) => {}
             WordValue::Unknown => {
-                scopes.value(word, Role::Path, false, &mut misfit);
+                scopes.value(word, OperandRole::Path, false, &mut misfit);
             }
             WordValue::Pattern(globs) => {
                 scopes.loose |= !after_options && globs.iter().any(|g| g.starts_with(['*', '?', '[', '-']));
-                scopes.value(word, Role::Path, false, &mut misfit);
+                scopes.value(word, OperandRole::Path, false, &mut misfit);
             }
             WordValue::One(_) | WordValue::Any(_) => {
                 for text in word.texts().unwrap_or_default() {
@@ -350,7 +356,7 @@ pub(crate) fn looks(words: &[Word], from: usize, effects: Option<&Effects>, scop
     }
 }
 
-fn path_like(text: &str, effects: Option<&Effects>, scopes: &mut Scopes<'_>) {
+fn path_like(text: &str, effects: Option<&VerbRisks>, scopes: &mut PathCollector<'_>) {
     let container = effects.is_some_and(|e| e.verb.starts_with("docker") || e.verb.starts_with("podman"));
     if container && text.contains("=") && text.contains(',') {
         // `type=bind,source=/x,target=/y`: only this side of it is ours.
@@ -431,7 +437,7 @@ const TOP: &[&str] = &[
 ];
 
 /// For a phrase that does not fit: the options that are the reason may name files.
-pub(crate) fn options_with_paths(words: &[Word], scopes: &mut Scopes<'_>) {
+pub(crate) fn options_with_paths(words: &[Word], scopes: &mut PathCollector<'_>) {
     let mut misfit = None;
     for (n, word) in words.iter().enumerate() {
         let Some(text) = word.text() else {
@@ -444,7 +450,7 @@ pub(crate) fn options_with_paths(words: &[Word], scopes: &mut Scopes<'_>) {
             scopes.text(value, PathKind::Any, true, false, &mut misfit);
         } else if matches!(text, "-o" | "--output" | "-T" | "-f" | "--file" | "-O") {
             if let Some(value) = words.get(n + 1) {
-                scopes.value(value, Role::WriteFile, false, &mut misfit);
+                scopes.value(value, OperandRole::WriteFile, false, &mut misfit);
             }
         } else if text.starts_with("-o") && text.len() > 2 {
             scopes.text(&text[2..], PathKind::File, true, false, &mut misfit);

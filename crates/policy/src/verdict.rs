@@ -1,13 +1,13 @@
 //! The last step of judging: from what a plan is covered by, and where it would run, to allow, ask or deny.
 
-use crate::{Context, judge::uncovered};
+use crate::{JudgeContext, judge::uncovered};
 use countersign_model::{
     Assessment, Audience, Code, Confinement, Coverage, Network, Plan, Profile, Refusal, Sandbox, SandboxReason, Tool,
     Verdict,
 };
 
 /// What the verdict goes by, beside coverage and sandbox.
-pub(crate) struct Weighed {
+pub(crate) struct VerdictInput {
     /// Something in it asks for another user's rights.
     pub(crate) privileged: bool,
     /// A rule wants a person to be asked.
@@ -18,9 +18,14 @@ pub(crate) struct Weighed {
     pub(crate) unheld_whole: bool,
 }
 
-impl Weighed {
+impl VerdictInput {
     /// The verdict, and the sandbox that goes with it.
-    pub(crate) fn answer(&self, plan: &Plan, context: &Context<'_>, assessment: &Assessment) -> (Verdict, Sandbox) {
+    pub(crate) fn answer(
+        &self,
+        plan: &Plan,
+        context: &JudgeContext<'_>,
+        assessment: &Assessment,
+    ) -> (Verdict, Sandbox) {
         let sandbox = assessment.sandbox.clone();
         let held = context.kernel.holds(sandbox.confinement);
         let open = uncovered(&assessment.coverage);
@@ -61,14 +66,14 @@ impl Weighed {
         }
     }
 
-    fn is_automatic(&self, context: &Context<'_>) -> bool {
+    fn is_automatic(&self, context: &JudgeContext<'_>) -> bool {
         let wider = context.wanted.is_some_and(|wanted| wanted < Confinement::Workspace);
         context.profile == Profile::FullAuto && !self.privileged && !self.must_ask && !wider
     }
 }
 
 /// Where nobody has seen it, it gets no further than its workspace, and no path or login that it names.
-fn unseen(context: &Context<'_>) -> Sandbox {
+fn unseen(context: &JudgeContext<'_>) -> Sandbox {
     let level = context.wanted.unwrap_or_default().max(Confinement::Workspace);
     let network = match context.wanted_network {
         Some(Network::None) => Network::None,

@@ -1,7 +1,7 @@
 //! What a read-only task may use of the machine: so many processes, so much memory, so much of its TMPDIR. Nothing tells us when
 //! it has more, so it is looked at.
 
-use crate::{life::Stop, sys::user::in_the_name_of, tree, walls};
+use crate::{lifecycle::StopCause, sandbox, sys::user::in_the_name_of, tree};
 use countersign_model::TaskUser;
 use countersign_store::proc;
 use std::{
@@ -46,7 +46,7 @@ impl Budget {
     }
 
     /// What it has too much of, when it is time to look, with the limit.
-    pub(crate) fn exceeded(&mut self, now: Instant) -> Option<(Stop, u64)> {
+    pub(crate) fn exceeded(&mut self, now: Instant) -> Option<(StopCause, u64)> {
         if now < self.due {
             return None;
         }
@@ -54,7 +54,7 @@ impl Budget {
         self.rounds += 1;
         let (all, tasks) = tree::census(std::process::id());
         if tasks > PROCESSES {
-            return Some((Stop::Processes, PROCESSES as u64));
+            return Some((StopCause::Processes, PROCESSES as u64));
         }
         if tasks > MANY {
             self.due = now + SOON;
@@ -64,18 +64,18 @@ impl Budget {
         }
         let (total, available) = machine();
         // Never more than half of what there is.
-        let most = (total / 2).min(walls::MEMORY);
+        let most = (total / 2).min(sandbox::MEMORY);
         let own: u64 = all.iter().map(|pid| own_memory(*pid)).sum();
         // What a kernel keeps for a process is in nobody's account: when the machine has lost as much as it may use, and is short of
         // it, this task is the one that can be run again.
         let had = *self.had.get_or_insert(available);
         let lost = had.saturating_sub(available) > most && available < total / 4;
         if own > most || lost {
-            return Some((Stop::Memory, most));
+            return Some((StopCause::Memory, most));
         }
         let lies = in_the_name_of(self.login.as_ref(), || lies_in(&self.temporary));
         let (bytes, files) = lies.unwrap_or_default();
-        (bytes > TEMPORARY || files > FILES).then_some((Stop::Temporary, TEMPORARY))
+        (bytes > TEMPORARY || files > FILES).then_some((StopCause::Temporary, TEMPORARY))
     }
 }
 

@@ -1,7 +1,7 @@
 //! File tools: an order without a child. One file is read, written or edited here, by the path that was judged and no
 //! other: no link is followed on the way.
 
-use crate::{outlet::Outlet, supervise::Shim, sys::user::in_the_name_of};
+use crate::{output_stream::OutputStream, supervise::Shim, sys::user::in_the_name_of};
 use countersign_model::{Builtin, Digest, FileChange, FileWork, Frame, Limits, Outcome, StreamName, Text, file_digest};
 use countersign_redact::{EditError, Found, Mask, Shown, text};
 use rustix::{
@@ -20,7 +20,7 @@ use std::{
 const LARGEST: u64 = 32 * 1024 * 1024;
 
 /// What it came to: what is told, and whether it worked.
-type Done = Result<Told, FileToolError>;
+type FileToolResult = Result<FileToolReport, FileToolError>;
 
 /// Why a file could not be read, written or edited.
 #[derive(Debug, thiserror::Error)]
@@ -34,15 +34,15 @@ enum FileToolError {
 }
 
 #[derive(Default)]
-struct Told {
+struct FileToolReport {
     text: Vec<u8>,
-    change: Option<Change>,
+    change: Option<FileEdit>,
     /// What was taken out of the text.
     found: Vec<Found>,
 }
 
 /// What became of the file, and what it held, if that was little.
-struct Change {
+struct FileEdit {
     what: FileChange,
     before: Option<Digest>,
     after: Option<Digest>,
@@ -59,7 +59,7 @@ impl Shim<'_> {
         let limit = self.what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
         let (stream, told, code) = match self.done(builtin) {
             Ok(told) => {
-                if let Some(Change { what: change, before, after }) = told.change {
+                if let Some(FileEdit { what: change, before, after }) = told.change {
                     let path = text(&self.mask, &builtin.resolved);
                     let escape = crate::is_escape(Path::new(&builtin.resolved));
                     self.journal.push(&Frame::WriteDetected { path, change, escape, before, after });
@@ -68,10 +68,10 @@ impl Shim<'_> {
             }
             Err(why) => {
                 let text = format!("{}: {why}\n", builtin.named).into_bytes();
-                (StreamName::Stderr, Told { text, ..Told::default() }, 1)
+                (StreamName::Stderr, FileToolReport { text, ..FileToolReport::default() }, 1)
             }
         };
-        let mut outlet = Outlet::without_pipe(stream, Arc::clone(&self.mask), limit);
+        let mut outlet = OutputStream::without_pipe(stream, Arc::clone(&self.mask), limit);
         let put = outlet.put(&told.text, &mut self.journal, &self.dir);
         let mut counted: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for found in &told.found {
@@ -94,7 +94,7 @@ impl Shim<'_> {
 }
 
 impl Shim<'_> {
-    fn done(&self, builtin: &Builtin) -> Done {
+    fn done(&self, builtin: &Builtin) -> FileToolResult {
         let work = || done(builtin, &self.mask, self.what.mask_key);
         in_the_name_of(self.what.login.as_ref(), work)?
     }
@@ -104,14 +104,14 @@ fn said(mask: &Mask, error: &str) -> Text {
     text(mask, error)
 }
 
-fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> Done {
+fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> FileToolResult {
     let digest = |bytes: &[u8]| (bytes.len() as u64 <= SMALL).then(|| file_digest(key, bytes));
     let path = Path::new(&builtin.resolved);
     match &builtin.what {
         FileWork::Read { first_line, line_count } => {
             let shown = Shown::new(mask, read(path)?.0);
             let (text, found) = shown.lines(first_line.unwrap_or(1), *line_count);
-            Ok(Told { text: text.get().to_vec(), change: None, found })
+            Ok(FileToolReport { text: text.get().to_vec(), change: None, found })
         }
         FileWork::Write { content } => {
             let old = match open(path) {
@@ -124,9 +124,9 @@ fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> Done {
             let before = held.and_then(|mut f| f.read_to_end(&mut before).ok()).and_then(|_| digest(&before));
             replace(path, old.as_ref(), content.as_bytes())?;
             let what = if old.is_some() { FileChange::Modified } else { FileChange::Created };
-            let change = Change { what, before, after: digest(content.as_bytes()) };
+            let change = FileEdit { what, before, after: digest(content.as_bytes()) };
             let text = format!("wrote {} bytes to {}\n", content.len(), builtin.named).into_bytes();
-            Ok(Told { text, change: Some(change), ..Told::default() })
+            Ok(FileToolReport { text, change: Some(change), ..FileToolReport::default() })
         }
         FileWork::Edit { old, new, all } => {
             let (raw, file) = read(path)?;
@@ -135,8 +135,8 @@ fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> Done {
             replace(path, Some(&file), &bytes)?;
             let places = if places == 1 { "one place".to_owned() } else { format!("{places} places") };
             let text = format!("edited {} in {places}\n", builtin.named).into_bytes();
-            let change = Change { what: FileChange::Modified, before, after: digest(&bytes) };
-            Ok(Told { text, change: Some(change), ..Told::default() })
+            let change = FileEdit { what: FileChange::Modified, before, after: digest(&bytes) };
+            Ok(FileToolReport { text, change: Some(change), ..FileToolReport::default() })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The control sockets of a running shim: the inherited channel, and, once nobody is at its other end any more, a
 //! socket in `run/` through which the next daemon comes back.
 
-use crate::wire::{self, FromShim, Inbox, PROTOCOL, ToShim};
+use crate::wire::{self, FromShim, MessageReader, PROTOCOL, ToShim};
 use countersign_model::{Code, Digest, Refusal, TaskId};
 use countersign_store::Home;
 use rustix::{
@@ -19,16 +19,16 @@ pub fn socket_name(task: TaskId) -> String {
     format!("{task}.sock")
 }
 
-pub struct Control {
+pub struct ControlSocket {
     run: PathBuf,
-    door: Option<Door>,
+    door: Option<Listener>,
     peers: Vec<Peer>,
     task: TaskId,
     secret: Digest,
     next_id: u64,
 }
 
-struct Door {
+struct Listener {
     listener: OwnedFd,
     /// Keeps the short path to the directory valid until the socket is removed.
     _dir: OwnedFd,
@@ -39,7 +39,7 @@ pub struct Peer {
     /// Stays the same while others come and go.
     id: u64,
     fd: OwnedFd,
-    inbox: Inbox,
+    inbox: MessageReader,
     /// Has shown that it is our daemon.
     trusted: bool,
     gone: bool,
@@ -47,7 +47,7 @@ pub struct Peer {
     outbox: Vec<u8>,
 }
 
-impl Control {
+impl ControlSocket {
     pub fn open(run: &Path, task: TaskId, secret: Digest, channel: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&channel, true)?;
         let channel = Peer::new(0, channel, true);
@@ -59,7 +59,7 @@ impl Control {
         self.peers.retain(|p| !p.gone);
         if self.door.is_none() && !self.peers.iter().any(|p| p.trusted) {
             // Where it cannot be opened now, the next round tries again; the record does not wait for it.
-            self.door = Door::open(&self.run, self.task).ok();
+            self.door = Listener::open(&self.run, self.task).ok();
         }
     }
 
@@ -165,7 +165,7 @@ impl Control {
     }
 }
 
-impl Door {
+impl Listener {
     fn open(run: &Path, task: TaskId) -> io::Result<Self> {
         let (dir, path) = Home::short(run, &socket_name(task))?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -183,7 +183,7 @@ pub fn hello(task: Option<TaskId>) -> FromShim {
 
 impl Peer {
     fn new(id: u64, fd: OwnedFd, trusted: bool) -> Self {
-        Self { id, fd, inbox: Inbox::default(), trusted, gone: false, outbox: Vec::new() }
+        Self { id, fd, inbox: MessageReader::default(), trusted, gone: false, outbox: Vec::new() }
     }
 
     fn send(&mut self, message: &FromShim) {

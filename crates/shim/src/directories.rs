@@ -3,7 +3,7 @@
 
 /// A directory that the record does not have yet.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Moved {
+pub(crate) struct DirectoryChange {
     pub(crate) path: String,
     /// The program said so in its output (OSC 7). Any program can print that, so nothing may rely on it.
     pub(crate) claimed: bool,
@@ -22,16 +22,16 @@ impl Directories {
     }
 
     /// What is new. The kernel's word comes first: a program that claims where it really is adds nothing to it.
-    pub(crate) fn update(&mut self, actual: Option<String>, claim: Option<String>) -> Vec<Moved> {
+    pub(crate) fn update(&mut self, actual: Option<String>, claim: Option<String>) -> Vec<DirectoryChange> {
         let mut news = Vec::new();
         if let Some(path) = actual.filter(|path| *path != self.actual) {
             self.actual.clone_from(&path);
             self.recorded.clone_from(&path);
-            news.push(Moved { path, claimed: false });
+            news.push(DirectoryChange { path, claimed: false });
         }
         if let Some(path) = claim.filter(|path| *path != self.recorded) {
             self.recorded.clone_from(&path);
-            news.push(Moved { path, claimed: true });
+            news.push(DirectoryChange { path, claimed: true });
         }
         news
     }

@@ -30,12 +30,12 @@ const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 pub(crate) struct Feeder {
     pieces: mpsc::Receiver<(Vec<u8>, usize)>,
     back: mpsc::Sender<Vec<u8>>,
-    shared: Arc<Shared>,
+    shared: Arc<FeederState>,
     /// A piece that did not fit into what was asked for, and how much of it did.
     left: Option<(Vec<u8>, usize, usize)>,
 }
 
-struct Shared {
+struct FeederState {
     /// Readable when there is something to take.
     more: OwnedFd,
     /// Readable when the thread should look at the two flags.
@@ -45,7 +45,7 @@ struct Shared {
 }
 
 /// What a look brought.
-pub(crate) enum Fed {
+pub(crate) enum FeedResult {
     Bytes(usize),
     Nothing,
     End,
@@ -54,7 +54,7 @@ pub(crate) enum Fed {
 impl Feeder {
     pub(crate) fn start(terminal: OwnedFd) -> io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FeederState {
             more: event()?,
             look: event()?,
             last_chance: AtomicBool::new(false),
@@ -77,13 +77,13 @@ impl Feeder {
     }
 
     /// What there is now goes into `room`.
-    pub(crate) fn take(&mut self, room: &mut [u8]) -> Fed {
+    pub(crate) fn take(&mut self, room: &mut [u8]) -> FeedResult {
         let (piece, at, len) = match self.left.take() {
             Some(left) => left,
             None => match self.next() {
                 Ok((piece, len)) => (piece, 0, len),
-                Err(mpsc::TryRecvError::Empty) => return Fed::Nothing,
-                Err(mpsc::TryRecvError::Disconnected) => return Fed::End,
+                Err(mpsc::TryRecvError::Empty) => return FeedResult::Nothing,
+                Err(mpsc::TryRecvError::Disconnected) => return FeedResult::End,
             },
         };
         let n = room.len().min(len - at);
@@ -92,7 +92,7 @@ impl Feeder {
             true => drop(self.back.send(piece)),
             false => self.left = Some((piece, at + n, len)),
         }
-        Fed::Bytes(n)
+        FeedResult::Bytes(n)
     }
 
     fn next(&mut self) -> Result<(Vec<u8>, usize), mpsc::TryRecvError> {
@@ -125,7 +125,7 @@ impl Drop for Feeder {
     }
 }
 
-impl Shared {
+impl FeederState {
     fn ring(&self) {
         let _ = rustix::io::write(&self.more, &1u64.to_ne_bytes());
     }

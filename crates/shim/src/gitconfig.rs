@@ -14,7 +14,7 @@ const DEEPEST: usize = 10;
 
 /// One setting: `[section "subsection"] key = value`; none is a key without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Setting {
+struct GitSetting {
     section: String,
     subsection: Option<String>,
     key: String,
@@ -23,7 +23,7 @@ struct Setting {
 
 /// What confined programs see of a person's configuration.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sanitised {
+pub(crate) struct SanitisedGitConfig {
     /// What is harmless of it, as a file.
     pub(crate) text: String,
     /// The files that it names for git to read: ignores, attributes.
@@ -46,8 +46,8 @@ pub(crate) fn put(text: &str, config_home: &Path, directory: &Path) -> io::Resul
 }
 
 /// Reads `/etc/gitconfig`, `~/.config/git/config` and `~/.gitconfig`, as git would, for a repository whose git directory is known.
-pub(crate) fn sanitise(system: &Path, home: &Path, config_home: &Path, git_dir: Option<&Path>) -> Sanitised {
-    let mut out = Sanitised::default();
+pub(crate) fn sanitise(system: &Path, home: &Path, config_home: &Path, git_dir: Option<&Path>) -> SanitisedGitConfig {
+    let mut out = SanitisedGitConfig::default();
     for path in [system.to_owned(), config_home.join("git/config"), home.join(".gitconfig")] {
         let mut settings = Vec::new();
         read(&path, home, git_dir, 0, &mut settings);
@@ -73,7 +73,7 @@ pub(crate) fn named_files(system: &Path, home: &Path, config_home: &Path, git_di
     for path in [system.to_owned(), config_home.join("git/config"), home.join(".gitconfig")] {
         let mut settings = Vec::new();
         read_with(&path, home, git_dir, 0, &mut settings, &mut all);
-        let names_file = |s: &&Setting| {
+        let names_file = |s: &&GitSetting| {
             let key = (s.section.as_str(), s.key.as_str());
             is_path(s) || matches!(key, ("core", "hookspath") | ("commit", "template") | ("init", "templatedir"))
         };
@@ -84,7 +84,7 @@ pub(crate) fn named_files(system: &Path, home: &Path, config_home: &Path, git_di
 }
 
 /// Reads a file, if there is one, and what it includes.
-fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<Setting>) {
+fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<GitSetting>) {
     read_with(path, home, git_dir, depth, out, &mut Vec::new());
 }
 
@@ -94,7 +94,7 @@ fn read_with(
     home: &Path,
     git_dir: Option<&Path>,
     depth: usize,
-    out: &mut Vec<Setting>,
+    out: &mut Vec<GitSetting>,
     included: &mut Vec<PathBuf>,
 ) {
     let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= LONGEST);
@@ -157,7 +157,7 @@ fn holds(condition: &str, from: &Path, home: &Path, git_dir: Option<&Path>) -> b
 
 /// Where a submodule's configuration says that its work tree is.
 pub(crate) fn worktree(config: &str) -> Option<String> {
-    let of_core = |s: &Setting| s.section == "core" && s.subsection.is_none() && s.key == "worktree";
+    let of_core = |s: &GitSetting| s.section == "core" && s.subsection.is_none() && s.key == "worktree";
     parse(config).into_iter().rfind(of_core)?.value
 }
 
@@ -168,7 +168,7 @@ fn expand(value: &str, home: &Path) -> PathBuf {
     }
 }
 
-fn is_path(s: &Setting) -> bool {
+fn is_path(s: &GitSetting) -> bool {
     matches!(
         (s.section.as_str(), s.key.as_str()),
         ("core", "excludesfile" | "attributesfile")
@@ -179,7 +179,7 @@ fn is_path(s: &Setting) -> bool {
 }
 
 /// Whether showing a setting would show a secret.
-fn is_secret(s: &Setting) -> bool {
+fn is_secret(s: &GitSetting) -> bool {
     let with_user = |text: &str| {
         text.split("://").skip(1).any(|rest| rest.split('/').next().is_some_and(|host| host.contains('@')))
     };
@@ -190,7 +190,7 @@ fn is_secret(s: &Setting) -> bool {
 }
 
 /// Whether a setting changes what is shown and nothing else. What is not known here is left out.
-fn is_harmless(s: &Setting) -> bool {
+fn is_harmless(s: &GitSetting) -> bool {
     if is_secret(s) {
         return false;
     }
@@ -250,14 +250,14 @@ fn is_harmless(s: &Setting) -> bool {
     }
 }
 
-fn heading(s: &Setting) -> String {
+fn heading(s: &GitSetting) -> String {
     match &s.subsection {
         None => format!("[{}]\n", s.section),
         Some(name) => format!("[{} \"{}\"]\n", s.section, name.replace('\\', "\\\\").replace('"', "\\\"")),
     }
 }
 
-fn line(s: &Setting) -> String {
+fn line(s: &GitSetting) -> String {
     match &s.value {
         None => format!("\t{}\n", s.key),
         // As most people write it: not everybody who reads this knows quotes.
@@ -274,7 +274,7 @@ fn line(s: &Setting) -> String {
 }
 
 /// The settings of a file, in order. A line that makes no sense ends it: git would refuse the file.
-fn parse(text: &str) -> Vec<Setting> {
+fn parse(text: &str) -> Vec<GitSetting> {
     let mut out = Vec::new();
     let (mut section, mut subsection): (String, Option<String>) = (String::new(), None);
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -303,7 +303,7 @@ fn parse(text: &str) -> Vec<Setting> {
                     Some(_) => return out,
                 };
                 let (section, subsection, key) = (section.clone(), subsection.clone(), key.to_ascii_lowercase());
-                out.push(Setting { section, subsection, key, value });
+                out.push(GitSetting { section, subsection, key, value });
             }
             _ => return out,
         }
@@ -380,7 +380,7 @@ fn value(chars: &mut Chars<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(files: &[(&str, &str)], git_dir: Option<&str>) -> (Sanitised, PathBuf) {
+    fn of(files: &[(&str, &str)], git_dir: Option<&str>) -> (SanitisedGitConfig, PathBuf) {
         let dir = tempfile::tempdir().unwrap().keep();
         for (name, text) in files {
             let path = dir.join(name);
@@ -489,7 +489,7 @@ iso
             "",
             "plain words, $(x) = y",
         ] {
-            let setting = Setting {
+            let setting = GitSetting {
                 section: "pretty".into(),
                 subsection: Some("s\"u\\b".into()),
                 key: "x".into(),

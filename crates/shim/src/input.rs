@@ -2,7 +2,7 @@
 //! reads.
 
 use crate::{
-    inlet::{Asker, Done, Full, Input},
+    input_queue::{InputRefusal, InputResult, OperationCaller, PendingInput},
     supervise::Shim,
     wire,
 };
@@ -10,50 +10,50 @@ use countersign_model::{Code, Frame, InputKind, Mode, Text};
 use countersign_store::clock;
 
 impl Shim<'_> {
-    pub(crate) fn input(&mut self, asker: Asker, input: wire::Input, by: Text) {
+    pub(crate) fn input(&mut self, asker: OperationCaller, input: wire::TypedInput, by: Text) {
         if self.inlet.is_none() {
             return self.refuse(asker, Code::WrongMode, "the task has no standard input: it was not asked for");
         }
         let terminal = self.what.mode == Mode::Pty;
-        if !terminal && matches!(input, wire::Input::Keys(_)) {
+        if !terminal && matches!(input, wire::TypedInput::Keys(_)) {
             return self.refuse(asker, Code::WrongMode, "keys are for terminals: the task runs over pipes");
         }
         let (bytes, kind, eof) = self.bytes_of(input);
         self.learn_what_is_hidden(&bytes);
         // A terminal stays open; what ends its input is a character.
         let bytes = if eof && terminal { [bytes, vec![0x04]].concat() } else { bytes };
-        let input = Input { bytes, kind, by, asker, last: eof && !terminal };
-        let pushed = self.inlet.as_mut().map_or(Err(Full::Closed), |inlet| inlet.push(input));
+        let input = PendingInput { bytes, kind, by, asker, last: eof && !terminal };
+        let pushed = self.inlet.as_mut().map_or(Err(InputRefusal::Closed), |inlet| inlet.push(input));
         match pushed {
             Ok(()) => {
                 self.operations.note(asker.key, None);
                 self.write_input();
             }
-            Err(Full::Closed) => self.refuse(asker, Code::TaskOver, "the task takes no more input"),
-            Err(Full::Waiting) => {
+            Err(InputRefusal::Closed) => self.refuse(asker, Code::TaskOver, "the task takes no more input"),
+            Err(InputRefusal::Waiting) => {
                 self.refuse(asker, Code::InputFull, "the program does not read: a megabyte of input waits already");
             }
         }
     }
 
     /// The bytes that a terminal in its present mode would send.
-    fn bytes_of(&self, input: wire::Input) -> (Vec<u8>, InputKind, bool) {
+    fn bytes_of(&self, input: wire::TypedInput) -> (Vec<u8>, InputKind, bool) {
         let screen = self.outlets.iter().find_map(|o| o.screen.as_ref());
         let kind = |empty: bool, eof: bool| if empty && eof { InputKind::Eof } else { InputKind::Text };
         match input {
-            wire::Input::Text { text, eof } => {
+            wire::TypedInput::Text { text, eof } => {
                 let kind = kind(text.is_empty(), eof);
                 (text.into_bytes(), kind, eof)
             }
-            wire::Input::Bytes { bytes, eof } => {
+            wire::TypedInput::Bytes { bytes, eof } => {
                 let kind = kind(bytes.is_empty(), eof);
                 (bytes, kind, eof)
             }
-            wire::Input::Keys(keys) => {
+            wire::TypedInput::Keys(keys) => {
                 let mode = screen.map(|s| s.keys()).unwrap_or_default();
                 (keys.into_iter().flat_map(|key| key.bytes(mode)).collect(), InputKind::Keys, false)
             }
-            wire::Input::Paste(text) => {
+            wire::TypedInput::Paste(text) => {
                 let bytes = if screen.is_some_and(|s| s.brackets_paste()) {
                     // What is pasted must not be able to say that the paste is over: it holds no escape at all.
                     let plain = text.replace(|c: char| c == '\u{1b}' || ('\u{80}'..='\u{9f}').contains(&c), "");
@@ -87,7 +87,7 @@ impl Shim<'_> {
         self.inlet = None;
     }
 
-    fn input_done(&mut self, done: Done) {
+    fn input_done(&mut self, done: InputResult) {
         let frame = Frame::StdinWritten { bytes: done.written, input: done.kind, by: done.by };
         if done.whole {
             return self.applied(done.asker, &frame);

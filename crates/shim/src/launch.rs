@@ -20,19 +20,19 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The process that shims are forked from. One per daemon; started again when it is gone.
-pub struct Nursery {
+pub struct ForkServer {
     shim: PathBuf,
     process: Option<(Child, UnixStream)>,
 }
 
-impl Nursery {
+impl ForkServer {
     #[must_use]
     pub fn new(shim: PathBuf) -> Self {
         Self { shim, process: None }
     }
 
     /// A new shim, from a nursery that was started for it if need be.
-    pub fn shim(&mut self) -> io::Result<Spare> {
+    pub fn shim(&mut self) -> io::Result<IdleShim> {
         if let Some((_, nursery)) = &mut self.process
             && let Ok(spare) = bear(nursery)
         {
@@ -69,7 +69,7 @@ fn start(shim: &Path) -> io::Result<(Child, UnixStream)> {
     Ok((child, ours))
 }
 
-fn bear(nursery: &mut UnixStream) -> io::Result<Spare> {
+fn bear(nursery: &mut UnixStream) -> io::Result<IdleShim> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -83,18 +83,18 @@ fn bear(nursery: &mut UnixStream) -> io::Result<Spare> {
         pid => {
             ours.set_read_timeout(Some(PATIENCE))?;
             ours.set_write_timeout(Some(PATIENCE))?;
-            Ok(Spare { pid, channel: ours })
+            Ok(IdleShim { pid, channel: ours })
         }
     }
 }
 
 /// A shim that runs and waits for its order. Dropped without one, it ends by itself.
-pub struct Spare {
+pub struct IdleShim {
     pid: u32,
     channel: UnixStream,
 }
 
-impl Spare {
+impl IdleShim {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid

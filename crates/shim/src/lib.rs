@@ -11,7 +11,6 @@
 //! What happens when is decided in `life`, which does no I/O; `supervise` does what it says. `run` is a shim from its hello
 //! to its end.
 
-mod aftermath;
 mod budget;
 mod builtin;
 mod close;
@@ -19,26 +18,27 @@ pub mod control;
 pub mod descriptors;
 mod directories;
 mod disk;
-mod ending;
 mod feeder;
+mod final_cwd;
+mod fork_server;
 mod gitconfig;
-mod inlet;
 mod input;
+mod input_queue;
 mod launch;
-mod life;
+mod lifecycle;
 mod limits;
 mod main_process;
 mod notify;
-mod nursery;
 mod operate;
 mod operations;
-mod outlet;
+mod output_stream;
+mod post_run;
 mod probe;
 mod recording;
 mod run;
+mod sandbox;
 mod seccomp;
 mod start;
-mod sticky;
 mod supervise;
 mod sys;
 mod task_sandbox;
@@ -46,18 +46,18 @@ mod terminal;
 mod terminal_watch;
 pub mod tree;
 mod typed_secrets;
-mod walls;
+mod vt_modes;
 pub mod wire;
 
 pub use close::SCREEN;
-pub use launch::{Nursery, Spare};
-pub use nursery::main;
+pub use fork_server::main;
+pub use launch::{ForkServer, IdleShim};
 pub use probe::features;
 
+pub use sandbox::{clear_temporary, is_escape, kernel};
 pub use sys::user::{as_owner_of, in_the_name_of};
 pub use sys::{
     acts_for_others, become_subreaper, close_inherited, give_back_free_memory, give_back_large_buffers, not_dumpable,
     peer_pidfd,
 };
-pub use terminal::{Screen, Shown};
-pub use walls::{clear_temporary, is_escape, kernel};
+pub use terminal::{Screen, ScreenSnapshot};

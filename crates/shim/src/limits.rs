@@ -1,7 +1,7 @@
 //! The limits of a task that are neither time nor disk: its budget, how much it prints, how many frames it makes. Each is
 //! put on record once.
 
-use crate::{budget::Budget, life::Stop};
+use crate::{budget::Budget, lifecycle::StopCause};
 use countersign_model::{Frame, Limits, OnOutputLimit, ResolvedRequest, Text};
 use std::time::Instant;
 
@@ -15,16 +15,16 @@ pub(crate) struct LimitWatch {
 
 /// A limit that has just been reached.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Reached {
+pub(crate) struct LimitHit {
     limit: &'static str,
     value: u64,
     action: &'static str,
     /// None where the task goes on.
-    pub(crate) stop: Option<Stop>,
+    pub(crate) stop: Option<StopCause>,
 }
 
-impl Reached {
-    fn stopping(limit: &'static str, value: u64, stop: Stop) -> Self {
+impl LimitHit {
+    fn stopping(limit: &'static str, value: u64, stop: StopCause) -> Self {
         Self { limit, value, action: "stopped", stop: Some(stop) }
     }
 
@@ -44,26 +44,26 @@ impl LimitWatch {
     }
 
     /// Processes, memory and temporary files, when it is time to count them.
-    pub(crate) fn budget(&mut self, now: Instant) -> Option<Reached> {
+    pub(crate) fn budget(&mut self, now: Instant) -> Option<LimitHit> {
         let (stop, value) = self.budget.as_mut()?.exceeded(now)?;
         self.budget = None;
         let limit = match stop {
-            Stop::Memory => "memory",
-            Stop::Temporary => "temporary",
+            StopCause::Memory => "memory",
+            StopCause::Temporary => "temporary",
             _ => "processes",
         };
-        Some(Reached::stopping(limit, value, stop))
+        Some(LimitHit::stopping(limit, value, stop))
     }
 
     /// `full`: a stream has reached its limit.
-    pub(crate) fn output(&mut self, full: bool, what: &ResolvedRequest) -> Option<Reached> {
+    pub(crate) fn output(&mut self, full: bool, what: &ResolvedRequest) -> Option<LimitHit> {
         if !full || std::mem::replace(&mut self.output_reached, true) {
             return None;
         }
         let value = what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
         Some(match what.on_output_limit {
-            OnOutputLimit::Kill => Reached::stopping("output", value, Stop::Output),
-            _ => Reached {
+            OnOutputLimit::Kill => LimitHit::stopping("output", value, StopCause::Output),
+            _ => LimitHit {
                 limit: "output",
                 value,
                 action: "goes on; from here only the last mebibyte is kept",
@@ -72,11 +72,11 @@ impl LimitWatch {
         })
     }
 
-    pub(crate) fn frames(&mut self, written: u64, what: &ResolvedRequest) -> Option<Reached> {
+    pub(crate) fn frames(&mut self, written: u64, what: &ResolvedRequest) -> Option<LimitHit> {
         let most = what.limits.frames.unwrap_or(Limits::FRAMES);
         if written < most || std::mem::replace(&mut self.frames_reached, true) {
             return None;
         }
-        Some(Reached::stopping("frames", most, Stop::Frames))
+        Some(LimitHit::stopping("frames", most, StopCause::Frames))
     }
 }

@@ -1,11 +1,11 @@
 //! The main process of a task, and the end of it and of everything below it.
 
 use crate::{
-    ending::Ending,
-    life::Event,
-    outlet::{Got, Outlet},
+    final_cwd::FinalCwd,
+    lifecycle::LifecycleEvent,
+    output_stream::{OutputStream, ReadResult},
     supervise::Shim,
-    sys::{self, Reaped},
+    sys::{self, ExitedChild},
     tree,
 };
 use countersign_model::{ExitStatus, Frame, KilledWhy, SignalName};
@@ -19,15 +19,15 @@ const DRAIN_READS: usize = 4096;
 #[derive(Default)]
 pub(crate) struct MainProcess {
     pid: Option<u32>,
-    ended: Option<Reaped>,
+    ended: Option<ExitedChild>,
     /// Where its shell tells in which directory it ended.
-    ending: Option<Ending>,
+    ending: Option<FinalCwd>,
     /// The leftovers that were put on record last.
     kept: Vec<u32>,
 }
 
 impl MainProcess {
-    pub(crate) fn start(&mut self, pid: u32, ending: Option<Ending>) {
+    pub(crate) fn start(&mut self, pid: u32, ending: Option<FinalCwd>) {
         (self.pid, self.ending) = (Some(pid), ending);
     }
 
@@ -39,12 +39,12 @@ impl MainProcess {
         self.ended.is_none()
     }
 
-    pub(crate) fn ended(&self) -> Option<&Reaped> {
+    pub(crate) fn ended(&self) -> Option<&ExitedChild> {
         self.ended.as_ref()
     }
 
     /// A child was reaped. Its status, if it is the main process and was not known to have ended.
-    fn note(&mut self, reaped: Reaped) -> Option<ExitStatus> {
+    fn note(&mut self, reaped: ExitedChild) -> Option<ExitStatus> {
         if Some(reaped.pid) != self.pid || self.ended.is_some() {
             return None;
         }
@@ -62,7 +62,7 @@ impl MainProcess {
 
     /// The directory in which its shell said that it ended, if the process has ended.
     pub(crate) fn take_final_directory(&mut self) -> Option<String> {
-        let told = self.ending.take().and_then(Ending::told);
+        let told = self.ending.take().and_then(FinalCwd::told);
         told.filter(|_| self.ended.is_some())
     }
 
@@ -87,7 +87,7 @@ impl Shim<'_> {
         }
         let left = tree::descendants(std::process::id()).len();
         let now = self.journal.elapsed();
-        self.step(now, Event::TreeShrank { left });
+        self.step(now, LifecycleEvent::TreeShrank { left });
     }
 
     pub(crate) fn reap(&mut self) {
@@ -96,9 +96,9 @@ impl Shim<'_> {
                 let now = self.journal.elapsed();
                 self.drain_after_end();
                 if self.outlets.iter().all(|o| !o.is_open()) {
-                    self.step(now, Event::OutputClosed);
+                    self.step(now, LifecycleEvent::OutputClosed);
                 }
-                self.step(now, Event::MainExited(status));
+                self.step(now, LifecycleEvent::MainExited(status));
             }
         }
     }
@@ -107,11 +107,11 @@ impl Shim<'_> {
     /// that goes on writing is the business of the loop, which has deadlines.
     fn drain_after_end(&mut self) {
         // A terminal hangs up with the session that it belonged to.
-        self.outlets.iter_mut().for_each(Outlet::hang_up);
+        self.outlets.iter_mut().for_each(OutputStream::hang_up);
         let reads = if self.terminal.is_some() { DRAIN_READS } else { PIPE_READS };
         for n in 0..self.outlets.len() {
             for _ in 0..reads {
-                if self.outlets[n].wants().is_none() || !matches!(self.outlets[n].read(), Ok(Got::Bytes)) {
+                if self.outlets[n].wants().is_none() || !matches!(self.outlets[n].read(), Ok(ReadResult::Bytes)) {
                     break;
                 }
                 let cut = self.outlets[n].cut_full(&mut self.journal, &self.dir);

@@ -2,9 +2,9 @@
 //! where it was applied, once, and is answered with the number of its frame.
 
 use crate::{
-    inlet::Asker,
-    life::{Event, Stop},
-    operations::Before,
+    input_queue::OperationCaller,
+    lifecycle::{LifecycleEvent, StopCause},
+    operations::EarlierOperation,
     supervise::Shim,
     tree,
     wire::{FromShim, ToShim},
@@ -17,7 +17,7 @@ const LARGEST_SCREEN: usize = 4 * 1024 * 1024;
 
 impl Shim<'_> {
     pub(crate) fn operate(&mut self, peer: u64, operation: ToShim) {
-        let asker = |re, key| Asker { peer, re, key };
+        let asker = |re, key| OperationCaller { peer, re, key };
         match operation {
             ToShim::Signal { re, signal, by, key } => self.once(asker(re, key), |shim, asker| {
                 shim.cut_here();
@@ -37,12 +37,12 @@ impl Shim<'_> {
                 let frame = Frame::CancelRequested { by: by.clone(), reason: reason.clone() };
                 let seq = self.journal.push(&frame);
                 let stop = match why {
-                    KilledWhy::Shutdown => Stop::Shutdown { by },
-                    KilledWhy::SessionEnd => Stop::SessionEnd { by },
-                    KilledWhy::Cancel | KilledWhy::Timeout | KilledWhy::Limit => Stop::Cancel { by, reason },
+                    KilledWhy::Shutdown => StopCause::Shutdown { by },
+                    KilledWhy::SessionEnd => StopCause::SessionEnd { by },
+                    KilledWhy::Cancel | KilledWhy::Timeout | KilledWhy::Limit => StopCause::Cancel { by, reason },
                 };
                 let now = self.journal.elapsed();
-                self.step(now, Event::Stop(stop));
+                self.step(now, LifecycleEvent::Stop(stop));
                 self.answer(asker(re, None), seq);
             }
             ToShim::Screen { re } => self.show_screen(peer, re),
@@ -51,17 +51,19 @@ impl Shim<'_> {
     }
 
     /// Applies an operation, unless it came before.
-    fn once(&mut self, asker: Asker, apply: impl FnOnce(&mut Self, Asker)) {
+    fn once(&mut self, asker: OperationCaller, apply: impl FnOnce(&mut Self, OperationCaller)) {
         match self.operations.look(asker.key) {
-            Before::New => apply(self, asker),
-            Before::Same(Some(seq)) => self.control.answer(asker.peer, &FromShim::Applied { re: asker.re, seq }),
+            EarlierOperation::New => apply(self, asker),
+            EarlierOperation::Same(Some(seq)) => {
+                self.control.answer(asker.peer, &FromShim::Applied { re: asker.re, seq })
+            }
             // The first is still on its way: those who ask again are told when it is done.
-            Before::Same(None) if self.operations.wait_along(asker) => {}
-            Before::Same(None) => {
+            EarlierOperation::Same(None) if self.operations.wait_along(asker) => {}
+            EarlierOperation::Same(None) => {
                 let message = "the same operation is on its way, and too many wait for it";
                 self.control.refuse(asker.peer, asker.re, Code::InputFull, message);
             }
-            Before::Another => self.control.refuse(
+            EarlierOperation::Another => self.control.refuse(
                 asker.peer,
                 asker.re,
                 Code::IdempotencyConflict,
@@ -70,13 +72,13 @@ impl Shim<'_> {
         }
     }
 
-    pub(crate) fn applied(&mut self, asker: Asker, frame: &Frame) {
+    pub(crate) fn applied(&mut self, asker: OperationCaller, frame: &Frame) {
         let seq = self.journal.push(frame);
         self.answer(asker, seq);
     }
 
     /// The frame is in the file before anyone is told of it.
-    fn answer(&mut self, asker: Asker, seq: u64) {
+    fn answer(&mut self, asker: OperationCaller, seq: u64) {
         if let Err(e) = self.journal.write() {
             self.no_room(&e);
         }
@@ -87,7 +89,7 @@ impl Shim<'_> {
         }
     }
 
-    pub(crate) fn refuse(&mut self, asker: Asker, code: Code, message: &str) {
+    pub(crate) fn refuse(&mut self, asker: OperationCaller, code: Code, message: &str) {
         // Nothing was applied: whoever tries again is heard again.
         self.operations.forget(asker.key);
         self.control.refuse(asker.peer, asker.re, code, message);
@@ -113,7 +115,7 @@ impl Shim<'_> {
         }
     }
 
-    fn resize(&mut self, asker: Asker, rows: u16, cols: u16, by: Text) {
+    fn resize(&mut self, asker: OperationCaller, rows: u16, cols: u16, by: Text) {
         let Some(watch) = &mut self.terminal else {
             return self.refuse(asker, Code::WrongMode, "the task has no terminal: it runs over pipes");
         };

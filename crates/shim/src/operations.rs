@@ -1,6 +1,6 @@
 //! Which operations came under which idempotency key, and who waits to hear of them.
 
-use crate::inlet::Asker;
+use crate::input_queue::OperationCaller;
 use countersign_model::Idempotency;
 use std::collections::VecDeque;
 
@@ -14,11 +14,11 @@ const ALSO_ASKED: usize = 1024;
 pub(crate) struct Operations {
     recent: VecDeque<(Idempotency, Option<u64>)>,
     /// Those who asked for an operation again before it was done.
-    also_asked: Vec<Asker>,
+    also_asked: Vec<OperationCaller>,
 }
 
 /// What is known of an operation by its key.
-pub(crate) enum Before {
+pub(crate) enum EarlierOperation {
     New,
     /// Still on its way, or applied as this frame.
     Same(Option<u64>),
@@ -26,12 +26,12 @@ pub(crate) enum Before {
 }
 
 impl Operations {
-    pub(crate) fn look(&self, key: Option<Idempotency>) -> Before {
-        let Some(key) = key else { return Before::New };
+    pub(crate) fn look(&self, key: Option<Idempotency>) -> EarlierOperation {
+        let Some(key) = key else { return EarlierOperation::New };
         match self.recent.iter().find(|(k, _)| k.key == key.key) {
-            None => Before::New,
-            Some((k, seq)) if k.body == key.body => Before::Same(*seq),
-            Some(_) => Before::Another,
+            None => EarlierOperation::New,
+            Some((k, seq)) if k.body == key.body => EarlierOperation::Same(*seq),
+            Some(_) => EarlierOperation::Another,
         }
     }
 
@@ -56,7 +56,7 @@ impl Operations {
     }
 
     /// Tells this one, too, when the operation is done; false when too many wait for it already.
-    pub(crate) fn wait_along(&mut self, asker: Asker) -> bool {
+    pub(crate) fn wait_along(&mut self, asker: OperationCaller) -> bool {
         let room = self.also_asked.len() < ALSO_ASKED;
         if room {
             self.also_asked.push(asker);
@@ -65,7 +65,7 @@ impl Operations {
     }
 
     /// Those who asked for the same operation again meanwhile.
-    pub(crate) fn take_waiting(&mut self, first: Asker) -> Vec<Asker> {
+    pub(crate) fn take_waiting(&mut self, first: OperationCaller) -> Vec<OperationCaller> {
         let Some(key) = first.key else { return Vec::new() };
         self.also_asked.extract_if(.., |a| a.key == Some(key)).collect()
     }
@@ -76,24 +76,27 @@ mod tests {
     use super::*;
     use countersign_model::Digest;
 
-    fn asker(re: u64, key: &str, body: &str) -> Asker {
+    fn asker(re: u64, key: &str, body: &str) -> OperationCaller {
         let (key, body) = (Digest::sha256(&[key.as_bytes()]), Digest::sha256(&[body.as_bytes()]));
-        Asker { peer: 1, re, key: Some(Idempotency { key, body }) }
+        OperationCaller { peer: 1, re, key: Some(Idempotency { key, body }) }
     }
 
     #[test]
     fn a_key_stands_for_one_operation() {
         let mut operations = Operations::default();
         let (first, again, other) = (asker(1, "k", "a"), asker(2, "k", "a"), asker(3, "k", "b"));
-        assert!(matches!(operations.look(first.key), Before::New));
+        assert!(matches!(operations.look(first.key), EarlierOperation::New));
         operations.note(first.key, None);
-        assert!(matches!(operations.look(again.key), Before::Same(None)) && operations.wait_along(again));
-        assert!(matches!(operations.look(other.key), Before::Another));
+        assert!(matches!(operations.look(again.key), EarlierOperation::Same(None)) && operations.wait_along(again));
+        assert!(matches!(operations.look(other.key), EarlierOperation::Another));
         operations.note(first.key, Some(9));
-        assert!(matches!(operations.look(again.key), Before::Same(Some(9))));
+        assert!(matches!(operations.look(again.key), EarlierOperation::Same(Some(9))));
         assert_eq!((operations.take_waiting(first), operations.take_waiting(first)), (vec![again], vec![]));
         operations.forget(first.key);
-        assert!(matches!(operations.look(other.key), Before::New) && matches!(operations.look(None), Before::New));
+        assert!(
+            matches!(operations.look(other.key), EarlierOperation::New)
+                && matches!(operations.look(None), EarlierOperation::New)
+        );
     }
 
     #[test]
@@ -103,8 +106,8 @@ mod tests {
         for n in 0..REMEMBERED as u64 {
             operations.note(asker(0, &n.to_string(), "").key, Some(n));
         }
-        assert!(matches!(operations.look(asker(0, "waits", "").key), Before::Same(None)));
-        assert!(matches!(operations.look(asker(0, "0", "").key), Before::New));
-        assert!(matches!(operations.look(asker(0, "1", "").key), Before::Same(Some(1))));
+        assert!(matches!(operations.look(asker(0, "waits", "").key), EarlierOperation::Same(None)));
+        assert!(matches!(operations.look(asker(0, "0", "").key), EarlierOperation::New));
+        assert!(matches!(operations.look(asker(0, "1", "").key), EarlierOperation::Same(Some(1))));
     }
 }

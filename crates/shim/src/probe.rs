@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub fn features() -> Value {
     let system = rustix::system::uname();
     let terminal = crate::terminal::Terminal::open(24, 80);
-    let kernel = crate::walls::kernel();
+    let kernel = crate::sandbox::kernel();
     let landlock = kernel.landlock;
     let unnamed = OFlags::RDWR | OFlags::TMPFILE;
     json!({

@@ -2,8 +2,8 @@
 
 use crate::{
     disk::DISK_PATIENCE,
-    life::{Event, Stop},
-    outlet::{Got, Outlet},
+    lifecycle::{LifecycleEvent, StopCause},
+    output_stream::{OutputStream, ReadResult},
     supervise::Shim,
 };
 use countersign_model::{Frame, StreamName, Text};
@@ -20,7 +20,7 @@ impl Shim<'_> {
         let mut spoke = false;
         for _ in 0..if terminal { TERMINAL_READS } else { 1 } {
             match self.outlets[n].read() {
-                Ok(Got::Bytes) => {
+                Ok(ReadResult::Bytes) => {
                     spoke = true;
                     let cut = self.outlets[n].cut_full(&mut self.journal, &self.dir);
                     self.told(cut);
@@ -28,12 +28,12 @@ impl Shim<'_> {
                         break;
                     }
                 }
-                Ok(Got::End) => {
+                Ok(ReadResult::End) => {
                     let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
                     self.told(cut);
                     break;
                 }
-                Ok(Got::Nothing | Got::Hung) => break,
+                Ok(ReadResult::Nothing | ReadResult::Hung) => break,
                 Err(_) => {
                     self.outlets[n].abandon(&self.dir);
                     break;
@@ -42,7 +42,7 @@ impl Shim<'_> {
         }
         if spoke {
             let now = self.journal.elapsed();
-            self.step(now, Event::Output);
+            self.step(now, LifecycleEvent::Output);
             self.terminal_spoke(n);
         }
     }
@@ -71,7 +71,7 @@ impl Shim<'_> {
             };
             self.told(cut);
         }
-        if !self.outlets.iter().any(Outlet::is_stuck) {
+        if !self.outlets.iter().any(OutputStream::is_stuck) {
             self.disk.took_everything();
         }
     }
@@ -100,7 +100,7 @@ impl Shim<'_> {
             outlet.abandon(&self.dir);
         }
         let now = self.journal.elapsed();
-        self.step(now, Event::Stop(Stop::Disk));
+        self.step(now, LifecycleEvent::Stop(StopCause::Disk));
     }
 
     /// What is recorded next stands in the journal at this point of the output.

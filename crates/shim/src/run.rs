@@ -1,23 +1,23 @@
 //! One shim, from its hello to its end: it waits for an order, begins the record, runs the order, closes the record.
 
 use crate::{
-    control::{self, Control},
+    control::{self, ControlSocket},
     disk::DiskWait,
-    life::{Bounds, Life},
+    lifecycle::{Lifecycle, TimeLimits},
     limits::LimitWatch,
     main_process::MainProcess,
     notify::Notifier,
     operations::Operations,
+    sandbox::BaseRuleset,
     supervise::Shim,
     sys,
     task_sandbox::TaskSandbox,
     typed_secrets::TypedSecrets,
-    walls::Foundation,
     wire::{self, FromShim, ToShim},
 };
 use countersign_model::{Limits, Order, ResolvedRequest, Text};
 use countersign_redact::{Known, Mask, User, text, text_by_shape};
-use countersign_store::{crash, journal::Writer};
+use countersign_store::{crash, journal::JournalWriter};
 use rustix::fd::OwnedFd;
 use std::{
     fs::DirBuilder,
@@ -41,10 +41,10 @@ pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
 }
 
 /// Says hello and waits. A daemon that goes away without an order needs us no more.
-fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd, Option<Foundation>)>> {
+fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd, Option<BaseRuleset>)>> {
     let mut stream = std::os::unix::net::UnixStream::from(channel);
     wire::send(&mut stream, &control::hello(None))?;
-    let foundation = Foundation::prepare();
+    let foundation = BaseRuleset::prepare();
     match wire::receive(&mut stream) {
         Ok(ToShim::Order(order)) => Ok(Some((*order, stream.into(), foundation))),
         Ok(_) => Ok(None),
@@ -59,7 +59,7 @@ fn not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitCode {
+fn run(order: &Order, channel: OwnedFd, foundation: Option<BaseRuleset>) -> ExitCode {
     let what = order.what();
     // Checked by the daemon when it read them; a rule that does not compile here cannot let anything through unseen.
     match User::new(&what.redaction) {
@@ -90,7 +90,7 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
         inlet: None,
         terminal: None,
         operations: Operations::default(),
-        life: Life::new(bounds(what)),
+        life: Lifecycle::new(bounds(what)),
         main: MainProcess::default(),
         disk: DiskWait::default(),
         notify: Notifier::default(),
@@ -107,9 +107,9 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<Foundation>) -> ExitC
     shim.close(outcome)
 }
 
-fn bounds(what: &ResolvedRequest) -> Bounds {
+fn bounds(what: &ResolvedRequest) -> TimeLimits {
     let ms = Duration::from_millis;
-    Bounds {
+    TimeLimits {
         wall: what.limits.wall_ms.map(ms),
         idle: what.limits.idle_ms.map(ms),
         grace: ms(what.limits.grace_ms.unwrap_or(Limits::GRACE_MS)),
@@ -119,12 +119,12 @@ fn bounds(what: &ResolvedRequest) -> Bounds {
 }
 
 /// Everything that must stand before a process is started.
-fn open(what: &ResolvedRequest, channel: OwnedFd) -> io::Result<(Control, Writer, OwnedFd)> {
+fn open(what: &ResolvedRequest, channel: OwnedFd) -> io::Result<(ControlSocket, JournalWriter, OwnedFd)> {
     let signals = sys::signal_fd()?;
     sys::become_subreaper()?;
     let dir = Path::new(&what.task_dir);
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let control = Control::open(Path::new(&what.run_dir), what.task, what.secret, channel)?;
-    let journal = Writer::create(dir, what.task, what.prologue_head, what.first_seq)?;
+    let control = ControlSocket::open(Path::new(&what.run_dir), what.task, what.secret, channel)?;
+    let journal = JournalWriter::create(dir, what.task, what.prologue_head, what.first_seq)?;
     Ok((control, journal, signals))
 }

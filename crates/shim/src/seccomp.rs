@@ -1,7 +1,7 @@
 //! Which system calls a confined task may not make. Landlock knows files; this is for the rest: sockets, modes and owners,
 //! other processes, namespaces, and the doors of the kernel that lead around everything.
 
-use crate::sys::confine::Step;
+use crate::sys::confine::FilterInstruction;
 use countersign_model::Confinement;
 use libc::c_long;
 use std::{collections::BTreeMap, sync::OnceLock};
@@ -162,7 +162,7 @@ const TYPING: &[u32] = &[0x5412, 0x541C];
 
 /// Which kinds of sockets a task in a workspace may make, beside pairs of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sockets {
+pub(crate) struct SocketFamilies {
     /// Of the internet: where the network is open, or the task's own.
     pub(crate) inet: bool,
     /// By path: Landlock does not stop connecting to these, so making one is what is refused.
@@ -170,10 +170,14 @@ pub(crate) struct Sockets {
 }
 
 /// The filter for a confinement, if it has one. Built once; a fork has it, too.
-pub(crate) fn filter(confinement: Confinement, may: Sockets, scoped: bool) -> Option<&'static [Step]> {
-    static READ_ONLY: OnceLock<Vec<Step>> = OnceLock::new();
-    static READ_ONLY_UNSCOPED: OnceLock<Vec<Step>> = OnceLock::new();
-    static WORKSPACES: [OnceLock<Vec<Step>>; 4] = [const { OnceLock::new() }; 4];
+pub(crate) fn filter(
+    confinement: Confinement,
+    may: SocketFamilies,
+    scoped: bool,
+) -> Option<&'static [FilterInstruction]> {
+    static READ_ONLY: OnceLock<Vec<FilterInstruction>> = OnceLock::new();
+    static READ_ONLY_UNSCOPED: OnceLock<Vec<FilterInstruction>> = OnceLock::new();
+    static WORKSPACES: [OnceLock<Vec<FilterInstruction>>; 4] = [const { OnceLock::new() }; 4];
     let program = match confinement {
         Confinement::None | Confinement::Shield => return None,
         Confinement::ReadOnly if scoped => READ_ONLY.get_or_init(|| compile(&read_only())),
@@ -195,16 +199,16 @@ pub(crate) fn filter(confinement: Confinement, may: Sockets, scoped: bool) -> Op
 
 /// Has everything built that a task may need.
 pub(crate) fn warm_up() {
-    for may in Sockets::ALL {
+    for may in SocketFamilies::ALL {
         let _ = filter(Confinement::Workspace, may, true);
     }
     for scoped in [true, false] {
-        let _ = filter(Confinement::ReadOnly, Sockets::NONE, scoped);
+        let _ = filter(Confinement::ReadOnly, SocketFamilies::NONE, scoped);
     }
 }
 
 /// What is refused of each call: when all conditions of one of these hold. One without conditions always does.
-type Rules = BTreeMap<c_long, Vec<Vec<Condition>>>;
+type CallRules = BTreeMap<c_long, Vec<Vec<Condition>>>;
 
 /// Something about an argument of a call. The kernel looks at 32 bits of most of them, and so does a filter.
 #[derive(Debug, Clone, Copy)]
@@ -220,7 +224,7 @@ enum Condition {
 
 use Condition::{Bits, Given, Is, IsNot, NotBits};
 
-impl Sockets {
+impl SocketFamilies {
     pub(crate) const NONE: Self = Self { inet: false, unix: false };
     const ALL: [Self; 4] = [
         Self::NONE,
@@ -236,11 +240,11 @@ impl Sockets {
     }
 }
 
-fn workspace(may: Sockets) -> Rules {
-    let mut rules = Rules::new();
+fn workspace(may: SocketFamilies) -> CallRules {
+    let mut rules = CallRules::new();
     deny(&mut rules, KERNEL);
     others(&mut rules);
-    if may == Sockets::NONE {
+    if may == SocketFamilies::NONE {
         sockets(&mut rules);
     } else {
         when(&mut rules, libc::SYS_socket, &may.families().map(|f| IsNot(0, f)).collect::<Vec<_>>());
@@ -254,8 +258,8 @@ fn workspace(may: Sockets) -> Rules {
     rules
 }
 
-fn read_only() -> Rules {
-    let mut rules = Rules::new();
+fn read_only() -> CallRules {
+    let mut rules = CallRules::new();
     deny(&mut rules, KERNEL);
     deny(&mut rules, CHANGES);
     deny(&mut rules, OLDER);
@@ -273,7 +277,7 @@ fn read_only() -> Rules {
 }
 
 /// Its own limits and priority, not those of others: a limit can end a process as well as a signal.
-fn others(rules: &mut Rules) {
+fn others(rules: &mut CallRules) {
     when(rules, libc::SYS_prlimit64, &[IsNot(0, 0), Given(1)]);
     for call in [
         libc::SYS_sched_setaffinity,
@@ -291,24 +295,24 @@ fn others(rules: &mut Rules) {
 }
 
 /// None but pairs, which lead nowhere; and of those none that can be sent elsewhere by an address.
-fn sockets(rules: &mut Rules) {
+fn sockets(rules: &mut CallRules) {
     deny(rules, SOCKETS);
     pairs(rules);
 }
 
 /// Pairs of sockets that keep to themselves: a datagram of one can be sent to any path.
-fn pairs(rules: &mut Rules) {
+fn pairs(rules: &mut CallRules) {
     when(rules, libc::SYS_socketpair, &[IsNot(0, libc::AF_UNIX as u32)]);
     // The kernel makes datagrams of more than one kind: only those that keep to their pair are let through.
     let (stream, packets) = (libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32);
     when(rules, libc::SYS_socketpair, &[NotBits(1, 0xf, stream), NotBits(1, 0xf, packets)]);
 }
 
-fn deny(rules: &mut Rules, calls: &[c_long]) {
+fn deny(rules: &mut CallRules, calls: &[c_long]) {
     calls.iter().for_each(|call| when(rules, *call, &[]));
 }
 
-fn when(rules: &mut Rules, call: c_long, conditions: &[Condition]) {
+fn when(rules: &mut CallRules, call: c_long, conditions: &[Condition]) {
     rules.entry(call).or_default().push(conditions.to_vec());
 }
 
@@ -321,18 +325,18 @@ const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const NOT_PERMITTED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 const NO_SUCH_CALL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
-fn step(code: u16, value: u32, then: usize, otherwise: usize) -> Step {
+fn step(code: u16, value: u32, then: usize, otherwise: usize) -> FilterInstruction {
     let near = |n: usize| u8::try_from(n).expect("jumps of this file are short, or made in another way");
-    Step { code, then: near(then), otherwise: near(otherwise), value }
+    FilterInstruction { code, then: near(then), otherwise: near(otherwise), value }
 }
 
-fn end(answer: u32) -> Vec<Step> {
+fn end(answer: u32) -> Vec<FilterInstruction> {
     vec![step(RETURN, answer, 0, 0)]
 }
 
 /// What is done about a stretch of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum RangeAction {
     Allowed,
     Refused,
     Unknown,
@@ -344,23 +348,23 @@ enum Fate {
 ///
 /// The kernel walks through a filter for every call there is when it is installed, and on each call whose arguments count.
 /// So calls are found by halving, not one after another: the same rules in a row took half a millisecond to install.
-fn compile(rules: &Rules) -> Vec<Step> {
-    let mut bodies: Vec<Vec<Step>> = Vec::new();
+fn compile(rules: &CallRules) -> Vec<FilterInstruction> {
+    let mut bodies: Vec<Vec<FilterInstruction>> = Vec::new();
     // Where each stretch of numbers begins, and what is done there.
-    let mut stretches: Vec<(u32, Fate)> = vec![(0, Fate::Allowed)];
+    let mut stretches: Vec<(u32, RangeAction)> = vec![(0, RangeAction::Allowed)];
     for (call, refused) in rules {
         let fate = match refused.iter().any(Vec::is_empty) {
-            true => Fate::Refused,
+            true => RangeAction::Refused,
             false => {
                 bodies.push(arguments(refused));
-                Fate::Depends(bodies.len() - 1)
+                RangeAction::Depends(bodies.len() - 1)
             }
         };
-        stretches.extend([(*call as u32, fate), (*call as u32 + 1, Fate::Allowed)]);
+        stretches.extend([(*call as u32, fate), (*call as u32 + 1, RangeAction::Allowed)]);
     }
-    stretches.push((UNKNOWN, Fate::Unknown));
+    stretches.push((UNKNOWN, RangeAction::Unknown));
     // The last word on a number counts, and neighbours with the same fate are one.
-    let mut last: Vec<(u32, Fate)> = Vec::new();
+    let mut last: Vec<(u32, RangeAction)> = Vec::new();
     for (begins, fate) in stretches {
         last.pop_if(|(before, _)| *before == begins);
         if last.last().is_none_or(|(_, before)| *before != fate) {
@@ -380,16 +384,16 @@ fn compile(rules: &Rules) -> Vec<Step> {
         fates[0],
     ];
     let first = tree.len();
-    let place = |fate: Fate| match fate {
-        Fate::Unknown => first,
-        Fate::Allowed => first + 1,
-        Fate::Refused => first + 2,
-        Fate::Depends(n) => first + 3 + bodies[..n].iter().map(Vec::len).sum::<usize>(),
+    let place = |fate: RangeAction| match fate {
+        RangeAction::Unknown => first,
+        RangeAction::Allowed => first + 1,
+        RangeAction::Refused => first + 2,
+        RangeAction::Depends(n) => first + 3 + bodies[..n].iter().map(Vec::len).sum::<usize>(),
     };
     for (at, (begins, then, otherwise)) in tree.iter().enumerate() {
-        let to = |next: &Next| match next {
-            Next::Node(node) => node - at - 1,
-            Next::Fate(fate) => place(*fate) - at - 1,
+        let to = |next: &JumpTarget| match next {
+            JumpTarget::Node(node) => node - at - 1,
+            JumpTarget::Fate(fate) => place(*fate) - at - 1,
         };
         program.push(step(AT_LEAST, *begins, to(then), to(otherwise)));
     }
@@ -400,27 +404,27 @@ fn compile(rules: &Rules) -> Vec<Step> {
 
 /// Where a comparison leads.
 #[derive(Debug, Clone, Copy)]
-enum Next {
+enum JumpTarget {
     Node(usize),
-    Fate(Fate),
+    Fate(RangeAction),
 }
 
 /// A tree of comparisons, each with where it leads when it holds and when it does not.
-fn halves(stretches: &[(u32, Fate)], tree: &mut Vec<(u32, Next, Next)>) -> Next {
+fn halves(stretches: &[(u32, RangeAction)], tree: &mut Vec<(u32, JumpTarget, JumpTarget)>) -> JumpTarget {
     if let [(_, fate)] = stretches {
-        return Next::Fate(*fate);
+        return JumpTarget::Fate(*fate);
     }
     let (left, right) = stretches.split_at(stretches.len() / 2);
     let at = tree.len();
-    tree.push((right[0].0, Next::Fate(Fate::Unknown), Next::Fate(Fate::Unknown)));
+    tree.push((right[0].0, JumpTarget::Fate(RangeAction::Unknown), JumpTarget::Fate(RangeAction::Unknown)));
     let otherwise = halves(left, tree);
     let then = halves(right, tree);
     (tree[at].1, tree[at].2) = (then, otherwise);
-    Next::Node(at)
+    JumpTarget::Node(at)
 }
 
 /// Refused when all conditions of one of these hold.
-fn arguments(refused: &[Vec<Condition>]) -> Vec<Step> {
+fn arguments(refused: &[Vec<Condition>]) -> Vec<FilterInstruction> {
     let mut program = end(ALLOW);
     for conditions in refused.iter().rev() {
         let mut rule = end(NOT_PERMITTED);
@@ -450,7 +454,7 @@ mod tests {
     use super::*;
 
     /// What the kernel would answer: a program is a few instructions, and so is a machine for them.
-    fn answer(program: &[Step], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
+    fn answer(program: &[FilterInstruction], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
         let mut data = Vec::new();
         data.extend(call.to_le_bytes());
         data.extend(arch.to_le_bytes());
@@ -479,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_read_only_task_gets_files_and_pipes_and_nothing_else() {
-        let program = filter(Confinement::ReadOnly, Sockets::NONE, true).unwrap();
+        let program = filter(Confinement::ReadOnly, SocketFamilies::NONE, true).unwrap();
         let native = ARCH;
         let ask =
             |call: c_long, first: u64, second: u64| answer(program, native, call as u32, [first, second, 0, 0, 0, 0]);
@@ -515,7 +519,7 @@ mod tests {
     #[test]
     fn a_filter_is_its_rules() {
         let values = [0, 1, 2, 3, 9, 0x5401, 0x5412, 0x11, 0x1000_0011, u64::from(u32::MAX), 1 << 32, (1 << 40) | 1];
-        for rules in Sockets::ALL.map(workspace).into_iter().chain([read_only()]) {
+        for rules in SocketFamilies::ALL.map(workspace).into_iter().chain([read_only()]) {
             let program = compile(&rules);
             assert!(program.len() < 500, "{}", program.len());
             for call in 0..UNKNOWN + 40 {
@@ -549,7 +553,7 @@ mod tests {
 
     #[test]
     fn other_ways_to_call_the_kernel_do_not_exist() {
-        for may in Sockets::ALL {
+        for may in SocketFamilies::ALL {
             for confinement in [Confinement::ReadOnly, Confinement::Workspace] {
                 let program = filter(confinement, may, true).unwrap();
                 assert_eq!(answer(program, ARCH, 0x4000_0000 + 41, [2, 1, 0, 0, 0, 0]), ENOSYS, "x32");
@@ -561,7 +565,7 @@ mod tests {
 
     #[test]
     fn without_scopes_nobody_is_signalled() {
-        let program = filter(Confinement::ReadOnly, Sockets::NONE, false).unwrap();
+        let program = filter(Confinement::ReadOnly, SocketFamilies::NONE, false).unwrap();
         for call in SIGNALS {
             assert_eq!(answer(program, ARCH, *call as u32, [0; 6]), EPERM, "{call}");
         }
@@ -571,7 +575,7 @@ mod tests {
 
     #[test]
     fn a_workspace_makes_the_sockets_that_were_accepted_and_no_others() {
-        let of = |inet, unix| filter(Confinement::Workspace, Sockets { inet, unix }, true).unwrap();
+        let of = |inet, unix| filter(Confinement::Workspace, SocketFamilies { inet, unix }, true).unwrap();
         let (open, alone) = (of(true, false), of(false, false));
         for call in [libc::SYS_fchmodat, libc::SYS_ptrace, libc::SYS_linkat] {
             assert_eq!(answer(open, ARCH, call as u32, [0; 6]), ALLOW);

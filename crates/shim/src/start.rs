@@ -1,19 +1,19 @@
 //! From an order to a running child: its directory, its descriptors, its terminal.
 
 use crate::{
-    aftermath::Escapes,
     budget::Budget,
-    ending::Ending,
-    inlet::Inlet,
-    outlet::Outlet,
+    final_cwd::FinalCwd,
+    input_queue::InputQueue,
+    output_stream::OutputStream,
+    post_run::EscapeFiles,
+    sandbox::{self, Sandbox, SandboxError, SandboxInput},
     supervise::Shim,
     sys::{
         self, ChildStdio,
-        user::{Become, in_the_name_of},
+        user::{ChildUser, in_the_name_of},
     },
     terminal::{Screen, Terminal},
     terminal_watch::TerminalWatch,
-    walls::{self, Built, Site, WallsError},
 };
 use countersign_model::{Confinement, EnforcedSandbox, Frame, Limits, MARKER, Mode, Outcome, StreamName};
 use countersign_redact::text;
@@ -33,9 +33,9 @@ use std::{
 const PIPE_SIZE: usize = 1024 * 1024;
 
 /// Our ends of what the child has.
-struct Ends {
-    outlets: Vec<Outlet>,
-    inlet: Option<Inlet>,
+struct ParentEnds {
+    outlets: Vec<OutputStream>,
+    inlet: Option<InputQueue>,
     terminal: Option<Terminal>,
 }
 
@@ -59,7 +59,7 @@ enum StartError {
     #[error("no pipes could be made: {0}")]
     Pipes(#[source] io::Error),
     #[error(transparent)]
-    Sandbox(#[from] WallsError),
+    Sandbox(#[from] SandboxError),
     #[error("{path}: {error}{}", exec_hint(error))]
     Exec { path: String, error: io::Error },
 }
@@ -100,22 +100,22 @@ impl Shim<'_> {
             Mode::Pty => StartError::Terminal,
             Mode::Pipes => StartError::Pipes,
         })?;
-        let temporary = walls::temporary(&self.dir, login);
-        let Built { forgo, enforced, env: given } = self.build_sandbox(&temporary, &ends)?;
+        let temporary = sandbox::temporary(&self.dir, login);
+        let Sandbox { forgo, enforced, env: given } = self.build_sandbox(&temporary, &ends)?;
         let mut env = self.environment(given);
         // Without it nothing is told, and everything runs as it would.
-        let ending = self.what.tell_directory.then(Ending::new).and_then(Result::ok);
-        env.extend(ending.as_ref().map(|_| Ending::variable()));
+        let ending = self.what.tell_directory.then(FinalCwd::new).and_then(Result::ok);
+        env.extend(ending.as_ref().map(|_| FinalCwd::variable()));
         let exec = &self.what.exec;
-        let started = sys::spawn(sys::Child {
+        let started = sys::spawn(sys::ChildSpec {
             program: Path::new(&exec.program.path),
             argv: &exec.argv,
             env: &env,
             cwd,
             stdio,
-            also: ending.as_ref().map(Ending::also),
+            also: ending.as_ref().map(FinalCwd::also),
             forgo,
-            user: login.map(Become::of),
+            user: login.map(ChildUser::of),
         });
         let pid = started.map_err(|error| StartError::Exec { path: exec.program.path.clone(), error })?;
         crash::point("shim.after_spawn");
@@ -138,9 +138,9 @@ impl Shim<'_> {
     }
 
     /// The sandbox; and from then on the files that could let something out of it are watched.
-    fn build_sandbox(&mut self, temporary: &Path, ends: &Ends) -> Result<Built, StartError> {
+    fn build_sandbox(&mut self, temporary: &Path, ends: &ParentEnds) -> Result<Sandbox, StartError> {
         let confinement = self.sandbox.confinement;
-        let site = Site {
+        let site = SandboxInput {
             temporary,
             cwd: &self.what.cwd.resolved,
             env: &self.what.env,
@@ -149,9 +149,9 @@ impl Shim<'_> {
         let foundation = self.sandbox.take_foundation();
         let another = self.what.login.as_ref().map(|l| (l.uid, l.gid));
         let (built, escapes) = self.as_login(|| {
-            let built = walls::build(confinement, &self.what.walls, &site, foundation, another);
+            let built = sandbox::build(confinement, &self.what.walls, &site, foundation, another);
             let watched = confinement != Confinement::ReadOnly && built.is_ok();
-            (built, watched.then(|| Escapes::of(&self.what.walls)))
+            (built, watched.then(|| EscapeFiles::of(&self.what.walls)))
         })?;
         self.sandbox.watch(escapes);
         Ok(built?)
@@ -187,9 +187,9 @@ impl Shim<'_> {
     }
 
     /// What the child reads from and writes to.
-    fn descriptors(&self) -> io::Result<(Ends, ChildStdio)> {
+    fn descriptors(&self) -> io::Result<(ParentEnds, ChildStdio)> {
         let limit = self.what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
-        let outlet = |name, fd, screen| Outlet::new(name, fd, Arc::clone(&self.mask), limit, screen);
+        let outlet = |name, fd, screen| OutputStream::new(name, fd, Arc::clone(&self.mask), limit, screen);
         match self.what.mode {
             Mode::Pipes => {
                 let (stdout, child_stdout) = output_pipe()?;
@@ -197,20 +197,20 @@ impl Shim<'_> {
                 let (stdin, inlet) = if self.what.stdin {
                     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
                     rustix::io::ioctl_fionbio(&write, true)?;
-                    (Some(read), Some(Inlet::new(write)))
+                    (Some(read), Some(InputQueue::new(write)))
                 } else {
                     (None, None)
                 };
                 let outlets = vec![outlet(StreamName::Stdout, stdout, None), outlet(StreamName::Stderr, stderr, None)];
                 let stdio = ChildStdio::Pipes { stdin, stdout: child_stdout, stderr: child_stderr };
-                Ok((Ends { outlets, inlet, terminal: None }, stdio))
+                Ok((ParentEnds { outlets, inlet, terminal: None }, stdio))
             }
             Mode::Pty => {
                 let (terminal, slave) = Terminal::open(self.what.rows, self.what.cols)?;
                 let screen = Screen::new(self.what.rows, self.what.cols);
                 let outlets = vec![outlet(StreamName::Pty, terminal.end()?, Some(screen))];
-                let inlet = Some(Inlet::new(terminal.end()?));
-                Ok((Ends { outlets, inlet, terminal: Some(terminal) }, ChildStdio::Terminal(slave)))
+                let inlet = Some(InputQueue::new(terminal.end()?));
+                Ok((ParentEnds { outlets, inlet, terminal: Some(terminal) }, ChildStdio::Terminal(slave)))
             }
         }
     }

@@ -1,15 +1,15 @@
 //! The loop of one running task: waits for output, control, ended children and deadlines, and does what `life` says.
 
 use crate::{
-    control::Control,
+    control::ControlSocket,
     disk::DiskWait,
-    inlet::Inlet,
-    life::{Effect, Event, Life, Stop},
-    limits::{LimitWatch, Reached},
+    input_queue::InputQueue,
+    lifecycle::{Lifecycle, LifecycleAction, LifecycleEvent, StopCause},
+    limits::{LimitHit, LimitWatch},
     main_process::MainProcess,
     notify::Notifier,
     operations::Operations,
-    outlet::Outlet,
+    output_stream::OutputStream,
     task_sandbox::TaskSandbox,
     terminal_watch::TerminalWatch,
     tree,
@@ -17,7 +17,7 @@ use crate::{
 };
 use countersign_model::{Frame, Outcome, ResolvedRequest, Text};
 use countersign_redact::Mask;
-use countersign_store::{clock, journal::Writer};
+use countersign_store::{clock, journal::JournalWriter};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -30,15 +30,15 @@ pub(crate) struct Shim<'a> {
     pub(crate) what: &'a ResolvedRequest,
     pub(crate) dir: PathBuf,
     pub(crate) mask: Arc<Mask>,
-    pub(crate) control: Control,
-    pub(crate) journal: Writer,
+    pub(crate) control: ControlSocket,
+    pub(crate) journal: JournalWriter,
     pub(crate) signals: OwnedFd,
-    pub(crate) outlets: Vec<Outlet>,
-    pub(crate) inlet: Option<Inlet>,
+    pub(crate) outlets: Vec<OutputStream>,
+    pub(crate) inlet: Option<InputQueue>,
     pub(crate) terminal: Option<TerminalWatch>,
     pub(crate) operations: Operations,
     pub(crate) secrets: TypedSecrets,
-    pub(crate) life: Life,
+    pub(crate) life: Lifecycle,
     pub(crate) main: MainProcess,
     pub(crate) disk: DiskWait,
     pub(crate) notify: Notifier,
@@ -58,7 +58,7 @@ impl Shim<'_> {
             let ready = self.wait();
             self.take(&ready);
             let now = self.journal.elapsed();
-            self.step(now, Event::Tick);
+            self.step(now, LifecycleEvent::Tick);
             self.cut_due();
             self.look_at_terminal();
             self.mind_limits();
@@ -69,28 +69,28 @@ impl Shim<'_> {
     fn mind_limits(&mut self) {
         let used = self.limits.budget(clock::steady());
         self.limit_reached(used);
-        let full = self.outlets.iter().any(Outlet::is_over_limit);
+        let full = self.outlets.iter().any(OutputStream::is_over_limit);
         let printed = self.limits.output(full, self.what);
         self.limit_reached(printed);
         let recorded = self.limits.frames(self.journal.next_seq() - self.what.first_seq, self.what);
         self.limit_reached(recorded);
     }
 
-    fn limit_reached(&mut self, reached: Option<Reached>) {
+    fn limit_reached(&mut self, reached: Option<LimitHit>) {
         let Some(reached) = reached else { return };
-        if reached.stop == Some(Stop::Processes) {
+        if reached.stop == Some(StopCause::Processes) {
             self.main.kill_group();
         }
         self.journal.push(&reached.frame());
         if let Some(stop) = reached.stop {
             let now = self.journal.elapsed();
-            self.step(now, Event::Stop(stop));
+            self.step(now, LifecycleEvent::Stop(stop));
         }
     }
 
     fn look_at_terminal(&mut self) {
         let Some(watch) = &mut self.terminal else { return };
-        let quiet = self.outlets.iter().all(Outlet::is_quiet);
+        let quiet = self.outlets.iter().all(OutputStream::is_quiet);
         let outlets = &mut self.outlets;
         let claim = || outlets.iter_mut().filter_map(|o| o.screen.as_mut()).find_map(|s| s.claimed_directory());
         for frame in watch.look(quiet, claim, &self.mask) {
@@ -119,7 +119,9 @@ impl Shim<'_> {
             }
         }
         let first_inlet = fds.len();
-        fds.extend(self.inlet.iter().filter_map(Inlet::wants).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        fds.extend(
+            self.inlet.iter().filter_map(InputQueue::wants).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)),
+        );
         let first_control = fds.len();
         for (fd, sends) in self.control.fds() {
             let flags = if sends { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -141,7 +143,7 @@ impl Shim<'_> {
         let now = clock::steady();
         let elapsed = self.journal.elapsed();
         let life = self.life.deadline().map(|at| at.saturating_sub(elapsed));
-        let cuts = self.outlets.iter().filter(|o| !o.is_stuck()).filter_map(Outlet::deadline);
+        let cuts = self.outlets.iter().filter(|o| !o.is_stuck()).filter_map(OutputStream::deadline);
         let cuts = cuts.map(|at| at.saturating_duration_since(now));
         let disk = self.disk.retry_after();
         let notice = self.notify.due().map(|at| at.saturating_duration_since(now));
@@ -172,30 +174,30 @@ impl Shim<'_> {
         }
         if self.outlets.iter().all(|o| !o.is_open()) {
             let now = self.journal.elapsed();
-            self.step(now, Event::OutputClosed);
+            self.step(now, LifecycleEvent::OutputClosed);
         }
     }
 
-    pub(crate) fn step(&mut self, now: Duration, event: Event) {
+    pub(crate) fn step(&mut self, now: Duration, event: LifecycleEvent) {
         for effect in self.life.step(now, event) {
             match effect {
-                Effect::Limit { name, value } => {
+                LifecycleAction::Limit { name, value } => {
                     let value = u64::try_from(value.as_millis()).unwrap_or(u64::MAX);
                     let (limit, action) = (Text::of(name), Text::of("stopped"));
                     self.journal.push(&Frame::LimitReached { limit, value, action });
                 }
-                Effect::Terminate => tree::terminate(std::process::id()),
-                Effect::Kill(why) => self.kill(why),
-                Effect::Keep => {
+                LifecycleAction::Terminate => tree::terminate(std::process::id()),
+                LifecycleAction::Kill(why) => self.kill(why),
+                LifecycleAction::Keep => {
                     let processes = tree::descendants(std::process::id());
                     if processes.is_empty() {
-                        self.step(now, Event::TreeShrank { left: 0 });
+                        self.step(now, LifecycleEvent::TreeShrank { left: 0 });
                     } else if self.main.keeps_others(&processes) {
                         self.cut_here();
                         self.journal.push(&Frame::Kept { processes });
                     }
                 }
-                Effect::Finish => {}
+                LifecycleAction::Finish => {}
             }
         }
     }

@@ -5,7 +5,7 @@ pub(crate) mod confine;
 pub(crate) mod network;
 pub(crate) mod user;
 
-use confine::Forgo;
+use confine::Restrictions;
 use countersign_model::ExitStatus;
 use rustix::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::{
@@ -16,7 +16,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use user::Become;
+use user::ChildUser;
 
 /// Keeps other processes of the same user from reading our memory, and core dumps from being written.
 pub fn not_dumpable() {
@@ -151,7 +151,7 @@ pub(crate) fn ignore_children() {
 }
 
 /// A child that has ended.
-pub(crate) struct Reaped {
+pub(crate) struct ExitedChild {
     pub pid: u32,
     pub status: ExitStatus,
     pub cpu_us: u64,
@@ -159,7 +159,7 @@ pub(crate) struct Reaped {
 }
 
 /// Takes one ended child, if there is one.
-pub(crate) fn reap() -> Option<Reaped> {
+pub(crate) fn reap() -> Option<ExitedChild> {
     let mut status = 0;
     // SAFETY: both out-pointers are to live locals; rusage is plain data for which zero is valid.
     let (pid, usage) = unsafe {
@@ -172,7 +172,7 @@ pub(crate) fn reap() -> Option<Reaped> {
         false => ExitStatus::Code { code: libc::WEXITSTATUS(status) },
     };
     let micros = |t: libc::timeval| (t.tv_sec as u64) * 1_000_000 + t.tv_usec as u64;
-    Some(Reaped {
+    Some(ExitedChild {
         pid,
         status,
         cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
@@ -181,7 +181,7 @@ pub(crate) fn reap() -> Option<Reaped> {
 }
 
 /// What to start. Everything that the child needs is built before the fork.
-pub(crate) struct Child<'a> {
+pub(crate) struct ChildSpec<'a> {
     pub program: &'a Path,
     pub argv: &'a [String],
     pub env: &'a BTreeMap<String, String>,
@@ -190,9 +190,9 @@ pub(crate) struct Child<'a> {
     /// More descriptors, and their numbers there.
     pub also: Option<[(RawFd, RawFd); 2]>,
     /// What it gives up before it starts.
-    pub forgo: Forgo,
+    pub forgo: Restrictions,
     /// Whom it becomes, if that is somebody else.
-    pub user: Option<Become>,
+    pub user: Option<ChildUser>,
 }
 
 /// What the child has as its first three descriptors.
@@ -210,7 +210,7 @@ pub(crate) enum ChildStdio {
 /// Starts the child in a process group (with a terminal: a session) of its own. It dies with us, and holds nothing of
 /// ours.
 #[expect(clippy::disallowed_methods, reason = "the one place that spawns what an order names")]
-pub(crate) fn spawn(child: Child<'_>) -> io::Result<u32> {
+pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
     let has_nul = |s: &str| CString::new(s).is_err();
     if child.argv.iter().any(|a| has_nul(a)) || CString::new(child.program.as_os_str().as_bytes()).is_err() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a NUL byte"));
@@ -248,8 +248,8 @@ fn prepare_child(
     parent: u32,
     terminal: bool,
     also: Option<[(RawFd, RawFd); 2]>,
-    user: Option<&Become>,
-    forgo: &Forgo,
+    user: Option<&ChildUser>,
+    forgo: &Restrictions,
 ) -> io::Result<()> {
     // SAFETY: plain system calls on integers.
     unsafe {

@@ -2,9 +2,9 @@
 //! over.
 
 use crate::{
-    aftermath::{self, Escapes},
+    post_run::{self, EscapeFiles},
+    sandbox::{self, BaseRuleset},
     sys::user::in_the_name_of,
-    walls::{self, Foundation},
 };
 use countersign_model::{Confinement, Frame, Limits, Outcome, ResolvedRequest, Text, TimedOut};
 use countersign_redact::{Mask, text};
@@ -13,21 +13,21 @@ use std::path::{Path, PathBuf};
 pub(crate) struct TaskSandbox {
     pub(crate) confinement: Confinement,
     /// What was made of it before anybody knew which task it would be for.
-    foundation: Option<Foundation>,
+    foundation: Option<BaseRuleset>,
     /// The files that make programs run later, as they were before the task.
-    escapes: Option<Escapes>,
+    escapes: Option<EscapeFiles>,
 }
 
 impl TaskSandbox {
-    pub(crate) fn new(confinement: Confinement, foundation: Option<Foundation>) -> Self {
+    pub(crate) fn new(confinement: Confinement, foundation: Option<BaseRuleset>) -> Self {
         Self { confinement, foundation, escapes: None }
     }
 
-    pub(crate) fn take_foundation(&mut self) -> Option<Foundation> {
+    pub(crate) fn take_foundation(&mut self) -> Option<BaseRuleset> {
         self.foundation.take()
     }
 
-    pub(crate) fn watch(&mut self, escapes: Option<Escapes>) {
+    pub(crate) fn watch(&mut self, escapes: Option<EscapeFiles>) {
         self.escapes = escapes;
     }
 
@@ -41,7 +41,7 @@ impl TaskSandbox {
     ) -> Vec<Frame> {
         let mut frames = Vec::new();
         if let Some(before) = self.escapes.take() {
-            let now = in_the_name_of(what.login.as_ref(), || Escapes::of(&what.walls)).unwrap_or_default();
+            let now = in_the_name_of(what.login.as_ref(), || EscapeFiles::of(&what.walls)).unwrap_or_default();
             for (path, change) in before.changes(&now) {
                 let path = text(mask, &path);
                 frames.push(Frame::WriteDetected { path, change, escape: true, before: None, after: None });
@@ -52,8 +52,8 @@ impl TaskSandbox {
         // Its own limit it knows about.
         let late = late && what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {
-            frames.push(Frame::WallMet { note: Text::of(aftermath::LATE) });
-        } else if failed && let Some(note) = aftermath::note(self.confinement, &what.walls, streams) {
+            frames.push(Frame::WallMet { note: Text::of(post_run::LATE) });
+        } else if failed && let Some(note) = post_run::note(self.confinement, &what.walls, streams) {
             frames.push(Frame::WallMet { note: text(mask, &note) });
         }
         frames
@@ -62,7 +62,7 @@ impl TaskSandbox {
     /// Removes what only the task needed.
     pub(crate) fn clear(&self, dir: &Path, what: &ResolvedRequest) {
         if self.confinement >= Confinement::Workspace {
-            walls::clear_temporary(dir, what.login.as_ref());
+            sandbox::clear_temporary(dir, what.login.as_ref());
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     directories::path_of_url,
-    sticky::{Piece, Sticky},
     sys::user::as_owner_of,
+    vt_modes::{OutputPiece, VtModes},
 };
 use countersign_model::{KeyMode, Text};
 use countersign_redact::Mask;
@@ -81,20 +81,20 @@ impl Terminal {
 
 /// What a terminal of this size shows. Fed with everything that was cut, so that whoever comes late sees what is there.
 pub struct Screen {
-    parser: vt100::Parser<Heard>,
+    parser: vt100::Parser<TerminalEvents>,
     size: (u16, u16),
-    sticky: Sticky,
+    sticky: VtModes,
     /// Where the cursor was saved: on the usual screen, and on the alternate one.
     saved: [Option<(u16, u16)>; 2],
 }
 
 /// What a program says beside what it draws.
 #[derive(Default)]
-struct Heard {
+struct TerminalEvents {
     directory: Option<String>,
 }
 
-impl vt100::Callbacks for Heard {
+impl vt100::Callbacks for TerminalEvents {
     fn unhandled_osc(&mut self, _: &mut vt100::Screen, params: &[&[u8]]) {
         if let [b"7", rest @ ..] = params {
             // A path may hold the separator.
@@ -109,8 +109,8 @@ impl vt100::Callbacks for Heard {
 impl Screen {
     #[must_use]
     pub fn new(rows: u16, cols: u16) -> Self {
-        let parser = vt100::Parser::new_with_callbacks(rows, cols, 0, Heard::default());
-        Self { parser, size: (rows, cols), sticky: Sticky::new(), saved: [None; 2] }
+        let parser = vt100::Parser::new_with_callbacks(rows, cols, 0, TerminalEvents::default());
+        Self { parser, size: (rows, cols), sticky: VtModes::new(), saved: [None; 2] }
     }
 
     /// More output. What a program prints must never end its supervisor: an emulator that trips starts afresh.
@@ -118,8 +118,8 @@ impl Screen {
         let Self { parser, sticky, saved, .. } = self;
         let fed = catch_unwind(AssertUnwindSafe(|| {
             sticky.watch(bytes, |piece| match piece {
-                Piece::Bytes(bytes) => parser.process(bytes),
-                Piece::Save => {
+                OutputPiece::Bytes(bytes) => parser.process(bytes),
+                OutputPiece::Save => {
                     let screen = parser.screen();
                     saved[usize::from(screen.alternate_screen())] = Some(screen.cursor_position());
                 }
@@ -176,12 +176,12 @@ impl Screen {
 
     /// The screen, through redaction once more: what was put together by moving the cursor is text only here.
     #[must_use]
-    pub fn show(&mut self, mask: &Mask) -> Shown {
+    pub fn show(&mut self, mask: &Mask) -> ScreenSnapshot {
         let shown = catch_unwind(AssertUnwindSafe(|| (self.drawn(), self.parser.screen().contents())));
         let (drawn, text) = shown.unwrap_or_default();
         let screen = self.parser.screen();
         let (row, col) = screen.cursor_position();
-        Shown {
+        ScreenSnapshot {
             rows: self.size.0,
             cols: self.size.1,
             cursor: (row, col),
@@ -194,7 +194,7 @@ impl Screen {
 
 /// A screen on its way to somebody.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct Shown {
+pub struct ScreenSnapshot {
     pub rows: u16,
     pub cols: u16,
     pub cursor: (u16, u16),

@@ -1,7 +1,7 @@
 //! What is watched of a task's terminal beside its output: whether it hides what is typed, and where its program is.
 
 use crate::{
-    directories::{Directories, Moved},
+    directories::{Directories, DirectoryChange},
     terminal::Terminal,
 };
 use countersign_model::Frame;
@@ -61,7 +61,9 @@ impl TerminalWatch {
         let actual = look.then(|| self.terminal.directory()).flatten();
         let actual = actual.and_then(|directory| directory.into_os_string().into_string().ok());
         let moves = self.directories.update(actual, claim).into_iter();
-        frames.extend(moves.map(|Moved { path, claimed }| Frame::CwdChanged { path: text(mask, &path), claimed }));
+        frames.extend(
+            moves.map(|DirectoryChange { path, claimed }| Frame::CwdChanged { path: text(mask, &path), claimed }),
+        );
         frames
     }
 }

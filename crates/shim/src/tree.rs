@@ -131,7 +131,7 @@ pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
     let mut found = Vec::new();
     let Ok(all) = proc::all() else { return found };
     for pid in all {
-        let Some(stat) = proc::stat(pid).ok().filter(proc::Stat::is_alive) else { continue };
+        let Some(stat) = proc::stat(pid).ok().filter(proc::ProcessStat::is_alive) else { continue };
         let grouped = [stat.group, stat.session].into_iter().flatten().any(|group| groups.contains(&group));
         if grouped || as_owner_of(pid, || proc::environ(pid)).is_ok_and(|environ| environ.holds(MARKER, task)) {
             found.push(pid);

@@ -1,6 +1,6 @@
 //! What a daemon and a shim say to each other: a length, then JSON. Control and the doorbell; never output.
 
-use crate::terminal::Shown;
+use crate::terminal::ScreenSnapshot;
 use countersign_model::{
     Digest, Idempotency, JournalEnd, KeyPress, KilledWhy, Order, Refusal, SignalName, TaskId, Text,
 };
@@ -30,7 +30,7 @@ pub enum ToShim {
     },
     Input {
         re: u64,
-        input: Input,
+        input: TypedInput,
         by: Text,
         key: Option<Idempotency>,
     },
@@ -57,7 +57,7 @@ pub enum ToShim {
 /// What to type.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Input {
+pub enum TypedInput {
     Text {
         text: String,
         eof: bool,
@@ -91,7 +91,7 @@ pub enum FromShim {
     /// The screen, up to byte `offset` of the terminal's stream and frame `next_seq`.
     Screen {
         re: u64,
-        screen: Box<Shown>,
+        screen: Box<ScreenSnapshot>,
         offset: u64,
         next_seq: u64,
     },
@@ -126,7 +126,7 @@ pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
 
 /// Blocks for one message.
 pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
-    let mut inbox = Inbox::default();
+    let mut inbox = MessageReader::default();
     loop {
         if let Some(message) = inbox.message()? {
             return Ok(message);
@@ -143,11 +143,11 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
 
 /// Puts messages together from whatever pieces arrive.
 #[derive(Debug, Default)]
-pub struct Inbox {
+pub struct MessageReader {
     bytes: Vec<u8>,
 }
 
-impl Inbox {
+impl MessageReader {
     pub fn feed(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -187,7 +187,7 @@ mod tests {
     fn messages_arrive_whole_from_any_pieces() {
         let bytes = [encode(&FromShim::More).unwrap(), encode(&FromShim::Applied { re: 1, seq: 2 }).unwrap()].concat();
         for size in 1..bytes.len() {
-            let (mut inbox, mut seen) = (Inbox::default(), 0);
+            let (mut inbox, mut seen) = (MessageReader::default(), 0);
             for piece in bytes.chunks(size) {
                 inbox.feed(piece);
                 while let Some(message) = inbox.message::<FromShim>().unwrap() {
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_length_that_lies_is_refused() {
-        let mut inbox = Inbox::default();
+        let mut inbox = MessageReader::default();
         inbox.feed(&u32::MAX.to_le_bytes());
         assert!(inbox.message::<FromShim>().is_err());
     }

@@ -3,8 +3,8 @@
 
 use countersign_model::{Clean, Digest, EnvClass, Frame, IdMint, StreamName, TaskId, Text};
 use countersign_store::{
-    journal::Writer,
-    output::{Appender, Cache, Map, chunk_digest},
+    journal::JournalWriter,
+    output::{ChunkCache, OutputAppender, OutputMap, chunk_digest},
 };
 use std::time::Instant;
 
@@ -24,8 +24,8 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     let task = TaskId::mint(&mut IdMint::default(), 1, 1);
     let head = Digest::sha256(&[b"head"]);
-    let mut writer = Writer::create(dir.path(), task, head, 0).unwrap();
-    let mut appender = Appender::new();
+    let mut writer = JournalWriter::create(dir.path(), task, head, 0).unwrap();
+    let mut appender = OutputAppender::new();
     let chunk: Vec<u8> = (0..CHUNK).map(|n| (n * 31 % 251) as u8).collect();
     for _ in 0..CHUNKS {
         let offset = appender.offset();
@@ -34,7 +34,7 @@ fn main() {
         writer.push(&Frame::Output { stream: StreamName::Stdout, offset, len: CHUNK as u64, digest });
     }
     writer.write().unwrap();
-    let mut map = Map::open(dir.path(), 0).unwrap();
+    let mut map = OutputMap::open(dir.path(), 0).unwrap();
     map.refresh().unwrap();
     let total = map.total(StreamName::Stdout);
     let plain = best(|| {
@@ -44,7 +44,7 @@ fn main() {
         CHUNK * CHUNKS
     });
     let verified = best(|| {
-        let (mut cache, mut offset) = (Cache::default(), 0);
+        let (mut cache, mut offset) = (ChunkCache::default(), 0);
         while offset < total {
             let bytes = map.read(&mut cache, dir.path(), StreamName::Stdout, offset, 1 << 20).unwrap();
             offset += std::hint::black_box(bytes).len() as u64;

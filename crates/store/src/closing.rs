@@ -2,7 +2,7 @@
 
 use crate::{
     Home, journal,
-    ledger::Reader,
+    ledger::LedgerReader,
     output::regular,
     stream::{StreamError, prologue},
 };
@@ -31,7 +31,7 @@ const RULES: usize = 1000;
 const COUNTED: u64 = 1 << 32;
 
 /// A settled task, as its records and files have it.
-pub struct Closed {
+pub struct SettledTask {
     pub account: TaskAccount,
     /// Over the lines of its decisions.
     decisions: Sha256,
@@ -41,9 +41,9 @@ pub struct Closed {
     pub next_seq: u64,
 }
 
-impl Closed {
+impl SettledTask {
     /// Reads a task; none when the ledger does not know it.
-    pub fn read(home: &Home, ledger: &Reader, task: TaskId) -> Result<Option<Self>, StreamError> {
+    pub fn read(home: &Home, ledger: &LedgerReader, task: TaskId) -> Result<Option<Self>, StreamError> {
         let lines = ledger.decisions(task, 0)?;
         let parse = |seq: u64, line: &str| Record::parse(line).map_err(|source| StreamError::Record { seq, source });
         let mut records = Vec::with_capacity(lines.len());
@@ -139,7 +139,7 @@ fn read_journal(
     settled: Digest,
     account: &mut TaskAccount,
 ) -> io::Result<(Digest, SealedJournal)> {
-    let mut read = Read::new(HashChain::of_journal(task, prologue_head), account);
+    let mut read = JournalCheck::new(HashChain::of_journal(task, prologue_head), account);
     match regular(&dir.join(journal::FILE)) {
         Ok(file) => read.all(file)?,
         Err(e) if passes(&e) => return Err(e),
@@ -150,13 +150,13 @@ fn read_journal(
     if read.chain.head() != settled {
         read.damaged("the journal is not the one that was settled");
     }
-    let Read { chain, sha256, frames, closed, damage, .. } = read;
+    let JournalCheck { chain, sha256, frames, closed, damage, .. } = read;
     let journal = SealedJournal { frames: DecimalCount(frames), head: chain.head(), prologue_head, closed, damage };
     Ok((Digest::from_bytes(sha256.finalize().into()), journal))
 }
 
 /// A journal that is being read.
-struct Read<'a> {
+struct JournalCheck<'a> {
     account: &'a mut TaskAccount,
     chain: HashChain,
     sha256: Sha256,
@@ -169,7 +169,7 @@ struct Read<'a> {
     damage: Option<Text>,
 }
 
-impl<'a> Read<'a> {
+impl<'a> JournalCheck<'a> {
     fn new(chain: HashChain, account: &'a mut TaskAccount) -> Self {
         let next_seq = account.state.next_seq;
         let (sha256, rules) = (Sha256::new(), HashSet::new());

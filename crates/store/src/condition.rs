@@ -3,8 +3,8 @@
 
 use crate::{
     Home,
-    ledger::{LedgerError, Reader},
-    mark::Mark,
+    high_water::HighWaterMark,
+    ledger::{LedgerError, LedgerReader},
 };
 use countersign_model::TaskId;
 use rusqlite::{OptionalExtension as _, params};
@@ -17,7 +17,7 @@ const NEWEST_TASKS: usize = 64;
 
 /// How much of the ledger file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum CheckDepth {
     /// Every page where that is quick; otherwise what is needed to go on.
     Quick,
     /// Every page.
@@ -25,9 +25,9 @@ pub enum Depth {
 }
 
 /// Whether the ledger of a home can be gone on from. A home that has never had one is fine.
-pub fn check(home: &Home, depth: Depth) -> Result<(), LedgerError> {
+pub fn check(home: &Home, depth: CheckDepth) -> Result<(), LedgerError> {
     let path = home.ledger();
-    let (mark, newest) = (Mark::read(&path), newest_tasks(home));
+    let (mark, newest) = (HighWaterMark::read(&path), newest_tasks(home));
     let gone = || match mark.is_some() || !newest.is_empty() {
         true => Err(LedgerError::Gone { path: path.clone() }),
         false => Ok(()),
@@ -43,13 +43,13 @@ pub fn check(home: &Home, depth: Depth) -> Result<(), LedgerError> {
         return Err(LedgerError::Gone { path });
     }
     let damaged = |e| LedgerError::damaged(&path, e);
-    let ledger = Reader::open(&path).map_err(damaged)?;
+    let ledger = LedgerReader::open(&path).map_err(damaged)?;
     let tables = "SELECT count(*) FROM sqlite_schema";
     if ledger.conn.query_row(tables, [], |r| r.get::<_, i64>(0)).map_err(|e| damaged(e.into()))? == 0 {
         return gone();
     }
     ledger.check_version().map_err(damaged)?;
-    if depth == Depth::Whole || size <= SMALL_LEDGER_BYTES {
+    if depth == CheckDepth::Whole || size <= SMALL_LEDGER_BYTES {
         ledger.check_pages(&path).map_err(damaged)?;
     }
     as_far_as(&ledger, mark, &path).map_err(damaged)?;
@@ -63,7 +63,7 @@ pub fn is_small(home: &Home) -> bool {
 }
 
 /// The ledger must have the decision that its mark names, and come to the same there.
-fn as_far_as(ledger: &Reader, mark: Option<Mark>, path: &Path) -> Result<(), LedgerError> {
+fn as_far_as(ledger: &LedgerReader, mark: Option<HighWaterMark>, path: &Path) -> Result<(), LedgerError> {
     let Some(mark) = mark else { return Ok(()) };
     let (ends, _) = ledger.head()?;
     let head: Option<Vec<u8>> = ledger
@@ -78,7 +78,7 @@ fn as_far_as(ledger: &Reader, mark: Option<Mark>, path: &Path) -> Result<(), Led
 }
 
 /// A task's directory appears after its launch is in the ledger.
-fn knows(ledger: &Reader, home: &Home, newest: &[TaskId]) -> Result<(), LedgerError> {
+fn knows(ledger: &LedgerReader, home: &Home, newest: &[TaskId]) -> Result<(), LedgerError> {
     // One that settled was launched, also where that decision was lost and the ledger repaired.
     let launched = "SELECT max(line LIKE '%\"kind\":\"task.launched\"%' OR line LIKE '%\"kind\":\"task.settled\"%')
                     FROM decisions WHERE task = ?1";

@@ -76,13 +76,13 @@ impl Default for HttpConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalsConfig {
-    pub in_band: InBand,
+    pub in_band: InBandAnswers,
 }
 
 /// What an agent's own client may answer for the person who sits at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum InBand {
+pub enum InBandAnswers {
     /// Once, or no.
     #[default]
     Once,
@@ -98,13 +98,13 @@ pub struct AudienceConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReadingConfig {
-    pub read: Reads,
+    pub read: UnaskedReads,
 }
 
 /// How far reading goes unasked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reads {
+pub enum UnaskedReads {
     /// Inside the roots.
     #[default]
     Roots,

@@ -39,7 +39,7 @@ pub enum HomeError {
 
 /// Held for as long as a daemon lives; the file says who holds it.
 #[derive(Debug)]
-pub struct Lock {
+pub struct HomeLock {
     _file: File,
 }
 
@@ -91,7 +91,7 @@ impl Home {
     }
 
     /// Becomes the daemon of this home, or says who is.
-    pub fn lock(&self) -> Result<Lock, HomeError> {
+    pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let unusable = |error| HomeError::Unusable { path: self.path.clone(), error };
         let path = self.path.join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -107,7 +107,7 @@ impl Home {
         file.set_len(0).map_err(unusable)?;
         file.rewind().map_err(unusable)?;
         writeln!(file, "{}", std::process::id()).map_err(unusable)?;
-        Ok(Lock { _file: file })
+        Ok(HomeLock { _file: file })
     }
 
     /// The pid of the daemon that holds this home, if one does.

@@ -3,7 +3,7 @@
 
 use crate::{
     clock,
-    ledger::{Entry, Ledger, LedgerError, Reader},
+    ledger::{Ledger, LedgerEntry, LedgerError, LedgerReader},
     random,
 };
 use countersign_model::{Decision, HomeId, IdMint, Record, RecordContent, Statement};
@@ -35,11 +35,11 @@ impl Ledger {
     fn enter_home(&mut self, home_id: HomeId) -> Result<(), LedgerError> {
         let (at, decision) = (clock::now(), Decision::HomeNamed { home_id });
         let line = Record::decision_line(0, at, &decision);
-        self.commit(&[Entry { task: None, seq: 0, at, line, decision, receipt: None }])
+        self.commit(&[LedgerEntry { task: None, seq: 0, at, line, decision, receipt: None }])
     }
 }
 
-impl Reader {
+impl LedgerReader {
     /// The id of this home; none if no daemon has opened it since homes have one.
     pub fn home_id(&self) -> Result<Option<HomeId>, LedgerError> {
         Ok(self.homes_named(1)?.first().map(|(_, home)| *home))

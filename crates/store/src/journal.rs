@@ -17,7 +17,7 @@ pub const FILE: &str = "journal";
 const RESERVE: u64 = 16 * 1024;
 
 /// The one writer of a journal.
-pub struct Writer {
+pub struct JournalWriter {
     file: File,
     chain: HashChain,
     first_seq: u64,
@@ -28,7 +28,7 @@ pub struct Writer {
     reserved: u64,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Takes the journal's name exclusively: a second launch of one order finds it taken.
     pub fn create(dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Self> {
         let file = take_name(dir)?;
@@ -195,7 +195,7 @@ pub fn take_over(dir: &Path) -> io::Result<Option<File>> {
 
 /// What a journal amounts to when its writer is gone.
 #[derive(Debug)]
-pub struct Remains {
+pub struct ClosedJournal {
     /// Set when the journal was closed properly.
     pub closing: Option<JournalEnd>,
     pub head: Digest,
@@ -207,7 +207,7 @@ pub struct Remains {
 }
 
 /// Reads a journal that was taken over, cuts off what does not read, and says how it ended.
-pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<Remains> {
+pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_seq: u64) -> io::Result<ClosedJournal> {
     let mut chain = HashChain::of_journal(task, prologue);
     let (mut next_seq, mut whole, mut closing, mut damage) = (first_seq, 0, None, None);
     let mut reader = BufReader::with_capacity(256 * 1024, file);
@@ -244,11 +244,11 @@ pub fn recover(file: &File, dir: &Path, task: TaskId, prologue: Digest, first_se
     }
     // Also gives back the room that its writer had reserved.
     file.set_len(whole)?;
-    Ok(Remains { closing, head: chain.head(), next_seq, torn, damage })
+    Ok(ClosedJournal { closing, head: chain.head(), next_seq, torn, damage })
 }
 
 /// Reads a journal from a number on, while it grows.
-pub struct Reader {
+pub struct JournalReader {
     file: File,
     /// Where the next unread line begins.
     at: u64,
@@ -256,7 +256,7 @@ pub struct Reader {
     buf: Vec<u8>,
 }
 
-impl Reader {
+impl JournalReader {
     pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
         Ok(Self { file: regular(&dir.join(FILE))?, at: 0, next_seq: first_seq, buf: Vec::new() })
     }

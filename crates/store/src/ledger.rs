@@ -5,9 +5,9 @@
 
 use crate::{
     Home,
-    condition::{self, Depth},
-    mark::Marker,
-    receipts::{self, Signed},
+    condition::{self, CheckDepth},
+    high_water::HighWaterFile,
+    receipts::{self, SignedReceipt},
 };
 use countersign_model::{
     ApprovalId, DecidedBy, Decision, Digest, HashChain, Idempotency, PrincipalId, Question, Record, RecordContent,
@@ -140,11 +140,11 @@ impl From<rusqlite::Error> for LedgerError {
     }
 }
 
-type Result<T> = std::result::Result<T, LedgerError>;
+type LedgerResult<T> = std::result::Result<T, LedgerError>;
 
 /// A decision on its way into the ledger.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// None for a decision about the house itself.
     pub task: Option<TaskId>,
     pub seq: u64,
@@ -152,7 +152,7 @@ pub struct Entry {
     pub line: String,
     pub decision: Decision,
     /// What `receipt.sealed` is about.
-    pub receipt: Option<Box<Signed>>,
+    pub receipt: Option<Box<SignedReceipt>>,
 }
 
 /// The one writer.
@@ -161,18 +161,18 @@ pub struct Ledger {
     chain: HashChain,
     next: i64,
     path: PathBuf,
-    marker: Marker,
+    marker: HighWaterFile,
 }
 
 impl Ledger {
     /// Opens the ledger of a home, if it can be gone on from.
-    pub fn of(home: &Home) -> Result<Self> {
-        condition::check(home, Depth::Quick)?;
+    pub fn of(home: &Home) -> LedgerResult<Self> {
+        condition::check(home, CheckDepth::Quick)?;
         Self::open(&home.ledger())
     }
 
     /// Opens the ledger, brings an older one up to date (keeping a copy), and refuses a newer one.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> LedgerResult<Self> {
         let damaged = |error: rusqlite::Error| LedgerError::unreadable(path, error);
         let mut conn = Connection::open(path).map_err(damaged)?;
         // What SQLite makes beside it gets the same mode.
@@ -195,7 +195,7 @@ impl Ledger {
             Some((n, head)) => (n + 1, HashChain::resumed(Digest::from_bytes(head))),
             None => (1, HashChain::of_ledger()),
         };
-        let marker = Marker::of(path);
+        let marker = HighWaterFile::of(path);
         if next > 1 {
             marker.note(next - 1, chain.head());
         }
@@ -203,7 +203,7 @@ impl Ledger {
     }
 
     /// Writes all entries in one transaction and waits until they are on the disk. All or none.
-    pub fn commit(&mut self, entries: &[Entry]) -> Result<()> {
+    pub fn commit(&mut self, entries: &[LedgerEntry]) -> LedgerResult<()> {
         let (mut chain, mut next) = (self.chain, self.next);
         let tx = self.conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         {
@@ -230,7 +230,7 @@ impl Ledger {
     }
 
     /// Makes the index anew from the decisions.
-    pub fn rebuild_index(&mut self) -> Result<()> {
+    pub fn rebuild_index(&mut self) -> LedgerResult<()> {
         let tx = self.conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         tx.execute("DELETE FROM tasks", [])?;
         {
@@ -260,8 +260,8 @@ impl Ledger {
         &self.path
     }
 
-    pub fn reader(&self) -> Result<Reader> {
-        Reader::open(&self.path)
+    pub fn reader(&self) -> LedgerResult<LedgerReader> {
+        LedgerReader::open(&self.path)
     }
 
     /// Lets go of a ledger that turned out to be damaged, without moving anything from its log into it.
@@ -271,7 +271,7 @@ impl Ledger {
 
     /// Moves what is in the write-ahead log into the database, for a clean stop.
     /// What readers still look at stays in the log, where the next daemon finds it: whether all was moved.
-    pub fn checkpoint(&self) -> Result<bool> {
+    pub fn checkpoint(&self) -> LedgerResult<bool> {
         self.conn.execute_batch("PRAGMA optimize")?;
         self.conn.busy_timeout(AT_THE_END)?;
         let busy: i64 = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get(0))?;
@@ -329,7 +329,7 @@ fn index(tx: &Connection, n: i64, task: Option<&str>, decision: &Decision) -> ru
     Ok(())
 }
 
-fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
+fn migrate(conn: &mut Connection, path: &Path) -> LedgerResult<()> {
     let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
     let known = "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'";
     let versioned = tx.query_row(known, [], |r| r.get::<_, i64>(0))? > 0;
@@ -364,7 +364,7 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
 
 /// Which tasks a list should show.
 #[derive(Debug, Default, Clone)]
-pub struct Filter {
+pub struct TaskFilter {
     pub status: Option<Status>,
     /// Only this principal's; none is everyone's.
     pub principal: Option<PrincipalId>,
@@ -381,12 +381,12 @@ pub struct Filter {
 }
 
 /// A read-only view that sees what has been committed.
-pub struct Reader {
+pub struct LedgerReader {
     pub(crate) conn: Connection,
 }
 
-impl Reader {
-    pub fn open(path: &Path) -> Result<Self> {
+impl LedgerReader {
+    pub fn open(path: &Path) -> LedgerResult<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags)?;
         conn.busy_timeout(BUSY)?;
@@ -395,7 +395,7 @@ impl Reader {
     }
 
     /// Refuses a ledger that a newer program has written.
-    pub(crate) fn check_version(&self) -> Result<()> {
+    pub(crate) fn check_version(&self) -> LedgerResult<()> {
         let found: i64 = self.conn.query_row("SELECT max(version) FROM schema_version", [], |r| r.get(0))?;
         match usize::try_from(found).is_ok_and(|found| found <= MIGRATIONS.len()) {
             true => Ok(()),
@@ -404,13 +404,13 @@ impl Reader {
     }
 
     /// Reads every page; finds what was overwritten.
-    pub(crate) fn check_pages(&self, path: &Path) -> Result<()> {
+    pub(crate) fn check_pages(&self, path: &Path) -> LedgerResult<()> {
         let says: String = self.conn.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
         if says == "ok" { Ok(()) } else { Err(LedgerError::unreadable(path, says.replace('\n', " "))) }
     }
 
     /// The lines of a task's decisions from number `from` on, with their numbers.
-    pub fn decisions(&self, task: TaskId, from: u64) -> Result<Vec<(u64, String)>> {
+    pub fn decisions(&self, task: TaskId, from: u64) -> LedgerResult<Vec<(u64, String)>> {
         let mut query =
             self.conn.prepare_cached("SELECT seq, line FROM decisions WHERE task = ?1 AND seq >= ?2 ORDER BY seq")?;
         let rows =
@@ -419,7 +419,7 @@ impl Reader {
     }
 
     /// Whose a task is; none when there is no such task.
-    pub fn whose(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>> {
+    pub fn whose(&self, task: TaskId) -> LedgerResult<Option<(PrincipalId, Option<SessionId>)>> {
         let mut query = self.conn.prepare_cached("SELECT principal, session FROM tasks WHERE id = ?1")?;
         let row = query
             .query_row(params![task.to_string()], |r| Ok((r.get::<_, String>(0)?, r.get::<_, Option<String>>(1)?)))
@@ -430,7 +430,7 @@ impl Reader {
     }
 
     /// Everything that was entered about grants, sessions and credentials, in order.
-    pub fn entered(&self) -> Result<Vec<(Timestamp, RegisterEntry)>> {
+    pub fn entered(&self) -> LedgerResult<Vec<(Timestamp, RegisterEntry)>> {
         let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions WHERE task IS NULL ORDER BY n")?;
         let mut rows = query.query([])?;
         let mut all = Vec::new();
@@ -445,7 +445,7 @@ impl Reader {
     }
 
     /// Decisions behind number `after`, oldest first, with their task.
-    pub fn after(&self, after: i64, limit: u32) -> Result<Vec<(i64, Option<TaskId>, String)>> {
+    pub fn after(&self, after: i64, limit: u32) -> LedgerResult<Vec<(i64, Option<TaskId>, String)>> {
         let mut query =
             self.conn.prepare_cached("SELECT n, task, line FROM decisions WHERE n > ?1 ORDER BY n LIMIT ?2")?;
         let rows = query.query_map(params![after, limit], |r| {
@@ -455,7 +455,7 @@ impl Reader {
     }
 
     /// The tasks that a person has refused since `since`.
-    pub fn refused_since(&self, since: Timestamp) -> Result<Vec<TaskId>> {
+    pub fn refused_since(&self, since: Timestamp) -> LedgerResult<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached("SELECT n, task, line FROM decisions ORDER BY n DESC")?;
         let mut rows = query.query([])?;
         let mut all = Vec::new();
@@ -475,7 +475,7 @@ impl Reader {
     }
 
     /// Ids that begin with `prefix`, at most two: enough to tell one from many.
-    pub fn by_prefix(&self, prefix: &str, principal: PrincipalId) -> Result<Vec<TaskId>> {
+    pub fn by_prefix(&self, prefix: &str, principal: PrincipalId) -> LedgerResult<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached(
             "SELECT id FROM tasks WHERE id >= ?1 AND id < ?1 || 'zzzzzzzz~' AND principal = ?2 ORDER BY id LIMIT 50",
         )?;
@@ -485,7 +485,7 @@ impl Reader {
     }
 
     /// The tasks that are not settled, oldest first.
-    pub fn open_tasks(&self) -> Result<Vec<TaskId>> {
+    pub fn open_tasks(&self) -> LedgerResult<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 ORDER BY id")?;
         let rows = query.query_map([], |r| r.get::<_, String>(0))?;
         let ids = rows.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -493,7 +493,7 @@ impl Reader {
     }
 
     /// The tasks that have neither been launched nor settled: each has its raw request waiting.
-    pub fn waiting_tasks(&self) -> Result<Vec<TaskId>> {
+    pub fn waiting_tasks(&self) -> LedgerResult<Vec<TaskId>> {
         let mut query =
             self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 AND status = 'queued' ORDER BY id")?;
         let rows = query.query_map([], |r| r.get::<_, String>(0))?;
@@ -502,7 +502,7 @@ impl Reader {
     }
 
     /// When a task settled, and the number that its next decision gets; none while it has not.
-    pub fn settled(&self, task: TaskId) -> Result<Option<(Timestamp, u64)>> {
+    pub fn settled(&self, task: TaskId) -> LedgerResult<Option<(Timestamp, u64)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT z.line, (SELECT max(seq) FROM decisions WHERE task = ?1) FROM tasks t
              JOIN decisions z ON z.n = t.last WHERE t.id = ?1 AND t.settled = 1",
@@ -516,21 +516,21 @@ impl Reader {
     }
 
     /// Whether what the task left on the disk has been given up.
-    pub fn expired(&self, task: TaskId) -> Result<bool> {
+    pub fn expired(&self, task: TaskId) -> LedgerResult<bool> {
         let mut query = self.conn.prepare_cached(
             "SELECT 1 FROM decisions WHERE task = ?1 AND line LIKE '%\"kind\":\"retention.expired\"%'",
         )?;
         Ok(query.exists(params![task.to_string()])?)
     }
 
-    pub fn task_of_approval(&self, approval: ApprovalId) -> Result<Option<TaskId>> {
+    pub fn task_of_approval(&self, approval: ApprovalId) -> LedgerResult<Option<TaskId>> {
         let mut query = self.conn.prepare_cached("SELECT id FROM tasks WHERE approval = ?1")?;
         let id = query.query_row(params![approval.to_string()], |r| r.get::<_, String>(0)).optional()?;
         Ok(id.and_then(|id| id.parse().ok()))
     }
 
     /// Approvals that begin with `prefix` and their tasks, at most three: enough to tell one from many.
-    pub fn approvals_by_prefix(&self, prefix: &str, principal: PrincipalId) -> Result<Vec<(ApprovalId, TaskId)>> {
+    pub fn approvals_by_prefix(&self, prefix: &str, principal: PrincipalId) -> LedgerResult<Vec<(ApprovalId, TaskId)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT approval, id FROM tasks WHERE approval IS NOT NULL AND approval >= ?1 AND principal = ?2
              ORDER BY approval LIMIT 50",
@@ -544,7 +544,7 @@ impl Reader {
     }
 
     /// Tasks that wait for a person, oldest first, with their session.
-    pub fn waiting_for_a_person(&self, principal: PrincipalId) -> Result<Vec<(TaskId, Option<SessionId>)>> {
+    pub fn waiting_for_a_person(&self, principal: PrincipalId) -> LedgerResult<Vec<(TaskId, Option<SessionId>)>> {
         let mut query =
             self.conn.prepare_cached("SELECT id, session FROM tasks WHERE waits = 1 AND principal = ?1 ORDER BY id")?;
         let rows = query.query_map(params![principal.to_string()], |r| {
@@ -555,7 +555,7 @@ impl Reader {
     }
 
     /// Tasks that ever asked a person, newest first, before `before`.
-    pub fn asked(&self, principal: PrincipalId, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskId>> {
+    pub fn asked(&self, principal: PrincipalId, before: Option<TaskId>, limit: u32) -> LedgerResult<Vec<TaskId>> {
         let mut query = self.conn.prepare_cached(
             "SELECT id FROM tasks WHERE approval IS NOT NULL AND principal = ?1 AND (?2 IS NULL OR id < ?2)
              ORDER BY id DESC LIMIT ?3",
@@ -567,7 +567,7 @@ impl Reader {
     }
 
     /// The tasks of a session that are not settled.
-    pub fn open_in(&self, session: SessionId) -> Result<Vec<TaskId>> {
+    pub fn open_in(&self, session: SessionId) -> LedgerResult<Vec<TaskId>> {
         let mut query =
             self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 0 AND session = ?1 ORDER BY id")?;
         let rows = query.query_map(params![session.to_string()], |r| r.get::<_, String>(0))?;
@@ -576,7 +576,7 @@ impl Reader {
     }
 
     /// The newest task that was asked under this idempotency key, and the body it came with.
-    pub fn by_idempotency(&self, key: Digest) -> Result<Option<(TaskId, Idempotency, Timestamp)>> {
+    pub fn by_idempotency(&self, key: Digest) -> LedgerResult<Option<(TaskId, Idempotency, Timestamp)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT t.id, d.line FROM tasks t JOIN decisions d ON d.n = t.first WHERE t.idem = ?1 ORDER BY t.id DESC LIMIT 1",
         )?;
@@ -595,7 +595,7 @@ impl Reader {
     }
 
     /// A page of tasks, newest first, as far as the ledger knows them: without what only the journal tells.
-    pub fn list(&self, filter: &Filter) -> Result<Vec<TaskState>> {
+    pub fn list(&self, filter: &TaskFilter) -> LedgerResult<Vec<TaskState>> {
         let mut query = self.conn.prepare_cached(
             "SELECT t.id, t.status, t.approval, a.line, z.line FROM tasks t
              JOIN decisions a ON a.n = t.first LEFT JOIN decisions z ON z.n = t.last
@@ -618,7 +618,7 @@ impl Reader {
         ])?;
         let mut tasks = Vec::new();
         while let Some(row) = rows.next()? {
-            let line = |i| -> Result<Option<Record>> {
+            let line = |i| -> LedgerResult<Option<Record>> {
                 let line: Option<String> = row.get(i)?;
                 line.map(|l| Record::parse(&l)).transpose().map_err(|source| LedgerError::Record { n: 0, source })
             };
@@ -644,14 +644,14 @@ impl Reader {
     }
 
     /// The number of decisions, and the head of the chain over them as stored.
-    pub fn head(&self) -> Result<(i64, Option<Digest>)> {
+    pub fn head(&self) -> LedgerResult<(i64, Option<Digest>)> {
         let mut query = self.conn.prepare_cached("SELECT n, head FROM decisions ORDER BY n DESC LIMIT 1")?;
         let row = query.query_row([], |r| Ok((r.get(0)?, r.get::<_, [u8; 32]>(1)?))).optional()?;
         Ok(row.map_or((0, None), |(n, head)| (n, Some(Digest::from_bytes(head)))))
     }
 
     /// When the last decision was taken.
-    pub fn last_at(&self) -> Result<Option<Timestamp>> {
+    pub fn last_at(&self) -> LedgerResult<Option<Timestamp>> {
         let mut query = self.conn.prepare_cached("SELECT n, line FROM decisions ORDER BY n DESC LIMIT 1")?;
         let row = query.query_row([], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
         let Some((n, line)) = row else { return Ok(None) };
@@ -660,13 +660,13 @@ impl Reader {
 }
 
 /// Read connections, made when needed and kept.
-pub struct Readers {
-    idle: Mutex<(PathBuf, Vec<Reader>)>,
+pub struct LedgerReaderPool {
+    idle: Mutex<(PathBuf, Vec<LedgerReader>)>,
     /// Told when something does not read.
     on_damage: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Readers {
+impl LedgerReaderPool {
     #[must_use]
     pub fn new(path: &Path, on_damage: impl Fn() + Send + Sync + 'static) -> Self {
         Self { idle: Mutex::new((path.to_owned(), Vec::new())), on_damage: Box::new(on_damage) }
@@ -677,7 +677,7 @@ impl Readers {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = (path.to_owned(), Vec::new());
     }
 
-    pub fn with<T>(&self, f: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
+    pub fn with<T>(&self, f: impl FnOnce(&LedgerReader) -> LedgerResult<T>) -> LedgerResult<T> {
         let (path, kept) = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = idle.1.pop();
@@ -685,7 +685,7 @@ impl Readers {
         };
         let reader = match kept {
             Some(reader) => reader,
-            None => Reader::open(&path)?,
+            None => LedgerReader::open(&path)?,
         };
         let result = f(&reader);
         if result.as_ref().is_err_and(LedgerError::is_damage) {

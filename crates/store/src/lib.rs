@@ -22,11 +22,11 @@ pub mod condition;
 #[cfg(feature = "ledger")]
 mod config;
 #[cfg(feature = "ledger")]
+mod high_water;
+#[cfg(feature = "ledger")]
 mod home_id;
 #[cfg(feature = "ledger")]
 pub mod ledger;
-#[cfg(feature = "ledger")]
-mod mark;
 #[cfg(feature = "ledger")]
 mod receipts;
 #[cfg(feature = "ledger")]
@@ -41,14 +41,14 @@ pub mod stream;
 pub mod verify;
 
 #[cfg(feature = "ledger")]
-pub use config::{Config, ConfigError, ConfineConfig, InBand, Reads, RetentionConfig, TasksAtStop};
+pub use config::{Config, ConfigError, ConfineConfig, InBandAnswers, RetentionConfig, TasksAtStop, UnaskedReads};
 pub use fsx::{random, read_regular};
-pub use home::{Home, HomeError, Lock, MACHINE_HOME, MACHINE_RUN, SOCKET};
+pub use home::{Home, HomeError, HomeLock, MACHINE_HOME, MACHINE_RUN, SOCKET};
 pub use keys::house_key;
 #[cfg(feature = "ledger")]
 pub use keys::{adopt_signing_key, prepare_signing_key, signing_key};
 pub use processes::{agent_above, below_an_agent, is_a_persons, keep_agents};
 #[cfg(feature = "ledger")]
-pub use receipts::Signed;
+pub use receipts::SignedReceipt;
 #[cfg(feature = "ledger")]
 pub use sign::{Envelope, HEAD_TYPE, PublicKey, RECEIPT_TYPE, SigningKey};

@@ -28,12 +28,12 @@ pub fn regular(path: &Path) -> io::Result<File> {
 }
 
 /// Appends clean bytes to the file of one stream; the file appears with its first byte.
-pub struct Appender {
+pub struct OutputAppender {
     file: Option<File>,
     offset: u64,
 }
 
-impl Appender {
+impl OutputAppender {
     #[must_use]
     pub fn new() -> Self {
         Self { file: None, offset: 0 }
@@ -76,7 +76,7 @@ impl Appender {
     }
 }
 
-impl Default for Appender {
+impl Default for OutputAppender {
     fn default() -> Self {
         Self::new()
     }
@@ -107,7 +107,7 @@ pub fn chunk(
     digest: Digest,
     dropped: u64,
 ) -> Result<Vec<u8>, ReadError> {
-    let chunk = ChunkAt { offset, at: offset.saturating_sub(dropped), len, digest };
+    let chunk = ChunkEntry { offset, at: offset.saturating_sub(dropped), len, digest };
     let file = regular(&dir.join(stream.file()))?;
     let mut bytes = Vec::new();
     read_chunk(&file, stream, &chunk, &mut bytes)?;
@@ -115,7 +115,7 @@ pub fn chunk(
 }
 
 /// Appends the chunk to `bytes`. Room is made only for what can be there: a journal may say anything.
-fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
+fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkEntry, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
     let tampered = || ReadError::Tampered { stream, offset: chunk.offset, end: chunk.end() };
     let lies_in = |length: u64| chunk.at.checked_add(chunk.len).is_some_and(|end| end <= length);
     if chunk.len > LARGEST_CHUNK || !lies_in(file.metadata()?.len()) {
@@ -134,18 +134,18 @@ fn read_chunk(file: &File, stream: StreamName, chunk: &ChunkAt, bytes: &mut Vec<
 }
 
 /// Where the chunks of a task's streams lie, read from its journal as it grows.
-pub struct Map {
-    journal: super::journal::Reader,
-    layout: Layout,
+pub struct OutputMap {
+    journal: super::journal::JournalReader,
+    layout: ChunkLayout,
 }
 
 /// Where chunks lie, as far as frames have told.
 #[derive(Default)]
-pub(crate) struct Layout(HashMap<StreamName, Lies>);
+pub(crate) struct ChunkLayout(HashMap<StreamName, StreamLayout>);
 
 #[derive(Default)]
-struct Lies {
-    chunks: Vec<ChunkAt>,
+struct StreamLayout {
+    chunks: Vec<ChunkEntry>,
     gap: Option<Gap>,
 }
 
@@ -165,9 +165,9 @@ impl Gap {
 
 /// The gaps that a reader has come by. A chunk behind one lies so much earlier in its file.
 #[derive(Debug, Default, Clone)]
-pub struct Gaps(HashMap<StreamName, Gap>);
+pub struct StreamGaps(HashMap<StreamName, Gap>);
 
-impl Gaps {
+impl StreamGaps {
     /// Those that are known of a task as it is: for readers that begin behind them.
     #[must_use]
     pub fn of(state: &TaskState) -> Self {
@@ -192,12 +192,12 @@ impl Gaps {
 
 /// One chunk: where it begins in its stream, and how to read it.
 #[derive(Clone, Copy)]
-pub struct Span {
+pub struct OutputChunk {
     stream: StreamName,
-    chunk: ChunkAt,
+    chunk: ChunkEntry,
 }
 
-impl Span {
+impl OutputChunk {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.chunk.offset
@@ -215,7 +215,7 @@ impl Span {
 }
 
 #[derive(Clone, Copy)]
-struct ChunkAt {
+struct ChunkEntry {
     offset: u64,
     /// Where it lies in the file.
     at: u64,
@@ -223,7 +223,7 @@ struct ChunkAt {
     digest: Digest,
 }
 
-impl ChunkAt {
+impl ChunkEntry {
     fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
@@ -241,7 +241,7 @@ pub enum ReadError {
     InGap { offset: u64, gap: Gap },
 }
 
-impl Layout {
+impl ChunkLayout {
     /// Takes in one line of a journal.
     pub(crate) fn note(&mut self, line: &str) {
         // Only these two kinds matter here, and most lines of a long journal are the first.
@@ -252,7 +252,7 @@ impl Layout {
             Ok(RecordContent::Frame(Frame::Output { stream, offset, len, digest })) => {
                 let lies = self.0.entry(stream).or_default();
                 let at = offset.saturating_sub(lies.gap.filter(|g| offset >= g.end()).map_or(0, |g| g.bytes));
-                lies.chunks.push(ChunkAt { offset, at, len, digest });
+                lies.chunks.push(ChunkEntry { offset, at, len, digest });
             }
             Ok(RecordContent::Frame(Frame::Gap { stream, offset, bytes })) => {
                 self.0.entry(stream).or_default().gap = Some(Gap { offset, bytes });
@@ -262,15 +262,15 @@ impl Layout {
     }
 
     /// Every chunk of a stream, in the order in which they were told.
-    pub(crate) fn all(&self, stream: StreamName) -> impl Iterator<Item = Span> {
+    pub(crate) fn all(&self, stream: StreamName) -> impl Iterator<Item = OutputChunk> {
         let chunks = self.0.get(&stream).map(|l| l.chunks.as_slice()).unwrap_or_default();
-        chunks.iter().map(move |chunk| Span { stream, chunk: *chunk })
+        chunks.iter().map(move |chunk| OutputChunk { stream, chunk: *chunk })
     }
 }
 
-impl Map {
+impl OutputMap {
     pub fn open(dir: &Path, first_seq: u64) -> io::Result<Self> {
-        Ok(Self { journal: super::journal::Reader::open(dir, first_seq)?, layout: Layout::default() })
+        Ok(Self { journal: super::journal::JournalReader::open(dir, first_seq)?, layout: ChunkLayout::default() })
     }
 
     /// Takes in what the journal has gained.
@@ -284,13 +284,13 @@ impl Map {
         }
     }
 
-    fn lies(&self, stream: StreamName) -> Option<&Lies> {
+    fn lies(&self, stream: StreamName) -> Option<&StreamLayout> {
         self.layout.0.get(&stream)
     }
 
     #[must_use]
     pub fn total(&self, stream: StreamName) -> u64 {
-        self.lies(stream).and_then(|l| l.chunks.last()).map_or(0, ChunkAt::end)
+        self.lies(stream).and_then(|l| l.chunks.last()).map_or(0, ChunkEntry::end)
     }
 
     #[must_use]
@@ -301,19 +301,19 @@ impl Map {
     /// The chunks that hold the bytes from `offset` on, at least `max` of them if there are as many; none across a gap.
     /// What is read of them is checked; whoever takes them needs the map no more.
     #[must_use]
-    pub fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<Span> {
+    pub fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<OutputChunk> {
         let end = offset.saturating_add(max);
         let Some(lies) = self.lies(stream) else { return Vec::new() };
         let first = lies.chunks.partition_point(|c| c.end() <= offset);
         let until = lies.gap.filter(|gap| offset < gap.end()).map_or(u64::MAX, |gap| gap.offset);
         let wanted = lies.chunks[first..].iter().take_while(|c| c.offset < end && c.offset < until);
-        wanted.map(|chunk| Span { stream, chunk: *chunk }).collect()
+        wanted.map(|chunk| OutputChunk { stream, chunk: *chunk }).collect()
     }
 
     /// The verified bytes from `offset` on, at most `max`; none across a gap.
     pub fn read(
         &self,
-        cache: &mut Cache,
+        cache: &mut ChunkCache,
         dir: &Path,
         stream: StreamName,
         offset: u64,
@@ -357,7 +357,7 @@ impl Map {
     /// The byte range of lines `line` to `line + lines` (1-based) as far as they exist.
     pub fn lines(
         &self,
-        cache: &mut Cache,
+        cache: &mut ChunkCache,
         dir: &Path,
         stream: StreamName,
         line: u64,
@@ -388,7 +388,7 @@ impl Map {
     }
 
     /// Where the last `lines` lines begin.
-    pub fn tail(&self, cache: &mut Cache, dir: &Path, stream: StreamName, lines: u64) -> Result<u64, ReadError> {
+    pub fn tail(&self, cache: &mut ChunkCache, dir: &Path, stream: StreamName, lines: u64) -> Result<u64, ReadError> {
         let total = self.total(stream);
         // Not across a gap: the tail is what was kept of the end.
         let first = self.gap(stream).filter(|gap| gap.end() < total).map_or(0, Gap::end);
@@ -418,12 +418,12 @@ const CACHED: usize = 4;
 
 /// A few chunks that have been read and checked. A file that changed since is read and checked again.
 #[derive(Default)]
-pub struct Cache {
-    chunks: Vec<(Key, Arc<Vec<u8>>)>,
+pub struct ChunkCache {
+    chunks: Vec<(ChunkKey, Arc<Vec<u8>>)>,
 }
 
 #[derive(PartialEq, Clone, Copy)]
-struct Key {
+struct ChunkKey {
     dev: u64,
     inode: u64,
     mtime: (i64, i64),
@@ -432,10 +432,10 @@ struct Key {
     offset: u64,
 }
 
-impl Cache {
-    fn verified(&mut self, file: &File, stream: StreamName, chunk: &ChunkAt) -> Result<Arc<Vec<u8>>, ReadError> {
+impl ChunkCache {
+    fn verified(&mut self, file: &File, stream: StreamName, chunk: &ChunkEntry) -> Result<Arc<Vec<u8>>, ReadError> {
         let meta = file.metadata()?;
-        let key = Key {
+        let key = ChunkKey {
             dev: meta.dev(),
             inode: meta.ino(),
             mtime: (meta.mtime(), meta.mtime_nsec()),

@@ -39,7 +39,7 @@ pub fn all() -> io::Result<impl Iterator<Item = u32>> {
 
 /// What the kernel says of a process in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
+pub struct ProcessStat {
     pub process: Process,
     pub state: char,
     pub parent: u32,
@@ -48,7 +48,7 @@ pub struct Stat {
     pub session: Option<u32>,
 }
 
-impl Stat {
+impl ProcessStat {
     /// It has not ended, or was not seen to.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -56,12 +56,12 @@ impl Stat {
     }
 }
 
-pub fn stat(pid: u32) -> io::Result<Stat> {
+pub fn stat(pid: u32) -> io::Result<ProcessStat> {
     let line = fs::read(of(pid, "stat"))?;
     parse_stat(pid, &line).ok_or_else(|| malformed("stat"))
 }
 
-fn parse_stat(pid: u32, line: &[u8]) -> Option<Stat> {
+fn parse_stat(pid: u32, line: &[u8]) -> Option<ProcessStat> {
     // The name may hold anything, in parentheses.
     let end = line.iter().rposition(|b| *b == b')')?;
     let rest = String::from_utf8_lossy(&line[end + 1..]);
@@ -70,7 +70,7 @@ fn parse_stat(pid: u32, line: &[u8]) -> Option<Stat> {
     let parent = fields.next()?.parse().ok()?;
     let (group, session) = (fields.next()?.parse().ok(), fields.next()?.parse().ok());
     let start = fields.nth(15)?.parse().ok()?;
-    Some(Stat { process: Process { pid, start }, state, parent, group, session })
+    Some(ProcessStat { process: Process { pid, start }, state, parent, group, session })
 }
 
 /// The name that a process goes by.
@@ -95,9 +95,9 @@ pub fn arguments(pid: u32) -> io::Result<Vec<String>> {
 }
 
 /// The environment that a program was started with.
-pub struct Environ(Vec<u8>);
+pub struct ProcessEnvironment(Vec<u8>);
 
-impl Environ {
+impl ProcessEnvironment {
     fn variables(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|b| *b == 0)
     }
@@ -121,8 +121,8 @@ impl Environ {
     }
 }
 
-pub fn environ(pid: u32) -> io::Result<Environ> {
-    fs::read(of(pid, "environ")).map(Environ)
+pub fn environ(pid: u32) -> io::Result<ProcessEnvironment> {
+    fs::read(of(pid, "environ")).map(ProcessEnvironment)
 }
 
 /// Where a process is in the hierarchy of control groups of version 2; none where there is no such hierarchy.
@@ -174,9 +174,9 @@ pub fn lists_children() -> bool {
 }
 
 /// Lines of a name, a colon and values.
-pub struct Fields(String);
+pub struct StatusFields(String);
 
-impl Fields {
+impl StatusFields {
     /// The first value beside this name.
     #[must_use]
     pub fn first(&self, name: &str) -> Option<&str> {
@@ -191,8 +191,8 @@ impl Fields {
     }
 }
 
-pub fn status(pid: u32) -> io::Result<Fields> {
-    text(&of(pid, "status")).map(Fields)
+pub fn status(pid: u32) -> io::Result<StatusFields> {
+    text(&of(pid, "status")).map(StatusFields)
 }
 
 /// Whether a process runs as this user.
@@ -201,8 +201,8 @@ pub fn runs_as(pid: u32, uid: u32) -> io::Result<bool> {
 }
 
 /// The memory of the machine.
-pub fn memory() -> io::Result<Fields> {
-    text("/proc/meminfo").map(Fields)
+pub fn memory() -> io::Result<StatusFields> {
+    text("/proc/meminfo").map(StatusFields)
 }
 
 /// How many threads there are on the whole machine.
@@ -220,20 +220,20 @@ pub fn boot() -> io::Result<String> {
 
 /// A socket of TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Socket {
+pub struct TcpSocket {
     pub owner: u32,
     /// By which it is named among what a process has open; zero when nobody has it open any more.
     pub inode: u64,
 }
 
 /// The socket with these ends.
-pub fn tcp_socket(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Socket>> {
+pub fn tcp_socket(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<TcpSocket>> {
     let table = text(if local.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" })?;
     let (local, remote) = (in_table(local), in_table(remote));
     Ok(table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let same = *fields.get(1)? == local && *fields.get(2)? == remote;
-        let socket = || Some(Socket { owner: fields.get(7)?.parse().ok()?, inode: fields.get(9)?.parse().ok()? });
+        let socket = || Some(TcpSocket { owner: fields.get(7)?.parse().ok()?, inode: fields.get(9)?.parse().ok()? });
         same.then(socket)?
     }))
 }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_variable_is_found_by_its_whole_name() {
-        let environ = Environ(b"AB=1\0A=2\0A=3\0EMPTY=\0ALONE\0".to_vec());
+        let environ = ProcessEnvironment(b"AB=1\0A=2\0A=3\0EMPTY=\0ALONE\0".to_vec());
         assert_eq!(
             (environ.value("A"), environ.value("B"), environ.value("EMPTY")),
             (Some(&b"2"[..]), None, Some(&b""[..]))

@@ -2,14 +2,14 @@
 
 use crate::{
     Envelope, PublicKey, RECEIPT_TYPE,
-    ledger::{LedgerError, Reader},
+    ledger::{LedgerError, LedgerReader},
 };
 use countersign_model::{
     Decision, Digest, KeyAnnounced, PrincipalId, ReceiptId, Record, RecordContent, SessionId, TaskId,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-type Result<T> = std::result::Result<T, LedgerError>;
+type ReceiptResult<T> = std::result::Result<T, LedgerError>;
 
 /// Receipts, and where the bytes that they speak for are found by digest (an index that can be rebuilt).
 pub(crate) const SCHEMA: &str = "
@@ -33,7 +33,7 @@ pub(crate) const SCHEMA: &str = "
 
 /// A statement and its signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signed {
+pub struct SignedReceipt {
     pub number: u64,
     pub receipt: ReceiptId,
     pub task: TaskId,
@@ -42,7 +42,7 @@ pub struct Signed {
     pub signature: Vec<u8>,
 }
 
-impl Signed {
+impl SignedReceipt {
     /// What identifies it: SHA-256 of what was signed.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -64,7 +64,7 @@ impl Signed {
         Ok(Self::as_it_stands(row)?.ok())
     }
 
-    fn as_it_stands(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Self, Unreadable>> {
+    fn as_it_stands(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Self, UnreadableReceipt>> {
         let text = |i, what: &str| match row.get_ref(i).map(|v| v.as_str().map(str::to_owned)) {
             Ok(Ok(text)) => Ok(text),
             _ => Err(format!("does not read: its {what} is not text")),
@@ -85,13 +85,13 @@ impl Signed {
                 signature: signature.ok_or("does not read: its signature is not bytes")?,
             })
         };
-        Ok(read().map_err(|why| Unreadable { task: parsed, why }))
+        Ok(read().map_err(|why| UnreadableReceipt { task: parsed, why }))
     }
 }
 
 /// A row that is not a receipt, whatever it was.
 #[derive(Debug)]
-pub(crate) struct Unreadable {
+pub(crate) struct UnreadableReceipt {
     pub(crate) task: Option<TaskId>,
     pub(crate) why: String,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Unreadable {
 pub(crate) const LAST_NUMBER: u64 = i64::MAX as u64 - 1;
 
 /// Keeps a receipt.
-pub(crate) fn keep(conn: &Connection, signed: &Signed) -> rusqlite::Result<()> {
+pub(crate) fn keep(conn: &Connection, signed: &SignedReceipt) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO receipts (number, task, payload, key, signature, id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
@@ -140,9 +140,9 @@ pub(crate) fn rebuild(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-impl Reader {
+impl LedgerReader {
     /// The last receipt's number and digest.
-    pub fn last_receipt(&self) -> Result<Option<(u64, Digest)>> {
+    pub fn last_receipt(&self) -> ReceiptResult<Option<(u64, Digest)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT number, payload FROM receipts WHERE number BETWEEN 1 AND ?1 ORDER BY number DESC LIMIT 1",
         )?;
@@ -154,38 +154,38 @@ impl Reader {
         Ok(row)
     }
 
-    pub fn receipt_of(&self, task: TaskId) -> Result<Option<Signed>> {
+    pub fn receipt_of(&self, task: TaskId) -> ReceiptResult<Option<SignedReceipt>> {
         let mut query = self
             .conn
             .prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE task = ?1")?;
-        Ok(query.query_row(params![task.to_string()], Signed::of_row).optional()?.flatten())
+        Ok(query.query_row(params![task.to_string()], SignedReceipt::of_row).optional()?.flatten())
     }
 
-    pub fn receipt(&self, number: u64) -> Result<Option<Signed>> {
+    pub fn receipt(&self, number: u64) -> ReceiptResult<Option<SignedReceipt>> {
         let mut query = self
             .conn
             .prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE number = ?1")?;
         let Ok(number) = i64::try_from(number) else { return Ok(None) };
-        Ok(query.query_row(params![number], Signed::of_row).optional()?.flatten())
+        Ok(query.query_row(params![number], SignedReceipt::of_row).optional()?.flatten())
     }
 
-    pub fn receipt_named(&self, receipt: ReceiptId) -> Result<Option<Signed>> {
+    pub fn receipt_named(&self, receipt: ReceiptId) -> ReceiptResult<Option<SignedReceipt>> {
         let mut query =
             self.conn.prepare_cached("SELECT number, task, payload, key, signature, id FROM receipts WHERE id = ?1")?;
-        Ok(query.query_row(params![receipt.to_string()], Signed::of_row).optional()?.flatten())
+        Ok(query.query_row(params![receipt.to_string()], SignedReceipt::of_row).optional()?.flatten())
     }
 
     /// The number of the receipt of a task, whatever else there is of it.
-    pub fn number_of(&self, task: TaskId) -> Result<Option<u64>> {
+    pub fn number_of(&self, task: TaskId) -> ReceiptResult<Option<u64>> {
         self.number("SELECT number FROM receipts WHERE task = ?1", &task.to_string())
     }
 
     /// The same by the receipt's name.
-    pub fn number_named(&self, receipt: ReceiptId) -> Result<Option<u64>> {
+    pub fn number_named(&self, receipt: ReceiptId) -> ReceiptResult<Option<u64>> {
         self.number("SELECT number FROM receipts WHERE id = ?1", &receipt.to_string())
     }
 
-    fn number(&self, query: &str, name: &str) -> Result<Option<u64>> {
+    fn number(&self, query: &str, name: &str) -> ReceiptResult<Option<u64>> {
         let number = self.conn.prepare_cached(query)?.query_row(params![name], |r| r.get::<_, i64>(0)).optional()?;
         Ok(number.and_then(|n| u64::try_from(n).ok()))
     }
@@ -196,20 +196,20 @@ impl Reader {
         from: u64,
         to: u64,
         limit: u32,
-    ) -> Result<Vec<(u64, std::result::Result<Signed, Unreadable>)>> {
+    ) -> ReceiptResult<Vec<(u64, std::result::Result<SignedReceipt, UnreadableReceipt>)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT number, task, payload, key, signature, id FROM receipts WHERE number >= ?1 AND number <= ?2
              ORDER BY number LIMIT ?3",
         )?;
         let number = |n: u64| n.clamp(1, LAST_NUMBER) as i64;
         let rows = query.query_map(params![number(from), number(to), limit], |r| {
-            Ok((r.get::<_, i64>(0)? as u64, Signed::as_it_stands(r)?))
+            Ok((r.get::<_, i64>(0)? as u64, SignedReceipt::as_it_stands(r)?))
         })?;
         Ok(rows.collect::<std::result::Result<Vec<_>, _>>()?)
     }
 
     /// Numbers that no receipt can have, and which are there; not more than a few.
-    pub(crate) fn receipts_outside(&self) -> Result<Vec<i64>> {
+    pub(crate) fn receipts_outside(&self) -> ReceiptResult<Vec<i64>> {
         let mut query = self
             .conn
             .prepare_cached("SELECT number FROM receipts WHERE number < 1 OR number > ?1 ORDER BY number LIMIT 20")?;
@@ -223,14 +223,14 @@ impl Reader {
         principal: PrincipalId,
         before: u64,
         limit: u32,
-    ) -> Result<Vec<(Signed, Option<SessionId>)>> {
+    ) -> ReceiptResult<Vec<(SignedReceipt, Option<SessionId>)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT r.number, r.task, r.payload, r.key, r.signature, r.id, t.session FROM receipts r
              JOIN tasks t ON t.id = r.task WHERE r.number < ?1 AND t.principal = ?2 ORDER BY r.number DESC LIMIT ?3",
         )?;
         let before = i64::try_from(before).unwrap_or(i64::MAX);
         let rows = query.query_map(params![before, principal.to_string(), limit], |r| {
-            Ok((Signed::of_row(r)?, r.get::<_, Option<String>>(6)?))
+            Ok((SignedReceipt::of_row(r)?, r.get::<_, Option<String>>(6)?))
         })?;
         let rows = rows.collect::<std::result::Result<Vec<_>, _>>()?;
         Ok(rows
@@ -240,7 +240,7 @@ impl Reader {
     }
 
     /// The tasks that have settled and have no receipt, in the order in which they settled.
-    pub fn unsealed(&self) -> Result<Vec<TaskId>> {
+    pub fn unsealed(&self) -> ReceiptResult<Vec<TaskId>> {
         let mut query =
             self.conn.prepare_cached("SELECT id FROM tasks WHERE settled = 1 AND sealed = 0 ORDER BY last")?;
         let rows = query.query_map([], |r| r.get::<_, String>(0))?;
@@ -249,19 +249,19 @@ impl Reader {
     }
 
     /// The number of the decision that settled a task.
-    pub fn settled_by(&self, task: TaskId) -> Result<Option<i64>> {
+    pub fn settled_by(&self, task: TaskId) -> ReceiptResult<Option<i64>> {
         let mut query = self.conn.prepare_cached("SELECT last FROM tasks WHERE id = ?1 AND settled = 1")?;
         Ok(query.query_row(params![task.to_string()], |r| r.get(0)).optional()?.flatten())
     }
 
     /// Whether a task may lose what it has on the disk: it has its receipt.
-    pub fn is_sealed(&self, task: TaskId) -> Result<bool> {
+    pub fn is_sealed(&self, task: TaskId) -> ReceiptResult<bool> {
         let mut query = self.conn.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1 AND sealed = 1")?;
         Ok(query.exists(params![task.to_string()])?)
     }
 
     /// Where bytes with this digest are kept: tasks, and the name there.
-    pub fn artifacts(&self, sha256: Digest) -> Result<Vec<(TaskId, String)>> {
+    pub fn artifacts(&self, sha256: Digest) -> ReceiptResult<Vec<(TaskId, String)>> {
         let mut query = self
             .conn
             .prepare_cached("SELECT task, name FROM artifacts WHERE sha256 = ?1 ORDER BY task DESC LIMIT 100")?;
@@ -271,7 +271,7 @@ impl Reader {
     }
 
     /// Every key that was announced, in order, with the number of the decision.
-    pub fn keys(&self) -> Result<Vec<(i64, KeyAnnounced)>> {
+    pub fn keys(&self) -> ReceiptResult<Vec<(i64, KeyAnnounced)>> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"key.announced\"%' ORDER BY n",
         )?;
@@ -288,7 +288,7 @@ impl Reader {
     }
 
     /// What the last decision about the house itself says of its state.
-    pub fn last_state(&self) -> Result<Option<countersign_model::DaemonState>> {
+    pub fn last_state(&self) -> ReceiptResult<Option<countersign_model::DaemonState>> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%' ORDER BY n DESC LIMIT 1",
         )?;
@@ -302,7 +302,7 @@ impl Reader {
     }
 
     /// How the last going down went, step by step.
-    pub fn last_shutdown(&self) -> Result<Vec<countersign_model::ShutdownStep>> {
+    pub fn last_shutdown(&self) -> ReceiptResult<Vec<countersign_model::ShutdownStep>> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"shutdown.step\"%'
              ORDER BY n DESC LIMIT 6",
@@ -324,7 +324,7 @@ impl Reader {
     }
 
     /// Whether a daemon has ended without a word since a decision was taken.
-    pub fn crashed_since(&self, n: i64) -> Result<bool> {
+    pub fn crashed_since(&self, n: i64) -> ReceiptResult<bool> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%'
              AND n > ?1 ORDER BY n",
@@ -346,7 +346,7 @@ impl Reader {
     }
 
     /// Which start of the machine a task was launched in, if that was written down.
-    pub fn boot_of(&self, task: TaskId) -> Result<Option<String>> {
+    pub fn boot_of(&self, task: TaskId) -> ReceiptResult<Option<String>> {
         let mut query = self.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"house.state\"%\"boot\":%'
              AND n < (SELECT max(n) FROM decisions WHERE task = ?1) ORDER BY n DESC LIMIT 1",

@@ -2,13 +2,12 @@
 //! said, and written down beside the ledger.
 
 use crate::{
-    Home, Lock, clock,
-    condition::{self, Depth},
-    fsx,
-    ledger::{Entry, Ledger, LedgerError},
-    mark,
-    salvage::{Salvaged, beside, remove, salvage},
-    verify::{self, Wanted},
+    Home, HomeLock, clock,
+    condition::{self, CheckDepth},
+    fsx, high_water,
+    ledger::{Ledger, LedgerEntry, LedgerError},
+    salvage::{SalvageReport, beside, remove, salvage},
+    verify::{self, VerifyScope},
 };
 use countersign_model::{Decision, Record, Register, RegisterEntry, Text};
 use serde::{Deserialize, Serialize};
@@ -26,7 +25,7 @@ const MAX_REPAIRS_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A repair, as it is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Repair {
+pub struct RepairRecord {
     pub at: String,
     /// What was wrong.
     pub trouble: String,
@@ -45,8 +44,8 @@ pub struct Repair {
 
 /// Puts a sound ledger in place of one that cannot be gone on from. None if there is nothing to repair. Whoever calls holds
 /// the home, so no daemon writes meanwhile.
-pub fn repair(home: &Home, _held: &Lock) -> Result<Option<Repair>, LedgerError> {
-    let trouble = match condition::check(home, Depth::Whole) {
+pub fn repair(home: &Home, _held: &HomeLock) -> Result<Option<RepairRecord>, LedgerError> {
+    let trouble = match condition::check(home, CheckDepth::Whole) {
         Ok(()) => return Ok(None),
         Err(e @ LedgerError::Newer { .. }) => return Err(e),
         Err(e) => e,
@@ -63,7 +62,7 @@ pub fn repair(home: &Home, _held: &Lock) -> Result<Option<Repair>, LedgerError> 
             let repair = build(home, &unfinished, &trouble)?;
             let text = serde_json::to_vec(&repair).map_err(io::Error::other).map_err(failed)?;
             fsx::write_durably(home.path(), &format!("{FINISHED}.json"), &text).map_err(failed)?;
-            mark::forget(&unfinished).map_err(failed)?;
+            high_water::forget(&unfinished).map_err(failed)?;
             fs::rename(&unfinished, &finished).map_err(failed)?;
             repair
         }
@@ -71,7 +70,7 @@ pub fn repair(home: &Home, _held: &Lock) -> Result<Option<Repair>, LedgerError> 
     exchange(home, &finished, repair.kept_as.as_deref()).map_err(failed)?;
     // Notes how far the new ledger has come.
     drop(Ledger::open(&home.ledger())?);
-    let wanted = Wanted { receipts_only: true, ..Wanted::default() };
+    let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
     let report = verify::house(home, &wanted, &|_, _| {})?;
     repair.findings = report.findings.iter().map(ToString::to_string).collect();
     write_down(home, &repair).map_err(failed)?;
@@ -80,7 +79,7 @@ pub fn repair(home: &Home, _held: &Lock) -> Result<Option<Repair>, LedgerError> 
 }
 
 /// Makes the new ledger, whole and on the disk.
-fn build(home: &Home, at: &Path, trouble: &LedgerError) -> Result<Repair, LedgerError> {
+fn build(home: &Home, at: &Path, trouble: &LedgerError) -> Result<RepairRecord, LedgerError> {
     let (mut ledger, salvaged) = salvage(home, at)?;
     // A decision that is lost may have revoked something: what is not certainly granted is not granted.
     let certain = salvaged.is_whole() && salvaged.remade == 0 && matches!(trouble, LedgerError::Damaged { .. });
@@ -95,8 +94,8 @@ fn build(home: &Home, at: &Path, trouble: &LedgerError) -> Result<Repair, Ledger
     let now = clock::now().to_string();
     let stamp: String = now.chars().filter(char::is_ascii_digit).take(14).collect();
     let left = ["", "-wal"].iter().any(|suffix| beside(&home.ledger(), suffix).exists());
-    let Salvaged { decisions, lost, remade, .. } = salvaged;
-    Ok(Repair {
+    let SalvageReport { decisions, lost, remade, .. } = salvaged;
+    Ok(RepairRecord {
         at: now,
         trouble: trouble.to_string(),
         kept_as: left.then(|| format!("ledger.damaged-{stamp}.db")),
@@ -126,9 +125,9 @@ fn revoke(ledger: &mut Ledger) -> Result<(u64, u64), LedgerError> {
     let at = clock::now();
     let entry = |entered| {
         let decision = Decision::Entered(entered);
-        Entry { task: None, seq: 0, at, line: Record::decision_line(0, at, &decision), decision, receipt: None }
+        LedgerEntry { task: None, seq: 0, at, line: Record::decision_line(0, at, &decision), decision, receipt: None }
     };
-    let entries: Vec<Entry> = grants.into_iter().chain(tokens).map(entry).collect();
+    let entries: Vec<LedgerEntry> = grants.into_iter().chain(tokens).map(entry).collect();
     if !entries.is_empty() {
         ledger.commit(&entries)?;
     }
@@ -151,10 +150,10 @@ fn exchange(home: &Home, finished: &Path, kept_as: Option<&str>) -> io::Result<(
     fs::rename(finished, &ledger)?;
     fsx::sync_dir(home.path())?;
     // Last: until then it says that a ledger is missed.
-    mark::forget(&ledger)
+    high_water::forget(&ledger)
 }
 
-fn write_down(home: &Home, repair: &Repair) -> io::Result<()> {
+fn write_down(home: &Home, repair: &RepairRecord) -> io::Result<()> {
     let mut line = serde_json::to_vec(repair)?;
     line.push(b'\n');
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -165,7 +164,7 @@ fn write_down(home: &Home, repair: &Repair) -> io::Result<()> {
 
 /// Every repair of this home's ledger, oldest first.
 #[must_use]
-pub fn repairs(home: &Home) -> Vec<Repair> {
+pub fn repairs(home: &Home) -> Vec<RepairRecord> {
     let path: PathBuf = home.path().join(REPAIRS);
     let bytes = path.to_str().and_then(|p| fsx::read_regular(p, MAX_REPAIRS_BYTES).ok()).unwrap_or_default();
     bytes.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()

@@ -4,9 +4,10 @@
 //! ledger does not tell it any more, it is lost.
 
 use crate::{
-    Home, clock, journal,
-    ledger::{Entry, Ledger, LedgerError, Reader, chained},
-    mark::Mark,
+    Home, clock,
+    high_water::HighWaterMark,
+    journal,
+    ledger::{Ledger, LedgerEntry, LedgerError, LedgerReader, chained},
 };
 use countersign_model::{
     Audience, CredentialKind, Decision, Digest, Frame, HashChain, Mode, OnSessionEnd, Outcome, PrincipalId, Profile,
@@ -29,7 +30,7 @@ const MAX_BLIND_PROBES: i64 = 10_000;
 
 /// What a salvaged ledger holds, and what it does not.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Salvaged {
+pub struct SalvageReport {
     /// Decisions that were taken over as they stood.
     pub decisions: u64,
     /// Decisions that are lost, from and to.
@@ -43,7 +44,7 @@ pub struct Salvaged {
     pub torn: bool,
 }
 
-impl Salvaged {
+impl SalvageReport {
     /// Whether every decision is there as it was taken.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -59,19 +60,19 @@ impl Salvaged {
 
 /// Makes a ledger at `target` from what still reads of the home's own, and from the task directories. The home's ledger is
 /// not touched. Decisions keep their numbers, so that what is lost stays a gap that verification names.
-pub fn salvage(home: &Home, target: &Path) -> Result<(Ledger, Salvaged), LedgerError> {
+pub fn salvage(home: &Home, target: &Path) -> Result<(Ledger, SalvageReport), LedgerError> {
     remove(target).map_err(|e| LedgerError::unreadable(target, e))?;
-    let mut copy = Copy::default();
+    let mut copy = LedgerCopy::default();
     {
         let ledger = Ledger::open(target)?;
         // The copy is not needed after a power failure: the original is still there.
         ledger.conn.execute_batch("PRAGMA synchronous = OFF; BEGIN")?;
         if home.ledger().exists()
-            && let Ok(from) = Reader::open(&home.ledger())
+            && let Ok(from) = LedgerReader::open(&home.ledger())
         {
             copy.decisions(home, &from.conn, &ledger.conn)?;
             copy.receipts(&from.conn, &ledger.conn)?;
-        } else if let Some(mark) = Mark::read(&home.ledger()) {
+        } else if let Some(mark) = HighWaterMark::read(&home.ledger()) {
             copy.salvaged.lost.push((1, mark.decision));
         }
         ledger.conn.execute_batch("COMMIT")?;
@@ -103,7 +104,7 @@ pub(crate) fn remove(ledger: &Path) -> io::Result<()> {
             _ => {}
         }
     }
-    crate::mark::forget(ledger)
+    crate::high_water::forget(ledger)
 }
 
 /// The name of a file that SQLite keeps beside a database.
@@ -115,14 +116,14 @@ pub(crate) fn beside(ledger: &Path, suffix: &str) -> PathBuf {
 
 /// A copy on its way.
 #[derive(Default)]
-struct Copy {
-    salvaged: Salvaged,
-    tasks: HashMap<TaskId, Life>,
+struct LedgerCopy {
+    salvaged: SalvageReport,
+    tasks: HashMap<TaskId, TaskNumbering>,
 }
 
 /// Whether the decisions of a task are all there: they are numbered without gaps until it is launched.
 #[derive(Default)]
-struct Life {
+struct TaskNumbering {
     next: u64,
     planned: bool,
     launched: bool,
@@ -131,7 +132,7 @@ struct Life {
     gap: bool,
 }
 
-impl Life {
+impl TaskNumbering {
     fn note(&mut self, record: &Record) {
         let RecordContent::Decision(decision) = &record.what else { return };
         self.gap |= !self.launched && record.seq != self.next;
@@ -146,9 +147,9 @@ impl Life {
     }
 }
 
-impl Copy {
+impl LedgerCopy {
     fn decisions(&mut self, home: &Home, from: &Connection, to: &Connection) -> Result<(), LedgerError> {
-        let mark = Mark::read(&home.ledger()).map(|m| m.decision);
+        let mark = HighWaterMark::read(&home.ledger()).map(|m| m.decision);
         let mut insert =
             to.prepare("INSERT OR IGNORE INTO decisions (n, task, seq, line, head) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         let mut chain = HashChain::of_ledger();
@@ -185,7 +186,7 @@ impl Copy {
         // directory tells what became of it.
         let mut delete = to.prepare("DELETE FROM decisions WHERE task = ?1")?;
         let begun = |task: &TaskId| home.task_dir(*task).join(journal::FILE).exists();
-        let broken = |(task, life): &(&TaskId, &Life)| {
+        let broken = |(task, life): &(&TaskId, &TaskNumbering)| {
             !life.planned || !life.settled && (life.gap || !life.launched && begun(task))
         };
         for task in self.tasks.iter().filter(broken).map(|(task, _)| *task).collect::<Vec<_>>() {
@@ -274,9 +275,9 @@ pub(crate) fn tasks(home: &Home) -> Vec<TaskId> {
 }
 
 /// The decisions that a journal lets one guess: that it began, and how it ended.
-fn told(home: &Home, task: TaskId) -> io::Result<Vec<Entry>> {
+fn told(home: &Home, task: TaskId) -> io::Result<Vec<LedgerEntry>> {
     let dir = home.task_dir(task);
-    let mut reader = journal::Reader::open(&dir, 0)?;
+    let mut reader = journal::JournalReader::open(&dir, 0)?;
     let Some((_, first)) = reader.lines(64 * 1024)?.into_iter().next() else { return Ok(Vec::new()) };
     let first = Record::parse(&first).map_err(io::Error::other)?;
     let mode = if dir.join(StreamName::Pty.file()).exists() { Mode::Pty } else { Mode::Pipes };
@@ -336,7 +337,7 @@ fn ending(dir: &Path) -> io::Result<Option<(u64, Timestamp, Outcome)>> {
     Ok((seq != u64::MAX).then_some((seq, at, Outcome::Lost { why })))
 }
 
-fn entry(task: TaskId, seq: u64, at: Timestamp, decision: Decision) -> Entry {
+fn entry(task: TaskId, seq: u64, at: Timestamp, decision: Decision) -> LedgerEntry {
     let line = Record::decision_line(seq, at, &decision);
-    Entry { task: Some(task), seq, at, line, decision, receipt: None }
+    LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None }
 }

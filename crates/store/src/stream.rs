@@ -3,7 +3,7 @@
 
 use crate::{
     Home, journal,
-    ledger::{LedgerError, Reader},
+    ledger::{LedgerError, LedgerReader},
 };
 use countersign_model::{Decision, Digest, HashChain, Record, RecordContent, TaskId, TaskState};
 use std::{io, path::PathBuf};
@@ -19,16 +19,16 @@ pub enum StreamError {
 }
 
 /// A reader of one task's stream. Its cursor is all that it has to keep.
-pub struct Stream {
+pub struct TaskStream {
     task: TaskId,
     dir: PathBuf,
     next_seq: u64,
     /// Where the journal begins, once that is known.
     first_seq: Option<u64>,
-    journal: Option<journal::Reader>,
+    journal: Option<journal::JournalReader>,
 }
 
-impl Stream {
+impl TaskStream {
     /// From number `next_seq` on.
     #[must_use]
     pub fn from(home: &Home, task: TaskId, next_seq: u64) -> Self {
@@ -56,7 +56,7 @@ impl Stream {
     }
 
     /// The next lines that are there, up to about `max` bytes of journal. Empty when there are none yet.
-    pub fn next(&mut self, ledger: &Reader, max: usize) -> Result<Vec<(u64, String)>, StreamError> {
+    pub fn next(&mut self, ledger: &LedgerReader, max: usize) -> Result<Vec<(u64, String)>, StreamError> {
         // Inside the journal its own lines come first; asking the ledger each time would cost more than reading.
         if let Some(lines) = self.journal_lines(max)? {
             return Ok(lines);
@@ -82,7 +82,7 @@ impl Stream {
     }
 
     /// Everything that is there now, parsed and folded.
-    pub fn state(home: &Home, task: TaskId, ledger: &Reader) -> Result<Option<TaskState>, StreamError> {
+    pub fn state(home: &Home, task: TaskId, ledger: &LedgerReader) -> Result<Option<TaskState>, StreamError> {
         let mut stream = Self::from(home, task, 0);
         let mut state = None;
         stream.fold_into(ledger, &mut state)?;
@@ -90,7 +90,7 @@ impl Stream {
     }
 
     /// Folds what has come since the last call.
-    pub fn fold_into(&mut self, ledger: &Reader, state: &mut Option<TaskState>) -> Result<(), StreamError> {
+    pub fn fold_into(&mut self, ledger: &LedgerReader, state: &mut Option<TaskState>) -> Result<(), StreamError> {
         loop {
             let lines = self.next(ledger, 256 * 1024)?;
             if lines.is_empty() {
@@ -116,7 +116,7 @@ impl Stream {
         Ok(Some(lines))
     }
 
-    fn open_journal(&mut self, ledger: &Reader) -> Result<(), StreamError> {
+    fn open_journal(&mut self, ledger: &LedgerReader) -> Result<(), StreamError> {
         if self.first_seq.is_none() {
             self.first_seq = prologue(ledger, self.task)?.map(|(first_seq, _)| first_seq);
         }
@@ -124,7 +124,7 @@ impl Stream {
         if self.next_seq < first_seq {
             return Ok(());
         }
-        let mut journal = match journal::Reader::open(&self.dir, first_seq) {
+        let mut journal = match journal::JournalReader::open(&self.dir, first_seq) {
             Ok(journal) => journal,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(e.into()),
@@ -139,7 +139,7 @@ impl Stream {
 
 /// Where a task's journal begins, and the head of the decisions before it. None before its launch is decided: only
 /// then is it known where.
-pub fn prologue(ledger: &Reader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
+pub fn prologue(ledger: &LedgerReader, task: TaskId) -> Result<Option<(u64, Digest)>, LedgerError> {
     let mut chain = HashChain::of_prologue(task);
     for (seq, line) in ledger.decisions(task, 0)? {
         chain.push(&line);

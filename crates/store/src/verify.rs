@@ -8,27 +8,27 @@ mod bundle;
 mod files;
 mod home;
 mod keys;
-mod row;
-mod told;
+mod ledger_pass;
+mod receipt_chain;
 
-pub use bundle::{Bundle, bundle, merged, plan};
-pub use keys::{Announcement, Keys};
-pub use row::Ends;
+pub use bundle::{BundleNames, bundle, merged, plan};
+pub use keys::{KeyAnnouncement, TrustedKeys};
+pub use receipt_chain::ExportRange;
 
 use crate::{
     Envelope, HEAD_TYPE, Home,
-    condition::{self, Depth},
-    ledger::{LedgerError, Reader},
+    condition::{self, CheckDepth},
+    ledger::{LedgerError, LedgerReader},
 };
 use countersign_model::{DecimalCount, Digest, HomeId, LedgerHead, TaskId};
-use row::Checked;
+use ledger_pass::LedgerPass;
+use receipt_chain::CheckedReceipt;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use told::Told;
 
 /// What was looked at, and everything that does not hold.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// What was verified.
     pub what: String,
     /// The home that it was made in, as far as that is known.
@@ -59,7 +59,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-impl Report {
+impl VerifyReport {
     #[must_use]
     pub fn on(what: impl Into<String>) -> Self {
         Self { what: what.into(), ..Self::default() }
@@ -74,7 +74,7 @@ impl Report {
         self.findings.push(Finding { place: place.into(), what: what.into() });
     }
 
-    fn add(&mut self, other: Report) {
+    fn add(&mut self, other: VerifyReport) {
         self.receipts += other.receipts;
         self.decisions += other.decisions;
         self.tasks += other.tasks;
@@ -88,7 +88,7 @@ impl Report {
 
 /// A signed head that was kept elsewhere.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Head {
+pub struct SavedLedgerHead {
     receipts: DecimalCount,
     receipt: Option<Digest>,
     ledger_head: LedgerHead,
@@ -98,11 +98,11 @@ pub struct Head {
 }
 
 /// How the check is going, for whoever waits: tasks done, of how many.
-pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+pub type VerifyProgress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// What is wanted of a house.
 #[derive(Default)]
-pub struct Wanted<'a> {
+pub struct VerifyScope<'a> {
     /// Keys that are trusted beforehand; without any, the first one of the ledger is.
     pub pinned: &'a [crate::PublicKey],
     pub since: Option<&'a Envelope>,
@@ -111,8 +111,8 @@ pub struct Wanted<'a> {
 }
 
 /// The whole house: every decision, every receipt, everything that they speak for.
-pub fn house(home: &Home, wanted: &Wanted<'_>, progress: Progress<'_>) -> Result<Report, LedgerError> {
-    let trouble = match condition::check(home, Depth::Whole) {
+pub fn house(home: &Home, wanted: &VerifyScope<'_>, progress: VerifyProgress<'_>) -> Result<VerifyReport, LedgerError> {
+    let trouble = match condition::check(home, CheckDepth::Whole) {
         Ok(()) => None,
         Err(e @ LedgerError::Newer { .. }) => return Err(e),
         // Each of those tasks is named, where directories are looked at.
@@ -134,7 +134,10 @@ pub fn house(home: &Home, wanted: &Wanted<'_>, progress: Progress<'_>) -> Result
 }
 
 /// Verifies what reads of a ledger that does not read whole, and says so.
-fn or_what_reads(home: &Home, verify: impl Fn(&Path) -> Result<Report, LedgerError>) -> Result<Report, LedgerError> {
+fn or_what_reads(
+    home: &Home,
+    verify: impl Fn(&Path) -> Result<VerifyReport, LedgerError>,
+) -> Result<VerifyReport, LedgerError> {
     match verify(&home.ledger()) {
         Err(e) if e.is_damage() => {
             let mut report = with_what_reads(home, verify)?;
@@ -145,7 +148,10 @@ fn or_what_reads(home: &Home, verify: impl Fn(&Path) -> Result<Report, LedgerErr
     }
 }
 
-fn with_what_reads(home: &Home, verify: impl Fn(&Path) -> Result<Report, LedgerError>) -> Result<Report, LedgerError> {
+fn with_what_reads(
+    home: &Home,
+    verify: impl Fn(&Path) -> Result<VerifyReport, LedgerError>,
+) -> Result<VerifyReport, LedgerError> {
     let scratch = home.run().join(format!("verify-{}.db", std::process::id()));
     let verified = crate::salvage::salvage(home, &scratch).and_then(|(ledger, _)| {
         drop(ledger);
@@ -155,16 +161,21 @@ fn with_what_reads(home: &Home, verify: impl Fn(&Path) -> Result<Report, LedgerE
     verified
 }
 
-fn whole(home: &Home, path: &Path, wanted: &Wanted<'_>, progress: Progress<'_>) -> Result<Report, LedgerError> {
-    let ledger = Reader::open(path)?;
+fn whole(
+    home: &Home,
+    path: &Path,
+    wanted: &VerifyScope<'_>,
+    progress: VerifyProgress<'_>,
+) -> Result<VerifyReport, LedgerError> {
+    let ledger = LedgerReader::open(path)?;
     // What is decided meanwhile is not looked at.
     ledger.conn.execute_batch("BEGIN")?;
-    let mut report = Report::on(format!("the house at {}", home.path().display()));
-    let keys = Keys::of(&Announcement::all(&ledger)?, wanted.pinned, &mut report);
-    row::outside(&ledger, &mut report)?;
-    let rows = row::check(&ledger, 1, None, &keys, &mut report)?;
+    let mut report = VerifyReport::on(format!("the house at {}", home.path().display()));
+    let keys = TrustedKeys::of(&KeyAnnouncement::all(&ledger)?, wanted.pinned, &mut report);
+    receipt_chain::outside(&ledger, &mut report)?;
+    let rows = receipt_chain::check(&ledger, 1, None, &keys, &mut report)?;
     let since = wanted.since.and_then(|e| keys.head(e).ok()).map(|h| h.ledger_head.decision.0);
-    let told = Told::all(&ledger, &rows, since, &keys, &mut report)?;
+    let told = LedgerPass::all(&ledger, &rows, since, &keys, &mut report)?;
     told.index(&ledger, &mut report)?;
     home::check(&ledger, &rows, &mut report)?;
     artifacts::check(&ledger, &rows, &mut report)?;
@@ -194,9 +205,9 @@ pub fn range(
     home: &Home,
     from: u64,
     to: Option<u64>,
-    wanted: &Wanted<'_>,
-    progress: Progress<'_>,
-) -> Result<Report, LedgerError> {
+    wanted: &VerifyScope<'_>,
+    progress: VerifyProgress<'_>,
+) -> Result<VerifyReport, LedgerError> {
     or_what_reads(home, |path| range_in(home, path, from, to, wanted, progress))
 }
 
@@ -205,23 +216,23 @@ fn range_in(
     path: &Path,
     from: u64,
     to: Option<u64>,
-    wanted: &Wanted<'_>,
-    progress: Progress<'_>,
-) -> Result<Report, LedgerError> {
-    let ledger = Reader::open(path)?;
+    wanted: &VerifyScope<'_>,
+    progress: VerifyProgress<'_>,
+) -> Result<VerifyReport, LedgerError> {
+    let ledger = LedgerReader::open(path)?;
     ledger.conn.execute_batch("BEGIN")?;
-    let mut report = Report::on(match to {
+    let mut report = VerifyReport::on(match to {
         Some(to) if to == from => format!("receipt {from}"),
         Some(to) => format!("receipts {from} to {to}"),
         None => format!("receipts from {from} on"),
     });
-    let keys = Keys::of_a_part(&Announcement::all(&ledger)?, wanted.pinned, &mut report);
-    let rows = row::check(&ledger, from.max(1), to, &keys, &mut report)?;
+    let keys = TrustedKeys::of_a_part(&KeyAnnouncement::all(&ledger)?, wanted.pinned, &mut report);
+    let rows = receipt_chain::check(&ledger, from.max(1), to, &keys, &mut report)?;
     if report.receipts == 0 && report.holds() {
         let end = to.map_or_else(|| "on".to_owned(), |to| format!("to {to}"));
         report.find("receipts", format!("there is none from {from} {end}"));
     }
-    let told = Told::of_tasks(&ledger, &rows, &keys, &mut report)?;
+    let told = LedgerPass::of_tasks(&ledger, &rows, &keys, &mut report)?;
     home::check(&ledger, &rows, &mut report)?;
     let kept = kept(rows.good.values(), &told, &keys, &mut report);
     match wanted.receipts_only {
@@ -238,16 +249,16 @@ fn range_in(
 const NO_FILES: &str = "the files of tasks were not looked at (--receipts-only)";
 
 /// One task.
-pub fn task(home: &Home, task: TaskId, wanted: &Wanted<'_>) -> Result<Report, LedgerError> {
+pub fn task(home: &Home, task: TaskId, wanted: &VerifyScope<'_>) -> Result<VerifyReport, LedgerError> {
     or_what_reads(home, |path| task_in(home, path, task, wanted))
 }
 
-fn task_in(home: &Home, path: &Path, task: TaskId, wanted: &Wanted<'_>) -> Result<Report, LedgerError> {
-    let ledger = Reader::open(path)?;
+fn task_in(home: &Home, path: &Path, task: TaskId, wanted: &VerifyScope<'_>) -> Result<VerifyReport, LedgerError> {
+    let ledger = LedgerReader::open(path)?;
     let mut report = match ledger.number_of(task)? {
         Some(number) => range_in(home, path, number, Some(number), wanted, &|_, _| {})?,
         None => {
-            let mut report = Report::default();
+            let mut report = VerifyReport::default();
             let what = match (ledger.whose(task)?, ledger.settled_by(task)?) {
                 (None, _) => "the ledger does not know this task",
                 (Some(_), None) => "it has not settled, so it has no receipt",
@@ -262,7 +273,12 @@ fn task_in(home: &Home, path: &Path, task: TaskId, wanted: &Wanted<'_>) -> Resul
 }
 
 /// Those whose files must be there. The others have expired, and a key of the house says so.
-fn kept<'a>(all: impl Iterator<Item = &'a Checked>, told: &Told, keys: &Keys, report: &mut Report) -> Vec<&'a Checked> {
+fn kept<'a>(
+    all: impl Iterator<Item = &'a CheckedReceipt>,
+    told: &LedgerPass,
+    keys: &TrustedKeys,
+    report: &mut VerifyReport,
+) -> Vec<&'a CheckedReceipt> {
     let mut kept = Vec::new();
     for checked in all {
         match told.expired(checked, keys, report) {
@@ -274,8 +290,14 @@ fn kept<'a>(all: impl Iterator<Item = &'a Checked>, told: &Told, keys: &Keys, re
 }
 
 /// Settled tasks without a receipt, as the decisions have it. One that has just settled gets it in a moment.
-fn unsealed(home: &Home, path: &Path, ledger: &Reader, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
-    let without = |reader: &Reader, tasks: Vec<TaskId>| -> Result<Vec<TaskId>, LedgerError> {
+fn unsealed(
+    home: &Home,
+    path: &Path,
+    ledger: &LedgerReader,
+    told: &LedgerPass,
+    report: &mut VerifyReport,
+) -> Result<(), LedgerError> {
+    let without = |reader: &LedgerReader, tasks: Vec<TaskId>| -> Result<Vec<TaskId>, LedgerError> {
         let mut left = Vec::with_capacity(tasks.len());
         for task in tasks {
             if reader.number_of(task)?.is_none() {
@@ -288,7 +310,7 @@ fn unsealed(home: &Home, path: &Path, ledger: &Reader, told: &Told, report: &mut
     if waiting.is_empty() {
         return Ok(());
     }
-    let fresh = Reader::open(path)?;
+    let fresh = LedgerReader::open(path)?;
     let mut left = PATIENCE;
     while left > 0 && !waiting.is_empty() && home.holder().is_some() {
         // Only the daemon knows when it has sealed, and this works without one.
@@ -312,8 +334,8 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 const LISTED: usize = 20;
 
 /// Directories of tasks that the ledger has never heard of: it is older than they are.
-fn strangers(home: &Home, path: &Path, told: &Told, report: &mut Report) -> Result<(), LedgerError> {
-    let fresh = Reader::open(path)?;
+fn strangers(home: &Home, path: &Path, told: &LedgerPass, report: &mut VerifyReport) -> Result<(), LedgerError> {
+    let fresh = LedgerReader::open(path)?;
     for task in crate::salvage::tasks(home) {
         // Asked for only after the snapshot was taken, perhaps.
         if !told.knows(task) && fresh.whose(task)?.is_none() {
@@ -327,7 +349,7 @@ fn strangers(home: &Home, path: &Path, told: &Told, report: &mut Report) -> Resu
 }
 
 /// Where a file is another one that was sealed, says which.
-fn name_the_exchanged(ledger: &Reader, report: &mut Report) -> Result<(), LedgerError> {
+fn name_the_exchanged(ledger: &LedgerReader, report: &mut VerifyReport) -> Result<(), LedgerError> {
     for finding in &mut report.findings {
         let Some(actual) = finding.what.strip_prefix(files::OTHER).and_then(|w| Digest::parse(w.get(..64)?)) else {
             continue;
@@ -340,7 +362,13 @@ fn name_the_exchanged(ledger: &Reader, report: &mut Report) -> Result<(), Ledger
 }
 
 /// A head that was kept elsewhere: the ledger must go on from it.
-fn anchor(envelope: &Envelope, keys: &Keys, rows: &row::Rows, told: &Told, report: &mut Report) {
+fn anchor(
+    envelope: &Envelope,
+    keys: &TrustedKeys,
+    rows: &receipt_chain::ReceiptsByTask,
+    told: &LedgerPass,
+    report: &mut VerifyReport,
+) {
     let head = match keys.head(envelope) {
         Ok(head) => head,
         Err(why) => return report.find("the head", why),
@@ -376,21 +404,22 @@ fn anchor(envelope: &Envelope, keys: &Keys, rows: &row::Rows, told: &Told, repor
     }
 }
 
-impl Keys {
+impl TrustedKeys {
     /// What a signed head says, if a trusted key has signed it.
-    fn head(&self, envelope: &Envelope) -> Result<Head, String> {
+    fn head(&self, envelope: &Envelope) -> Result<SavedLedgerHead, String> {
         let (payload, key, signature) = envelope.open(HEAD_TYPE)?;
         if !self.signer(key)?.verifies(HEAD_TYPE, payload.as_bytes(), &signature) {
             return Err("its signature does not verify".to_owned());
         }
-        let head: Head = serde_json::from_str(&payload).map_err(|e| format!("is not a head of a ledger: {e}"))?;
+        let head: SavedLedgerHead =
+            serde_json::from_str(&payload).map_err(|e| format!("is not a head of a ledger: {e}"))?;
         self.replaced_at(key, head.ledger_head.decision.0)?;
         Ok(head)
     }
 }
 
 /// Receipts that were exported, as one envelope to a line: a row of them, or some.
-pub fn envelopes(lines: &[Envelope], ends: Option<Ends>, keys: &Keys, report: &mut Report) {
+pub fn envelopes(lines: &[Envelope], ends: Option<ExportRange>, keys: &TrustedKeys, report: &mut VerifyReport) {
     let mut signed = Vec::with_capacity(lines.len());
     for (n, envelope) in lines.iter().enumerate() {
         match bundle::opened(envelope) {
@@ -405,7 +434,7 @@ pub fn envelopes(lines: &[Envelope], ends: Option<Ends>, keys: &Keys, report: &m
         report.notes.push("each receipt was looked at by itself, not for gaps: this is not a row of them".to_owned());
     }
     let in_a_row = ends.is_some();
-    let checked = row::check_all(signed, ends, keys, report);
+    let checked = receipt_chain::check_all(signed, ends, keys, report);
     if in_a_row {
         home::check_row(&checked, report);
     }

@@ -7,7 +7,7 @@ use std::io;
 
 /// What must be remembered to run a request that was asked about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct WaitingRequest {
     pub v: u32,
     pub request: Request,
     /// The world as it was when the question was put.
@@ -21,12 +21,12 @@ pub struct Waiting {
 }
 
 /// Written and synced before the ask is acknowledged.
-pub fn keep(home: &Home, task: TaskId, waiting: &Waiting) -> io::Result<()> {
+pub fn keep(home: &Home, task: TaskId, waiting: &WaitingRequest) -> io::Result<()> {
     let bytes = serde_json::to_vec(waiting).map_err(io::Error::other)?;
     fsx::write_durably(&home.waiting(), &task.to_string(), &bytes)
 }
 
-pub fn read(home: &Home, task: TaskId) -> io::Result<Waiting> {
+pub fn read(home: &Home, task: TaskId) -> io::Result<WaitingRequest> {
     let bytes = std::fs::read(home.waiting().join(task.to_string()))?;
     serde_json::from_slice(&bytes).map_err(io::Error::other)
 }

@@ -20,14 +20,14 @@ const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
 
 /// How far one may look.
 #[derive(Debug, Clone, Default)]
-pub struct Sight {
+pub struct LookupLimits {
     /// Only below these; none is everywhere.
     pub below: Option<Vec<String>>,
     /// Where bare program names are looked for; none: not at all.
     pub path: Option<String>,
 }
 
-impl Sight {
+impl LookupLimits {
     fn sees(&self, path: &str) -> bool {
         let clean = lexical(Path::new(path));
         self.below.as_ref().is_none_or(|all| all.iter().any(|b| clean.starts_with(b)))
@@ -35,8 +35,8 @@ impl Sight {
 }
 
 /// Answers what a plan needs to know.
-pub fn look(needs: &FactQuery, sight: &Sight, facts: &mut Facts) {
-    let mut patience = Patience { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
+pub fn look(needs: &FactQuery, sight: &LookupLimits, facts: &mut Facts) {
+    let mut patience = LookupBudget { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
     for path in &needs.paths {
         if sight.sees(path) && !is_of_the_looker(path) {
             facts.paths.insert(path.clone(), find(path));
@@ -71,12 +71,12 @@ pub fn look(needs: &FactQuery, sight: &Sight, facts: &mut Facts) {
 }
 
 /// What is left to look at for one request.
-struct Patience {
+struct LookupBudget {
     until: Instant,
     entries: usize,
 }
 
-impl Patience {
+impl LookupBudget {
     /// One more entry; whether there may be one.
     fn spend(&mut self) -> bool {
         self.entries = self.entries.saturating_sub(1);
@@ -208,7 +208,7 @@ fn lexical(path: &Path) -> PathBuf {
 }
 
 /// What a glob matches, resolved; none when there is too much to look at.
-fn matches(pattern: &str, patience: &mut Patience) -> Option<Vec<String>> {
+fn matches(pattern: &str, patience: &mut LookupBudget) -> Option<Vec<String>> {
     let mut found = vec![PathBuf::from("/")];
     for part in pattern.split('/').filter(|p| !p.is_empty()) {
         let mut next = Vec::new();
@@ -281,7 +281,7 @@ mod tests {
             fs::write(root.join(name), "").unwrap();
         }
         symlink("/etc/hosts", root.join("c.rs")).unwrap();
-        let mut patience = Patience { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
+        let mut patience = LookupBudget { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
         let found = matches(&format!("{}/*.rs", root.display()), &mut patience).unwrap();
         patience.entries = 3;
         assert_eq!(matches(&format!("{}/*.rs", root.display()), &mut patience), None, "there is an end to looking");
@@ -311,7 +311,7 @@ mod tests {
         let needs =
             FactQuery { paths: vec!["/etc/hosts".to_owned(), "/work/../etc/hosts".to_owned()], ..FactQuery::default() };
         let mut facts = Facts::none("/work");
-        look(&needs, &Sight { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
+        look(&needs, &LookupLimits { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
         assert!(facts.paths.is_empty());
     }
 }

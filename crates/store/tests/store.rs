@@ -7,11 +7,11 @@ use countersign_model::{
 };
 use countersign_store::{
     Home,
-    journal::{self, Reader, Writer},
-    ledger::{Entry, Filter, Ledger},
-    output::{Appender, Cache, Map, ReadError, chunk_digest},
-    stream::{Stream, prologue},
-    verify::{self, Wanted},
+    journal::{self, JournalReader, JournalWriter},
+    ledger::{Ledger, LedgerEntry, TaskFilter},
+    output::{ChunkCache, OutputAppender, OutputMap, ReadError, chunk_digest},
+    stream::{TaskStream, prologue},
+    verify::{self, VerifyScope},
 };
 use std::path::Path;
 
@@ -48,11 +48,11 @@ fn planned(display: &'static str) -> Decision {
     }
 }
 
-fn entries(task: TaskId, from: u64, decisions: Vec<Decision>) -> Vec<Entry> {
+fn entries(task: TaskId, from: u64, decisions: Vec<Decision>) -> Vec<LedgerEntry> {
     let at = Timestamp::from_micros(1_700_000_000_000_000);
     let entry = |(seq, decision)| {
         let line = Record::decision_line(seq, at, &decision);
-        Entry { task: Some(task), seq, at, line, decision, receipt: None }
+        LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None }
     };
     (from..).zip(decisions).map(entry).collect()
 }
@@ -70,7 +70,7 @@ fn env_exposed() -> Frame {
 }
 
 fn write_journal(dir: &Path, frames: u64) -> countersign_model::JournalEnd {
-    let mut writer = Writer::create(dir, task(1), digest("head"), 3).unwrap();
+    let mut writer = JournalWriter::create(dir, task(1), digest("head"), 3).unwrap();
     for _ in 0..frames {
         writer.push(&env_exposed());
     }
@@ -106,8 +106,8 @@ fn every_prefix_of_a_journal_is_a_journal() {
 #[test]
 fn a_journal_is_created_once_and_held_while_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let writer = Writer::create(dir.path(), task(1), digest("head"), 0).unwrap();
-    assert!(Writer::create(dir.path(), task(1), digest("head"), 0).is_err());
+    let writer = JournalWriter::create(dir.path(), task(1), digest("head"), 0).unwrap();
+    assert!(JournalWriter::create(dir.path(), task(1), digest("head"), 0).is_err());
     assert!(journal::take_name(dir.path()).is_err());
     assert!(journal::take_over(dir.path()).unwrap().is_none());
     drop(writer);
@@ -138,7 +138,7 @@ fn a_stream_without_its_journal_tells_how_the_task_ended() {
     ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
     ledger.commit(&entries(task(1), 9, vec![settled(3)])).unwrap();
     let reader = ledger_reader(&home);
-    let state = Stream::state(&home, task(1), &reader).unwrap().unwrap();
+    let state = TaskStream::state(&home, task(1), &reader).unwrap().unwrap();
     assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 3 }));
     assert_eq!(state.next_seq, 10);
 }
@@ -146,8 +146,8 @@ fn a_stream_without_its_journal_tells_how_the_task_ended() {
 #[test]
 fn readers_follow_a_journal_from_any_number() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::create(dir.path(), task(1), digest("head"), 3).unwrap();
-    let mut reader = Reader::open(dir.path(), 3).unwrap();
+    let mut writer = JournalWriter::create(dir.path(), task(1), digest("head"), 3).unwrap();
+    let mut reader = JournalReader::open(dir.path(), 3).unwrap();
     assert!(reader.lines(100).unwrap().is_empty());
     for n in 0..2000 {
         writer.push(&env_exposed());
@@ -170,7 +170,7 @@ fn readers_follow_a_journal_from_any_number() {
     }
     assert_eq!(seen, (3..2003).collect::<Vec<_>>());
     for from in [3, 4, 1000, 2002, 2003, 5000] {
-        let mut reader = Reader::open(dir.path(), 3).unwrap();
+        let mut reader = JournalReader::open(dir.path(), 3).unwrap();
         reader.skip_to(from).unwrap();
         assert_eq!(reader.next_seq(), from.min(2003));
         assert_eq!(reader.lines(1000).unwrap().first().map(|l| l.0), (from < 2003).then_some(from));
@@ -197,7 +197,7 @@ fn the_index_can_be_rebuilt_from_the_decisions() {
     ledger.commit(&entries(task(1), 7, vec![settled(3)])).unwrap();
     let look = || {
         let reader = ledger_reader(&home);
-        let list = reader.list(&Filter { limit: 10, ..Filter::default() }).unwrap();
+        let list = reader.list(&TaskFilter { limit: 10, ..TaskFilter::default() }).unwrap();
         (list, reader.open_tasks().unwrap(), reader.task_of_approval(approval).unwrap(), reader.head().unwrap())
     };
     let before = look();
@@ -218,13 +218,13 @@ fn settled_without_receipt() -> String {
 
 /// What a check of receipts and ledger finds.
 fn broken(home: &Home) -> Vec<String> {
-    let wanted = Wanted { receipts_only: true, ..Wanted::default() };
+    let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
     let report = verify::house(home, &wanted, &|_, _| {}).unwrap();
     report.findings.iter().map(|f| format!("{}: {}", f.place, f.what)).collect()
 }
 
-fn ledger_reader(home: &Home) -> countersign_store::ledger::Reader {
-    countersign_store::ledger::Reader::open(&home.ledger()).unwrap()
+fn ledger_reader(home: &Home) -> countersign_store::ledger::LedgerReader {
+    countersign_store::ledger::LedgerReader::open(&home.ledger()).unwrap()
 }
 
 #[test]
@@ -246,14 +246,14 @@ fn pages_and_filters() {
         ledger.commit(&entries(task(n), 0, vec![planned(if n == 7 { "needle in" } else { "hay" })])).unwrap();
     }
     let reader = ledger_reader(&home);
-    let ids = |filter: Filter| reader.list(&filter).unwrap().iter().map(|t| t.task_id).collect::<Vec<_>>();
-    let page = ids(Filter { limit: 10, ..Filter::default() });
+    let ids = |filter: TaskFilter| reader.list(&filter).unwrap().iter().map(|t| t.task_id).collect::<Vec<_>>();
+    let page = ids(TaskFilter { limit: 10, ..TaskFilter::default() });
     assert_eq!((page.len(), page[0], page[9]), (10, task(29), task(20)));
-    let next = ids(Filter { limit: 10, before: Some(page[9]), ..Filter::default() });
+    let next = ids(TaskFilter { limit: 10, before: Some(page[9]), ..TaskFilter::default() });
     assert_eq!(next[0], task(19));
-    assert_eq!(ids(Filter { limit: 10, text: Some("NEEDLE".into()), ..Filter::default() }), [task(7)]);
-    assert_eq!(ids(Filter { limit: 50, verb: Some("make".into()), ..Filter::default() }).len(), 30);
-    assert!(ids(Filter { limit: 50, status: Some(Status::Exited), ..Filter::default() }).is_empty());
+    assert_eq!(ids(TaskFilter { limit: 10, text: Some("NEEDLE".into()), ..TaskFilter::default() }), [task(7)]);
+    assert_eq!(ids(TaskFilter { limit: 50, verb: Some("make".into()), ..TaskFilter::default() }).len(), 30);
+    assert!(ids(TaskFilter { limit: 50, status: Some(Status::Exited), ..TaskFilter::default() }).is_empty());
     assert_eq!(reader.by_prefix(&task(7).to_string()[..18], PrincipalId::owner()).unwrap().len(), 1);
 }
 
@@ -265,7 +265,7 @@ fn a_stream_waits_for_the_launch_before_it_reads_the_journal() {
     std::fs::create_dir_all(&dir).unwrap();
     ledger.commit(&entries(task(1), 0, vec![planned("one")])).unwrap();
     let reader = ledger_reader(&home);
-    let mut stream = Stream::from(&home, task(1), 0);
+    let mut stream = TaskStream::from(&home, task(1), 0);
     assert_eq!(stream.next(&reader, 1000).unwrap().len(), 1);
     write_journal(&dir, 2);
     assert!(stream.next(&reader, 1000).unwrap().is_empty());
@@ -297,8 +297,8 @@ fn clean(bytes: &[u8]) -> Clean<Vec<u8>> {
 #[test]
 fn ranges_by_byte_and_by_line_from_either_end() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = Writer::create(dir.path(), task(1), digest("head"), 3).unwrap();
-    let mut appender = Appender::new();
+    let mut writer = JournalWriter::create(dir.path(), task(1), digest("head"), 3).unwrap();
+    let mut appender = OutputAppender::new();
     let text: String = (1..=500).map(|n| format!("line {n}\n")).collect::<String>() + "no newline";
     for chunk in text.as_bytes().chunks(77) {
         let offset = appender.offset();
@@ -307,9 +307,9 @@ fn ranges_by_byte_and_by_line_from_either_end() {
         writer.push(&Frame::Output { stream: StreamName::Stdout, offset, len, digest });
     }
     writer.write().unwrap();
-    let mut map = Map::open(dir.path(), 3).unwrap();
+    let mut map = OutputMap::open(dir.path(), 3).unwrap();
     map.refresh().unwrap();
-    let mut cache = Cache::default();
+    let mut cache = ChunkCache::default();
     let total = text.len() as u64;
     assert_eq!(map.total(StreamName::Stdout), total);
     let mut read = |offset: u64, max: u64| map.read(&mut cache, dir.path(), StreamName::Stdout, offset, max);

@@ -2,7 +2,8 @@
 
 use crate::CSN;
 use countersign_client::{
-    Address, AsyncClient, Attached, BearerToken, Client, ClientError, Event, EventCursor, Result as ClientResult, calls,
+    Address, AsyncClient, AttachedEvent, BearerToken, Client, ClientError, Event, EventCursor, Result as ClientResult,
+    calls,
 };
 use countersign_model::{
     Code, Decision, Frame, Outcome, RecordContent, Status, TaskId,
@@ -266,13 +267,13 @@ fn a_task_is_attached_to_over_tcp() {
     let (mut shown, mut settled) = (Vec::new(), None);
     while !attachment.is_over() {
         match attachment.next_message().unwrap() {
-            Some(Attached::Bytes(bytes)) => shown.extend(bytes),
-            Some(Attached::Record(record)) => {
+            Some(AttachedEvent::Bytes(bytes)) => shown.extend(bytes),
+            Some(AttachedEvent::Record(record)) => {
                 if let RecordContent::Decision(Decision::Settled { outcome, .. }) = record.record.what {
                     settled = Some(outcome);
                 }
             }
-            Some(Attached::Word(_)) => {}
+            Some(AttachedEvent::Word(_)) => {}
             None => drop(poll(&mut [PollFd::new(&attachment, PollFlags::IN)], None).unwrap()),
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     stream::get,
     terminal::{ask, pty, refusal, shown},
 };
-use countersign_client::{Attached, Attachment, ClientError};
+use countersign_client::{AttachedEvent, Attachment, ClientError};
 use countersign_model::{Code, Frame, Outcome, StreamName, TaskId, api::AttachQuery};
 use countersign_testkit::{House, RawCalls as _, body};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -27,9 +27,9 @@ impl Viewer {
     fn until(&mut self, seen: impl Fn(&Self) -> bool) -> Result<bool, ClientError> {
         while !seen(self) {
             match self.house.next_message()? {
-                Some(Attached::Record(record)) => self.lines.push(json!(record)),
-                Some(Attached::Word(word)) => self.lines.push(json!(word)),
-                Some(Attached::Bytes(bytes)) => self.bytes.extend(bytes),
+                Some(AttachedEvent::Record(record)) => self.lines.push(json!(record)),
+                Some(AttachedEvent::Word(word)) => self.lines.push(json!(word)),
+                Some(AttachedEvent::Bytes(bytes)) => self.bytes.extend(bytes),
                 None if self.house.is_over() => return Ok(false),
                 None => drop(poll(&mut [PollFd::new(&self.house, PollFlags::IN)], None).unwrap()),
             }

@@ -20,7 +20,7 @@ use crate::{
     },
     verbs::{logs, send},
 };
-use countersign_client::{Attached, Attachment, Client, ClientError};
+use countersign_client::{AttachedEvent, Attachment, Client, ClientError};
 use countersign_model::{
     Code, Decision, Frame, Mode, Record, RecordContent, Refusal, Status, StreamName, TaskId, TaskRefusal, TaskState,
     Text,
@@ -290,15 +290,15 @@ impl Session {
         Ok(())
     }
 
-    fn take(&mut self, house: &mut Attachment, came: Attached) -> anyhow::Result<Option<End>> {
+    fn take(&mut self, house: &mut Attachment, came: AttachedEvent) -> anyhow::Result<Option<End>> {
         match came {
-            Attached::Bytes(bytes) => {
+            AttachedEvent::Bytes(bytes) => {
                 self.position.last_seq = self.position.of_bytes.take().or(self.position.last_seq);
                 self.display.show(&bytes)?;
                 Ok(None)
             }
-            Attached::Record(record) => self.record(house, record.record),
-            Attached::Word(word) => self.word(house, *word),
+            AttachedEvent::Record(record) => self.record(house, record.record),
+            AttachedEvent::Word(word) => self.word(house, *word),
         }
     }
 
@@ -344,13 +344,13 @@ impl Session {
             // The screen follows; it is the last thing that the house sends.
             while !house.is_over() {
                 match house.next_message()? {
-                    Some(bytes @ Attached::Bytes(_)) => drop(self.take(house, bytes)?),
-                    Some(Attached::Word(word)) => {
+                    Some(bytes @ AttachedEvent::Bytes(_)) => drop(self.take(house, bytes)?),
+                    Some(AttachedEvent::Word(word)) => {
                         if let AttachEvent::Tail { stream, .. } = *word {
                             self.display.stream = stream;
                         }
                     }
-                    Some(Attached::Record(_)) => {}
+                    Some(AttachedEvent::Record(_)) => {}
                     None => drop(poll(&mut [PollFd::new(&*house, PollFlags::IN)], None)),
                 }
             }

@@ -6,8 +6,8 @@ use countersign_model::{
     Assessment, Audience, Confinement, Coverage, Directory, DisplaySafe, Facts, Grant, GrantSandbox, Grants, Kernel,
     Occurrence, PathTargetKind, Plan, Profile, Verdict,
 };
-use countersign_policy::{Context, Label, Rules, Surroundings};
-use countersign_store::{Config, Home, MACHINE_HOME, Reads, world};
+use countersign_policy::{CheckedRules, JudgeContext, Label, ParseContext};
+use countersign_store::{Config, Home, MACHINE_HOME, UnaskedReads, world};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
@@ -23,7 +23,7 @@ struct Basis {
     home: String,
     protected: Vec<String>,
     config: Config,
-    rules: Rules,
+    rules: CheckedRules,
 }
 
 impl Basis {
@@ -41,9 +41,10 @@ impl Basis {
     }
 }
 
-pub(crate) fn rules_of(config: &Config) -> anyhow::Result<Rules> {
+pub(crate) fn rules_of(config: &Config) -> anyhow::Result<CheckedRules> {
     let [rules, denies] = config.rules();
-    Ok(Rules::new(rules, denies).map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?)
+    Ok(CheckedRules::new(rules, denies)
+        .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?)
 }
 
 /// One question. What else stands in its line is the asker's own.
@@ -109,25 +110,25 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     roots.extend(basis.config.roots.iter().cloned());
     let environment = |name: &str| std::env::var_os(name).is_some();
-    let surroundings = Surroundings { cwd: &cwd, home: &basis.home, environment: &environment };
+    let surroundings = ParseContext { cwd: &cwd, home: &basis.home, environment: &environment };
     let plan = match &args.argv[..] {
         [] => countersign_policy::read_text(&command, &surroundings),
         argv => countersign_policy::read_argv(argv, &surroundings),
     };
     let mut facts = Facts::none(&cwd);
-    let sight = world::Sight { below: None, path: std::env::var("PATH").ok() };
+    let sight = world::LookupLimits { below: None, path: std::env::var("PATH").ok() };
     world::look(&countersign_policy::needs(&plan), &sight, &mut facts);
-    let context = Context {
+    let context = JudgeContext {
         profile: args.profile.map_or(basis.config.profile, Into::into),
         attended: !args.unattended,
         protected: basis.protected.clone(),
-        read_all: basis.config.audience.personal.read == Reads::All,
+        read_all: basis.config.audience.personal.read == UnaskedReads::All,
         kernel: basis.config.confine.kernel(Kernel::FULL),
         granted: basis.config.confine.granted,
         wanted: args.confinement.map(Into::into),
         wanted_network: args.network.map(Into::into),
         network: basis.config.confine.network,
-        ..Context::personal(&basis.home, roots)
+        ..JudgeContext::personal(&basis.home, roots)
     };
     let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);
     let mut out = std::io::stdout().lock();
@@ -178,23 +179,23 @@ fn batch(args: &CheckArgs, basis: &Basis) -> anyhow::Result<ExitCode> {
 }
 
 fn respond(question: &Question, basis: &Basis) -> Value {
-    let surroundings = Surroundings { cwd: &question.cwd, home: &basis.home, environment: &|_| false };
+    let surroundings = ParseContext { cwd: &question.cwd, home: &basis.home, environment: &|_| false };
     let plan = countersign_policy::read_text(&question.command, &surroundings);
     let mut facts = Facts::none(&question.cwd);
     // Only below where the question is about, so that answers do not depend on this machine.
     let mut below = question.roots.clone();
     below.push(question.cwd.clone());
     let needs = countersign_policy::needs(&plan);
-    world::look(&needs, &world::Sight { below: Some(below), path: None }, &mut facts);
+    world::look(&needs, &world::LookupLimits { below: Some(below), path: None }, &mut facts);
     // What does not exist is judged by its letters, unless a link leads to where it would be.
     facts.paths.retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean(path));
-    let context = Context {
+    let context = JudgeContext {
         profile: question.profile.unwrap_or(basis.config.profile),
         audience: audience(question.audience.as_deref()),
         attended: question.attended,
         protected: basis.protected.clone(),
-        read_all: basis.config.audience.personal.read == Reads::All,
-        ..Context::personal(&basis.home, question.roots.clone())
+        read_all: basis.config.audience.personal.read == UnaskedReads::All,
+        ..JudgeContext::personal(&basis.home, question.roots.clone())
     };
     let narrow = |g: &Grant| Grant { sandbox: GrantSandbox::Narrow, ..g.clone() };
     let grants = Grants::of(question.grants.iter().map(narrow).collect());
@@ -299,7 +300,7 @@ fn tell(
     command: &str,
     plan: &Plan,
     assessment: &Assessment,
-    context: &Context<'_>,
+    context: &JudgeContext<'_>,
     paint: Paint,
 ) -> std::io::Result<()> {
     writeln!(out, "{}", spans(command, plan, assessment, paint))?;

@@ -9,7 +9,7 @@ use countersign_model::{
     Confinement, GrantedSandbox, Kernel, Network, Status,
     api::{Lifecycle, TaskQuery},
 };
-use countersign_store::{Config, ConfineConfig, Home, ledger::Reader};
+use countersign_store::{Config, ConfineConfig, Home, ledger::LedgerReader};
 use serde_json::{Value, json};
 use std::{
     io::{self, Write as _},
@@ -154,7 +154,7 @@ fn text(value: &Value) -> String {
 
 /// Where a home is, and its id if it has one yet.
 fn with_id(home: &Home) -> String {
-    let id = Reader::open(&home.ledger()).and_then(|ledger| ledger.home_id()).ok().flatten();
+    let id = LedgerReader::open(&home.ledger()).and_then(|ledger| ledger.home_id()).ok().flatten();
     let path = home.path().display();
     id.map_or_else(|| path.to_string(), |id| format!("{path}, {id}"))
 }
@@ -206,7 +206,7 @@ fn clock(home: &Home) -> Result<String, String> {
     let now = countersign_store::clock::now();
     let last = match home.ledger().exists() {
         // A ledger that does not read is told of where the ledger is.
-        true => Reader::open(&home.ledger()).and_then(|r| r.last_at()).unwrap_or_default(),
+        true => LedgerReader::open(&home.ledger()).and_then(|r| r.last_at()).unwrap_or_default(),
         false => None,
     };
     match last {

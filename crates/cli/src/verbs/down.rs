@@ -3,7 +3,7 @@
 use crate::{house::Place, say};
 use countersign_client::ClientError;
 use countersign_model::api::StopTasks;
-use countersign_store::{Config, Home, TasksAtStop, ledger::Reader};
+use countersign_store::{Config, Home, TasksAtStop, ledger::LedgerReader};
 use std::process::ExitCode;
 
 pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCode> {
@@ -26,8 +26,11 @@ pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCod
         Home::wait_until_gone(holder)?;
     }
     // What it could not do in time, it has written down.
-    let steps =
-        if own { Reader::open(&home.ledger()).and_then(|r| r.last_shutdown()).unwrap_or_default() } else { Vec::new() };
+    let steps = if own {
+        LedgerReader::open(&home.ledger()).and_then(|r| r.last_shutdown()).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
     let late: Vec<_> = steps.iter().filter(|s| !s.done).collect();
     for step in &late {
         let says = step.says.as_ref().map_or("not done in time", |s| s.as_str());

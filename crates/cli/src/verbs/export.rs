@@ -5,7 +5,7 @@ use crate::{args::ExportArgs, house::reach};
 use anyhow::Context as _;
 use countersign_client::{Client, ClientError};
 use countersign_model::{Code, ReceiptSubject, Record};
-use countersign_store::verify::{self, Bundle};
+use countersign_store::verify::{self, BundleNames};
 use serde_json::json;
 use std::{
     fs::File,
@@ -38,14 +38,14 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
     let envelope = receipts::fetch(client, &state.task_id.to_string())?;
     let statement = receipts::read(&envelope)?;
     let mut archive = Archive { tar: tar::Builder::new(file), dir: state.task_id.to_string() };
-    archive.put(Bundle::RECEIPT, envelope.json().as_bytes())?;
-    archive.put(Bundle::STATEMENT, serde_json::to_string_pretty(&statement)?.as_bytes())?;
+    archive.put(BundleNames::RECEIPT, envelope.json().as_bytes())?;
+    archive.put(BundleNames::STATEMENT, serde_json::to_string_pretty(&statement)?.as_bytes())?;
     let keys = client.keys()?;
     let lines: String = keys.iter().map(|k| format!("{}\n", json!(k.announcement))).collect();
-    archive.put(Bundle::KEYS, lines.as_bytes())?;
+    archive.put(BundleNames::KEYS, lines.as_bytes())?;
     let signer = envelope.signatures.first().map(|s| s.keyid.clone());
     if let Some(key) = keys.iter().find(|k| Some(k.key.to_string()) == signer) {
-        archive.put(Bundle::PUBLIC_KEY, key.pem.as_deref().unwrap_or_default().as_bytes())?;
+        archive.put(BundleNames::PUBLIC_KEY, key.pem.as_deref().unwrap_or_default().as_bytes())?;
     }
     let (mut left_out, mut decisions, mut journal) = (Vec::new(), Vec::new(), Vec::new());
     for subject in &statement.subject {
@@ -77,11 +77,11 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
         after.push('\n');
     }
     let plan = verify::plan(state.task_id, &decisions).context("the decisions of the task do not read")?;
-    archive.put(Bundle::PLAN, serde_json::to_string_pretty(&plan)?.as_bytes())?;
+    archive.put(BundleNames::PLAN, serde_json::to_string_pretty(&plan)?.as_bytes())?;
     let mut stream = Vec::with_capacity(decisions.len() + journal.len());
     verify::merged(&decisions, journal.as_slice(), &mut stream)?;
-    archive.put(Bundle::STREAM, &stream)?;
-    archive.put(Bundle::AFTER, after.as_bytes())?;
+    archive.put(BundleNames::STREAM, &stream)?;
+    archive.put(BundleNames::AFTER, after.as_bytes())?;
     archive.tar.into_inner()?.sync_all()?;
     Ok(left_out)
 }

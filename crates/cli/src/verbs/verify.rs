@@ -5,9 +5,9 @@ use anyhow::{Context as _, bail};
 use countersign_model::{HomeId, PrincipalId, ReceiptId, TaskAddress, TaskId};
 use countersign_store::{
     Envelope, Home, PublicKey,
-    condition::{self, Depth},
-    ledger::Reader,
-    verify::{self, Announcement, Ends, Finding, Keys, Report, Wanted},
+    condition::{self, CheckDepth},
+    ledger::LedgerReader,
+    verify::{self, ExportRange, Finding, KeyAnnouncement, TrustedKeys, VerifyReport, VerifyScope},
 };
 use serde_json::{Value, json};
 use std::{
@@ -26,10 +26,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!report.holds())))
 }
 
-fn check(args: &VerifyArgs) -> anyhow::Result<Report> {
+fn check(args: &VerifyArgs) -> anyhow::Result<VerifyReport> {
     let pinned = args.key.iter().map(|path| public_key(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let since = args.since.as_deref().map(envelope).transpose()?;
-    let wanted = Wanted { pinned: &pinned, since: since.as_ref(), receipts_only: args.receipts_only };
+    let wanted = VerifyScope { pinned: &pinned, since: since.as_ref(), receipts_only: args.receipts_only };
     if let Some(path) = args.target.as_deref().filter(|target| is_path(target)) {
         return exported(Path::new(path), &pinned);
     }
@@ -41,7 +41,7 @@ fn check(args: &VerifyArgs) -> anyhow::Result<Report> {
             home.path().display()
         );
     }
-    if !home.ledger().exists() && condition::check(&home, Depth::Quick).is_ok() {
+    if !home.ledger().exists() && condition::check(&home, CheckDepth::Quick).is_ok() {
         bail!("there is no ledger at {}; name a bundle, or set COUNTERSIGN_HOME", home.ledger().display());
     }
     let waits = Waiting::new();
@@ -86,7 +86,7 @@ fn named(home: &Home, text: &str) -> anyhow::Result<Named> {
     if let Ok(task) = text.parse() {
         return Ok(Named::Task(task));
     }
-    let ledger = Reader::open(&home.ledger())?;
+    let ledger = LedgerReader::open(&home.ledger())?;
     if let Ok(TaskAddress { task, .. }) = text.parse() {
         TaskAddress::within(text, ledger.home_id()?).map_err(|why| Usage(why.to_string()))?;
         return Ok(Named::Task(task));
@@ -130,7 +130,7 @@ fn envelope(path: &Path) -> anyhow::Result<Envelope> {
 }
 
 /// A directory, an archive, a row of envelopes or one.
-fn exported(path: &Path, pinned: &[PublicKey]) -> anyhow::Result<Report> {
+fn exported(path: &Path, pinned: &[PublicKey]) -> anyhow::Result<VerifyReport> {
     let unread = || format!("{} cannot be read", path.display());
     // Whatever has this name is not waited for.
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -166,8 +166,9 @@ fn exported(path: &Path, pinned: &[PublicKey]) -> anyhow::Result<Report> {
 const LONGEST_LINE: u64 = 64 * 1024 * 1024;
 
 /// Envelopes, one to a line, and the keys that they were signed with.
-fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Report> {
-    let (mut announced, mut all, mut ends): (Vec<Announcement>, Vec<Envelope>, Option<Ends>) = Default::default();
+fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<VerifyReport> {
+    let (mut announced, mut all, mut ends): (Vec<KeyAnnouncement>, Vec<Envelope>, Option<ExportRange>) =
+        Default::default();
     let mut home: Option<HomeId> = None;
     let mut line = Vec::new();
     for n in 1.. {
@@ -190,7 +191,7 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Rep
             }
         } else if let Some(key) = value.get_mut("announcement") {
             let said = serde_json::from_value(key.take()).with_context(|| format!("line {n} is no key"))?;
-            announced.push(Announcement::in_line(format!("line {n}"), said));
+            announced.push(KeyAnnouncement::in_line(format!("line {n}"), said));
         } else {
             all.push(serde_json::from_value(value).with_context(|| format!("line {n} is not a DSSE envelope"))?);
         }
@@ -200,10 +201,10 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Rep
         if !home.ledger().exists() {
             return Err(Usage("name the key that it was signed with: --key FILE (csn keys export)".to_owned()).into());
         }
-        announced = Announcement::all(&Reader::open(&home.ledger())?)?;
+        announced = KeyAnnouncement::all(&LedgerReader::open(&home.ledger())?)?;
     }
-    let mut report = Report::default();
-    let keys = Keys::of_a_part(&announced, pinned, &mut report);
+    let mut report = VerifyReport::default();
+    let keys = TrustedKeys::of_a_part(&announced, pinned, &mut report);
     verify::envelopes(&all, ends, &keys, &mut report);
     if let (Some(said), Some(named)) = (home, report.home_id)
         && said != named
@@ -289,7 +290,7 @@ impl Waiting {
     }
 }
 
-fn tell(report: &Report, as_json: bool) -> anyhow::Result<()> {
+fn tell(report: &VerifyReport, as_json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
         let mut told = json!(report);

@@ -14,7 +14,7 @@ use countersign_model::{
     Session, TaskId, Text, Tool, Verdict,
 };
 use countersign_redact::text_by_shape;
-use countersign_shim::Spare;
+use countersign_shim::IdleShim;
 use countersign_store::{clock, crash, random, waiting};
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl CommitLoop {
             grants: assessment.grants(),
             sandbox: Permitted::of(&assessment.sandbox),
             opens,
-            shim: spare.as_ref().map(Spare::pid),
+            shim: spare.as_ref().map(IdleShim::pid),
         };
         if let Some(idempotency) = idempotency {
             self.fresh_keys.insert(idempotency.key, (task, idempotency));
@@ -131,7 +131,7 @@ impl CommitLoop {
     }
 
     /// What a request needs before it is decided about: a shim to run at once, or its raw form kept until then.
-    fn reserve(&mut self, task: TaskId, answer: &Verdict, asking: &Asking) -> Result<Option<Spare>, Refusal> {
+    fn reserve(&mut self, task: TaskId, answer: &Verdict, asking: &Asking) -> Result<Option<IdleShim>, Refusal> {
         let Requester { principal, session, .. } = asking.requester;
         match answer {
             Verdict::Deny(_) => Ok(None),
@@ -143,7 +143,7 @@ impl CommitLoop {
                     .hint("answer or withdraw some first: csn approvals list, csn cancel"))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } => {
-                let kept = waiting::Waiting {
+                let kept = waiting::WaitingRequest {
                     v: 1,
                     request: asking.request.clone(),
                     facts: asking.looked.facts.clone(),
@@ -275,7 +275,7 @@ impl CommitLoop {
             }
         }
         let hint = self.hint_outside(task, session.as_deref());
-        let shim = spare.as_ref().map(Spare::pid);
+        let shim = spare.as_ref().map(IdleShim::pid);
         let permitted = Permitted::of(&sandbox);
         let answered = PersonAnswer {
             task,
@@ -334,7 +334,7 @@ impl CommitLoop {
             },
             false => None,
         };
-        let (sandbox, shim) = (Permitted::of(&assessment.sandbox), spare.as_ref().map(Spare::pid));
+        let (sandbox, shim) = (Permitted::of(&assessment.sandbox), spare.as_ref().map(IdleShim::pid));
         match self.step(Event::Covered { task, grants, sandbox, shim }) {
             Ok(step) => {
                 let looked = Some((looked, request, assessment.sandbox));

@@ -7,7 +7,7 @@ use countersign_model::{
     Sandbox, SandboxSummary, SealedReceipt, Session, SessionId, ShutdownStep, StreamTotals, TaskId, TaskState, Text,
     Timestamp, TouchedFiles, UncoveredCommand, Verdict,
 };
-use countersign_store::{Signed, ledger::Entry};
+use countersign_store::{SignedReceipt, ledger::LedgerEntry};
 
 /// Two requests are the same when all of this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -132,7 +132,7 @@ pub(crate) enum Event {
         at: Timestamp,
         touched: Option<TouchedFiles>,
         sealed: SealedReceipt,
-        signed: Box<Signed>,
+        signed: Box<SignedReceipt>,
     },
     House {
         state: DaemonState,
@@ -216,7 +216,7 @@ impl World {
 /// What follows from an event, once its decisions are durable.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
-    pub(crate) decisions: Vec<Entry>,
+    pub(crate) decisions: Vec<LedgerEntry>,
     pub(crate) launch: Option<Launch>,
     /// The raw request is not needed any more.
     pub(crate) forget: Option<TaskId>,
@@ -229,8 +229,12 @@ pub(crate) struct Step {
 impl Step {
     /// The state of a task whose life began in this step.
     pub(crate) fn state(&self, task: TaskId) -> Option<TaskState> {
-        let record =
-            |e: &Entry| Record { seq: e.seq, at: e.at, t_us: None, what: RecordContent::Decision(e.decision.clone()) };
+        let record = |e: &LedgerEntry| Record {
+            seq: e.seq,
+            at: e.at,
+            t_us: None,
+            what: RecordContent::Decision(e.decision.clone()),
+        };
         let records: Vec<Record> = self.decisions.iter().filter(|e| e.task == Some(task)).map(record).collect();
         TaskState::fold(task, &records)
     }

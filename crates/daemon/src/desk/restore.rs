@@ -4,11 +4,11 @@ use super::{Caps, Desk, NOT_AGAIN};
 use countersign_model::{Digest, Record, Timestamp};
 use countersign_store::{
     clock,
-    ledger::{LedgerError, Reader},
+    ledger::{LedgerError, LedgerReader},
 };
 
 impl Desk {
-    pub(crate) fn restore(reader: &Reader, caps: Caps, policy: Option<Digest>) -> Result<Self, LedgerError> {
+    pub(crate) fn restore(reader: &LedgerReader, caps: Caps, policy: Option<Digest>) -> Result<Self, LedgerError> {
         let mut desk = Self::new(caps);
         desk.policy = policy;
         for (at, entered) in reader.entered()? {

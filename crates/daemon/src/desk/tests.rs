@@ -6,12 +6,12 @@ use countersign_model::{
     Audience, Channel, Code, Confinement, CredentialKind, GrantId, IdMint, JournalEnd, Mode, OnSessionEnd, Outcome,
     PrincipalId, Profile, Risk, Tool, Verdict,
 };
-use countersign_store::ledger::Entry;
+use countersign_store::ledger::LedgerEntry;
 
 struct TestDesk {
     desk: Desk,
     mint: IdMint,
-    written: Vec<Entry>,
+    written: Vec<LedgerEntry>,
     clock: i64,
 }
 

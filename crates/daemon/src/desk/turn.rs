@@ -10,7 +10,7 @@ use countersign_model::{
     JournalEnd, Outcome, Permit, PermitId, Record, Refusal, RegisterEntry, SavedGrant, Scope, SealedReceipt, Session,
     TaskId, Text, Timestamp, Tool, TouchedFiles, Verdict, WaitsFor,
 };
-use countersign_store::{Signed, ledger::Entry};
+use countersign_store::{SignedReceipt, ledger::LedgerEntry};
 
 /// The desk while it decides about one event, and what follows from that so far.
 pub(super) struct Turn<'a> {
@@ -237,7 +237,7 @@ impl Turn<'_> {
         at: Timestamp,
         touched: Option<TouchedFiles>,
         sealed: SealedReceipt,
-        signed: Box<Signed>,
+        signed: Box<SignedReceipt>,
     ) {
         if let Some(touched) = touched {
             self.after_the_end(at, signed.task, seq, Decision::Touched(touched));
@@ -415,13 +415,13 @@ impl Turn<'_> {
         let seq = self.desk.open.get(&task).map_or(0, |o| o.next_seq);
         let line = Record::decision_line(seq, at, &decision);
         self.desk.note(task, at, &line, &decision);
-        self.step.decisions.push(Entry { task: Some(task), seq, at, line, decision, receipt: None });
+        self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
     /// A decision about a task that the desk has let go.
     fn after_the_end(&mut self, at: Timestamp, task: TaskId, seq: u64, decision: Decision) {
         let line = Record::decision_line(seq, at, &decision);
-        self.step.decisions.push(Entry { task: Some(task), seq, at, line, decision, receipt: None });
+        self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
     fn enter(&mut self, entered: RegisterEntry) {
@@ -432,7 +432,7 @@ impl Turn<'_> {
     fn about_no_task(&mut self, decision: Decision) {
         let at = self.now.at;
         let line = Record::decision_line(0, at, &decision);
-        self.step.decisions.push(Entry { task: None, seq: 0, at, line, decision, receipt: None });
+        self.step.decisions.push(LedgerEntry { task: None, seq: 0, at, line, decision, receipt: None });
     }
 }
 

@@ -36,7 +36,7 @@ use countersign_model::{
     api::{AttachEvent, AttachMessage, AttachQuery, AttachScreen, ResizeBody},
 };
 use countersign_shim::wire::ToShim;
-use countersign_store::{output::Gaps, stream::Stream};
+use countersign_store::{output::StreamGaps, stream::TaskStream};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::oneshot, task::JoinSet};
 
@@ -90,7 +90,7 @@ pub(crate) async fn attach(
             count,
             answers: JoinSet::new(),
             limited: false,
-            gaps: Gaps::default(),
+            gaps: StreamGaps::default(),
             drawn: 0,
             over: false,
         };
@@ -130,7 +130,7 @@ struct Viewer {
     ops: Arc<Ops>,
     task: TaskId,
     socket: WebSocket,
-    stream: Stream,
+    stream: TaskStream,
     /// Lines that were read and not sent yet.
     read: VecDeque<String>,
     read_only: bool,
@@ -145,7 +145,7 @@ struct Viewer {
     answers: JoinSet<(u64, Result<u64, Refusal>)>,
     /// Output is not kept any more: until it is over, the screen is all there is to see.
     limited: bool,
-    gaps: Gaps,
+    gaps: StreamGaps,
     /// Output before this place was on a screen that it was shown.
     drawn: u64,
     /// The last record has been sent.
@@ -229,7 +229,7 @@ impl Viewer {
     async fn begin(&mut self, after: Option<u64>) -> Result<(), Gone> {
         let state = self.ops.records.state(self.task)?;
         self.limited = is_limited(&state);
-        self.gaps = Gaps::of(&state);
+        self.gaps = StreamGaps::of(&state);
         let begin = |screen| AttachEvent::Begin { v: 1, task: Box::new(state.clone()), screen };
         if after.is_some() || state.first_seq().is_none() {
             let from = after.map_or(0, |seq| seq.saturating_add(1));

@@ -23,7 +23,7 @@ use countersign_model::{
     api::EventQuery,
     view::{self, View},
 };
-use countersign_store::{output::Gaps, stream::Stream};
+use countersign_store::{output::StreamGaps, stream::TaskStream};
 use std::{collections::VecDeque, fmt::Write as _, str::FromStr, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, watch};
 
@@ -94,7 +94,7 @@ pub(crate) async fn of_task(
         view: query.view.unwrap_or_default(),
         seen,
         state: None,
-        gaps: Gaps::of(&ops.records.state(task)?),
+        gaps: StreamGaps::of(&ops.records.state(task)?),
         pace: query.speed.map(|speed| Pace { speed, last_us: None }),
         ops,
         task,
@@ -107,7 +107,7 @@ struct Reader {
     caller: Caller,
     ops: Arc<Ops>,
     task: TaskId,
-    stream: Stream,
+    stream: TaskStream,
     /// The number of the next event to be sent, and lines that were read and not sent yet.
     next_seq: u64,
     read: VecDeque<(u64, String)>,
@@ -117,7 +117,7 @@ struct Reader {
     /// Only the `tool_task` view needs to know what came before.
     state: Option<TaskState>,
     /// What was dropped before the chunks that are shown.
-    gaps: Gaps,
+    gaps: StreamGaps,
     /// A recording that is played back at a speed.
     pace: Option<Pace>,
 }

@@ -14,7 +14,7 @@ use countersign_model::{
     api::{DirectoryBody, OpenSessionBody, OutputQuery, SessionMove, WaitQuery},
     tools::{self, ToolSpec},
 };
-use countersign_store::{InBand, clock};
+use countersign_store::{InBandAnswers, clock};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{pin::Pin, sync::Arc, time::Duration};
@@ -306,7 +306,7 @@ impl Tools {
     fn question(&self, state: &TaskState) -> Option<Question> {
         let waits = state.status == Status::Queued && state.waits_for() == Some(WaitsFor::Approval);
         let grave = state.request.risks.iter().any(|r| r.is_grave());
-        if !waits || grave || self.ops.config.approvals.in_band == InBand::Off {
+        if !waits || grave || self.ops.config.approvals.in_band == InBandAnswers::Off {
             return None;
         }
         // All of it, or it is for a surface that can show all of it.

@@ -15,7 +15,7 @@ use countersign_model::{
     DecidedBy, DisplaySafe, Grants, Refusal, Request, Requester, Session, SessionId, TaskId, TaskRefusal, Tool, Via,
     api::{AnswerBody, ApprovalPage, ApprovalQuery},
 };
-use countersign_store::{InBand, clock};
+use countersign_store::{InBandAnswers, clock};
 use std::{collections::HashMap, sync::Arc};
 
 const PAGE: usize = 100;
@@ -193,7 +193,7 @@ pub(crate) async fn answer_in_band(
     choice: Choice,
     via: Via,
 ) -> ApiResult<()> {
-    if ops.config.approvals.in_band == InBand::Off {
+    if ops.config.approvals.in_band == InBandAnswers::Off {
         return Err(Refusal::new(Code::OptionNotOffered, "nothing is answered through the agent's own client here")
             .hint("answer it as a person: csn approvals answer")
             .into());

@@ -8,7 +8,7 @@ use countersign_model::{
     api::CastQuery,
     cast::{Cast, Header, Version},
 };
-use countersign_store::output::Gaps;
+use countersign_store::output::StreamGaps;
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
@@ -57,7 +57,7 @@ fn record(
         title: state.request.title.as_ref().map(|t| t.as_str().to_owned()),
         term: "xterm-256color".to_owned(),
     };
-    let (mut cast, mut gaps) = (None, Gaps::default());
+    let (mut cast, mut gaps) = (None, StreamGaps::default());
     let begin = |rows, cols, text: &mut String| {
         let (cast, first) = Cast::begin(version, &header(rows, cols));
         text.push_str(&first);

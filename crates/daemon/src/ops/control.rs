@@ -13,41 +13,41 @@ use countersign_model::{
     api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody},
 };
 use countersign_redact::{Mask, text_bounded};
-use countersign_shim::wire::{Input, ToShim};
+use countersign_shim::wire::{ToShim, TypedInput};
 use std::sync::Arc;
 
 /// The most that one call takes.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
 
 /// What is to be written into a task.
-pub(crate) fn input(body: StdinBody) -> Result<Input, Refusal> {
+pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
     let bad = |message: &str| {
         Err(Refusal::new(Code::BadRequest, message).hint("one of `text`, `chunk_b64`, `keys`, `paste`, `eof`"))
     };
     let input = match (body.chunk_b64, body.text, body.keys, body.paste, body.eof) {
-        (None, Some(text), None, None, eof) => Input::Text { text, eof },
+        (None, Some(text), None, None, eof) => TypedInput::Text { text, eof },
         (Some(chunk), None, None, None, eof) => match STANDARD.decode(chunk.as_bytes()) {
             Ok(bytes) => bytes_of(bytes, eof),
             Err(e) => return bad(&format!("`chunk_b64`: {e}")),
         },
-        (None, None, Some(keys), None, false) => Input::Keys(keys),
-        (None, None, None, Some(text), false) => Input::Paste(text),
-        (None, None, None, None, true) => Input::Text { text: String::new(), eof: true },
+        (None, None, Some(keys), None, false) => TypedInput::Keys(keys),
+        (None, None, None, Some(text), false) => TypedInput::Paste(text),
+        (None, None, None, None, true) => TypedInput::Text { text: String::new(), eof: true },
         (None, None, None, None, false) => return bad("there is nothing to write"),
         _ => return bad("these do not go together"),
     };
     let len = match &input {
-        Input::Text { text, eof } if text.is_empty() && !eof => return bad("there is nothing to write"),
-        Input::Keys(keys) if keys.is_empty() => return bad("there is nothing to write"),
-        Input::Text { text, .. } | Input::Paste(text) => {
+        TypedInput::Text { text, eof } if text.is_empty() && !eof => return bad("there is nothing to write"),
+        TypedInput::Keys(keys) if keys.is_empty() => return bad("there is nothing to write"),
+        TypedInput::Text { text, .. } | TypedInput::Paste(text) => {
             if let Some(placeholder) = countersign_redact::placeholder(text) {
                 return Err(no_placeholder(placeholder, "input"));
             }
             text.len()
         }
-        Input::Bytes { bytes, .. } => bytes.len(),
+        TypedInput::Bytes { bytes, .. } => bytes.len(),
         // No key takes more.
-        Input::Keys(keys) => keys.len() * 8,
+        TypedInput::Keys(keys) => keys.len() * 8,
     };
     if len > MAX_INPUT_BYTES {
         return Err(Refusal::new(Code::TooLarge, format!("{len} bytes are more than a call takes"))
@@ -57,10 +57,10 @@ pub(crate) fn input(body: StdinBody) -> Result<Input, Refusal> {
 }
 
 /// Text where it is text: that is what most input is, and shorter on its way.
-pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> Input {
+pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
     match String::from_utf8(bytes) {
-        Ok(text) => Input::Text { text, eof },
-        Err(e) => Input::Bytes { bytes: e.into_bytes(), eof },
+        Ok(text) => TypedInput::Text { text, eof },
+        Err(e) => TypedInput::Bytes { bytes: e.into_bytes(), eof },
     }
 }
 

@@ -11,7 +11,7 @@ use countersign_model::{
     TaskRefusal, Text,
     api::{GrantBody, GrantPage, GrantQuery, GrantView},
 };
-use countersign_policy::{Context, can_be_granted, verb_alone};
+use countersign_policy::{JudgeContext, can_be_granted, verb_alone};
 use countersign_redact::text_by_shape;
 use countersign_store::{clock, world};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn place(ops: &Ops, eyes: &Eyes, directory: &str) -> ApiResult<String> {
         Some(fact) => fact.resolved,
         None => countersign_policy::clean(directory),
     };
-    let mut context = Context::personal(eyes.home(), Vec::new());
+    let mut context = JudgeContext::personal(eyes.home(), Vec::new());
     let roster = Arc::clone(&ops.roster.borrow());
     let folders = roster.sessions().filter_map(|s| s.folder.as_ref());
     context.folder = folders.map(Text::as_str).find(|f| resolved.starts_with(*f)).map(str::to_owned);

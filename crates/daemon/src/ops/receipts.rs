@@ -8,7 +8,7 @@ use countersign_model::{
     RecordContent, Refusal, Statement, TaskId, TaskRefusal,
     api::{KeyList, KeyView, ReceiptPage, ReceiptQuery, ReceiptRow, RotateBody, WaitQuery},
 };
-use countersign_store::{Envelope, PublicKey, Signed, ledger::Reader};
+use countersign_store::{Envelope, PublicKey, SignedReceipt, ledger::LedgerReader};
 use std::{fs::File, sync::Arc, time::Duration};
 
 const PAGE: usize = 50;
@@ -45,12 +45,12 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -
             found.push(signed);
         }
     }
-    let next = found.last().filter(|_| more).map(|signed: &Signed| DecimalCount(signed.number));
+    let next = found.last().filter(|_| more).map(|signed: &SignedReceipt| DecimalCount(signed.number));
     let failing = ops.sealing.borrow().trouble();
     Ok(ReceiptPage { receipts: found.iter().filter_map(row).collect(), next, failing })
 }
 
-fn row(signed: &Signed) -> Option<ReceiptRow> {
+fn row(signed: &SignedReceipt) -> Option<ReceiptRow> {
     let statement: Statement = serde_json::from_str(&signed.payload).ok()?;
     let receipt = statement.predicate;
     Some(ReceiptRow {
@@ -108,7 +108,7 @@ fn no_receipt(text: &str) -> Refusal {
 }
 
 /// A task's receipt, once there is one.
-async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<Signed>> {
+async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<SignedReceipt>> {
     if !wait.is_zero() {
         // Somebody waits: it need not wait for others.
         ops.sealed_so_far(wait.min(SEALED_WITHIN)).await;
@@ -147,7 +147,7 @@ pub(crate) async fn head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
 /// Every key that receipts were signed with, oldest first.
 pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
     caller.may(CredentialScope::Observe)?;
-    let keys = ops.records.ledger(Reader::keys)?;
+    let keys = ops.records.ledger(LedgerReader::keys)?;
     let last = keys.len().saturating_sub(1);
     let view = |(n, (decision, key)): (usize, (i64, KeyAnnounced))| KeyView {
         key: key.key,

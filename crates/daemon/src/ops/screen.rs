@@ -6,8 +6,8 @@ use countersign_model::{
     Artifact, Code, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, StreamName, TaskId, TaskState,
 };
 use countersign_redact::Mask;
-use countersign_shim::{SCREEN, Screen, Shown};
-use countersign_store::{output::Gaps, stream::StreamError};
+use countersign_shim::{SCREEN, Screen, ScreenSnapshot};
+use countersign_store::{output::StreamGaps, stream::StreamError};
 use std::{io::Read as _, sync::Arc, time::Duration};
 
 const LINES: usize = 64 * 1024;
@@ -66,7 +66,7 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenNow>> {
 }
 
 /// The artifact, checked against what its frame says.
-fn kept(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<Shown> {
+fn kept(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<ScreenSnapshot> {
     let mut bytes = Vec::new();
     let read = ops.records.file(state.task_id, SCREEN).and_then(|mut file| file.read_to_end(&mut bytes));
     read.map_err(|e| Refusal::new(Code::Internal, format!("the screen cannot be read: {e}")))?;
@@ -78,9 +78,9 @@ fn kept(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<Shown> {
 }
 
 /// Everything that was recorded, on a screen of our own. Starts nothing.
-fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<Shown> {
+fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
     let (mut screen, mut stream) = (Screen::new(24, 80), ops.records.stream(state.task_id, 0));
-    let mut gaps = Gaps::default();
+    let mut gaps = StreamGaps::default();
     loop {
         let lines = ops.records.next(&mut stream, LINES)?;
         if lines.is_empty() {

@@ -13,7 +13,7 @@ use countersign_model::{
 };
 use countersign_store::{
     clock,
-    output::{ReadError, Span},
+    output::{OutputChunk, ReadError},
 };
 use std::{
     fs::File,
@@ -165,11 +165,11 @@ fn feed(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
 
 /// Looks at stretches all at once, and passes over those without a match. What has one is fed. Gives what is left of a
 /// line that is not whole.
-fn from_afar(file: &File, spans: &[Span], search: &mut Search<'_>, mut held: Vec<u8>) -> ApiResult<Vec<u8>> {
+fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut held: Vec<u8>) -> ApiResult<Vec<u8>> {
     let pattern = search.pattern();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let each = spans.len().div_ceil(threads * 2);
-    let stretches: Vec<&[Span]> = spans.chunks(each).collect();
+    let stretches: Vec<&[OutputChunk]> = spans.chunks(each).collect();
     let next = AtomicUsize::new(0);
     let glances: Vec<Mutex<Option<Result<Glance, ReadError>>>> = stretches.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
@@ -211,7 +211,7 @@ fn from_afar(file: &File, spans: &[Span], search: &mut Search<'_>, mut held: Vec
 }
 
 /// Chunk by chunk, so that what is looked at is still in the processor's own memory.
-fn glance(file: &File, stretch: &[Span], pattern: &Pattern, bytes: &mut Vec<u8>) -> Result<Glance, ReadError> {
+fn glance(file: &File, stretch: &[OutputChunk], pattern: &Pattern, bytes: &mut Vec<u8>) -> Result<Glance, ReadError> {
     let (mut all, mut border) = (Glance::default(), Vec::new());
     for span in stretch {
         bytes.clear();
@@ -230,7 +230,7 @@ fn glance(file: &File, stretch: &[Span], pattern: &Pattern, bytes: &mut Vec<u8>)
     Ok(all)
 }
 
-fn read_range(file: &File, stretch: &[Span], from: u64, to: u64, into: &mut Vec<u8>) -> Result<(), ReadError> {
+fn read_range(file: &File, stretch: &[OutputChunk], from: u64, to: u64, into: &mut Vec<u8>) -> Result<(), ReadError> {
     for span in stretch.iter().filter(|s| s.end() > from && s.offset() < to) {
         let mut bytes = Vec::new();
         span.read(file, &mut bytes)?;

@@ -7,7 +7,7 @@ use countersign_model::{
     Audience, CredentialScope, IdMint, Session, TaskId,
     api::{TaskPage, TaskQuery, WaitQuery},
 };
-use countersign_store::ledger::Filter;
+use countersign_store::ledger::TaskFilter;
 use std::{sync::Arc, time::Duration};
 
 /// A list page, unless the caller names a size.
@@ -26,7 +26,7 @@ pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: TaskQuery) -> A
 
 fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult<TaskPage> {
     let roster = ops.records.roster();
-    let filter = Filter {
+    let filter = TaskFilter {
         status: query.status,
         before: query.cursor,
         since: query.since_ms.map(|ms| TaskId::mint(&mut IdMint::default(), ms.min(MAX_TIME_MS), 0)),

@@ -5,7 +5,7 @@
 
 use crate::people::{Eyes, People};
 use countersign_model::{Code, DisplaySafe, PrincipalId, Refusal, Roster, StreamName, TaskId, TaskState, TaskUser};
-use countersign_store::{Home, ledger::Reader, stream::Stream};
+use countersign_store::{Home, ledger::LedgerReader, stream::TaskStream};
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, statat},
@@ -76,13 +76,13 @@ pub(crate) fn publisher(
 }
 
 fn publish(home: &Home, task: TaskId, eyes: &dyn Fn(PrincipalId) -> io::Result<Eyes>) -> io::Result<()> {
-    let reader = Reader::open(&home.ledger()).map_err(io::Error::other)?;
+    let reader = LedgerReader::open(&home.ledger()).map_err(io::Error::other)?;
     let lines = reader.decisions(task, 0).map_err(io::Error::other)?;
     // Most tasks have no workspace: their journal need not be folded to find that out.
     if !lines.first().is_some_and(|(_, line)| line.contains(r#""workspace":"#)) {
         return Ok(());
     }
-    let Some(state) = Stream::state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
+    let Some(state) = TaskStream::state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
     let Some(workspace) = &state.request.workspace else { return Ok(()) };
     let login = eyes(state.request.principal)?.login;
     let login = login.as_ref();

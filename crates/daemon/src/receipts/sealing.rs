@@ -18,10 +18,10 @@ use countersign_model::{
 };
 use countersign_redact::{Known, Mask, text, text_by_shape};
 use countersign_store::{
-    Envelope, HEAD_TYPE, Home, RECEIPT_TYPE, Signed, SigningKey, adopt_signing_key, clock,
-    closing::{self, Closed},
+    Envelope, HEAD_TYPE, Home, RECEIPT_TYPE, SignedReceipt, SigningKey, adopt_signing_key, clock,
+    closing::{self, SettledTask},
     crash,
-    ledger::{Ledger, LedgerError, Reader},
+    ledger::{Ledger, LedgerError, LedgerReader},
     prepare_signing_key, random, signing_key,
     stream::StreamError,
 };
@@ -197,7 +197,7 @@ pub(crate) struct SealerParts<'a> {
 pub(crate) struct Sealer {
     home: Home,
     home_id: Option<HomeId>,
-    reader: Reader,
+    reader: LedgerReader,
     commit: CommitHandle,
     work: mpsc::Receiver<Work>,
     roster: watch::Receiver<Arc<Roster>>,
@@ -230,7 +230,7 @@ pub(crate) struct Sealer {
 }
 
 /// The daemon's key as the ledger has it last.
-fn load_key(home: &Home, reader: &Reader) -> Result<SigningKey, SealError> {
+fn load_key(home: &Home, reader: &LedgerReader) -> Result<SigningKey, SealError> {
     let announced = reader.keys()?.last().map(|(_, k)| k.key);
     signing_key(home, announced).map_err(SealError::Key)
 }
@@ -470,16 +470,16 @@ impl Sealer {
     }
 
     /// What is known of a settled task; none when it has its receipt already.
-    fn closed(&self, task: TaskId) -> Result<Option<Closed>, SealError> {
+    fn closed(&self, task: TaskId) -> Result<Option<SettledTask>, SealError> {
         if self.reader.is_sealed(task)? {
             return Ok(None);
         }
-        Ok(Closed::read(&self.home, &self.reader, task)?)
+        Ok(SettledTask::read(&self.home, &self.reader, task)?)
     }
 
     fn seal(
         &mut self,
-        closed: &mut Closed,
+        closed: &mut SettledTask,
         scans: &mut Scans,
         number: u64,
         prev: Option<Digest>,
@@ -503,7 +503,7 @@ impl Sealer {
         let statement = Statement::of(&closed.account, &closed.kept(), seal).ok_or(SealError::NotSettled)?;
         let payload = statement.payload();
         let signature = key.sign(RECEIPT_TYPE, payload.as_bytes()).to_vec();
-        let signed = Box::new(Signed { number, receipt, task, payload, key: key.public().id(), signature });
+        let signed = Box::new(SignedReceipt { number, receipt, task, payload, key: key.public().id(), signature });
         let sealed = SealedReceipt { receipt, number, digest: signed.digest(), key: signed.key };
         Ok((Event::Sealed { seq, at, touched, sealed, signed }, sealed.digest))
     }
@@ -620,7 +620,7 @@ impl Sealer {
     }
 
     /// Looks for the files that a task changed, where it could have and nobody knows yet.
-    fn look(&self, closed: &Closed, scans: &mut Scans) -> Option<TouchedFiles> {
+    fn look(&self, closed: &SettledTask, scans: &mut Scans) -> Option<TouchedFiles> {
         let state = &closed.account.state;
         let known = closed.account.files();
         // From its launch on: it may have run for a while before that it did was written down.

@@ -15,10 +15,10 @@ use countersign_model::{
 };
 use countersign_store::{
     Home,
-    ledger::{LedgerError, Reader, Readers},
+    ledger::{LedgerError, LedgerReader, LedgerReaderPool},
     output::{self, ReadError},
-    stream::Stream,
-    waiting::{self, Waiting},
+    stream::TaskStream,
+    waiting::{self, WaitingRequest},
 };
 use pieces::Pieces;
 use projections::Projections;
@@ -51,7 +51,7 @@ impl OutputChunk {
 pub(crate) struct Records {
     home: Home,
     home_id: Option<HomeId>,
-    readers: Readers,
+    readers: LedgerReaderPool,
     roster: watch::Receiver<Arc<Roster>>,
     line: watch::Receiver<Arc<Vec<TaskId>>>,
     sealing: watch::Receiver<Sealing>,
@@ -66,7 +66,7 @@ impl Records {
     pub(crate) fn new(
         home: Home,
         home_id: Option<HomeId>,
-        readers: Readers,
+        readers: LedgerReaderPool,
         roster: watch::Receiver<Arc<Roster>>,
         line: watch::Receiver<Arc<Vec<TaskId>>>,
         sealing: watch::Receiver<Sealing>,
@@ -93,7 +93,10 @@ impl Records {
     }
 
     /// Reads the ledger.
-    pub(crate) fn ledger<T>(&self, read: impl FnOnce(&Reader) -> Result<T, LedgerError>) -> Result<T, LedgerError> {
+    pub(crate) fn ledger<T>(
+        &self,
+        read: impl FnOnce(&LedgerReader) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
         self.readers.with(read)
     }
 
@@ -113,16 +116,16 @@ impl Records {
 
     /// The state of a task, folded by itself: what is removed next need not be remembered.
     pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, TaskRefusal> {
-        Ok(self.ledger(|r| Ok(Stream::state(&self.home, task, r)))??)
+        Ok(self.ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
     }
 
     /// The decisions and frames of a task, from a number on.
-    pub(crate) fn stream(&self, task: TaskId, from: u64) -> Stream {
-        Stream::from(&self.home, task, from)
+    pub(crate) fn stream(&self, task: TaskId, from: u64) -> TaskStream {
+        TaskStream::from(&self.home, task, from)
     }
 
     /// The next lines of a stream, with their numbers.
-    pub(crate) fn next(&self, stream: &mut Stream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
+    pub(crate) fn next(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
         Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
     }
 
@@ -145,7 +148,7 @@ impl Records {
     }
 
     /// The raw request of a task that waits, if it still does.
-    pub(crate) fn waiting(&self, task: TaskId) -> Option<Waiting> {
+    pub(crate) fn waiting(&self, task: TaskId) -> Option<WaitingRequest> {
         waiting::read(&self.home, task).ok()
     }
 

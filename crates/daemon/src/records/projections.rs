@@ -4,7 +4,7 @@ use super::{Records, unknown};
 use crate::lock;
 use bytes::Bytes;
 use countersign_model::{PrincipalId, SessionId, TaskId, TaskRefusal, TaskState, WaitsFor};
-use countersign_store::stream::Stream;
+use countersign_store::stream::TaskStream;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex},
@@ -22,7 +22,7 @@ pub(super) struct Projections {
 }
 
 struct Folding {
-    stream: Stream,
+    stream: TaskStream,
     state: Option<TaskState>,
     /// What the bell said when the state was read last.
     rings: Option<u64>,
@@ -134,7 +134,7 @@ impl Records {
 
     /// A task that has just been asked for: whoever looks at it next goes on from here.
     pub(crate) fn begin(&self, state: &TaskState) {
-        let stream = Stream::after(&self.home, state);
+        let stream = TaskStream::after(&self.home, state);
         let folding = Folding { stream, state: Some(state.clone()), rings: None, json: None };
         self.projections.remember(state.task_id, Arc::new(Mutex::new(folding)));
     }

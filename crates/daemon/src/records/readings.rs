@@ -3,7 +3,7 @@
 use super::Records;
 use crate::lock;
 use countersign_model::{Code, Refusal, StreamName, TaskId, TaskRefusal, TaskState};
-use countersign_store::output::{Cache, Gap, Map, Span};
+use countersign_store::output::{ChunkCache, Gap, OutputChunk, OutputMap};
 use std::{
     collections::VecDeque,
     path::PathBuf,
@@ -20,8 +20,8 @@ pub(super) struct Readings {
 /// The output of one task, as far as its journal goes.
 pub(crate) struct Reading {
     dir: PathBuf,
-    map: Map,
-    cache: Cache,
+    map: OutputMap,
+    cache: ChunkCache,
 }
 
 impl Readings {
@@ -47,12 +47,12 @@ impl Records {
             return Ok(Some(reading));
         }
         let dir = self.home.task_dir(state.task_id);
-        let map = match Map::open(&dir, first_seq) {
+        let map = match OutputMap::open(&dir, first_seq) {
             Ok(map) => map,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(unreadable(&e)),
         };
-        let reading = Arc::new(Mutex::new(Reading { dir, map, cache: Cache::default() }));
+        let reading = Arc::new(Mutex::new(Reading { dir, map, cache: ChunkCache::default() }));
         recent.push_back((state.task_id, Arc::clone(&reading)));
         if recent.len() > MAX_REMEMBERED {
             recent.pop_front();
@@ -80,7 +80,7 @@ impl Reading {
         self.map.total(stream)
     }
 
-    pub(crate) fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<Span> {
+    pub(crate) fn spans(&self, stream: StreamName, offset: u64, max: u64) -> Vec<OutputChunk> {
         self.map.spans(stream, offset, max)
     }
 

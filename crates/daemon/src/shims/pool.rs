@@ -1,6 +1,6 @@
 //! Spare shims: forked before they are needed, so that no task waits for a process.
 
-use countersign_shim::{Nursery, Spare};
+use countersign_shim::{ForkServer, IdleShim};
 use std::{
     collections::VecDeque,
     io,
@@ -13,21 +13,21 @@ const KEPT: usize = 3;
 
 pub(crate) struct ShimPool {
     shim: PathBuf,
-    nursery: Mutex<Nursery>,
+    nursery: Mutex<ForkServer>,
     shelf: Mutex<Shelf>,
     taken: Condvar,
 }
 
 #[derive(Default)]
 struct Shelf {
-    spares: VecDeque<Spare>,
+    spares: VecDeque<IdleShim>,
     closed: bool,
 }
 
 impl ShimPool {
     pub(crate) fn stock(shim: PathBuf) -> Arc<Self> {
         let spares = Arc::new(Self {
-            nursery: Mutex::new(Nursery::new(shim.clone())),
+            nursery: Mutex::new(ForkServer::new(shim.clone())),
             shim,
             shelf: Mutex::default(),
             taken: Condvar::new(),
@@ -44,7 +44,7 @@ impl ShimPool {
     }
 
     /// A shim that waits for its order: one from the shelf, else a new one.
-    pub(crate) fn take(&self) -> io::Result<Spare> {
+    pub(crate) fn take(&self) -> io::Result<IdleShim> {
         let spare = self.shelf.lock().ok().and_then(|mut shelf| shelf.spares.pop_front());
         self.taken.notify_one();
         match spare {
@@ -54,7 +54,7 @@ impl ShimPool {
     }
 
     /// Gives back one that was not needed after all.
-    pub(crate) fn give_back(&self, spare: Spare) {
+    pub(crate) fn give_back(&self, spare: IdleShim) {
         if let Ok(mut shelf) = self.shelf.lock() {
             shelf.spares.push_front(spare);
         }
@@ -71,7 +71,7 @@ impl ShimPool {
         }
     }
 
-    fn fresh(&self) -> io::Result<Spare> {
+    fn fresh(&self) -> io::Result<IdleShim> {
         crate::lock(&self.nursery).shim()
     }
 

@@ -14,7 +14,7 @@ use countersign_shim::{
 };
 use countersign_store::{
     Home, clock, journal,
-    ledger::{LedgerError, Reader},
+    ledger::{LedgerError, LedgerReader},
     stream,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -143,7 +143,7 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
     // Taking the name first: a shim that is late finds it taken and stops.
     match journal::take_name(&dir) {
         Ok(_held) if after_a_restart(keeper, task)? => {
-            let reader = Reader::open(&keeper.home.ledger())?;
+            let reader = LedgerReader::open(&keeper.home.ledger())?;
             let (next_seq, _) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
             return Ok(Ending::Settles(Box::new(Event::Lost {
                 task,
@@ -163,7 +163,7 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
     }
     // The lock is held until we are done: nobody can begin to write what we are about to close.
     let Some(file) = journal::take_over(&dir)? else { return Ok(Ending::Lives) };
-    let reader = Reader::open(&keeper.home.ledger())?;
+    let reader = LedgerReader::open(&keeper.home.ledger())?;
     let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(keeper.home.run().join(socket_name(task)));
@@ -199,7 +199,7 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
 
 /// Whether the machine has been started anew since a task was launched: what was not synced then may be gone.
 fn after_a_restart(keeper: &ShimRegistry, task: TaskId) -> Result<bool, RecoverError> {
-    let then = Reader::open(&keeper.home.ledger())?.boot_of(task)?;
+    let then = LedgerReader::open(&keeper.home.ledger())?.boot_of(task)?;
     Ok(then.zip(boot()).is_some_and(|(then, now)| then != now))
 }
 
@@ -235,7 +235,7 @@ fn of_main_process(
     first_seq: u64,
     wanted: impl Fn(u32, Option<u32>) -> Option<u32>,
 ) -> Option<u32> {
-    let mut journal = journal::Reader::open(&keeper.home.task_dir(task), first_seq).ok()?;
+    let mut journal = journal::JournalReader::open(&keeper.home.task_dir(task), first_seq).ok()?;
     let lines = journal.lines(64 * 1024).ok()?;
     lines.iter().find_map(|(_, line)| match Record::parse(line).ok()?.what {
         RecordContent::Frame(Frame::Spawned { pgid, uid, .. }) => wanted(pgid, uid),

@@ -3,8 +3,8 @@
 use crate::{calls::CommitHandle, desk::Event, receipts::sealing::Sealing, shims::recovery};
 use countersign_model::{Code, Digest, HomeKey, Refusal, TaskId};
 use countersign_shim::{
-    Shown,
-    wire::{self, FromShim, Inbox, ToShim},
+    ScreenSnapshot,
+    wire::{self, FromShim, MessageReader, ToShim},
 };
 use countersign_store::Home;
 use rustix::{
@@ -83,7 +83,7 @@ pub(crate) enum Said {
 /// A screen, and where in the stream it was drawn.
 #[derive(Debug)]
 pub(crate) struct ScreenNow {
-    pub(crate) screen: Shown,
+    pub(crate) screen: ScreenSnapshot,
     pub(crate) offset: u64,
     pub(crate) next_seq: u64,
 }
@@ -253,7 +253,7 @@ impl ShimRegistry {
         let stream = channel.set_nonblocking(true).and_then(|()| UnixStream::from_std(channel));
         let Ok(mut stream) = stream else { return false };
         let mut asked: HashMap<u64, oneshot::Sender<Result<Said, Refusal>>> = HashMap::new();
-        let (mut inbox, mut buf, mut next, mut closed) = (Inbox::default(), [0; 4096], 0, false);
+        let (mut inbox, mut buf, mut next, mut closed) = (MessageReader::default(), [0; 4096], 0, false);
         loop {
             tokio::select! {
                 read = stream.read(&mut buf) => match read {

@@ -1,20 +1,20 @@
 //! Checks of single programs, for what the grammar of their options cannot say. Each gives the reason why a command is not
 //! read-only, if there is one.
 
-use super::{Told, code, digits, programs_of, sorts_only};
+use super::{PhraseMatch, code, digits, programs_of, sorts_only};
 use crate::{
     programs,
-    scopes::Scopes,
-    tables::{self, Parsed, Phrase},
+    scopes::PathCollector,
+    tables::{self, ParsedOptions, Phrase},
 };
 use countersign_model::{Opaque, Word, WordValue};
 
 pub(super) fn sed(
     phrase: &Phrase,
-    parsed: &Parsed<'_>,
+    parsed: &ParsedOptions<'_>,
     skip: usize,
-    told: &mut Told,
-    scopes: &mut Scopes<'_>,
+    told: &mut PhraseMatch,
+    scopes: &mut PathCollector<'_>,
 ) -> Option<String> {
     // BSD's -l takes no value: the next word is the script then.
     let lengths = parsed.options.iter().filter(|(o, _, _)| o == "-l").filter_map(|(_, v, _)| v.as_ref());
@@ -44,7 +44,7 @@ pub(super) fn sed(
     code(does, told, scopes)
 }
 
-pub(super) fn git_list(phrase: &Phrase, parsed: &Parsed<'_>) -> Option<String> {
+pub(super) fn git_list(phrase: &Phrase, parsed: &ParsedOptions<'_>) -> Option<String> {
     // Operands are patterns only when the command lists.
     let asks = ["--contains", "--no-contains", "--merged", "--no-merged", "--points-at"];
     let asks = parsed.has(&asks) || phrase.name == "git tag" && parsed.has(&["-n"]);
@@ -54,7 +54,7 @@ pub(super) fn git_list(phrase: &Phrase, parsed: &Parsed<'_>) -> Option<String> {
     (!parsed.operands.is_empty() && !lists).then(|| "an operand without --list makes something new".to_owned())
 }
 
-pub(super) fn pager(parsed: &Parsed<'_>) -> Option<String> {
+pub(super) fn pager(parsed: &ParsedOptions<'_>) -> Option<String> {
     // `+cmd` is run by the pager, and a file may be called that.
     let runs = |t: &String| t.starts_with(['+', '*', '?', '[']);
     let command = parsed.operands.iter().any(|(w, _)| match &w.value {
@@ -73,14 +73,14 @@ pub(super) fn pager(parsed: &Parsed<'_>) -> Option<String> {
     (command || odd).then(|| "a word that the pager may take for a command".to_owned())
 }
 
-pub(super) fn plain_names(parsed: &Parsed<'_>) -> Option<String> {
+pub(super) fn plain_names(parsed: &ParsedOptions<'_>) -> Option<String> {
     let plain = |t: &str| t.chars().all(|c| c.is_ascii_alphanumeric() || "._+:@-".contains(c));
     let values = parsed.options.iter().filter_map(|(_, v, _)| v.as_ref());
     let all = parsed.operands.iter().map(|(w, _)| *w).chain(values).all(|w| w.text().is_some_and(plain));
     (!all).then(|| "a word that is no plain name".to_owned())
 }
 
-pub(super) fn tar(parsed: &Parsed<'_>) -> Option<String> {
+pub(super) fn tar(parsed: &ParsedOptions<'_>) -> Option<String> {
     let archives: Vec<&Word> = parsed
         .options
         .iter()
@@ -96,7 +96,7 @@ pub(super) fn tar(parsed: &Parsed<'_>) -> Option<String> {
     }
 }
 
-pub(super) fn unzip(parsed: &Parsed<'_>) -> Option<String> {
+pub(super) fn unzip(parsed: &ParsedOptions<'_>) -> Option<String> {
     // Some look for options behind the archive too.
     let late = parsed.operands.iter().any(|(w, _)| tables::may_be_option(w) && !w.quoted);
     let dashed = parsed.operands.iter().filter_map(|(w, _)| w.texts()).flatten().any(|t| t.starts_with('-'));
@@ -104,7 +104,7 @@ pub(super) fn unzip(parsed: &Parsed<'_>) -> Option<String> {
     (!lists).then(|| "only listing an archive reads".to_owned())
 }
 
-pub(super) fn zgrep(parsed: &Parsed<'_>) -> Option<String> {
+pub(super) fn zgrep(parsed: &ParsedOptions<'_>) -> Option<String> {
     // Some of them are scripts that split the values of options again.
     let fits = |option: &str, t: &str| match option {
         "-e" => !t.contains(|c: char| c.is_whitespace() || "*?[]$`\\'\"".contains(c)),
@@ -117,7 +117,7 @@ pub(super) fn zgrep(parsed: &Parsed<'_>) -> Option<String> {
     odd.then(|| "a value that may become several words".to_owned())
 }
 
-pub(super) fn lsof(parsed: &Parsed<'_>) -> Option<String> {
+pub(super) fn lsof(parsed: &ParsedOptions<'_>) -> Option<String> {
     let plain = |t: &str| {
         let (kind, port) = t.split_once(':').unwrap_or((t, ""));
         let kind = kind.trim_start_matches(['4', '6']).to_ascii_lowercase();

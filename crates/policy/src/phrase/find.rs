@@ -1,10 +1,10 @@
 //! `find`: where it starts, and an expression of tests and the few actions that print.
 
-use super::Told;
+use super::PhraseMatch;
 use crate::{
     paths,
-    scopes::Scopes,
-    tables::{self, Phrase, Role},
+    scopes::PathCollector,
+    tables::{self, OperandRole, Phrase},
 };
 use countersign_model::{ReadOnlyProof, Word, WordValue};
 
@@ -80,7 +80,7 @@ pub(crate) fn find_leaves_out(words: &[Word], at: usize) -> bool {
 }
 
 /// The words of a `find`, as far as they have been told apart.
-struct Expression<'w> {
+struct FindExpression<'w> {
     words: &'w [Word],
     /// The next word.
     at: usize,
@@ -94,9 +94,9 @@ struct Expression<'w> {
 }
 
 /// Tells the words of a `find`, and notes every path among them.
-pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let runs = words.iter().any(|w| matches!(w.text(), Some("-exec" | "-execdir" | "-ok" | "-okdir")));
-    let mut expression = Expression { words, at: 0, begun: false, named: false, runs, misfit: None };
+    let mut expression = FindExpression { words, at: 0, begun: false, named: false, runs, misfit: None };
     while let Some(word) = words.get(expression.at) {
         expression.at += 1;
         expression.word(word, scopes);
@@ -108,12 +108,12 @@ pub(super) fn find(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<
         Some(why) => ReadOnlyProof::Not(why),
         None => ReadOnlyProof::Phrase(phrase.name),
     };
-    Told { reading, opaque: None, recursive: true }
+    PhraseMatch { reading, opaque: None, recursive: true }
 }
 
-impl Expression<'_> {
+impl FindExpression<'_> {
     /// One word, and those that belong to it.
-    fn word(&mut self, word: &Word, scopes: &mut Scopes<'_>) {
+    fn word(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
         let Some(text) = word.text() else {
             if self.begun || tables::may_be_option(word) {
                 scopes.loose = true;
@@ -136,7 +136,7 @@ impl Expression<'_> {
             "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
                 self.begun = true;
                 if let Some(file) = self.words.get(self.at) {
-                    scopes.value(file, Role::WriteFile, false, &mut self.misfit);
+                    scopes.value(file, OperandRole::WriteFile, false, &mut self.misfit);
                 }
                 self.at += 1 + usize::from(text == "-fprintf");
                 self.misfit.get_or_insert_with(|| format!("the action {text}"));
@@ -146,7 +146,7 @@ impl Expression<'_> {
             _ if FILE.contains(&text) => {
                 self.begun = true;
                 if let Some(file) = self.words.get(self.at) {
-                    scopes.value(file, Role::File, false, &mut self.misfit);
+                    scopes.value(file, OperandRole::File, false, &mut self.misfit);
                     if file.many {
                         self.misfit.get_or_insert_with(|| format!("{text} has an unknown value"));
                     }
@@ -158,8 +158,8 @@ impl Expression<'_> {
     }
 
     /// A starting point. What it only looks for is told by its name.
-    fn start(&mut self, word: &Word, scopes: &mut Scopes<'_>) {
-        let role = if self.runs { Role::Dir } else { Role::Name };
+    fn start(&mut self, word: &Word, scopes: &mut PathCollector<'_>) {
+        let role = if self.runs { OperandRole::Dir } else { OperandRole::Name };
         self.named |= scopes.value(word, role, true, &mut self.misfit);
     }
 
@@ -182,7 +182,7 @@ impl Expression<'_> {
     }
 
     /// A test with a value.
-    fn test(&mut self, text: &str, scopes: &mut Scopes<'_>) {
+    fn test(&mut self, text: &str, scopes: &mut PathCollector<'_>) {
         self.begun = true;
         // What a bare glob matches becomes words of the expression: only names that mean nothing there.
         let meant = |glob: &String| {

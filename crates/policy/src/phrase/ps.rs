@@ -1,8 +1,8 @@
 //! `ps`: words with a dash, words without one, and where the first kind makes no sense to it, all of them taken for the
 //! second. There, `e` shows every process's environment, and so does one column.
 
-use super::{Told, not};
-use crate::{scopes::Scopes, tables::Phrase};
+use super::{PhraseMatch, not};
+use crate::{scopes::PathCollector, tables::Phrase};
 use countersign_model::{ReadOnlyProof, Word};
 
 const FLAGS: &str = "AadefFHjlLwy";
@@ -21,7 +21,7 @@ const LONG_VALUES: &[&str] = &[
 
 /// What the words of a `ps` come to.
 #[derive(Default)]
-struct Options<'w> {
+struct PsOptions<'w> {
     /// It shows environments.
     shows: bool,
     misfit: Option<String>,
@@ -34,12 +34,12 @@ struct Options<'w> {
 }
 
 /// Tells the words of a `ps`.
-pub(super) fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_>) -> Told {
+pub(super) fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     let Some(texts) = words.iter().map(Word::text).collect::<Option<Vec<_>>>() else {
         scopes.loose = true;
         return not("a word that is known only when it runs");
     };
-    let mut options = Options::default();
+    let mut options = PsOptions::default();
     let mut rest = texts.into_iter();
     while let Some(text) = rest.next() {
         match text.strip_prefix("--") {
@@ -52,11 +52,11 @@ pub(super) fn ps(phrase: &'static Phrase, words: &[Word], scopes: &mut Scopes<'_
     match options.misfit {
         _ if shows => not("shows the environments of processes"),
         Some(why) => not(why),
-        None => Told { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
+        None => PhraseMatch { reading: ReadOnlyProof::Phrase(phrase.name), opaque: None, recursive: false },
     }
 }
 
-impl<'w> Options<'w> {
+impl<'w> PsOptions<'w> {
     fn long(&mut self, long: &'w str, rest: &mut impl Iterator<Item = &'w str>) {
         let (name, attached) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
         if LONG_VALUES.contains(&name) {

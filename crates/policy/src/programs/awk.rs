@@ -3,52 +3,52 @@
 //! `awk` is mawk, gawk, one-true-awk or busybox, and each ends tokens in its own way. What is told here is the union of
 //! what any of them would do; where they part, the program is not plain to read.
 
-use super::{Brackets, Does, Named, Program, delimited_end};
+use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
-const UNCLEAR: Does = Does::Runs("an awk program that is not plain to read");
+const UNCLEAR: FileUse = FileUse::Runs("an awk program that is not plain to read");
 const CHANGES_INPUT: &str = "an awk program that changes what it reads";
 const TRANSLATES: &str = "an awk program that reads message catalogs";
 
 /// Words that reach outside, and how. Every other word only computes.
-const REACHING: &[(&str, Does)] = &[
-    ("system", Does::Runs("awk's system() runs a command")),
-    ("extension", Does::Runs("awk's extension() loads a library")),
-    ("ENVIRON", Does::Touches("awk's ENVIRON holds the environment")),
-    ("ARGV", Does::Touches(CHANGES_INPUT)),
-    ("ARGC", Does::Touches(CHANGES_INPUT)),
-    ("SYMTAB", Does::Touches(CHANGES_INPUT)),
-    ("FUNCTAB", Does::Touches(CHANGES_INPUT)),
-    ("PROCINFO", Does::Touches("awk's PROCINFO tells of the process and changes how it reads")),
-    ("TEXTDOMAIN", Does::Touches(TRANSLATES)),
-    ("bindtextdomain", Does::Touches(TRANSLATES)),
-    ("dcgettext", Does::Touches(TRANSLATES)),
-    ("dcngettext", Does::Touches(TRANSLATES)),
+const REACHING: &[(&str, FileUse)] = &[
+    ("system", FileUse::Runs("awk's system() runs a command")),
+    ("extension", FileUse::Runs("awk's extension() loads a library")),
+    ("ENVIRON", FileUse::Touches("awk's ENVIRON holds the environment")),
+    ("ARGV", FileUse::Touches(CHANGES_INPUT)),
+    ("ARGC", FileUse::Touches(CHANGES_INPUT)),
+    ("SYMTAB", FileUse::Touches(CHANGES_INPUT)),
+    ("FUNCTAB", FileUse::Touches(CHANGES_INPUT)),
+    ("PROCINFO", FileUse::Touches("awk's PROCINFO tells of the process and changes how it reads")),
+    ("TEXTDOMAIN", FileUse::Touches(TRANSLATES)),
+    ("bindtextdomain", FileUse::Touches(TRANSLATES)),
+    ("dcgettext", FileUse::Touches(TRANSLATES)),
+    ("dcngettext", FileUse::Touches(TRANSLATES)),
 ];
 
 /// What the last token was: whether a slash divides or opens a regular expression.
 #[derive(PartialEq, Clone, Copy)]
-enum Last {
+enum LastToken {
     Operand,
     Other,
     /// Grammar would have to say, or the awks differ.
     Unclear,
 }
 
-pub(crate) fn awk(program: &str) -> Program {
-    let mut read = Lexer::new(program).read();
+pub(crate) fn awk(program: &str) -> ProgramEffects {
+    let mut read = AwkLexer::new(program).read();
     // A joined line separates two words in every awk that was tried; one that joins them would run this.
     if program.contains("\\\n") {
-        let joined = Lexer::new(&program.replace("\\\n", "")).read();
+        let joined = AwkLexer::new(&program.replace("\\\n", "")).read();
         read.does = read.does.and(joined.does);
         read.files.extend(joined.files);
     }
     read
 }
 
-struct Lexer {
+struct AwkLexer {
     s: Vec<char>,
     n: usize,
-    last: Last,
+    last: LastToken,
     /// Open parentheses and brackets.
     groups: Vec<char>,
     /// Inside `print …`, and how many parentheses were open there: outside of further ones, `>` is a redirection.
@@ -56,24 +56,24 @@ struct Lexer {
     getline: bool,
     /// Where a `<` stands that may name a file for `getline`.
     less: Vec<usize>,
-    program: Program,
+    program: ProgramEffects,
 }
 
-impl Lexer {
+impl AwkLexer {
     fn new(program: &str) -> Self {
         Self {
             s: program.chars().collect(),
             n: 0,
-            last: Last::Other,
+            last: LastToken::Other,
             groups: Vec::new(),
             printing: None,
             getline: false,
             less: Vec::new(),
-            program: Does::Reads.into(),
+            program: FileUse::Reads.into(),
         }
     }
 
-    fn read(mut self) -> Program {
+    fn read(mut self) -> ProgramEffects {
         // Some awks take a carriage return for a blank or for part of a line's end, others for neither.
         let lexed = if self.s.contains(&'\r') { Err(UNCLEAR) } else { self.tokens() };
         if let Err(does) = lexed {
@@ -88,13 +88,13 @@ impl Lexer {
         self.program
     }
 
-    fn note(&mut self, does: Does) {
-        self.program.does = std::mem::replace(&mut self.program.does, Does::Reads).and(does);
+    fn note(&mut self, does: FileUse) {
+        self.program.does = std::mem::replace(&mut self.program.does, FileUse::Reads).and(does);
     }
 
     fn touch(&mut self, file: Option<String>, write: bool, why: &'static str) {
-        self.program.files.push(Named { file, write });
-        self.note(Does::Touches(why));
+        self.program.files.push(NamedFile { file, write });
+        self.note(FileUse::Touches(why));
     }
 
     fn at(&self, offset: usize) -> Option<char> {
@@ -102,7 +102,7 @@ impl Lexer {
     }
 
     /// Reads every token; an error is what the program does at worst, and then nothing behind it was read.
-    fn tokens(&mut self) -> Result<(), Does> {
+    fn tokens(&mut self) -> Result<(), FileUse> {
         while let Some(c) = self.at(0) {
             match c {
                 ' ' | '\t' => self.n += 1,
@@ -111,12 +111,12 @@ impl Lexer {
                 '\n' => self.newline(),
                 '"' => {
                     self.n = string_end(&self.s, self.n).ok_or(UNCLEAR)?;
-                    self.last = Last::Operand;
+                    self.last = LastToken::Operand;
                 }
-                '/' if self.last == Last::Unclear => return self.rest_is_harmless(),
-                '/' if self.last == Last::Other => {
+                '/' if self.last == LastToken::Unclear => return self.rest_is_harmless(),
+                '/' if self.last == LastToken::Other => {
                     self.n = regex_end(&self.s, self.n).ok_or(UNCLEAR)?;
-                    self.last = Last::Operand;
+                    self.last = LastToken::Operand;
                 }
                 c if c.is_ascii_alphabetic() || c == '_' => self.word()?,
                 c if c.is_ascii_digit() || c == '.' => self.number()?,
@@ -126,7 +126,7 @@ impl Lexer {
         Ok(())
     }
 
-    fn comment(&mut self) -> Result<(), Does> {
+    fn comment(&mut self) -> Result<(), FileUse> {
         while !matches!(self.at(0), None | Some('\n')) {
             self.n += 1;
         }
@@ -137,18 +137,18 @@ impl Lexer {
     /// `?` and `:` too, and busybox inside of parentheses.
     fn newline(&mut self) {
         self.n += 1;
-        if self.last == Last::Other {
+        if self.last == LastToken::Other {
             return;
         }
         if self.groups.is_empty() {
             self.printing = None;
-            self.last = Last::Other;
+            self.last = LastToken::Other;
         } else {
-            self.last = Last::Unclear;
+            self.last = LastToken::Unclear;
         }
     }
 
-    fn word(&mut self) -> Result<(), Does> {
+    fn word(&mut self) -> Result<(), FileUse> {
         let start = self.n;
         while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
             self.n += 1;
@@ -156,27 +156,27 @@ impl Lexer {
         let word: String = self.s[start..self.n].iter().collect();
         if let Some((_, does)) = REACHING.iter().find(|(w, _)| *w == word) {
             match does {
-                Does::Runs(_) => return Err(does.clone()),
+                FileUse::Runs(_) => return Err(does.clone()),
                 _ if word == "PROCINFO" && self.sorts() => {}
-                Does::Touches(CHANGES_INPUT) => self.touch(None, false, CHANGES_INPUT),
+                FileUse::Touches(CHANGES_INPUT) => self.touch(None, false, CHANGES_INPUT),
                 _ => self.note(does.clone()),
             }
         }
         self.last = match word.as_str() {
             "getline" => {
                 self.getline = true;
-                Last::Unclear
+                LastToken::Unclear
             }
             "print" | "printf" => {
                 self.printing = Some(self.parentheses());
-                Last::Other
+                LastToken::Other
             }
-            "return" => Last::Other,
+            "return" => LastToken::Other,
             // Keywords, of one awk at least; and the function that needs no parentheses.
             "BEGIN" | "END" | "BEGINFILE" | "ENDFILE" | "if" | "else" | "while" | "for" | "do" | "in" | "next"
             | "nextfile" | "exit" | "delete" | "function" | "func" | "break" | "continue" | "switch" | "case"
-            | "default" | "length" => Last::Unclear,
-            _ => Last::Operand,
+            | "default" | "length" => LastToken::Unclear,
+            _ => LastToken::Operand,
         };
         Ok(())
     }
@@ -188,66 +188,66 @@ impl Lexer {
     }
 
     /// Where a number ends is each awk's own: `1e5x`, `0x1x`, `1.x`. Any word may begin inside of what looks like one.
-    fn number(&mut self) -> Result<(), Does> {
+    fn number(&mut self) -> Result<(), FileUse> {
         let start = self.n;
         while self.at(0).is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')) {
             self.n += 1;
         }
         let digits = &self.s[start..self.n];
-        self.last = Last::Operand;
+        self.last = LastToken::Operand;
         if digits.iter().any(|c| c.is_ascii_alphabetic() || *c == '_') {
             let text: String = digits.iter().collect();
             if names_risk(&text) || text.contains("print") {
                 return Err(UNCLEAR);
             }
             // `1length / 2`
-            self.last = Last::Unclear;
+            self.last = LastToken::Unclear;
         }
         Ok(())
     }
 
-    fn sign(&mut self, c: char) -> Result<(), Does> {
+    fn sign(&mut self, c: char) -> Result<(), FileUse> {
         let next = self.at(1);
         self.n += 1;
         self.last = match c {
-            '@' => return Err(Does::Runs("awk's @ loads or calls by name")),
+            '@' => return Err(FileUse::Runs("awk's @ loads or calls by name")),
             '|' if next == Some('|') => {
                 self.n += 1;
-                Last::Other
+                LastToken::Other
             }
-            '|' => return Err(Does::Runs("an awk program that pipes to or from a command")),
+            '|' => return Err(FileUse::Runs("an awk program that pipes to or from a command")),
             '>' if self.printing.is_some_and(|depth| self.parentheses() <= depth) => {
                 self.redirect();
-                Last::Other
+                LastToken::Other
             }
             '<' if next != Some('=') => {
                 self.less.push(self.n - 1);
-                Last::Other
+                LastToken::Other
             }
             '(' | '[' => {
                 self.groups.push(c);
-                Last::Other
+                LastToken::Other
             }
             ')' if self.groups.pop() == Some('(') => {
                 // `if (x) /re/` or `(x) / y`.
-                Last::Unclear
+                LastToken::Unclear
             }
-            ']' if self.groups.pop() == Some('[') => Last::Operand,
+            ']' if self.groups.pop() == Some('[') => LastToken::Operand,
             '{' | '}' if self.groups.is_empty() => {
                 self.printing = None;
-                Last::Other
+                LastToken::Other
             }
             ';' => {
                 self.printing = None;
-                Last::Other
+                LastToken::Other
             }
             '+' | '-' if next == Some(c) => {
                 self.n += 1;
                 // It belongs to the operand before it or to the one behind it.
-                Last::Unclear
+                LastToken::Unclear
             }
             '+' | '-' | '*' | '/' | '%' | '^' | '!' | '<' | '>' | '=' | '~' | '?' | ':' | '&' | ',' | '$' => {
-                Last::Other
+                LastToken::Other
             }
             _ => return Err(UNCLEAR),
         };
@@ -281,7 +281,7 @@ impl Lexer {
     }
 
     /// Behind a slash whose meaning only the grammar knows: nothing that would matter either way may follow.
-    fn rest_is_harmless(&self) -> Result<(), Does> {
+    fn rest_is_harmless(&self) -> Result<(), FileUse> {
         let text: String = self.s[self.n..].iter().collect();
         let signs = text.contains(['|', '>', '@']) || self.getline && text.contains('<');
         if signs || names_risk(&text) { Err(UNCLEAR) } else { Ok(()) }
@@ -297,14 +297,14 @@ fn string_end(s: &[char], at: usize) -> Option<usize> {
     if s.get(at) != Some(&'"') {
         return None;
     }
-    delimited_end(s, at + 1, '"', Brackets::PLAIN)
+    delimited_end(s, at + 1, '"', BracketSyntax::PLAIN)
 }
 
 /// Behind the regular expression that starts at `at`. Inside brackets a slash need not be escaped, say some awks and
 /// not others, and they differ in what a bracket is: only where all agree is it plain.
 fn regex_end(s: &[char], at: usize) -> Option<usize> {
-    let end = delimited_end(s, at + 1, '/', Brackets::PLAIN)?;
-    Brackets::READINGS.iter().all(|b| delimited_end(s, at + 1, '/', *b) == Some(end)).then_some(end)
+    let end = delimited_end(s, at + 1, '/', BracketSyntax::PLAIN)?;
+    BracketSyntax::READINGS.iter().all(|b| delimited_end(s, at + 1, '/', *b) == Some(end)).then_some(end)
 }
 
 #[cfg(test)]
@@ -338,7 +338,7 @@ mod tests {
             "# system(1)\n{print}",
             "{ while ((getline line) > 0) n++ }",
         ] {
-            assert_eq!(awk(program).does, Does::Reads, "{program}");
+            assert_eq!(awk(program).does, FileUse::Reads, "{program}");
         }
         for program in [
             "{print > \"out\"}",
@@ -352,7 +352,7 @@ mod tests {
             "BEGIN{getline $(0) < \"/etc/passwd\"}",
             "BEGIN{ARGV[1]=\"/etc/passwd\"}",
         ] {
-            assert!(matches!(awk(program).does, Does::Touches(_)), "{program}");
+            assert!(matches!(awk(program).does, FileUse::Touches(_)), "{program}");
         }
         for program in [
             "BEGIN{system(\"id\")}",
@@ -367,7 +367,7 @@ mod tests {
             "{print \"x",
             "BEGIN{ if (1) /\"/; system(\"id\") #\"/ }",
         ] {
-            assert!(matches!(awk(program).does, Does::Runs(_)), "{program}");
+            assert!(matches!(awk(program).does, FileUse::Runs(_)), "{program}");
         }
     }
 }

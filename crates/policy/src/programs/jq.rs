@@ -1,6 +1,6 @@
 //! jq and yq programs: they compute; only a few words reach outside.
 
-use super::Does;
+use super::FileUse;
 
 /// Words of a filter outside of its strings; string interpolation counts as outside.
 fn words(filter: &str) -> Option<Vec<String>> {
@@ -75,15 +75,15 @@ fn words(filter: &str) -> Option<Vec<String>> {
     (!string && inside.is_empty()).then_some(out)
 }
 
-fn reaches(filter: &str, outside: &[&str], why: &'static str) -> Does {
+fn reaches(filter: &str, outside: &[&str], why: &'static str) -> FileUse {
     match words(filter) {
-        Some(words) if !words.iter().any(|w| outside.contains(&w.as_str()) || w == "ENV") => Does::Reads,
-        Some(_) => Does::Touches(why),
-        None => Does::Touches("a filter that is not plain to read"),
+        Some(words) if !words.iter().any(|w| outside.contains(&w.as_str()) || w == "ENV") => FileUse::Reads,
+        Some(_) => FileUse::Touches(why),
+        None => FileUse::Touches("a filter that is not plain to read"),
     }
 }
 
-pub(crate) fn jq(filter: &str) -> Does {
+pub(crate) fn jq(filter: &str) -> FileUse {
     let outside = [
         "env",
         "$ENV",
@@ -98,10 +98,10 @@ pub(crate) fn jq(filter: &str) -> Does {
     reaches(filter, &outside, "a jq filter that reads the environment or other files")
 }
 
-pub(crate) fn yq(filter: &str) -> Does {
+pub(crate) fn yq(filter: &str) -> FileUse {
     // Loading has many names.
     if words(filter).is_none_or(|all| all.iter().any(|w| !w.starts_with('.') && w.contains("load"))) {
-        return Does::Touches("a yq expression that reads other files");
+        return FileUse::Touches("a yq expression that reads other files");
     }
     let outside = [
         "env",
@@ -146,7 +146,7 @@ mod tests {
             if filter.contains("env:") {
                 continue;
             }
-            assert_eq!(jq(filter), Does::Reads, "{filter}");
+            assert_eq!(jq(filter), FileUse::Reads, "{filter}");
         }
         for filter in [
             "env",
@@ -161,9 +161,9 @@ mod tests {
             "\"x",
             "include \"a\"; .",
         ] {
-            assert!(matches!(jq(filter), Does::Touches(_)), "{filter}");
+            assert!(matches!(jq(filter), FileUse::Touches(_)), "{filter}");
         }
-        assert_eq!(yq(".a.b"), Does::Reads);
-        assert!(matches!(yq("load(\"/etc/passwd\")"), Does::Touches(_)));
+        assert_eq!(yq(".a.b"), FileUse::Reads);
+        assert!(matches!(yq("load(\"/etc/passwd\")"), FileUse::Touches(_)));
     }
 }

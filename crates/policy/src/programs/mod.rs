@@ -10,25 +10,25 @@ pub(crate) use sed::sed;
 
 /// What a program text does, and the files that it names; none is one that it makes up as it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
-    pub(crate) does: Does,
-    pub(crate) files: Vec<Named>,
+pub(crate) struct ProgramEffects {
+    pub(crate) does: FileUse,
+    pub(crate) files: Vec<NamedFile>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct NamedFile {
     pub(crate) file: Option<String>,
     pub(crate) write: bool,
 }
 
-impl From<Does> for Program {
-    fn from(does: Does) -> Self {
+impl From<FileUse> for ProgramEffects {
+    fn from(does: FileUse) -> Self {
         Self { does, files: Vec::new() }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum FileUse {
     /// Nothing but read what it is given and print.
     Reads,
     /// Writes files, or reads others.
@@ -37,7 +37,7 @@ pub(crate) enum Does {
     Runs(&'static str),
 }
 
-impl Does {
+impl FileUse {
     /// The worse of two.
     pub(crate) fn and(self, other: Self) -> Self {
         match (&self, &other) {
@@ -50,7 +50,7 @@ impl Does {
 
 /// How a program finds the end of a regular expression: what a bracket in it hides, and what a bracket is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Brackets {
+pub(crate) struct BracketSyntax {
     /// A delimiter between brackets is an ordinary character.
     hide: bool,
     /// Between brackets, too, a backslash escapes.
@@ -61,7 +61,7 @@ pub(crate) struct Brackets {
     leading: bool,
 }
 
-impl Brackets {
+impl BracketSyntax {
     /// A string, or a regular expression to a program that knows no brackets there.
     pub(crate) const PLAIN: Self = Self { hide: false, escapes: true, classes: false, leading: false };
 
@@ -81,7 +81,7 @@ impl Brackets {
 
 /// Behind the unescaped delimiter that ends what starts at `at`; none when a line's end or the text's comes first, or
 /// when a character of several bytes stands before a backslash, which some locales take for its second byte.
-pub(crate) fn delimited_end(s: &[char], at: usize, delimiter: char, brackets: Brackets) -> Option<usize> {
+pub(crate) fn delimited_end(s: &[char], at: usize, delimiter: char, brackets: BracketSyntax) -> Option<usize> {
     let (mut n, mut inside) = (at, false);
     loop {
         let c = *s.get(n)?;

@@ -1,16 +1,16 @@
 //! sed scripts: addresses and commands, one by one. What is not followed to its end is taken for the worst, and so is
 //! what GNU, busybox and BSD read differently.
 
-use super::{Brackets, Does, Named, Program, delimited_end};
+use super::{BracketSyntax, FileUse, NamedFile, ProgramEffects, delimited_end};
 
-const UNCLEAR: Does = Does::Runs("a sed script that is not plain to read");
+const UNCLEAR: FileUse = FileUse::Runs("a sed script that is not plain to read");
 
-pub(crate) fn sed(script: &str) -> Program {
-    let mut parser = Parser { s: script.chars().collect(), n: 0, open: 0, files: Vec::new() };
-    let mut does = Does::Reads;
+pub(crate) fn sed(script: &str) -> ProgramEffects {
+    let mut parser = SedParser { s: script.chars().collect(), n: 0, open: 0, files: Vec::new() };
+    let mut does = FileUse::Reads;
     while !parser.done() {
         match parser.command() {
-            Some(Does::Reads) => {}
+            Some(FileUse::Reads) => {}
             Some(other) => does = does.and(other),
             None => {
                 does = does.and(UNCLEAR);
@@ -21,18 +21,18 @@ pub(crate) fn sed(script: &str) -> Program {
     if parser.open > 0 {
         does = does.and(UNCLEAR);
     }
-    Program { does, files: parser.files }
+    ProgramEffects { does, files: parser.files }
 }
 
-struct Parser {
+struct SedParser {
     s: Vec<char>,
     n: usize,
     /// Braces that wait for their end.
     open: usize,
-    files: Vec<Named>,
+    files: Vec<NamedFile>,
 }
 
-impl Parser {
+impl SedParser {
     fn done(&self) -> bool {
         self.n >= self.s.len()
     }
@@ -64,7 +64,7 @@ impl Parser {
     fn regex(&mut self, delimiter: char) -> Option<()> {
         let from = self.n;
         let mut ends =
-            Brackets::READINGS.iter().filter(|b| b.leading).map(|b| delimited_end(&self.s, from, delimiter, *b));
+            BracketSyntax::READINGS.iter().filter(|b| b.leading).map(|b| delimited_end(&self.s, from, delimiter, *b));
         let end = ends.next()??;
         let agreed = ends.all(|e| e == Some(end));
         self.n = end;
@@ -85,7 +85,7 @@ impl Parser {
     }
 
     /// Names and commands go to the end of their line.
-    fn rest_of_line(&mut self, does: Does) -> Option<Does> {
+    fn rest_of_line(&mut self, does: FileUse) -> Option<FileUse> {
         let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
             self.n += 1;
@@ -93,11 +93,11 @@ impl Parser {
         if self.s[from..self.n].contains(&'\r') {
             return None;
         }
-        if let Does::Touches(_) = does {
+        if let FileUse::Touches(_) = does {
             let text: String = self.s[from..self.n].iter().collect();
             let file = text.trim_start_matches(['w', 'W']).trim();
             let write = self.s.get(from.wrapping_sub(1)).is_none_or(|c| !matches!(c, 'r' | 'R'));
-            self.files.push(Named { file: Some(file.to_owned()), write });
+            self.files.push(NamedFile { file: Some(file.to_owned()), write });
         }
         Some(does)
     }
@@ -134,7 +134,7 @@ impl Parser {
 
     /// The text of `a`, `i` and `c`, to the end of its line; a backslash carries it on. Where it starts with blanks
     /// behind the backslash, with a line's end, or where a line ends in two backslashes, seds differ.
-    fn lines(&mut self) -> Option<Does> {
+    fn lines(&mut self) -> Option<FileUse> {
         self.skip(" \t");
         match self.next()? {
             '\n' | '\r' => return None,
@@ -155,21 +155,21 @@ impl Parser {
                 _ => {}
             }
         }
-        Some(Does::Reads)
+        Some(FileUse::Reads)
     }
 
     /// The rest of a comment. busybox ends it at a carriage return, and joins lines in it.
-    fn comment(&mut self) -> Option<Does> {
+    fn comment(&mut self) -> Option<FileUse> {
         let from = self.n;
         while !matches!(self.peek(), None | Some('\n')) {
             self.n += 1;
         }
         let comment = &self.s[from..self.n];
-        (!comment.contains(&'\r') && comment.last() != Some(&'\\')).then_some(Does::Reads)
+        (!comment.contains(&'\r') && comment.last() != Some(&'\\')).then_some(FileUse::Reads)
     }
 
     /// A label, with the end of its command.
-    fn label(&mut self) -> Option<Does> {
+    fn label(&mut self) -> Option<FileUse> {
         self.skip(" \t");
         while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) {
             self.n += 1;
@@ -178,24 +178,24 @@ impl Parser {
         let behind = self.s[self.n..].iter().find(|c| **c != '}');
         let agreed = matches!(behind, None | Some(' ' | '\t' | '\n' | ';'));
         self.skip(" \t");
-        (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(Does::Reads)
+        (agreed && matches!(self.peek(), None | Some('\n' | ';' | '}'))).then_some(FileUse::Reads)
     }
 
     /// What stands behind an `s`; and whether it took its line to the end.
-    fn substitute(&mut self) -> Option<(Does, bool)> {
+    fn substitute(&mut self) -> Option<(FileUse, bool)> {
         let delimiter = self.delimiter()?;
         self.regex(delimiter)?;
         self.text(delimiter)?;
-        let mut does = Does::Reads;
+        let mut does = FileUse::Reads;
         loop {
             match self.peek() {
                 Some('g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9') => self.n += 1,
                 Some('e') => {
-                    does = Does::Runs("sed's s///e runs what it made");
+                    does = FileUse::Runs("sed's s///e runs what it made");
                     self.n += 1;
                 }
                 Some('w') => {
-                    let does = self.rest_of_line(does.and(Does::Touches("sed's w writes a file")))?;
+                    let does = self.rest_of_line(does.and(FileUse::Touches("sed's w writes a file")))?;
                     return Some((does, true));
                 }
                 _ => return Some((does, false)),
@@ -203,10 +203,10 @@ impl Parser {
         }
     }
 
-    fn command(&mut self) -> Option<Does> {
+    fn command(&mut self) -> Option<FileUse> {
         self.skip(" \t\n;");
         if self.done() {
-            return Some(Does::Reads);
+            return Some(FileUse::Reads);
         }
         if self.address()? {
             self.skip(" \t");
@@ -220,18 +220,18 @@ impl Parser {
         let does = match self.next()? {
             '{' => {
                 self.open += 1;
-                return Some(Does::Reads);
+                return Some(FileUse::Reads);
             }
             '}' => {
                 self.open = self.open.checked_sub(1)?;
-                Does::Reads
+                FileUse::Reads
             }
             '#' => return self.comment(),
-            '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => Does::Reads,
+            '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => FileUse::Reads,
             'l' | 'L' | 'q' | 'Q' => {
                 self.skip(" \t");
                 self.skip("0123456789");
-                Does::Reads
+                FileUse::Reads
             }
             ':' | 'b' | 't' | 'T' | 'v' => return self.label(),
             'a' | 'i' | 'c' => return self.lines(),
@@ -239,7 +239,7 @@ impl Parser {
                 let delimiter = self.delimiter()?;
                 self.text(delimiter)?;
                 self.text(delimiter)?;
-                Does::Reads
+                FileUse::Reads
             }
             's' => {
                 let (does, ended) = self.substitute()?;
@@ -248,9 +248,9 @@ impl Parser {
                 }
                 does
             }
-            'w' | 'W' => return self.rest_of_line(Does::Touches("sed's w writes a file")),
-            'r' | 'R' => return self.rest_of_line(Does::Touches("sed's r reads another file")),
-            'e' => return self.rest_of_line(Does::Runs("sed's e runs a command")),
+            'w' | 'W' => return self.rest_of_line(FileUse::Touches("sed's w writes a file")),
+            'r' | 'R' => return self.rest_of_line(FileUse::Touches("sed's r reads another file")),
+            'e' => return self.rest_of_line(FileUse::Runs("sed's e runs a command")),
             _ => return None,
         };
         self.skip(" \t");
@@ -325,12 +325,12 @@ mod tests {
             "y/abc/\\n\\t\\\\/",
             "T;tend;p;:end",
         ] {
-            assert_eq!(sed(script).does, Does::Reads, "{script}");
+            assert_eq!(sed(script).does, FileUse::Reads, "{script}");
         }
         for script in
             ["w out", "1w out", "s/a/b/w out", "s/a/b/gw out", "r /etc/passwd", "/x/w out", "1,2W out", "p;w x"]
         {
-            assert!(matches!(sed(script).does, Does::Touches(_)), "{script}");
+            assert!(matches!(sed(script).does, FileUse::Touches(_)), "{script}");
         }
         let files =
             |script: &str| sed(script).files.into_iter().map(|f| (f.file.unwrap(), f.write)).collect::<Vec<_>>();
@@ -389,7 +389,7 @@ mod tests {
             "}p",
             "{p",
         ] {
-            assert!(matches!(sed(script).does, Does::Runs(_)), "{script}");
+            assert!(matches!(sed(script).does, FileUse::Runs(_)), "{script}");
         }
     }
 }

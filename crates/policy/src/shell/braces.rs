@@ -1,10 +1,10 @@
 //! Brace expansion: `a{b,c}d`, `{1..5}`. It comes before all others, over what is not quoted.
 
-use super::{lex::Piece, state::MOST_VALUES};
+use super::{lex::WordPiece, state::MOST_VALUES};
 
 /// One element for brace expansion.
 #[derive(Clone)]
-pub(super) enum Atom {
+pub(super) enum BraceElement {
     Char(char),
     Piece(usize),
     /// What a tilde became; none is anywhere.
@@ -12,22 +12,22 @@ pub(super) enum Atom {
 }
 
 /// The words that braces make of one; none when there are too many.
-pub(super) fn braced(pieces: &[Piece]) -> Option<Vec<Vec<Atom>>> {
+pub(super) fn braced(pieces: &[WordPiece]) -> Option<Vec<Vec<BraceElement>>> {
     let mut atoms = Vec::new();
     for (n, piece) in pieces.iter().enumerate() {
         match piece {
-            Piece::Text { text, quoted: false } => atoms.extend(text.chars().map(Atom::Char)),
-            _ => atoms.push(Atom::Piece(n)),
+            WordPiece::Text { text, quoted: false } => atoms.extend(text.chars().map(BraceElement::Char)),
+            _ => atoms.push(BraceElement::Piece(n)),
         }
     }
     expand_braces(&atoms, 0)
 }
 
-fn expand_braces(atoms: &[Atom], depth: usize) -> Option<Vec<Vec<Atom>>> {
+fn expand_braces(atoms: &[BraceElement], depth: usize) -> Option<Vec<Vec<BraceElement>>> {
     if depth > 8 {
         return None;
     }
-    let is = |n: usize, c: char| matches!(atoms.get(n), Some(Atom::Char(x)) if *x == c);
+    let is = |n: usize, c: char| matches!(atoms.get(n), Some(BraceElement::Char(x)) if *x == c);
     let mut start = 0;
     while start < atoms.len() {
         if !is(start, '{') || start > 0 && is(start - 1, '$') {
@@ -53,7 +53,7 @@ fn expand_braces(atoms: &[Atom], depth: usize) -> Option<Vec<Vec<Atom>>> {
             continue;
         };
         commas.push(end);
-        let inner: Vec<Vec<Atom>> = if commas.len() > 2 {
+        let inner: Vec<Vec<BraceElement>> = if commas.len() > 2 {
             let mut all = Vec::new();
             for pair in commas.windows(2) {
                 all.extend(expand_braces(&atoms[pair[0] + 1..pair[1]], depth + 1)?);
@@ -87,12 +87,12 @@ fn expand_braces(atoms: &[Atom], depth: usize) -> Option<Vec<Vec<Atom>>> {
 }
 
 /// `1..5`, `a..e`, with a step; `Some(None)` when there are too many.
-fn sequence(atoms: &[Atom]) -> Option<Option<Vec<Vec<Atom>>>> {
+fn sequence(atoms: &[BraceElement]) -> Option<Option<Vec<Vec<BraceElement>>>> {
     let text: Option<String> = atoms
         .iter()
         .map(|a| match a {
-            Atom::Char(c) => Some(*c),
-            Atom::Piece(_) | Atom::Home(_) => None,
+            BraceElement::Char(c) => Some(*c),
+            BraceElement::Piece(_) | BraceElement::Home(_) => None,
         })
         .collect();
     let text = text?;
@@ -102,7 +102,7 @@ fn sequence(atoms: &[Atom]) -> Option<Option<Vec<Vec<Atom>>>> {
         [from, to, step] => (from, to, step.parse::<i32>().ok()?.unsigned_abs().max(1)),
         _ => return None,
     };
-    let chars = |s: String| s.chars().map(Atom::Char).collect::<Vec<Atom>>();
+    let chars = |s: String| s.chars().map(BraceElement::Char).collect::<Vec<BraceElement>>();
     let letter = |s: &str| s.chars().next().filter(|c| s.len() == 1 && c.is_ascii_alphabetic());
     let run = |a: i64, b: i64| -> Option<Vec<i64>> {
         let count = (b - a).unsigned_abs() / u64::from(step) + 1;

@@ -14,7 +14,7 @@ const CHANGE_ANYTHING: &[&str] = &[
 const MOVE: &[&str] = &["cd", "pushd", "popd"];
 
 #[derive(Default)]
-pub(super) struct Changes {
+pub(super) struct AssignedVariables {
     pub(super) names: BTreeSet<String>,
     pub(super) moves: bool,
     pub(super) all: bool,
@@ -22,7 +22,7 @@ pub(super) struct Changes {
     pub(super) functions: BTreeSet<String>,
 }
 
-impl Changes {
+impl AssignedVariables {
     pub(super) fn list(&mut self, list: &ast::CompoundList) {
         for ast::CompoundListItem(and_or, separator) in &list.0 {
             if matches!(separator, ast::SeparatorOperator::Async) {

@@ -1,12 +1,12 @@
 //! `[[ … ]]`: its operands are expanded, and some of its tests evaluate them.
 
-use super::{state::State, walk::Walk};
+use super::{state::ShellState, walk::PlanBuilder};
 use brush_parser::ast::{self, BinaryPredicate as Binary, UnaryPredicate as Unary};
 use countersign_model::{Opaque, Word};
 
-impl Walk<'_> {
+impl PlanBuilder<'_> {
     /// Collects the operands that are paths.
-    pub(super) fn test(&mut self, test: &ast::ExtendedTestExpr, state: &mut State, out: &mut Vec<Word>) {
+    pub(super) fn test(&mut self, test: &ast::ExtendedTestExpr, state: &mut ShellState, out: &mut Vec<Word>) {
         let mut operand = |walk: &mut Self, word: &ast::Word, path: bool| {
             let at = walk.span(word.loc.as_ref());
             let value = walk.value(&word.value, at, state);

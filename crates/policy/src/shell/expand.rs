@@ -2,15 +2,15 @@
 //! says. Substitutions found on the way are handed to the walk.
 
 use super::{
-    braces::{Atom, braced},
-    lex::{self, Parameter, Piece},
-    state::{MOST_VALUES, State, either, escaped, unescaped},
-    walk::{Place, Walk},
+    braces::{BraceElement, braced},
+    lex::{self, Parameter, WordPiece},
+    state::{MOST_VALUES, ShellState, either, escaped, unescaped},
+    walk::{PlanBuilder, TextPosition},
 };
 use countersign_model::{Directory, Opaque, Word, WordValue};
 
 /// A word on its way: the globs that it can be, or that nobody knows.
-struct Draft {
+struct PartialWord {
     globs: Option<Vec<String>>,
     quoted: bool,
     many: bool,
@@ -20,9 +20,9 @@ struct Draft {
     hint: Option<String>,
 }
 
-impl Walk<'_> {
+impl PlanBuilder<'_> {
     /// The words that one word of the text becomes.
-    pub(super) fn words(&mut self, raw: &str, place: Place, state: &mut State, out: &mut Vec<Word>) {
+    pub(super) fn words(&mut self, raw: &str, place: TextPosition, state: &mut ShellState, out: &mut Vec<Word>) {
         if lex::is_plain(raw) && !raw.is_empty() && !(self.posix && raw.starts_with('=')) {
             out.push(Word::literal(raw));
             return;
@@ -40,21 +40,21 @@ impl Walk<'_> {
             self.opaque(Opaque::Unparseable);
         }
         // Each piece is looked at once, however often braces repeat it: a substitution is one occurrence.
-        let mut drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, true)).collect();
+        let mut drafts: Vec<PartialWord> = pieces.iter().map(|p| self.piece(p, place, state, true)).collect();
         if pieces.len() > 1 {
             // `--opt=$x` with blanks in x is several words, and where they end nobody needs to know.
             for (piece, draft) in pieces.iter().zip(&mut drafts) {
                 let blank = |g: &String| g.contains([' ', '\t', '\n']);
-                if matches!(piece, Piece::Parameter { quoted: false, .. })
+                if matches!(piece, WordPiece::Parameter { quoted: false, .. })
                     && draft.globs.as_ref().is_some_and(|all| all.iter().any(blank))
                 {
                     (draft.globs, draft.many) = (None, true);
                 }
             }
         }
-        let braces = pieces.iter().any(|p| matches!(p, Piece::Text { text, quoted: false } if text.contains('{')));
+        let braces = pieces.iter().any(|p| matches!(p, WordPiece::Text { text, quoted: false } if text.contains('{')));
         let lists = match braces.then(|| braced(&pieces)) {
-            None => vec![(0..pieces.len()).map(Atom::Piece).collect::<Vec<_>>()],
+            None => vec![(0..pieces.len()).map(BraceElement::Piece).collect::<Vec<_>>()],
             Some(Some(lists)) => lists,
             Some(None) => {
                 out.push(Word::unknown());
@@ -66,7 +66,7 @@ impl Walk<'_> {
             self.opaque(Opaque::Unparseable);
         }
         // `$x` alone, unquoted, with a known value: the shell splits it at blanks.
-        if let ([Piece::Parameter { quoted: false, .. }], [draft]) = (&pieces[..], &drafts[..])
+        if let ([WordPiece::Parameter { quoted: false, .. }], [draft]) = (&pieces[..], &drafts[..])
             && let Some([glob]) = draft.globs.as_deref()
             && glob.contains([' ', '\t', '\n'])
         {
@@ -85,7 +85,7 @@ impl Walk<'_> {
     }
 
     /// The value of a word that is not split and not matched against files: assignments, here-strings, `case` words.
-    pub(super) fn value(&mut self, raw: &str, place: Place, state: &mut State) -> WordValue {
+    pub(super) fn value(&mut self, raw: &str, place: TextPosition, state: &mut ShellState) -> WordValue {
         if lex::is_plain(raw) {
             return WordValue::One(raw.to_owned());
         }
@@ -97,7 +97,7 @@ impl Walk<'_> {
     }
 
     /// The text of a here-document's body.
-    pub(super) fn document(&mut self, body: &str, place: Place, state: &mut State) -> WordValue {
+    pub(super) fn document(&mut self, body: &str, place: TextPosition, state: &mut ShellState) -> WordValue {
         match lex::document(body) {
             Ok(pieces) => self.joined(&pieces, place, state),
             Err(_) => {
@@ -107,12 +107,12 @@ impl Walk<'_> {
         }
     }
 
-    fn joined(&mut self, pieces: &[Piece], place: Place, state: &mut State) -> WordValue {
-        let drafts: Vec<Draft> = pieces.iter().map(|p| self.piece(p, place, state, false)).collect();
-        let list: Vec<Atom> = (0..pieces.len()).map(Atom::Piece).collect();
+    fn joined(&mut self, pieces: &[WordPiece], place: TextPosition, state: &mut ShellState) -> WordValue {
+        let drafts: Vec<PartialWord> = pieces.iter().map(|p| self.piece(p, place, state, false)).collect();
+        let list: Vec<BraceElement> = (0..pieces.len()).map(BraceElement::Piece).collect();
         let mut globs = vec![String::new()];
         for atom in &list {
-            let Atom::Piece(n) = atom else { continue };
+            let BraceElement::Piece(n) = atom else { continue };
             match &drafts[*n].globs {
                 Some(more) => match product(&globs, more) {
                     Some(all) => globs = all,
@@ -135,8 +135,8 @@ impl Walk<'_> {
         }
     }
 
-    fn piece(&mut self, piece: &Piece, place: Place, state: &mut State, splits: bool) -> Draft {
-        let known = |globs: Vec<String>, quoted| Draft {
+    fn piece(&mut self, piece: &WordPiece, place: TextPosition, state: &mut ShellState, splits: bool) -> PartialWord {
+        let known = |globs: Vec<String>, quoted| PartialWord {
             globs: Some(globs),
             quoted,
             many: false,
@@ -144,7 +144,7 @@ impl Walk<'_> {
             pattern: false,
             hint: None,
         };
-        let unknown = |quoted: bool, substituted| Draft {
+        let unknown = |quoted: bool, substituted| PartialWord {
             globs: None,
             quoted,
             many: !quoted && splits,
@@ -153,55 +153,55 @@ impl Walk<'_> {
             hint: None,
         };
         match piece {
-            Piece::Text { text, quoted: true } => known(vec![escaped(text)], true),
-            Piece::Text { text, quoted: false } => known(vec![text.clone()], false),
-            Piece::Tilde(user) => self.tilde(user, state),
-            Piece::Strange => {
+            WordPiece::Text { text, quoted: true } => known(vec![escaped(text)], true),
+            WordPiece::Text { text, quoted: false } => known(vec![text.clone()], false),
+            WordPiece::Tilde(user) => self.tilde(user, state),
+            WordPiece::Strange => {
                 self.opaque(Opaque::PromptExpansion);
                 unknown(false, true)
             }
-            Piece::Arithmetic { text } => {
+            WordPiece::Arithmetic { text } => {
                 self.arithmetic(text, place, state);
                 unknown(true, true)
             }
-            Piece::Command { text, at, quoted } => {
+            WordPiece::Command { text, at, quoted } => {
                 let hint = self.substitution(text, place.inside(*at), state);
                 match self.listing.take() {
                     Some(globs) if splits && !quoted && !state.ifs_changed => {
-                        Draft { many: true, substituted: true, pattern: true, ..known(globs, false) }
+                        PartialWord { many: true, substituted: true, pattern: true, ..known(globs, false) }
                     }
-                    _ => Draft { hint, ..unknown(*quoted, true) },
+                    _ => PartialWord { hint, ..unknown(*quoted, true) },
                 }
             }
-            Piece::Process { text, at } => {
+            WordPiece::Process { text, at } => {
                 let from = self.occurrences.len();
                 self.substitution(text, place.inside(Some(*at)), state);
                 if self.occurrences.len() == from {
                     // Without a command it is no word to some versions.
-                    return Draft { many: true, ..unknown(false, true) };
+                    return PartialWord { many: true, ..unknown(false, true) };
                 }
                 // A path below /dev/fd: one word, and nothing that was on the disk.
-                Draft { hint: Some("/dev/fd".to_owned()), ..unknown(true, true) }
+                PartialWord { hint: Some("/dev/fd".to_owned()), ..unknown(true, true) }
             }
-            Piece::Parameter { parameter, quoted } => {
+            WordPiece::Parameter { parameter, quoted } => {
                 let (value, hint) = self.parameter(parameter, place, state);
                 if value == WordValue::Unknown && splits && is_several(parameter) {
-                    return Draft { hint, many: true, ..unknown(*quoted, false) };
+                    return PartialWord { hint, many: true, ..unknown(*quoted, false) };
                 }
                 let listed = state.listed.contains(&parameter.name);
                 match (value.clone(), *quoted || !splits) {
-                    (WordValue::Unknown, quoted) => Draft { hint, ..unknown(quoted, false) },
+                    (WordValue::Unknown, quoted) => PartialWord { hint, ..unknown(quoted, false) },
                     (WordValue::One(text), true) => known(vec![escaped(&text)], true),
                     (WordValue::Any(texts), true) => known(texts.iter().map(|t| escaped(t)).collect(), true),
                     (WordValue::Pattern(globs), true) => {
-                        Draft { pattern: true, substituted: listed, ..known(globs, true) }
+                        PartialWord { pattern: true, substituted: listed, ..known(globs, true) }
                     }
                     (WordValue::Pattern(globs), false) if listed => {
-                        Draft { many: true, pattern: true, substituted: true, ..known(globs, false) }
+                        PartialWord { many: true, pattern: true, substituted: true, ..known(globs, false) }
                     }
                     // File names may hold blanks, and then they are several words.
                     (WordValue::Pattern(globs), false) => {
-                        Draft { hint: globs.first().map(|g| fixed_part(g)), ..unknown(false, false) }
+                        PartialWord { hint: globs.first().map(|g| fixed_part(g)), ..unknown(false, false) }
                     }
                     (WordValue::One(_) | WordValue::Any(_), false) if state.ifs_changed => unknown(false, false),
                     // A backslash that comes from a value escapes in a pattern, and is itself in anything else.
@@ -209,7 +209,7 @@ impl Walk<'_> {
                         unknown(false, false)
                     }
                     (WordValue::One(text), false) => {
-                        Draft { many: text.trim().is_empty(), ..known(vec![text.replace('\\', "\\\\")], false) }
+                        PartialWord { many: text.trim().is_empty(), ..known(vec![text.replace('\\', "\\\\")], false) }
                     }
                     (WordValue::Any(texts), false) => {
                         if texts.iter().any(|t| t.is_empty() || t.contains([' ', '\t', '\n'])) {
@@ -224,28 +224,28 @@ impl Walk<'_> {
     }
 
     /// A tilde that stood inside braces, or before them.
-    fn braced_tilde(&mut self, mut list: Vec<Atom>, state: &State) -> Vec<Atom> {
-        if !matches!(list.first(), Some(Atom::Char('~'))) {
+    fn braced_tilde(&mut self, mut list: Vec<BraceElement>, state: &ShellState) -> Vec<BraceElement> {
+        if !matches!(list.first(), Some(BraceElement::Char('~'))) {
             return list;
         }
-        let end = list.iter().position(|a| matches!(a, Atom::Char('/'))).unwrap_or(list.len());
+        let end = list.iter().position(|a| matches!(a, BraceElement::Char('/'))).unwrap_or(list.len());
         let user: Option<String> = list[1..end]
             .iter()
             .map(|a| match a {
-                Atom::Char(c) => Some(*c),
-                Atom::Piece(_) | Atom::Home(_) => None,
+                BraceElement::Char(c) => Some(*c),
+                BraceElement::Piece(_) | BraceElement::Home(_) => None,
             })
             .collect();
         let home = match user.map(|user| self.tilde(&user, state)) {
-            Some(Draft { globs: Some(globs), .. }) => globs.into_iter().next(),
+            Some(PartialWord { globs: Some(globs), .. }) => globs.into_iter().next(),
             _ => None,
         };
-        list.splice(..end, [Atom::Home(home)]);
+        list.splice(..end, [BraceElement::Home(home)]);
         list
     }
 
-    fn tilde(&mut self, user: &str, state: &State) -> Draft {
-        let draft = |globs: Option<Vec<String>>, hint| Draft {
+    fn tilde(&mut self, user: &str, state: &ShellState) -> PartialWord {
+        let draft = |globs: Option<Vec<String>>, hint| PartialWord {
             globs,
             quoted: true,
             many: false,
@@ -270,7 +270,7 @@ impl Walk<'_> {
     }
 
     /// What a parameter holds; and where it may lead when nobody knows.
-    fn parameter(&mut self, p: &Parameter, place: Place, state: &mut State) -> (WordValue, Option<String>) {
+    fn parameter(&mut self, p: &Parameter, place: TextPosition, state: &mut ShellState) -> (WordValue, Option<String>) {
         let place = place.inside(None);
         if let Some(subscript) = &p.subscript
             && !matches!(subscript.as_str(), "@" | "*")
@@ -314,7 +314,7 @@ impl Walk<'_> {
         }
     }
 
-    fn plain_parameter(&self, name: &str, state: &State) -> WordValue {
+    fn plain_parameter(&self, name: &str, state: &ShellState) -> WordValue {
         // Bash sets these itself, whatever they were given.
         const ITS_OWN: &[&str] = &[
             "_",
@@ -354,7 +354,7 @@ impl Walk<'_> {
     }
 
     /// Arithmetic over numbers is a number. Over names it evaluates what the names hold.
-    pub(super) fn arithmetic(&mut self, text: &str, place: Place, state: &mut State) {
+    pub(super) fn arithmetic(&mut self, text: &str, place: TextPosition, state: &mut ShellState) {
         let mut bare = text.chars().filter(|c| !c.is_whitespace()).peekable();
         let mut numeric = true;
         while let Some(c) = bare.next() {
@@ -436,8 +436,8 @@ fn product(before: &[String], more: &[String]) -> Option<Vec<String>> {
     (all.len() <= MOST_VALUES).then_some(all)
 }
 
-fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
-    let mut whole = Draft {
+fn join(list: &[BraceElement], drafts: &[PartialWord]) -> Option<Word> {
+    let mut whole = PartialWord {
         globs: Some(vec![String::new()]),
         quoted: false,
         many: false,
@@ -449,7 +449,7 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
     let mut matches_files = false;
     for atom in list {
         match atom {
-            Atom::Char(c) => {
+            BraceElement::Char(c) => {
                 empty = false;
                 matches_files |= matches!(c, '*' | '?' | '[');
                 let more = [c.to_string()];
@@ -458,7 +458,7 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
                     h.push(*c);
                 }
             }
-            Atom::Home(home) => {
+            BraceElement::Home(home) => {
                 empty = false;
                 whole.quoted = true;
                 whole.globs = match (whole.globs, home) {
@@ -467,7 +467,7 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
                 };
                 hint = home.as_ref().map(|h| literal_of(h));
             }
-            Atom::Piece(n) => {
+            BraceElement::Piece(n) => {
                 let d = &drafts[*n];
                 whole.globs = match (whole.globs, &d.globs) {
                     (Some(before), Some(more)) => product(&before, more),
@@ -501,8 +501,8 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
     }
     // A path or an address that starts in a known way: no option, whatever follows.
     let alone = list.iter().all(|a| match a {
-        Atom::Piece(n) => drafts[*n].globs.as_ref().is_none_or(|g| g.iter().all(String::is_empty)),
-        Atom::Char(_) | Atom::Home(_) => false,
+        BraceElement::Piece(n) => drafts[*n].globs.as_ref().is_none_or(|g| g.iter().all(String::is_empty)),
+        BraceElement::Char(_) | BraceElement::Home(_) => false,
     });
     let telling = |h: &String| alone || h.starts_with('/') || h.contains("://");
     whole.hint = hint.filter(|h| whole.globs.is_none() && !h.is_empty() && telling(h));
@@ -519,7 +519,7 @@ fn join(list: &[Atom], drafts: &[Draft]) -> Option<Word> {
     Some(word)
 }
 
-fn finish(globs: Option<Vec<String>>, draft: &Draft) -> Word {
+fn finish(globs: Option<Vec<String>>, draft: &PartialWord) -> Word {
     let (value, many) = match globs {
         None => (WordValue::Unknown, draft.many),
         Some(globs) => match globs.iter().map(|g| unescaped(g)).collect::<Option<Vec<String>>>() {

@@ -13,7 +13,7 @@ pub(super) const DEEPEST: usize = 32;
 
 /// Why text has no reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum LexError {
     Unterminated,
     TooDeep,
     TooLarge,
@@ -22,11 +22,11 @@ pub(crate) enum Unreadable {
     Continued(usize),
 }
 
-type Result<T> = std::result::Result<T, Unreadable>;
+type LexResult<T> = std::result::Result<T, LexError>;
 
 /// A part of a word.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Piece {
+pub(crate) enum WordPiece {
     Text {
         text: String,
         quoted: bool,
@@ -70,8 +70,8 @@ pub(crate) struct Parameter {
 }
 
 /// The end of the single-quoted text that starts at `at`, behind its closing quote.
-fn after_single(s: &[u8], at: usize) -> Result<usize> {
-    memchr(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(Unreadable::Unterminated)
+fn after_single(s: &[u8], at: usize) -> LexResult<usize> {
+    memchr(b'\'', &s[at + 1..]).map(|n| at + n + 2).ok_or(LexError::Unterminated)
 }
 
 /// Whether a backslash-newline stands at `n`.
@@ -80,12 +80,12 @@ pub(super) fn continued(s: &[u8], n: usize) -> bool {
 }
 
 /// The byte at `n`, as bash sees it outside of single quotes.
-pub(super) fn peek(s: &[u8], n: usize) -> Result<Option<u8>> {
-    if continued(s, n) { Err(Unreadable::Continued(n)) } else { Ok(s.get(n).copied()) }
+pub(super) fn peek(s: &[u8], n: usize) -> LexResult<Option<u8>> {
+    if continued(s, n) { Err(LexError::Continued(n)) } else { Ok(s.get(n).copied()) }
 }
 
 /// Behind the escape at `n`.
-fn after_escape(s: &[u8], n: usize) -> Result<usize> {
+fn after_escape(s: &[u8], n: usize) -> LexResult<usize> {
     peek(s, n).map(|_| n + 2)
 }
 
@@ -94,7 +94,7 @@ fn memchr(needle: u8, hay: &[u8]) -> Option<usize> {
 }
 
 /// The end of `$'…'`, from behind its quote: a backslash-newline stays.
-fn after_ansi_c(s: &[u8], from: usize) -> Result<usize> {
+fn after_ansi_c(s: &[u8], from: usize) -> LexResult<usize> {
     let mut n = from;
     while n < s.len() {
         match s[n] {
@@ -103,11 +103,11 @@ fn after_ansi_c(s: &[u8], from: usize) -> Result<usize> {
             _ => n += 1,
         }
     }
-    Err(Unreadable::Unterminated)
+    Err(LexError::Unterminated)
 }
 
 /// The end of the double-quoted text that starts at `at`.
-pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let mut n = at + 1;
     while n < s.len() {
         match s[n] {
@@ -118,12 +118,12 @@ pub(super) fn after_double(s: &[u8], at: usize, depth: usize) -> Result<usize> {
             _ => n += 1,
         }
     }
-    Err(Unreadable::Unterminated)
+    Err(LexError::Unterminated)
 }
 
 /// Bash reads to the next backquote that is not escaped, whatever quotes stand between: a backslash-newline goes even
 /// in single quotes.
-fn after_backquote(s: &[u8], at: usize) -> Result<usize> {
+fn after_backquote(s: &[u8], at: usize) -> LexResult<usize> {
     let mut n = at + 1;
     while n < s.len() {
         match s[n] {
@@ -132,18 +132,18 @@ fn after_backquote(s: &[u8], at: usize) -> Result<usize> {
             _ => n += 1,
         }
     }
-    Err(Unreadable::Unterminated)
+    Err(LexError::Unterminated)
 }
 
 /// The parenthesis that closes the one before `at`, by counting: how bash looks for the end of `((` and `$((`, before
 /// it knows what they are.
-pub(super) fn after_counted(s: &[u8], at: usize) -> Result<usize> {
+pub(super) fn after_counted(s: &[u8], at: usize) -> LexResult<usize> {
     let (mut n, mut open) = (at, 1);
     while n < s.len() {
         match s[n] {
             b'(' => (open, n) = (open + 1, n + 1),
             // Whether bash looks past it for the second one depends on what it is reading.
-            b')' if behind_continuations(s, n + 1, b')') => return Err(Unreadable::Grammar),
+            b')' if behind_continuations(s, n + 1, b')') => return Err(LexError::Grammar),
             b')' => {
                 (open, n) = (open - 1, n + 1);
                 if open == 0 {
@@ -155,12 +155,12 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> Result<usize> {
             b'`' => n = after_backquote(s, n)?,
             b'"' => {
                 n += 1;
-                while *s.get(n).ok_or(Unreadable::Unterminated)? != b'"' {
+                while *s.get(n).ok_or(LexError::Unterminated)? != b'"' {
                     n = match s[n] {
                         b'\\' => after_escape(s, n)?,
                         // It would look for the end of that too; nobody writes so.
-                        b'`' => return Err(Unreadable::Grammar),
-                        b'$' if matches!(peek(s, n + 1)?, Some(b'(' | b'{' | b'[')) => return Err(Unreadable::Grammar),
+                        b'`' => return Err(LexError::Grammar),
+                        b'$' if matches!(peek(s, n + 1)?, Some(b'(' | b'{' | b'[')) => return Err(LexError::Grammar),
                         _ => n + 1,
                     };
                 }
@@ -170,27 +170,27 @@ pub(super) fn after_counted(s: &[u8], at: usize) -> Result<usize> {
             _ => n += 1,
         }
     }
-    Err(Unreadable::Unterminated)
+    Err(LexError::Unterminated)
 }
 
 /// The end of what `$` at `at` starts; just behind the `$` when it starts nothing.
-pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -> Result<usize> {
+pub(super) fn after_dollar(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<usize> {
     if depth > DEEPEST {
-        return Err(Unreadable::TooDeep);
+        return Err(LexError::TooDeep);
     }
     match peek(s, at + 1)? {
         Some(b'(') if s.get(at + 2) == Some(&b'(') => {
             let counted = after_counted(s, at + 2)?;
             let end = match after_arithmetic(s, at + 3, depth) {
                 Ok(end) => end,
-                Err(why @ (Unreadable::TooDeep | Unreadable::TooLarge | Unreadable::Continued(_))) => return Err(why),
+                Err(why @ (LexError::TooDeep | LexError::TooLarge | LexError::Continued(_))) => return Err(why),
                 // `$((a); b)`: a substitution that starts with a subshell.
                 Err(_) => super::token::end_of_list(s, at + 2, depth + 1)? + 1,
             };
-            if end == counted { Ok(end) } else { Err(Unreadable::Grammar) }
+            if end == counted { Ok(end) } else { Err(LexError::Grammar) }
         }
         // Whether this is arithmetic depends on the version.
-        Some(b'(') if behind_continuations(s, at + 2, b'(') => Err(Unreadable::Grammar),
+        Some(b'(') if behind_continuations(s, at + 2, b'(') => Err(LexError::Grammar),
         Some(b'(') => super::token::end_of_list(s, at + 2, depth + 1).map(|end| end + 1),
         Some(b'[') => after_bracket(s, at + 2, depth),
         Some(b'{') => after_brace(s, at + 2, in_double, depth + 1),
@@ -215,7 +215,7 @@ fn behind_continuations(s: &[u8], at: usize, byte: u8) -> bool {
 }
 
 /// Behind whatever starts here: an escape, quotes, an expansion, or one byte.
-pub(super) fn after_one(s: &[u8], n: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_one(s: &[u8], n: usize, depth: usize) -> LexResult<usize> {
     match s[n] {
         b'\\' => after_escape(s, n),
         b'\'' => after_single(s, n),
@@ -227,24 +227,24 @@ pub(super) fn after_one(s: &[u8], n: usize, depth: usize) -> Result<usize> {
 }
 
 /// The end of `$((…))`, from behind its second parenthesis.
-pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_arithmetic(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let (mut n, mut open) = (at, 0);
     while n < s.len() {
         match s[n] {
             b'(' => (open, n) = (open + 1, n + 1),
             b')' if open > 0 => (open, n) = (open - 1, n + 1),
             b')' if s.get(n + 1) == Some(&b')') => return Ok(n + 2),
-            b')' => return Err(Unreadable::Grammar),
+            b')' => return Err(LexError::Grammar),
             _ => n = after_one(s, n, depth + 1)?,
         }
         if open > DEEPEST {
-            return Err(Unreadable::TooDeep);
+            return Err(LexError::TooDeep);
         }
     }
-    Err(Unreadable::Unterminated)
+    Err(LexError::Unterminated)
 }
 
-pub(super) fn after_bracket(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_bracket(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let (mut n, mut open) = (at, 0);
     while n < s.len() {
         match s[n] {
@@ -254,32 +254,32 @@ pub(super) fn after_bracket(s: &[u8], at: usize, depth: usize) -> Result<usize> 
             _ => n = after_one(s, n, depth + 1)?,
         }
     }
-    Err(Unreadable::Unterminated)
+    Err(LexError::Unterminated)
 }
 
 /// The end of `${…}`, from behind its brace.
-fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> Result<usize> {
+fn after_brace(s: &[u8], at: usize, in_double: bool, depth: usize) -> LexResult<usize> {
     let mut n = at;
     while n < s.len() {
         match s[n] {
             b'}' => return Ok(n + 1),
             b'\\' => n = after_escape(s, n)?,
             // Whether these quote depends on the operator, the version and the mode.
-            b'\'' if in_double => return Err(Unreadable::Grammar),
+            b'\'' if in_double => return Err(LexError::Grammar),
             b'\'' => n = after_single(s, n)?,
             // New versions read this as one, old ones as two characters.
-            b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => return Err(Unreadable::Grammar),
+            b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => return Err(LexError::Grammar),
             b'"' => n = after_double(s, n, depth)?,
             b'`' => n = after_backquote(s, n)?,
             b'$' => n = after_dollar(s, n, in_double, depth)?,
             _ => n += 1,
         }
     }
-    Err(Unreadable::Unterminated)
+    Err(LexError::Unterminated)
 }
 
 /// The end of the word that starts at `at`: the first blank or operator outside quotes and expansions.
-pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> LexResult<usize> {
     let mut n = at;
     while n < s.len() {
         match s[n] {
@@ -287,7 +287,7 @@ pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> Result<usize> {
             // `a<(b)` goes on; `a<b` does not.
             b'<' | b'>' if peek(s, n + 1)? == Some(b'(') => {
                 if behind_continuations(s, n + 2, b'(') {
-                    return Err(Unreadable::Grammar);
+                    return Err(LexError::Grammar);
                 }
                 n = super::token::end_of_list(s, n + 2, depth + 1)? + 1;
             }
@@ -299,7 +299,7 @@ pub(super) fn after_word(s: &[u8], at: usize, depth: usize) -> Result<usize> {
         }
     }
     if n > s.len() {
-        return Err(Unreadable::Unterminated);
+        return Err(LexError::Unterminated);
     }
     Ok(n)
 }
@@ -327,38 +327,38 @@ pub(crate) fn is_plain(word: &str) -> bool {
 }
 
 /// Takes a word apart. `tildes`: also behind an unquoted `=` and `:`, as in assignments.
-pub(crate) fn pieces(word: &str, tildes: bool) -> Result<Vec<Piece>> {
-    Lexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.word()
+pub(crate) fn pieces(word: &str, tildes: bool) -> LexResult<Vec<WordPiece>> {
+    WordLexer { word, s: word.as_bytes(), out: Vec::new(), tildes }.word()
 }
 
 /// Takes the body of a here-document with an unquoted delimiter apart.
-pub(crate) fn document(text: &str) -> Result<Vec<Piece>> {
-    let mut lexer = Lexer { word: text, s: text.as_bytes(), out: Vec::new(), tildes: false };
+pub(crate) fn document(text: &str) -> LexResult<Vec<WordPiece>> {
+    let mut lexer = WordLexer { word: text, s: text.as_bytes(), out: Vec::new(), tildes: false };
     let end = lexer.double(0, None)?;
     debug_assert_eq!(end, text.len());
     Ok(lexer.out)
 }
 
-struct Lexer<'a> {
+struct WordLexer<'a> {
     word: &'a str,
     s: &'a [u8],
-    out: Vec<Piece>,
+    out: Vec<WordPiece>,
     tildes: bool,
 }
 
-impl Lexer<'_> {
+impl WordLexer<'_> {
     fn text(&mut self, from: usize, to: usize, quoted: bool) {
         self.push_text(&self.word[from..to], quoted);
     }
 
     fn push_text(&mut self, more: &str, was_quoted: bool) {
         match self.out.last_mut() {
-            Some(Piece::Text { text, quoted }) if *quoted == was_quoted => text.push_str(more),
-            _ => self.out.push(Piece::Text { text: more.to_owned(), quoted: was_quoted }),
+            Some(WordPiece::Text { text, quoted }) if *quoted == was_quoted => text.push_str(more),
+            _ => self.out.push(WordPiece::Text { text: more.to_owned(), quoted: was_quoted }),
         }
     }
 
-    fn word(mut self) -> Result<Vec<Piece>> {
+    fn word(mut self) -> LexResult<Vec<WordPiece>> {
         let (mut n, mut tilde) = (0, true);
         while n < self.s.len() {
             let here = n;
@@ -370,17 +370,17 @@ impl Lexer<'_> {
                         .count();
                     let end = n + 1 + name;
                     if matches!(self.s.get(end), None | Some(b'/')) || self.tildes && self.s.get(end) == Some(&b':') {
-                        self.out.push(Piece::Tilde(self.word[n + 1..end].to_owned()));
+                        self.out.push(WordPiece::Tilde(self.word[n + 1..end].to_owned()));
                     } else {
                         self.text(n, end, false);
                     }
                     n = end;
                 }
-                b'\\' if continued(self.s, n) => return Err(Unreadable::Continued(n)),
+                b'\\' if continued(self.s, n) => return Err(LexError::Continued(n)),
                 b'\\' => {
                     let end = next_char(self.word, n + 1);
                     if end == n + 1 {
-                        return Err(Unreadable::Unterminated);
+                        return Err(LexError::Unterminated);
                     }
                     self.text(n + 1, end, true);
                     n = end;
@@ -395,7 +395,7 @@ impl Lexer<'_> {
                 b'`' => n = self.backquote(n, false)?,
                 b'<' | b'>' if self.s.get(n + 1) == Some(&b'(') => {
                     let end = super::token::end_of_list(self.s, n + 2, 1)?;
-                    self.out.push(Piece::Process { text: self.word[n + 2..end].to_owned(), at: n + 2 });
+                    self.out.push(WordPiece::Process { text: self.word[n + 2..end].to_owned(), at: n + 2 });
                     n = end + 1;
                 }
                 b => {
@@ -413,7 +413,7 @@ impl Lexer<'_> {
     }
 
     /// The inside of double quotes up to `until`, or a here-document's body up to its end.
-    fn double(&mut self, at: usize, until: Option<u8>) -> Result<usize> {
+    fn double(&mut self, at: usize, until: Option<u8>) -> LexResult<usize> {
         let mut n = at;
         if until.is_some() {
             // Empty quotes are a word too.
@@ -423,10 +423,10 @@ impl Lexer<'_> {
             match self.s[n] {
                 b if Some(b) == until => return Ok(n),
                 b'\\' => match self.s.get(n + 1) {
-                    Some(b'\n') => return Err(Unreadable::Continued(n)),
+                    Some(b'\n') => return Err(LexError::Continued(n)),
                     Some(b'$' | b'`' | b'\\') => (self.text(n + 1, n + 2, true), n += 2).1,
                     Some(b'"') if until.is_some() => (self.text(n + 1, n + 2, true), n += 2).1,
-                    None => return Err(Unreadable::Unterminated),
+                    None => return Err(LexError::Unterminated),
                     _ => (self.text(n, n + 1, true), n += 1).1,
                 },
                 b'$' => n = self.dollar(n, true)?,
@@ -438,10 +438,10 @@ impl Lexer<'_> {
                 }
             }
         }
-        if until.is_some() { Err(Unreadable::Unterminated) } else { Ok(n) }
+        if until.is_some() { Err(LexError::Unterminated) } else { Ok(n) }
     }
 
-    fn backquote(&mut self, at: usize, quoted: bool) -> Result<usize> {
+    fn backquote(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
         let end = after_backquote(self.s, at)?;
         let raw = &self.word[at + 1..end - 1];
         let mut text = String::with_capacity(raw.len());
@@ -453,32 +453,32 @@ impl Lexer<'_> {
                 _ => text.push(c),
             }
         }
-        self.out.push(Piece::Command { text, at: (!raw.contains('\\')).then_some(at + 1), quoted });
+        self.out.push(WordPiece::Command { text, at: (!raw.contains('\\')).then_some(at + 1), quoted });
         Ok(end)
     }
 
-    fn dollar(&mut self, at: usize, quoted: bool) -> Result<usize> {
+    fn dollar(&mut self, at: usize, quoted: bool) -> LexResult<usize> {
         let end = after_dollar(self.s, at, quoted, 0)?;
         let inner = |skip: usize, tail: usize| self.word.get(at + skip..end - tail).unwrap_or_default().to_owned();
         let piece = match self.s.get(at + 1) {
             Some(b'(') if self.s.get(at + 2) == Some(&b'(') && after_arithmetic(self.s, at + 3, 0) == Ok(end) => {
-                Piece::Arithmetic { text: inner(3, 2) }
+                WordPiece::Arithmetic { text: inner(3, 2) }
             }
-            Some(b'(') => Piece::Command { text: inner(2, 1), at: Some(at + 2), quoted },
-            Some(b'[') => Piece::Arithmetic { text: inner(2, 1) },
+            Some(b'(') => WordPiece::Command { text: inner(2, 1), at: Some(at + 2), quoted },
+            Some(b'[') => WordPiece::Arithmetic { text: inner(2, 1) },
             Some(b'{') => {
                 let text = inner(2, 1);
                 match parameter(&text) {
                     // Which quotes count in there depends on the operator.
-                    Some(p) if !(quoted && p.rest.contains('\'')) => Piece::Parameter { parameter: p, quoted },
-                    _ => Piece::Strange,
+                    Some(p) if !(quoted && p.rest.contains('\'')) => WordPiece::Parameter { parameter: p, quoted },
+                    _ => WordPiece::Strange,
                 }
             }
             Some(b'\'') if !quoted => {
                 let text = ansi_c(&inner(2, 1));
                 match text {
-                    Some(text) => Piece::Text { text, quoted: true },
-                    None => Piece::Strange,
+                    Some(text) => WordPiece::Text { text, quoted: true },
+                    None => WordPiece::Strange,
                 }
             }
             Some(b'"') if !quoted => {
@@ -486,7 +486,7 @@ impl Lexer<'_> {
                 return Ok(end);
             }
             _ if end > at + 1 => {
-                Piece::Parameter { parameter: Parameter { name: inner(1, 0), ..Parameter::default() }, quoted }
+                WordPiece::Parameter { parameter: Parameter { name: inner(1, 0), ..Parameter::default() }, quoted }
             }
             _ => {
                 self.push_text("$", quoted);

@@ -9,7 +9,7 @@
 use super::state::escaped;
 use crate::{
     phrase,
-    tables::{self, Parsed},
+    tables::{self, ParsedOptions},
 };
 use countersign_model::{InputSource, Occurrence, Word, WordValue};
 
@@ -78,13 +78,13 @@ fn of_git(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Words by the grammar of a read-only phrase; none when they do not fit it.
-fn parsed<'w>(verb: &str, words: &'w [Word]) -> Option<Parsed<'w>> {
+fn parsed<'w>(verb: &str, words: &'w [Word]) -> Option<ParsedOptions<'w>> {
     let phrase = tables::phrase(verb)?;
     let parsed = phrase.grammar.tell(words, phrase.harmless, false);
     parsed.misfit.is_none().then_some(parsed)
 }
 
-fn values<'p>(parsed: &'p Parsed<'_>, options: &[&str]) -> Vec<&'p Word> {
+fn values<'p>(parsed: &'p ParsedOptions<'_>, options: &[&str]) -> Vec<&'p Word> {
     parsed.options.iter().filter(|(o, _, _)| options.contains(&o.as_str())).filter_map(|(_, v, _)| v.as_ref()).collect()
 }
 
@@ -153,7 +153,7 @@ fn of_find(words: &[Word]) -> Option<Vec<String>> {
 }
 
 /// Where a search looks, with the names that it is told to look at.
-fn searched(parsed: &Parsed<'_>, pattern: usize, selects: &[&str]) -> Option<Vec<String>> {
+fn searched(parsed: &ParsedOptions<'_>, pattern: usize, selects: &[&str]) -> Option<Vec<String>> {
     let mut starts = Vec::new();
     for (word, _) in parsed.operands.iter().skip(pattern) {
         starts.extend(globs_of(word)?);

@@ -17,7 +17,7 @@ mod wrap;
 
 pub(crate) use simple::{inert, keeps_characters, mutates_bash, read_by_bash, splits_characters};
 pub(crate) use state::unescaped;
-pub(crate) use walk::Walk;
+pub(crate) use walk::PlanBuilder;
 pub(crate) use wrap::runs_scripts;
 
 /// The first character that a person would not see, or that would reorder what they see.

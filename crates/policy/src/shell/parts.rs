@@ -1,15 +1,15 @@
 //! The parts of one simple command as the grammar has them: assignments, words, redirects.
 
 use super::{
-    state::{Exit, State},
-    walk::{Place, Walk, is_array},
+    state::{ExitStates, ShellState},
+    walk::{PlanBuilder, TextPosition, is_array},
 };
 use brush_parser::ast;
 use countersign_model::{InputSource, Opaque, Redirect, Word, WordValue};
 use std::ops::Range;
 
-impl Walk<'_> {
-    pub(super) fn simple(&mut self, simple: &ast::SimpleCommand, state: &mut State) -> Exit {
+impl PlanBuilder<'_> {
+    pub(super) fn simple(&mut self, simple: &ast::SimpleCommand, state: &mut ShellState) -> ExitStates {
         let outer = self.pending.take();
         let (mut assignments, mut redirects, mut words) = (Vec::new(), Vec::new(), Vec::new());
         let mut input = None;
@@ -47,8 +47,8 @@ impl Walk<'_> {
             self.item(item, state, &mut words, &mut redirects, &mut input, &mut cover);
         }
         let place = match span {
-            Some(range) => Place { start: range.start, end: range.end, exact: false },
-            None => Place { exact: false, ..self.place },
+            Some(range) => TextPosition { start: range.start, end: range.end, exact: false },
+            None => TextPosition { exact: false, ..self.place },
         };
         let exit = self.command_with(words, assignments, redirects, place, state, input);
         self.pending = outer;
@@ -58,7 +58,7 @@ impl Walk<'_> {
     fn item(
         &mut self,
         item: &ast::CommandPrefixOrSuffixItem,
-        state: &mut State,
+        state: &mut ShellState,
         words: &mut Vec<Word>,
         redirects: &mut Vec<Redirect>,
         input: &mut Option<InputSource>,
@@ -98,7 +98,7 @@ impl Walk<'_> {
     pub(super) fn redirect(
         &mut self,
         redirect: &ast::IoRedirect,
-        state: &mut State,
+        state: &mut ShellState,
         span: &mut Option<Range<usize>>,
     ) -> (Option<Redirect>, Option<InputSource>) {
         use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target, IoRedirect};

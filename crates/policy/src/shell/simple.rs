@@ -3,8 +3,8 @@
 
 use super::{
     lex,
-    state::{Exit, State},
-    walk::{Place, Walk, is_array},
+    state::{ExitStates, ShellState},
+    walk::{PlanBuilder, TextPosition, is_array},
     wrap::{NEAR_SHELLS, SHELLS, interpreter, runs_code},
 };
 use crate::{paths, tables};
@@ -77,7 +77,7 @@ pub(crate) fn mutates_bash(name: &str) -> bool {
 
 pub(super) const DECLARE: &[&str] = &["export", "declare", "typeset", "local", "readonly"];
 
-impl Walk<'_> {
+impl PlanBuilder<'_> {
     pub(super) fn affects(&self, name: &str) -> bool {
         !inert(name)
             && (READ_BY_BASH.contains(&name)
@@ -87,7 +87,7 @@ impl Walk<'_> {
     }
 
     /// A variable of this shell gets a value.
-    pub(super) fn assign(&mut self, name: &str, value: WordValue, state: &mut State) {
+    pub(super) fn assign(&mut self, name: &str, value: WordValue, state: &mut ShellState) {
         // What may not be changed keeps what it had; which of the two that is, nobody keeps track of.
         let value = if state.readonly.contains(name) { WordValue::Unknown } else { value };
         if self.affects(name) {
@@ -97,7 +97,7 @@ impl Walk<'_> {
         }
     }
 
-    fn export(&mut self, name: &str, value: WordValue, state: &mut State) {
+    fn export(&mut self, name: &str, value: WordValue, state: &mut ShellState) {
         if !inert(name) {
             Rc::make_mut(&mut state.exported).insert(name.to_owned(), value.clone());
         }
@@ -105,7 +105,7 @@ impl Walk<'_> {
     }
 
     /// `NAME=value` as it is written; none when it is not that.
-    fn assignment(&mut self, raw: &str, place: Place, state: &mut State) -> Option<(String, WordValue)> {
+    fn assignment(&mut self, raw: &str, place: TextPosition, state: &mut ShellState) -> Option<(String, WordValue)> {
         let length = lex::name_length(raw.as_bytes())?;
         let (name, mut rest) = raw.split_at(length);
         let mut element = false;
@@ -142,7 +142,7 @@ impl Walk<'_> {
     }
 
     /// `NAME=value` behind `export`: the name is known even where the value is not.
-    pub(super) fn declared(&mut self, raw: &str, place: Place, state: &mut State) -> Word {
+    pub(super) fn declared(&mut self, raw: &str, place: TextPosition, state: &mut ShellState) -> Word {
         match self.assignment(raw, place, state) {
             Some((name, WordValue::One(value))) => Word::literal(format!("{name}={value}")),
             Some((name, _)) => Word { hint: Some(format!("={name}")), ..Word::unknown() },
@@ -151,7 +151,7 @@ impl Walk<'_> {
     }
 
     /// The elements of `name=(…)`.
-    pub(super) fn array(&mut self, raw: &str, place: Place, state: &mut State) {
+    pub(super) fn array(&mut self, raw: &str, place: TextPosition, state: &mut ShellState) {
         let Some((_, inner)) = raw.split_once("=(") else { return };
         let inner = inner.strip_suffix(')').unwrap_or(inner);
         let bytes = inner.as_bytes();
@@ -185,12 +185,12 @@ impl Walk<'_> {
     pub(super) fn command_with(
         &mut self,
         words: Vec<Word>,
-        raw: Vec<(String, Place)>,
+        raw: Vec<(String, TextPosition)>,
         redirects: Vec<Redirect>,
-        place: Place,
-        state: &mut State,
+        place: TextPosition,
+        state: &mut ShellState,
         input: Option<InputSource>,
-    ) -> Exit {
+    ) -> ExitStates {
         let mut given = Vec::new();
         for (text, at) in raw {
             match self.assignment(&text, at, state) {
@@ -215,7 +215,7 @@ impl Walk<'_> {
                     ..Occurrence::default()
                 });
             }
-            return Exit::same(state.clone());
+            return ExitStates::same(state.clone());
         }
         // Before these an assignment stays, in this shell or that.
         const KEEP: &[&str] = &[
@@ -241,10 +241,10 @@ impl Walk<'_> {
         words: Vec<Word>,
         assignments: Vec<Assignment>,
         redirects: Vec<Redirect>,
-        place: Place,
-        state: &mut State,
+        place: TextPosition,
+        state: &mut ShellState,
         input: Option<InputSource>,
-    ) -> Exit {
+    ) -> ExitStates {
         if let Some(input) = input {
             self.input = input;
         }
@@ -272,27 +272,27 @@ impl Walk<'_> {
             made.verb = "bash".to_owned();
             self.emit(made);
             state.forget();
-            return Exit::same(state.clone());
+            return ExitStates::same(state.clone());
         };
         if state.functions.contains(&name) {
             made.opaque.get_or_insert(Opaque::Function);
             made.verb.clone_from(&name);
             self.emit(made);
             state.forget();
-            return Exit::same(state.clone());
+            return ExitStates::same(state.clone());
         }
         self.dispatch(&name, made, place, state)
     }
 
     /// Reads text for its risks only.
-    pub(super) fn beside(&mut self, text: &str, place: Place, state: &State) {
+    pub(super) fn beside(&mut self, text: &str, place: TextPosition, state: &ShellState) {
         let before = std::mem::replace(&mut self.shadow, true);
         self.shell(text, place, state, false);
         self.shadow = before;
     }
 
     /// A builtin acts on this very shell; anything else is a program.
-    fn dispatch(&mut self, name: &str, made: Occurrence, place: Place, state: &mut State) -> Exit {
+    fn dispatch(&mut self, name: &str, made: Occurrence, place: TextPosition, state: &mut ShellState) -> ExitStates {
         match self.builtin(name, made, place, state) {
             Ok(exit) => exit,
             Err(made) => self.external_program(name, *made, place, state),
@@ -304,16 +304,16 @@ impl Walk<'_> {
         &mut self,
         name: &str,
         mut made: Occurrence,
-        place: Place,
-        state: &mut State,
-    ) -> Result<Exit, Box<Occurrence>> {
+        place: TextPosition,
+        state: &mut ShellState,
+    ) -> Result<ExitStates, Box<Occurrence>> {
         let texts: Vec<Option<String>> = made.words[1..].iter().map(|w| w.text().map(str::to_owned)).collect();
         let first = texts.first().and_then(|t| t.as_deref());
         match name {
             "cd" | "pushd" | "popd" => return Ok(self.moves(name, made, state)),
             "exit" => {
                 self.emit(made);
-                return Ok(Exit { ok: None, failed: None });
+                return Ok(ExitStates { ok: None, failed: None });
             }
             // Outside of a function and of a login shell these fail, and the next command runs.
             "return" | "logout" => self.emit(made),
@@ -388,7 +388,7 @@ impl Walk<'_> {
             }
             _ => return Err(Box::new(made)),
         }
-        Ok(Exit::same(state.clone()))
+        Ok(ExitStates::same(state.clone()))
     }
 
     /// A builtin that evaluates its arguments as the shell's text.
@@ -397,7 +397,7 @@ impl Walk<'_> {
         self.emit(made);
     }
 
-    fn eval(&mut self, mut made: Occurrence, place: Place, state: &mut State) {
+    fn eval(&mut self, mut made: Occurrence, place: TextPosition, state: &mut ShellState) {
         made.opaque.get_or_insert(Opaque::Eval);
         let said = |w: &Word| w.text().map(str::to_owned).or_else(|| w.hint.clone());
         let known: Option<Vec<String>> = made.words[1..].iter().map(said).collect();
@@ -409,7 +409,7 @@ impl Walk<'_> {
     }
 
     /// `read` into plain variables.
-    fn read_line(&mut self, mut made: Occurrence, texts: &[Option<String>], state: &mut State) {
+    fn read_line(&mut self, mut made: Occurrence, texts: &[Option<String>], state: &mut ShellState) {
         // What it takes apart its line by is its own.
         made.assignments.retain(|a| a.name != "IFS");
         let names = reads_into(&made.words[1..]).unwrap_or_default();
@@ -433,7 +433,7 @@ impl Walk<'_> {
         self.emit(made);
     }
 
-    fn unset(&mut self, mut made: Occurrence, texts: &[Option<String>], state: &mut State) {
+    fn unset(&mut self, mut made: Occurrence, texts: &[Option<String>], state: &mut ShellState) {
         for text in texts {
             match text.as_deref() {
                 Some("-v" | "-f") => {}
@@ -446,7 +446,7 @@ impl Walk<'_> {
         self.emit(made);
     }
 
-    fn printf(&mut self, made: Occurrence, texts: &[Option<String>], state: &mut State) {
+    fn printf(&mut self, made: Occurrence, texts: &[Option<String>], state: &mut ShellState) {
         let text = |n: usize| texts.get(n).and_then(|t| t.as_deref());
         // The format may be `-v`, and then the next word is evaluated.
         let format = if text(0) == Some("--") { text(1) } else { text(0) };
@@ -458,16 +458,22 @@ impl Walk<'_> {
         }
     }
 
-    fn external_program(&mut self, name: &str, mut made: Occurrence, place: Place, state: &mut State) -> Exit {
+    fn external_program(
+        &mut self,
+        name: &str,
+        mut made: Occurrence,
+        place: TextPosition,
+        state: &mut ShellState,
+    ) -> ExitStates {
         let program = name.rsplit('/').next().unwrap_or(name).to_owned();
         let is_path = name.contains('/');
         if SHELLS.contains(&program.as_str()) {
             self.shell_command(&program, made, place, state);
-            return Exit::same(state.clone());
+            return ExitStates::same(state.clone());
         }
         if let Some(wrapper) = tables::wrappers().get(program.as_str()) {
             self.strip_wrapper(&program, wrapper, made, place, state, is_path);
-            return Exit::same(state.clone());
+            return ExitStates::same(state.clone());
         }
         if program == "find" {
             self.find_actions(&made, place, state);
@@ -487,11 +493,11 @@ impl Walk<'_> {
             }
         }
         self.emit(made);
-        Exit::same(state.clone())
+        ExitStates::same(state.clone())
     }
 
     /// `cd`, and where that leads.
-    fn moves(&mut self, name: &str, made: Occurrence, state: &mut State) -> Exit {
+    fn moves(&mut self, name: &str, made: Occurrence, state: &mut ShellState) -> ExitStates {
         let words: Vec<&Word> = made.words[1..].iter().collect();
         let mut operands = words.as_slice();
         let (mut options, mut physical) = (true, state.physical);
@@ -512,9 +518,9 @@ impl Walk<'_> {
         if name != "cd" && made.words.iter().any(|w| w.text() == Some("-n")) {
             state.set("\0stack", WordValue::Unknown);
             self.emit(made);
-            return Exit::same(state.clone());
+            return ExitStates::same(state.clone());
         }
-        let stack = |state: &State| {
+        let stack = |state: &ShellState| {
             state.get("\0stack").and_then(|v| match v {
                 WordValue::Any(all) => Some(all.clone()),
                 _ => None,
@@ -568,11 +574,11 @@ impl Walk<'_> {
         state.physical = physical || asked;
         self.emit(made);
         state.directory = Rc::new(target);
-        Exit { ok: Some(state.clone()), failed: Some(failed) }
+        ExitStates { ok: Some(state.clone()), failed: Some(failed) }
     }
 
     /// `export NAME=value` and its kind: plain names only; anything else may evaluate its arguments.
-    fn declares(&mut self, name: &str, mut made: Occurrence, state: &mut State) -> Exit {
+    fn declares(&mut self, name: &str, mut made: Occurrence, state: &mut ShellState) -> ExitStates {
         let mut exports = name == "export";
         let fixes = name == "readonly"
             || made.words.iter().any(|w| w.text().is_some_and(|t| t.starts_with('-') && t.contains('r')));
@@ -630,7 +636,7 @@ impl Walk<'_> {
             Rc::make_mut(&mut state.readonly).extend(names);
         }
         self.emit(made);
-        Exit::same(state.clone())
+        ExitStates::same(state.clone())
     }
 }
 
@@ -644,7 +650,7 @@ pub(super) fn is_positional(name: &str) -> bool {
 }
 
 /// `$0`, `$1`, … and `$@`, as far as they are known.
-pub(super) fn positional(words: &[Word], first: usize, state: &mut State) {
+pub(super) fn positional(words: &[Word], first: usize, state: &mut ShellState) {
     for (n, word) in words.iter().enumerate().take(16) {
         let value = if word.is_listed() { WordValue::Unknown } else { word.value.clone() };
         state.set(&(n + first).to_string(), value);

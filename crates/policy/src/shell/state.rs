@@ -10,7 +10,7 @@ use std::{
 pub(crate) const MOST_VALUES: usize = 32;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct State {
+pub(super) struct ShellState {
     pub(super) directory: Rc<Directory>,
     pub(super) variables: Rc<BTreeMap<String, WordValue>>,
     /// Assignments that programs started from here on will see, and that are not inert.
@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) physical: bool,
 }
 
-impl State {
+impl ShellState {
     pub(super) fn new(cwd: &str) -> Self {
         Self {
             directory: Rc::new(Directory::Known(vec![cwd.to_owned()])),
@@ -190,23 +190,23 @@ pub(crate) fn unescaped(glob: &str) -> Option<String> {
 
 /// How a list of commands can be left: after success, after failure. None: it is not left that way.
 #[derive(Debug, Clone)]
-pub(super) struct Exit {
-    pub(super) ok: Option<State>,
-    pub(super) failed: Option<State>,
+pub(super) struct ExitStates {
+    pub(super) ok: Option<ShellState>,
+    pub(super) failed: Option<ShellState>,
 }
 
-impl Exit {
-    pub(super) fn same(state: State) -> Self {
+impl ExitStates {
+    pub(super) fn same(state: ShellState) -> Self {
         Self { ok: Some(state.clone()), failed: Some(state) }
     }
 
     /// Whatever happened.
-    pub(super) fn any(self) -> Option<State> {
+    pub(super) fn any(self) -> Option<ShellState> {
         either_state(self.ok, self.failed)
     }
 }
 
-pub(super) fn either_state(a: Option<State>, b: Option<State>) -> Option<State> {
+pub(super) fn either_state(a: Option<ShellState>, b: Option<ShellState>) -> Option<ShellState> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.or(b)),
         (a, b) => a.or(b),

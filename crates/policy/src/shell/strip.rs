@@ -4,12 +4,12 @@
 use super::{
     lex,
     simple::{goes_up, inert, keeps_characters},
-    state::State,
-    walk::{Place, Walk},
+    state::ShellState,
+    walk::{PlanBuilder, TextPosition},
 };
 use crate::{
     paths,
-    tables::{self, Parsed, Role, Wraps},
+    tables::{self, OperandRole, ParsedOptions, WrapperKind},
 };
 use countersign_model::{Assignment, Directory, InputSource, Occurrence, Opaque, Redirect, Word, WordValue};
 use std::rc::Rc;
@@ -20,11 +20,11 @@ const POSSIBLE_STARTS: usize = 16;
 const INPUT_WORDS: usize = 64;
 
 /// A wrapper's command line, as far as it has been read.
-struct Wrapped<'a> {
+struct WrapperScan<'a> {
     program: &'a str,
     wrapper: &'a tables::Wrapper,
     words: &'a [Word],
-    parsed: Parsed<'a>,
+    parsed: ParsedOptions<'a>,
     /// Where the command behind it starts.
     rest: usize,
     /// Whether that may be wrong.
@@ -33,18 +33,18 @@ struct Wrapped<'a> {
     payloads: Vec<String>,
     assignments: Vec<Assignment>,
     /// What the command behind it runs in.
-    inner: State,
+    inner: ShellState,
 }
 
-impl<'a> Wrapped<'a> {
+impl<'a> WrapperScan<'a> {
     fn new(
         program: &'a str,
         wrapper: &'a tables::Wrapper,
         words: &'a [Word],
         assignments: &[Assignment],
-        state: &State,
+        state: &ShellState,
     ) -> Self {
-        let parsed: Parsed<'_> = wrapper.grammar.tell(&words[1..], false, true);
+        let parsed: ParsedOptions<'_> = wrapper.grammar.tell(&words[1..], false, true);
         Self {
             program,
             wrapper,
@@ -60,20 +60,20 @@ impl<'a> Wrapped<'a> {
     }
 
     fn informs(&self) -> bool {
-        self.parsed.has(&["--version", "--help", "-V"]) && self.wrapper.kind != Wraps::Privileged
+        self.parsed.has(&["--version", "--help", "-V"]) && self.wrapper.kind != WrapperKind::Privileged
     }
 
     fn is_privileged(&self) -> bool {
-        self.wrapper.kind == Wraps::Privileged
+        self.wrapper.kind == WrapperKind::Privileged
     }
 
     /// What its options do: files that it opens become redirects, text becomes a payload. Gives the directory that it goes
     /// to, of several the last.
-    fn read_options(&mut self, state: &State, redirects: &mut Vec<Redirect>) -> Option<Word> {
+    fn read_options(&mut self, state: &ShellState, redirects: &mut Vec<Redirect>) -> Option<Word> {
         let mut moved = None;
         for (option, value, role) in &self.parsed.options {
             match (role, value) {
-                (Role::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
+                (OperandRole::Dir, Some(value)) if matches!(option.as_str(), "-C" | "--chdir" | "-D") => {
                     // A program goes by where things really are.
                     self.inner.directory = Rc::new(match (value.text(), &*state.directory) {
                         (Some(to), Directory::Known(from)) if !goes_up(to) => {
@@ -84,13 +84,13 @@ impl<'a> Wrapped<'a> {
                     self.inner.physical = true;
                     moved = Some(value.clone());
                 }
-                (Role::WriteFile, Some(value)) => {
+                (OperandRole::WriteFile, Some(value)) => {
                     redirects.push(Redirect { target: value.clone(), write: true, append: false });
                 }
-                (Role::File, Some(value)) => {
+                (OperandRole::File, Some(value)) => {
                     redirects.push(Redirect { target: value.clone(), write: false, append: false });
                 }
-                (Role::Program, Some(value)) => self.payloads.extend(value.text().map(str::to_owned)),
+                (OperandRole::Program, Some(value)) => self.payloads.extend(value.text().map(str::to_owned)),
                 _ => {}
             }
         }
@@ -99,7 +99,7 @@ impl<'a> Wrapped<'a> {
 
     /// `env NAME=value …`, `env -i`.
     fn read_environment(&mut self) {
-        if !matches!(self.wrapper.kind, Wraps::Environment | Wraps::Privileged) {
+        if !matches!(self.wrapper.kind, WrapperKind::Environment | WrapperKind::Privileged) {
             return;
         }
         while let Some(text) = self.words.get(self.rest).and_then(Word::text)
@@ -153,26 +153,26 @@ impl<'a> Wrapped<'a> {
     fn stands_for_itself(&self, is_path: bool, made: &Occurrence) -> bool {
         self.is_privileged()
             || is_path && !paths::is_system(self.words[0].text().unwrap_or_default())
-            || self.wrapper.kind == Wraps::Foreign
+            || self.wrapper.kind == WrapperKind::Foreign
             // It gives its words to a shell once more.
             || self.program == "parallel"
             || made.opaque.is_some()
     }
 }
 
-impl Walk<'_> {
+impl PlanBuilder<'_> {
     /// A program that runs the command behind its own options.
     pub(super) fn strip_wrapper(
         &mut self,
         program: &str,
         wrapper: &tables::Wrapper,
         mut made: Occurrence,
-        place: Place,
-        state: &mut State,
+        place: TextPosition,
+        state: &mut ShellState,
         is_path: bool,
     ) {
         let words = made.words.clone();
-        let mut wrapped = Wrapped::new(program, wrapper, &words, &made.assignments, state);
+        let mut wrapped = WrapperScan::new(program, wrapper, &words, &made.assignments, state);
         if wrapped.informs() {
             self.emit(made);
             return;
@@ -197,7 +197,7 @@ impl Walk<'_> {
     }
 
     /// No command stands behind it, or it is not clear where: then the wrapper stands for what it runs.
-    fn wrapper_without_command(&mut self, wrapped: Wrapped<'_>, mut made: Occurrence, place: Place) {
+    fn wrapper_without_command(&mut self, wrapped: WrapperScan<'_>, mut made: Occurrence, place: TextPosition) {
         let privileged = wrapped.is_privileged();
         let has_payloads = !wrapped.payloads.is_empty() && !wrapped.unclear;
         if wrapped.unclear || privileged {
@@ -232,12 +232,12 @@ impl Walk<'_> {
     }
 
     /// The command behind the wrapper, read as one of its own.
-    fn wrapped_command(&mut self, wrapped: Wrapped<'_>, made: Occurrence, place: Place, is_path: bool) {
+    fn wrapped_command(&mut self, wrapped: WrapperScan<'_>, made: Occurrence, place: TextPosition, is_path: bool) {
         let privileged = wrapped.is_privileged();
         let apart = wrapped.stands_for_itself(is_path, &made) || !made.redirects.is_empty();
         let kind = wrapped.wrapper.kind;
         let mut command = wrapped.command().to_vec();
-        if kind == Wraps::Input {
+        if kind == WrapperKind::Input {
             self.add_words_of_input(&mut command, &wrapped.parsed);
         }
         if apart {
@@ -250,7 +250,7 @@ impl Walk<'_> {
         self.timed |= matches!(wrapped.program, "timeout" | "gtimeout");
         self.privileged |= privileged;
         let mut inner = wrapped.inner;
-        if kind == Wraps::Shell {
+        if kind == WrapperKind::Shell {
             let text: Option<Vec<String>> = command.iter().map(|w| w.text().map(str::to_owned)).collect();
             match text {
                 Some(text) => self.shell(&text.join(" "), place, &inner, true),
@@ -258,7 +258,7 @@ impl Walk<'_> {
             }
         } else {
             // What it reads is its input, not its command's.
-            let input = if kind == Wraps::Input { InputSource::Inherited } else { self.input.clone() };
+            let input = if kind == WrapperKind::Input { InputSource::Inherited } else { self.input.clone() };
             let redirects = if apart { Vec::new() } else { made.redirects };
             self.command_words(command, wrapped.assignments, redirects, place, &mut inner, Some(input));
         }
@@ -266,9 +266,9 @@ impl Walk<'_> {
     }
 
     /// `xargs`: the words of its input become words of the command, in place of a mark or behind the others.
-    fn add_words_of_input(&self, command: &mut Vec<Word>, parsed: &Parsed<'_>) {
+    fn add_words_of_input(&self, command: &mut Vec<Word>, parsed: &ParsedOptions<'_>) {
         // A list counts only where its words are its lines, more or less, and where it is what is read.
-        let odd = |(option, value, _): &(String, Option<Word>, Role)| match option.as_str() {
+        let odd = |(option, value, _): &(String, Option<Word>, OperandRole)| match option.as_str() {
             "-d" | "--delimiter" => {
                 !value.as_ref().and_then(Word::text).is_some_and(|d| matches!(d, "\\n" | "\n" | "\\0"))
             }

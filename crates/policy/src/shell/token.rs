@@ -2,13 +2,13 @@
 //! bodies of here-documents behind their delimiters.
 
 use super::lex::{
-    DEEPEST, Unreadable, after_arithmetic, after_bracket, after_counted, after_one, after_word, continued, name_length,
+    DEEPEST, LexError, after_arithmetic, after_bracket, after_counted, after_one, after_word, continued, name_length,
     peek,
 };
 use brush_parser::{SourcePosition, SourceSpan, Token};
 use std::{borrow::Cow, sync::Arc};
 
-type Result<T> = std::result::Result<T, Unreadable>;
+type ScanResult<T> = std::result::Result<T, LexError>;
 
 /// Words, operators and blanks of one text; more than a person would read, and than the grammar reads in no time.
 const MOST_STEPS: usize = 6000;
@@ -19,18 +19,18 @@ pub(super) const MOST_SCANNED_AGAIN: usize = 1 << 20;
 pub(super) const MOST_SCANNED_IN_A_TRY: usize = 1 << 16;
 
 /// The tokens of a whole text. Positions are byte offsets in what is left of it when its continuations are gone.
-pub(super) fn tokens(text: &str, most_scanned_again: usize) -> Result<(Vec<Token>, Joined)> {
+pub(super) fn tokens(text: &str, most_scanned_again: usize) -> ScanResult<(Vec<Token>, ContinuationMap)> {
     let mut bytes = Cow::Borrowed(text.as_bytes());
-    let (mut joined, mut progress, mut scanned) = (Joined::default(), Progress::default(), 0);
+    let (mut joined, mut progress, mut scanned) = (ContinuationMap::default(), ScanState::default(), 0);
     loop {
-        let mut scanner = Scanner { s: &bytes, depth: 0, keep: true, nested: false, p: progress };
+        let mut scanner = TokenScanner { s: &bytes, depth: 0, keep: true, nested: false, p: progress };
         match scanner.run() {
             Ok(_) => return Ok((scanner.p.tokens, joined)),
-            Err(Unreadable::Continued(at)) => {
+            Err(LexError::Continued(at)) => {
                 progress = scanner.p;
                 scanned += at.saturating_sub(progress.n);
                 if scanned > most_scanned_again {
-                    return Err(Unreadable::TooLarge);
+                    return Err(LexError::TooLarge);
                 }
                 joined.remove(bytes.to_mut(), at)?;
             }
@@ -41,13 +41,13 @@ pub(super) fn tokens(text: &str, most_scanned_again: usize) -> Result<(Vec<Token
 
 /// Where a text had line continuations: the offsets, in what is left, behind each pair of bytes that is gone.
 #[derive(Debug, Default)]
-pub(super) struct Joined(Vec<usize>);
+pub(super) struct ContinuationMap(Vec<usize>);
 
-impl Joined {
-    fn remove(&mut self, bytes: &mut Vec<u8>, at: usize) -> Result<()> {
+impl ContinuationMap {
+    fn remove(&mut self, bytes: &mut Vec<u8>, at: usize) -> ScanResult<()> {
         // What was read as one thing and is now read as another may have hidden one.
         if self.0.last().is_some_and(|last| at < *last) || !continued(bytes, at) {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         let run = (at..bytes.len()).step_by(2).take_while(|n| continued(bytes, *n)).count();
         bytes.drain(at..at + 2 * run);
@@ -67,28 +67,28 @@ impl Joined {
 }
 
 /// Where the list that starts at `at` meets the parenthesis that closes it.
-pub(super) fn end_of_list(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn end_of_list(s: &[u8], at: usize, depth: usize) -> ScanResult<usize> {
     if depth > DEEPEST {
-        return Err(Unreadable::TooDeep);
+        return Err(LexError::TooDeep);
     }
-    let p = Progress { n: at, ..Progress::default() };
-    Scanner { s, depth, keep: false, nested: true, p }.run()
+    let p = ScanState { n: at, ..ScanState::default() };
+    TokenScanner { s, depth, keep: false, nested: true, p }.run()
 }
 
 /// The end of an array's elements, behind its closing parenthesis.
-pub(super) fn end_of_array(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+pub(super) fn end_of_array(s: &[u8], at: usize, depth: usize) -> ScanResult<usize> {
     let mut n = at;
     loop {
         match peek(s, n)?.as_ref() {
-            None => return Err(Unreadable::Unterminated),
+            None => return Err(LexError::Unterminated),
             Some(b')') => return Ok(n + 1),
             Some(b' ' | b'\t' | b'\n') => n += 1,
             Some(b'#') => n += line(&s[n..]),
-            Some(b'|' | b'&' | b';' | b'(') => return Err(Unreadable::Grammar),
+            Some(b'|' | b'&' | b';' | b'(') => return Err(LexError::Grammar),
             Some(_) => {
                 let end = after_word(s, n, depth)?;
                 if end == n || s[n] == b'[' && after_bracket(&s[n..end], 1, depth).is_err() {
-                    return Err(Unreadable::Grammar);
+                    return Err(LexError::Grammar);
                 }
                 n = end;
             }
@@ -150,7 +150,7 @@ fn delimiter(raw: &str) -> Option<String> {
 
 /// How far a line of a here-document with an unquoted delimiter goes: a backslash keeps what is behind it, and nothing
 /// else counts.
-fn expanded_line(s: &[u8], from: usize) -> Result<usize> {
+fn expanded_line(s: &[u8], from: usize) -> ScanResult<usize> {
     let mut n = from;
     while let Some(b) = peek(s, n)? {
         match b {
@@ -163,7 +163,7 @@ fn expanded_line(s: &[u8], from: usize) -> Result<usize> {
 }
 
 /// The operand of `=~`, which may hold groups. What bash reads in a group by other rules than in a word is not read.
-fn after_regex(s: &[u8], at: usize, depth: usize) -> Result<usize> {
+fn after_regex(s: &[u8], at: usize, depth: usize) -> ScanResult<usize> {
     let (mut n, mut open) = (at, 0usize);
     while let Some(b) = peek(s, n)? {
         match b {
@@ -172,15 +172,15 @@ fn after_regex(s: &[u8], at: usize, depth: usize) -> Result<usize> {
             b'|' => n += 1,
             b' ' | b'\t' | b'\n' if open == 0 => break,
             b' ' | b'\t' | b'\n' | b'#' | b'<' | b'>' | b'&' | b';' | b')' | b'`' | b'\'' | b'"' if open > 0 => {
-                return Err(Unreadable::Grammar);
+                return Err(LexError::Grammar);
             }
-            b'<' | b'>' | b'&' | b';' | b')' => return Err(Unreadable::Grammar),
-            b'$' if open > 0 && !matches!(peek(s, n + 1)?, Some(b')' | b'|')) => return Err(Unreadable::Grammar),
+            b'<' | b'>' | b'&' | b';' | b')' => return Err(LexError::Grammar),
+            b'$' if open > 0 && !matches!(peek(s, n + 1)?, Some(b')' | b'|')) => return Err(LexError::Grammar),
             _ if open > 0 && b != b'\\' => n += 1,
             _ => n = after_one(s, n, depth)?,
         }
     }
-    if open == 0 && n > at && n <= s.len() { Ok(n) } else { Err(Unreadable::Grammar) }
+    if open == 0 && n > at && n <= s.len() { Ok(n) } else { Err(LexError::Grammar) }
 }
 
 fn line(s: &[u8]) -> usize {
@@ -189,7 +189,7 @@ fn line(s: &[u8]) -> usize {
 
 /// What an open construct waits for.
 #[derive(Clone, Copy, PartialEq)]
-enum Open {
+enum OpenConstruct {
     Parenthesis,
     Brace,
     If,
@@ -199,7 +199,7 @@ enum Open {
 
 /// What stood before: whether a command can start here.
 #[derive(Clone, Copy, PartialEq, Default)]
-enum Before {
+enum PrecedingToken {
     #[default]
     Start,
     Word,
@@ -215,7 +215,7 @@ enum Before {
 
 /// A here-document whose body comes behind this line.
 #[derive(Clone)]
-struct Announced {
+struct PendingHeredoc {
     delimiter: String,
     quoted: bool,
     /// `<<-`
@@ -226,36 +226,36 @@ struct Announced {
 
 /// How far a scan has come.
 #[derive(Default)]
-struct Progress {
+struct ScanState {
     n: usize,
     tokens: Vec<Token>,
-    open: Vec<Open>,
-    before: Before,
+    open: Vec<OpenConstruct>,
+    before: PrecedingToken,
     /// Inside `[[ … ]]`; and behind its `=~`.
     test: bool,
     regex: bool,
     /// How many `!` stand in a row: the grammar recurses on them.
     bangs: usize,
-    pending: Vec<Announced>,
+    pending: Vec<PendingHeredoc>,
     steps: usize,
 }
 
-struct Scanner<'a> {
+struct TokenScanner<'a> {
     s: &'a [u8],
     depth: usize,
     keep: bool,
     /// Reads to the parenthesis that nothing here opened.
     nested: bool,
-    p: Progress,
+    p: ScanState,
 }
 
-impl Scanner<'_> {
+impl TokenScanner<'_> {
     /// Reads to the end, or to the parenthesis that nothing here opened.
-    fn run(&mut self) -> Result<usize> {
+    fn run(&mut self) -> ScanResult<usize> {
         while self.p.n < self.s.len() {
             self.p.steps += 1;
             if self.p.steps > MOST_STEPS {
-                return Err(Unreadable::TooLarge);
+                return Err(LexError::TooLarge);
             }
             let (n, tokens, before) = (self.p.n, self.p.tokens.len(), self.p.before);
             match self.step() {
@@ -270,7 +270,7 @@ impl Scanner<'_> {
             }
         }
         if self.nested {
-            return Err(Unreadable::Unterminated);
+            return Err(LexError::Unterminated);
         }
         self.bodies()?;
         Ok(self.p.n)
@@ -278,7 +278,7 @@ impl Scanner<'_> {
 
     /// One word, operator or blank; whether that was the end. Changes nothing but where it is, what stood before and
     /// what tokens there are before it can fail.
-    fn step(&mut self) -> Result<bool> {
+    fn step(&mut self) -> ScanResult<bool> {
         let Some(b) = peek(self.s, self.p.n)? else { return Ok(false) };
         if matches!(b, b'|' | b'&' | b';' | b'<' | b'>' | b'(') {
             // Whatever an operator is made of must stand together before it is one.
@@ -290,7 +290,7 @@ impl Scanner<'_> {
         match b {
             b' ' | b'\t' => self.p.n += 1,
             // In a group of a regular expression it is no comment.
-            b'#' if self.p.test => return Err(Unreadable::Grammar),
+            b'#' if self.p.test => return Err(LexError::Grammar),
             b'#' => self.p.n += line(&self.s[self.p.n..]),
             _ if self.p.regex && b != b'\n' => {
                 let end = after_regex(self.s, self.p.n, self.depth)?;
@@ -302,17 +302,17 @@ impl Scanner<'_> {
                 self.bodies()?;
             }
             b')' => match self.p.open.last_mut() {
-                Some(Open::Parenthesis) => {
+                Some(OpenConstruct::Parenthesis) => {
                     self.p.open.pop();
                     self.operator(1);
                 }
-                Some(Open::Case { pattern }) if *pattern => {
+                Some(OpenConstruct::Case { pattern }) if *pattern => {
                     *pattern = false;
                     self.operator(1);
                 }
                 // The bodies of documents that this line began come before its end.
                 None if self.nested && self.p.pending.is_empty() && !self.p.test => return Ok(true),
-                _ => return Err(Unreadable::Grammar),
+                _ => return Err(LexError::Grammar),
             },
             b'(' => self.parenthesis()?,
             b'|' | b'&' | b';' => self.control(),
@@ -322,11 +322,11 @@ impl Scanner<'_> {
         Ok(false)
     }
 
-    fn parenthesis(&mut self) -> Result<()> {
+    fn parenthesis(&mut self) -> ScanResult<()> {
         let n = self.p.n;
         if self.p.test && n > 0 && !matches!(self.s[n - 1], b' ' | b'\t' | b'\n' | b'(') {
             // A group of a pattern, which bash takes for one word here.
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         if self.s.get(n + 1) == Some(&b'(') {
             let counted = after_counted(self.s, n + 2)?;
@@ -335,10 +335,10 @@ impl Scanner<'_> {
                     self.arithmetic(end);
                     return Ok(());
                 }
-                Err(why @ Unreadable::Continued(_)) => return Err(why),
+                Err(why @ LexError::Continued(_)) => return Err(why),
                 Err(_) if self.s.get(counted) != Some(&b')') => {}
                 // Bash would take it for something else.
-                Ok(_) | Err(_) => return Err(Unreadable::Grammar),
+                Ok(_) | Err(_) => return Err(LexError::Grammar),
             }
         }
         // Two subshells, which the grammar would take for arithmetic.
@@ -347,16 +347,16 @@ impl Scanner<'_> {
         {
             self.push_token("\n", n, n, false);
         }
-        if self.p.open.last() != Some(&Open::Case { pattern: true }) {
-            self.push(Open::Parenthesis)?;
+        if self.p.open.last() != Some(&OpenConstruct::Case { pattern: true }) {
+            self.push(OpenConstruct::Parenthesis)?;
         }
         self.operator(1);
         Ok(())
     }
 
-    fn push(&mut self, open: Open) -> Result<()> {
+    fn push(&mut self, open: OpenConstruct) -> ScanResult<()> {
         self.p.open.push(open);
-        if self.p.open.len() + self.depth > DEEPEST { Err(Unreadable::TooDeep) } else { Ok(()) }
+        if self.p.open.len() + self.depth > DEEPEST { Err(LexError::TooDeep) } else { Ok(()) }
     }
 
     fn push_token(&mut self, text: &str, from: usize, to: usize, word: bool) {
@@ -398,7 +398,7 @@ impl Scanner<'_> {
     fn operator(&mut self, length: usize) {
         self.token(self.p.n, self.p.n + length, false);
         self.p.n += length;
-        self.p.before = Before::Start;
+        self.p.before = PrecedingToken::Start;
     }
 
     fn control(&mut self) {
@@ -406,32 +406,32 @@ impl Scanner<'_> {
         let known: [&[u8]; 9] = [b"&>>", b";;&", b"&&", b"&>", b"||", b"|&", b";;", b";&", b"&"];
         let length = known.iter().find(|o| rest.starts_with(o)).map_or(1, |o| o.len());
         if (rest.starts_with(b";;") || rest.starts_with(b";&"))
-            && let Some(Open::Case { pattern }) = self.p.open.last_mut()
+            && let Some(OpenConstruct::Case { pattern }) = self.p.open.last_mut()
         {
             *pattern = true;
         }
         let redirect = rest.starts_with(b"&>");
         self.operator(length);
         if redirect {
-            self.p.before = Before::Word;
+            self.p.before = PrecedingToken::Word;
         }
     }
 
-    fn redirect(&mut self) -> Result<()> {
+    fn redirect(&mut self) -> ScanResult<()> {
         let rest = &self.s[self.p.n..];
         let known: [&[u8]; 8] = [b"<<<", b"<<-", b"<<", b">>", b"<&", b">&", b"<>", b">|"];
         let operator = known.iter().find(|o| rest.starts_with(o)).copied().unwrap_or(&rest[..1]);
         // In a substitution, versions before 5.2 look for documents by other rules than they read them by: `$<<E` is none.
         let plain = |b: &u8| b.is_ascii_alphanumeric() || b" \t\n-_./(;&|".contains(b);
         if self.nested && operator.starts_with(b"<<") && !self.s[..self.p.n].last().is_some_and(plain) {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         let before = self.p.before;
         self.operator(operator.len());
         // A redirect before the command leaves the command still to come.
-        self.p.before = if before == Before::Start { Before::Start } else { Before::Word };
+        self.p.before = if before == PrecedingToken::Start { PrecedingToken::Start } else { PrecedingToken::Word };
         if self.p.test && operator.len() > 1 {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         if operator == b"<&" || operator == b">&" {
             self.closes_alone()?;
@@ -442,20 +442,20 @@ impl Scanner<'_> {
             }
             let end = after_word(self.s, self.p.n, self.depth)?;
             let raw = String::from_utf8_lossy(&self.s[self.p.n..end]).into_owned();
-            let bare = delimiter(&raw).ok_or(Unreadable::Grammar)?;
+            let bare = delimiter(&raw).ok_or(LexError::Grammar)?;
             self.token(self.p.n, end, true);
             self.p.n = end;
             let quoted = raw.contains(['\'', '"', '\\']);
             let (tabs, at) = (operator == b"<<-", self.p.tokens.len());
             self.token(self.p.n, self.p.n, true);
             self.token(self.p.n, self.p.n, true);
-            self.p.pending.push(Announced { delimiter: bare, quoted, tabs, at });
+            self.p.pending.push(PendingHeredoc { delimiter: bare, quoted, tabs, at });
         }
         Ok(())
     }
 
     /// `>&-x` closes, and then comes a word: bash takes the dash by itself.
-    fn closes_alone(&self) -> Result<()> {
+    fn closes_alone(&self) -> ScanResult<()> {
         let mut n = self.p.n;
         while matches!(peek(self.s, n)?, Some(b' ' | b'\t')) {
             n += 1;
@@ -463,16 +463,16 @@ impl Scanner<'_> {
         let closes = peek(self.s, n)? == Some(b'-');
         let ends = |b| matches!(b, b' ' | b'\t' | b'\n' | b';' | b'|' | b'&' | b'<' | b'>' | b'(' | b')');
         if closes && !peek(self.s, n + 1)?.is_none_or(ends) {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         Ok(())
     }
 
     /// The bodies of the here-documents that the line before has announced.
-    fn bodies(&mut self) -> Result<()> {
+    fn bodies(&mut self) -> ScanResult<()> {
         // In a substitution, versions before 5.2 know one of them, and look for the parenthesis in the other.
         if self.nested && self.p.pending.len() > 1 {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         for document in self.p.pending.clone() {
             self.body(document)?;
@@ -481,13 +481,13 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn body(&mut self, document: Announced) -> Result<()> {
-        let Announced { delimiter, quoted, tabs, at } = document;
+    fn body(&mut self, document: PendingHeredoc) -> ScanResult<()> {
+        let PendingHeredoc { delimiter, quoted, tabs, at } = document;
         let (start, mut body) = (self.p.n, String::new());
         loop {
             if self.p.n >= self.s.len() {
                 // Bash takes all the rest, with a warning.
-                return Err(Unreadable::Unterminated);
+                return Err(LexError::Unterminated);
             }
             let end = if quoted { self.p.n + line(&self.s[self.p.n..]) } else { expanded_line(self.s, self.p.n)? };
             let text = String::from_utf8_lossy(&self.s[self.p.n..end]);
@@ -499,7 +499,7 @@ impl Scanner<'_> {
             }
             // In a substitution, bash also ends it here and reads on behind the delimiter; or it does not, by version.
             if self.nested && behind.is_some_and(|rest| rest.contains(')')) {
-                return Err(Unreadable::Grammar);
+                return Err(LexError::Grammar);
             }
             body.push_str(text);
             body.push('\n');
@@ -508,7 +508,7 @@ impl Scanner<'_> {
                 let next = &self.s[self.p.n..];
                 let next = &next[next.iter().take_while(|b| tabs && **b == b'\t').count()..];
                 if !quoted || next.starts_with(delimiter.as_bytes()) {
-                    return Err(Unreadable::Grammar);
+                    return Err(LexError::Grammar);
                 }
             }
         }
@@ -521,43 +521,43 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn word(&mut self) -> Result<()> {
+    fn word(&mut self) -> ScanResult<()> {
         let end = after_word(self.s, self.p.n, self.depth)?;
         if end == self.p.n {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         let word = &self.s[self.p.n..end];
         // Whether bash reads the documents of this line in there or behind it depends on the version.
         if !self.p.pending.is_empty() && word.contains(&b'\n') {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         // `name[` goes on to its bracket, blanks and operators and all.
         if subscripted(word).is_some_and(|at| after_bracket(word, at, self.depth).is_err()) {
-            return Err(Unreadable::Grammar);
+            return Err(LexError::Grammar);
         }
         if matches!(self.s.get(end), Some(b'<' | b'>')) {
             // More digits than any descriptor has.
             if word.len() > 4 && word.iter().all(u8::is_ascii_digit) {
-                return Err(Unreadable::Grammar);
+                return Err(LexError::Grammar);
             }
             // `{fd}>x`: a variable gets the descriptor, and it may be one that bash goes by.
             if word.starts_with(b"{") && word.ends_with(b"}") {
-                return Err(Unreadable::Grammar);
+                return Err(LexError::Grammar);
             }
         }
         self.p.bangs = if word == b"!" { self.p.bangs + 1 } else { 0 };
         if self.p.bangs > DEEPEST || nested_subscripts(word) {
-            return Err(Unreadable::TooDeep);
+            return Err(LexError::TooDeep);
         }
         // To the grammar, `select` is a `for` that asks.
-        if word == b"select" && self.p.before == Before::Start && self.keep {
+        if word == b"select" && self.p.before == PrecedingToken::Start && self.keep {
             self.push_token("for", self.p.n, end, true);
         } else {
             self.token(self.p.n, end, true);
         }
         self.p.n = end;
         self.conditional(word);
-        self.p.before = if self.p.test { Before::Word } else { self.structure(word)? };
+        self.p.before = if self.p.test { PrecedingToken::Word } else { self.structure(word)? };
         Ok(())
     }
 
@@ -567,50 +567,51 @@ impl Scanner<'_> {
             self.p.test = word != b"]]";
             self.p.regex = word == b"=~";
         } else if word == b"[[" {
-            let patterns = self.p.open.last() == Some(&Open::Case { pattern: true });
-            let starts = matches!(self.p.before, Before::Start | Before::Time | Before::DefinitionName);
+            let patterns = self.p.open.last() == Some(&OpenConstruct::Case { pattern: true });
+            let starts =
+                matches!(self.p.before, PrecedingToken::Start | PrecedingToken::Time | PrecedingToken::DefinitionName);
             self.p.test = starts && !patterns;
         }
     }
 
     /// Follows what opens and closes, so that nesting is known before the grammar, which recurses, sees it.
-    fn structure(&mut self, word: &[u8]) -> Result<Before> {
+    fn structure(&mut self, word: &[u8]) -> ScanResult<PrecedingToken> {
         match self.p.before {
-            Before::Case => return Ok(Before::CaseWord),
-            Before::CaseWord if word == b"in" => {
-                self.push(Open::Case { pattern: true })?;
-                return Ok(Before::Start);
+            PrecedingToken::Case => return Ok(PrecedingToken::CaseWord),
+            PrecedingToken::CaseWord if word == b"in" => {
+                self.push(OpenConstruct::Case { pattern: true })?;
+                return Ok(PrecedingToken::Start);
             }
-            Before::Definition => return Ok(Before::DefinitionName),
-            Before::Time if matches!(word, b"-p" | b"--") => return Ok(Before::Time),
-            Before::DefinitionName | Before::Start | Before::Time => {}
-            Before::CaseWord | Before::Word => return Ok(Before::Word),
+            PrecedingToken::Definition => return Ok(PrecedingToken::DefinitionName),
+            PrecedingToken::Time if matches!(word, b"-p" | b"--") => return Ok(PrecedingToken::Time),
+            PrecedingToken::DefinitionName | PrecedingToken::Start | PrecedingToken::Time => {}
+            PrecedingToken::CaseWord | PrecedingToken::Word => return Ok(PrecedingToken::Word),
         }
-        if let Some(Open::Case { pattern: true }) = self.p.open.last() {
+        if let Some(OpenConstruct::Case { pattern: true }) = self.p.open.last() {
             if word == b"esac" {
                 self.p.open.pop();
             }
-            return Ok(Before::Word);
+            return Ok(PrecedingToken::Word);
         }
         let (opens, next) = match word {
-            b"{" => (Some(Open::Brace), Before::Start),
-            b"if" => (Some(Open::If), Before::Start),
-            b"while" | b"until" => (Some(Open::Loop), Before::Start),
-            b"for" | b"select" => (Some(Open::Loop), Before::Word),
-            b"case" => (None, Before::Case),
-            b"function" | b"coproc" => (None, Before::Definition),
-            b"time" => (None, Before::Time),
-            b"then" | b"do" | b"else" | b"elif" | b"!" => (None, Before::Start),
-            _ => (None, Before::Word),
+            b"{" => (Some(OpenConstruct::Brace), PrecedingToken::Start),
+            b"if" => (Some(OpenConstruct::If), PrecedingToken::Start),
+            b"while" | b"until" => (Some(OpenConstruct::Loop), PrecedingToken::Start),
+            b"for" | b"select" => (Some(OpenConstruct::Loop), PrecedingToken::Word),
+            b"case" => (None, PrecedingToken::Case),
+            b"function" | b"coproc" => (None, PrecedingToken::Definition),
+            b"time" => (None, PrecedingToken::Time),
+            b"then" | b"do" | b"else" | b"elif" | b"!" => (None, PrecedingToken::Start),
+            _ => (None, PrecedingToken::Word),
         };
         if let Some(open) = opens {
             self.push(open)?;
         }
         let closes = match word {
-            b"}" => Some(Open::Brace),
-            b"fi" => Some(Open::If),
-            b"done" => Some(Open::Loop),
-            b"esac" => Some(Open::Case { pattern: false }),
+            b"}" => Some(OpenConstruct::Brace),
+            b"fi" => Some(OpenConstruct::If),
+            b"done" => Some(OpenConstruct::Loop),
+            b"esac" => Some(OpenConstruct::Case { pattern: false }),
             _ => None,
         };
         if closes.is_some() && self.p.open.last().copied() == closes {

@@ -2,8 +2,8 @@
 //! there. Follows the grammar's types one by one; what is not followed is opaque, never skipped.
 
 use super::{
-    lex::Unreadable,
-    state::{Exit, State, either_state},
+    lex::LexError,
+    state::{ExitStates, ShellState, either_state},
     token,
 };
 use brush_parser::{ParserOptions, SourceSpan, ast};
@@ -21,13 +21,13 @@ const MOST_SUBSTITUTIONS: usize = 500;
 
 /// Where a text stands in the text of the request: exactly, or somewhere inside a span.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) exact: bool,
 }
 
-impl Place {
+impl TextPosition {
     pub(super) fn span(self) -> Range<usize> {
         self.start..self.end
     }
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-pub(crate) struct Walk<'a> {
+pub(crate) struct PlanBuilder<'a> {
     pub(super) home: &'a str,
     /// Variables that every program of the task finds in its environment.
     pub(super) environment: &'a dyn Fn(&str) -> bool,
@@ -50,9 +50,9 @@ pub(crate) struct Walk<'a> {
     /// What made the command opaque that is being expanded.
     pub(super) pending: Option<Opaque>,
     /// Where the text that is being read stands.
-    pub(super) place: Place,
+    pub(super) place: TextPosition,
     /// Where the text that is being read had line continuations.
-    joined: token::Joined,
+    joined: token::ContinuationMap,
     pub(super) input: InputSource,
     pub(super) privileged: bool,
     /// Read only for its risks: it is not what the shell was given.
@@ -70,7 +70,7 @@ pub(crate) struct Walk<'a> {
     substitutions: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> PlanBuilder<'a> {
     pub(crate) fn new(home: &'a str, environment: &'a dyn Fn(&str) -> bool) -> Self {
         Self {
             home,
@@ -78,8 +78,8 @@ impl<'a> Walk<'a> {
             occurrences: Vec::new(),
             multiplies: false,
             pending: None,
-            place: Place { start: 0, end: 0, exact: true },
-            joined: token::Joined::default(),
+            place: TextPosition { start: 0, end: 0, exact: true },
+            joined: token::ContinuationMap::default(),
             input: InputSource::Inherited,
             privileged: false,
             shadow: false,
@@ -95,8 +95,8 @@ impl<'a> Walk<'a> {
 
     /// Reads the text of a request.
     pub(crate) fn text(&mut self, text: &str, cwd: &str) {
-        self.place = Place { start: 0, end: text.len(), exact: true };
-        let mut state = State::new(cwd);
+        self.place = TextPosition { start: 0, end: text.len(), exact: true };
+        let mut state = ShellState::new(cwd);
         if text.len() > LONGEST {
             self.unread(text, Opaque::TooLarge, &state);
         } else if super::invisible(text).is_some() {
@@ -109,9 +109,9 @@ impl<'a> Walk<'a> {
     /// Reads an argv: one command, nothing to expand.
     pub(crate) fn argv(&mut self, argv: &[String], cwd: &str) {
         let end = argv.iter().map(|w| w.len() + 1).sum::<usize>().saturating_sub(1);
-        self.place = Place { start: 0, end, exact: false };
+        self.place = TextPosition { start: 0, end, exact: false };
         let words = argv.iter().map(|w| Word { quoted: true, ..Word::literal(w.clone()) }).collect();
-        let mut state = State::new(cwd);
+        let mut state = ShellState::new(cwd);
         self.command_words(words, Vec::new(), Vec::new(), self.place, &mut state, None);
     }
 
@@ -137,7 +137,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Text that stays unread, as one occurrence.
-    pub(super) fn unread(&mut self, text: &str, why: Opaque, state: &State) {
+    pub(super) fn unread(&mut self, text: &str, why: Opaque, state: &ShellState) {
         self.emit(Occurrence {
             verb: "bash".to_owned(),
             program: "bash".to_owned(),
@@ -151,30 +151,30 @@ impl<'a> Walk<'a> {
     }
 
     /// What an expansion outside of any command has made opaque.
-    fn settle(&mut self, state: &State) {
+    fn settle(&mut self, state: &ShellState) {
         if let Some(why) = self.take_opaque() {
             self.unread("", why, state);
         }
     }
 
-    pub(super) fn span(&self, span: Option<&SourceSpan>) -> Place {
+    pub(super) fn span(&self, span: Option<&SourceSpan>) -> TextPosition {
         match span {
             Some(span) if self.place.exact => {
                 let (start, end, exact) = self.joined.in_source(span.start.index, span.end.index);
-                Place { start: self.place.start + start, end: self.place.start + end, exact }
+                TextPosition { start: self.place.start + start, end: self.place.start + end, exact }
             }
-            _ => Place { exact: false, ..self.place },
+            _ => TextPosition { exact: false, ..self.place },
         }
     }
 
     /// Reads text in a subshell of its own: `$(…)`, `<(…)`.
     /// What it says in the end, when that is plain: never taken for certain, since programs may be other than they
     /// seem, but enough to refuse something.
-    pub(super) fn substitution(&mut self, text: &str, place: Place, state: &State) -> Option<String> {
+    pub(super) fn substitution(&mut self, text: &str, place: TextPosition, state: &ShellState) -> Option<String> {
         let from = self.occurrences.len();
         let saved = (self.pending.take(), self.place, std::mem::take(&mut self.input));
         let end = if place.exact { place.start + text.len() } else { place.end };
-        self.place = Place { end, ..place };
+        self.place = TextPosition { end, ..place };
         self.listing = None;
         self.texts += 1;
         self.substitutions += 1;
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads the text that another shell is given.
-    pub(super) fn shell(&mut self, text: &str, place: Place, state: &State, posix: bool) {
+    pub(super) fn shell(&mut self, text: &str, place: TextPosition, state: &ShellState, posix: bool) {
         let saved = (self.shells, self.posix, self.wrapped);
         self.wrapped = true;
         self.shells += 1;
@@ -227,11 +227,11 @@ impl<'a> Walk<'a> {
         (self.shells, self.posix, self.wrapped) = saved;
     }
 
-    fn program(&mut self, text: &str, state: &mut State) -> Exit {
+    fn program(&mut self, text: &str, state: &mut ShellState) -> ExitStates {
         match parse(text) {
             Ok((program, joined)) => {
                 let outside = std::mem::replace(&mut self.joined, joined);
-                let mut exit = Exit::same(state.clone());
+                let mut exit = ExitStates::same(state.clone());
                 for list in &program.complete_commands {
                     exit = self.list(list, state);
                     if let Some(next) = exit.clone().any() {
@@ -248,14 +248,14 @@ impl<'a> Walk<'a> {
                 self.listing = None;
                 self.unread(text, why, state);
                 self.salvage(text, state);
-                Exit::same(state.clone())
+                ExitStates::same(state.clone())
             }
         }
     }
 
     /// Text that bash may still run in part, for it runs each command as soon as it has read it: the shortest runs of
     /// lines that can be read, for their risks.
-    fn salvage(&mut self, text: &str, state: &State) {
+    fn salvage(&mut self, text: &str, state: &ShellState) {
         if self.shadow || text.len() > LONGEST {
             return;
         }
@@ -288,7 +288,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A line that cannot be read: whatever stands between its operators, in case that is a command.
-    fn rough(&mut self, line: &str, state: &State, tries: &mut i32) {
+    fn rough(&mut self, line: &str, state: &ShellState, tries: &mut i32) {
         for piece in line.split([';', '&', '|', '(', ')', '{', '}', '`', '\n']).take(32) {
             let piece = piece.trim().trim_start_matches(['"', '\'', '$']);
             let piece = ["do ", "then ", "else "].iter().fold(piece, |p, k| p.strip_prefix(k).unwrap_or(p));
@@ -303,14 +303,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) fn list(&mut self, list: &ast::CompoundList, state: &mut State) -> Exit {
-        let mut exit = Exit::same(state.clone());
+    pub(super) fn list(&mut self, list: &ast::CompoundList, state: &mut ShellState) -> ExitStates {
+        let mut exit = ExitStates::same(state.clone());
         for ast::CompoundListItem(and_or, separator) in &list.0 {
             exit = match separator {
                 ast::SeparatorOperator::Sequence => self.and_or(and_or, state),
                 ast::SeparatorOperator::Async => {
                     self.and_or(and_or, &mut state.clone());
-                    Exit::same(state.clone())
+                    ExitStates::same(state.clone())
                 }
             };
             // Behind an `exit` nothing runs; it is read all the same.
@@ -324,19 +324,19 @@ impl<'a> Walk<'a> {
         exit
     }
 
-    fn and_or(&mut self, list: &ast::AndOrList, state: &mut State) -> Exit {
+    fn and_or(&mut self, list: &ast::AndOrList, state: &mut ShellState) -> ExitStates {
         let mut exit = self.pipeline(&list.first, state);
         for next in &list.additional {
             match next {
                 ast::AndOr::And(pipeline) => {
                     let mut entry = exit.ok.unwrap_or_else(|| state.clone());
                     let after = self.pipeline(pipeline, &mut entry);
-                    exit = Exit { ok: after.ok, failed: either_state(exit.failed, after.failed) };
+                    exit = ExitStates { ok: after.ok, failed: either_state(exit.failed, after.failed) };
                 }
                 ast::AndOr::Or(pipeline) => {
                     let mut entry = exit.failed.unwrap_or_else(|| state.clone());
                     let after = self.pipeline(pipeline, &mut entry);
-                    exit = Exit { ok: either_state(exit.ok, after.ok), failed: after.failed };
+                    exit = ExitStates { ok: either_state(exit.ok, after.ok), failed: after.failed };
                 }
             }
         }
@@ -346,13 +346,13 @@ impl<'a> Walk<'a> {
         exit
     }
 
-    fn pipeline(&mut self, pipeline: &ast::Pipeline, state: &mut State) -> Exit {
+    fn pipeline(&mut self, pipeline: &ast::Pipeline, state: &mut ShellState) -> ExitStates {
         if let [only] = &pipeline.seq[..] {
             let from = self.occurrences.len();
             let exit = self.command(only, state);
             // Only what is substituted is a list for anyone.
             self.listing = if self.texts > 0 { self.listed(only, from) } else { None };
-            return if pipeline.bang { Exit { ok: exit.failed, failed: exit.ok } } else { exit };
+            return if pipeline.bang { ExitStates { ok: exit.failed, failed: exit.ok } } else { exit };
         }
         let outside = self.input.clone();
         let lists = self.texts > 0 || pipeline.seq.iter().skip(1).any(takes_lists);
@@ -372,7 +372,7 @@ impl<'a> Walk<'a> {
             };
         }
         self.input = outside;
-        Exit::same(state.clone())
+        ExitStates::same(state.clone())
     }
 
     /// The file names that a stage prints, where it is one command and they are all that it prints.
@@ -383,7 +383,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn command(&mut self, command: &ast::Command, state: &mut State) -> Exit {
+    fn command(&mut self, command: &ast::Command, state: &mut ShellState) -> ExitStates {
         match command {
             ast::Command::Simple(simple) => self.simple(simple, state),
             ast::Command::Compound(compound, redirects) => {
@@ -416,13 +416,13 @@ impl<'a> Walk<'a> {
                     opaque,
                     ..Occurrence::default()
                 });
-                Exit::same(state.clone())
+                ExitStates::same(state.clone())
             }
         }
     }
 
     /// The redirects of a compound command: files of their own, and input for all that is inside.
-    fn redirected(&mut self, list: Option<&ast::RedirectList>, state: &mut State) {
+    fn redirected(&mut self, list: Option<&ast::RedirectList>, state: &mut ShellState) {
         let Some(list) = list else { return };
         let mut redirects = Vec::new();
         let mut span = None;
@@ -447,16 +447,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn compound(&mut self, compound: &ast::CompoundCommand, state: &mut State) -> Exit {
+    fn compound(&mut self, compound: &ast::CompoundCommand, state: &mut ShellState) -> ExitStates {
         match compound {
             ast::CompoundCommand::BraceGroup(group) => self.list(&group.list, state),
             ast::CompoundCommand::Subshell(group) => {
                 self.list(&group.list, &mut state.clone());
-                Exit::same(state.clone())
+                ExitStates::same(state.clone())
             }
             ast::CompoundCommand::Arithmetic(command) => {
                 self.arithmetic_command(command, state);
-                Exit::same(state.clone())
+                ExitStates::same(state.clone())
             }
             ast::CompoundCommand::ArithmeticForClause(clause) => {
                 let place = self.span(Some(&clause.loc));
@@ -479,12 +479,12 @@ impl<'a> Walk<'a> {
                 self.unread("coproc", Opaque::Coprocess, state);
                 self.place = place;
                 self.command(&coprocess.body, &mut state.clone());
-                Exit::same(state.clone())
+                ExitStates::same(state.clone())
             }
         }
     }
 
-    fn for_clause(&mut self, clause: &ast::ForClauseCommand, state: &mut State) -> Exit {
+    fn for_clause(&mut self, clause: &ast::ForClauseCommand, state: &mut ShellState) -> ExitStates {
         let mut words = Vec::new();
         for word in clause.values.iter().flatten() {
             let place = self.span(word.loc.as_ref());
@@ -503,10 +503,10 @@ impl<'a> Walk<'a> {
             state.mark_listed(&clause.variable_name);
         }
         let exit = self.list(&clause.body.list, state);
-        Exit::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
+        ExitStates::same(either_state(Some(before), exit.any()).unwrap_or_else(|| state.clone()))
     }
 
-    fn if_clause(&mut self, clause: &ast::IfClauseCommand, state: &mut State) -> Exit {
+    fn if_clause(&mut self, clause: &ast::IfClauseCommand, state: &mut ShellState) -> ExitStates {
         let condition = self.list(&clause.condition, state);
         let mut entry = condition.ok.clone().unwrap_or_else(|| state.clone());
         let then = self.list(&clause.then, &mut entry);
@@ -532,12 +532,12 @@ impl<'a> Walk<'a> {
             all = either_state(all, Some(rest));
         }
         match all {
-            Some(state) => Exit::same(state),
-            None => Exit { ok: None, failed: None },
+            Some(state) => ExitStates::same(state),
+            None => ExitStates { ok: None, failed: None },
         }
     }
 
-    fn case_clause(&mut self, clause: &ast::CaseClauseCommand, state: &mut State) -> Exit {
+    fn case_clause(&mut self, clause: &ast::CaseClauseCommand, state: &mut ShellState) -> ExitStates {
         let place = self.span(clause.value.loc.as_ref());
         self.value(&clause.value.value, place, state);
         let mut all = Some(state.clone());
@@ -554,11 +554,16 @@ impl<'a> Walk<'a> {
             }
         }
         self.settle(state);
-        Exit::same(all.unwrap_or_else(|| state.clone()))
+        ExitStates::same(all.unwrap_or_else(|| state.clone()))
     }
 
     /// A loop: what its body changes is not known when it comes round again.
-    fn repeated(&mut self, condition: Option<&ast::CompoundList>, body: &ast::CompoundList, state: &mut State) -> Exit {
+    fn repeated(
+        &mut self,
+        condition: Option<&ast::CompoundList>,
+        body: &ast::CompoundList,
+        state: &mut ShellState,
+    ) -> ExitStates {
         self.forget_changed(body, state);
         if let Some(condition) = condition {
             self.forget_changed(condition, state);
@@ -572,11 +577,11 @@ impl<'a> Walk<'a> {
             None => (before.clone(), None),
         };
         let after = self.list(body, &mut entry).any();
-        Exit::same(either_state(either_state(Some(before), skipped), after).unwrap_or(entry))
+        ExitStates::same(either_state(either_state(Some(before), skipped), after).unwrap_or(entry))
     }
 
-    fn forget_changed(&mut self, list: &ast::CompoundList, state: &mut State) {
-        let mut changes = super::changes::Changes::default();
+    fn forget_changed(&mut self, list: &ast::CompoundList, state: &mut ShellState) {
+        let mut changes = super::changes::AssignedVariables::default();
         changes.list(list);
         if changes.moves || changes.all {
             state.directory = Rc::new(Directory::Unknown);
@@ -593,7 +598,7 @@ impl<'a> Walk<'a> {
     }
 
     /// `((…))`
-    fn arithmetic_command(&mut self, command: &ast::ArithmeticCommand, state: &mut State) {
+    fn arithmetic_command(&mut self, command: &ast::ArithmeticCommand, state: &mut ShellState) {
         let place = self.span(Some(&command.loc));
         self.arithmetic(&command.expr.value, place, state);
         if let Some(why) = self.take_opaque() {
@@ -601,7 +606,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn function(&mut self, function: &ast::FunctionDefinition, state: &mut State) -> Exit {
+    fn function(&mut self, function: &ast::FunctionDefinition, state: &mut ShellState) -> ExitStates {
         let name = function.fname.value.clone();
         self.multiplies |= super::changes::multiplies(&name, &function.body.0);
         Rc::make_mut(&mut state.functions).insert(name);
@@ -613,7 +618,7 @@ impl<'a> Walk<'a> {
         self.redirected(function.body.1.as_ref(), &mut inner);
         self.compound(&function.body.0, &mut inner);
         self.input = outside;
-        Exit::same(state.clone())
+        ExitStates::same(state.clone())
     }
 }
 
@@ -649,20 +654,20 @@ fn said(occurrence: &Occurrence) -> Option<String> {
     }
 }
 
-fn parse(text: &str) -> Result<(ast::Program, token::Joined), Opaque> {
+fn parse(text: &str) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
     parse_within(text, token::MOST_SCANNED_AGAIN)
 }
 
 /// One of many tries to read some of a text.
-fn try_parse(text: &str) -> Result<(ast::Program, token::Joined), Opaque> {
+fn try_parse(text: &str) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
     parse_within(text, token::MOST_SCANNED_IN_A_TRY)
 }
 
-fn parse_within(text: &str, most_scanned_again: usize) -> Result<(ast::Program, token::Joined), Opaque> {
+fn parse_within(text: &str, most_scanned_again: usize) -> Result<(ast::Program, token::ContinuationMap), Opaque> {
     let (tokens, joined) = token::tokens(text, most_scanned_again).map_err(|why| match why {
-        Unreadable::TooDeep => Opaque::TooDeep,
-        Unreadable::TooLarge => Opaque::TooLarge,
-        Unreadable::Unterminated | Unreadable::Grammar | Unreadable::Continued(_) => Opaque::Unparseable,
+        LexError::TooDeep => Opaque::TooDeep,
+        LexError::TooLarge => Opaque::TooLarge,
+        LexError::Unterminated | LexError::Grammar | LexError::Continued(_) => Opaque::Unparseable,
     })?;
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
     // The grammar is another's; should it panic, the text is one that we could not read.

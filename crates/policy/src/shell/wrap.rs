@@ -2,8 +2,8 @@
 
 use super::{
     simple::{is_positional, positional},
-    state::State,
-    walk::{Place, Walk},
+    state::ShellState,
+    walk::{PlanBuilder, TextPosition},
 };
 use countersign_model::{Directory, InputSource, Occurrence, Opaque, Word, WordValue};
 use std::rc::Rc;
@@ -137,9 +137,15 @@ fn informs(text: &str) -> bool {
     matches!(text, "--version" | "-V" | "-v" | "--help" | "-h" | "-version" | "version" | "help")
 }
 
-impl Walk<'_> {
+impl PlanBuilder<'_> {
     /// `bash -c '…'`, `bash script`, `… | sh`.
-    pub(super) fn shell_command(&mut self, program: &str, mut made: Occurrence, place: Place, state: &mut State) {
+    pub(super) fn shell_command(
+        &mut self,
+        program: &str,
+        mut made: Occurrence,
+        place: TextPosition,
+        state: &mut ShellState,
+    ) {
         let options = ShellOptions::of(&made.words);
         if options.runs_file_first {
             made.opaque.get_or_insert(Opaque::Source);
@@ -181,7 +187,7 @@ impl Walk<'_> {
     }
 
     /// `bash -c '…'`: the text is read in its place, if it is known and nothing else stands in the way.
-    fn shell_text(&mut self, word: &Word, mut made: Occurrence, place: Place, inner: &State, posix: bool) {
+    fn shell_text(&mut self, word: &Word, mut made: Occurrence, place: TextPosition, inner: &ShellState, posix: bool) {
         match word.texts() {
             Some([text]) if made.opaque.is_none() => {
                 // What the shell itself writes to counts for all that runs in it.
@@ -201,7 +207,7 @@ impl Walk<'_> {
     }
 
     /// `… | sh`: what it reads is its program.
-    fn shell_input(&mut self, mut made: Occurrence, place: Place, inner: &State) {
+    fn shell_input(&mut self, mut made: Occurrence, place: TextPosition, inner: &ShellState) {
         made.opaque.get_or_insert(Opaque::Input);
         let text = match &made.input {
             InputSource::Text(text) => text.clone(),
@@ -214,7 +220,7 @@ impl Walk<'_> {
     }
 
     /// The commands of `find … -exec`.
-    pub(super) fn find_actions(&mut self, made: &Occurrence, place: Place, state: &mut State) {
+    pub(super) fn find_actions(&mut self, made: &Occurrence, place: TextPosition, state: &mut ShellState) {
         let words = &made.words;
         let mut n = 1;
         while n < words.len() {
@@ -263,7 +269,7 @@ impl Walk<'_> {
     }
 
     /// What `ssh` is told to run there: read for its risks.
-    pub(super) fn remote(&mut self, made: &mut Occurrence, place: Place, state: &State) {
+    pub(super) fn remote(&mut self, made: &mut Occurrence, place: TextPosition, state: &ShellState) {
         let takes = "BbcDEeFIiJLlmOopQRSWw";
         let mut n = 1;
         while let Some(text) = made.words.get(n).and_then(Word::text)
@@ -289,7 +295,7 @@ impl Walk<'_> {
     }
 
     /// Programs that options name: `tar --info-script=…`, `rsync -e …`, `git rebase --exec …`.
-    pub(super) fn named_programs(&mut self, made: &Occurrence, place: Place, state: &mut State) {
+    pub(super) fn named_programs(&mut self, made: &Occurrence, place: TextPosition, state: &mut ShellState) {
         const OPTIONS: &[(&str, &[&str])] = &[
             (
                 "tar",

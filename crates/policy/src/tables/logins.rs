@@ -5,7 +5,7 @@ use countersign_model::{Occurrence, Risk};
 use std::{collections::HashMap, sync::OnceLock};
 
 /// What one tool needs beside its workspace to act as its user.
-pub(crate) struct Login {
+pub(crate) struct ToolLogin {
     /// Below the home: read, and written.
     pub(crate) reads: Vec<&'static str>,
     pub(crate) writes: Vec<&'static str>,
@@ -18,14 +18,14 @@ pub(crate) struct Login {
 
 pub(super) const LOGINS: &str = include_str!("logins.table");
 
-pub(super) fn all_logins() -> &'static HashMap<&'static str, Login> {
-    static ALL: OnceLock<HashMap<&'static str, Login>> = OnceLock::new();
+pub(super) fn all_logins() -> &'static HashMap<&'static str, ToolLogin> {
+    static ALL: OnceLock<HashMap<&'static str, ToolLogin>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
         for row in rows(LOGINS) {
             for verb in row.head.split(" | ") {
                 let words = |keyword| row.all(keyword).flat_map(str::split_whitespace).collect();
-                let login = Login {
+                let login = ToolLogin {
                     reads: words("reads"),
                     writes: words("writes"),
                     sockets: row.has("sockets"),
@@ -40,7 +40,7 @@ pub(super) fn all_logins() -> &'static HashMap<&'static str, Login> {
 }
 
 /// What an occurrence signs in with: by its verb, or the longest start of it that the table knows.
-pub(crate) fn login(occurrence: &Occurrence) -> Option<&'static Login> {
+pub(crate) fn login(occurrence: &Occurrence) -> Option<&'static ToolLogin> {
     let mut verb = occurrence.verb.as_str();
     loop {
         if let Some(found) = all_logins().get(verb) {

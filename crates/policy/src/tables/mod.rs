@@ -13,8 +13,8 @@ mod risks;
 mod verbs;
 
 pub(crate) use logins::login;
-pub(crate) use options::{Grammar, Parsed, Role, may_be_option};
-pub(crate) use risks::{Effects, Raise, effects};
+pub(crate) use options::{OperandRole, OptionGrammar, ParsedOptions, may_be_option};
+pub(crate) use risks::{RiskTrigger, VerbRisks, effects};
 pub(crate) use verbs::depth;
 
 use std::{collections::HashMap, sync::OnceLock};
@@ -25,12 +25,12 @@ pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
 }
 
 /// One row of a table, before it is understood.
-pub(crate) struct Row {
+pub(crate) struct TableRow {
     pub(crate) head: &'static str,
     pub(crate) lines: Vec<&'static str>,
 }
 
-impl Row {
+impl TableRow {
     /// What stands behind a keyword, for every line that starts with it.
     pub(crate) fn all(&self, keyword: &'static str) -> impl Iterator<Item = &'static str> + '_ {
         self.lines.iter().filter_map(move |l| {
@@ -44,8 +44,8 @@ impl Row {
     }
 }
 
-pub(crate) fn rows(text: &'static str) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+pub(crate) fn rows(text: &'static str) -> Vec<TableRow> {
+    let mut rows: Vec<TableRow> = Vec::new();
     for line in text.lines() {
         let bare = line.trim();
         if bare.is_empty() || line.starts_with('#') {
@@ -53,7 +53,7 @@ pub(crate) fn rows(text: &'static str) -> Vec<Row> {
         }
         match (line.starts_with(' '), rows.last_mut()) {
             (true, Some(row)) => row.lines.push(bare),
-            _ => rows.push(Row { head: bare, lines: Vec::new() }),
+            _ => rows.push(TableRow { head: bare, lines: Vec::new() }),
         }
     }
     rows
@@ -62,7 +62,7 @@ pub(crate) fn rows(text: &'static str) -> Vec<Row> {
 /// A reviewed read-only command form.
 pub(crate) struct Phrase {
     pub(crate) name: &'static str,
-    pub(crate) grammar: Grammar,
+    pub(crate) grammar: OptionGrammar,
     /// Reads the working directory when no path is given.
     pub(crate) here: bool,
     /// None of its options can do harm, so a file name that looks like one does not either.
@@ -101,7 +101,7 @@ pub(crate) struct Examples {
 }
 
 impl Examples {
-    fn of(row: &Row) -> Self {
+    fn of(row: &TableRow) -> Self {
         Self { yes: row.all("yes").collect(), no: row.all("no").collect() }
     }
 }
@@ -126,7 +126,7 @@ fn load_phrases() -> HashMap<&'static str, Phrase> {
             let name = name.trim_start_matches("phrase ");
             let phrase = Phrase {
                 name,
-                grammar: Grammar::parse(&options, row.all("operands").next().unwrap_or("none")),
+                grammar: OptionGrammar::parse(&options, row.all("operands").next().unwrap_or("none")),
                 here: row.has("here"),
                 harmless: row.has("harmless"),
                 ordered: row.has("ordered"),
@@ -157,15 +157,15 @@ pub(crate) fn phrases() -> &'static HashMap<&'static str, Phrase> {
 
 /// A program that runs the command behind its own options.
 pub(crate) struct Wrapper {
-    pub(crate) grammar: Grammar,
+    pub(crate) grammar: OptionGrammar,
     /// How many operands come before the command.
     pub(crate) operands: usize,
-    pub(crate) kind: Wraps,
+    pub(crate) kind: WrapperKind,
     pub(crate) examples: Examples,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wraps {
+pub(crate) enum WrapperKind {
     /// The command as it stands.
     Plain,
     /// Takes `NAME=value` before it.
@@ -190,15 +190,15 @@ pub(crate) fn wrappers() -> &'static HashMap<&'static str, Wrapper> {
             let options: Vec<&'static str> = row.all("options").collect();
             for name in row.head.split(" | ") {
                 let kind = match row.all("kind").next() {
-                    Some("environment") => Wraps::Environment,
-                    Some("privileged") => Wraps::Privileged,
-                    Some("input") => Wraps::Input,
-                    Some("shell") => Wraps::Shell,
-                    Some("foreign") => Wraps::Foreign,
-                    _ => Wraps::Plain,
+                    Some("environment") => WrapperKind::Environment,
+                    Some("privileged") => WrapperKind::Privileged,
+                    Some("input") => WrapperKind::Input,
+                    Some("shell") => WrapperKind::Shell,
+                    Some("foreign") => WrapperKind::Foreign,
+                    _ => WrapperKind::Plain,
                 };
                 let operands = row.all("operands").next().and_then(|n| n.parse().ok()).unwrap_or(0);
-                let grammar = Grammar::parse(&options, "text*");
+                let grammar = OptionGrammar::parse(&options, "text*");
                 all.insert(name, Wrapper { grammar, operands, kind, examples: Examples::of(&row) });
             }
         }
@@ -260,8 +260,8 @@ pub fn about(verb: &str) -> Vec<String> {
         lines.push(format!("risks of `{}`: {base}", effects.verb));
         for (when, risks) in &effects.raises {
             let when = match when {
-                Raise::Options(options) => format!("with {}", options.join(" ")),
-                Raise::Operands(operands) => format!("on {}", operands.join(" ")),
+                RiskTrigger::Options(options) => format!("with {}", options.join(" ")),
+                RiskTrigger::Operands(operands) => format!("on {}", operands.join(" ")),
             };
             lines.push(format!("  also {} {when}", names(risks)));
         }
@@ -282,11 +282,11 @@ pub fn about(verb: &str) -> Vec<String> {
 }
 
 /// Every example of every table: the command, and whether it must match.
-pub(crate) fn examples() -> Vec<Example> {
+pub(crate) fn examples() -> Vec<TableExample> {
     let mut all = Vec::new();
     for (name, phrase) in phrases() {
         for (list, matches) in [(&phrase.examples.yes, true), (&phrase.examples.no, false)] {
-            all.extend(list.iter().map(|command| Example {
+            all.extend(list.iter().map(|command| TableExample {
                 table: "phrases",
                 row: name,
                 command,
@@ -298,9 +298,9 @@ pub(crate) fn examples() -> Vec<Example> {
     for (name, wrapper) in wrappers() {
         for command in &wrapper.examples.yes {
             let (command, expect) = command.split_once(" => ").unwrap_or((command, ""));
-            all.push(Example { table: "wrappers", row: name, command, expect, matches: true });
+            all.push(TableExample { table: "wrappers", row: name, command, expect, matches: true });
         }
-        all.extend(wrapper.examples.no.iter().map(|command| Example {
+        all.extend(wrapper.examples.no.iter().map(|command| TableExample {
             table: "wrappers",
             row: name,
             command,
@@ -309,7 +309,7 @@ pub(crate) fn examples() -> Vec<Example> {
         }));
     }
     for (name, depth) in verbs::depths() {
-        all.extend(depth.examples.iter().map(|(command, expect)| Example {
+        all.extend(depth.examples.iter().map(|(command, expect)| TableExample {
             table: "verbs",
             row: name,
             command,
@@ -321,7 +321,7 @@ pub(crate) fn examples() -> Vec<Example> {
         for (list, matches) in [(&effects.examples.yes, true), (&effects.examples.no, false)] {
             for example in list {
                 let (command, expect) = example.split_once(" => ").unwrap_or((example, ""));
-                all.push(Example { table: "risks", row: name, command, expect, matches });
+                all.push(TableExample { table: "risks", row: name, command, expect, matches });
             }
         }
     }
@@ -329,7 +329,7 @@ pub(crate) fn examples() -> Vec<Example> {
         for (list, matches) in [(&login.examples.yes, true), (&login.examples.no, false)] {
             for example in list {
                 let (command, expect) = example.split_once(" => ").unwrap_or((example, ""));
-                all.push(Example { table: "logins", row: name, command, expect, matches });
+                all.push(TableExample { table: "logins", row: name, command, expect, matches });
             }
         }
     }
@@ -345,7 +345,7 @@ pub(crate) fn examples_of(verb: &str) -> Vec<&'static str> {
 
 /// One example of a table.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Example {
+pub(crate) struct TableExample {
     pub(crate) table: &'static str,
     pub(crate) row: &'static str,
     pub(crate) command: &'static str,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// What a value or an operand is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum OperandRole {
     Text,
     File,
     Dir,
@@ -34,7 +34,7 @@ pub(crate) enum Role {
     Entry,
 }
 
-impl Role {
+impl OperandRole {
     fn named(name: &str) -> Self {
         match name {
             "f" | "file" => Self::File,
@@ -56,26 +56,26 @@ impl Role {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Takes {
+enum OptionArity {
     Nothing,
-    Value(Role),
-    Attached(Role),
+    Value(OperandRole),
+    Attached(OperandRole),
     /// Two words, the second of this kind.
-    Two(Role),
+    Two(OperandRole),
 }
 
 /// Which options a program takes, and what its operands are.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Grammar {
-    short: HashMap<char, Takes>,
-    long: HashMap<&'static str, Takes>,
+pub(crate) struct OptionGrammar {
+    short: HashMap<char, OptionArity>,
+    long: HashMap<&'static str, OptionArity>,
     /// `-5`
     numbers: bool,
-    operands: Vec<(Role, Count)>,
+    operands: Vec<(OperandRole, OperandCount)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Count {
+enum OperandCount {
     One,
     Optional,
     Any,
@@ -83,10 +83,10 @@ enum Count {
 
 /// The words of a command, told apart.
 #[derive(Debug, Default)]
-pub(crate) struct Parsed<'w> {
+pub(crate) struct ParsedOptions<'w> {
     /// Options by the name they were written with, and their values.
-    pub(crate) options: Vec<(String, Option<Word>, Role)>,
-    pub(crate) operands: Vec<(&'w Word, Role)>,
+    pub(crate) options: Vec<(String, Option<Word>, OperandRole)>,
+    pub(crate) operands: Vec<(&'w Word, OperandRole)>,
     /// Why it does not fit.
     pub(crate) misfit: Option<String>,
     /// A word that may be an option, and nobody knows.
@@ -99,13 +99,13 @@ pub(crate) struct Parsed<'w> {
     pub(crate) operands_first: bool,
 }
 
-impl Parsed<'_> {
+impl ParsedOptions<'_> {
     pub(crate) fn has(&self, names: &[&str]) -> bool {
         self.options.iter().any(|(name, _, _)| names.contains(&name.as_str()))
     }
 
     /// An option whose value is the next word, if that is one.
-    fn take_value(&mut self, option: String, value: Option<&Word>, role: Role, harmless: bool) {
+    fn take_value(&mut self, option: String, value: Option<&Word>, role: OperandRole, harmless: bool) {
         match value {
             Some(value) if !value.many && (harmless || !looks_like_option(value)) => {
                 self.options.push((option, Some(value.clone()), role));
@@ -119,7 +119,7 @@ impl Parsed<'_> {
     }
 }
 
-impl Grammar {
+impl OptionGrammar {
     pub(crate) fn parse(lines: &[&'static str], operands: &'static str) -> Self {
         let mut grammar = Self::default();
         for token in lines.iter().flat_map(|l| l.split_whitespace()) {
@@ -128,12 +128,14 @@ impl Grammar {
                 continue;
             }
             let (name, takes) = match (token.split_once("[="), token.split_once('=')) {
-                (Some((name, role)), _) => (name, Takes::Attached(Role::named(role.trim_end_matches(']')))),
+                (Some((name, role)), _) => {
+                    (name, OptionArity::Attached(OperandRole::named(role.trim_end_matches(']'))))
+                }
                 (None, Some((name, role))) => match role.strip_prefix('2') {
-                    Some(role) => (name, Takes::Two(Role::named(role))),
-                    None => (name, Takes::Value(Role::named(role))),
+                    Some(role) => (name, OptionArity::Two(OperandRole::named(role))),
+                    None => (name, OptionArity::Value(OperandRole::named(role))),
                 },
-                (None, None) => (token, Takes::Nothing),
+                (None, None) => (token, OptionArity::Nothing),
             };
             match name.strip_prefix("--") {
                 Some(long) => drop(grammar.long.insert(long, takes)),
@@ -148,10 +150,10 @@ impl Grammar {
             .split_whitespace()
             .filter(|o| *o != "none")
             .map(|o| match o.strip_suffix('*') {
-                Some(role) => (Role::named(role), Count::Any),
+                Some(role) => (OperandRole::named(role), OperandCount::Any),
                 None => match o.strip_suffix('?') {
-                    Some(role) => (Role::named(role), Count::Optional),
-                    None => (Role::named(o), Count::One),
+                    Some(role) => (OperandRole::named(role), OperandCount::Optional),
+                    None => (OperandRole::named(o), OperandCount::One),
                 },
             })
             .collect();
@@ -159,14 +161,14 @@ impl Grammar {
     }
 
     /// Whether an option by this name is known, and what it takes.
-    fn long(&self, name: &str) -> Option<Takes> {
+    fn long(&self, name: &str) -> Option<OptionArity> {
         self.long.get(name).copied()
     }
 
     /// Tells the words behind a program's name apart. `lead`: what the first operand is, when it is not what the
     /// grammar says.
-    pub(crate) fn tell<'w>(&self, words: &'w [Word], harmless: bool, in_order: bool) -> Parsed<'w> {
-        let mut parsed = Parsed::default();
+    pub(crate) fn tell<'w>(&self, words: &'w [Word], harmless: bool, in_order: bool) -> ParsedOptions<'w> {
+        let mut parsed = ParsedOptions::default();
         let mut operands: Vec<&'w Word> = Vec::new();
         let (mut n, mut only_operands) = (0, false);
         parsed.rest = words.len();
@@ -180,9 +182,10 @@ impl Grammar {
                 if let WordValue::Pattern(globs) = &word.value
                     && let [glob] = &globs[..]
                     && let Some((name, value)) = glob.strip_prefix("--").and_then(|g| g.split_once('='))
-                    && let Some(Takes::Value(Role::Text) | Takes::Attached(Role::Text)) = self.long(name)
+                    && let Some(OptionArity::Value(OperandRole::Text) | OptionArity::Attached(OperandRole::Text)) =
+                        self.long(name)
                 {
-                    parsed.options.push((format!("--{name}"), Some(part(word, value)), Role::Text));
+                    parsed.options.push((format!("--{name}"), Some(part(word, value)), OperandRole::Text));
                     continue;
                 }
                 let Some(text) = word.text() else {
@@ -215,33 +218,47 @@ impl Grammar {
     }
 
     /// One word that is an option, or several in a cluster. `behind` are the words after it; gives how many of them it took.
-    fn option(&self, text: &str, word: &Word, behind: &[Word], harmless: bool, parsed: &mut Parsed<'_>) -> usize {
+    fn option(
+        &self,
+        text: &str,
+        word: &Word,
+        behind: &[Word],
+        harmless: bool,
+        parsed: &mut ParsedOptions<'_>,
+    ) -> usize {
         if let Some(long) = text.strip_prefix("--") {
             return self.long_option(long, word, behind, harmless, parsed);
         }
         if self.numbers && text[1..].bytes().all(|b| b.is_ascii_digit()) {
-            parsed.options.push(("-#".to_owned(), None, Role::Text));
+            parsed.options.push(("-#".to_owned(), None, OperandRole::Text));
             return 0;
         }
         self.short_options(text, word, behind, harmless, parsed)
     }
 
-    fn long_option(&self, long: &str, word: &Word, behind: &[Word], harmless: bool, parsed: &mut Parsed<'_>) -> usize {
+    fn long_option(
+        &self,
+        long: &str,
+        word: &Word,
+        behind: &[Word],
+        harmless: bool,
+        parsed: &mut ParsedOptions<'_>,
+    ) -> usize {
         let (name, attached) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (long, None),
         };
         match (self.long(name), attached) {
-            (Some(Takes::Nothing), None) => parsed.options.push((format!("--{name}"), None, Role::Text)),
-            (Some(Takes::Attached(role)), None) => parsed.options.push((format!("--{name}"), None, role)),
-            (Some(Takes::Value(role) | Takes::Attached(role)), Some(value)) => {
+            (Some(OptionArity::Nothing), None) => parsed.options.push((format!("--{name}"), None, OperandRole::Text)),
+            (Some(OptionArity::Attached(role)), None) => parsed.options.push((format!("--{name}"), None, role)),
+            (Some(OptionArity::Value(role) | OptionArity::Attached(role)), Some(value)) => {
                 parsed.options.push((format!("--{name}"), Some(part(word, value)), role));
             }
-            (Some(Takes::Value(role)), None) => {
+            (Some(OptionArity::Value(role)), None) => {
                 parsed.take_value(format!("--{name}"), behind.first(), role, harmless);
                 return usize::from(!behind.is_empty());
             }
-            (Some(Takes::Two(role)), None) => match behind {
+            (Some(OptionArity::Two(role)), None) => match behind {
                 [name_word, value, ..] if !name_word.many && !value.many => {
                     parsed.options.push((format!("--{name}"), Some(value.clone()), role));
                     return 2;
@@ -251,9 +268,9 @@ impl Grammar {
                     parsed.misfit.get_or_insert_with(|| format!("--{name} wants two values"));
                 }
             },
-            (Some(Takes::Nothing | Takes::Two(_)), Some(_)) | (None, _) => {
+            (Some(OptionArity::Nothing | OptionArity::Two(_)), Some(_)) | (None, _) => {
                 parsed.misfit.get_or_insert_with(|| format!("the option --{name}"));
-                parsed.options.push((format!("--{name}"), attached.map(|v| part(word, v)), Role::Text));
+                parsed.options.push((format!("--{name}"), attached.map(|v| part(word, v)), OperandRole::Text));
             }
         }
         0
@@ -265,29 +282,31 @@ impl Grammar {
         word: &Word,
         behind: &[Word],
         harmless: bool,
-        parsed: &mut Parsed<'_>,
+        parsed: &mut ParsedOptions<'_>,
     ) -> usize {
         for (at, c) in text[1..].char_indices() {
             let rest = &text[1 + at + c.len_utf8()..];
             match self.short.get(&c) {
-                Some(Takes::Nothing | Takes::Two(_)) => parsed.options.push((format!("-{c}"), None, Role::Text)),
-                Some(Takes::Attached(role)) => {
+                Some(OptionArity::Nothing | OptionArity::Two(_)) => {
+                    parsed.options.push((format!("-{c}"), None, OperandRole::Text))
+                }
+                Some(OptionArity::Attached(role)) => {
                     let value = (!rest.is_empty()).then(|| part(word, rest));
                     parsed.options.push((format!("-{c}"), value, *role));
                     return 0;
                 }
-                Some(Takes::Value(role)) if !rest.is_empty() => {
+                Some(OptionArity::Value(role)) if !rest.is_empty() => {
                     parsed.options.push((format!("-{c}"), Some(part(word, rest)), *role));
                     return 0;
                 }
-                Some(Takes::Value(role)) => {
+                Some(OptionArity::Value(role)) => {
                     parsed.take_value(format!("-{c}"), behind.first(), *role, harmless);
                     return 1;
                 }
                 None if self.numbers && c.is_ascii_digit() => {}
                 None => {
                     parsed.misfit.get_or_insert_with(|| format!("the option -{c}"));
-                    parsed.options.push((format!("-{c}"), None, Role::Text));
+                    parsed.options.push((format!("-{c}"), None, OperandRole::Text));
                 }
             }
         }
@@ -295,21 +314,21 @@ impl Grammar {
     }
 
     /// Gives every operand its role.
-    fn finish<'w>(&self, mut parsed: Parsed<'w>, operands: Vec<&'w Word>) -> Parsed<'w> {
-        parsed.operands = operands.into_iter().map(|w| (w, Role::Text)).collect();
+    fn finish<'w>(&self, mut parsed: ParsedOptions<'w>, operands: Vec<&'w Word>) -> ParsedOptions<'w> {
+        parsed.operands = operands.into_iter().map(|w| (w, OperandRole::Text)).collect();
         parsed
     }
 
     /// The roles of operands, in order; `skip` leading ones are given as options.
-    pub(crate) fn assign_roles(&self, parsed: &mut Parsed<'_>, skip: usize) {
+    pub(crate) fn assign_roles(&self, parsed: &mut ParsedOptions<'_>, skip: usize) {
         let spec = &self.operands[skip.min(self.operands.len())..];
         let mut at = 0;
         let before = parsed.before_dashes.unwrap_or(usize::MAX);
         for (n, (word, role)) in parsed.operands.iter_mut().enumerate() {
             match spec.get(at) {
-                Some((Role::GitArgument, Count::Any)) if n >= before => *role = Role::GitPath,
-                Some((r, Count::Any)) => *role = *r,
-                Some((r, Count::One | Count::Optional)) => {
+                Some((OperandRole::GitArgument, OperandCount::Any)) if n >= before => *role = OperandRole::GitPath,
+                Some((r, OperandCount::Any)) => *role = *r,
+                Some((r, OperandCount::One | OperandCount::Optional)) => {
                     *role = *r;
                     at += 1;
                     // A word that may become several takes every place behind it.
@@ -322,7 +341,7 @@ impl Grammar {
                 }
             }
         }
-        if matches!(spec.get(at), Some((_, Count::One))) {
+        if matches!(spec.get(at), Some((_, OperandCount::One))) {
             parsed.misfit.get_or_insert_with(|| "an operand is missing".to_owned());
         }
     }

@@ -1,15 +1,15 @@
 //! What a verb does when it does more than read: its risks, and which of its words are paths.
 
-use super::{Examples, Grammar, rows};
+use super::{Examples, OptionGrammar, rows};
 use countersign_model::Risk;
 use std::{collections::HashMap, sync::OnceLock};
 
-pub(crate) struct Effects {
+pub(crate) struct VerbRisks {
     pub(crate) verb: &'static str,
     pub(crate) base: Vec<Risk>,
-    pub(crate) raises: Vec<(Raise, Vec<Risk>)>,
+    pub(crate) raises: Vec<(RiskTrigger, Vec<Risk>)>,
     /// How to tell options from operands; none: by their looks.
-    pub(crate) grammar: Option<Grammar>,
+    pub(crate) grammar: Option<OptionGrammar>,
     /// Options that mean everything below, or `always`.
     pub(crate) recursive: Vec<&'static str>,
     /// Operands that look like absolute paths may be routes of an API.
@@ -22,7 +22,7 @@ pub(crate) struct Effects {
 }
 
 /// When a risk is raised beyond the verb's own.
-pub(crate) enum Raise {
+pub(crate) enum RiskTrigger {
     /// One of these options is there.
     Options(Vec<&'static str>),
     /// An operand is one of these, or starts with one that ends in `*`.
@@ -31,8 +31,8 @@ pub(crate) enum Raise {
 
 pub(super) const RISKS: &[&str] = &[include_str!("risks.table"), include_str!("risks-tools.table")];
 
-pub(crate) fn all_effects() -> &'static HashMap<&'static str, Effects> {
-    static ALL: OnceLock<HashMap<&'static str, Effects>> = OnceLock::new();
+pub(crate) fn all_effects() -> &'static HashMap<&'static str, VerbRisks> {
+    static ALL: OnceLock<HashMap<&'static str, VerbRisks>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
         for row in RISKS.iter().flat_map(|text| rows(text)) {
@@ -41,16 +41,16 @@ pub(crate) fn all_effects() -> &'static HashMap<&'static str, Effects> {
                 let options: Vec<&'static str> = row.all("options").collect();
                 let operands = row.all("operands").next();
                 let grammar = (!options.is_empty() || operands.is_some())
-                    .then(|| Grammar::parse(&options, operands.unwrap_or("text*")));
+                    .then(|| OptionGrammar::parse(&options, operands.unwrap_or("text*")));
                 let mut raises = Vec::new();
                 for raise in row.all("raise") {
                     if let Some((what, when)) = raise.split_once(" if ") {
-                        raises.push((Raise::Options(when.split_whitespace().collect()), risks(what)));
+                        raises.push((RiskTrigger::Options(when.split_whitespace().collect()), risks(what)));
                     } else if let Some((what, when)) = raise.split_once(" on ") {
-                        raises.push((Raise::Operands(when.split_whitespace().collect()), risks(what)));
+                        raises.push((RiskTrigger::Operands(when.split_whitespace().collect()), risks(what)));
                     }
                 }
-                let effects = Effects {
+                let effects = VerbRisks {
                     verb,
                     base: row.all("base").flat_map(risks).collect(),
                     raises,
@@ -69,7 +69,7 @@ pub(crate) fn all_effects() -> &'static HashMap<&'static str, Effects> {
 }
 
 /// What is known of a verb, or of the longest start of it.
-pub(crate) fn effects(verb: &str) -> Option<&'static Effects> {
+pub(crate) fn effects(verb: &str) -> Option<&'static VerbRisks> {
     let all = all_effects();
     let mut verb = verb;
     loop {

@@ -1,18 +1,18 @@
 //! How many words of a command are its verb.
 
-use super::{Grammar, rows};
+use super::{OptionGrammar, rows};
 use std::{collections::HashMap, sync::OnceLock};
 
 /// The subcommands of one program.
-pub(crate) struct Depth {
+pub(crate) struct Subcommands {
     /// Options that may stand before the subcommand.
-    pub(crate) globals: Grammar,
+    pub(crate) globals: OptionGrammar,
     pub(crate) words: usize,
     deeper: HashMap<&'static str, usize>,
     pub(crate) examples: Vec<(&'static str, &'static str)>,
 }
 
-impl Depth {
+impl Subcommands {
     /// How many words the verb has when its first subcommand is this one.
     pub(crate) fn of(&self, first: &str) -> usize {
         self.deeper.get(first).copied().unwrap_or(self.words)
@@ -21,15 +21,15 @@ impl Depth {
 
 pub(super) const VERBS: &str = include_str!("verbs.table");
 
-pub(crate) fn depths() -> &'static HashMap<&'static str, Depth> {
-    static ALL: OnceLock<HashMap<&'static str, Depth>> = OnceLock::new();
+pub(crate) fn depths() -> &'static HashMap<&'static str, Subcommands> {
+    static ALL: OnceLock<HashMap<&'static str, Subcommands>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = HashMap::new();
         for row in rows(VERBS) {
             let globals: Vec<&'static str> = row.all("options").collect();
             for name in row.head.split(" | ") {
-                let depth = Depth {
-                    globals: Grammar::parse(&globals, "text*"),
+                let depth = Subcommands {
+                    globals: OptionGrammar::parse(&globals, "text*"),
                     words: row.all("words").next().and_then(|n| n.parse().ok()).unwrap_or(1),
                     deeper: row
                         .all("deeper")
@@ -45,6 +45,6 @@ pub(crate) fn depths() -> &'static HashMap<&'static str, Depth> {
     })
 }
 
-pub(crate) fn depth(program: &str) -> Option<&'static Depth> {
+pub(crate) fn depth(program: &str) -> Option<&'static Subcommands> {
     depths().get(program)
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{ROOT, assess, check, grant, plan, saved, told, word};
 use countersign_model::{Audience, Choice, Code, Facts, Grants, PathTarget, PathTargetKind, Profile, Verdict};
-use countersign_policy::{Context, Rules, judge};
+use countersign_policy::{CheckedRules, JudgeContext, judge};
 
 #[test]
 fn f070_f072_only_what_is_not_covered_is_asked_about() {
@@ -185,9 +185,15 @@ fn f089_f092_branches_variables_and_mixed_grants() {
 #[test]
 fn f093_unattended_is_refused_granted_or_harmless() {
     let alone = |command: &str, grants: &[_]| {
-        let context = Context { attended: false, ..Context::personal("/home/dev", vec![ROOT.to_owned()]) };
-        judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants.to_vec()))
-            .verdict
+        let context = JudgeContext { attended: false, ..JudgeContext::personal("/home/dev", vec![ROOT.to_owned()]) };
+        judge(
+            &plan(command, ROOT),
+            &Facts::none(ROOT),
+            &context,
+            &CheckedRules::default(),
+            &Grants::of(grants.to_vec()),
+        )
+        .verdict
     };
     assert!(
         matches!(alone("make", &[]), Verdict::Deny(r) if r.code == Code::ApprovalRequiredUnattended && r.hint.is_some())
@@ -306,12 +312,12 @@ fn what_runs_beside_a_granted_command_must_be_literal() {
 fn profiles_and_audiences_decide_how_much_is_asked() {
     let under = |command: &str, profile, audience| {
         let roots = vec![ROOT.to_owned()];
-        let context = Context { profile, audience, ..Context::personal("/home/dev", roots) };
+        let context = JudgeContext { profile, audience, ..JudgeContext::personal("/home/dev", roots) };
         let assessment = judge(
             &plan(command, ROOT),
             &Facts::none(ROOT),
             &context,
-            &Rules::default(),
+            &CheckedRules::default(),
             &Grants::of(vec![grant("make", None)]),
         );
         told(&assessment, &plan(command, ROOT))

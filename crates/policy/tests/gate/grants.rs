@@ -2,7 +2,7 @@
 
 use crate::support::{HOME, ROOT, assess, grant, made, plan, saved, saved_in, word};
 use countersign_model::{Audience, Choice, Facts, Grant, Grants, PathTarget, PathTargetKind, Risk, Tool, Verdict};
-use countersign_policy::{Context, Rules, can_be_granted, judge, needs, options, proposals, verb_alone};
+use countersign_policy::{CheckedRules, JudgeContext, can_be_granted, judge, needs, options, proposals, verb_alone};
 use proptest::prelude::*;
 
 fn covered(command: &str, cwd: &str, grants: &[Grant]) -> bool {
@@ -163,9 +163,9 @@ fn destructive_and_secret_ones_are_bound_to_their_operands() {
 #[test]
 fn what_cannot_be_read_or_placed_is_not_offered() {
     let offered = |command: &str, cwd: &str| {
-        let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+        let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
         let (plan, facts) = (plan(command, cwd), Facts::none(cwd));
-        let assessment = judge(&plan, &facts, &context, &Rules::default(), &Grants::default());
+        let assessment = judge(&plan, &facts, &context, &CheckedRules::default(), &Grants::default());
         assert!(matches!(assessment.verdict, Verdict::Ask { .. }), "{command}");
         options(&plan, &facts, &assessment, &context, true)
     };
@@ -187,7 +187,7 @@ fn what_cannot_be_read_or_placed_is_not_offered() {
     assert_eq!(repository[0].directory.as_ref().unwrap().as_str(), ROOT);
     facts.repositories.insert(ROOT.to_owned(), ROOT.to_owned());
     assert!(saved_in("make", ROOT, &facts, Choice::Repository, false).is_none(), "only where it differs from here");
-    let mut context = Context::personal(HOME, vec![]);
+    let mut context = JudgeContext::personal(HOME, vec![]);
     context.folder = Some("/data/sessions/s".to_owned());
     assert!(!can_be_granted("/data/sessions/s", &context) && !can_be_granted("/data/sessions/s/sub", &context));
     assert!(can_be_granted("/data/sessions", &context) && !can_be_granted("/data", &context));
@@ -197,8 +197,9 @@ fn what_cannot_be_read_or_placed_is_not_offered() {
 fn session_grants_hold_in_their_session_and_their_directories() {
     let session = "se_01m7h4jys3gnc16h".parse().unwrap();
     let under = |command: &str, cwd: &str, from: Option<_>, grants: Vec<Grant>| {
-        let context = Context { session: from, ..Context::personal(HOME, vec![ROOT.to_owned()]) };
-        let judged = judge(&plan(command, cwd), &Facts::none(cwd), &context, &Rules::default(), &Grants::of(grants));
+        let context = JudgeContext { session: from, ..JudgeContext::personal(HOME, vec![ROOT.to_owned()]) };
+        let judged =
+            judge(&plan(command, cwd), &Facts::none(cwd), &context, &CheckedRules::default(), &Grants::of(grants));
         word(&judged) == "allow"
     };
     let of_session = |command: &str| -> Vec<Grant> {
@@ -217,11 +218,11 @@ fn session_grants_hold_in_their_session_and_their_directories() {
 
 #[test]
 fn another_audience_tool_or_principal_is_not_covered() {
-    let under = |with: &dyn Fn(&mut Context<'_>)| {
-        let mut context = Context::personal(HOME, vec![ROOT.to_owned()]);
+    let under = |with: &dyn Fn(&mut JudgeContext<'_>)| {
+        let mut context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
         with(&mut context);
         let grants = Grants::of(vec![grant("make", None)]);
-        word(&judge(&plan("make", ROOT), &Facts::none(ROOT), &context, &Rules::default(), &grants)).to_owned()
+        word(&judge(&plan("make", ROOT), &Facts::none(ROOT), &context, &CheckedRules::default(), &grants)).to_owned()
     };
     assert_eq!(under(&|_| {}), "allow");
     assert_eq!(under(&|c| c.audience = Audience::Team), "ask");
@@ -283,19 +284,19 @@ fn the_one_grant_among_many_is_found() {
     let grants = Grants::of(all);
     assert_eq!(grants.candidates("make", Some("/work/p77/x/y/z"), None).count(), 1);
     assert_eq!(grants.candidates("make", Some("/work/q/x"), None).count(), 0);
-    let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+    let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
     for (cwd, expect) in [("/work/p9999/x", "allow"), ("/work/p9999", "ask"), ("/work/p10000/x", "ask")] {
-        let judged = judge(&plan("make", cwd), &Facts::none(cwd), &context, &Rules::default(), &grants);
+        let judged = judge(&plan("make", cwd), &Facts::none(cwd), &context, &CheckedRules::default(), &grants);
         assert_eq!(word(&judged), expect, "{cwd}");
     }
 }
 
 #[test]
 fn a_proposal_names_every_occurrence_that_is_asked_about() {
-    let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+    let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
     let (command, facts) = ("git status && git push && echo x && make && ls", Facts::none(ROOT));
     let plan = plan(command, ROOT);
-    let assessment = judge(&plan, &facts, &context, &Rules::default(), &Grants::default());
+    let assessment = judge(&plan, &facts, &context, &CheckedRules::default(), &Grants::default());
     let all = proposals(Choice::Here, false, &plan, &facts, &assessment, &context).unwrap();
     let verbs: Vec<&str> = all.iter().map(|p| p.verb.as_str()).collect();
     assert_eq!(verbs, ["git push", "make"], "not what only reads or says something");
@@ -333,10 +334,15 @@ fn what_is_granted_is_this_call_and_not_one_like_it() {
     let session: Vec<Grant> = saved("git push", Choice::Session, false);
     let id = "se_01m7h4jys3gnc16h".parse().unwrap();
     let session: Vec<Grant> = session.into_iter().map(|g| Grant { session: Some(id), ..g }).collect();
-    let context = Context { session: Some(id), ..Context::personal(HOME, vec![ROOT.to_owned()]) };
+    let context = JudgeContext { session: Some(id), ..JudgeContext::personal(HOME, vec![ROOT.to_owned()]) };
     let under = |command: &str| {
-        let judged =
-            judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(session.clone()));
+        let judged = judge(
+            &plan(command, ROOT),
+            &Facts::none(ROOT),
+            &context,
+            &CheckedRules::default(),
+            &Grants::of(session.clone()),
+        );
         word(&judged).to_owned()
     };
     assert_eq!((under("git push").as_str(), under("git -C /other/repo push").as_str()), ("allow", "ask"));
@@ -377,10 +383,10 @@ fn variables_of_a_request_are_seen() {
         }));
         let plan = countersign_policy::read(
             &request.unwrap(),
-            &countersign_policy::Surroundings { cwd: ROOT, home: HOME, environment: &|_| false },
+            &countersign_policy::ParseContext { cwd: ROOT, home: HOME, environment: &|_| false },
         );
-        let context = Context::personal(HOME, vec![ROOT.to_owned()]);
-        let assessment = judge(&plan, &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants));
+        let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
+        let assessment = judge(&plan, &Facts::none(ROOT), &context, &CheckedRules::default(), &Grants::of(grants));
         (word(&assessment).to_owned(), assessment.one_shot)
     };
     let granted = || vec![grant("git push", None)];
@@ -401,12 +407,13 @@ fn variables_of_a_request_are_seen() {
 
 #[test]
 fn where_nothing_confines_a_grant_covers_what_only_reads() {
-    let context = Context {
+    let context = JudgeContext {
         kernel: countersign_model::Kernel { landlock: 2, seccomp: true },
-        ..Context::personal(HOME, vec![ROOT.to_owned()])
+        ..JudgeContext::personal(HOME, vec![ROOT.to_owned()])
     };
     let under = |command: &str, grants: Vec<Grant>| {
-        let judged = judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::of(grants));
+        let judged =
+            judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &CheckedRules::default(), &Grants::of(grants));
         word(&judged).to_owned()
     };
     let ls = || vec![grant("ls", Some(ROOT))];
@@ -422,31 +429,31 @@ fn where_nothing_confines_a_grant_covers_what_only_reads() {
 #[test]
 fn confinement_is_never_wider_than_what_was_seen() {
     use countersign_model::{Confinement, Kernel, Profile};
-    type Change<'a> = &'a dyn Fn(Context<'static>) -> Context<'static>;
+    type Change<'a> = &'a dyn Fn(JudgeContext<'static>) -> JudgeContext<'static>;
     let of = |text: &str, change: Change<'_>| {
-        let context = change(Context::personal(HOME, vec![ROOT.to_owned()]));
-        judge(&plan(text, ROOT), &Facts::none(ROOT), &context, &Rules::default(), &Grants::default())
+        let context = change(JudgeContext::personal(HOME, vec![ROOT.to_owned()]));
+        judge(&plan(text, ROOT), &Facts::none(ROOT), &context, &CheckedRules::default(), &Grants::default())
     };
-    let plain = |c: Context<'static>| c;
+    let plain = |c: JudgeContext<'static>| c;
     let reads = of("ls", &plain);
     assert_eq!((word(&reads), reads.sandbox.confinement), ("allow", Confinement::ReadOnly));
-    let open = of("ls", &|c| Context { wanted: Some(Confinement::Shield), ..c });
+    let open = of("ls", &|c| JudgeContext { wanted: Some(Confinement::Shield), ..c });
     assert_eq!((word(&open), open.sandbox.confinement), ("ask", Confinement::Shield));
-    let empty = of("x=1", &|c| Context { wanted: Some(Confinement::Shield), ..c });
+    let empty = of("x=1", &|c| JudgeContext { wanted: Some(Confinement::Shield), ..c });
     assert_eq!(word(&empty), "ask");
-    let auto = of("touch x", &|c| Context { profile: Profile::FullAuto, ..c });
+    let auto = of("touch x", &|c| JudgeContext { profile: Profile::FullAuto, ..c });
     assert_eq!((word(&auto), auto.sandbox.confinement), ("allow", Confinement::Workspace));
-    let older = |c: Context<'static>| Context {
+    let older = |c: JudgeContext<'static>| JudgeContext {
         profile: Profile::FullAuto,
         kernel: Kernel { landlock: 2, seccomp: true },
         ..c
     };
     assert_eq!(word(&of("touch x", &older)), "ask");
-    assert_eq!(word(&of("touch x", &|c| Context { wanted: Some(Confinement::Shield), ..older(c) })), "ask");
+    assert_eq!(word(&of("touch x", &|c| JudgeContext { wanted: Some(Confinement::Shield), ..older(c) })), "ask");
     // Reading only, and nobody may let it run otherwise.
-    let degraded = of("ls", &|c| Context { degraded: true, wanted: Some(Confinement::Shield), ..c });
+    let degraded = of("ls", &|c| JudgeContext { degraded: true, wanted: Some(Confinement::Shield), ..c });
     assert_eq!(word(&degraded), "deny");
-    let sudo = of("sudo -n id", &|c| Context { wanted: Some(Confinement::ReadOnly), ..c });
+    let sudo = of("sudo -n id", &|c| JudgeContext { wanted: Some(Confinement::ReadOnly), ..c });
     assert_eq!(word(&sudo), "deny");
     assert_eq!(of("sudo -n id", &plain).sandbox.confinement, Confinement::None);
 }

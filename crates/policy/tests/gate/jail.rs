@@ -2,7 +2,7 @@
 //! nobody's rights; for many commands at once also namespaces without a network, where the machine has them.
 
 use countersign_model::{Directory, Occurrence, Plan, Word, WordValue, glob_matches};
-use countersign_policy::{Surroundings, read_text};
+use countersign_policy::{ParseContext, read_text};
 use serde::Deserialize;
 use std::{
     fs, io,
@@ -107,7 +107,7 @@ impl Jail {
     }
 
     pub(crate) fn plan(&self, text: &str) -> Plan {
-        read_text(text, &Surroundings { cwd: &self.cwd(), home: &self.home(), environment: &|_| false })
+        read_text(text, &ParseContext { cwd: &self.cwd(), home: &self.home(), environment: &|_| false })
     }
 }
 

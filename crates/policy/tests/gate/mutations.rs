@@ -10,7 +10,7 @@ use crate::{
     support::{grant, word},
 };
 use countersign_model::{Facts, Grants, Plan};
-use countersign_policy::{Context, Rules, judge};
+use countersign_policy::{CheckedRules, JudgeContext, judge};
 use std::collections::HashSet;
 
 /// What is allowed beside a grant for `git commit`, and holds something that would not be if it were read otherwise.
@@ -356,9 +356,9 @@ fn systematic() -> impl Iterator<Item = String> {
 fn allowed(jail: &Jail, text: &str) -> Option<Plan> {
     let plan = jail.plan(text);
     let home = jail.home();
-    let context = Context::personal(&home, vec![jail.cwd()]);
+    let context = JudgeContext::personal(&home, vec![jail.cwd()]);
     let grants = Grants::of(vec![grant("git commit", Some(&jail.cwd()))]);
-    let answer = judge(&plan, &Facts::none(&jail.cwd()), &context, &Rules::default(), &grants);
+    let answer = judge(&plan, &Facts::none(&jail.cwd()), &context, &CheckedRules::default(), &grants);
     (word(&answer) == "allow").then_some(plan)
 }
 

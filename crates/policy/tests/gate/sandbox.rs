@@ -5,14 +5,14 @@ use countersign_model::{
     Assessment, Confinement, Facts, Grant, GrantSandbox, GrantedSandbox, Grants, Kernel, Network, PathTarget,
     PathTargetKind, Profile, Risk, SandboxReason,
 };
-use countersign_policy::{Context, Rules, judge};
+use countersign_policy::{CheckedRules, JudgeContext, judge};
 
-fn context() -> Context<'static> {
-    Context::personal(HOME, vec![ROOT.to_owned()])
+fn context() -> JudgeContext<'static> {
+    JudgeContext::personal(HOME, vec![ROOT.to_owned()])
 }
 
-fn with(command: &str, context: &Context<'_>, grants: &[Grant]) -> Assessment {
-    judge(&plan(command, ROOT), &Facts::none(ROOT), context, &Rules::default(), &Grants::of(grants.to_vec()))
+fn with(command: &str, context: &JudgeContext<'_>, grants: &[Grant]) -> Assessment {
+    judge(&plan(command, ROOT), &Facts::none(ROOT), context, &CheckedRules::default(), &Grants::of(grants.to_vec()))
 }
 
 fn narrow(verb: &str) -> Grant {
@@ -151,7 +151,7 @@ fn grants_of_before_keep_what_their_card_showed() {
 
 #[test]
 fn a_wider_sandbox_is_asked_about_and_a_narrower_one_is_given() {
-    let wants = |level| Context { wanted: Some(level), ..context() };
+    let wants = |level| JudgeContext { wanted: Some(level), ..context() };
     let granted = [narrow("git commit")];
     let wider = with("git commit -m x", &wants(Confinement::Shield), &granted);
     assert_eq!((word(&wider), told(&wider).as_str()), ("ask", "shield"));
@@ -164,7 +164,7 @@ fn a_wider_sandbox_is_asked_about_and_a_narrower_one_is_given() {
 
 #[test]
 fn the_network_is_asked_for_by_name_and_taken_away_by_name() {
-    let wants = |network| Context { wanted_network: Some(network), ..context() };
+    let wants = |network| JudgeContext { wanted_network: Some(network), ..context() };
     let granted = [narrow("make")];
     let asks = with("make", &wants(Network::Open), &granted);
     assert_eq!((word(&asks), told(&asks).as_str()), ("ask", "workspace+net"));
@@ -172,13 +172,13 @@ fn the_network_is_asked_for_by_name_and_taken_away_by_name() {
     assert_eq!(word(&with("make", &wants(Network::None), &granted)), "allow");
     assert_eq!(told(&with("curl https://example.org", &wants(Network::None), &[])), "workspace");
     assert_eq!(word(&with("ls", &wants(Network::Open), &[])), "allow", "what only reads needs no network");
-    let never = Context { network: Network::None, ..context() };
+    let never = JudgeContext { network: Network::None, ..context() };
     assert_eq!(told(&with("curl https://example.org", &never, &[])), "workspace");
 }
 
 #[test]
 fn the_operator_says_how_far_it_follows() {
-    let operator = |granted| Context { granted, ..context() };
+    let operator = |granted| JudgeContext { granted, ..context() };
     for (command, narrow, workspace, shield) in [
         ("touch a", "workspace", "workspace", "shield"),
         ("systemctl restart x", "shield", "workspace", "shield"),
@@ -190,13 +190,13 @@ fn the_operator_says_how_far_it_follows() {
         assert_eq!(of(GrantedSandbox::Workspace), workspace, "{command}");
         assert_eq!(of(GrantedSandbox::Shield), shield, "{command}");
     }
-    let asks = Context { wanted: Some(Confinement::Shield), ..operator(GrantedSandbox::Workspace) };
+    let asks = JudgeContext { wanted: Some(Confinement::Shield), ..operator(GrantedSandbox::Workspace) };
     assert_eq!(told(&with("touch a", &asks, &[])), "workspace", "the operator's limit is not the asker's to widen");
 }
 
 #[test]
 fn what_nobody_saw_gets_no_path_and_no_login_that_it_names() {
-    let auto = Context { profile: Profile::FullAuto, ..context() };
+    let auto = JudgeContext { profile: Profile::FullAuto, ..context() };
     for command in ["git push", "echo x > /tmp/a", "make -C /srv/other", "systemctl restart x", "cat ~/.ssh/id_rsa > a"]
     {
         let assessment = with(command, &auto, &[]);
@@ -206,7 +206,7 @@ fn what_nobody_saw_gets_no_path_and_no_login_that_it_names() {
 
 #[test]
 fn a_kernel_that_cannot_confine_is_named_and_does_not_lock_anyone_out() {
-    let old = Context { kernel: Kernel { landlock: 0, seccomp: true }, ..context() };
+    let old = JudgeContext { kernel: Kernel { landlock: 0, seccomp: true }, ..context() };
     let assessment = with("git commit -m x", &old, &[narrow("git commit")]);
     assert_eq!((word(&assessment), told(&assessment).as_str()), ("allow", "shield"));
     assert_eq!(assessment.sandbox.why, SandboxReason::Kernel);
@@ -221,7 +221,7 @@ fn a_file_is_written_by_the_narrowest_rule_there_is() {
             PathTarget { resolved: path.to_owned(), kind: PathTargetKind::File, dev: 1, inode: 1, mount: false };
         facts.paths.insert(path.to_owned(), found);
         let command = format!("echo x >> {path}");
-        told(&judge(&plan(&command, ROOT), &facts, &context(), &Rules::default(), &Grants::default()))
+        told(&judge(&plan(&command, ROOT), &facts, &context(), &CheckedRules::default(), &Grants::default()))
     };
     assert_eq!(file("/srv/app/notes"), "workspace w:/srv/app");
     assert_eq!(file("/home/dev/.bashrc"), "workspace w:/home/dev/.bashrc");

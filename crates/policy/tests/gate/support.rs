@@ -1,19 +1,19 @@
 //! One narrow door: a command, where it runs, what is granted; and the assessment.
 
 use countersign_model::{Assessment, Choice, Facts, Grant, Grants, Plan, Verdict};
-use countersign_policy::{Context, Proposal, Rules, Surroundings, judge, proposals, read_text};
+use countersign_policy::{CheckedRules, GrantProposal, JudgeContext, ParseContext, judge, proposals, read_text};
 
 pub(crate) const HOME: &str = "/home/dev";
 pub(crate) const ROOT: &str = "/work/proj";
 
 pub(crate) fn plan(command: &str, cwd: &str) -> Plan {
-    read_text(command, &Surroundings { cwd, home: HOME, environment: &|_| false })
+    read_text(command, &ParseContext { cwd, home: HOME, environment: &|_| false })
 }
 
 pub(crate) fn assess(command: &str, cwd: &str, roots: &[&str], grants: &[Grant], facts: Option<Facts>) -> Assessment {
-    let context = Context::personal(HOME, roots.iter().map(|r| (*r).to_owned()).collect());
+    let context = JudgeContext::personal(HOME, roots.iter().map(|r| (*r).to_owned()).collect());
     let facts = facts.unwrap_or_else(|| Facts::none(cwd));
-    judge(&plan(command, cwd), &facts, &context, &Rules::default(), &Grants::of(grants.to_vec()))
+    judge(&plan(command, cwd), &facts, &context, &CheckedRules::default(), &Grants::of(grants.to_vec()))
 }
 
 pub(crate) fn word(assessment: &Assessment) -> &'static str {
@@ -35,15 +35,15 @@ pub(crate) fn saved(command: &str, choice: Choice, any_arguments: bool) -> Vec<G
 }
 
 pub(crate) fn saved_in(command: &str, cwd: &str, facts: &Facts, choice: Choice, any: bool) -> Option<Vec<Grant>> {
-    let context = Context::personal(HOME, vec![ROOT.to_owned()]);
+    let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
     let plan = plan(command, cwd);
-    let assessment = judge(&plan, facts, &context, &Rules::default(), &Grants::default());
+    let assessment = judge(&plan, facts, &context, &CheckedRules::default(), &Grants::default());
     let all = proposals(choice, any, &plan, facts, &assessment, &context)?;
     Some(all.into_iter().map(|p| made(&p)).collect())
 }
 
 /// A proposal as a grant: the house cleans it on the way, here nothing is secret.
-pub(crate) fn made(p: &Proposal) -> Grant {
+pub(crate) fn made(p: &GrantProposal) -> Grant {
     let operands = p.operands.as_ref().map(|(d, words)| serde_json::json!({"digest": d, "shown": words.join(" ")}));
     serde_json::from_value(serde_json::json!({
         "verb": p.verb, "directory": p.directory, "risks": p.risks, "program": p.program, "operands": operands,

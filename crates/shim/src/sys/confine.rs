@@ -109,7 +109,7 @@ pub(crate) fn allow(ruleset: impl AsFd, beneath: impl AsFd, rights: u64) -> io::
 /// One instruction of a filter for system calls, as the kernel takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct Step {
+pub(crate) struct FilterInstruction {
     pub(crate) code: u16,
     /// How many are passed over, when a comparison holds and when it does not.
     pub(crate) then: u8,
@@ -119,13 +119,13 @@ pub(crate) struct Step {
 
 /// What a child gives up between fork and exec. Everything is built before.
 #[derive(Default)]
-pub(crate) struct Forgo {
+pub(crate) struct Restrictions {
     /// The network of the machine, for one of its own.
     pub(crate) own_network: Option<OwnNetwork>,
     /// Rights that it does not have cannot be gained by starting a program.
     pub(crate) no_new_privileges: bool,
     pub(crate) ruleset: Option<OwnedFd>,
-    pub(crate) filter: Option<&'static [Step]>,
+    pub(crate) filter: Option<&'static [FilterInstruction]>,
     /// The capabilities that are left, if any are taken.
     pub(crate) keep_capabilities: Option<u64>,
     /// Limits by their number.
@@ -159,7 +159,7 @@ pub(crate) fn has_capabilities() -> bool {
     got != 0 || data.iter().any(|half| half.permitted != 0 || half.inheritable != 0)
 }
 
-impl Forgo {
+impl Restrictions {
     /// Only system calls on values that were made before: no allocation, no locks.
     pub(super) fn apply(&self) -> io::Result<()> {
         let done = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };

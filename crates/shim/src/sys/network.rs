@@ -14,14 +14,14 @@ pub(crate) enum OwnNetwork {
 
 /// Which of them this machine has.
 #[derive(Debug, Clone, Copy, Default)]
-struct Ways {
+struct NetworkSupport {
     plain: bool,
     as_user: bool,
 }
 
-fn ways() -> Ways {
-    static WAYS: OnceLock<Ways> = OnceLock::new();
-    *WAYS.get_or_init(|| Ways {
+fn ways() -> NetworkSupport {
+    static WAYS: OnceLock<NetworkSupport> = OnceLock::new();
+    *WAYS.get_or_init(|| NetworkSupport {
         plain: tried(&OwnNetwork::Plain),
         as_user: tried(&OwnNetwork::as_user(effective_ids())),
     })
@@ -74,8 +74,8 @@ impl OwnNetwork {
     /// How a child of this process gets one, as its own user or as another whom it becomes; none where it cannot.
     pub(crate) fn available(becomes: Option<(u32, u32)>) -> Option<Self> {
         match ways() {
-            Ways { plain: true, .. } => Some(Self::Plain),
-            Ways { as_user: true, .. } => Some(Self::as_user(becomes.unwrap_or_else(effective_ids))),
+            NetworkSupport { plain: true, .. } => Some(Self::Plain),
+            NetworkSupport { as_user: true, .. } => Some(Self::as_user(becomes.unwrap_or_else(effective_ids))),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use std::io;
 /// The rights are the calling thread's alone: nothing here may wait for another one to do the work.
 pub fn in_the_name_of<T>(user: Option<&TaskUser>, work: impl FnOnce() -> T) -> io::Result<T> {
     let Some(user) = user else { return Ok(work()) };
-    let _back = Acting::begin(user)?;
+    let _back = FsIdentity::begin(user)?;
     Ok(work())
 }
 
@@ -23,20 +23,20 @@ pub fn as_owner_of<T>(pid: u32, read: impl FnOnce() -> T) -> T {
     // SAFETY: asks for one number.
     let me = unsafe { libc::geteuid() };
     let _acting = match owner {
-        Some((uid, gid)) if me != 0 && uid != me => Acting::begin_as(uid, gid, &[gid]).ok(),
+        Some((uid, gid)) if me != 0 && uid != me => FsIdentity::begin_as(uid, gid, &[gid]).ok(),
         _ => None,
     };
     read()
 }
 
 /// Until dropped, this thread has the rights of somebody else over files.
-struct Acting {
+struct FsIdentity {
     uid: u32,
     gid: u32,
     groups: Vec<libc::gid_t>,
 }
 
-impl Acting {
+impl FsIdentity {
     fn begin(user: &TaskUser) -> io::Result<Self> {
         Self::begin_as(user.uid, user.gid, &user.groups)
     }
@@ -60,7 +60,7 @@ impl Acting {
     }
 }
 
-impl Drop for Acting {
+impl Drop for FsIdentity {
     fn drop(&mut self) {
         let back = set_file_ids(self.uid, self.gid).and_then(|()| set_groups(&self.groups));
         if back.is_err() {
@@ -95,13 +95,13 @@ fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
 }
 
 /// Who a child becomes, before it is anything else. Nothing that we can do is left to it.
-pub(crate) struct Become {
+pub(crate) struct ChildUser {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
 }
 
-impl Become {
+impl ChildUser {
     pub(crate) fn of(login: &TaskUser) -> Self {
         Self { uid: login.uid, gid: login.gid, groups: login.groups.clone() }
     }

@@ -1,20 +1,20 @@
 //! The index of artifacts: where bytes with a digest are kept, as the receipts have it.
 
-use super::{LISTED, Report, row::Rows};
+use super::{LISTED, VerifyReport, receipt_chain::ReceiptsByTask};
 use crate::{
     fsx,
-    ledger::{LedgerError, Reader},
+    ledger::{LedgerError, LedgerReader},
 };
 use countersign_model::Digest;
 use std::collections::HashSet;
 
 /// A sum over entries in any order. Its key is new for every run, so nobody can make up entries that cancel out.
-struct Sum {
+struct UnorderedSum {
     key: [u8; 32],
     sum: u128,
 }
 
-impl Sum {
+impl UnorderedSum {
     fn add(&mut self, sha256: &[u8], task: &[u8], name: &[u8]) {
         let mut hash = blake3::Hasher::new_keyed(&self.key);
         for part in [sha256, task, name] {
@@ -26,16 +26,20 @@ impl Sum {
     }
 }
 
-type Entry = (Vec<u8>, Vec<u8>, Vec<u8>);
+type ArtifactEntry = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 /// Compares the index with what the receipts speak for.
-pub(super) fn check(ledger: &Reader, rows: &Rows, report: &mut Report) -> Result<(), LedgerError> {
+pub(super) fn check(
+    ledger: &LedgerReader,
+    rows: &ReceiptsByTask,
+    report: &mut VerifyReport,
+) -> Result<(), LedgerError> {
     if !rows.bad.is_empty() {
         report.notes.push("the index of artifacts was not looked at: not every receipt holds".to_owned());
         return Ok(());
     }
     let key = fsx::random();
-    let (mut due, mut said) = (Sum { key, sum: 0 }, Sum { key, sum: 0 });
+    let (mut due, mut said) = (UnorderedSum { key, sum: 0 }, UnorderedSum { key, sum: 0 });
     for checked in rows.good.values() {
         let task = checked.task.to_string();
         let subjects: HashSet<&(String, Digest)> = checked.subjects.iter().collect();
@@ -49,8 +53,8 @@ pub(super) fn check(ledger: &Reader, rows: &Rows, report: &mut Report) -> Result
 }
 
 /// Says which entries are wrong.
-fn name_them(ledger: &Reader, rows: &Rows, report: &mut Report) -> Result<(), LedgerError> {
-    let mut due: HashSet<Entry> = HashSet::new();
+fn name_them(ledger: &LedgerReader, rows: &ReceiptsByTask, report: &mut VerifyReport) -> Result<(), LedgerError> {
+    let mut due: HashSet<ArtifactEntry> = HashSet::new();
     for checked in rows.good.values() {
         let task = checked.task.to_string().into_bytes();
         due.extend(checked.subjects.iter().map(|(n, d)| (d.as_bytes().to_vec(), task.clone(), n.clone().into_bytes())));
@@ -75,7 +79,7 @@ fn name_them(ledger: &Reader, rows: &Rows, report: &mut Report) -> Result<(), Le
     Ok(())
 }
 
-fn entries(ledger: &Reader, mut each: impl FnMut(Entry)) -> Result<(), LedgerError> {
+fn entries(ledger: &LedgerReader, mut each: impl FnMut(ArtifactEntry)) -> Result<(), LedgerError> {
     use rusqlite::types::ValueRef;
     let bytes = |value: ValueRef<'_>| match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.to_vec(),

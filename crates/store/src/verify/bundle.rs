@@ -1,12 +1,12 @@
 //! A task that was exported: its receipt, what that speaks for, and the keys, in one directory or archive.
 
 use super::{
-    Announcement, Keys, Report, files,
-    row::{self, Checked},
-    told::{UNPROVED, proves},
+    KeyAnnouncement, TrustedKeys, VerifyReport, files,
+    ledger_pass::{UNPROVED, proves},
+    receipt_chain::{self, CheckedReceipt},
 };
 use crate::{
-    Envelope, PublicKey, RECEIPT_TYPE, Signed,
+    Envelope, PublicKey, RECEIPT_TYPE, SignedReceipt,
     closing::{bounded_line, digest_of},
     output::regular,
 };
@@ -19,9 +19,9 @@ use std::{
 };
 
 /// The names in a bundle, beside those of what the receipt speaks for.
-pub struct Bundle;
+pub struct BundleNames;
 
-impl Bundle {
+impl BundleNames {
     pub const RECEIPT: &'static str = "receipt.dsse.json";
     /// What is in the receipt, for reading.
     pub const STATEMENT: &'static str = "statement.json";
@@ -43,12 +43,12 @@ const SMALL: u64 = 1024 * 1024;
 const LARGE: u64 = 64 * 1024 * 1024;
 
 /// The receipt in an envelope, without having checked it.
-pub(super) fn opened(envelope: &Envelope) -> Result<Signed, String> {
+pub(super) fn opened(envelope: &Envelope) -> Result<SignedReceipt, String> {
     let (payload, key, signature) = envelope.open(RECEIPT_TYPE)?;
     let statement: Statement = serde_json::from_str(&payload).map_err(|e| format!("does not read: {e}"))?;
     let receipt = statement.predicate;
     let (number, task, receipt) = (receipt.seq.0, receipt.task_id, receipt.receipt_id);
-    Ok(Signed { number, receipt, task, payload, key, signature })
+    Ok(SignedReceipt { number, receipt, task, payload, key, signature })
 }
 
 /// Decisions and frames in the order of their numbers: the stream.
@@ -85,27 +85,29 @@ pub fn plan(task: TaskId, decisions: &[u8]) -> Option<Value> {
 }
 
 /// Checks what was exported to a directory.
-pub fn bundle(dir: &Path, pinned: &[PublicKey]) -> Result<Report, String> {
-    let mut report = Report::on(format!("the bundle {}", dir.display()));
-    let receipt =
-        read(dir, Bundle::RECEIPT, LARGE).map_err(|e| format!("{}: {}", Bundle::RECEIPT, files::unread(&e)))?;
-    let envelope: Envelope = serde_json::from_slice(&receipt).map_err(|e| format!("{}: {e}", Bundle::RECEIPT))?;
+pub fn bundle(dir: &Path, pinned: &[PublicKey]) -> Result<VerifyReport, String> {
+    let mut report = VerifyReport::on(format!("the bundle {}", dir.display()));
+    let receipt = read(dir, BundleNames::RECEIPT, LARGE)
+        .map_err(|e| format!("{}: {}", BundleNames::RECEIPT, files::unread(&e)))?;
+    let envelope: Envelope = serde_json::from_slice(&receipt).map_err(|e| format!("{}: {e}", BundleNames::RECEIPT))?;
     let announced = announced(dir, &mut report);
     if announced.is_empty() && pinned.is_empty() {
-        return Err(format!("{} has no key; name one with --key", Bundle::KEYS));
+        return Err(format!("{} has no key; name one with --key", BundleNames::KEYS));
     }
-    let keys = Keys::of_a_part(&announced, pinned, &mut report);
+    let keys = TrustedKeys::of_a_part(&announced, pinned, &mut report);
     let signed = match opened(&envelope) {
         Ok(signed) => signed,
         Err(why) => {
-            report.find(Bundle::RECEIPT, why);
+            report.find(BundleNames::RECEIPT, why);
             return Ok(report);
         }
     };
     let (payload, signer) = (signed.payload.clone(), signed.key);
-    let Some(checked) = row::check_all(vec![signed], None, &keys, &mut report).pop() else { return Ok(report) };
+    let Some(checked) = receipt_chain::check_all(vec![signed], None, &keys, &mut report).pop() else {
+        return Ok(report);
+    };
     report.home_id = checked.home;
-    let mut opened = Opened { dir, checked: &checked, keys: &keys, report };
+    let mut opened = CheckedBundle { dir, checked: &checked, keys: &keys, report };
     opened.statement(&payload);
     opened.public_key(signer);
     opened.kept();
@@ -124,19 +126,19 @@ fn read(dir: &Path, name: &str, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-fn announced(dir: &Path, report: &mut Report) -> Vec<Announcement> {
-    let bytes = match read(dir, Bundle::KEYS, SMALL) {
+fn announced(dir: &Path, report: &mut VerifyReport) -> Vec<KeyAnnouncement> {
+    let bytes = match read(dir, BundleNames::KEYS, SMALL) {
         Ok(bytes) => bytes,
         Err(e) => {
-            report.find(Bundle::KEYS, files::unread(&e));
+            report.find(BundleNames::KEYS, files::unread(&e));
             return Vec::new();
         }
     };
     let mut all = Vec::new();
     for (n, line) in bytes.split(|b| *b == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-        let place = format!("{} line {}", Bundle::KEYS, n + 1);
+        let place = format!("{} line {}", BundleNames::KEYS, n + 1);
         match serde_json::from_slice(line) {
-            Ok(said) => all.push(Announcement::in_line(place, said)),
+            Ok(said) => all.push(KeyAnnouncement::in_line(place, said)),
             Err(e) => report.find(place, format!("does not read: {e}")),
         }
     }
@@ -144,18 +146,18 @@ fn announced(dir: &Path, report: &mut Report) -> Vec<Announcement> {
 }
 
 /// A bundle whose receipt holds.
-struct Opened<'a> {
+struct CheckedBundle<'a> {
     dir: &'a Path,
-    checked: &'a Checked,
-    keys: &'a Keys,
-    report: Report,
+    checked: &'a CheckedReceipt,
+    keys: &'a TrustedKeys,
+    report: VerifyReport,
 }
 
-impl Opened<'_> {
+impl CheckedBundle<'_> {
     /// What is there for reading says what was signed.
     fn statement(&mut self, payload: &str) {
         let signed: Option<Value> = serde_json::from_str(payload).ok();
-        self.same_value(Bundle::STATEMENT, signed.as_ref(), "does not say what was signed");
+        self.same_value(BundleNames::STATEMENT, signed.as_ref(), "does not say what was signed");
     }
 
     fn same_value(&mut self, name: &str, due: Option<&Value>, what: &str) {
@@ -167,15 +169,15 @@ impl Opened<'_> {
     }
 
     fn public_key(&mut self, signer: Digest) {
-        match read(self.dir, Bundle::PUBLIC_KEY, SMALL) {
+        match read(self.dir, BundleNames::PUBLIC_KEY, SMALL) {
             Ok(bytes) => {
                 let key = std::str::from_utf8(&bytes).ok().and_then(PublicKey::from_pem);
                 if key.is_none_or(|key| key.id() != signer) {
                     self.report
-                        .find(Bundle::PUBLIC_KEY, format!("is not key {signer}, which the receipt was signed by"));
+                        .find(BundleNames::PUBLIC_KEY, format!("is not key {signer}, which the receipt was signed by"));
                 }
             }
-            Err(e) => self.report.find(Bundle::PUBLIC_KEY, files::unread(&e)),
+            Err(e) => self.report.find(BundleNames::PUBLIC_KEY, files::unread(&e)),
         }
     }
 
@@ -193,7 +195,7 @@ impl Opened<'_> {
         self.report.add(found);
         let Some(decisions) = decisions else { return };
         let due = plan(self.checked.task, &decisions);
-        self.same_value(Bundle::PLAN, due.as_ref(), "is not what the decisions tell of the plan");
+        self.same_value(BundleNames::PLAN, due.as_ref(), "is not what the decisions tell of the plan");
         // What is made of something else is something else, and that is told already.
         if whole {
             self.stream(&decisions);
@@ -214,17 +216,17 @@ impl Opened<'_> {
     }
 
     fn stream(&mut self, decisions: &[u8]) {
-        let mut hash = Hashed(Sha256::new());
+        let mut hash = HashWriter(Sha256::new());
         let has_one = self.checked.subject(ReceiptSubject::JOURNAL).is_some();
         let made = match has_one.then(|| regular(&self.dir.join(ReceiptSubject::JOURNAL))) {
             Some(Ok(journal)) => merged(decisions, BufReader::new(journal), &mut hash),
             _ => merged(decisions, io::empty(), &mut hash),
         };
         let due = Digest::from_bytes(hash.0.finalize().into());
-        match (made, digest_of(&self.dir.join(Bundle::STREAM))) {
+        match (made, digest_of(&self.dir.join(BundleNames::STREAM))) {
             (Ok(()), Ok((digest, _))) if digest == due => {}
-            (_, Err(e)) => self.report.find(Bundle::STREAM, files::unread(&e)),
-            _ => self.report.find(Bundle::STREAM, "is not decisions and journal in their order"),
+            (_, Err(e)) => self.report.find(BundleNames::STREAM, files::unread(&e)),
+            _ => self.report.find(BundleNames::STREAM, "is not decisions and journal in their order"),
         }
     }
 
@@ -234,16 +236,16 @@ impl Opened<'_> {
         if claims.peek().is_some() {
             return true;
         }
-        let after = match read(self.dir, Bundle::AFTER, LARGE) {
+        let after = match read(self.dir, BundleNames::AFTER, LARGE) {
             Ok(after) => after,
             Err(e) => {
-                self.report.find(Bundle::AFTER, files::unread(&e));
+                self.report.find(BundleNames::AFTER, files::unread(&e));
                 return false;
             }
         };
         for (n, line) in after.split(|b| *b == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
             if std::str::from_utf8(line).ok().is_none_or(|l| Record::parse(l).is_err()) {
-                self.report.find(format!("{} line {}", Bundle::AFTER, n + 1), "does not read as a decision");
+                self.report.find(format!("{} line {}", BundleNames::AFTER, n + 1), "does not read as a decision");
             }
         }
         self.sealed(&after);
@@ -265,7 +267,7 @@ impl Opened<'_> {
             if let Decision::Sealed(said) = decision
                 && (said.number, said.digest, said.receipt, said.key) != (c.number, c.digest, c.receipt, c.key)
             {
-                self.report.find(Bundle::AFTER, "tells of another receipt than this one");
+                self.report.find(BundleNames::AFTER, "tells of another receipt than this one");
             }
         }
     }
@@ -279,7 +281,7 @@ impl Opened<'_> {
         let mut names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         names.sort_unstable();
         for name in names {
-            if !Bundle::ALL.contains(&name.as_str()) && self.checked.subject(&name).is_none() {
+            if !BundleNames::ALL.contains(&name.as_str()) && self.checked.subject(&name).is_none() {
                 self.report.find(name, "does not belong to the bundle: nothing speaks for it");
             }
         }
@@ -299,9 +301,9 @@ fn expiries(lines: &[u8]) -> impl Iterator<Item = Decision> {
 }
 
 /// What is written is only hashed.
-struct Hashed(Sha256);
+struct HashWriter(Sha256);
 
-impl Write for Hashed {
+impl Write for HashWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())

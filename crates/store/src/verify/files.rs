@@ -1,11 +1,11 @@
 //! What receipts speak for, on the disk: journals, outputs, artifacts.
 
-use super::{Report, row::Checked, row::in_parallel, told::Told};
+use super::{VerifyReport, ledger_pass::LedgerPass, receipt_chain::CheckedReceipt, receipt_chain::in_parallel};
 use crate::{
     Home,
     closing::{bounded_line, digest_of, digest_of_some, is_name},
     journal,
-    output::{Layout, ReadError, regular},
+    output::{ChunkLayout, ReadError, regular},
 };
 use countersign_model::{Digest, ReceiptSubject, Record, StreamName};
 use std::{
@@ -20,7 +20,12 @@ pub(super) const OTHER: &str = "is another file: its sha256 is ";
 const LARGE: u64 = 4 * 1024 * 1024;
 
 /// Everything that these receipts speak for.
-pub(super) fn all(home: &Home, receipts: &[&Checked], told: &Told, progress: super::Progress<'_>) -> Report {
+pub(super) fn all(
+    home: &Home,
+    receipts: &[&CheckedReceipt],
+    told: &LedgerPass,
+    progress: super::VerifyProgress<'_>,
+) -> VerifyReport {
     let done = AtomicU64::new(0);
     let total = receipts.len() as u64;
     let reports = in_parallel(receipts, |checked| {
@@ -28,14 +33,14 @@ pub(super) fn all(home: &Home, receipts: &[&Checked], told: &Told, progress: sup
         progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
         report
     });
-    let mut all = Report::default();
+    let mut all = VerifyReport::default();
     reports.into_iter().for_each(|report| all.add(report));
     all
 }
 
 /// What one receipt speaks for, in this directory. `settled` is the head of its journal that the ledger has.
-pub(super) fn of_task(dir: &Path, checked: &Checked, settled: Option<Digest>) -> Report {
-    let mut report = Report { tasks: 1, ..Report::default() };
+pub(super) fn of_task(dir: &Path, checked: &CheckedReceipt, settled: Option<Digest>) -> VerifyReport {
+    let mut report = VerifyReport { tasks: 1, ..VerifyReport::default() };
     let mut journal_holds = false;
     for (name, sha256) in checked.subjects.iter().filter(|(name, _)| name != ReceiptSubject::DECISIONS) {
         if !is_name(name) {
@@ -79,7 +84,7 @@ pub(super) fn of_task(dir: &Path, checked: &Checked, settled: Option<Digest>) ->
     report
 }
 
-fn streams(checked: &Checked) -> &'static [StreamName] {
+fn streams(checked: &CheckedReceipt) -> &'static [StreamName] {
     StreamName::of(if checked.pty { countersign_model::Mode::Pty } else { countersign_model::Mode::Pipes })
 }
 
@@ -93,7 +98,7 @@ pub(super) fn unread(e: &io::Error) -> String {
 }
 
 /// What is wrong with a file whose digest is another: for a journal the line, if that can be told.
-fn other(dir: &Path, name: &str, checked: &Checked, actual: Digest) -> String {
+fn other(dir: &Path, name: &str, checked: &CheckedReceipt, actual: Digest) -> String {
     let told = (name == ReceiptSubject::JOURNAL).then(|| bad_line(dir, checked)).flatten();
     told.unwrap_or_else(|| format!("{OTHER}{actual}"))
 }
@@ -114,7 +119,7 @@ fn stream_of(dir: &Path, stream: StreamName) -> io::Result<(Digest, u64, Option<
     })
 }
 
-fn bad_line(dir: &Path, checked: &Checked) -> Option<String> {
+fn bad_line(dir: &Path, checked: &CheckedReceipt) -> Option<String> {
     let sealed = checked.journal.as_ref()?;
     let mut journal = BufReader::new(regular(&dir.join(journal::FILE)).ok()?);
     let (mut due, mut count, mut bytes) = (None, 0, Vec::new());
@@ -142,7 +147,7 @@ fn bad_line(dir: &Path, checked: &Checked) -> Option<String> {
 fn bad_chunk(dir: &Path, stream: StreamName) -> Option<String> {
     // A journal that is not there is told of by itself.
     let mut journal = BufReader::new(regular(&dir.join(journal::FILE)).ok()?);
-    let (mut layout, mut bytes) = (Layout::default(), Vec::new());
+    let (mut layout, mut bytes) = (ChunkLayout::default(), Vec::new());
     while let Some(line) = bounded_line(&mut journal, &mut bytes).ok()? {
         layout.note(std::str::from_utf8(line).ok()?);
     }

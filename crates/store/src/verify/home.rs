@@ -2,14 +2,18 @@
 //! receipt does.
 
 use super::{
-    LISTED, Report,
-    row::{Checked, Rows},
+    LISTED, VerifyReport,
+    receipt_chain::{CheckedReceipt, ReceiptsByTask},
 };
-use crate::ledger::{LedgerError, Reader};
+use crate::ledger::{LedgerError, LedgerReader};
 use countersign_model::HomeId;
 
 /// Against the ledger that they are in.
-pub(super) fn check(ledger: &Reader, rows: &Rows, report: &mut Report) -> Result<(), LedgerError> {
+pub(super) fn check(
+    ledger: &LedgerReader,
+    rows: &ReceiptsByTask,
+    report: &mut VerifyReport,
+) -> Result<(), LedgerError> {
     let named = ledger.homes_named(LISTED as u32)?;
     for (n, other) in named.iter().skip(1) {
         report.find(format!("decision {n}"), format!("names the home a second time, as {other}"));
@@ -40,7 +44,7 @@ pub(super) fn check(ledger: &Reader, rows: &Rows, report: &mut Report) -> Result
 }
 
 /// A row of receipts without its ledger: once one has named a home, those behind it name the same.
-pub(super) fn check_row(row: &[Checked], report: &mut Report) {
+pub(super) fn check_row(row: &[CheckedReceipt], report: &mut VerifyReport) {
     let mut home: Option<HomeId> = None;
     for checked in row {
         match (home, checked.home) {
@@ -64,17 +68,17 @@ mod tests {
     const OURS: &str = "hm_01jcx3v9q8k2m4tz";
     const OTHER: &str = "hm_01jcx3v9q8k2m4t0";
 
-    fn receipt(number: u64, home: Option<&str>) -> Checked {
+    fn receipt(number: u64, home: Option<&str>) -> CheckedReceipt {
         let digest = Digest::sha256(&[]);
         let ledger_head = LedgerHead { decision: DecimalCount(number), sha256: digest };
         let task = "tk_01jcx3v9q8k2m4ty".parse().unwrap();
         let home = home.map(|home| home.parse().unwrap());
-        Checked::bare(number, task, home, ledger_head)
+        CheckedReceipt::bare(number, task, home, ledger_head)
     }
 
     fn check(homes: &[Option<&str>], expected: &[&str]) {
-        let row: Vec<Checked> = (1..).zip(homes).map(|(number, home)| receipt(number, *home)).collect();
-        let mut report = Report::default();
+        let row: Vec<CheckedReceipt> = (1..).zip(homes).map(|(number, home)| receipt(number, *home)).collect();
+        let mut report = VerifyReport::default();
         check_row(&row, &mut report);
         let found: Vec<String> = report.findings.into_iter().map(|finding| finding.what).collect();
         assert_eq!(found, expected, "{homes:?}");

@@ -1,9 +1,9 @@
 //! Which keys are trusted: those that were named beforehand, or the first one; and those that a trusted one speaks for.
 
-use super::Report;
+use super::VerifyReport;
 use crate::{
     PublicKey,
-    ledger::{LedgerError, Reader},
+    ledger::{LedgerError, LedgerReader},
 };
 use countersign_model::{Decision, Digest, KeyAnnounced, Record, RecordContent};
 use std::collections::HashMap;
@@ -13,14 +13,14 @@ const SHORT: usize = 16;
 
 /// A key that was announced, and where.
 #[derive(Debug)]
-pub struct Announcement {
+pub struct KeyAnnouncement {
     pub place: String,
     /// The decision that announced it; none where decisions have no numbers.
     pub decision: Option<u64>,
     pub said: KeyAnnounced,
 }
 
-impl Announcement {
+impl KeyAnnouncement {
     /// From a line of a file.
     #[must_use]
     pub fn in_line(place: String, said: KeyAnnounced) -> Self {
@@ -28,7 +28,7 @@ impl Announcement {
     }
 
     /// Everything that a ledger announces. What does not read is found by whoever goes through its decisions.
-    pub fn all(ledger: &Reader) -> Result<Vec<Self>, LedgerError> {
+    pub fn all(ledger: &LedgerReader) -> Result<Vec<Self>, LedgerError> {
         let mut query = ledger.conn.prepare_cached(
             "SELECT n, line FROM decisions WHERE task IS NULL AND line LIKE '%\"kind\":\"key.announced\"%' ORDER BY n",
         )?;
@@ -46,34 +46,34 @@ impl Announcement {
 }
 
 #[derive(Debug, Default)]
-pub struct Keys(HashMap<Digest, Trusted>);
+pub struct TrustedKeys(HashMap<Digest, TrustedKey>);
 
 #[derive(Debug)]
-struct Trusted {
+struct TrustedKey {
     key: PublicKey,
     /// The decision from which on another one signs.
     replaced: Option<u64>,
 }
 
-impl Keys {
+impl TrustedKeys {
     /// Those of a part of a house: a key that nobody speaks for matters there only where it has signed something.
-    pub fn of_a_part(announced: &[Announcement], pinned: &[PublicKey], report: &mut Report) -> Self {
+    pub fn of_a_part(announced: &[KeyAnnouncement], pinned: &[PublicKey], report: &mut VerifyReport) -> Self {
         Self::from(announced, pinned, false, report)
     }
 
     /// Those of a whole ledger.
-    pub(super) fn of(announced: &[Announcement], pinned: &[PublicKey], report: &mut Report) -> Self {
+    pub(super) fn of(announced: &[KeyAnnouncement], pinned: &[PublicKey], report: &mut VerifyReport) -> Self {
         Self::from(announced, pinned, true, report)
     }
 
-    fn from(announced: &[Announcement], pinned: &[PublicKey], whole: bool, report: &mut Report) -> Self {
+    fn from(announced: &[KeyAnnouncement], pinned: &[PublicKey], whole: bool, report: &mut VerifyReport) -> Self {
         let replaced = |id: Digest| {
             let last = announced.iter().rposition(|a| a.said.key == id)?;
             announced.get(last + 1)?.decision
         };
-        let trusted = |key: PublicKey| (key.id(), Trusted { replaced: replaced(key.id()), key });
+        let trusted = |key: PublicKey| (key.id(), TrustedKey { replaced: replaced(key.id()), key });
         let mut keys = Self(pinned.iter().cloned().map(trusted).collect());
-        for (index, Announcement { place, said, .. }) in announced.iter().enumerate() {
+        for (index, KeyAnnouncement { place, said, .. }) in announced.iter().enumerate() {
             let Some(key) = PublicKey::from_bytes(&said.public).filter(|k| k.id() == said.key) else {
                 report.find(place, format!("announces key {}, which is not the key that it shows", said.key));
                 continue;
@@ -119,7 +119,7 @@ impl Keys {
 }
 
 /// What to do about a key that nobody speaks for: trust is in the first one, so that one is named with it.
-fn unspoken(announced: &[Announcement], key: Digest) -> String {
+fn unspoken(announced: &[KeyAnnouncement], key: Digest) -> String {
     let short = |key: Digest| key.to_string()[..SHORT].to_owned();
     let first = announced.first().map_or(key, |a| a.said.key);
     format!(

@@ -5,21 +5,21 @@ use anyhow::{Context as _, bail};
 use countersign_model::{CredentialKind, api::StopTasks};
 use countersign_store::{
     Home, below_an_agent,
-    condition::{self, Depth},
+    condition::{self, CheckDepth},
     ledger::LedgerError,
-    repair::{Repair, repair, repairs},
-    verify::{self, Wanted},
+    repair::{RepairRecord, repair, repairs},
+    verify::{self, VerifyScope},
 };
 
 /// Whether the ledger is sound, from its files.
 pub(crate) fn examine(home: &Home) -> Result<String, String> {
-    if let Err(e) = condition::check(home, Depth::Whole) {
+    if let Err(e) = condition::check(home, CheckDepth::Whole) {
         return Err(e.to_string());
     }
     if !home.ledger().exists() {
         return Ok("none yet".to_owned());
     }
-    let wanted = Wanted { receipts_only: true, ..Wanted::default() };
+    let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
     let report = verify::house(home, &wanted, &|_, _| {}).map_err(|e| e.to_string())?;
     let repairs = repairs(home);
     let known: Vec<&String> = repairs.iter().flat_map(|r| &r.findings).collect();
@@ -43,7 +43,7 @@ pub(crate) fn examine(home: &Home) -> Result<String, String> {
 /// Repairs a ledger that cannot be gone on from; what was done. A daemon that only reads is stopped for it.
 pub(crate) fn fix(place: &Place) -> anyhow::Result<Vec<String>> {
     let Place { home, client, own } = place;
-    if !own || condition::check(home, Depth::Whole).is_ok() {
+    if !own || condition::check(home, CheckDepth::Whole).is_ok() {
         return Ok(Vec::new());
     }
     let life = client.lifecycle().ok();
@@ -64,7 +64,7 @@ pub(crate) fn fix(place: &Place) -> anyhow::Result<Vec<String>> {
 }
 
 /// What a repair did, and what is lost, for the person who asked for it.
-fn told(done: &Repair) -> Vec<String> {
+fn told(done: &RepairRecord) -> Vec<String> {
     let mut told = vec![format!("the ledger was repaired: {} decisions were recovered", done.decisions)];
     if let Some(kept) = &done.kept_as {
         told.push(format!("the old ledger is kept as {kept}, as it was"));
@@ -87,11 +87,11 @@ fn told(done: &Repair) -> Vec<String> {
     told
 }
 
-fn is_whole(done: &Repair) -> bool {
+fn is_whole(done: &RepairRecord) -> bool {
     done.lost.is_empty() && done.remade == 0 && done.findings.is_empty()
 }
 
-fn lost(done: &Repair) -> String {
+fn lost(done: &RepairRecord) -> String {
     let range = |(from, to): &(i64, i64)| if from == to { from.to_string() } else { format!("{from} to {to}") };
     match done.lost.as_slice() {
         [] if is_whole(done) => "no decision is lost".to_owned(),

@@ -4,15 +4,15 @@
 //! when it ends.
 
 use crate::{
-    feeder::{Fed, Feeder},
+    feeder::{FeedResult, Feeder},
     terminal::Screen,
 };
 use countersign_model::{Clean, Frame, StreamName, StreamTotal};
 use countersign_redact::{CHUNK, Chunk, Found, Mask, Scrubber, Tail};
 use countersign_store::{
     clock,
-    journal::Writer,
-    output::{Appender, chunk_digest},
+    journal::JournalWriter,
+    output::{OutputAppender, chunk_digest},
 };
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use sha2::{Digest as _, Sha256};
@@ -33,14 +33,14 @@ const DRAIN_READS: usize = 512;
 /// Beyond this a stream gets a thread for its digest.
 const LARGE: u64 = 1024 * 1024;
 
-pub(crate) struct Outlet {
+pub(crate) struct OutputStream {
     name: StreamName,
     pipe: Option<OwnedFd>,
     /// Reads the pipe for us, once a terminal has much to say.
     feeder: Option<Feeder>,
     scrubber: Scrubber,
-    appender: Appender,
-    sha: Sha,
+    appender: OutputAppender,
+    sha: StreamDigest,
     first_byte: Option<Instant>,
     last_byte: Option<Instant>,
     /// Clean bytes that the disk would not take, and how many it took.
@@ -64,7 +64,7 @@ pub(crate) struct Outlet {
 
 /// What a read brought.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Got {
+pub(crate) enum ReadResult {
     Bytes,
     Nothing,
     /// The terminal is closed; whoever it belongs to may open it again.
@@ -72,7 +72,7 @@ pub(crate) enum Got {
     End,
 }
 
-impl Outlet {
+impl OutputStream {
     pub(crate) fn new(name: StreamName, pipe: OwnedFd, mask: Arc<Mask>, limit: u64, screen: Option<Screen>) -> Self {
         Self::of(name, Some(pipe), mask, limit, screen)
     }
@@ -89,8 +89,8 @@ impl Outlet {
             pipe,
             feeder: None,
             scrubber: Scrubber::new(mask),
-            appender: Appender::new(),
-            sha: Sha::default(),
+            appender: OutputAppender::new(),
+            sha: StreamDigest::default(),
             first_byte: None,
             last_byte: None,
             stuck: None,
@@ -106,7 +106,7 @@ impl Outlet {
     }
 
     /// All of it, to its end.
-    pub(crate) fn put(&mut self, mut bytes: &[u8], journal: &mut Writer, dir: &Path) -> io::Result<()> {
+    pub(crate) fn put(&mut self, mut bytes: &[u8], journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         while !bytes.is_empty() {
             let n = bytes.len().min(self.scrubber.room().len());
             self.scrubber.room()[..n].copy_from_slice(&bytes[..n]);
@@ -171,13 +171,13 @@ impl Outlet {
     }
 
     /// One read.
-    pub(crate) fn read(&mut self) -> io::Result<Got> {
-        let Some(pipe) = &self.pipe else { return Ok(Got::End) };
+    pub(crate) fn read(&mut self) -> io::Result<ReadResult> {
+        let Some(pipe) = &self.pipe else { return Ok(ReadResult::End) };
         if let Some(feeder) = &mut self.feeder {
             return Ok(match feeder.take(self.scrubber.room()) {
-                Fed::Bytes(n) => self.fed(n),
-                Fed::Nothing => Got::Nothing,
-                Fed::End => self.ended(),
+                FeedResult::Bytes(n) => self.fed(n),
+                FeedResult::Nothing => ReadResult::Nothing,
+                FeedResult::End => self.ended(),
             });
         }
         match rustix::io::read(pipe, self.scrubber.room()) {
@@ -189,17 +189,17 @@ impl Outlet {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
                 // Somebody has it open again, and says nothing.
                 self.hung_until = None;
-                Ok(Got::Nothing)
+                Ok(ReadResult::Nothing)
             }
             Err(rustix::io::Errno::IO) if self.name == StreamName::Pty => {
                 self.hung_until = Some(clock::steady() + HUNG);
-                Ok(Got::Hung)
+                Ok(ReadResult::Hung)
             }
             Err(e) => Err(e.into()),
         }
     }
 
-    fn fed(&mut self, n: usize) -> Got {
+    fn fed(&mut self, n: usize) -> ReadResult {
         self.hung_until = None;
         self.scrubber.fed(n);
         let now = clock::steady();
@@ -214,18 +214,18 @@ impl Outlet {
         {
             self.feeder = Feeder::start(terminal).ok();
         }
-        Got::Bytes
+        ReadResult::Bytes
     }
 
-    fn ended(&mut self) -> Got {
+    fn ended(&mut self) -> ReadResult {
         self.pipe = None;
         self.feeder = None;
         self.scrubber.finish();
-        Got::End
+        ReadResult::End
     }
 
     /// Takes what is in the pipe without waiting, then closes it.
-    pub(crate) fn drain(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+    pub(crate) fn drain(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         if let Some(feeder) = &self.feeder {
             feeder.last_chance();
         }
@@ -235,9 +235,9 @@ impl Outlet {
                 break;
             }
             match self.read()? {
-                Got::Bytes => self.cut_full(journal, dir)?,
+                ReadResult::Bytes => self.cut_full(journal, dir)?,
                 // Whoever reads for us has not told all yet.
-                Got::Nothing if self.feeder.as_ref().is_some_and(Feeder::wait) => {}
+                ReadResult::Nothing if self.feeder.as_ref().is_some_and(Feeder::wait) => {}
                 _ => break,
             }
         }
@@ -247,7 +247,7 @@ impl Outlet {
     }
 
     /// Cuts whole chunks only.
-    pub(crate) fn cut_full(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+    pub(crate) fn cut_full(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         while self.stuck.is_some() || self.scrubber.ready() >= CHUNK {
             if !self.cut(journal, dir, false)? {
                 break;
@@ -257,7 +257,7 @@ impl Outlet {
     }
 
     /// Cuts everything that is clean: a control operation, or the end of the stream.
-    pub(crate) fn cut_all(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+    pub(crate) fn cut_all(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         let end = self.pipe.is_none();
         while self.cut(journal, dir, end)? {}
         // What is still held, or the beginning of a character, is let go in its time, if nothing else comes.
@@ -267,7 +267,7 @@ impl Outlet {
     }
 
     /// Cuts what is there although it is young, and lets go of what is held: somebody is typing and looks at it.
-    pub(crate) fn cut_now(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+    pub(crate) fn cut_now(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         self.scrubber.flush();
         while self.cut(journal, dir, false)? {}
         // A character that is not whole yet waits as usual.
@@ -284,7 +284,7 @@ impl Outlet {
     }
 
     /// Cuts what has waited long enough. When nothing has come for as long, held bytes are let go as well.
-    pub(crate) fn cut_due(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+    pub(crate) fn cut_due(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         let now = clock::steady();
         if self.first_byte.is_none_or(|first| now < first + CUT_AFTER) || self.is_stuck() {
             return Ok(());
@@ -300,7 +300,7 @@ impl Outlet {
     }
 
     /// One chunk, if there is one: to the file, then its frame.
-    fn cut(&mut self, journal: &mut Writer, dir: &Path, all: bool) -> io::Result<bool> {
+    fn cut(&mut self, journal: &mut JournalWriter, dir: &Path, all: bool) -> io::Result<bool> {
         if self.dead {
             return Ok(false);
         }
@@ -344,7 +344,7 @@ impl Outlet {
     }
 
     /// What was kept of the end, with the count of what lies before it and was not.
-    fn put_tail(&mut self, journal: &mut Writer, dir: &Path) -> io::Result<()> {
+    fn put_tail(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         let Some(tail) = self.tail.take() else { return Ok(()) };
         let (dropped, pieces) = tail.finish();
         if dropped > 0 {
@@ -366,7 +366,7 @@ impl Outlet {
     }
 
     /// Replacements in what has been written, one frame for each rule and chunk.
-    fn note_redactions(&mut self, journal: &mut Writer, written: u64) {
+    fn note_redactions(&mut self, journal: &mut JournalWriter, written: u64) {
         let later = self.found.iter().position(|f| f.offset >= written).unwrap_or(self.found.len());
         let mut counted: Vec<(Found, u64)> = Vec::new();
         for found in self.found.drain(..later) {
@@ -410,30 +410,30 @@ impl Outlet {
 /// The digest of the whole stream: here while it is short, beside us once it is long, so that hashing, scanning and
 /// writing use both cores.
 #[derive(Default)]
-struct Sha {
+struct StreamDigest {
     /// What has been hashed, as far as nobody does it beside us.
     here: Sha256,
-    beside: Option<Beside>,
+    beside: Option<DigestThread>,
 }
 
-struct Beside {
+struct DigestThread {
     to: mpsc::SyncSender<Clean<Chunk>>,
     back: mpsc::Receiver<Chunk>,
     thread: JoinHandle<Sha256>,
 }
 
-impl Sha {
+impl StreamDigest {
     fn update(&mut self, chunk: Clean<Chunk>, total: u64, scrubber: &mut Scrubber) {
         if self.beside.is_none() && total > LARGE {
             // Where no thread can be had (the task may have used them all up), hashing goes on here.
-            self.beside = Beside::begin(self.here.clone()).ok();
+            self.beside = DigestThread::begin(self.here.clone()).ok();
         }
         match &self.beside {
             None => {
                 self.here.update(chunk.as_ref());
                 scrubber.recycle(chunk.into_inner());
             }
-            Some(Beside { to, back, .. }) => {
+            Some(DigestThread { to, back, .. }) => {
                 // Bounded: when the hashing falls behind, the reading waits, and so does the child.
                 to.send(chunk).expect("the hashing thread lives until its sender is dropped");
                 if let Ok(chunk) = back.try_recv() {
@@ -445,7 +445,7 @@ impl Sha {
 
     /// Back here, with all that was sent beside.
     fn settle(&mut self) -> &mut Sha256 {
-        if let Some(Beside { to, thread, .. }) = self.beside.take() {
+        if let Some(DigestThread { to, thread, .. }) = self.beside.take() {
             drop(to);
             self.here = thread.join().expect("hashing does not panic");
         }
@@ -457,7 +457,7 @@ impl Sha {
     }
 }
 
-impl Beside {
+impl DigestThread {
     fn begin(mut sha: Sha256) -> io::Result<Self> {
         let (to, chunks) = mpsc::sync_channel::<Clean<Chunk>>(2);
         let (done, back) = mpsc::sync_channel(4);
@@ -480,13 +480,14 @@ mod tests {
     #[test]
     fn a_terminal_that_is_open_again_is_not_looked_at_all_the_time() {
         let (terminal, slave) = crate::terminal::Terminal::open(24, 80).unwrap();
-        let mut outlet = Outlet::new(StreamName::Pty, terminal.end().unwrap(), Arc::new(Mask::of_shapes()), 1000, None);
+        let mut outlet =
+            OutputStream::new(StreamName::Pty, terminal.end().unwrap(), Arc::new(Mask::of_shapes()), 1000, None);
         drop(slave);
-        assert_eq!(outlet.read().unwrap(), Got::Hung);
+        assert_eq!(outlet.read().unwrap(), ReadResult::Hung);
         assert!(outlet.deadline().is_some() && outlet.wants().is_none());
         let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
         let _again = rustix::pty::ioctl_tiocgptpeer(terminal.end().unwrap(), flags).unwrap();
-        assert_eq!(outlet.read().unwrap(), Got::Nothing);
+        assert_eq!(outlet.read().unwrap(), ReadResult::Nothing);
         assert!(outlet.deadline().is_none() && outlet.wants().is_some());
     }
 
@@ -495,12 +496,12 @@ mod tests {
     fn what_is_held_when_somebody_looks_is_let_go_later() {
         let dir = tempfile::tempdir().unwrap();
         let task = "tk_01m7h4jys3gnc16h".parse().unwrap();
-        let mut journal = Writer::create(dir.path(), task, countersign_model::Digest::sha256(&[]), 0).unwrap();
+        let mut journal = JournalWriter::create(dir.path(), task, countersign_model::Digest::sha256(&[]), 0).unwrap();
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         let mask = Arc::new(Mask::of_shapes().with(&["nothing-else".to_owned()]));
-        let mut outlet = Outlet::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
+        let mut outlet = OutputStream::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
         rustix::io::write(&write, b"seen").unwrap();
-        assert_eq!(outlet.read().unwrap(), Got::Bytes);
+        assert_eq!(outlet.read().unwrap(), ReadResult::Bytes);
         outlet.cut_all(&mut journal, dir.path()).unwrap();
         assert_eq!(outlet.end(), 3, "the last letter waits");
         let due = outlet.deadline().expect("and is looked at again");

@@ -10,15 +10,15 @@ mod tables;
 
 use crate::{
     gitconfig,
-    seccomp::{self, Sockets},
+    seccomp::{self, SocketFamilies},
     sys::{
-        confine::{self, Forgo, limit, right},
+        confine::{self, Restrictions, limit, right},
         network::OwnNetwork,
         user::in_the_name_of,
     },
 };
 use countersign_model::{Confinement, EnforcedSandbox, Kernel, Network, SandboxSpec, TaskUser, Text, places};
-pub(crate) use error::WallsError;
+pub(crate) use error::SandboxError;
 pub use repository::is_escape;
 pub(crate) use repository::places_of_escapes;
 use rustix::{
@@ -63,15 +63,15 @@ pub fn kernel() -> Kernel {
 }
 
 /// A task's confinement, ready for the fork.
-pub(crate) struct Built {
-    pub(crate) forgo: Forgo,
+pub(crate) struct Sandbox {
+    pub(crate) forgo: Restrictions,
     pub(crate) enforced: Option<EnforcedSandbox>,
     /// Variables that it gets, over what it has.
     pub(crate) env: BTreeMap<&'static str, String>,
 }
 
 /// Where it runs, beside the walls that the order names.
-pub(crate) struct Site<'a> {
+pub(crate) struct SandboxInput<'a> {
     /// Where its TMPDIR is to be.
     pub(crate) temporary: &'a Path,
     pub(crate) cwd: &'a str,
@@ -82,20 +82,20 @@ pub(crate) struct Site<'a> {
 
 /// What every read-only task has of the system, made by a shim that waits: opening fifty places takes as long as starting
 /// a process.
-pub(crate) struct Foundation {
+pub(crate) struct BaseRuleset {
     ruleset: OwnedFd,
-    rules: Vec<Rule>,
+    rules: Vec<PathRule>,
     version: u32,
     /// When /etc was last changed: what is replaced there is another file, which no rule names.
     etc: (i64, i64),
 }
 
-impl Foundation {
+impl BaseRuleset {
     /// None where nothing could be confined anyway.
     pub(crate) fn prepare() -> Option<Self> {
         let version = kernel().landlock.min(Kernel::FULL.landlock);
         let etc = changed("/etc")?;
-        let mut rules: Vec<Rule> = of_system().collect();
+        let mut rules: Vec<PathRule> = of_system().collect();
         rules.iter_mut().for_each(|rule| rule.rights &= right::all(version));
         let ruleset = confine::ruleset(version, version > 0, true).ok()?;
         enter(&ruleset, &rules).ok()?;
@@ -113,8 +113,8 @@ fn changed(path: &str) -> Option<(i64, i64)> {
 }
 
 /// What every confined task has of the system.
-fn of_system() -> impl Iterator<Item = Rule> {
-    let rule = |path: String, rights| Rule { path, rights, links: Links::Followed, at: At::Path };
+fn of_system() -> impl Iterator<Item = PathRule> {
+    let rule = |path: String, rights| PathRule { path, rights, links: LinkTrust::Followed, at: RulePath::Path };
     let programs = places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).map(move |p| rule((*p).to_owned(), RUN));
     let system = tables::SYSTEM.iter().map(move |p| rule((*p).to_owned(), LIST));
     let etc = tables::ETC.iter().map(move |name| rule(format!("/etc/{name}"), LIST));
@@ -127,19 +127,19 @@ fn of_system() -> impl Iterator<Item = Rule> {
 pub(crate) fn build(
     confinement: Confinement,
     walls: &SandboxSpec,
-    site: &Site<'_>,
-    foundation: Option<Foundation>,
+    site: &SandboxInput<'_>,
+    foundation: Option<BaseRuleset>,
     another: Option<(u32, u32)>,
-) -> Result<Built, WallsError> {
+) -> Result<Sandbox, SandboxError> {
     let has = kernel();
     let kernel = Kernel {
         landlock: has.landlock.min(walls.kernel.landlock).min(Kernel::FULL.landlock),
         seccomp: has.seccomp && walls.kernel.seccomp,
     };
     if !kernel.holds(confinement) {
-        return Err(WallsError::Kernel { wanted: confinement, landlock: kernel.landlock });
+        return Err(SandboxError::Kernel { wanted: confinement, landlock: kernel.landlock });
     }
-    let mut built = Built { forgo: Forgo::default(), enforced: None, env: BTreeMap::new() };
+    let mut built = Sandbox { forgo: Restrictions::default(), enforced: None, env: BTreeMap::new() };
     if confinement == Confinement::None {
         return Ok(built);
     }
@@ -153,14 +153,14 @@ pub(crate) fn build(
         _ => None,
     };
     built.enforced = Some(EnforcedSandbox { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
-    let ruleset = |net| confine::ruleset(kernel.landlock, confined, net).map_err(WallsError::Ruleset);
+    let ruleset = |net| confine::ruleset(kernel.landlock, confined, net).map_err(SandboxError::Ruleset);
     if !confined {
         built.forgo.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
-    let own = make_temporary(site.temporary).map_err(WallsError::Temporary)?;
+    let own = make_temporary(site.temporary).map_err(SandboxError::Temporary)?;
     let temporary = site.temporary.to_owned();
-    let mut plan = Rules::new(walls, site.cwd, kernel.landlock);
+    let mut plan = PathRules::new(walls, site.cwd, kernel.landlock);
     let whole = !places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).any(|p| plan.is_delicate(p));
     let foundation = foundation.filter(|r| confinement == Confinement::ReadOnly && whole && r.is_good(kernel.landlock));
     let alone = confinement == Confinement::ReadOnly || walls.network == Network::None && own_network.is_none();
@@ -198,7 +198,7 @@ pub(crate) fn build(
     built.env.insert("TMPDIR", temporary.to_string_lossy().into_owned());
     enter(&ruleset, &plan.rules[plan.entered..])?;
     built.forgo.ruleset = Some(ruleset);
-    let may = Sockets { inet: !alone, unix: walls.unix_sockets };
+    let may = SocketFamilies { inet: !alone, unix: walls.unix_sockets };
     built.forgo.filter = seccomp::filter(confinement, may, kernel.scopes());
     built.forgo.own_network = own_network;
     Ok(built)
@@ -239,7 +239,7 @@ fn make_temporary(at: &Path) -> io::Result<OwnedFd> {
 
 /// Who may have put a link where a path leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Links {
+enum LinkTrust {
     /// Only the system's owner: they are followed.
     Followed,
     /// Anybody: the path must lead where it says.
@@ -247,40 +247,40 @@ enum Links {
 }
 
 /// The places of a task and what it may do there.
-struct Rules<'a> {
+struct PathRules<'a> {
     walls: &'a SandboxSpec,
     /// The directories that secrets lie directly in, of those that are a root or where it runs.
     cut_at: Vec<&'a str>,
     version: u32,
-    rules: Vec<Rule>,
+    rules: Vec<PathRule>,
     /// So many of them are in the ruleset already.
     entered: usize,
 }
 
 /// Rights over one place.
-struct Rule {
+struct PathRule {
     path: String,
     rights: u64,
-    links: Links,
+    links: LinkTrust,
     /// The place, where it had to be opened to see what it is; or the directory that it is an entry of.
-    at: At,
+    at: RulePath,
 }
 
-enum At {
+enum RulePath {
     Path,
     Fd(OwnedFd),
     Itself(Rc<OwnedFd>),
     Below(Rc<OwnedFd>),
 }
 
-impl<'a> Rules<'a> {
+impl<'a> PathRules<'a> {
     fn new(walls: &'a SandboxSpec, cwd: &'a str, version: u32) -> Self {
         let mut rules = Self { walls, cut_at: Vec::new(), version, rules: Vec::new(), entered: 0 };
         // A root by itself is looked at when it is given; not so one in a directory that is given anyway.
         let system = |root: &&str| places::PROGRAM_PLACES.iter().any(|p| places::inside(root, p));
         let within = walls.roots.iter().any(|root| places::inside(cwd, root) && root != cwd);
         let looked_at = walls.roots.iter().map(String::as_str).filter(system).chain(within.then_some(cwd));
-        let secret = |dir: &str, (name, kind): &(String, Kind)| {
+        let secret = |dir: &str, (name, kind): &(String, PathKind)| {
             rules.is_secret(&format!("{}/{name}", dir.trim_end_matches('/')), *kind)
         };
         let holds = |dir: &&str| entries(dir).is_some_and(|all| all.iter().any(|entry| secret(dir, entry)));
@@ -288,16 +288,16 @@ impl<'a> Rules<'a> {
         rules
     }
 
-    fn add(&mut self, path: impl Into<String>, rights: u64, links: Links) {
+    fn add(&mut self, path: impl Into<String>, rights: u64, links: LinkTrust) {
         let path = path.into();
         if !self.has(&path, rights) {
-            self.give(path, rights, links, At::Path);
+            self.give(path, rights, links, RulePath::Path);
         }
     }
 
     /// Without looking whether it is given already.
-    fn give(&mut self, path: impl Into<String>, rights: u64, links: Links, at: At) {
-        self.rules.push(Rule { path: path.into(), rights: rights & right::all(self.version), links, at });
+    fn give(&mut self, path: impl Into<String>, rights: u64, links: LinkTrust, at: RulePath) {
+        self.rules.push(PathRule { path: path.into(), rights: rights & right::all(self.version), links, at });
     }
 
     /// Whether these rights are given there already.
@@ -306,8 +306,8 @@ impl<'a> Rules<'a> {
         self.rules.iter().any(|rule| rule.rights & rights == rights && places::inside(path, &rule.path))
     }
 
-    fn is_secret(&self, path: &str, kind: Kind) -> bool {
-        places::is_kept_out(path, &self.walls.homes, kind == Kind::Directory)
+    fn is_secret(&self, path: &str, kind: PathKind) -> bool {
+        places::is_kept_out(path, &self.walls.homes, kind == PathKind::Directory)
             || places::is_protected(path, &self.walls.homes, &self.walls.protected)
     }
 
@@ -322,30 +322,32 @@ impl<'a> Rules<'a> {
             return;
         }
         if !look && !self.is_delicate(directory) {
-            return self.add(directory, rights, Links::Refused);
+            return self.add(directory, rights, LinkTrust::Refused);
         }
-        let Ok(fd) = open(directory, Links::Refused) else { return };
+        let Ok(fd) = open(directory, LinkTrust::Refused) else { return };
         let Some(entries) = entries(directory) else { return };
         let path = |name: &str| format!("{}/{name}", directory.trim_end_matches('/'));
-        let apart = |(name, kind): &(String, Kind)| {
+        let apart = |(name, kind): &(String, PathKind)| {
             let path = path(name);
-            *kind == Kind::Odd || self.is_secret(&path, *kind) || *kind == Kind::Directory && self.is_delicate(&path)
+            *kind == PathKind::Odd
+                || self.is_secret(&path, *kind)
+                || *kind == PathKind::Directory && self.is_delicate(&path)
         };
         if !entries.iter().any(apart) {
-            return self.give(directory, rights, Links::Refused, At::Fd(fd));
+            return self.give(directory, rights, LinkTrust::Refused, RulePath::Fd(fd));
         }
         // What is there may be seen; what is in it is given one by one.
         let fd = Rc::new(fd);
-        self.give(directory, right::READ_DIR, Links::Refused, At::Itself(Rc::clone(&fd)));
+        self.give(directory, right::READ_DIR, LinkTrust::Refused, RulePath::Itself(Rc::clone(&fd)));
         for (name, kind) in entries {
             let path = path(&name);
-            let below = At::Below(Rc::clone(&fd));
+            let below = RulePath::Below(Rc::clone(&fd));
             match kind {
                 kind if self.is_secret(&path, kind) => {}
-                Kind::Directory if self.is_delicate(&path) => self.carve(&path, rights, false),
-                Kind::Directory => self.give(path, rights, Links::Refused, below),
-                Kind::File => self.give(path, rights & right::OF_FILES, Links::Refused, below),
-                Kind::Link | Kind::Odd => {}
+                PathKind::Directory if self.is_delicate(&path) => self.carve(&path, rights, false),
+                PathKind::Directory => self.give(path, rights, LinkTrust::Refused, below),
+                PathKind::File => self.give(path, rights & right::OF_FILES, LinkTrust::Refused, below),
+                PathKind::Link | PathKind::Odd => {}
             }
         }
     }
@@ -353,26 +355,26 @@ impl<'a> Rules<'a> {
     /// Something in a home: where it really is, unless that is where secrets are.
     fn of_home(&mut self, path: &Path, rights: u64) {
         let Some(path) = path.to_str() else { return };
-        let (path, fd) = match open(path, Links::Refused) {
+        let (path, fd) = match open(path, LinkTrust::Refused) {
             Ok(fd) => (path.to_owned(), fd),
             // Through a link, of which there are few.
             Err(rustix::io::Errno::LOOP) => {
                 let real = fs::canonicalize(path).ok().and_then(|p| p.into_os_string().into_string().ok());
                 let Some(real) = real else { return };
-                let Ok(fd) = open(&real, Links::Refused) else { return };
+                let Ok(fd) = open(&real, LinkTrust::Refused) else { return };
                 (real, fd)
             }
             Err(_) => return,
         };
         let kind = kind(&fd);
-        if self.is_secret(&path, kind.unwrap_or(Kind::Odd)) || self.has(&path, rights) {
+        if self.is_secret(&path, kind.unwrap_or(PathKind::Odd)) || self.has(&path, rights) {
             return;
         }
         match kind {
-            Some(Kind::Directory) if self.is_delicate(&path) => self.carve(&path, rights, false),
-            Some(Kind::Directory) => self.give(path, rights, Links::Refused, At::Fd(fd)),
-            Some(Kind::File) => self.give(path, rights & right::OF_FILES, Links::Refused, At::Fd(fd)),
-            Some(Kind::Link | Kind::Odd) | None => {}
+            Some(PathKind::Directory) if self.is_delicate(&path) => self.carve(&path, rights, false),
+            Some(PathKind::Directory) => self.give(path, rights, LinkTrust::Refused, RulePath::Fd(fd)),
+            Some(PathKind::File) => self.give(path, rights & right::OF_FILES, LinkTrust::Refused, RulePath::Fd(fd)),
+            Some(PathKind::Link | PathKind::Odd) | None => {}
         }
     }
 
@@ -381,7 +383,7 @@ impl<'a> Rules<'a> {
         for rule in of_system() {
             match rule.rights == RUN && self.is_delicate(&rule.path) {
                 true => self.carve(&rule.path, RUN, false),
-                false => self.give(rule.path, rule.rights, rule.links, At::Path),
+                false => self.give(rule.path, rule.rights, rule.links, RulePath::Path),
             }
         }
     }
@@ -389,10 +391,10 @@ impl<'a> Rules<'a> {
     /// What is the task's own.
     fn own(&mut self, temporary: &Path, fd: OwnedFd, confinement: Confinement, terminal: Option<&str>) {
         let rights = if confinement == Confinement::ReadOnly { MAKE } else { BUILD };
-        self.give(temporary.to_string_lossy(), rights, Links::Refused, At::Fd(fd));
+        self.give(temporary.to_string_lossy(), rights, LinkTrust::Refused, RulePath::Fd(fd));
         if let Some(terminal) = terminal {
-            self.add(terminal, DEVICE, Links::Followed);
-            self.add("/dev/tty", DEVICE, Links::Followed);
+            self.add(terminal, DEVICE, LinkTrust::Followed);
+            self.add("/dev/tty", DEVICE, LinkTrust::Followed);
         }
         for program in &self.walls.programs {
             // Most are the system's, and given already.
@@ -407,7 +409,7 @@ impl<'a> Rules<'a> {
     }
 
     /// The toolchains of the home that PATH leads to, and with them what they need.
-    fn toolchains(&mut self, site: &Site<'_>, all_of_path: bool) {
+    fn toolchains(&mut self, site: &SandboxInput<'_>, all_of_path: bool) {
         let home = Path::new(&self.walls.home);
         for entry in variable(site.env, "PATH").unwrap_or_default().split(':').filter(|e| e.starts_with('/')) {
             let entry = places::clean(entry);
@@ -430,7 +432,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Reading, and nothing else.
-    fn reading(&mut self, site: &Site<'_>, temporary: &Path, env: &mut BTreeMap<&'static str, String>) {
+    fn reading(&mut self, site: &SandboxInput<'_>, temporary: &Path, env: &mut BTreeMap<&'static str, String>) {
         for root in &self.walls.roots {
             self.carve(root, LIST, true);
         }
@@ -478,7 +480,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Work on a project: the roots are written, caches too, keys are not read.
-    fn building(&mut self, site: &Site<'_>) {
+    fn building(&mut self, site: &SandboxInput<'_>) {
         for root in &self.walls.roots {
             self.carve(root, BUILD, false);
         }
@@ -487,10 +489,10 @@ impl<'a> Rules<'a> {
         self.git_settings(site, git_dir.as_deref());
         self.toolchains(site, true);
         for name in tables::ETC_OF_WORKSPACES {
-            self.add(format!("/etc/{name}"), LIST, Links::Followed);
+            self.add(format!("/etc/{name}"), LIST, LinkTrust::Followed);
         }
         for device in tables::DEVICES {
-            self.add(*device, DEVICE | MAKE, Links::Followed);
+            self.add(*device, DEVICE | MAKE, LinkTrust::Followed);
         }
         let home = Path::new(&self.walls.home).to_owned();
         for setting in tables::SETTINGS {
@@ -499,7 +501,7 @@ impl<'a> Rules<'a> {
         for name in tables::IF_PLAIN {
             let path = home.join(name);
             if is_plain(&path) {
-                self.give(path.to_string_lossy(), right::READ_FILE, Links::Refused, At::Path);
+                self.give(path.to_string_lossy(), right::READ_FILE, LinkTrust::Refused, RulePath::Path);
             }
         }
         let path = variable(site.env, "PATH").unwrap_or_default();
@@ -543,14 +545,14 @@ impl<'a> Rules<'a> {
     fn named(&mut self, path: &str, rights: u64) {
         let mut place = path;
         loop {
-            match open(place, Links::Refused) {
+            match open(place, LinkTrust::Refused) {
                 Err(rustix::io::Errno::NOENT) if rights == BUILD && self.may_hold_new(places::parent(place)) => {
                     place = places::parent(place);
                 }
                 Err(_) => return,
-                Ok(fd) if kind(&fd) == Some(Kind::Directory) => return self.carve(place, rights, false),
-                Ok(fd) if self.is_secret(place, Kind::File) => return drop(fd),
-                Ok(fd) => return self.give(place, rights & right::OF_FILES, Links::Refused, At::Fd(fd)),
+                Ok(fd) if kind(&fd) == Some(PathKind::Directory) => return self.carve(place, rights, false),
+                Ok(fd) if self.is_secret(place, PathKind::File) => return drop(fd),
+                Ok(fd) => return self.give(place, rights & right::OF_FILES, LinkTrust::Refused, RulePath::Fd(fd)),
             }
         }
     }
@@ -558,7 +560,7 @@ impl<'a> Rules<'a> {
     /// Whether a directory may be given for something that is not there yet.
     fn may_hold_new(&self, directory: &str) -> bool {
         let deep = directory.split('/').filter(|c| !c.is_empty()).count() >= 2;
-        (deep || directory == "/tmp") && !self.is_delicate(directory) && !self.is_secret(directory, Kind::Directory)
+        (deep || directory == "/tmp") && !self.is_delicate(directory) && !self.is_secret(directory, PathKind::Directory)
     }
 
     /// Something called like a secret that was accepted as such; never what is countersign's own.
@@ -571,13 +573,13 @@ impl<'a> Rules<'a> {
         {
             return;
         }
-        let Ok(fd) = open(&real, Links::Refused) else { return };
-        let rights = if kind(&fd) == Some(Kind::Directory) { rights } else { rights & right::OF_FILES };
-        self.give(real, rights, Links::Refused, At::Fd(fd));
+        let Ok(fd) = open(&real, LinkTrust::Refused) else { return };
+        let rights = if kind(&fd) == Some(PathKind::Directory) { rights } else { rights & right::OF_FILES };
+        self.give(real, rights, LinkTrust::Refused, RulePath::Fd(fd));
     }
 
     /// The files that git's configuration of the user includes and names: git ends where it may not read one.
-    fn git_settings(&mut self, site: &Site<'_>, git_dir: Option<&Path>) {
+    fn git_settings(&mut self, site: &SandboxInput<'_>, git_dir: Option<&Path>) {
         let home = Path::new(&self.walls.home);
         let config_home = match variable(site.env, "XDG_CONFIG_HOME").map(Path::new) {
             Some(path) if path.starts_with(home) && !self.is_in_root(path) => path.to_owned(),
@@ -592,8 +594,8 @@ impl<'a> Rules<'a> {
     fn of_cache(&mut self, at: &Path) {
         let rights = BUILD & !(right::READ_FILE | right::EXECUTE);
         let real = fs::canonicalize(at).ok().and_then(|p| p.into_os_string().into_string().ok());
-        if let Some(real) = real.filter(|real| !self.is_secret(real, Kind::Directory)) {
-            self.give(real, rights, Links::Refused, At::Path);
+        if let Some(real) = real.filter(|real| !self.is_secret(real, PathKind::Directory)) {
+            self.give(real, rights, LinkTrust::Refused, RulePath::Path);
         }
     }
 
@@ -613,8 +615,8 @@ impl<'a> Rules<'a> {
             }
             for place in repository::linked(Path::new(&root)).into_iter().flatten() {
                 let path = place.to_string_lossy().into_owned();
-                if !self.is_secret(&path, Kind::Directory) && !self.is_delicate(&path) {
-                    self.add(path, rights, Links::Refused);
+                if !self.is_secret(&path, PathKind::Directory) && !self.is_delicate(&path) {
+                    self.add(path, rights, LinkTrust::Refused);
                     first.get_or_insert(place);
                 }
             }
@@ -624,15 +626,15 @@ impl<'a> Rules<'a> {
 }
 
 /// Has the kernel take them. Places that are not there are nowhere.
-fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), WallsError> {
+fn enter(ruleset: &OwnedFd, rules: &[PathRule]) -> Result<(), SandboxError> {
     for rule in rules {
         let opened;
         let fd = match &rule.at {
-            At::Fd(fd) => fd,
-            At::Itself(fd) => fd,
+            RulePath::Fd(fd) => fd,
+            RulePath::Itself(fd) => fd,
             at => {
                 let found = match at {
-                    At::Below(directory) => below(directory, &rule.path),
+                    RulePath::Below(directory) => below(directory, &rule.path),
                     _ => open(&rule.path, rule.links),
                 };
                 let Ok(found) = found else { continue };
@@ -643,12 +645,12 @@ fn enter(ruleset: &OwnedFd, rules: &[Rule]) -> Result<(), WallsError> {
         match confine::allow(ruleset, fd, rule.rights) {
             // A directory's rights over what is none.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => match (kind(fd), rule.rights & right::OF_FILES) {
-                (Some(Kind::File), rights) if rights != 0 => {
-                    confine::allow(ruleset, fd, rights).map_err(WallsError::Rule)?
+                (Some(PathKind::File), rights) if rights != 0 => {
+                    confine::allow(ruleset, fd, rights).map_err(SandboxError::Rule)?
                 }
                 _ => {}
             },
-            allowed => allowed.map_err(WallsError::Rule)?,
+            allowed => allowed.map_err(SandboxError::Rule)?,
         }
     }
     Ok(())
@@ -660,19 +662,19 @@ fn below(directory: &OwnedFd, path: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(directory, places::base(path), flags, Mode::empty())
 }
 
-fn kind(fd: &OwnedFd) -> Option<Kind> {
+fn kind(fd: &OwnedFd) -> Option<PathKind> {
     Some(match rustix::fs::fstat(fd).ok()?.st_mode & libc::S_IFMT {
-        libc::S_IFDIR => Kind::Directory,
-        libc::S_IFLNK => Kind::Link,
-        _ => Kind::File,
+        libc::S_IFDIR => PathKind::Directory,
+        libc::S_IFLNK => PathKind::Link,
+        _ => PathKind::File,
     })
 }
 
-fn open(path: &str, links: Links) -> rustix::io::Result<OwnedFd> {
+fn open(path: &str, links: LinkTrust) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match links {
-        Links::Followed => rustix::fs::open(path, flags, Mode::empty()),
-        Links::Refused => {
+        LinkTrust::Followed => rustix::fs::open(path, flags, Mode::empty()),
+        LinkTrust::Refused => {
             openat2(rustix::fs::CWD, path, flags | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::NO_SYMLINKS)
         }
     }
@@ -683,7 +685,7 @@ fn variable<'e>(env: &'e [(String, String)], name: &str) -> Option<&'e str> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PathKind {
     Directory,
     File,
     Link,
@@ -692,16 +694,16 @@ enum Kind {
 }
 
 /// What a directory holds.
-fn entries(directory: &str) -> Option<Vec<(String, Kind)>> {
+fn entries(directory: &str) -> Option<Vec<(String, PathKind)>> {
     let of = |entry: fs::DirEntry| {
         let kind = match entry.file_type() {
-            Ok(t) if t.is_dir() => Kind::Directory,
-            Ok(t) if t.is_symlink() => Kind::Link,
-            _ => Kind::File,
+            Ok(t) if t.is_dir() => PathKind::Directory,
+            Ok(t) if t.is_symlink() => PathKind::Link,
+            _ => PathKind::File,
         };
         match entry.file_name().into_string() {
             Ok(name) => (name, kind),
-            Err(name) => (name.to_string_lossy().into_owned(), Kind::Odd),
+            Err(name) => (name.to_string_lossy().into_owned(), PathKind::Odd),
         }
     };
     Some(fs::read_dir(directory).ok()?.flatten().map(of).collect())

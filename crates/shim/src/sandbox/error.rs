@@ -4,7 +4,7 @@ use countersign_model::Confinement;
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WallsError {
+pub(crate) enum SandboxError {
     #[error("it is to run confined ({}), and this kernel cannot do that (Landlock {landlock})", wanted.as_str())]
     Kernel { wanted: Confinement, landlock: u32 },
     #[error("no Landlock ruleset could be made: {0}")]

@@ -11,48 +11,48 @@ const ENTRIES: usize = 4096;
 
 /// Who wants to know when an operation has been applied.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Asker {
+pub(crate) struct OperationCaller {
     pub peer: u64,
     pub re: u64,
     pub key: Option<Idempotency>,
 }
 
 /// Bytes that wait for the child.
-pub(crate) struct Input {
+pub(crate) struct PendingInput {
     pub bytes: Vec<u8>,
     pub kind: InputKind,
     pub by: Text,
-    pub asker: Asker,
+    pub asker: OperationCaller,
     /// After these bytes nothing more comes.
     pub last: bool,
 }
 
 /// Input that has been taken by the child, or never will be.
-pub(crate) struct Done {
+pub(crate) struct InputResult {
     pub written: u64,
     pub whole: bool,
     pub kind: InputKind,
     pub by: Text,
-    pub asker: Asker,
+    pub asker: OperationCaller,
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Full {
+pub(crate) enum InputRefusal {
     /// Too much waits already.
     Waiting,
     /// The child takes no more.
     Closed,
 }
 
-pub(crate) struct Inlet {
+pub(crate) struct InputQueue {
     to: Option<OwnedFd>,
-    queue: VecDeque<(Input, usize)>,
+    queue: VecDeque<(PendingInput, usize)>,
     waiting: usize,
     /// Nothing may come after what is in the queue.
     ended: bool,
 }
 
-impl Inlet {
+impl InputQueue {
     pub(crate) fn new(to: OwnedFd) -> Self {
         Self { to: Some(to), queue: VecDeque::new(), waiting: 0, ended: false }
     }
@@ -62,12 +62,12 @@ impl Inlet {
         self.to.as_ref().filter(|_| !self.queue.is_empty()).map(|fd| fd.as_fd())
     }
 
-    pub(crate) fn push(&mut self, input: Input) -> Result<(), Full> {
+    pub(crate) fn push(&mut self, input: PendingInput) -> Result<(), InputRefusal> {
         if self.to.is_none() || self.ended {
-            return Err(Full::Closed);
+            return Err(InputRefusal::Closed);
         }
         if self.waiting + input.bytes.len() > WAITING || self.queue.len() >= ENTRIES {
-            return Err(Full::Waiting);
+            return Err(InputRefusal::Waiting);
         }
         self.waiting += input.bytes.len();
         self.ended = input.last;
@@ -76,7 +76,7 @@ impl Inlet {
     }
 
     /// Writes what the child takes now; gives what is done.
-    pub(crate) fn write(&mut self) -> Vec<Done> {
+    pub(crate) fn write(&mut self) -> Vec<InputResult> {
         let mut done = Vec::new();
         while let (Some(to), Some((input, at))) = (&self.to, self.queue.front_mut()) {
             if *at == input.bytes.len() {
@@ -102,15 +102,21 @@ impl Inlet {
     }
 
     /// Gives up what the child has not taken.
-    pub(crate) fn close(&mut self) -> Vec<Done> {
+    pub(crate) fn close(&mut self) -> Vec<InputResult> {
         self.to = None;
         self.waiting = 0;
         self.queue.drain(..).map(|(input, at)| finished(input, at)).collect()
     }
 }
 
-fn finished(input: Input, at: usize) -> Done {
-    Done { written: at as u64, whole: at == input.bytes.len(), kind: input.kind, by: input.by, asker: input.asker }
+fn finished(input: PendingInput, at: usize) -> InputResult {
+    InputResult {
+        written: at as u64,
+        whole: at == input.bytes.len(),
+        kind: input.kind,
+        by: input.by,
+        asker: input.asker,
+    }
 }
 
 #[cfg(test)]
@@ -118,18 +124,18 @@ mod tests {
     use super::*;
     use rustix::pipe::{PipeFlags, pipe_with};
 
-    fn input(bytes: &[u8], re: u64, last: bool) -> Input {
-        let asker = Asker { peer: 0, re, key: None };
-        Input { bytes: bytes.to_vec(), kind: InputKind::Text, by: Text::of("t"), asker, last }
+    fn input(bytes: &[u8], re: u64, last: bool) -> PendingInput {
+        let asker = OperationCaller { peer: 0, re, key: None };
+        PendingInput { bytes: bytes.to_vec(), kind: InputKind::Text, by: Text::of("t"), asker, last }
     }
 
     #[test]
     fn input_goes_in_order_and_waits_for_a_slow_reader() {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-        let mut inlet = Inlet::new(write);
+        let mut inlet = InputQueue::new(write);
         inlet.push(input(&[b'a'; 60_000], 1, false)).unwrap();
         inlet.push(input(&[b'b'; 60_000], 2, true)).unwrap();
-        assert_eq!(inlet.push(input(b"late", 3, false)), Err(Full::Closed));
+        assert_eq!(inlet.push(input(b"late", 3, false)), Err(InputRefusal::Closed));
         assert_eq!(inlet.write().iter().map(|d| d.asker.re).collect::<Vec<_>>(), [1]);
         let (mut got, mut buf) = (Vec::new(), [0; 9000]);
         let mut done = Vec::new();
@@ -146,7 +152,7 @@ mod tests {
     #[test]
     fn a_program_that_does_not_read_is_not_buffered_for_without_end() {
         let (_read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-        let mut inlet = Inlet::new(write);
+        let mut inlet = InputQueue::new(write);
         let mut taken = 0;
         while inlet.push(input(&[b'x'; 65_536], taken, false)).is_ok() {
             inlet.write();

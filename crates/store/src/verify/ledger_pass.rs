@@ -1,9 +1,9 @@
 //! What the decisions tell: of the ledger's chain, of each task and its receipt, and of what the index must say.
 
-use super::{Keys, LISTED, Report, row::Checked, row::Rows};
+use super::{LISTED, TrustedKeys, VerifyReport, receipt_chain::CheckedReceipt, receipt_chain::ReceiptsByTask};
 use crate::{
     closing::add_line,
-    ledger::{LedgerError, Reader, chained},
+    ledger::{LedgerError, LedgerReader, chained},
 };
 use countersign_model::{
     ApprovalId, Decision, Digest, HashChain, KeySignature, LedgerHead, PrincipalId, ReceiptSubject, Record,
@@ -14,11 +14,11 @@ use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
 
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct LedgerPass {
     /// The ledger's heads that receipts and anchors name.
     pub(super) at: HashMap<u64, Digest>,
     pub(super) last: u64,
-    tasks: HashMap<TaskId, Life>,
+    tasks: HashMap<TaskId, TaskHistory>,
     /// The numbers of the receipts that were sealed.
     sealed: HashSet<u64>,
     /// Whether a decision is missing or was changed: what is told then is not what was decided.
@@ -27,8 +27,8 @@ pub(super) struct Told {
 
 /// A task, as its decisions have it. Numbers are those of decisions.
 #[derive(Default)]
-struct Life {
-    planned: Option<Planned>,
+struct TaskHistory {
+    planned: Option<IndexedRequest>,
     /// What the index must have for its status; none is `queued`.
     status: Option<Status>,
     approval: Option<ApprovalId>,
@@ -38,11 +38,11 @@ struct Life {
     /// What its journal amounted to when it was settled.
     head: Option<Digest>,
     sealed: bool,
-    expiries: Vec<Expiry>,
+    expiries: Vec<ExpiryDecision>,
 }
 
 /// What the index has of a task's first decision.
-struct Planned {
+struct IndexedRequest {
     first: u64,
     principal: PrincipalId,
     session: Option<SessionId>,
@@ -50,30 +50,30 @@ struct Planned {
 }
 
 /// A decision that says that what a task left was removed.
-struct Expiry {
+struct ExpiryDecision {
     signed: Option<KeySignature>,
     /// The receipt was sealed later, and speaks for this decision with the others.
     spoken_for: bool,
 }
 
-impl Told {
+impl LedgerPass {
     /// Goes through all decisions: the chain, what each receipt says of it, and the decisions of each task.
     pub(super) fn all(
-        ledger: &Reader,
-        rows: &Rows,
+        ledger: &LedgerReader,
+        rows: &ReceiptsByTask,
         since: Option<u64>,
-        keys: &Keys,
-        report: &mut Report,
+        keys: &TrustedKeys,
+        report: &mut VerifyReport,
     ) -> Result<Self, LedgerError> {
         let named = rows.good.values().map(|r| r.ledger_head.decision.0).chain(since).collect();
-        let mut walk = Walk { rows, keys, named, told: Told::default(), lines: HashMap::new(), report };
+        let mut walk = PassState { rows, keys, named, told: LedgerPass::default(), lines: HashMap::new(), report };
         let mut chain = HashChain::of_ledger();
         let mut all = ledger.conn.prepare("SELECT n, task, seq, line, head FROM decisions ORDER BY n")?;
         let mut found = all.query([])?;
         while let Some(row) = found.next()? {
             walk.decision(row, &mut chain)?;
         }
-        let Walk { told, .. } = walk;
+        let PassState { told, .. } = walk;
         report.decisions = told.last;
         for checked in rows.good.values() {
             told.head_of(checked, report);
@@ -84,13 +84,13 @@ impl Told {
 
     /// The decisions of the tasks of these receipts, and no others.
     pub(super) fn of_tasks(
-        ledger: &Reader,
-        rows: &Rows,
-        keys: &Keys,
-        report: &mut Report,
+        ledger: &LedgerReader,
+        rows: &ReceiptsByTask,
+        keys: &TrustedKeys,
+        report: &mut VerifyReport,
     ) -> Result<Self, LedgerError> {
         let named = HashSet::new();
-        let mut walk = Walk { rows, keys, named, told: Told::default(), lines: HashMap::new(), report };
+        let mut walk = PassState { rows, keys, named, told: LedgerPass::default(), lines: HashMap::new(), report };
         let mut own = ledger.conn.prepare("SELECT n, task, seq, line FROM decisions WHERE task = ?1 ORDER BY n")?;
         for task in rows.good.keys() {
             let mut found = own.query(params![task.to_string()])?;
@@ -102,12 +102,12 @@ impl Told {
                 }
             }
         }
-        let Walk { told, .. } = walk;
+        let PassState { told, .. } = walk;
         rows.good.values().for_each(|checked| told.sealed_as(checked, report));
         Ok(told)
     }
 
-    fn head_of(&self, checked: &Checked, report: &mut Report) {
+    fn head_of(&self, checked: &CheckedReceipt, report: &mut VerifyReport) {
         let LedgerHead { decision, sha256 } = checked.ledger_head;
         match self.at.get(&decision.0) {
             Some(stored) if *stored == sha256 => {}
@@ -121,7 +121,7 @@ impl Told {
         }
     }
 
-    fn sealed_as(&self, checked: &Checked, report: &mut Report) {
+    fn sealed_as(&self, checked: &CheckedReceipt, report: &mut VerifyReport) {
         if !self.sealed.contains(&checked.number) {
             report.find(checked.place(), "is not in the ledger: no decision says that it was sealed");
         }
@@ -137,7 +137,7 @@ impl Told {
     }
 
     /// Whether what a receipt speaks for was removed by the house, which a key must say: a line anybody could add.
-    pub(super) fn expired(&self, checked: &Checked, keys: &Keys, report: &mut Report) -> bool {
+    pub(super) fn expired(&self, checked: &CheckedReceipt, keys: &TrustedKeys, report: &mut VerifyReport) -> bool {
         let expiries = self.tasks.get(&checked.task).map(|life| life.expiries.as_slice()).unwrap_or_default();
         let proved = expiries.iter().any(|e| e.spoken_for || proves(e.signed.as_ref(), checked, keys));
         if !proved && !expiries.is_empty() {
@@ -148,14 +148,14 @@ impl Told {
 
     /// The tasks that have settled and were not sealed, in the order in which they settled.
     pub(super) fn unsealed(&self) -> Vec<TaskId> {
-        let waiting = |(task, life): (&TaskId, &Life)| Some((life.settled.filter(|_| !life.sealed)?, *task));
+        let waiting = |(task, life): (&TaskId, &TaskHistory)| Some((life.settled.filter(|_| !life.sealed)?, *task));
         let mut all: Vec<(u64, TaskId)> = self.tasks.iter().filter_map(waiting).collect();
         all.sort_unstable();
         all.into_iter().map(|(_, task)| task).collect()
     }
 
     /// Compares the index of tasks with what it was made from.
-    pub(super) fn index(&self, ledger: &Reader, report: &mut Report) -> Result<(), LedgerError> {
+    pub(super) fn index(&self, ledger: &LedgerReader, report: &mut VerifyReport) -> Result<(), LedgerError> {
         if self.broken {
             report.notes.push("the index was not looked at: the decisions that it is made from do not hold".to_owned());
             return Ok(());
@@ -196,14 +196,14 @@ impl Told {
     }
 }
 
-impl Life {
+impl TaskHistory {
     /// What the index must say, in the order of [`INDEXED`].
     fn indexed(&self) -> Option<[String; INDEXED.len()]> {
         fn or_nothing(value: Option<impl ToString>) -> String {
             value.map_or_else(|| NOTHING.to_owned(), |v| v.to_string())
         }
         let flag = |set: bool| u8::from(set).to_string();
-        let Planned { first, principal, session, idem } = self.planned.as_ref()?;
+        let IndexedRequest { first, principal, session, idem } = self.planned.as_ref()?;
         Some([
             principal.to_string(),
             or_nothing(session.as_ref()),
@@ -229,7 +229,7 @@ const NOT_TEXT: &str = "does not read: its line is not text";
 pub(super) const UNPROVED: &str = "no key of the house says so";
 
 /// Whether a trusted key says that what this receipt speaks for was removed.
-pub(super) fn proves(word: Option<&KeySignature>, checked: &Checked, keys: &Keys) -> bool {
+pub(super) fn proves(word: Option<&KeySignature>, checked: &CheckedReceipt, keys: &TrustedKeys) -> bool {
     let says = |word: &KeySignature| Some(keys.get(word.key)?.says_expired(checked.task, checked.digest, word));
     word.and_then(says).unwrap_or(false)
 }
@@ -260,18 +260,18 @@ fn seq_of(line: &str) -> Option<i64> {
 }
 
 /// On the way through the decisions.
-struct Walk<'a> {
-    rows: &'a Rows,
-    keys: &'a Keys,
+struct PassState<'a> {
+    rows: &'a ReceiptsByTask,
+    keys: &'a TrustedKeys,
     /// The decisions whose heads are wanted.
     named: HashSet<u64>,
-    told: Told,
+    told: LedgerPass,
     /// Of tasks that are not sealed yet.
     lines: HashMap<TaskId, Sha256>,
-    report: &'a mut Report,
+    report: &'a mut VerifyReport,
 }
 
-impl Walk<'_> {
+impl PassState<'_> {
     /// One more decision of the ledger, with the chain so far.
     fn decision(&mut self, row: &Row<'_>, chain: &mut HashChain) -> Result<(), LedgerError> {
         let n: i64 = row.get(0)?;
@@ -355,7 +355,7 @@ impl Walk<'_> {
         match what {
             Some(RecordContent::Decision(Decision::Planned { principal, session, idempotency, .. })) => {
                 let idem = idempotency.map(|i| i.key);
-                life.planned = Some(Planned { first: n, principal, session, idem });
+                life.planned = Some(IndexedRequest { first: n, principal, session, idem });
             }
             Some(RecordContent::Decision(Decision::PermissionRequested { approval, .. })) => {
                 (life.approval, life.waits) = (Some(approval), true);
@@ -368,7 +368,7 @@ impl Walk<'_> {
                 life.head = journal_head;
             }
             Some(RecordContent::Decision(Decision::Expired { signed, .. })) => {
-                life.expiries.push(Expiry { signed, spoken_for: false });
+                life.expiries.push(ExpiryDecision { signed, spoken_for: false });
             }
             _ => {}
         }

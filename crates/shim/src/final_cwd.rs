@@ -21,14 +21,14 @@ const TOLD: RawFd = 198;
 const LONGEST: usize = 4096;
 
 /// What the shell of a task is given to tell where it ended.
-pub(crate) struct Ending {
+pub(crate) struct FinalCwd {
     /// What it is to read, and what it is to write to: the child's ends.
     asked: OwnedFd,
     tells: OwnedFd,
     told: File,
 }
 
-impl Ending {
+impl FinalCwd {
     pub(crate) fn new() -> io::Result<Self> {
         let (asked, asks) = pipe_with(PipeFlags::CLOEXEC)?;
         let (told, tells) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;

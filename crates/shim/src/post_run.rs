@@ -1,7 +1,7 @@
 //! What is said about a confined task when it is over: whether it may have failed at the walls, and which files it changed
 //! that make programs run later.
 
-use crate::walls;
+use crate::sandbox;
 use countersign_model::{Confinement, FileChange, Network, SandboxSpec};
 use std::{
     collections::BTreeMap,
@@ -135,13 +135,13 @@ fn tail(stream: &Path) -> Option<String> {
 
 /// The files of the roots that make programs run later, as they are now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Escapes(BTreeMap<String, Stamp>);
+pub(crate) struct EscapeFiles(BTreeMap<String, Stamp>);
 
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
-impl Escapes {
+impl EscapeFiles {
     pub(crate) fn of(walls: &SandboxSpec) -> Self {
-        Self::at(&walls::places_of_escapes(walls))
+        Self::at(&sandbox::places_of_escapes(walls))
     }
 
     fn at(places: &[(PathBuf, &[&str])]) -> Self {
@@ -197,8 +197,8 @@ mod tests {
         fs::write(root.join("Makefile"), "a").unwrap();
         fs::write(root.join(".envrc"), "a").unwrap();
         let places = [(root.to_owned(), &[".git/hooks/", "Makefile", ".envrc"][..])];
-        let before = Escapes::at(&places);
-        assert_eq!(before.changes(&Escapes::at(&places)), []);
+        let before = EscapeFiles::at(&places);
+        assert_eq!(before.changes(&EscapeFiles::at(&places)), []);
         fs::write(root.join("Makefile"), "ab").unwrap();
         fs::write(root.join(".git/hooks/pre-commit"), "x").unwrap();
         fs::write(root.join("other.txt"), "x").unwrap();
@@ -209,7 +209,7 @@ mod tests {
             (at("Makefile"), FileChange::Modified),
             (at(".envrc"), FileChange::Deleted),
         ];
-        assert_eq!(before.changes(&Escapes::at(&places)), expect);
+        assert_eq!(before.changes(&EscapeFiles::at(&places)), expect);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! character sets, the saved cursor. Whoever comes late needs it, or the next line is drawn in the wrong place.
 
 /// A piece of output on its way to the emulator.
-pub(crate) enum Piece<'a> {
+pub(crate) enum OutputPiece<'a> {
     Bytes(&'a [u8]),
     /// The cursor is saved as it is now.
     Save,
@@ -23,16 +23,16 @@ enum State {
 }
 
 #[derive(Debug)]
-pub(crate) struct Sticky {
+pub(crate) struct VtModes {
     state: State,
     params: Vec<u8>,
-    memory: Memory,
+    memory: ModeMemory,
     /// The last byte was the beginning of a character.
     in_character: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Memory {
+struct ModeMemory {
     region: Option<(u16, u16)>,
     wraps: bool,
     origin: bool,
@@ -41,12 +41,12 @@ struct Memory {
     shifted: bool,
 }
 
-const USUAL: Memory =
-    Memory { region: None, wraps: true, origin: false, inserts: false, charsets: [b'B'; 2], shifted: false };
+const USUAL: ModeMemory =
+    ModeMemory { region: None, wraps: true, origin: false, inserts: false, charsets: [b'B'; 2], shifted: false };
 /// Parameters beyond this are of no sequence that matters here.
 const LONGEST: usize = 64;
 
-impl Sticky {
+impl VtModes {
     pub(crate) fn new() -> Self {
         Self { state: State::Ground, params: Vec::new(), memory: USUAL, in_character: false }
     }
@@ -62,7 +62,7 @@ impl Sticky {
     }
 
     /// Watches output go by. Letters that stand for lines become those lines: the emulator knows no character sets.
-    pub(crate) fn watch(&mut self, bytes: &[u8], mut each: impl FnMut(Piece<'_>)) {
+    pub(crate) fn watch(&mut self, bytes: &[u8], mut each: impl FnMut(OutputPiece<'_>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(b) = bytes.get(at).copied() {
             if self.state == State::Ground && !self.draws() {
@@ -79,8 +79,8 @@ impl Sticky {
             match self.state {
                 State::Ground => match b {
                     0x5f..=0x7e => {
-                        each(Piece::Bytes(&bytes[start..at - 1]));
-                        each(Piece::Bytes(line_of(b).encode_utf8(&mut [0; 4]).as_bytes()));
+                        each(OutputPiece::Bytes(&bytes[start..at - 1]));
+                        each(OutputPiece::Bytes(line_of(b).encode_utf8(&mut [0; 4]).as_bytes()));
                         start = at;
                     }
                     b => self.control(b),
@@ -88,8 +88,8 @@ impl Sticky {
                 State::Escape => {
                     if b == b'7' {
                         // Before the emulator sees the end of it.
-                        each(Piece::Bytes(&bytes[start..at - 1]));
-                        each(Piece::Save);
+                        each(OutputPiece::Bytes(&bytes[start..at - 1]));
+                        each(OutputPiece::Save);
                         start = at - 1;
                     }
                     self.escape(b);
@@ -102,8 +102,8 @@ impl Sticky {
                 State::Csi => match b {
                     0x40..=0x7e => {
                         if self.saves(b) {
-                            each(Piece::Bytes(&bytes[start..at - 1]));
-                            each(Piece::Save);
+                            each(OutputPiece::Bytes(&bytes[start..at - 1]));
+                            each(OutputPiece::Save);
                             start = at - 1;
                         }
                         self.csi(b);
@@ -127,7 +127,7 @@ impl Sticky {
             self.in_character = *last >= 0xc0;
         }
         if start < bytes.len() {
-            each(Piece::Bytes(&bytes[start..]));
+            each(OutputPiece::Bytes(&bytes[start..]));
         }
     }
 
@@ -246,12 +246,12 @@ fn line_of(b: u8) -> char {
 mod tests {
     use super::*;
 
-    fn watched(text: &[u8], size: usize) -> (String, usize, Sticky) {
-        let (mut sticky, mut out, mut saves) = (Sticky::new(), Vec::new(), 0);
+    fn watched(text: &[u8], size: usize) -> (String, usize, VtModes) {
+        let (mut sticky, mut out, mut saves) = (VtModes::new(), Vec::new(), 0);
         for piece in text.chunks(size) {
             sticky.watch(piece, |p| match p {
-                Piece::Bytes(b) => out.extend_from_slice(b),
-                Piece::Save => saves += 1,
+                OutputPiece::Bytes(b) => out.extend_from_slice(b),
+                OutputPiece::Save => saves += 1,
             });
         }
         (String::from_utf8(out).unwrap(), saves, sticky)
@@ -268,7 +268,7 @@ mod tests {
                 "a\x1b(0┌─┐\x1b(Bq\x1b)0\x0e│\x0fx\x1b[5;20r\x1b[?6;7h\x1b[?7l\x1b[4h\x1b]0;lqk\x07\x1b7\x1b[s\x1b[?1049h"
             );
             assert_eq!((saves, sticky.is_between()), (3, true));
-            let expect = Memory {
+            let expect = ModeMemory {
                 region: Some((5, 20)),
                 wraps: false,
                 origin: true,

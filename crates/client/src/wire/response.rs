@@ -7,14 +7,14 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// What stands before the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AnswerHead {
+pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     /// How long the body is, if the daemon said so.
     pub(crate) length: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ParseStage {
     Head,
     /// This number of bytes of the body is still to come.
     Bytes(u64),
@@ -31,27 +31,27 @@ enum Stage {
 
 /// One answer, as far as it has come.
 #[derive(Debug)]
-pub(crate) struct AnswerReader {
-    stage: Stage,
+pub(crate) struct ResponseReader {
+    stage: ParseStage,
     /// A head or a line that is not complete.
     line: Vec<u8>,
-    head: Option<AnswerHead>,
+    head: Option<ResponseHead>,
     /// Bytes of the body that nobody has taken yet.
     body: Vec<u8>,
 }
 
-impl AnswerReader {
+impl ResponseReader {
     pub(crate) fn new() -> Self {
-        Self { stage: Stage::Head, line: Vec::new(), head: None, body: Vec::new() }
+        Self { stage: ParseStage::Head, line: Vec::new(), head: None, body: Vec::new() }
     }
 
-    pub(crate) fn head(&self) -> Option<AnswerHead> {
+    pub(crate) fn head(&self) -> Option<ResponseHead> {
         self.head
     }
 
     /// The whole answer is there.
     pub(crate) fn is_done(&self) -> bool {
-        self.stage == Stage::Done
+        self.stage == ParseStage::Done
     }
 
     /// The bytes of the body that have come since the last call.
@@ -62,8 +62,8 @@ impl AnswerReader {
     /// The connection has ended; whether the answer has, too.
     pub(crate) fn end(&mut self) -> Result<()> {
         match self.stage {
-            Stage::Done | Stage::ToTheEnd => {
-                self.stage = Stage::Done;
+            ParseStage::Done | ParseStage::ToTheEnd => {
+                self.stage = ParseStage::Done;
                 Ok(())
             }
             _ => Err(ClientError::cut_off()),
@@ -73,20 +73,22 @@ impl AnswerReader {
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             match self.stage {
-                Stage::Done => return Ok(()),
-                Stage::ToTheEnd => {
+                ParseStage::Done => return Ok(()),
+                ParseStage::ToTheEnd => {
                     self.body.extend_from_slice(bytes);
                     return Ok(());
                 }
-                Stage::Bytes(left) => {
+                ParseStage::Bytes(left) => {
                     let left = self.take(&mut bytes, left);
-                    self.stage = if left == 0 { Stage::Done } else { Stage::Bytes(left) };
+                    self.stage = if left == 0 { ParseStage::Done } else { ParseStage::Bytes(left) };
                 }
-                Stage::Chunk(left) => {
+                ParseStage::Chunk(left) => {
                     let left = self.take(&mut bytes, left);
-                    self.stage = if left == 0 { Stage::ChunkEnd } else { Stage::Chunk(left) };
+                    self.stage = if left == 0 { ParseStage::ChunkEnd } else { ParseStage::Chunk(left) };
                 }
-                Stage::Head | Stage::ChunkSize | Stage::ChunkEnd | Stage::Trailer => self.feed_line(&mut bytes)?,
+                ParseStage::Head | ParseStage::ChunkSize | ParseStage::ChunkEnd | ParseStage::Trailer => {
+                    self.feed_line(&mut bytes)?
+                }
             }
         }
         Ok(())
@@ -109,24 +111,24 @@ impl AnswerReader {
         if self.line.len() > MAX_LINE_BYTES {
             return Err(ClientError::unreadable("an HTTP head that does not end"));
         }
-        if end.is_none() || self.stage == Stage::Head && !self.line.ends_with(b"\r\n\r\n") {
+        if end.is_none() || self.stage == ParseStage::Head && !self.line.ends_with(b"\r\n\r\n") {
             return Ok(());
         }
         let line = std::mem::take(&mut self.line);
         self.stage = match self.stage {
-            Stage::Head => self.read_head(&line)?,
-            Stage::ChunkSize => match chunk_size(&line)? {
-                0 => Stage::Trailer,
-                size => Stage::Chunk(size),
+            ParseStage::Head => self.read_head(&line)?,
+            ParseStage::ChunkSize => match chunk_size(&line)? {
+                0 => ParseStage::Trailer,
+                size => ParseStage::Chunk(size),
             },
-            Stage::ChunkEnd => Stage::ChunkSize,
-            Stage::Trailer if line.trim_ascii().is_empty() => Stage::Done,
+            ParseStage::ChunkEnd => ParseStage::ChunkSize,
+            ParseStage::Trailer if line.trim_ascii().is_empty() => ParseStage::Done,
             other => other,
         };
         Ok(())
     }
 
-    fn read_head(&mut self, head: &[u8]) -> Result<Stage> {
+    fn read_head(&mut self, head: &[u8]) -> Result<ParseStage> {
         let mut fields = [httparse::EMPTY_HEADER; 64];
         let mut parsed = httparse::Response::new(&mut fields);
         parsed.parse(head).map_err(ClientError::unreadable)?;
@@ -141,13 +143,13 @@ impl AnswerReader {
             Some(Err(_)) => return Err(ClientError::unreadable("a content-length that is no number")),
         };
         let chunked = field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
-        self.head = Some(AnswerHead { status, length: length.filter(|_| !chunked) });
+        self.head = Some(ResponseHead { status, length: length.filter(|_| !chunked) });
         Ok(match (status, length) {
-            (204 | 304, _) => Stage::Done,
-            _ if chunked => Stage::ChunkSize,
-            (_, Some(0)) => Stage::Done,
-            (_, Some(length)) => Stage::Bytes(length),
-            (_, None) => Stage::ToTheEnd,
+            (204 | 304, _) => ParseStage::Done,
+            _ if chunked => ParseStage::ChunkSize,
+            (_, Some(0)) => ParseStage::Done,
+            (_, Some(length)) => ParseStage::Bytes(length),
+            (_, None) => ParseStage::ToTheEnd,
         })
     }
 }
@@ -164,8 +166,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// Fed in pieces of `step` bytes: its head and body, if it was complete at its end.
-    fn read(bytes: &[u8], step: usize) -> Option<(AnswerHead, Vec<u8>)> {
-        let (mut reader, mut body) = (AnswerReader::new(), Vec::new());
+    fn read(bytes: &[u8], step: usize) -> Option<(ResponseHead, Vec<u8>)> {
+        let (mut reader, mut body) = (ResponseReader::new(), Vec::new());
         for piece in bytes.chunks(step) {
             reader.feed(piece).ok()?;
             body.extend(reader.take_body());
@@ -176,7 +178,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: Option<(u16, Option<u64>, &str)>) {
-        let expect = expect.map(|(status, length, body)| (AnswerHead { status, length }, body.as_bytes().to_vec()));
+        let expect = expect.map(|(status, length, body)| (ResponseHead { status, length }, body.as_bytes().to_vec()));
         for step in 1..=text.len() {
             assert_eq!(read(text.as_bytes(), step), expect, "in pieces of {step}");
         }
@@ -215,7 +217,7 @@ mod tests {
         check("SSH-2.0-OpenSSH\r\n\r\n", None);
         check("HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", None);
         let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(MAX_LINE_BYTES));
-        assert!(AnswerReader::new().feed(endless.as_bytes()).is_err());
+        assert!(ResponseReader::new().feed(endless.as_bytes()).is_err());
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use std::{
 
 /// A decision's number and the head of the chain there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct HighWaterMark {
     pub(crate) decision: i64,
     pub(crate) head: Digest,
 }
@@ -26,7 +26,7 @@ pub(crate) fn path_of(ledger: &Path) -> PathBuf {
     ledger.with_extension("mark")
 }
 
-impl Mark {
+impl HighWaterMark {
     /// The mark of a ledger; none if nobody has kept one, or if it does not read.
     pub(crate) fn read(ledger: &Path) -> Option<Self> {
         use std::io::Read as _;
@@ -39,11 +39,11 @@ impl Mark {
 }
 
 /// Who keeps the mark of a ledger.
-pub(crate) struct Marker {
+pub(crate) struct HighWaterFile {
     file: Option<File>,
 }
 
-impl Marker {
+impl HighWaterFile {
     /// A mark that cannot be kept is missed by nobody but the check at the next start.
     pub(crate) fn of(ledger: &Path) -> Self {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -1,10 +1,10 @@
 //! A row of receipts: each signed, each in its place, each bound to the one before it.
 
-use super::{Keys, LISTED, Report};
+use super::{LISTED, TrustedKeys, VerifyReport};
 use crate::{
-    Signed,
-    ledger::{LedgerError, Reader},
-    receipts::{LAST_NUMBER, Unreadable},
+    SignedReceipt,
+    ledger::{LedgerError, LedgerReader},
+    receipts::{LAST_NUMBER, UnreadableReceipt},
 };
 use countersign_model::{
     Digest, HomeId, LedgerHead, PREDICATE, ReceiptId, STATEMENT, SealedJournal, Statement, TaskId,
@@ -19,7 +19,7 @@ const BATCH: u32 = 2048;
 
 /// What is needed of a receipt that was checked.
 #[derive(Debug, Clone)]
-pub(super) struct Checked {
+pub(super) struct CheckedReceipt {
     pub(super) number: u64,
     pub(super) receipt: ReceiptId,
     pub(super) task: TaskId,
@@ -33,7 +33,7 @@ pub(super) struct Checked {
     pub(super) pty: bool,
 }
 
-impl Checked {
+impl CheckedReceipt {
     /// One that speaks for nothing.
     #[cfg(test)]
     pub(super) fn bare(number: u64, task: TaskId, home: Option<HomeId>, ledger_head: LedgerHead) -> Self {
@@ -60,21 +60,21 @@ fn place(number: u64, task: Option<TaskId>) -> String {
 
 /// By task: those that hold by themselves, and those that are there and do not.
 #[derive(Default)]
-pub(super) struct Rows {
-    pub(super) good: HashMap<TaskId, Checked>,
+pub(super) struct ReceiptsByTask {
+    pub(super) good: HashMap<TaskId, CheckedReceipt>,
     pub(super) bad: HashSet<TaskId>,
 }
 
 /// Checks the receipts from one number to another, which must be there if it is named.
 pub(super) fn check(
-    ledger: &Reader,
+    ledger: &LedgerReader,
     from: u64,
     to: Option<u64>,
-    keys: &Keys,
-    report: &mut Report,
-) -> Result<Rows, LedgerError> {
-    let mut rows = Rows::default();
-    let mut row = Row::from(from);
+    keys: &TrustedKeys,
+    report: &mut VerifyReport,
+) -> Result<ReceiptsByTask, LedgerError> {
+    let mut rows = ReceiptsByTask::default();
+    let mut row = ReceiptChain::from(from);
     if let Some((before, last)) = row.last.as_mut().map(|(n, digest, _)| (*n, digest)) {
         *last = ledger.receipt(before)?.map(|s| s.digest());
     }
@@ -96,7 +96,7 @@ pub(super) fn check(
 }
 
 /// Rows whose numbers no receipt can have.
-pub(super) fn outside(ledger: &Reader, report: &mut Report) -> Result<(), LedgerError> {
+pub(super) fn outside(ledger: &LedgerReader, report: &mut VerifyReport) -> Result<(), LedgerError> {
     for number in ledger.receipts_outside()? {
         report.find(format!("receipt {number}"), "stands outside of the row: receipts are numbered from 1");
     }
@@ -106,37 +106,42 @@ pub(super) fn outside(ledger: &Reader, report: &mut Report) -> Result<(), Ledger
 /// From which receipt to which a file has all of them.
 #[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ends {
+pub struct ExportRange {
     pub from: u64,
     pub to: u64,
 }
 
 /// The same for receipts that came in a file: a row of them, or each by itself.
-pub(super) fn check_all(signed: Vec<Signed>, ends: Option<Ends>, keys: &Keys, report: &mut Report) -> Vec<Checked> {
-    let all: Vec<Stands> = signed.into_iter().map(|one| (one.number, Ok(one))).collect();
-    let Some(Ends { from, to }) = ends else {
-        return Row::apart().go_on(&all, keys, report);
+pub(super) fn check_all(
+    signed: Vec<SignedReceipt>,
+    ends: Option<ExportRange>,
+    keys: &TrustedKeys,
+    report: &mut VerifyReport,
+) -> Vec<CheckedReceipt> {
+    let all: Vec<ChainCheck> = signed.into_iter().map(|one| (one.number, Ok(one))).collect();
+    let Some(ExportRange { from, to }) = ends else {
+        return ReceiptChain::apart().go_on(&all, keys, report);
     };
-    let mut row = Row::from(from);
+    let mut row = ReceiptChain::from(from);
     let checked = row.go_on(&all, keys, report);
     row.reach(to, report);
     checked
 }
 
-type Stands = (u64, Result<Signed, Unreadable>);
+type ChainCheck = (u64, Result<SignedReceipt, UnreadableReceipt>);
 
-fn task_of(one: &Result<Signed, Unreadable>) -> Option<TaskId> {
+fn task_of(one: &Result<SignedReceipt, UnreadableReceipt>) -> Option<TaskId> {
     one.as_ref().map_or_else(|unreadable| unreadable.task, |signed| Some(signed.task))
 }
 
-struct Row {
+struct ReceiptChain {
     /// The last one: its number, its digest if that is known, and how far the ledger went.
     last: Option<(u64, Option<Digest>, u64)>,
     /// Not a row: what is before or behind is not known.
     apart: bool,
 }
 
-impl Row {
+impl ReceiptChain {
     fn from(first: u64) -> Self {
         Self { last: first.checked_sub(1).filter(|n| *n > 0).map(|before| (before, None, 0)), apart: false }
     }
@@ -149,7 +154,7 @@ impl Row {
         self.last.map_or(1, |(n, ..)| n.saturating_add(1))
     }
 
-    fn go_on(&mut self, all: &[Stands], keys: &Keys, report: &mut Report) -> Vec<Checked> {
+    fn go_on(&mut self, all: &[ChainCheck], keys: &TrustedKeys, report: &mut VerifyReport) -> Vec<CheckedReceipt> {
         let opened = in_parallel(all, |(_, one)| match one {
             Ok(signed) => open(signed, keys),
             Err(unreadable) => Err(unreadable.why.clone()),
@@ -189,7 +194,7 @@ impl Row {
     }
 
     /// Whether a receipt is the one that should stand where it stands.
-    fn fits(&self, stands: &Signed, checked: &Checked) -> Result<(), String> {
+    fn fits(&self, stands: &SignedReceipt, checked: &CheckedReceipt) -> Result<(), String> {
         if checked.number != stands.number {
             return Err(format!("is receipt {}: it does not stand in its place", checked.number));
         }
@@ -214,13 +219,13 @@ impl Row {
     }
 
     /// The row must go as far as this.
-    fn reach(&self, to: u64, report: &mut Report) {
+    fn reach(&self, to: u64, report: &mut VerifyReport) {
         missing(self.due(), to.saturating_add(1), report);
     }
 }
 
 /// Receipts from `due` on that are not there, up to the one that is.
-fn missing(due: u64, there: u64, report: &mut Report) {
+fn missing(due: u64, there: u64, report: &mut VerifyReport) {
     let listed = due.saturating_add(LISTED as u64).min(there);
     for number in due..listed {
         report.find(format!("receipt {number}"), "is missing");
@@ -231,7 +236,7 @@ fn missing(due: u64, there: u64, report: &mut Report) {
 }
 
 /// Opens one receipt: whose signature it bears, and what it says.
-fn open(signed: &Signed, keys: &Keys) -> Result<Checked, String> {
+fn open(signed: &SignedReceipt, keys: &TrustedKeys) -> Result<CheckedReceipt, String> {
     if !signed.verifies(keys.signer(signed.key)?) {
         return Err("was changed: its signature does not verify".to_owned());
     }
@@ -241,7 +246,7 @@ fn open(signed: &Signed, keys: &Keys) -> Result<Checked, String> {
     }
     let receipt = statement.predicate;
     keys.replaced_at(signed.key, receipt.ledger_head.decision.0)?;
-    Ok(Checked {
+    Ok(CheckedReceipt {
         number: receipt.seq.0,
         receipt: receipt.receipt_id,
         task: receipt.task_id,
