@@ -11,7 +11,7 @@ use countersign_store::{
     Home,
     ledger::{Ledger, LedgerEntry},
 };
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use std::time::Instant;
 
 const CSN: &str = env!("CARGO_BIN_EXE_csn");
@@ -83,7 +83,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// What the house writes down for a task that does nothing: four decisions, chained, indexed, committed in groups.
 fn bookkeeping() {
-    let dir = House::new(CSN);
+    let dir = TestHome::new(CSN);
     let home = Home::at(dir.home());
     home.prepare().unwrap();
     let mut ledger = Ledger::open(&home.ledger()).unwrap();
@@ -109,7 +109,7 @@ fn bookkeeping() {
 fn main() {
     bookkeeping();
     println!("| finished tasks | restart to serving, p50 | list page of 50, p50 |\n|---|---|---|");
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let home = Home::at(house.home());
     home.prepare().unwrap();
     let mut filled = 0;

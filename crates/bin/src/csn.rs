@@ -1,16 +1,16 @@
 //! `csn`: picks the daemon or the terminal surfaces. No logic lives here.
 
-use countersign_cli::Action;
+use countersign_cli::NextProgram;
 use countersign_daemon::{HomeError, Start};
 use countersign_spawn::{HOME_HELD, shim_beside};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match countersign_cli::main() {
-        Action::Exit(code) => code,
-        Action::Serve { machine: true, .. } => serve(Start::Machine),
-        Action::Serve { detached: true, .. } => serve(Start::Detached),
-        Action::Serve { tcp, .. } => serve(Start::Foreground { tcp }),
+        NextProgram::Exit(code) => code,
+        NextProgram::Serve { machine: true, .. } => serve(Start::Machine),
+        NextProgram::Serve { detached: true, .. } => serve(Start::Detached),
+        NextProgram::Serve { tcp, .. } => serve(Start::Foreground { tcp }),
     }
 }
 

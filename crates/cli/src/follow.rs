@@ -2,9 +2,9 @@
 
 use crate::{
     exit,
-    render::outcome::{Ended, escaped, never_began},
+    render::outcome::{OutcomeLine, escaped, never_began},
     say,
-    terminal::{output::Printer, prompt::Asking},
+    terminal::{output::StreamPrinter, prompt::TerminalPrompt},
 };
 use anyhow::{Context as _, bail};
 use countersign_client::{Client, ClientError};
@@ -20,9 +20,9 @@ use std::{
 pub(crate) fn follow_or_cancel(
     client: &Client,
     task: TaskId,
-    how: &Following<'_>,
-    asking: Option<Asking>,
-) -> anyhow::Result<Result<Ended, ExitCode>> {
+    how: &FollowOptions<'_>,
+    asking: Option<TerminalPrompt>,
+) -> anyhow::Result<Result<OutcomeLine, ExitCode>> {
     match follow(client, task, how, asking) {
         Err(e) if is_broken_pipe(&e) => {
             let _ = client.cancel(task, Some("its output was closed"));
@@ -37,7 +37,7 @@ pub(crate) fn follow_or_cancel(
 }
 
 /// How a stream is passed on.
-pub(crate) struct Following<'a> {
+pub(crate) struct FollowOptions<'a> {
     /// The records themselves, instead of what they say.
     pub(crate) json: bool,
     pub(crate) raw: bool,
@@ -46,10 +46,15 @@ pub(crate) struct Following<'a> {
 }
 
 /// Passes the stream on until the task has settled, through any number of restarts of the daemon.
-fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option<Asking>) -> anyhow::Result<Ended> {
+fn follow(
+    client: &Client,
+    task: TaskId,
+    how: &FollowOptions<'_>,
+    mut asking: Option<TerminalPrompt>,
+) -> anyhow::Result<OutcomeLine> {
     let json = how.json;
     let mut events = client.events(task, None);
-    let mut printer = Printer::new(client.clone(), task, how.raw);
+    let mut printer = StreamPrinter::new(client.clone(), task, how.raw);
     let (mut took, mut words, mut notes) = (None, None, Vec::new());
     let again = || (how.reach)().with_context(|| format!("the task goes on: csn wait {task}"));
     loop {
@@ -104,7 +109,7 @@ fn follow(client: &Client, task: TaskId, how: &Following<'_>, mut asking: Option
             RecordContent::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
                 printer.finish()?;
                 let never_began = never_began(&outcome, journal_head, recovered);
-                return Ok(Ended { outcome, took, words, notes, never_began });
+                return Ok(OutcomeLine { outcome, took, words, notes, never_began });
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! `install`: puts an agent's commands through Countersign, and tells a person or a program how that went.
 
-use crate::{Usage, args::InstallArgs, house::Place, say};
+use crate::{UsageError, args::InstallArgs, say, target_home::TargetHome};
 use countersign_install::{InstallError, Installation, Options, Proofs, Proved};
 use countersign_model::CredentialKind;
 use countersign_store::below_an_agent;
@@ -18,7 +18,7 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<ExitCode> {
     let options = Options { agent, mode, scope, witness };
     let prepared = if uninstall { Installation::prepare_removal(&options) } else { Installation::prepare(&options) };
     let prepared = prepared.map_err(usage)?;
-    let mut told = Told { as_json, object: json!({"v": 1, "agent": prepared.agent()}) };
+    let mut told = InstallOutput { as_json, object: json!({"v": 1, "agent": prepared.agent()}) };
     told.set("scope", json!(prepared.scope()));
     told.set("dry_run", json!(dry_run));
     if !uninstall {
@@ -41,7 +41,7 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<ExitCode> {
 /// What an agent does not have cannot be meant.
 fn usage(error: InstallError) -> anyhow::Error {
     match error {
-        InstallError::Unsupported(why) => Usage(why.to_string()).into(),
+        InstallError::Unsupported(why) => UsageError(why.to_string()).into(),
         other => other.into(),
     }
 }
@@ -49,7 +49,7 @@ fn usage(error: InstallError) -> anyhow::Error {
 /// What decides about agents is not theirs to put in or take out; and what is a user's is not left to root.
 fn by_a_person() -> anyhow::Result<()> {
     // Whom the house takes us for; while it is down, whom it took us for.
-    let Place { home, client, .. } = Place::find()?;
+    let TargetHome { home, client, .. } = TargetHome::find()?;
     let agents = match client.lifecycle() {
         Ok(life) => life.you == CredentialKind::Agent,
         Err(_) => below_an_agent(&home),
@@ -61,19 +61,19 @@ fn by_a_person() -> anyhow::Result<()> {
         anyhow::bail!("a task does not change what agents go through: a person does, in a terminal of their own");
     }
     if rustix::process::geteuid().is_root() && std::env::var_os("SUDO_USER").is_some() {
-        return Err(Usage("an agent is set up as the user who runs it, without sudo".to_owned()).into());
+        return Err(UsageError("an agent is set up as the user who runs it, without sudo".to_owned()).into());
     }
     Ok(())
 }
 
-fn put_in(prepared: &Installation, told: &mut Told) -> anyhow::Result<ExitCode> {
+fn put_in(prepared: &Installation, told: &mut InstallOutput) -> anyhow::Result<ExitCode> {
     let changed = prepared.write()?;
     if !changed {
         told.say("already installed: nothing to change");
     }
     told.set("changed", json!(changed));
     // A person is here to start the daemon; those who will need it may not. If it cannot be, the proof says so.
-    let _ = crate::house::reach();
+    let _ = crate::target_home::reach();
     let Proofs { proofs, undone } = prepared.prove(changed);
     told.set("proof", proofs.iter().map(|p| json!({"ok": p.is_ok(), "says": either(p)})).collect());
     if proofs.iter().all(Result::is_ok) {
@@ -92,7 +92,7 @@ fn put_in(prepared: &Installation, told: &mut Told) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::FAILURE)
 }
 
-fn take_out(prepared: &Installation, told: &mut Told) -> anyhow::Result<ExitCode> {
+fn take_out(prepared: &Installation, told: &mut InstallOutput) -> anyhow::Result<ExitCode> {
     let changed = prepared.remove()?;
     told.set("changed", json!(changed));
     told.say(if changed { "taken out" } else { "nothing is installed" });
@@ -108,12 +108,12 @@ fn either(proved: &Proved) -> String {
 }
 
 /// What is told, to a person as it comes or to a program at the end.
-struct Told {
+struct InstallOutput {
     as_json: bool,
     object: Value,
 }
 
-impl Told {
+impl InstallOutput {
     fn set(&mut self, key: &str, value: Value) {
         self.object[key] = value;
     }

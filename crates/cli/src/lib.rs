@@ -2,9 +2,9 @@
 
 mod args;
 mod follow;
-mod house;
 mod install;
 mod render;
+mod target_home;
 mod terminal;
 mod verbs;
 
@@ -19,7 +19,7 @@ use verbs::{
 };
 
 /// What `main` should do next.
-pub enum Action {
+pub enum NextProgram {
     Exit(ExitCode),
     /// Become the daemon.
     Serve {
@@ -42,24 +42,25 @@ pub(crate) mod exit {
 }
 
 #[must_use]
-pub fn main() -> Action {
+pub fn main() -> NextProgram {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
             let _ = e.print();
-            return Action::Exit(ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 }));
+            return NextProgram::Exit(ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 }));
         }
     };
     if let Command::Up { detach: false, detached, tcp, system } = &cli.command
-        && (*detached || *system || !house::serves())
+        && (*detached || *system || !target_home::serves())
     {
-        if let Err(e) = countersign_store::Home::locate().map_err(Into::into).and_then(|home| house::by_a_person(&home))
+        if let Err(e) =
+            countersign_store::Home::locate().map_err(Into::into).and_then(|home| target_home::by_a_person(&home))
         {
-            return Action::Exit(fail(&e));
+            return NextProgram::Exit(fail(&e));
         }
-        return Action::Serve { detached: *detached, machine: *system, tcp: tcp.clone() };
+        return NextProgram::Serve { detached: *detached, machine: *system, tcp: tcp.clone() };
     }
-    Action::Exit(match dispatch(cli.command) {
+    NextProgram::Exit(match dispatch(cli.command) {
         Ok(code) => code,
         Err(e) => fail(&e),
     })
@@ -77,7 +78,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Show { task, json, .. } => show::show(&task, json),
         Command::Logs(args) => logs::logs(&args),
         Command::Attach { task, read_only, detach_keys } => {
-            attach::attach(&attach::Args { task: &task, read_only, detach_keys: &detach_keys })
+            attach::attach(&attach::AttachOptions { task: &task, read_only, detach_keys: &detach_keys })
         }
         Command::Send(args) => send::send(&args),
         Command::Resize { task, rows, cols } => resize::resize(&task, rows, cols),
@@ -110,15 +111,15 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Something was typed that cannot be meant.
 #[derive(Debug)]
-pub(crate) struct Usage(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
-impl std::fmt::Display for Usage {
+impl std::fmt::Display for UsageError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Usage {}
+impl std::error::Error for UsageError {}
 
 /// The same for programs: whoever asked for JSON gets the reason as JSON too.
 fn tell_in_json(error: &anyhow::Error) {
@@ -160,7 +161,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             say(&format!("csn: {error:#}"));
-            ExitCode::from(if error.is::<Usage>() { exit::USAGE } else { exit::OURS })
+            ExitCode::from(if error.is::<UsageError>() { exit::USAGE } else { exit::OURS })
         }
     }
 }

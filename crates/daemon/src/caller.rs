@@ -17,7 +17,7 @@ pub(crate) struct Caller {
     pub(crate) scopes: Vec<CredentialScope>,
     pub(crate) audience: Audience,
     pub(crate) via: Via,
-    pub(crate) sees: Sees,
+    pub(crate) sees: Visibility,
     pub(crate) process: Option<Process>,
     /// It is not known to be held by anything but a task or an agent's script.
     pub(crate) doubtful: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Caller {
 
 /// What of its principal a credential sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Sees {
+pub(crate) enum Visibility {
     All,
     /// Only this session.
     Session(SessionId),
@@ -52,12 +52,12 @@ impl Caller {
             return false;
         }
         match &self.sees {
-            Sees::All => true,
+            Visibility::All => true,
             // The conversations of one agent are its own, whichever it is in.
-            Sees::Session(own) => session.is_some_and(|s| {
+            Visibility::Session(own) => session.is_some_and(|s| {
                 s.id == *own || s.agent.is_some() && roster.session(*own).is_some_and(|own| own.agent == s.agent)
             }),
-            Sees::Own => session.is_some_and(|s| s.by == self.via),
+            Visibility::Own => session.is_some_and(|s| s.by == self.via),
         }
     }
 
@@ -65,7 +65,7 @@ impl Caller {
     /// given.
     pub(crate) fn controls(&self, roster: &Roster, principal: PrincipalId, session: Option<SessionId>) -> bool {
         let own = || session.and_then(|s| roster.session(s)).is_some_and(|s| s.by == self.via);
-        let given = matches!(self.sees, Sees::Session(_));
+        let given = matches!(self.sees, Visibility::Session(_));
         self.sees(roster, principal, session) && (self.kind == CredentialKind::Person || given || own())
     }
 
@@ -85,7 +85,7 @@ impl Caller {
             kind: CredentialKind::Agent,
             scopes: AGENT.into_iter().filter(|s| self.scopes.contains(s)).collect(),
             audience: session.audience.min(self.audience),
-            sees: Sees::Session(session.id),
+            sees: Visibility::Session(session.id),
             via: Via::Agent,
             called: Text::of("agent"),
             why: ", which nothing below an agent's process has",
@@ -125,7 +125,7 @@ impl Caller {
             scopes: scopes.to_vec(),
             audience: Audience::Personal,
             via: if kind == CredentialKind::Person { Via::Socket } else { Via::Agent },
-            sees: Sees::All,
+            sees: Visibility::All,
             process: None,
             doubtful: false,
             uid: None,
@@ -167,7 +167,7 @@ mod tests {
         assert!(caller.sees(&roster, PrincipalId::owner(), None));
         assert!(!caller.sees(&roster, other, None) && !caller.controls(&roster, other, None));
         // A session that nobody knows is not an agent's own.
-        let agent = Caller { sees: Sees::Own, ..Caller::test(Agent, &AGENT) };
+        let agent = Caller { sees: Visibility::Own, ..Caller::test(Agent, &AGENT) };
         assert!(!agent.sees(&roster, PrincipalId::owner(), None));
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::{
     case::Case,
-    desk::{Event, World},
-    facts::{Gate, Looked},
-    question::Texts,
-    wish::{Kept, Wish},
+    desk::{DeskEvent, FactsAtLaunch},
+    facts::{GateSettings, Prepared},
+    question::CleanTexts,
+    register_command::{RegisterCommand, RegisterReply},
 };
 use countersign_model::{
     ApprovalId, Assessment, Choice, Code, DecidedBy, Decision, Grants, Idempotency, Process, Refusal, Register,
@@ -14,47 +14,47 @@ use countersign_model::{
 use std::sync::mpsc;
 use tokio::sync::oneshot;
 
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+pub(crate) type CommitReply<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// What others want from the commit loop.
-pub(crate) enum Call {
+pub(crate) enum CommitCall {
     Ask {
-        asking: Box<Asking>,
-        reply: Reply<Asked>,
+        asking: Box<AskCall>,
+        reply: CommitReply<AskOutcome>,
     },
     Answer {
-        answering: Box<Answering>,
-        reply: Reply<()>,
+        answering: Box<AnswerCall>,
+        reply: CommitReply<()>,
     },
     Withdraw {
         task: TaskId,
         by: Text,
-        reply: Reply<()>,
+        reply: CommitReply<()>,
     },
     /// Something is to be entered into the register; what came of it, once that is durable.
     Wish {
-        wish: Wish,
-        reply: Reply<Kept>,
+        wish: RegisterCommand,
+        reply: CommitReply<RegisterReply>,
     },
     /// Somebody wants to look something up in the register.
     Read(Box<dyn FnOnce(&Register) + Send>),
     /// Something happened that needs no answer.
-    Tell(Box<Event>),
+    Tell(Box<DeskEvent>),
     /// Decisions about settled tasks or the daemon; answered once they are durable.
     Decide {
-        events: Vec<Event>,
-        reply: Reply<()>,
+        events: Vec<DeskEvent>,
+        reply: CommitReply<()>,
     },
     /// What has been decided is moved from the log into the database; told whether all of it was.
     Checkpoint {
-        reply: Reply<bool>,
+        reply: CommitReply<bool>,
     },
     /// The world as it is now for a task that has room, looked at apart: a dead file system holds up the line, and
     /// nobody else.
     Looked {
         task: TaskId,
-        world: World,
-        looked: Option<Box<(Looked, Request)>>,
+        world: FactsAtLaunch,
+        looked: Option<Box<(Prepared, Request)>>,
     },
     /// What others were let run before this moment, and have not told the end of, is given up.
     GiveUp {
@@ -62,7 +62,7 @@ pub(crate) enum Call {
     },
     /// The index over the decisions is rebuilt.
     Rebuild {
-        reply: Reply<()>,
+        reply: CommitReply<()>,
     },
     /// Everything before this has been written; the launched tasks.
     Barrier {
@@ -75,14 +75,14 @@ pub(crate) enum Call {
 }
 
 /// A request that has been read and looked at, with everything that is said about it clean. The commit loop judges.
-pub(crate) struct Asking {
+pub(crate) struct AskCall {
     pub(crate) request: Request,
-    pub(crate) looked: Looked,
+    pub(crate) looked: Prepared,
     pub(crate) planned: Decision,
     pub(crate) requester: Requester,
     /// The session of this credential and place, if it seemed that there is none yet.
     pub(crate) opens: Option<Box<Session>>,
-    pub(crate) texts: Texts,
+    pub(crate) texts: CleanTexts,
     /// It cannot be allowed, for this reason, whatever the judge says.
     pub(crate) refused: Option<Refusal>,
     pub(crate) asker: Option<Process>,
@@ -91,11 +91,11 @@ pub(crate) struct Asking {
     pub(crate) judged: Option<Box<Assessment>>,
 }
 
-impl Asking {
+impl AskCall {
     /// The case that it is, in this session and with these grants.
     pub(crate) fn case<'a>(
         &'a self,
-        settings: &'a Gate,
+        settings: &'a GateSettings,
         session: Option<&'a Session>,
         grants: &'a Grants,
         now: Timestamp,
@@ -116,7 +116,7 @@ impl Asking {
 }
 
 /// An answer to a question, and the world looked at again: what was approved must be what runs.
-pub(crate) struct Answering {
+pub(crate) struct AnswerCall {
     pub(crate) task: TaskId,
     pub(crate) approval: ApprovalId,
     pub(crate) choice: Choice,
@@ -124,13 +124,13 @@ pub(crate) struct Answering {
     pub(crate) any_arguments: bool,
     pub(crate) words: Option<Text>,
     pub(crate) by: DecidedBy,
-    pub(crate) world: World,
-    pub(crate) looked: Option<(Looked, Request)>,
+    pub(crate) world: FactsAtLaunch,
+    pub(crate) looked: Option<(Prepared, Request)>,
 }
 
 /// What became of an ask.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct AskOutcome {
     pub(crate) task: TaskId,
     pub(crate) denied: Option<Refusal>,
     /// As it was when it was asked; none for one that had been asked before.
@@ -142,38 +142,38 @@ pub(crate) struct Asked {
 /// Sends calls to the commit loop and awaits their replies. When the loop is gone, every call is refused as draining.
 #[derive(Clone)]
 pub(crate) struct CommitHandle {
-    calls: mpsc::Sender<Call>,
+    calls: mpsc::Sender<CommitCall>,
 }
 
 impl CommitHandle {
     /// A handle, and the end at which the loop takes its calls.
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Call>) {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<CommitCall>) {
         let (calls, called) = mpsc::channel();
         (Self { calls }, called)
     }
 
-    pub(crate) async fn ask(&self, asking: Asking) -> Result<Asked, Refusal> {
-        call(&self.calls, |reply| Call::Ask { asking: Box::new(asking), reply }).await?
+    pub(crate) async fn ask(&self, asking: AskCall) -> Result<AskOutcome, Refusal> {
+        call(&self.calls, |reply| CommitCall::Ask { asking: Box::new(asking), reply }).await?
     }
 
-    pub(crate) async fn answer(&self, answering: Answering) -> Result<(), Refusal> {
-        call(&self.calls, |reply| Call::Answer { answering: Box::new(answering), reply }).await?
+    pub(crate) async fn answer(&self, answering: AnswerCall) -> Result<(), Refusal> {
+        call(&self.calls, |reply| CommitCall::Answer { answering: Box::new(answering), reply }).await?
     }
 
     /// Takes back a task that has not been launched.
     pub(crate) async fn withdraw(&self, task: TaskId, by: Text) -> Result<(), Refusal> {
-        call(&self.calls, |reply| Call::Withdraw { task, by, reply }).await?
+        call(&self.calls, |reply| CommitCall::Withdraw { task, by, reply }).await?
     }
 
     /// Has something entered into the register; what came of it, once that is durable.
-    pub(crate) async fn register(&self, wish: Wish) -> Result<Kept, Refusal> {
-        call(&self.calls, |reply| Call::Wish { wish, reply }).await?
+    pub(crate) async fn register(&self, wish: RegisterCommand) -> Result<RegisterReply, Refusal> {
+        call(&self.calls, |reply| CommitCall::Wish { wish, reply }).await?
     }
 
     /// Has something entered into the register, and does not wait for it.
-    pub(crate) fn register_later(&self, wish: Wish) {
+    pub(crate) fn register_later(&self, wish: RegisterCommand) {
         let (reply, _) = oneshot::channel();
-        let _ = self.calls.send(Call::Wish { wish, reply });
+        let _ = self.calls.send(CommitCall::Wish { wish, reply });
     }
 
     /// Looks something up in the register, as it is between two commits.
@@ -182,56 +182,56 @@ impl CommitHandle {
         read: impl FnOnce(&Register) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let read = |reply: oneshot::Sender<T>| {
-            Call::Read(Box::new(move |register: &Register| drop(reply.send(read(register)))))
+            CommitCall::Read(Box::new(move |register: &Register| drop(reply.send(read(register)))))
         };
         call(&self.calls, read).await
     }
 
     /// Reports what has happened. Without the loop nobody needs to know: the next daemon reads the same from the disk.
-    pub(crate) fn tell(&self, event: Event) {
-        let _ = self.calls.send(Call::Tell(Box::new(event)));
+    pub(crate) fn tell(&self, event: DeskEvent) {
+        let _ = self.calls.send(CommitCall::Tell(Box::new(event)));
     }
 
     /// Decides about settled tasks or the daemon; returns once that is durable.
-    pub(crate) async fn decide(&self, events: Vec<Event>) -> Result<(), Refusal> {
-        call(&self.calls, |reply| Call::Decide { events, reply }).await?
+    pub(crate) async fn decide(&self, events: Vec<DeskEvent>) -> Result<(), Refusal> {
+        call(&self.calls, |reply| CommitCall::Decide { events, reply }).await?
     }
 
     /// As [`Self::decide`], for a thread outside the runtime.
-    pub(crate) fn decide_blocking(&self, events: Vec<Event>) -> Result<(), Refusal> {
+    pub(crate) fn decide_blocking(&self, events: Vec<DeskEvent>) -> Result<(), Refusal> {
         let (reply, written) = oneshot::channel();
-        self.calls.send(Call::Decide { events, reply }).map_err(|_| gone())?;
+        self.calls.send(CommitCall::Decide { events, reply }).map_err(|_| gone())?;
         written.blocking_recv().map_err(|_| gone())?
     }
 
     /// Hands over what was found when the world was looked at again for a task. False when the loop is gone.
-    pub(crate) fn looked(&self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> bool {
-        self.calls.send(Call::Looked { task, world, looked: looked.map(Box::new) }).is_ok()
+    pub(crate) fn looked(&self, task: TaskId, world: FactsAtLaunch, looked: Option<(Prepared, Request)>) -> bool {
+        self.calls.send(CommitCall::Looked { task, world, looked: looked.map(Box::new) }).is_ok()
     }
 
     /// Gives up what others were let run before this moment and have not told the end of.
     pub(crate) fn give_up(&self, before: Timestamp) {
-        let _ = self.calls.send(Call::GiveUp { before });
+        let _ = self.calls.send(CommitCall::GiveUp { before });
     }
 
     /// Moves what has been decided from the log into the database; whether all of it was moved.
     pub(crate) async fn checkpoint(&self) -> Result<bool, Refusal> {
-        call(&self.calls, |reply| Call::Checkpoint { reply }).await?
+        call(&self.calls, |reply| CommitCall::Checkpoint { reply }).await?
     }
 
     /// Rebuilds the index over the decisions.
     pub(crate) async fn rebuild(&self) -> Result<(), Refusal> {
-        call(&self.calls, |reply| Call::Rebuild { reply }).await?
+        call(&self.calls, |reply| CommitCall::Rebuild { reply }).await?
     }
 
     /// Waits until everything before this has been written; the launched tasks.
     pub(crate) async fn barrier(&self) -> Result<Vec<TaskId>, Refusal> {
-        call(&self.calls, |reply| Call::Barrier { reply }).await
+        call(&self.calls, |reply| CommitCall::Barrier { reply }).await
     }
 
     /// Ends the loop; returns when it has closed the ledger.
     pub(crate) async fn halt(&self) -> Result<(), Refusal> {
-        call(&self.calls, |reply| Call::Halt { reply }).await
+        call(&self.calls, |reply| CommitCall::Halt { reply }).await
     }
 }
 

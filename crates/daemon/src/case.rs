@@ -1,7 +1,7 @@
 //! A case: one request under judgement, with everything that a verdict on it depends on. Asking, showing a card and
 //! answering all judge through it, so that they cannot differ. Reads nothing but what it holds.
 
-use crate::facts::{self, Gate, Looked};
+use crate::facts::{self, GateSettings, Prepared};
 use countersign_model::{Assessment, Grants, HomeKey, Mode, Request, Requester, Session, Timestamp};
 use countersign_policy::JudgeContext;
 use countersign_redact::{Known, Mask};
@@ -11,8 +11,8 @@ use countersign_redact::{Known, Mask};
 pub(crate) struct Case<'a> {
     pub(crate) request: &'a Request,
     /// The request as it stands in the world.
-    pub(crate) prepared: &'a Looked,
-    pub(crate) settings: &'a Gate,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) settings: &'a GateSettings,
     pub(crate) requester: &'a Requester,
     pub(crate) session: Option<&'a Session>,
     pub(crate) grants: &'a Grants,
@@ -61,7 +61,7 @@ impl<'a> Case<'a> {
 }
 
 /// The mask of a request: it knows what its environment and its words give away.
-pub(crate) fn mask(key: &HomeKey, prepared: &Looked) -> Mask {
+pub(crate) fn mask(key: &HomeKey, prepared: &Prepared) -> Mask {
     Mask::new(mask_key(key), Known::of_task(&prepared.env, &prepared.argv))
 }
 

@@ -6,16 +6,16 @@
 mod decide;
 
 use crate::{
-    calls::{Asked, Call, CommitHandle, Reply},
+    calls::{AskOutcome, CommitCall, CommitHandle, CommitReply},
     confine,
-    desk::{Desk, Event, Launch, Step, World},
-    facts::{self, Looked},
+    desk::{Desk, DeskEvent, DeskStep, FactsAtLaunch, ShimLaunch},
+    facts::{self, Prepared},
     moment::Moment,
-    people::People,
-    receipts::sealing::{Given, SealerHandle},
+    receipts::sealing::{LaunchSecrets, SealerHandle},
+    register_command::{RegisterCommand, RegisterReply},
     shims::pool::ShimPool,
-    shims::registry::{Ring, ShimRegistry},
-    wish::{Kept, Wish},
+    shims::registry::{Notification, ShimRegistry},
+    users::Users,
 };
 use countersign_model::{
     Code, Confinement, DaemonState, DecidedBy, Decision, HomeKey, IdMint, Idempotency, Mode, Order, OrderError,
@@ -50,28 +50,28 @@ const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
 /// What the commit loop works with.
 pub(crate) struct CommitParts {
     pub(crate) home: Home,
-    pub(crate) people: People,
-    pub(crate) gate: Arc<facts::Gate>,
+    pub(crate) people: Users,
+    pub(crate) gate: Arc<facts::GateSettings>,
     pub(crate) ledger: Ledger,
     pub(crate) reader: LedgerReader,
     pub(crate) desk: Desk,
     /// The handle to the loop, and the end of it at which calls arrive.
     pub(crate) handle: CommitHandle,
-    pub(crate) calls: mpsc::Receiver<Call>,
+    pub(crate) calls: mpsc::Receiver<CommitCall>,
     pub(crate) views: ViewSenders,
     pub(crate) spares: Arc<ShimPool>,
     pub(crate) keeper: Arc<ShimRegistry>,
     /// Who publishes and who seals what has settled, and what tasks are given, for the latter.
     pub(crate) publisher: mpsc::Sender<TaskId>,
     pub(crate) sealer: SealerHandle,
-    pub(crate) given: Given,
+    pub(crate) given: LaunchSecrets,
     /// Rung when something in the ledger does not read.
     pub(crate) suspected: Arc<Notify>,
 }
 
 /// What the commit loop shows of its state to everybody else, as of its last commit.
 #[derive(Clone)]
-pub(crate) struct Views {
+pub(crate) struct CommittedViews {
     /// The tasks that wait for a slot, first come first.
     pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
     /// Sessions and credentials.
@@ -86,7 +86,7 @@ pub(crate) struct ViewSenders {
     head: watch::Sender<i64>,
 }
 
-impl Views {
+impl CommittedViews {
     pub(crate) fn of(desk: &Desk, ledger: &Ledger) -> (ViewSenders, Self) {
         let (line, in_line) = watch::channel(Arc::new(desk.line()));
         let (roster, known) = watch::channel(Arc::new(desk.register.roster.clone()));
@@ -97,13 +97,13 @@ impl Views {
 
 pub(crate) struct CommitLoop {
     home: Home,
-    gate: Arc<facts::Gate>,
+    gate: Arc<facts::GateSettings>,
     ledger: Ledger,
     reader: LedgerReader,
     desk: Desk,
     spares: Arc<ShimPool>,
     keeper: Arc<ShimRegistry>,
-    calls: mpsc::Receiver<Call>,
+    calls: mpsc::Receiver<CommitCall>,
     mint: IdMint,
     views: ViewSenders,
     /// Whether tasks that were in line may go.
@@ -116,9 +116,9 @@ pub(crate) struct CommitLoop {
     /// The same, for those who make out receipts.
     sealer: SealerHandle,
     /// What tasks are given, for them.
-    given: Given,
+    given: LaunchSecrets,
     /// Settlements that could not be written yet.
-    unwritten: Vec<Event>,
+    unwritten: Vec<DeskEvent>,
     /// Idempotency keys of the batch that is being worked on.
     fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
     /// Keys of requests that joined one that waited: they are in no record of their own, and go with the daemon.
@@ -129,7 +129,7 @@ pub(crate) struct CommitLoop {
 
 /// Why a task that was permitted did not start.
 #[derive(Debug, thiserror::Error)]
-enum NotStarted {
+enum LaunchFailure {
     #[error(transparent)]
     NoProgram(#[from] facts::NoSuchProgram),
     #[error("the file cannot be placed")]
@@ -142,7 +142,7 @@ enum NotStarted {
     NotTaken(std::io::Error),
 }
 
-impl NotStarted {
+impl LaunchFailure {
     /// As a shell would say it.
     fn exit_code(&self) -> i32 {
         match self {
@@ -153,38 +153,38 @@ impl NotStarted {
 }
 
 /// Work that waits for the commit.
-struct Pending {
-    step: Step,
+struct PendingReplies {
+    step: DeskStep,
     /// What would be launched, and what it would run in.
-    looked: Option<(Looked, Request, Sandbox)>,
+    looked: Option<(Prepared, Request, Sandbox)>,
     spare: Option<IdleShim>,
     done: Done,
 }
 
-impl Pending {
+impl PendingReplies {
     /// A step that launches nothing.
-    fn of(step: Step, done: Done) -> Self {
+    fn of(step: DeskStep, done: Done) -> Self {
         Self { step, looked: None, spare: None, done }
     }
 }
 
 /// What one batch of calls has come to so far.
 #[derive(Default)]
-struct Batch {
-    pending: Vec<Pending>,
-    checkpoints: Vec<Reply<bool>>,
+struct CommitBatch {
+    pending: Vec<PendingReplies>,
+    checkpoints: Vec<CommitReply<bool>>,
     barriers: Vec<oneshot::Sender<Vec<TaskId>>>,
     halt: Option<oneshot::Sender<()>>,
 }
 
 enum Done {
-    Asked(Reply<Asked>, Asked),
-    Replayed(Reply<Asked>, Result<Asked, Refusal>),
+    Asked(CommitReply<AskOutcome>, AskOutcome),
+    Replayed(CommitReply<AskOutcome>, Result<AskOutcome, Refusal>),
     /// With what the desk refused, if it did: also told after the commit, when what it collided with can be read.
-    Plain(Reply<()>, Result<(), Refusal>),
-    Kept(Reply<Kept>, Result<Kept, Refusal>),
+    Plain(CommitReply<()>, Result<(), Refusal>),
+    Kept(CommitReply<RegisterReply>, Result<RegisterReply, Refusal>),
     /// Tried again when the ledger would not take it.
-    Told(Option<Event>),
+    Told(Option<DeskEvent>),
 }
 
 impl CommitLoop {
@@ -228,7 +228,7 @@ impl CommitLoop {
                 }
             } else {
                 batch.extend(self.calls.recv_timeout(RETRY).ok());
-                batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Box::new).map(Call::Tell));
+                batch.extend(std::mem::take(&mut self.unwritten).into_iter().map(Box::new).map(CommitCall::Tell));
             }
             self.wait_for_company(&mut batch);
             halted = self.work(batch);
@@ -243,7 +243,7 @@ impl CommitLoop {
         }
     }
 
-    fn wait_for_company(&self, batch: &mut Vec<Call>) {
+    fn wait_for_company(&self, batch: &mut Vec<CommitCall>) {
         let busy = self.desk.busy();
         if busy > FEW {
             let until = clock::steady() + (COMPANY_EACH * u32::try_from(busy).unwrap_or(8)).min(COMPANY_MOST);
@@ -263,8 +263,8 @@ impl CommitLoop {
     }
 
     /// Decides about a batch, commits it, and acts on it. Gives the reply to a halt, if one was called.
-    fn work(&mut self, calls: Vec<Call>) -> Option<oneshot::Sender<()>> {
-        let mut batch = Batch::default();
+    fn work(&mut self, calls: Vec<CommitCall>) -> Option<oneshot::Sender<()>> {
+        let mut batch = CommitBatch::default();
         for call in calls {
             self.take(call, &mut batch);
         }
@@ -280,74 +280,79 @@ impl CommitLoop {
         batch.halt
     }
 
-    fn take(&mut self, call: Call, batch: &mut Batch) {
+    fn take(&mut self, call: CommitCall, batch: &mut CommitBatch) {
         let pending = &mut batch.pending;
         match call {
             // Whoever was let in before the daemon began to go down comes too late here.
-            Call::Ask { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
-            Call::Answer { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
-            Call::Wish { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
-            Call::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
-            Call::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
-            Call::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
-            Call::Decide { events, reply } => pending.push(self.decide(events, reply)),
-            Call::Wish { wish, reply } => pending.push(self.wish(wish, reply)),
-            Call::Tell(event) => pending.extend(self.hear(*event)),
-            Call::Looked { task, world, looked } => pending.extend(self.looked(task, world, looked.map(|l| *l))),
-            Call::GiveUp { before } => pending.extend(self.give_up(before)),
-            Call::Read(read) => read(&self.desk.register),
-            Call::Rebuild { reply } => {
+            CommitCall::Ask { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            CommitCall::Answer { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            CommitCall::Wish { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            CommitCall::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
+            CommitCall::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
+            CommitCall::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
+            CommitCall::Decide { events, reply } => pending.push(self.decide(events, reply)),
+            CommitCall::Wish { wish, reply } => pending.push(self.wish(wish, reply)),
+            CommitCall::Tell(event) => pending.extend(self.hear(*event)),
+            CommitCall::Looked { task, world, looked } => pending.extend(self.looked(task, world, looked.map(|l| *l))),
+            CommitCall::GiveUp { before } => pending.extend(self.give_up(before)),
+            CommitCall::Read(read) => read(&self.desk.register),
+            CommitCall::Rebuild { reply } => {
                 let _ = reply.send(self.ledger.rebuild_index().map_err(|e| ledger_refusal(&e)));
             }
-            Call::Checkpoint { reply } => batch.checkpoints.push(reply),
-            Call::Barrier { reply } => batch.barriers.push(reply),
-            Call::Halt { reply } => batch.halt = Some(reply),
+            CommitCall::Checkpoint { reply } => batch.checkpoints.push(reply),
+            CommitCall::Barrier { reply } => batch.barriers.push(reply),
+            CommitCall::Halt { reply } => batch.halt = Some(reply),
         }
     }
 
-    fn withdraw(&mut self, task: TaskId, by: Text, reply: Reply<()>) -> Pending {
-        match self.step(Event::Withdrawn { task, by }) {
-            Ok(step) => Pending::of(step, Done::Plain(reply, Ok(()))),
-            Err(refusal) => Pending::of(Step::default(), Done::Plain(reply, Err(refusal))),
+    fn withdraw(&mut self, task: TaskId, by: Text, reply: CommitReply<()>) -> PendingReplies {
+        match self.step(DeskEvent::Withdrawn { task, by }) {
+            Ok(step) => PendingReplies::of(step, Done::Plain(reply, Ok(()))),
+            Err(refusal) => PendingReplies::of(DeskStep::default(), Done::Plain(reply, Err(refusal))),
         }
     }
 
     /// All of these events, as far as the desk accepts them; the reply tells the last refusal.
-    fn decide(&mut self, events: Vec<Event>, reply: Reply<()>) -> Pending {
-        let (mut all, mut told) = (Step::default(), Ok(()));
+    fn decide(&mut self, events: Vec<DeskEvent>, reply: CommitReply<()>) -> PendingReplies {
+        let (mut all, mut told) = (DeskStep::default(), Ok(()));
         for event in events {
             match self.step(event) {
                 Ok(step) => all.decisions.extend(step.decisions),
                 Err(refusal) => told = Err(refusal),
             }
         }
-        Pending::of(all, Done::Plain(reply, told))
+        PendingReplies::of(all, Done::Plain(reply, told))
     }
 
-    fn wish(&mut self, wish: Wish, reply: Reply<Kept>) -> Pending {
-        match self.step(Event::Wished(wish)) {
+    fn wish(&mut self, wish: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
+        match self.step(DeskEvent::Wished(wish)) {
             Ok(mut step) => {
-                let kept = step.kept.take().unwrap_or(Kept::Nothing);
-                Pending::of(step, Done::Kept(reply, Ok(kept)))
+                let kept = step.kept.take().unwrap_or(RegisterReply::Nothing);
+                PendingReplies::of(step, Done::Kept(reply, Ok(kept)))
             }
-            Err(refusal) => Pending::of(Step::default(), Done::Kept(reply, Err(refusal))),
+            Err(refusal) => PendingReplies::of(DeskStep::default(), Done::Kept(reply, Err(refusal))),
         }
     }
 
     /// Something has happened; nobody waits for what the desk says to it.
-    fn hear(&mut self, event: Event) -> Option<Pending> {
-        if let Event::House { state, .. } = &event {
+    fn hear(&mut self, event: DeskEvent) -> Option<PendingReplies> {
+        if let DeskEvent::House { state, .. } = &event {
             self.serving = *state == DaemonState::Running;
             // What was granted just before the last daemon ended may cover some who wait.
             let waiting = if self.serving { self.desk.waiting_for_a_person() } else { Vec::new() };
             waiting.into_iter().for_each(|task| self.look_at(task));
         }
         let again = retold(&event);
-        Some(Pending::of(self.step(event).ok()?, Done::Told(again)))
+        Some(PendingReplies::of(self.step(event).ok()?, Done::Told(again)))
     }
 
     /// The world has been looked at for a task that waits, for a person or for a slot.
-    fn looked(&mut self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> Option<Pending> {
+    fn looked(
+        &mut self,
+        task: TaskId,
+        world: FactsAtLaunch,
+        looked: Option<(Prepared, Request)>,
+    ) -> Option<PendingReplies> {
         self.looking.remove(&task);
         if self.desk.question(task).is_some() {
             self.release(task, world, looked)
@@ -356,18 +361,18 @@ impl CommitLoop {
         }
     }
 
-    fn give_up(&mut self, before: Timestamp) -> Vec<Pending> {
+    fn give_up(&mut self, before: Timestamp) -> Vec<PendingReplies> {
         let mut pending = Vec::new();
         for task in self.desk.never_told(before) {
             let outcome = Outcome::Lost { why: Text::of("nobody said how it ended") };
-            let step = self.step(Event::Told { task, outcome }).ok();
-            pending.extend(step.map(|step| Pending::of(step, Done::Told(None))));
+            let step = self.step(DeskEvent::Told { task, outcome }).ok();
+            pending.extend(step.map(|step| PendingReplies::of(step, Done::Told(None))));
         }
         pending
     }
 
     /// Makes decisions durable, then does what follows from them.
-    fn commit(&mut self, pending: Vec<Pending>) {
+    fn commit(&mut self, pending: Vec<PendingReplies>) {
         let entries: Vec<LedgerEntry> = pending.iter().flat_map(|p| p.step.decisions.iter().cloned()).collect();
         let written = if entries.is_empty() { Ok(()) } else { self.ledger.commit(&entries) };
         self.fresh_keys.clear();
@@ -404,21 +409,21 @@ impl CommitLoop {
         }
     }
 
-    fn step(&mut self, event: Event) -> Result<Step, Refusal> {
+    fn step(&mut self, event: DeskEvent) -> Result<DeskStep, Refusal> {
         let random = u32::from_le_bytes(random());
         self.desk.step(Moment { at: clock::now(), random, mint: &mut self.mint }, event)
     }
 
     /// The decisions are durable: now do what follows from them.
-    fn act(&mut self, pending: Pending) {
-        let Pending { step, looked, spare, done } = pending;
+    fn act(&mut self, pending: PendingReplies) {
+        let PendingReplies { step, looked, spare, done } = pending;
         match (step.launch, looked, spare) {
             (Some(launch), Some(looked), Some(spare)) => self.hand_over(launch, looked, spare),
             (launch, _, spare) => {
                 self.give_back(spare);
-                if let Some(Launch { permit, .. }) = launch {
+                if let Some(ShimLaunch { permit, .. }) = launch {
                     let error = Text::of("the waiting request is gone");
-                    self.keeper.tell(Event::NotStarted { task: permit.task, error, code: 125, recovered: false });
+                    self.keeper.tell(DeskEvent::NotStarted { task: permit.task, error, code: 125, recovered: false });
                 }
             }
         }
@@ -439,18 +444,18 @@ impl CommitLoop {
     }
 
     /// Gives a shim its order. A task that cannot be started settles as that.
-    fn hand_over(&self, launch: Launch, (looked, request, sandbox): (Looked, Request, Sandbox), spare: IdleShim) {
+    fn hand_over(&self, launch: ShimLaunch, (looked, request, sandbox): (Prepared, Request, Sandbox), spare: IdleShim) {
         crash::point("office.before_hand_over");
         let (task, pid) = (launch.permit.task, spare.pid());
         self.keeper.remember_shim(task, pid);
         let taken = self
             .order(launch, looked, &request, sandbox)
-            .and_then(|order| spare.hand_over(order).map_err(NotStarted::NotTaken));
+            .and_then(|order| spare.hand_over(order).map_err(LaunchFailure::NotTaken));
         match taken {
             Ok(channel) => self.keeper.keep(task, pid, channel),
             Err(why) => {
                 let (error, code) = (text_by_shape(&why.to_string()), why.exit_code());
-                self.keeper.tell(Event::NotStarted { task, error, code, recovered: false });
+                self.keeper.tell(DeskEvent::NotStarted { task, error, code, recovered: false });
             }
         }
         crash::point("office.after_hand_over");
@@ -466,29 +471,35 @@ impl CommitLoop {
     fn announce(&self, entry: &LedgerEntry) {
         let Some(task) = entry.task else { return };
         let rings = match entry.decision {
-            Decision::Settled { .. } => Ring::Settled,
-            Decision::Sealed(_) => Ring::Last,
-            _ => Ring::More,
+            Decision::Settled { .. } => Notification::Settled,
+            Decision::Sealed(_) => Notification::Last,
+            _ => Notification::More,
         };
         self.keeper.ring(task, rings);
-        if rings == Ring::Settled {
+        if rings == Notification::Settled {
             let _ = self.publisher.send(task);
             self.sealer.seal(task);
         }
     }
 
-    fn order(&self, launch: Launch, looked: Looked, request: &Request, sandbox: Sandbox) -> Result<Order, NotStarted> {
+    fn order(
+        &self,
+        launch: ShimLaunch,
+        looked: Prepared,
+        request: &Request,
+        sandbox: Sandbox,
+    ) -> Result<Order, LaunchFailure> {
         let task = launch.permit.task;
         let exec = looked.exec(&self.gate.key)?;
         let builtin = looked.builtin(request);
         if request.tool.is_builtin() && builtin.is_none() {
-            return Err(NotStarted::NoPlace);
+            return Err(LaunchFailure::NoPlace);
         }
         let requester = self.desk.requester(task);
         let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         let walls = match requester {
             Some(requester) => confine::walls(&looked, &self.gate, &requester, session.as_deref(), sandbox),
-            None => return Err(NotStarted::Over),
+            None => return Err(LaunchFailure::Over),
         };
         let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);
         if launch.permit.confinement == Confinement::ReadOnly {
@@ -532,7 +543,7 @@ impl CommitLoop {
     }
 
     /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.
-    fn not_written(&mut self, pending: Vec<Pending>, error: &LedgerError) {
+    fn not_written(&mut self, pending: Vec<PendingReplies>, error: &LedgerError) {
         crate::log!("a commit failed, nothing of it was done: {error}");
         if error.is_damage() {
             self.suspected.notify_one();
@@ -563,14 +574,14 @@ fn going_down() -> Refusal {
 }
 
 /// A thread that looks at the world for tasks that have room, and tells the office.
-fn looker(home: Home, key: HomeKey, people: People, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
+fn looker(home: Home, key: HomeKey, people: Users, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
     std::thread::Builder::new().name("look".into()).spawn(move || {
         for task in tasks {
             // A request that cannot be read any more is not run: the desk settles it as one that could not be started.
             let (world, looked) = facts::look_again(&home, &key, &people, task).unwrap_or_else(|refusal| {
                 crate::log!("{task}: {refusal}");
-                (World::Same, None)
+                (FactsAtLaunch::Same, None)
             });
             if !commit.looked(task, world, looked) {
                 return;
@@ -581,15 +592,15 @@ fn looker(home: Home, key: HomeKey, people: People, commit: CommitHandle) -> std
 }
 
 /// An event that reports what has happened anyway must be told until it is written.
-fn retold(event: &Event) -> Option<Event> {
+fn retold(event: &DeskEvent) -> Option<DeskEvent> {
     match event {
-        Event::Closed { task, closing, recovered } => {
-            Some(Event::Closed { task: *task, closing: closing.clone(), recovered: *recovered })
+        DeskEvent::Closed { task, closing, recovered } => {
+            Some(DeskEvent::Closed { task: *task, closing: closing.clone(), recovered: *recovered })
         }
-        Event::NotStarted { task, error, code, recovered } => {
-            Some(Event::NotStarted { task: *task, error: error.clone(), code: *code, recovered: *recovered })
+        DeskEvent::NotStarted { task, error, code, recovered } => {
+            Some(DeskEvent::NotStarted { task: *task, error: error.clone(), code: *code, recovered: *recovered })
         }
-        Event::Lost { task, known, why, head, next_seq, recovered } => Some(Event::Lost {
+        DeskEvent::Lost { task, known, why, head, next_seq, recovered } => Some(DeskEvent::Lost {
             task: *task,
             known: known.clone(),
             why: why.clone(),
@@ -597,20 +608,20 @@ fn retold(event: &Event) -> Option<Event> {
             next_seq: *next_seq,
             recovered: *recovered,
         }),
-        Event::Told { task, outcome } => Some(Event::Told { task: *task, outcome: outcome.clone() }),
-        Event::Asked(_)
-        | Event::Unredeemed { .. }
-        | Event::Observed { .. }
-        | Event::Answered(_)
-        | Event::Slot { .. }
-        | Event::Covered { .. }
-        | Event::Wished(_)
-        | Event::Withdrawn { .. }
-        | Event::Expired { .. }
-        | Event::Sealed { .. }
-        | Event::Shutdown(_)
-        | Event::Key(_)
-        | Event::House { .. } => None,
+        DeskEvent::Told { task, outcome } => Some(DeskEvent::Told { task: *task, outcome: outcome.clone() }),
+        DeskEvent::Asked(_)
+        | DeskEvent::Unredeemed { .. }
+        | DeskEvent::Observed { .. }
+        | DeskEvent::Answered(_)
+        | DeskEvent::Slot { .. }
+        | DeskEvent::Covered { .. }
+        | DeskEvent::Wished(_)
+        | DeskEvent::Withdrawn { .. }
+        | DeskEvent::Expired { .. }
+        | DeskEvent::Sealed { .. }
+        | DeskEvent::Shutdown(_)
+        | DeskEvent::Key(_)
+        | DeskEvent::House { .. } => None,
     }
 }
 

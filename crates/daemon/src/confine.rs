@@ -2,7 +2,7 @@
 
 use crate::{
     env,
-    facts::{self, Gate, Looked},
+    facts::{self, GateSettings, Prepared},
 };
 use countersign_model::{
     Audience, EnvClass, Exposure, Limits, Request, Requester, Sandbox, SandboxSpec, Session, is_base_variable, places,
@@ -18,8 +18,8 @@ const TOOLS: &[&str] =
 
 /// The places of a task, as they are judged by.
 pub(crate) fn walls(
-    looked: &Looked,
-    gate: &Gate,
+    looked: &Prepared,
+    gate: &GateSettings,
     requester: &Requester,
     session: Option<&Session>,
     sandbox: Sandbox,

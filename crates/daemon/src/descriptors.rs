@@ -35,15 +35,15 @@ impl From<OutOfDescriptors> for Refusal {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Descriptors {
+pub(crate) struct DescriptorReserve {
     kept: Mutex<Vec<OwnedFd>>,
 }
 
 /// Descriptors that were let go of for one visitor; the reserve is filled again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Loan(Arc<Descriptors>);
+pub(crate) struct DescriptorLoan(Arc<DescriptorReserve>);
 
-impl Descriptors {
+impl DescriptorReserve {
     pub(crate) fn reserve() -> Arc<Self> {
         let descriptors = Arc::new(Self::default());
         descriptors.fill();
@@ -61,11 +61,11 @@ impl Descriptors {
     }
 
     /// Lets go of some for a visitor. None when nothing is left of the reserve.
-    pub(crate) fn lend(self: &Arc<Self>) -> Option<Loan> {
+    pub(crate) fn lend(self: &Arc<Self>) -> Option<DescriptorLoan> {
         let mut kept = crate::lock(&self.kept);
         let left = kept.len().checked_sub(LOAN)?;
         kept.truncate(left);
-        Some(Loan(Arc::clone(self)))
+        Some(DescriptorLoan(Arc::clone(self)))
     }
 
     /// Does something that needs descriptors for a moment, with some of the reserve if there are no others.
@@ -83,7 +83,7 @@ impl Descriptors {
     }
 }
 
-impl Loan {
+impl DescriptorLoan {
     /// Whether there are descriptors enough to have the whole reserve back already.
     pub(crate) fn is_repaid(&self) -> bool {
         self.0.fill();
@@ -91,7 +91,7 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for DescriptorLoan {
     fn drop(&mut self) {
         self.0.fill();
     }
@@ -103,10 +103,10 @@ mod tests {
 
     #[test]
     fn what_is_lent_comes_back_and_there_is_no_more_than_there_is() {
-        let descriptors = Descriptors::reserve();
+        let descriptors = DescriptorReserve::reserve();
         let kept = || descriptors.kept.lock().unwrap().len();
         assert_eq!(kept(), RESERVE);
-        let loans: Vec<Loan> = std::iter::from_fn(|| descriptors.lend()).collect();
+        let loans: Vec<DescriptorLoan> = std::iter::from_fn(|| descriptors.lend()).collect();
         assert_eq!((loans.len(), kept()), (RESERVE / LOAN, 0));
         assert_eq!(descriptors.with(|| Err::<(), _>(OutOfDescriptors)), Err(OutOfDescriptors));
         drop(loans);

@@ -8,7 +8,8 @@ mod restore;
 mod turn;
 
 pub(crate) use event::{
-    Event, Launch, NewTask, Permitted, PersonAnswer, Question, RequestIdentity, SlotOwner, Step, World,
+    ApprovalQuestion, DeskEvent, DeskStep, FactsAtLaunch, NewTask, PermittedSandbox, PersonAnswer, RequestIdentity,
+    ShimLaunch, SlotOwner,
 };
 
 use self::turn::Turn;
@@ -28,8 +29,8 @@ pub(crate) const NOT_AGAIN: Duration = Duration::from_secs(600);
 /// The state of the desk: a fold over the ledger.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Desk {
-    caps: Caps,
-    open: BTreeMap<TaskId, Open>,
+    caps: TaskCaps,
+    open: BTreeMap<TaskId, OpenTask>,
     /// Grants, sessions, credentials.
     pub(crate) register: Register,
     /// The policy that it judges by, for the record.
@@ -40,13 +41,13 @@ pub(crate) struct Desk {
 
 /// How many tasks run at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Caps {
+pub(crate) struct TaskCaps {
     pub(crate) session: u64,
     pub(crate) principal: u64,
     pub(crate) total: u64,
 }
 
-impl Default for Caps {
+impl Default for TaskCaps {
     fn default() -> Self {
         Self { session: 16, principal: 64, total: 256 }
     }
@@ -54,7 +55,7 @@ impl Default for Caps {
 
 /// A task that is not settled.
 #[derive(Debug, Clone, PartialEq)]
-struct Open {
+struct OpenTask {
     next_seq: u64,
     chain: HashChain,
     plan_digest: Digest,
@@ -62,10 +63,10 @@ struct Open {
     background: bool,
     /// One of its risks is such that only a person, not an agent's client, may answer for it.
     grave: bool,
-    stage: Stage,
+    stage: OpenStage,
 }
 
-impl Open {
+impl OpenTask {
     fn whose(&self) -> SlotOwner {
         SlotOwner { session: self.requester.session, principal: self.requester.principal }
     }
@@ -77,18 +78,18 @@ impl Open {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Stage {
+enum OpenStage {
     Planned,
     Waiting {
         approval: ApprovalId,
         options: Vec<Choice>,
         about: Vec<UncoveredCommand>,
     },
-    Permitted(Granted),
+    Permitted(GrantedPermission),
     /// Permitted, and in line for a slot since then.
     InLine {
         since: Timestamp,
-        granted: Granted,
+        granted: GrantedPermission,
     },
     Launched,
     /// Whoever asked runs it, since then.
@@ -97,19 +98,19 @@ enum Stage {
 
 /// What `permission.granted` said: all that a permit is made of.
 #[derive(Debug, Clone, PartialEq)]
-struct Granted {
+struct GrantedPermission {
     permit: PermitId,
     by: DecidedBy,
     scope: Scope,
-    permitted: Permitted,
+    permitted: PermittedSandbox,
 }
 
 impl Desk {
-    pub(crate) fn caps(&self) -> Caps {
+    pub(crate) fn caps(&self) -> TaskCaps {
         self.caps
     }
 
-    pub(crate) fn new(caps: Caps) -> Self {
+    pub(crate) fn new(caps: TaskCaps) -> Self {
         Self { caps, ..Self::default() }
     }
 
@@ -120,7 +121,7 @@ impl Desk {
 
     /// A task that waits for a person with the very same request.
     pub(crate) fn joins(&self, same: RequestIdentity) -> Option<TaskId> {
-        let waits = |o: &Open| matches!(o.stage, Stage::Waiting { .. }) && o.same() == same;
+        let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. }) && o.same() == same;
         self.open.iter().find(|(_, o)| waits(o)).map(|(task, _)| *task)
     }
 
@@ -132,36 +133,37 @@ impl Desk {
     /// Whether a task waits for a person, and where it works.
     pub(crate) fn question(&self, task: TaskId) -> Option<&[UncoveredCommand]> {
         match &self.open.get(&task)?.stage {
-            Stage::Waiting { about, .. } => Some(about),
+            OpenStage::Waiting { about, .. } => Some(about),
             _ => None,
         }
     }
 
     /// The tasks that wait for a person.
     pub(crate) fn waiting_for_a_person(&self) -> Vec<TaskId> {
-        let waits = |o: &Open| matches!(o.stage, Stage::Waiting { .. });
+        let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. });
         self.open.iter().filter(|(_, o)| waits(o)).map(|(task, _)| *task).collect()
     }
 
     /// How many tasks of a principal have not been launched.
     pub(crate) fn waiting_of(&self, principal: countersign_model::PrincipalId) -> usize {
-        let waits =
-            |o: &&Open| !matches!(o.stage, Stage::Launched | Stage::Observed(_)) && o.requester.principal == principal;
+        let waits = |o: &&OpenTask| {
+            !matches!(o.stage, OpenStage::Launched | OpenStage::Observed(_)) && o.requester.principal == principal
+        };
         self.open.values().filter(waits).count()
     }
 
     /// Who let a task run that is in line.
     pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&DecidedBy> {
         match &self.open.get(&task)?.stage {
-            Stage::Permitted(granted) | Stage::InLine { granted, .. } => Some(&granted.by),
+            OpenStage::Permitted(granted) | OpenStage::InLine { granted, .. } => Some(&granted.by),
             _ => None,
         }
     }
 
     /// The tasks that wait for a slot, first come first.
     pub(crate) fn line(&self) -> Vec<TaskId> {
-        let since = |o: &Open| match &o.stage {
-            Stage::InLine { since, .. } => Some(*since),
+        let since = |o: &OpenTask| match &o.stage {
+            OpenStage::InLine { since, .. } => Some(*since),
             _ => None,
         };
         let mut line: Vec<(Timestamp, TaskId)> = self.open.iter().filter_map(|(t, o)| Some((since(o)?, *t))).collect();
@@ -193,7 +195,7 @@ impl Desk {
     }
 
     fn running(&self) -> Vec<SlotOwner> {
-        self.open.values().filter(|o| o.stage == Stage::Launched).map(Open::whose).collect()
+        self.open.values().filter(|o| o.stage == OpenStage::Launched).map(OpenTask::whose).collect()
     }
 
     fn fits(&self, running: &[SlotOwner], whose: SlotOwner) -> bool {
@@ -208,21 +210,21 @@ impl Desk {
 
     /// Whose task this is, while it is open.
     pub(crate) fn whose(&self, task: TaskId) -> Option<SlotOwner> {
-        self.open.get(&task).map(Open::whose)
+        self.open.get(&task).map(OpenTask::whose)
     }
 
     /// How many tasks are on their way.
     pub(crate) fn busy(&self) -> usize {
-        self.open.values().filter(|o| o.stage == Stage::Launched).count()
+        self.open.values().filter(|o| o.stage == OpenStage::Launched).count()
     }
 
     pub(crate) fn launched(&self) -> Vec<TaskId> {
-        self.open.iter().filter(|(_, o)| o.stage == Stage::Launched).map(|(t, _)| *t).collect()
+        self.open.iter().filter(|(_, o)| o.stage == OpenStage::Launched).map(|(t, _)| *t).collect()
     }
 
     /// The tasks that others run and nobody has told the end of since `before`.
     pub(crate) fn never_told(&self, before: Timestamp) -> Vec<TaskId> {
-        let old = |o: &Open| matches!(o.stage, Stage::Observed(since) if since < before);
+        let old = |o: &OpenTask| matches!(o.stage, OpenStage::Observed(since) if since < before);
         self.open.iter().filter(|(_, o)| old(o)).map(|(t, _)| *t).collect()
     }
 
@@ -238,8 +240,8 @@ impl Desk {
             (Requester::of(decision), decision)
         {
             let (chain, plan_digest, background) = (HashChain::of_prologue(task), *plan_digest, *background);
-            let (stage, grave) = (Stage::Planned, risks.iter().any(|r| r.is_grave()));
-            self.open.insert(task, Open { next_seq: 0, chain, plan_digest, requester, background, grave, stage });
+            let (stage, grave) = (OpenStage::Planned, risks.iter().any(|r| r.is_grave()));
+            self.open.insert(task, OpenTask { next_seq: 0, chain, plan_digest, requester, background, grave, stage });
         }
         let Some(open) = self.open.get_mut(&task) else { return };
         open.next_seq += 1;
@@ -247,7 +249,7 @@ impl Desk {
         match decision {
             Decision::PermissionRequested { approval, options, about, .. } => {
                 let (options, about) = (options.clone(), about.clone());
-                open.stage = Stage::Waiting { approval: *approval, options, about };
+                open.stage = OpenStage::Waiting { approval: *approval, options, about };
             }
             Decision::PermissionDenied { by: DecidedBy::Person { .. }, words, .. } => {
                 let same = open.same();
@@ -256,32 +258,32 @@ impl Desk {
             }
             Decision::PermissionGranted { permit, by, scope, confinement, sandbox, .. } => {
                 let (permit, by) = (*permit, by.clone());
-                let permitted = Permitted { confinement: *confinement, sandbox: sandbox.clone() };
-                open.stage = Stage::Permitted(Granted { permit, by, scope: *scope, permitted });
+                let permitted = PermittedSandbox { confinement: *confinement, sandbox: sandbox.clone() };
+                open.stage = OpenStage::Permitted(GrantedPermission { permit, by, scope: *scope, permitted });
             }
             Decision::Queued { waits_for: WaitsFor::Slot, .. } => {
-                if let Stage::Permitted(granted) = std::mem::replace(&mut open.stage, Stage::Planned) {
-                    open.stage = Stage::InLine { since: at, granted };
+                if let OpenStage::Permitted(granted) = std::mem::replace(&mut open.stage, OpenStage::Planned) {
+                    open.stage = OpenStage::InLine { since: at, granted };
                 }
             }
-            Decision::Launched { .. } => open.stage = Stage::Launched,
-            Decision::Observing { .. } => open.stage = Stage::Observed(at),
+            Decision::Launched { .. } => open.stage = OpenStage::Launched,
+            Decision::Observing { .. } => open.stage = OpenStage::Observed(at),
             Decision::Settled { .. } => drop(self.open.remove(&task)),
             _ => {}
         }
     }
 
     /// Decides about one event. Nothing is changed when it is refused.
-    pub(crate) fn step(&mut self, now: Moment<'_>, event: Event) -> Result<Step, Refusal> {
-        let mut turn = Turn { desk: self, now, step: Step::default() };
+    pub(crate) fn step(&mut self, now: Moment<'_>, event: DeskEvent) -> Result<DeskStep, Refusal> {
+        let mut turn = Turn { desk: self, now, step: DeskStep::default() };
         turn.take(event)?;
         Ok(turn.step)
     }
 
     /// The tasks that wait for a person and that a grant may cover: looked at again, judged again, then let go.
     fn may_cover(&self, grant: &Grant) -> Vec<TaskId> {
-        let could = |open: &Open| {
-            let Stage::Waiting { about, .. } = &open.stage else { return false };
+        let could = |open: &OpenTask| {
+            let OpenStage::Waiting { about, .. } = &open.stage else { return false };
             open.requester.principal == grant.principal
                 && grant.session.is_none_or(|s| open.requester.session == Some(s))
                 && about.iter().any(|a| a.verb.as_str().starts_with(grant.verb.as_str()))

@@ -1,9 +1,9 @@
 //! Looking: what the world says about the paths and programs of a request, and the request resolved against it.
 
 use crate::{
-    desk::World,
+    desk::FactsAtLaunch,
     env,
-    people::{Eyes, People},
+    users::{RunAs, Users},
 };
 use countersign_model::{
     Audience, Builtin, Code, Confinement, CredentialKind, Digest, DisplaySafe, Exec, Exposure, Facts, FileWork,
@@ -28,7 +28,7 @@ const BASH: &[&str] = &["/bin/bash", "/usr/bin/bash"];
 
 /// A request with its surroundings looked up, before anyone has decided about it.
 #[derive(Debug, Clone)]
-pub(crate) struct Looked {
+pub(crate) struct Prepared {
     pub(crate) facts: Facts,
     pub(crate) argv: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -45,7 +45,7 @@ pub(crate) struct Looked {
 
 /// What the gate goes by, beside the request and the world.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct GateSettings {
     pub(crate) rules: CheckedRules,
     /// Where this house keeps what is its own.
     pub(crate) protected: Vec<String>,
@@ -68,7 +68,7 @@ pub(crate) struct Gate {
 #[error("{0}: no such program")]
 pub(crate) struct NoSuchProgram(String);
 
-impl Looked {
+impl Prepared {
     /// What a file tool does, and where: the path that was judged.
     pub(crate) fn builtin(&self, request: &Request) -> Option<Builtin> {
         let args = &request.args;
@@ -237,7 +237,12 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
 
 /// What may be read unasked: what the session may, or, of one that nobody opened, the repository or directory where
 /// the request runs; and what the configuration adds.
-pub(crate) fn roots(looked: &Looked, gate: &Gate, requester: &Requester, session: Option<&Session>) -> Vec<String> {
+pub(crate) fn roots(
+    looked: &Prepared,
+    gate: &GateSettings,
+    requester: &Requester,
+    session: Option<&Session>,
+) -> Vec<String> {
     let text = |t: &Text| t.as_str().to_owned();
     let folder = session.and_then(|s| s.folder.as_ref()).map(text);
     if requester.audience == Audience::Public {
@@ -251,7 +256,7 @@ pub(crate) fn roots(looked: &Looked, gate: &Gate, requester: &Requester, session
 }
 
 /// The root that a working directory gives, if it gives one.
-pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &Gate) -> Option<String> {
+pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &GateSettings) -> Option<String> {
     let cwd = &facts.cwd.resolved;
     let repository = facts.repositories.get(cwd);
     let here = repository.unwrap_or(cwd);
@@ -264,26 +269,26 @@ pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &Gate) ->
 pub(crate) fn look_again(
     home: &Home,
     key: &HomeKey,
-    people: &People,
+    people: &Users,
     task: TaskId,
-) -> Result<(World, Option<(Looked, Request)>), Refusal> {
+) -> Result<(FactsAtLaunch, Option<(Prepared, Request)>), Refusal> {
     let kept = match waiting::read(home, task) {
         Ok(kept) => kept,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((World::Same, None)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((FactsAtLaunch::Same, None)),
         Err(e) => return Err(Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}"))),
     };
     let now = people.eyes(kept.uid).and_then(|eyes| look(&kept.request, key, &eyes)).ok();
-    let world = World::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
+    let world = FactsAtLaunch::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
     Ok((world, now.map(|l| (l, kept.request))))
 }
 
 /// Looks everything up. A missing program is a fact; a missing directory is an error.
-pub(crate) fn look(request: &Request, key: &HomeKey, eyes: &Eyes) -> Result<Looked, Refusal> {
+pub(crate) fn look(request: &Request, key: &HomeKey, eyes: &RunAs) -> Result<Prepared, Refusal> {
     check(request)?;
     eyes.see(|| look_as(request, key, eyes))?
 }
 
-fn look_as(request: &Request, key: &HomeKey, eyes: &Eyes) -> Result<Looked, Refusal> {
+fn look_as(request: &Request, key: &HomeKey, eyes: &RunAs) -> Result<Prepared, Refusal> {
     let base = &eyes.base;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
     let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
@@ -331,7 +336,7 @@ fn look_as(request: &Request, key: &HomeKey, eyes: &Eyes) -> Result<Looked, Refu
             facts.repositories.insert(directory, top);
         }
     }
-    Ok(Looked {
+    Ok(Prepared {
         facts,
         argv,
         env: env.into_iter().collect(),
@@ -374,7 +379,7 @@ mod tests {
         let request = serde_json::from_value(serde_json::json!({
             "tool": "shell", "args": {"argv": ["no-such-\u{1b}program"], "cwd": "/"},
         }));
-        let looked = look(&request.unwrap(), &key, &Eyes { login: None, base: Default::default() }).unwrap();
+        let looked = look(&request.unwrap(), &key, &RunAs { login: None, base: Default::default() }).unwrap();
         assert_eq!(looked.facts.program, None);
         assert_eq!(looked.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: no such program");
     }

@@ -12,32 +12,32 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         return Err(bad("the body is a list; this address takes a JSON object".to_owned()));
     }
     match parse_strictly(bytes) {
-        Err(Unread { fraction: true, .. }) => parse_strictly(&without_fractions(bytes)),
+        Err(JsonMismatch { fraction: true, .. }) => parse_strictly(&without_fractions(bytes)),
         read => read,
     }
     .map_err(|unread| unread.refusal)
 }
 
 /// Why JSON does not read as a type.
-struct Unread {
+struct JsonMismatch {
     refusal: Refusal,
     /// A number has a fraction where a whole one is wanted.
     fraction: bool,
 }
 
-fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unread> {
+fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonMismatch> {
     let bad = |message: String| Refusal::new(Code::BadRequest, message);
     let json = &mut serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut *json).map_err(|e| {
         let words = wrong_kind::<T>(bytes, e.inner());
         let refusal = bad(words.unwrap_or_else(|| in_words(&e.path().to_string(), e.inner())));
-        Unread { refusal, fraction: e.inner().to_string().starts_with("invalid type: floating point") }
+        JsonMismatch { refusal, fraction: e.inner().to_string().starts_with("invalid type: floating point") }
     })?;
     match json.end() {
         Ok(()) => Ok(value),
         Err(e) => {
             let place = format!("line {}, column {}", e.line(), e.column());
-            Err(Unread { refusal: bad(format!("the body goes on behind its JSON ({place})")), fraction: false })
+            Err(JsonMismatch { refusal: bad(format!("the body goes on behind its JSON ({place})")), fraction: false })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger at start and later: one that decisions are added to, or one that is only read because it cannot be gone on from.
 
 use crate::{
-    desk::{Caps, Desk},
+    desk::{Desk, TaskCaps},
     records::Records,
 };
 use countersign_model::{DaemonState, Digest, HomeId};
@@ -19,11 +19,11 @@ use tokio::sync::Notify;
 
 /// Why nothing is decided, if nothing is. Once set, it stays until the next start.
 #[derive(Default)]
-pub(crate) struct ReadingOnly {
+pub(crate) struct ReadOnlyState {
     why: OnceLock<String>,
 }
 
-impl ReadingOnly {
+impl ReadOnlyState {
     pub(crate) fn why(&self) -> Option<&str> {
         self.why.get().map(String::as_str)
     }
@@ -39,19 +39,19 @@ impl ReadingOnly {
 }
 
 /// A ledger with what the daemon needs of it to start.
-pub(crate) struct Opened {
+pub(crate) struct OpenedLedger {
     pub(crate) ledger: Ledger,
     pub(crate) reader: LedgerReader,
     pub(crate) desk: Desk,
     pub(crate) after_a_crash: bool,
     /// None where the ledger cannot be written and has none yet.
     pub(crate) home_id: Option<HomeId>,
-    pub(crate) reading_only: Arc<ReadingOnly>,
+    pub(crate) reading_only: Arc<ReadOnlyState>,
 }
 
 /// Opens the ledger of a home; of one that cannot be gone on from, a copy of what still reads.
-pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, LedgerError> {
-    let reading_only = Arc::<ReadingOnly>::default();
+pub(crate) fn open(home: &Home, caps: TaskCaps, policy: Digest) -> Result<OpenedLedger, LedgerError> {
+    let reading_only = Arc::<ReadOnlyState>::default();
     let opened = Ledger::of(home).and_then(|ledger| match restore(&ledger, caps, policy) {
         Ok(restored) => Ok((ledger, restored)),
         Err(e) => {
@@ -70,7 +70,7 @@ pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, Le
         Err(e) => return Err(e),
     };
     let home_id = home_id(&mut ledger, &reader, &reading_only)?;
-    Ok(Opened { ledger, reader, desk, after_a_crash, home_id, reading_only })
+    Ok(OpenedLedger { ledger, reader, desk, after_a_crash, home_id, reading_only })
 }
 
 /// The id of the home. One that has none gets it, as the first decision of this daemon; where it cannot be written, for
@@ -78,7 +78,7 @@ pub(crate) fn open(home: &Home, caps: Caps, policy: Digest) -> Result<Opened, Le
 fn home_id(
     ledger: &mut Ledger,
     reader: &LedgerReader,
-    reading_only: &ReadingOnly,
+    reading_only: &ReadOnlyState,
 ) -> Result<Option<HomeId>, LedgerError> {
     if reading_only.is_set() {
         return reader.home_id();
@@ -97,9 +97,9 @@ fn home_id(
     }
 }
 
-type Restored = (LedgerReader, Desk, bool);
+type RestoredDesk = (LedgerReader, Desk, bool);
 
-fn restore(ledger: &Ledger, caps: Caps, policy: Digest) -> Result<Restored, LedgerError> {
+fn restore(ledger: &Ledger, caps: TaskCaps, policy: Digest) -> Result<RestoredDesk, LedgerError> {
     let reader = ledger.reader()?;
     let after_a_crash = reader.last_state()?.is_some_and(|s| s != DaemonState::Halted);
     let desk = Desk::restore(&reader, caps, Some(policy))?;
@@ -112,7 +112,7 @@ fn scratch(home: &Home) -> PathBuf {
 
 /// Reads a large ledger whole, beside the first requests, and again whenever something does not read. From the moment that it
 /// is found damaged, nothing more is decided.
-pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<ReadingOnly>, suspected: Arc<Notify>) {
+pub(crate) async fn watch(home: Home, records: Arc<Records>, reading_only: Arc<ReadOnlyState>, suspected: Arc<Notify>) {
     // A small one was read whole before anybody was let in.
     if condition::is_small(&home) {
         suspected.notified().await;

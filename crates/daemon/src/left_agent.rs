@@ -6,7 +6,7 @@
 //! what they run, which are inherited unless they are cleared. Neither stops a process that works at getting away: one that
 //! may write to another control group and clears its environment is taken for a person's.
 
-use crate::peer::{Chain, Left};
+use crate::peer::{AgentTrace, ProcessChain};
 use countersign_model::{Process, Roster};
 use countersign_shim::{as_owner_of, tree};
 use countersign_store::{is_a_persons, proc};
@@ -33,17 +33,17 @@ const GROUP: &str = "csn-agent";
 const MOVE_PASSES: usize = 8;
 
 /// Looks at a process and everything above it, lowest first.
-pub(crate) fn left(chain: &Chain, roster: &Roster) -> Option<Left> {
+pub(crate) fn left(chain: &ProcessChain, roster: &Roster) -> Option<AgentTrace> {
     // Without a registered agent there is nobody to have left.
     roster.agents().next()?;
     let grouped = chain.iter().filter_map(|(process, _)| agent_of_group(&group_of(process.pid)?));
     let session = grouped.filter_map(|agent| roster.of_agent(agent)).map(|s| s.id).next();
     if let Some(session) = session {
-        return Some(Left::Group(session));
+        return Some(AgentTrace::Group(session));
     }
     let (variable, parent) = chain.iter().rev().find_map(|(process, parent)| Some((carried(process.pid)?, *parent)))?;
     // Below an agent that is not registered yet, which is how one comes to be registered, that agent's process stands above.
-    (parent <= 1 || is_a_persons(parent)).then_some(Left::Variable(variable))
+    (parent <= 1 || is_a_persons(parent)).then_some(AgentTrace::Variable(variable))
 }
 
 fn carried(pid: u32) -> Option<&'static str> {
@@ -66,12 +66,12 @@ fn agent_of_group(path: &str) -> Option<Process> {
 
 /// The control groups that were made for agents.
 #[derive(Default)]
-pub(crate) struct Groups {
+pub(crate) struct AgentGroups {
     /// None where one could not be made: that is not tried again.
     made: HashMap<Process, Option<PathBuf>>,
 }
 
-impl Groups {
+impl AgentGroups {
     /// Gives every agent a group of its own, where that is allowed, and takes those away that are empty.
     pub(crate) fn keep(&mut self, agents: impl Iterator<Item = Process>) {
         let there: Vec<Process> = agents.filter(|agent| crate::peer::is_there(*agent).unwrap_or(true)).collect();

@@ -9,7 +9,6 @@ mod descriptors;
 mod desk;
 mod env;
 mod facts;
-mod halt;
 mod http;
 mod json;
 mod ledger_state;
@@ -20,14 +19,15 @@ mod ops;
 #[cfg(test)]
 mod ops_tests;
 mod peer;
-mod people;
 mod question;
 mod receipts;
 mod records;
+mod register_command;
 mod service;
 mod shims;
+mod shutdown;
 mod startup;
-mod wish;
+mod users;
 
 use countersign_model::{Code, Refusal};
 

@@ -32,18 +32,18 @@ pub(crate) enum Peer {
 
 /// How a process is known for an agent's that is no longer below it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum AgentTrace {
     /// It is in the control group of the agent of this session.
     Group(SessionId),
     /// It carries this variable, and no agent's process is above it.
     Variable(&'static str),
 }
 
-impl From<Left> for Peer {
-    fn from(left: Left) -> Self {
+impl From<AgentTrace> for Peer {
+    fn from(left: AgentTrace) -> Self {
         match left {
-            Left::Group(session) => Peer::Agent(session),
-            Left::Variable(_) => Peer::LeftAgent,
+            AgentTrace::Group(session) => Peer::Agent(session),
+            AgentTrace::Variable(_) => Peer::LeftAgent,
         }
     }
 }
@@ -54,22 +54,22 @@ const DEEPEST: usize = 256;
 const TRIES: usize = 3;
 
 /// A process and everything above it, each with its parent.
-pub(crate) type Chain = [(Process, u32)];
+pub(crate) type ProcessChain = [(Process, u32)];
 
 /// What the walk must be able to recognise.
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownProcesses<'a> {
     pub(crate) shim: &'a dyn Fn(u32) -> Option<TaskId>,
     pub(crate) agent: &'a dyn Fn(Process) -> Option<SessionId>,
     /// Whether a process, with everything above it, has left a registered agent.
-    pub(crate) left: &'a dyn Fn(&Chain) -> Option<Left>,
+    pub(crate) left: &'a dyn Fn(&ProcessChain) -> Option<AgentTrace>,
     /// This daemon: what is below it, and not a shim, is what a dead shim has left.
     pub(crate) daemon: u32,
 }
 
 /// What was looked for, or nothing if it is not there or may not be looked at.
-type Seen<T> = Result<Option<T>, OutOfDescriptors>;
+type LookupResult<T> = Result<Option<T>, OutOfDescriptors>;
 
-fn seen<T>(looked: io::Result<T>) -> Seen<T> {
+fn seen<T>(looked: io::Result<T>) -> LookupResult<T> {
     match looked {
         Ok(found) => Ok(Some(found)),
         Err(e) if OutOfDescriptors::is_it(&e) => Err(OutOfDescriptors),
@@ -78,7 +78,7 @@ fn seen<T>(looked: io::Result<T>) -> Seen<T> {
 }
 
 /// Follows a peer upwards. `pin` is what the kernel says the peer is; without one its start time must stay the same.
-pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &Known<'_>) -> Result<Peer, OutOfDescriptors> {
+pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<'_>) -> Result<Peer, OutOfDescriptors> {
     for _ in 0..TRIES {
         let Some((found, chain)) = follow(pid, known)? else { continue };
         // A process that ended on the way may have been another's by the time it was looked at: then once more.
@@ -94,7 +94,7 @@ pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &Known<'_>) -> R
 }
 
 /// One walk up to the first process, and everyone on the way with their parent. None when somebody was not there.
-fn follow(pid: u32, known: &Known<'_>) -> Seen<(Peer, Vec<(Process, u32)>)> {
+fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Process, u32)>)> {
     let mut chain: Vec<(Process, u32)> = Vec::new();
     let Some(own) = marker(pid)? else { return Ok(None) };
     let mut marked = own.map(Peer::Marked);
@@ -139,18 +139,18 @@ pub(crate) fn lives(pin: &OwnedFd) -> bool {
 }
 
 /// The first process of all, where that is the parent.
-fn first(parent: u32) -> Seen<Process> {
+fn first(parent: u32) -> LookupResult<Process> {
     Ok(process(parent)?.filter(|_| parent == 1).map(|(process, _)| process))
 }
 
 /// A process and its parent.
-pub(crate) fn process(pid: u32) -> Seen<(Process, u32)> {
+pub(crate) fn process(pid: u32) -> LookupResult<(Process, u32)> {
     Ok(seen(proc::stat(pid))?.map(|stat| (stat.process, stat.parent)))
 }
 
 /// Who holds the other end of a connection on loopback.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum ConnectionHolder {
     /// This process, of our own user.
     Process(u32),
     /// Somebody else's: a proxy, a tunnel.
@@ -162,32 +162,32 @@ pub(crate) enum Holder {
 }
 
 /// Looks for whoever holds a connection, among everything that runs as `uid`.
-pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<Holder, OutOfDescriptors> {
+pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<ConnectionHolder, OutOfDescriptors> {
     let socket = seen(proc::tcp_socket(theirs, ours))?.flatten().filter(|socket| socket.inode != 0);
-    let Some(proc::TcpSocket { owner, inode }) = socket else { return Ok(Holder::Nobody) };
+    let Some(proc::TcpSocket { owner, inode }) = socket else { return Ok(ConnectionHolder::Nobody) };
     if owner != uid {
-        return Ok(Holder::Stranger);
+        return Ok(ConnectionHolder::Stranger);
     }
     let wanted = format!("socket:[{inode}]");
     let mut hidden = Vec::new();
-    let Some(all) = seen(proc::all())? else { return Ok(Holder::Nobody) };
+    let Some(all) = seen(proc::all())? else { return Ok(ConnectionHolder::Nobody) };
     for pid in all {
         let held = as_owner_of(pid, || {
             proc::open_files(pid).map(|mut open| open.any(|file| file.as_os_str() == wanted.as_str()))
         });
         match held {
-            Ok(true) => return Ok(Holder::Process(pid)),
+            Ok(true) => return Ok(ConnectionHolder::Process(pid)),
             Ok(false) => {}
             Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
             Err(_) if runs_as(pid, uid)? && pid != std::process::id() && !is_shim(pid)? => hidden.push(pid),
             Err(_) => {}
         }
     }
-    Ok(if hidden.is_empty() { Holder::Nobody } else { Holder::Hidden(hidden) })
+    Ok(if hidden.is_empty() { ConnectionHolder::Nobody } else { ConnectionHolder::Hidden(hidden) })
 }
 
 /// Whether a process is below a task or an agent, as far as its parents tell.
-pub(crate) fn is_below(pid: u32, known: &Known<'_>) -> Result<bool, OutOfDescriptors> {
+pub(crate) fn is_below(pid: u32, known: &KnownProcesses<'_>) -> Result<bool, OutOfDescriptors> {
     let (mut at, mut chain) = (pid, Vec::new());
     for _ in 0..DEEPEST {
         let Some((process, parent)) = process(at)? else { return Ok(true) };
@@ -218,7 +218,7 @@ pub(crate) fn is_there(process: Process) -> Result<bool, OutOfDescriptors> {
 }
 
 /// The task whose marker a process carries; the outer none when its environment cannot be read.
-fn marker(pid: u32) -> Seen<Option<String>> {
+fn marker(pid: u32) -> LookupResult<Option<String>> {
     let environ = match as_owner_of(pid, || proc::environ(pid)) {
         Ok(environ) => environ,
         Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
@@ -234,7 +234,8 @@ fn marker(pid: u32) -> Seen<Option<String>> {
 mod tests {
     use super::*;
 
-    const NOBODY: Known<'static> = Known { shim: &|_| None, agent: &|_| None, left: &|_| None, daemon: 0 };
+    const NOBODY: KnownProcesses<'static> =
+        KnownProcesses { shim: &|_| None, agent: &|_| None, left: &|_| None, daemon: 0 };
 
     #[test]
     fn this_process_is_itself_and_what_is_above_it_decides() {
@@ -247,11 +248,11 @@ mod tests {
         }
         let session: SessionId = "se_01m7h4jys3gnc16h".parse().unwrap();
         let of_parent = |p: Process| (p.pid == parent).then_some(session);
-        assert_eq!(recognise(me, None, &Known { agent: &of_parent, ..NOBODY }), Ok(Peer::Agent(session)));
+        assert_eq!(recognise(me, None, &KnownProcesses { agent: &of_parent, ..NOBODY }), Ok(Peer::Agent(session)));
         let task: TaskId = "tk_01m7h4jys3gnc16h".parse().unwrap();
         let shim = |pid: u32| (pid == parent).then_some(task);
-        assert_eq!(recognise(me, None, &Known { shim: &shim, ..NOBODY }), Ok(Peer::Task(task)));
-        assert!(matches!(recognise(me, None, &Known { daemon: parent, ..NOBODY }), Ok(Peer::Marked(_))));
+        assert_eq!(recognise(me, None, &KnownProcesses { shim: &shim, ..NOBODY }), Ok(Peer::Task(task)));
+        assert!(matches!(recognise(me, None, &KnownProcesses { daemon: parent, ..NOBODY }), Ok(Peer::Marked(_))));
         assert_eq!(is_there(process), Ok(true));
         assert_eq!(is_there(Process { start: process.start + 1, ..process }), Ok(false));
     }
@@ -262,12 +263,12 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (theirs, ours) = (client.local_addr().unwrap(), listener.local_addr().unwrap());
         let uid = rustix::process::geteuid().as_raw();
-        assert_eq!(holder(theirs, ours, uid), Ok(Holder::Process(std::process::id())));
-        assert_eq!(holder(theirs, ours, uid + 1), Ok(Holder::Stranger));
+        assert_eq!(holder(theirs, ours, uid), Ok(ConnectionHolder::Process(std::process::id())));
+        assert_eq!(holder(theirs, ours, uid + 1), Ok(ConnectionHolder::Stranger));
         // The other end is still there, and has nobody on this one.
         let (_other, _) = listener.accept().unwrap();
         drop(client);
-        assert_eq!(holder(theirs, ours, uid), Ok(Holder::Nobody));
+        assert_eq!(holder(theirs, ours, uid), Ok(ConnectionHolder::Nobody));
     }
 
     #[test]

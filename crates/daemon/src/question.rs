@@ -1,6 +1,6 @@
 //! What a person is asked, what an answer saves, and what a card says about both. Decides nothing: the desk does.
 
-use crate::{case::Case, desk::Question, facts::Looked, wish};
+use crate::{case::Case, desk::ApprovalQuestion, facts::Prepared, register_command};
 use countersign_model::{
     Assessment, Card, Choice, Code, Confinement, Coverage, DecidedBy, Digest, Grant, GrantId, GrantOffer, GrantSandbox,
     Grants, IdMint, Operands, Plan, Refusal, Request, Sandbox, SandboxReason, Script, Text, Tool, UncoveredCommand,
@@ -21,21 +21,21 @@ const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
 
 /// What may be said about each occurrence of a plan, secrets taken out.
 #[derive(Debug, Default)]
-pub(crate) struct Texts {
-    each: Vec<Said>,
+pub(crate) struct CleanTexts {
+    each: Vec<OccurrenceText>,
     /// Nothing had to be taken out of what a grant would hold.
     clean: bool,
 }
 
 #[derive(Debug)]
-struct Said {
+struct OccurrenceText {
     verb: Text,
     text: Text,
     directories: Vec<Text>,
 }
 
-impl Texts {
-    pub(crate) fn of(request: &Request, prepared: &Looked, mask: &Mask, display: &Text) -> Self {
+impl CleanTexts {
+    pub(crate) fn of(request: &Request, prepared: &Prepared, mask: &Mask, display: &Text) -> Self {
         let source = request.args.command.as_deref();
         let mut texts = Self { each: Vec::new(), clean: true };
         for occurrence in &prepared.plan.occurrences {
@@ -48,7 +48,7 @@ impl Texts {
             let cleaned: Vec<Text> = directories.iter().map(|d| text(mask, d)).collect();
             texts.clean &= verb.as_str() == occurrence.verb
                 && cleaned.iter().zip(&directories).all(|(clean, raw)| clean.as_str() == raw);
-            texts.each.push(Said { verb, text: said, directories: cleaned });
+            texts.each.push(OccurrenceText { verb, text: said, directories: cleaned });
         }
         texts
     }
@@ -69,12 +69,12 @@ impl Texts {
 
 impl Case<'_> {
     /// What a person is asked, where the verdict is to ask.
-    pub(crate) fn question(&self, assessment: &Assessment, texts: &Texts) -> Question {
+    pub(crate) fn question(&self, assessment: &Assessment, texts: &CleanTexts) -> ApprovalQuestion {
         if self.request.tool == Tool::SetWorkingDirectory {
             let options = vec![Choice::Session, Choice::Deny];
-            return Question { uncovered: Vec::new(), about: Vec::new(), options };
+            return ApprovalQuestion { uncovered: Vec::new(), about: Vec::new(), options };
         }
-        let Verdict::Ask { uncovered } = &assessment.verdict else { return Question::default() };
+        let Verdict::Ask { uncovered } = &assessment.verdict else { return ApprovalQuestion::default() };
         let told = || uncovered.iter().take(MOST_TOLD).filter_map(|n| Some((*n, texts.each.get(*n)?)));
         let about = told().map(|(n, said)| UncoveredCommand {
             verb: said.verb.clone(),
@@ -82,24 +82,28 @@ impl Case<'_> {
             risks: risks(assessment, n),
         });
         let in_session = self.session.is_some_and(|s| s.implicit.is_none());
-        let Looked { plan, facts, .. } = self.prepared;
+        let Prepared { plan, facts, .. } = self.prepared;
         let options = if texts.clean {
             countersign_policy::options(plan, facts, assessment, &self.context(), in_session)
         } else {
             vec![Choice::Once, Choice::Deny]
         };
-        Question { uncovered: told().map(|(_, said)| said.text.clone()).collect(), about: about.collect(), options }
+        ApprovalQuestion {
+            uncovered: told().map(|(_, said)| said.text.clone()).collect(),
+            about: about.collect(),
+            options,
+        }
     }
 
     /// The grants that an answer leaves behind; none when nothing is uncovered any more.
     pub(crate) fn saved_grants(
         &self,
-        given: &Given<'_>,
+        given: &SavingAnswer<'_>,
         assessment: &Assessment,
         mint: &mut IdMint,
     ) -> Result<Vec<Grant>, Refusal> {
-        let Given { choice, any_arguments, by, about } = *given;
-        let Looked { plan, facts, .. } = self.prepared;
+        let SavingAnswer { choice, any_arguments, by, about } = *given;
+        let Prepared { plan, facts, .. } = self.prepared;
         let context = self.context();
         let all = countersign_policy::proposals(choice, any_arguments, plan, facts, assessment, &context);
         let mask = self.mask();
@@ -127,7 +131,7 @@ impl Case<'_> {
     /// Everything that a card shows beside the question itself.
     pub(crate) fn card(&self, asked_by: &str, options: &[Choice], assessment: &Assessment) -> Card {
         let mask = self.mask();
-        let Looked { plan, facts, .. } = self.prepared;
+        let Prepared { plan, facts, .. } = self.prepared;
         let places = countersign_policy::places(plan, assessment);
         let context = self.context();
         let offers = options.iter().copied().filter(|c| c.saves());
@@ -157,7 +161,7 @@ impl Case<'_> {
         mask: &Mask,
         places: &[String],
     ) -> Option<GrantOffer> {
-        let Looked { plan, facts, argv, .. } = self.prepared;
+        let Prepared { plan, facts, argv, .. } = self.prepared;
         let all = countersign_policy::proposals(choice, false, plan, facts, assessment, context)?;
         let place = places.first().map_or(facts.cwd.resolved.as_str(), String::as_str);
         let mut offer =
@@ -169,7 +173,7 @@ impl Case<'_> {
         for proposal in &all {
             let grant = made(choice, proposal, context, mask).ok()?;
             offer.exact |= proposal.operands.is_some();
-            offer.saves.push(wish::label(&grant));
+            offer.saves.push(register_command::label(&grant));
             let grants = Grants::of(vec![grant]);
             let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
             // That it covers what is asked for goes without saying.
@@ -202,7 +206,7 @@ fn risks(assessment: &Assessment, n: usize) -> Vec<countersign_model::Risk> {
 }
 
 /// An answer that may leave something behind.
-pub(crate) struct Given<'a> {
+pub(crate) struct SavingAnswer<'a> {
     pub(crate) choice: Choice,
     /// What is saved covers other operands too.
     pub(crate) any_arguments: bool,

@@ -2,23 +2,23 @@
 
 use crate::{
     calls::CommitHandle,
-    commit::{CommitLoop, CommitParts, Views},
-    desk::{Caps, Desk},
+    commit::{CommitLoop, CommitParts, CommittedViews},
+    desk::{Desk, TaskCaps},
     env,
-    facts::Gate,
-    halt::{self, Signals},
-    http::{self, Front},
-    ledger_state::{self, Opened},
-    left_agent::Groups,
+    facts::GateSettings,
+    http::{self, HttpState},
+    ledger_state::{self, OpenedLedger},
+    left_agent::AgentGroups,
     ops::{Ops, OpsParts, retention},
-    people::People,
     receipts::{
         publish,
-        sealing::{Given, Sealer, SealerParts},
+        sealing::{LaunchSecrets, Sealer, SealerParts},
     },
     records::Records,
     service,
     shims::{pool::ShimPool, recovery, registry::ShimRegistry},
+    shutdown::{self, Signals},
+    users::Users,
 };
 use anyhow::Context as _;
 use countersign_model::{Code, DaemonState, Decision, Digest, Record, RecordContent, Refusal, TaskId};
@@ -80,7 +80,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .build()
         .context("no threads for the daemon")?;
     let gate = Arc::new(gate(&home, &config, rules, degraded)?);
-    let Parts { ops, commit_loop, sealer, suspected, launched } =
+    let DaemonParts { ops, commit_loop, sealer, suspected, launched } =
         open(home, config, gate, shim, runtime.handle().clone(), people, socket)?;
     let listener = {
         let _guard = runtime.enter();
@@ -97,8 +97,8 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
 }
 
 /// What the gate goes by, beside the request and the world.
-fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<String>) -> anyhow::Result<Gate> {
-    Ok(Gate {
+fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<String>) -> anyhow::Result<GateSettings> {
+    Ok(GateSettings {
         rules,
         protected: own_places(home),
         read_all: config.audience.personal.read == UnaskedReads::All,
@@ -134,7 +134,7 @@ fn real_roots(named: &[String]) -> Vec<String> {
 }
 
 /// The daemon in its parts, wired and not yet running.
-struct Parts {
+struct DaemonParts {
     ops: Arc<Ops>,
     commit_loop: CommitLoop,
     sealer: Sealer,
@@ -147,20 +147,20 @@ struct Parts {
 fn open(
     home: Home,
     config: Config,
-    gate: Arc<Gate>,
+    gate: Arc<GateSettings>,
     shim: PathBuf,
     runtime: tokio::runtime::Handle,
-    people: People,
+    people: Users,
     socket: PathBuf,
-) -> anyhow::Result<Parts> {
-    let Opened { ledger, reader, desk, after_a_crash, home_id, reading_only } =
+) -> anyhow::Result<DaemonParts> {
+    let OpenedLedger { ledger, reader, desk, after_a_crash, home_id, reading_only } =
         ledger_state::open(&home, caps(&config), policy(&config)?)?;
     if !reading_only.is_set() {
         tidy_waiting(&home, &reader);
     }
-    let (senders, views) = Views::of(&desk, &ledger);
+    let (senders, views) = CommittedViews::of(&desk, &ledger);
     let (handle, calls) = CommitHandle::new();
-    let given = Given::default();
+    let given = LaunchSecrets::default();
     let (sealer, to_sealer, sealing) = Sealer::new(SealerParts {
         home: &home,
         home_id,
@@ -224,11 +224,11 @@ fn open(
         sealer: to_sealer,
         sealing,
     });
-    Ok(Parts { ops: Arc::new(ops), commit_loop, sealer, suspected, launched })
+    Ok(DaemonParts { ops: Arc::new(ops), commit_loop, sealer, suspected, launched })
 }
 
-fn caps(config: &Config) -> Caps {
-    Caps {
+fn caps(config: &Config) -> TaskCaps {
+    TaskCaps {
         session: config.limits.running_per_session,
         principal: config.limits.running_per_principal,
         total: config.limits.running,
@@ -266,7 +266,7 @@ fn own_places(home: &Home) -> Vec<String> {
 /// Whoever is known for an agent stays one while no daemon is there to ask.
 async fn keep_agents(ops: Arc<Ops>) {
     let mut roster = ops.roster.clone();
-    let mut groups = Groups::default();
+    let mut groups = AgentGroups::default();
     loop {
         let now = Arc::clone(&roster.borrow_and_update());
         let known = Arc::clone(&now);
@@ -295,10 +295,10 @@ fn tidy_waiting(home: &Home, reader: &LedgerReader) {
 }
 
 /// Whom this house serves, and where it listens for them.
-fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(People, PathBuf)> {
+fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)> {
     let base = env::base_of_house();
     if *start != Start::Machine {
-        return Ok((People::own(base), home.socket()));
+        return Ok((Users::own(base), home.socket()));
     }
     anyhow::ensure!(
         countersign_shim::acts_for_others() && !rustix::process::geteuid().is_root(),
@@ -306,7 +306,7 @@ fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(People, PathBuf)
          `csn service install --system` makes the unit that starts it so"
     );
     let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(MACHINE_RUN), PathBuf::from);
-    Ok((People::of_the_machine(base), door.join(SOCKET)))
+    Ok((Users::of_the_machine(base), door.join(SOCKET)))
 }
 
 /// The kernel says who comes: everybody may knock at the door of a house of the machine.
@@ -329,7 +329,7 @@ async fn serve(
     suspected: Arc<Notify>,
     start: Start,
 ) -> anyhow::Result<()> {
-    let front = Front::new(Arc::clone(&ops));
+    let front = HttpState::new(Arc::clone(&ops));
     // From the first moment: a house that is told to go while it comes up goes in order, too.
     let mut signals = Signals::listen()?;
     ops.enter(DaemonState::Boot, None);
@@ -362,11 +362,11 @@ async fn serve(
         let _ = server.await;
         let _ = std::fs::remove_file(&ops.socket);
     };
-    halt::halt(&ops, reason, signals, close).await;
+    shutdown::halt(&ops, reason, signals, close).await;
     Ok(())
 }
 
-async fn open_loopback(front: &Arc<Front>, wanted: Option<&str>) -> Result<std::net::SocketAddr, Refusal> {
+async fn open_loopback(front: &Arc<HttpState>, wanted: Option<&str>) -> Result<std::net::SocketAddr, Refusal> {
     let wanted = match wanted {
         None => http::tcp::DEFAULT,
         Some(text) => text.parse().map_err(|_| {
@@ -433,9 +433,9 @@ pub(crate) fn operations(
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
     let gate = Arc::new(gate(&home, &config, rules, None)?);
-    let people = People::own(env::base_of_house());
+    let people = Users::own(env::base_of_house());
     let (shim, socket) = (directory.join("no-supervisor"), home.socket());
-    let Parts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), people, socket)?;
+    let DaemonParts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), people, socket)?;
     std::thread::spawn(move || commit_loop.run());
     std::thread::spawn(move || sealer.run());
     ops.enter(DaemonState::Running, None);

@@ -1,6 +1,6 @@
 //! An agent in a process of its own: what it starts is below it, as with a real one, and the test above it is a person.
 
-use crate::House;
+use crate::TestHome;
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -32,28 +32,28 @@ for line in sys.stdin:
     print(json.dumps(said), flush=True)
 "#;
 
-pub struct Agent {
+pub struct TestAgent {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     csn: String,
 }
 
-impl House {
+impl TestHome {
     /// An agent that works in the house's directory.
     #[expect(clippy::disallowed_methods, reason = "tests drive real programs")]
-    pub fn agent(&self) -> Agent {
+    pub fn agent(&self) -> TestAgent {
         let mut command = Command::new("python3");
         command.args(["-c", PROGRAM]).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("COUNTERSIGN_HOME", self.home()).env("HOME", self.base()).env("API_TOKEN", "planted-in-the-agent");
         command.env("XDG_CONFIG_HOME", self.base().join("config")).env("FROM_AGENT", "yes").current_dir(self.work());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 runs");
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Agent { child, to, from: BufReader::new(from), csn: self.csn_path() }
+        TestAgent { child, to, from: BufReader::new(from), csn: self.csn_path() }
     }
 }
 
-impl Agent {
+impl TestAgent {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -112,7 +112,7 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for TestAgent {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

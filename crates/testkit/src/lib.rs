@@ -4,7 +4,7 @@ pub mod agent;
 pub mod machine;
 mod raw;
 
-pub use agent::Agent;
+pub use agent::TestAgent;
 pub use raw::{RawCalls, body};
 
 use countersign_client::{Client, ClientError, Events};
@@ -22,7 +22,7 @@ use std::{
 use tempfile::TempDir;
 
 /// One house. Dropped, it stops its tasks and its daemon.
-pub struct House {
+pub struct TestHome {
     dir: TempDir,
     csn: PathBuf,
     daemon: Mutex<Option<Child>>,
@@ -32,7 +32,7 @@ pub struct House {
     user: Option<u32>,
 }
 
-impl House {
+impl TestHome {
     /// A house that has not been started.
     #[must_use]
     pub fn new(csn: &str) -> Self {
@@ -216,11 +216,11 @@ impl House {
 
     /// A command on a terminal of its own, outside of any task.
     #[expect(clippy::disallowed_methods, reason = "tests drive the real program")]
-    pub fn terminal(&self, text: &str) -> Terminal {
+    pub fn terminal(&self, text: &str) -> TestTerminal {
         let mut command = Command::new("script");
         command.args(["-qefc", text, "/dev/null"]).env("HOME", self.dir.path()).env("TERM", "xterm-256color");
         command.current_dir(self.work()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Terminal { child: command.spawn().expect("script runs"), seen: Vec::new() }
+        TestTerminal { child: command.spawn().expect("script runs"), seen: Vec::new() }
     }
 
     /// A request under `full_auto`, changed by `with`.
@@ -331,12 +331,12 @@ impl House {
 }
 
 /// A program on a terminal.
-pub struct Terminal {
+pub struct TestTerminal {
     child: Child,
     seen: Vec<u8>,
 }
 
-impl Terminal {
+impl TestTerminal {
     /// Waits until the terminal has shown `text`.
     pub fn sees(&mut self, text: &str) {
         let out = self.child.stdout.as_mut().expect("piped");
@@ -360,7 +360,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for TestTerminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -389,7 +389,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-impl Drop for House {
+impl Drop for TestHome {
     fn drop(&mut self) {
         let running = self.daemon.lock().is_ok_and(|d| d.is_some());
         if running || self.client().lifecycle().is_ok() {
@@ -409,7 +409,7 @@ pub fn process_state(pid: u32) -> Option<char> {
 
 /// What a process has in memory, in KiB.
 #[derive(Debug, Clone, Copy)]
-pub struct Memory {
+pub struct MemoryUse {
     /// Its own: what grows with what it handles.
     pub anonymous: u64,
     /// Pages of files that it has mapped, its program above all: 30 MB of a debug build, and none of its making.
@@ -418,7 +418,7 @@ pub struct Memory {
     pub peak: u64,
 }
 
-impl Memory {
+impl MemoryUse {
     #[must_use]
     pub fn of(pid: u32) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
@@ -432,7 +432,7 @@ impl Memory {
     /// No less than the most that the process ever had of its own. The kernel keeps the peak of all its memory alone; the file
     /// pages that were there at the beginning are in it, and those that came later are counted as its own.
     #[must_use]
-    pub fn peak_of_its_own(pid: u32, at_first: Memory) -> u64 {
+    pub fn peak_of_its_own(pid: u32, at_first: MemoryUse) -> u64 {
         let now = Self::of(pid);
         now.peak.saturating_sub(at_first.file.min(now.file)).max(now.anonymous)
     }

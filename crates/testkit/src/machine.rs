@@ -12,17 +12,17 @@ use tempfile::TempDir;
 
 /// A user that every Debian has, and a directory of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct User {
+pub struct TestUser {
     pub uid: u32,
     pub gid: u32,
     pub name: &'static str,
 }
 
 /// Two who ask, and the one that the house is. Nobody logs in as any of them.
-pub const ANN: User = User { uid: 5, gid: 60, name: "games" };
-pub const BOB: User = User { uid: 6, gid: 12, name: "man" };
-pub const ROOT: User = User { uid: 0, gid: 0, name: "root" };
-const HOUSE: User = User { uid: 1, gid: 1, name: "daemon" };
+pub const ANN: TestUser = TestUser { uid: 5, gid: 60, name: "games" };
+pub const BOB: TestUser = TestUser { uid: 6, gid: 12, name: "man" };
+pub const ROOT: TestUser = TestUser { uid: 0, gid: 0, name: "root" };
+const HOUSE: TestUser = TestUser { uid: 1, gid: 1, name: "daemon" };
 
 /// Starts a program with a session keyring of its own, as a service manager does.
 const WITH_KEYRING: &str = "
@@ -32,12 +32,12 @@ assert ctypes.CDLL(None).syscall(keyctl, 1, None) > 0
 os.execv(sys.argv[1], sys.argv[1:])
 ";
 
-pub struct Machine {
+pub struct SystemService {
     dir: TempDir,
     daemon: Mutex<Option<Child>>,
 }
 
-impl Machine {
+impl SystemService {
     /// One that serves; none where we are not root.
     #[must_use]
     pub fn up(csn: &str) -> Option<Self> {
@@ -63,7 +63,7 @@ impl Machine {
         Some(machine)
     }
 
-    fn make(&self, name: &str, user: User, mode: u32) -> PathBuf {
+    fn make(&self, name: &str, user: TestUser, mode: u32) -> PathBuf {
         let path = self.dir.path().join(name);
         fs::create_dir_all(&path).expect("a directory");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
@@ -88,12 +88,12 @@ impl Machine {
 
     /// Where a user works.
     #[must_use]
-    pub fn project(&self, user: User) -> PathBuf {
+    pub fn project(&self, user: TestUser) -> PathBuf {
         self.dir.path().join(user.name).join("project")
     }
 
     /// A file of a user's project, theirs.
-    pub fn write(&self, user: User, name: &str, text: &str) {
+    pub fn write(&self, user: TestUser, name: &str, text: &str) {
         let path = self.project(user).join(name);
         fs::write(&path, text).expect("a file");
         chown(&path, Some(user.uid), Some(user.gid)).expect("we are root");
@@ -125,7 +125,7 @@ impl Machine {
 
     /// A program as somebody, in their project, with this house's door named.
     #[expect(clippy::disallowed_methods, reason = "tests drive the real program")]
-    fn as_user(&self, user: User, program: &Path) -> Command {
+    fn as_user(&self, user: TestUser, program: &Path) -> Command {
         let (uid, gid) = (user.uid.to_string(), user.gid.to_string());
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "--inh-caps=-all"]).arg(program);
@@ -136,21 +136,21 @@ impl Machine {
     }
 
     /// Another program as somebody, to its end.
-    pub fn as_user_run(&self, user: User, argv: &[&str]) -> Output {
+    pub fn as_user_run(&self, user: TestUser, argv: &[&str]) -> Output {
         self.as_user(user, Path::new(argv[0])).args(&argv[1..]).output().expect("it runs")
     }
 
     /// `csn …` as somebody, to its end.
-    pub fn csn(&self, user: User, args: &[&str]) -> Output {
+    pub fn csn(&self, user: TestUser, args: &[&str]) -> Output {
         self.csn_with(user, args, &[])
     }
 
-    pub fn csn_with(&self, user: User, args: &[&str], env: &[(&str, &str)]) -> Output {
+    pub fn csn_with(&self, user: TestUser, args: &[&str], env: &[(&str, &str)]) -> Output {
         self.as_user(user, &self.csn_path()).args(args).envs(env.iter().copied()).output().expect("csn runs")
     }
 }
 
-impl Drop for Machine {
+impl Drop for SystemService {
     fn drop(&mut self) {
         let _ = self.csn(ROOT, &["down", "--stop-tasks"]);
         self.kill_daemon();

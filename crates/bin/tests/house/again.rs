@@ -1,22 +1,22 @@
 //! `csn run` and a daemon that dies under it: the command runs once, and its exit code comes back.
 
 use crate::{CSN, tree::kill};
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use std::process::{Child, Output};
 
 /// Leaves a mark for every time that it runs, and ends with a code that nothing else here ends with.
 const COMMAND: &str = "echo ran >> marks; echo out; exit 7";
 
-fn csn_run(house: &House, more: &[&str]) -> Child {
+fn csn_run(house: &TestHome, more: &[&str]) -> Child {
     house.csn_spawn(&[&["run", "--profile", "full_auto"], more, &[COMMAND]].concat())
 }
 
-fn marks(house: &House) -> usize {
+fn marks(house: &TestHome) -> usize {
     std::fs::read_to_string(house.work().join("marks")).unwrap_or_default().lines().count()
 }
 
 /// What must hold of a run, whatever became of the daemon meanwhile.
-fn check(house: &House, run: Child, before: usize, moment: &str) {
+fn check(house: &TestHome, run: Child, before: usize, moment: &str) {
     let Output { status, stdout, stderr } = run.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&stderr);
     assert_eq!(status.code(), Some(7), "{moment}: {said}");
@@ -27,7 +27,7 @@ fn check(house: &House, run: Child, before: usize, moment: &str) {
 #[test]
 fn a_run_survives_the_daemon_at_every_named_point() {
     for point in ["ledger.before_commit", "ledger.after_commit", "office.before_hand_over", "office.after_hand_over"] {
-        let house = House::new(CSN);
+        let house = TestHome::new(CSN);
         let file = house.work().join("crash-at");
         let house = house.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
         house.start();
@@ -41,7 +41,7 @@ fn a_run_survives_the_daemon_at_every_named_point() {
 
 #[test]
 fn a_terminal_of_a_run_survives_the_daemon_that_dies_before_it_begins() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let file = house.work().join("crash-at");
     let house = house.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
     house.start();
@@ -63,7 +63,7 @@ fn random_kills(rounds: u32) {
         state ^= state << 17;
         state % below
     };
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     assert_eq!(house.csn(&["run", "true"]).status.code(), Some(0), "it starts a daemon");
     for round in 0..rounds {
         let (before, daemon) = (marks(&house), house.client().lifecycle().unwrap().pid);

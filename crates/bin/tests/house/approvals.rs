@@ -3,12 +3,12 @@
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
 use countersign_model::{ApprovalId, Choice, Code, Decision, Outcome, RecordContent, Status, TaskId, TaskRefusal};
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use serde_json::json;
 use std::io::{BufRead as _, BufReader, Read as _};
 
 /// Asks for something that `safe` asks a person about.
-fn ask(house: &House, text: &str) -> (TaskId, ApprovalId) {
+fn ask(house: &TestHome, text: &str) -> (TaskId, ApprovalId) {
     let state = house.ask_with(text, json!({"profile": "safe"}));
     assert_eq!(state.status, Status::Queued);
     (state.task_id, state.approval_id().unwrap())
@@ -23,7 +23,7 @@ pub(crate) fn refusal<T: std::fmt::Debug>(result: countersign_client::Result<T>)
 
 #[test]
 fn an_answer_after_a_crash_runs_the_request_once() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (task, approval) = ask(&house, "echo ran >> ran; echo \"$SECRET_PASSWORD\"");
     house.kill_daemon();
     house.start();
@@ -40,7 +40,7 @@ fn an_answer_after_a_crash_runs_the_request_once() {
 
 #[test]
 fn of_two_answers_one_wins_and_the_other_is_told() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     for n in 0..10 {
         let (task, approval) = ask(&house, &format!("echo {n} >> twice"));
         let answers: Vec<_> = std::thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn of_two_answers_one_wins_and_the_other_is_told() {
 
 #[test]
 fn f151_a_task_cancelled_while_it_waits_never_starts() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (task, approval) = ask(&house, "echo x > started");
     house.client().cancel(task, None).unwrap();
     assert!(matches!(house.outcome(task), Outcome::Withdrawn { .. }));
@@ -79,7 +79,7 @@ fn f151_a_task_cancelled_while_it_waits_never_starts() {
 
 #[test]
 fn a_denial_carries_the_persons_words() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (task, approval) = ask(&house, "make");
     house.client().answer(approval, Choice::Deny, Some("use the other target")).unwrap();
     assert!(matches!(house.outcome(task), Outcome::Denied { .. }));
@@ -92,7 +92,7 @@ fn a_denial_carries_the_persons_words() {
 
 #[test]
 fn answers_that_were_not_offered_and_ids_that_are_not_there_are_refused() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (_, approval) = ask(&house, "eval \"$X\"");
     let post = |path: &str, body: serde_json::Value| refusal(house.client().call("POST", path, &[], Some(&body)));
     let anywhere = post(&format!("/approvals/{approval}"), json!({"choice": "anywhere"}));
@@ -107,7 +107,7 @@ fn answers_that_were_not_offered_and_ids_that_are_not_there_are_refused() {
 
 #[test]
 fn what_changed_between_question_and_answer_does_not_run() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let work = house.work();
     let inner = work.join("inner");
     std::fs::create_dir(&inner).unwrap();
@@ -122,7 +122,7 @@ fn what_changed_between_question_and_answer_does_not_run() {
 
 #[test]
 fn csn_run_without_a_terminal_says_what_it_waits_for() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut run = house.csn_spawn(&["run", "--confinement", "shield", "echo approved"]);
     let mut err = BufReader::new(run.stderr.take().unwrap());
     let mut line = String::new();
@@ -144,7 +144,7 @@ fn csn_run_without_a_terminal_says_what_it_waits_for() {
 
 #[test]
 fn csn_run_outlives_the_daemon_it_asked() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut run = house.csn_spawn(&[
         "run",
         "--profile",

@@ -6,7 +6,7 @@ use countersign_model::{
     Code, Decision, Frame, LimitReached, Outcome, Record, RecordContent, Status, StreamName, TaskId, TaskRefusal,
     TaskState, WaitsFor,
 };
-use countersign_testkit::{House, Memory, RawCalls as _, body};
+use countersign_testkit::{MemoryUse, RawCalls as _, TestHome, body};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ fn numbers(n: u64) -> Vec<u8> {
     (1..=n).flat_map(|n| format!("{n}\n").into_bytes()).collect()
 }
 
-fn limit_frames(house: &House, task: TaskId) -> Vec<Frame> {
+fn limit_frames(house: &TestHome, task: TaskId) -> Vec<Frame> {
     let of = |r: Record| match r.what {
         RecordContent::Frame(f @ (Frame::LimitReached { .. } | Frame::Gap { .. })) => Some(f),
         _ => None,
@@ -26,13 +26,13 @@ fn limit_frames(house: &House, task: TaskId) -> Vec<Frame> {
     house.records(task).into_iter().filter_map(of).collect()
 }
 
-fn api(house: &House, path: &str) -> Result<Value, Code> {
+fn api(house: &TestHome, path: &str) -> Result<Value, Code> {
     get(house, path).map_err(|r| r.code)
 }
 
 #[test]
 fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     for mode in ["pipes", "pty"] {
         let stream = if mode == "pty" { StreamName::Pty } else { StreamName::Stdout };
         let with = json!({"execution_mode": mode, "limits": {"output_bytes": KEPT}});
@@ -88,18 +88,18 @@ fn beyond_the_limit_the_beginning_and_the_end_are_kept_and_the_gap_is_exact() {
 #[test]
 #[ignore = "slow: cargo xtask soak"]
 fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let text = "yes 0123456789abcdef | head -c 10737418240; printf 'the end\\n'; until [ -e go ]; do sleep 0.05; done";
-    let daemon = Memory::of(house.daemon_pid());
+    let daemon = MemoryUse::of(house.daemon_pid());
     let task = house.ask(text);
     let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
-    let at_first = Memory::of(shim);
+    let at_first = MemoryUse::of(shim);
     house.frame(task, |f| matches!(f, Frame::LimitReached { .. }));
     // Ten times as much as is kept goes by; what the child has written is all that tells when.
     let pid = house.client().task(&task.to_string()).unwrap().pid().unwrap();
     let still = || countersign_testkit::processes_with("head -c 10737418240").iter().any(|p| *p != pid);
     wait_for(|| !still());
-    let peak = Memory::peak_of_its_own(shim, at_first);
+    let peak = MemoryUse::peak_of_its_own(shim, at_first);
     std::fs::write(house.work().join("go"), "").unwrap();
     let state = house.settled(task);
     let (total, kept) = (10_737_418_240 + 8, 1 << 30);
@@ -116,13 +116,13 @@ fn ten_gigabytes_keep_their_ends_and_memory_stays_flat() {
     let file = house.task_dir(task).join("stdout.log");
     assert_eq!(std::fs::metadata(file).unwrap().len(), kept + TAIL);
     assert!(peak < 32 * 1024, "the shim's peak was {peak} KiB of its own");
-    let daemon = Memory::peak_of_its_own(house.daemon_pid(), daemon);
+    let daemon = MemoryUse::peak_of_its_own(house.daemon_pid(), daemon);
     assert!(daemon < 32 * 1024, "the daemon's peak was {daemon} KiB of its own");
 }
 
 #[test]
 fn what_ends_soon_after_the_limit_has_no_gap() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask_with("seq 1 50000", json!({"limits": {"output_bytes": KEPT}})).task_id;
     let state = house.settled(task);
     assert_eq!(house.output(task, StreamName::Stdout), numbers(50_000));
@@ -132,7 +132,7 @@ fn what_ends_soon_after_the_limit_has_no_gap() {
 
 #[test]
 fn a_task_may_be_stopped_at_its_limits() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let with = json!({"limits": {"output_bytes": 5000, "grace_ms": 100}, "on_output_limit": "kill"});
     let task = house.ask_with("yes", with).task_id;
     assert_eq!(house.outcome(task), Outcome::Limited { limit: LimitReached::Output });
@@ -144,7 +144,7 @@ fn a_task_may_be_stopped_at_its_limits() {
 
 #[test]
 fn the_answer_says_which_limits_apply_and_ceilings_hold() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[limits]\noutput_bytes = 5000\nframes = 1000\nwall_ms = 60000\n");
     house.start();
     let state = house.ask_with("true", json!({}));
@@ -159,30 +159,30 @@ fn the_answer_says_which_limits_apply_and_ceilings_hold() {
 }
 
 /// A house with room for `running` tasks at once.
-fn small(running: u64, more: &str) -> House {
-    let house = House::new(CSN);
+fn small(running: u64, more: &str) -> TestHome {
+    let house = TestHome::new(CSN);
     house.configure(&format!("[limits]\nrunning = {running}\n{more}"));
     house.start();
     house
 }
 
-fn position(house: &House, task: TaskId) -> Option<u64> {
+fn position(house: &TestHome, task: TaskId) -> Option<u64> {
     house.client().task(&task.to_string()).unwrap().position()
 }
 
 /// Ends a task that reads a line.
-fn let_go(house: &House, task: TaskId) {
+fn let_go(house: &TestHome, task: TaskId) {
     house.client().stdin(task, &body(json!({"text": "\n"}))).unwrap();
     house.settled(task);
 }
 
-fn wait_running(house: &House, task: TaskId) {
+fn wait_running(house: &TestHome, task: TaskId) {
     house.frame(task, |f| matches!(f, Frame::Spawned { .. }));
 }
 
 const READS: &str = "read x";
 
-fn reads(house: &House) -> TaskState {
+fn reads(house: &TestHome) -> TaskState {
     house.ask_with(READS, json!({"args": {"stdin": true}}))
 }
 
@@ -338,17 +338,17 @@ fn a_long_line_loses_nobody() {
     assert_eq!(order, ran_expected, "each once");
 }
 
-fn launched_at(house: &House, task: TaskId) -> countersign_model::Timestamp {
+fn launched_at(house: &TestHome, task: TaskId) -> countersign_model::Timestamp {
     house.client().task(&task.to_string()).unwrap().launched_at().unwrap()
 }
 
-fn gc(house: &House, wish: Value) -> Value {
+fn gc(house: &TestHome, wish: Value) -> Value {
     json!(house.client().gc(&body(wish)).unwrap())
 }
 
 #[test]
 fn retention_removes_what_was_written_and_keeps_what_was_decided() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let old = house.ask("seq 1 10000");
     let before = house.settled(old);
     let running = reads(&house).task_id;
@@ -394,7 +394,7 @@ fn retention_removes_what_was_written_and_keeps_what_was_decided() {
 
 #[test]
 fn many_who_tidy_at_once_get_in_nobodys_way() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let tasks: Vec<TaskId> = (0..20).map(|n| house.ask(&format!("echo {n}"))).collect();
     tasks.iter().for_each(|t| drop(house.settled(*t)));
     let removed: usize = std::thread::scope(|scope| {
@@ -420,7 +420,7 @@ fn a_request_that_cannot_be_read_does_not_hold_up_the_line() {
 
 #[test]
 fn ends_are_told_apart_where_little_was_kept() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let work = house.work();
     let with = json!({"limits": {"output_bytes": 0}, "wait_ms": 60000, "workspace": work});
     let answer = house.client().call("POST", "/tasks", &[], Some(&json!(house.request("seq 1 500000", with)))).unwrap();
@@ -443,7 +443,7 @@ fn ends_are_told_apart_where_little_was_kept() {
 
 #[test]
 fn a_crash_between_the_decision_and_the_removal_is_made_good() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let point = house.work().join("crash");
     house.try_start_with(&[("COUNTERSIGN_CRASH_FILE", point.to_str().unwrap())]).unwrap();
     let task = house.ask("echo x");
@@ -465,7 +465,7 @@ fn a_crash_between_the_decision_and_the_removal_is_made_good() {
 
 #[test]
 fn streams_are_published_to_the_workspace_and_nothing_is_followed_there() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let work = house.work();
     let with = |more: Value| {
         let mut with = json!({"workspace": work});
@@ -522,7 +522,7 @@ fn wait_for(there: impl Fn() -> bool) {
 
 #[test]
 fn f187_what_left_its_session_is_ended_at_shutdown() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house
         .ask_with(
             "setsid sleep 3597.187 & setsid setsid sh -c 'sleep 3597.187 & wait' & cat",

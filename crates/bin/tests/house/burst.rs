@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{LimitReached, Outcome};
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use serde_json::{Value, json};
 
 /// Nobody's user, whom only root can become.
@@ -17,7 +17,7 @@ fn threads() -> u64 {
 
 #[test]
 fn the_kernel_bounds_the_processes_of_a_read_only_task_and_of_no_other() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let limit = |task| {
         assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
         house.stdout(task).trim().parse::<u64>().unwrap_or(u64::MAX)
@@ -37,7 +37,7 @@ fn a_burst_of_processes_is_stopped() {
         eprintln!("skipped: only root can be another user");
         return;
     }
-    let house = House::of_user(CSN, USER);
+    let house = TestHome::of_user(CSN, USER);
     house.start();
     let burst = "for i in $(seq 1 3000); do sleep 60 & done; wait";
     let ran = house.csn(&["run", burst]);

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::Code;
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use serde_json::{Value, json};
 
 fn text(bytes: &[u8]) -> String {
@@ -11,7 +11,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn check_says_what_would_happen_and_why_and_starts_nothing() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let work = house.work();
     let at = work.to_str().unwrap();
     let check = |command: &str| house.csn(&["check", "--cwd", at, "--root", at, command]);
@@ -47,7 +47,7 @@ fn check_says_what_would_happen_and_why_and_starts_nothing() {
 
 #[test]
 fn batch_answers_line_by_line_and_keeps_going() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let questions = [
         json!({"id": "a", "command": "ls", "cwd": "/work/proj", "roots": ["/work/proj"]}).to_string(),
         "not json".to_owned(),
@@ -96,7 +96,7 @@ match = "git push"
 
 #[test]
 fn rules_answer_before_profiles_do() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure(RULES);
     let out = house.csn(&["policy", "test"]);
     assert!(out.status.success(), "{}", text(&out.stdout));
@@ -115,7 +115,7 @@ fn rules_answer_before_profiles_do() {
 
 #[test]
 fn a_rule_that_does_not_do_what_it_shows_refuses_to_start_with_its_line() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     for (rules, part) in [
         (
             "[[rules]]\nname = \"x\"\nanswer = \"allow\"\nverb = \"make\"\nmatch = \"cargo build\"\n",
@@ -141,7 +141,7 @@ fn a_rule_that_does_not_do_what_it_shows_refuses_to_start_with_its_line() {
 
 #[test]
 fn what_is_always_denied_is_denied_by_the_house_too() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let home = house.home().to_str().unwrap().to_owned();
     for (command, code) in [
         ("rm -rf /".to_owned(), Code::SystemDestructive),

@@ -9,7 +9,7 @@ use countersign_model::{
     Code, Decision, Frame, Outcome, RecordContent, Status, TaskId,
     api::{AttachMessage, AttachQuery, StdinBody, StreamRecord, TaskQuery, ToolTaskEvent, ToolTaskWhat},
 };
-use countersign_testkit::{House, body};
+use countersign_testkit::{TestHome, body};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 use std::net::SocketAddr;
@@ -19,18 +19,18 @@ use std::net::SocketAddr;
 mod run_and_follow;
 
 /// Opens the daemon's port; an ephemeral one, or the one from before.
-fn listen(house: &House, at: Option<SocketAddr>) -> SocketAddr {
+fn listen(house: &TestHome, at: Option<SocketAddr>) -> SocketAddr {
     house.client().listen(Some(at.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()))).unwrap()
 }
 
-fn token(house: &House, scopes: &[&str]) -> BearerToken {
+fn token(house: &TestHome, scopes: &[&str]) -> BearerToken {
     let wanted = json!({"name": scopes.join("-"), "kind": "person", "scopes": scopes});
     BearerToken::new(house.client().create_token(&body(wanted)).unwrap().token).unwrap()
 }
 
 /// A daemon that listens, and how to reach it with a token.
-fn open() -> (House, Address) {
-    let house = House::up(CSN);
+fn open() -> (TestHome, Address) {
+    let house = TestHome::up(CSN);
     let at = listen(&house, None);
     let address = Address::tcp(at, token(&house, &["observe", "run"])).unwrap();
     (house, address)
@@ -61,7 +61,7 @@ fn the_example_runs_a_command_over_both_transports() {
 
 #[test]
 fn a_token_decides_what_may_be_called_and_stays_out_of_errors() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let at = listen(&house, None);
     let looks = Client::at(Address::tcp(at, token(&house, &["observe"])).unwrap());
     assert!(looks.tasks(&TaskQuery::default()).unwrap().tasks.is_empty());
@@ -118,12 +118,12 @@ fn says(event: &Event<StreamRecord>, text: &str) -> bool {
 }
 
 /// A task that says `one`, and `two` once it may.
-fn in_two_parts(house: &House) -> TaskId {
+fn in_two_parts(house: &TestHome) -> TaskId {
     house.ask("echo one; until [ -e go ]; do sleep 0.02; done; echo two")
 }
 
 /// Kills the daemon, has the task go on without one, and starts another at the same port.
-fn break_in_the_middle(house: &House, at: SocketAddr) {
+fn break_in_the_middle(house: &TestHome, at: SocketAddr) {
     house.kill_daemon();
     std::fs::write(house.work().join("go"), "").unwrap();
     house.start();
@@ -132,7 +132,7 @@ fn break_in_the_middle(house: &House, at: SocketAddr) {
 
 #[test]
 fn a_stream_on_tokio_over_tcp_goes_on_behind_a_killed_daemon() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let at = listen(&house, None);
     let client = AsyncClient::at(Address::tcp(at, token(&house, &["observe"])).unwrap());
     let task = in_two_parts(&house);
@@ -158,7 +158,7 @@ fn a_stream_on_tokio_over_tcp_goes_on_behind_a_killed_daemon() {
 
 #[test]
 fn a_blocking_stream_over_tcp_goes_on_behind_a_killed_daemon() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let at = listen(&house, None);
     let client = Client::at(Address::tcp(at, token(&house, &["observe"])).unwrap());
     let task = in_two_parts(&house);
@@ -219,7 +219,7 @@ fn a_break_between_two_events_of_one_record_loses_neither() {
 
 #[test]
 fn a_reader_that_leaves_among_waiting_questions_is_told_all_of_them_again() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let tasks: Vec<TaskId> =
         (0..3).map(|n| house.ask_with(&format!("touch {n}"), json!({"profile": "safe"})).task_id).collect();
     let events: Vec<_> = {
@@ -232,7 +232,7 @@ fn a_reader_that_leaves_among_waiting_questions_is_told_all_of_them_again() {
 
 #[test]
 fn the_ledger_and_approvals_are_followed_as_what_they_are() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let state = house.ask_with("touch asked", json!({"profile": "safe"}));
     on_tokio(async {
         let client = AsyncClient::at(house.client().address().clone());

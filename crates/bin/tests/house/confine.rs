@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Code, Confinement, Frame, Outcome, Record, RecordContent, Status};
-use countersign_testkit::{House, body};
+use countersign_testkit::{TestHome, body};
 use serde_json::json;
 use std::{
     fs,
@@ -33,7 +33,7 @@ fn command(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
 
 /// A house with everything to aim at: directories to write to, keys to read, processes to signal.
 struct Range {
-    house: House,
+    house: TestHome,
     victim: Child,
     targets: String,
     /// Where programs are found that are not what their names say.
@@ -83,8 +83,8 @@ fn seen(directory: &Path) -> Vec<String> {
 impl Range {
     fn new(user: Option<u32>) -> Self {
         let house = match user {
-            Some(user) => House::of_user(CSN, user),
-            None => House::new(CSN),
+            Some(user) => TestHome::of_user(CSN, user),
+            None => TestHome::new(CSN),
         };
         let base = house.base().to_owned();
         let (work, other, bin) = (house.work(), base.join("other"), base.join(".local/bin"));
@@ -343,7 +343,7 @@ fn settings_that_run(run: &str, work: &Path) -> Vec<String> {
 /// Everything that git can be told to run runs, and gets nowhere.
 #[test]
 fn what_a_repository_makes_git_run_is_confined() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (base, work) = (house.base().to_owned(), house.work());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -417,7 +417,7 @@ fn what_a_repository_makes_git_run_is_confined() {
 
 #[test]
 fn what_injects_code_does_not_reach_a_read_only_task() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let work = house.work();
     fs::write(work.join("evil.c"), "").unwrap();
     let inherit = json!({"PATH": std::env::var("PATH").unwrap(), "HOME": house.base(), "LD_PRELOAD": "/x.so", "BASH_ENV": work.join("rc"), "EDITOR": "vi", "GIT_SSH_COMMAND": "x"});
@@ -450,7 +450,7 @@ fn what_injects_code_does_not_reach_a_read_only_task() {
 /// A file that is swapped for a link between the look and the read leads nowhere.
 #[test]
 fn a_swapped_link_leads_nowhere() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (base, work) = (house.base().to_owned(), house.work());
     fs::create_dir_all(base.join(".ssh")).unwrap();
     fs::write(base.join(".ssh/id_rsa"), "STOLEN\n").unwrap();
@@ -487,7 +487,7 @@ fn a_swapped_link_leads_nowhere() {
 
 #[test]
 fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let locked = house.work().join("locked");
     fs::write(&locked, "x").unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o0)).unwrap();
@@ -515,7 +515,7 @@ fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
 /// in silence.
 #[test]
 fn an_older_kernel_asks_instead() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[confine]\nlandlock = 2\n");
     house.start();
     let asked = house.ask_with("ls", json!({"profile": "safe"}));
@@ -534,7 +534,7 @@ fn an_older_kernel_asks_instead() {
     let doctor = String::from_utf8(house.csn(&["doctor"]).stdout).unwrap();
     assert!(doctor.contains("asks instead"), "{doctor}");
 
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[confine]\nlandlock = 5\n");
     house.start();
     let reads = house.ask_with("ls", json!({"profile": "safe"}));
@@ -588,7 +588,7 @@ fn a_shield_keeps_a_task_from_others_and_from_nothing_else() {
 /// With the leave to read everywhere, keys are still kept.
 #[test]
 fn reading_everywhere_stops_at_keys() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let base = house.base().to_owned();
     for (path, text) in [(".ssh/id_rsa", "STOLEN"), ("docs/plain", "plain"), (".config/gh/hosts.yml", "STOLEN")] {
         fs::create_dir_all(base.join(path).parent().unwrap()).unwrap();
@@ -622,7 +622,7 @@ fn reading_everywhere_stops_at_keys() {
 /// What a request says of its surroundings opens nothing.
 #[test]
 fn an_askers_own_configuration_opens_nothing() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (base, work) = (house.base().to_owned(), house.work());
     fs::create_dir_all(base.join("private")).unwrap();
     fs::write(base.join("private/diary"), "DIARY\n").unwrap();
@@ -662,7 +662,7 @@ fn an_askers_own_configuration_opens_nothing() {
 #[test]
 fn keys_are_kept_under_every_name() {
     use std::os::unix::ffi::OsStrExt as _;
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let real = house.base().join("big/me");
     fs::create_dir_all(real.join(".ssh")).unwrap();
     fs::write(real.join(".ssh/id_rsa"), "STOLEN").unwrap();

@@ -4,7 +4,7 @@
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
 use countersign_model::{Choice, Outcome, StreamName, TaskId, TaskState};
-use countersign_testkit::{House, body};
+use countersign_testkit::{TestHome, body};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 const RUN: &str = "echo $COUNTERSIGN_TASK >> runs; echo out";
 
 /// Everything that must hold after any crash and a restart.
-fn check(house: &House, acknowledged: &[TaskId]) {
+fn check(house: &TestHome, acknowledged: &[TaskId]) {
     let page = house.client().tasks(&body(json!({"limit": 500}))).unwrap();
     let known: Vec<TaskId> = page.tasks.iter().map(|t| t.task_id).collect();
     for task in acknowledged {
@@ -43,8 +43,8 @@ fn check(house: &House, acknowledged: &[TaskId]) {
     assert_eq!(doctor["ok"], true, "{doctor}");
 }
 
-fn armed() -> (House, std::path::PathBuf) {
-    let house = House::new(CSN);
+fn armed() -> (TestHome, std::path::PathBuf) {
+    let house = TestHome::new(CSN);
     let file = house.work().join("crash-at");
     let house = house.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
     house.start();
@@ -52,7 +52,7 @@ fn armed() -> (House, std::path::PathBuf) {
 }
 
 /// Asks while a crash is due; the task if that was acknowledged.
-fn risky_ask(house: &House, profile: &str) -> Option<TaskState> {
+fn risky_ask(house: &TestHome, profile: &str) -> Option<TaskState> {
     match house.client().ask(&house.request(RUN, json!({"profile": profile}))) {
         Ok(state) => Some(state),
         Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => None,
@@ -144,7 +144,7 @@ fn a_shim_may_die_at_every_named_point() {
 
 #[test]
 fn f153_twenty_printing_tasks_survive_the_daemon() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let text = "for i in $(seq 1 400); do echo \"line $i of $N\"; [ $i = 100 ] && until [ -e go ]; do sleep 0.01; done; done; exit $N";
     let expected = |n: usize| (1..=400).map(|i| format!("line {i} of {n}\n")).collect::<String>();
     let tasks: Vec<TaskId> =
@@ -169,7 +169,7 @@ fn f153_twenty_printing_tasks_survive_the_daemon() {
 
 #[test]
 fn a_damaged_journal_settles_as_lost_and_says_so() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo out; sleep 1000");
     house.says(task, "out");
     let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
@@ -191,7 +191,7 @@ fn a_damaged_journal_settles_as_lost_and_says_so() {
 
 #[test]
 fn a_stopped_shim_does_not_stop_the_house_and_is_found_when_it_goes_on() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo out; sleep 1000");
     house.says(task, "out");
     let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
@@ -223,7 +223,7 @@ fn random_crashes(rounds: u32) {
         state ^= state << 17;
         state % below
     };
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.start();
     let mut acknowledged = Vec::new();
     for round in 0..rounds {

@@ -5,7 +5,7 @@ use countersign_client::{Client, ClientError};
 use countersign_model::{
     ApprovalState, Choice, Code, CredentialKind, Outcome, Status, TaskId, TaskRefusal, TaskState, api::SessionMove,
 };
-use countersign_testkit::{House, RawCalls as _, body};
+use countersign_testkit::{RawCalls as _, TestHome, body};
 use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
@@ -13,13 +13,13 @@ use std::{
 };
 
 /// A house with its door on loopback open.
-fn open() -> (House, String) {
-    let house = House::up(CSN);
+fn open() -> (TestHome, String) {
+    let house = TestHome::up(CSN);
     let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap();
     (house, at.to_string())
 }
 
-fn token(house: &House, json: Value) -> String {
+fn token(house: &TestHome, json: Value) -> String {
     house.client().create_token(&body(json)).unwrap().token
 }
 
@@ -242,7 +242,7 @@ fn strangers_only_read_and_only_in_their_own_folder() {
 
 #[test]
 fn a_session_moves_inside_its_roots_and_asks_outside() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let client = house.client();
     let work = std::fs::canonicalize(house.work()).unwrap();
     for dir in ["repo/.git", "repo/sub/deep", "other"] {
@@ -292,7 +292,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
 
 #[test]
 fn what_was_to_end_with_its_session_does() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let client = house.client();
     let session = client.open_session(&body(json!({"directory": house.work()}))).unwrap();
     let ask = |text: &str, more: Value| {
@@ -352,7 +352,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
 ];
 
-fn attempts(house: &House, approval: &str) -> String {
+fn attempts(house: &TestHome, approval: &str) -> String {
     let mut script =
         format!("export CSN={CSN} AP={approval} SOCK={0}/run/csn.sock COUNTERSIGN_HOME={0}\n", house.home().display());
     for (name, command) in ATTEMPTS {
@@ -370,7 +370,7 @@ fn all_refused(said: &str) {
 
 #[test]
 fn a_task_cannot_answer_for_itself() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
     std::fs::write(house.work().join("try.sh"), attempts(&house, &approval)).unwrap();
@@ -428,7 +428,7 @@ fn a_persons_token_is_not_one_in_the_hands_of_a_task() {
 
 #[test]
 fn what_kills_its_supervisor_first_is_not_a_person() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     // As on a kernel without scopes: with them, nobody kills a supervisor.
     house.configure("[confine]\nlandlock = 5\n");
     house.start();
@@ -459,7 +459,7 @@ fn what_kills_its_supervisor_first_is_not_a_person() {
 
 #[test]
 fn nothing_below_a_registered_agent_answers() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
@@ -491,7 +491,7 @@ fn nothing_below_a_registered_agent_answers() {
 
 #[test]
 fn what_carries_the_marker_of_a_task_is_not_a_person() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
     let marked = [("COUNTERSIGN_TASK", "tk_01m7h4jys3gnc16h")];
@@ -506,7 +506,7 @@ fn what_carries_the_marker_of_a_task_is_not_a_person() {
 
 #[test]
 fn a_task_does_not_change_the_configuration_or_read_a_token() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let config = house.home().parent().unwrap().join("config/countersign/config.toml");
     for text in [
         format!("echo 'profile = \"full_auto\"' > {}", config.display()),
@@ -525,7 +525,7 @@ fn a_task_does_not_change_the_configuration_or_read_a_token() {
 
 #[test]
 fn late_shims_are_known_after_a_restart() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
     let approval = waiting.approval_id().unwrap().to_string();
     let script = format!(
@@ -548,7 +548,7 @@ fn late_shims_are_known_after_a_restart() {
 /// Many at once, some in line: all of them end, and none begins meanwhile.
 #[test]
 fn a_whole_session_ends() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[limits]\nrunning_per_session = 4\ngrace_ms = 100\n");
     house.start();
     let session = house.client().open_session(&body(json!({"directory": house.work()}))).unwrap();
@@ -566,7 +566,7 @@ fn a_whole_session_ends() {
 /// However deep down: who cannot be followed to the top is not a person.
 #[test]
 fn depth_is_no_way_out_of_a_task() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let script = format!(
         "import os, sys\n\
          n = int(sys.argv[1])\n\
@@ -633,7 +633,7 @@ fn a_persons_token_does_not_run_for_a_task_either() {
 /// A connection that was made before its process became an agent is not a way around that.
 #[test]
 fn who_becomes_an_agent_is_one_on_every_connection() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
     let script = format!(
         "import json, os, socket\n\

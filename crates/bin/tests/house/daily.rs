@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Confinement, StreamName};
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use serde_json::json;
 use std::{collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Stdio};
 
@@ -27,7 +27,7 @@ fn bash(text: &str, cwd: &Path, env: &BTreeMap<String, String>) -> (i32, Vec<u8>
 }
 
 /// Runs each command both ways, and gives those that differ.
-fn differing(house: &House, cwd: &Path, commands: &[String], env: &BTreeMap<String, String>) -> Vec<String> {
+fn differing(house: &TestHome, cwd: &Path, commands: &[String], env: &BTreeMap<String, String>) -> Vec<String> {
     let mut differ = Vec::new();
     for text in commands {
         let with = json!({"profile": "safe", "attended": false, "args": {"cwd": cwd, "inherit": env}});
@@ -65,7 +65,7 @@ fn sorted((code, out, err): &(i32, Vec<u8>, Vec<u8>)) -> (i32, Vec<&[u8]>, Vec<&
     (*code, lines(out), lines(err))
 }
 
-fn project(house: &House) -> BTreeMap<String, String> {
+fn project(house: &TestHome) -> BTreeMap<String, String> {
     let home = house.base().to_owned();
     // The toolchain of whoever runs the test, where it would be looked for.
     if let Some(real) = std::env::var_os("HOME") {
@@ -84,7 +84,7 @@ fn project(house: &House) -> BTreeMap<String, String> {
 
 #[test]
 fn a_days_reading_is_the_same_confined() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let env = project(&house);
     let commands = commands();
     assert!(commands.len() > 270, "{}", commands.len());
@@ -96,7 +96,7 @@ fn a_days_reading_is_the_same_confined() {
 /// From a work tree, and from inside a submodule: their git directories lie elsewhere.
 #[test]
 fn git_reads_where_its_directory_is_elsewhere() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let env = project(&house);
     let commands: Vec<String> = [
         "git status",

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Frame, LimitReached, Outcome};
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use serde_json::json;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn command(program: &str) -> std::process::Command {
 fn f168_a_full_disk_ends_the_task_and_says_so() {
     let dir = std::env::temp_dir().join(format!("csn-small-{}", std::process::id()));
     let Some(_small) = Small::mount(&dir, "6m") else { return };
-    let house = House::new(CSN).with_home(dir.join("home"));
+    let house = TestHome::new(CSN).with_home(dir.join("home"));
     house.start();
     let task =
         house.ask_with("echo begin; yes | head -c 50000000; echo end", json!({"limits": {"grace_ms": 200}})).task_id;
@@ -60,7 +60,7 @@ fn f168_a_full_disk_ends_the_task_and_says_so() {
 fn f168_a_terminal_on_a_full_disk_ends_too() {
     let dir = std::env::temp_dir().join(format!("csn-small-pty-{}", std::process::id()));
     let Some(_small) = Small::mount(&dir, "6m") else { return };
-    let house = House::new(CSN).with_home(dir.join("home"));
+    let house = TestHome::new(CSN).with_home(dir.join("home"));
     house.start();
     let with = json!({"execution_mode": "pty", "limits": {"grace_ms": 200}});
     let task = house.ask_with("echo begin; yes | head -c 50000000; echo end", with).task_id;
@@ -73,7 +73,7 @@ fn f168_a_terminal_on_a_full_disk_ends_too() {
 fn a_home_that_cannot_be_written_is_explained() {
     let dir = std::env::temp_dir().join(format!("csn-readonly-{}", std::process::id()));
     let Some(_small) = Small::mount(&dir, "6m") else { return };
-    let house = House::new(CSN).with_home(dir.join("home"));
+    let house = TestHome::new(CSN).with_home(dir.join("home"));
     house.start();
     // Open: the kernel lets go of a confined task's own directory only a while after its end.
     let before = house.ask_open("echo before", json!({}));
@@ -92,7 +92,7 @@ fn a_home_that_cannot_be_written_is_explained() {
 fn a_disk_without_room_for_the_ledger_refuses_and_loses_nothing() {
     let dir = std::env::temp_dir().join(format!("csn-full-{}", std::process::id()));
     let Some(_small) = Small::mount(&dir, "3m") else { return };
-    let house = House::new(CSN).with_home(dir.join("home"));
+    let house = TestHome::new(CSN).with_home(dir.join("home"));
     house.start();
     let before = house.ask("echo before");
     house.settled(before);

@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::Code;
-use countersign_testkit::{House, body};
+use countersign_testkit::{TestHome, body};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit},
@@ -21,8 +21,8 @@ fn raise_own_limit() {
 }
 
 /// A house with its door on loopback open, and a person's token for it.
-fn open(config: &str) -> (House, String, String) {
-    let house = House::new(CSN);
+fn open(config: &str) -> (TestHome, String, String) {
+    let house = TestHome::new(CSN);
     house.configure(config);
     house.start();
     let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap();
@@ -31,7 +31,7 @@ fn open(config: &str) -> (House, String, String) {
     (house, at.to_string(), token)
 }
 
-fn socket(house: &House) -> UnixStream {
+fn socket(house: &TestHome) -> UnixStream {
     UnixStream::connect(house.home().join("run/csn.sock")).unwrap()
 }
 
@@ -194,8 +194,8 @@ fn bodies_that_are_too_long_are_answered_and_taken_off_the_connection() {
 }
 
 /// More decisions than the buffers of a socket hold.
-fn with_history(config: &str) -> House {
-    let house = House::new(CSN);
+fn with_history(config: &str) -> TestHome {
+    let house = TestHome::new(CSN);
     house.configure(config);
     house.start();
     let padding = format!(": {}", "x".repeat(3000));
@@ -204,7 +204,7 @@ fn with_history(config: &str) -> House {
     house
 }
 
-fn follow_from(house: &House, after: u64) -> UnixStream {
+fn follow_from(house: &TestHome, after: u64) -> UnixStream {
     let mut stream = socket(house);
     let head = format!("GET /events?after={after} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
@@ -245,7 +245,7 @@ fn a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap() {
 }
 
 /// Every decision up to the receipt of the last task, which is the last of all.
-fn numbers_of_all(house: &House) -> Vec<u64> {
+fn numbers_of_all(house: &TestHome) -> Vec<u64> {
     let last = house.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks[0].task_id.to_string();
     let (mut all, mut id) = (Vec::new(), None);
     for line in BufReader::new(follow_from(house, 0)).lines() {
@@ -325,7 +325,7 @@ fn limit_descriptors(pid: u32, current: Option<u64>) -> Rlimit {
 
 #[test]
 fn without_descriptors_nobody_is_taken_for_somebody_else() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let pid = house.daemon_pid();
     let mut person = socket(&house);
     assert_eq!(ask(&mut person, "GET /livez HTTP/1.1").unwrap().status, 200, "it is in, and nobody yet");
@@ -348,7 +348,7 @@ fn without_descriptors_nobody_is_taken_for_somebody_else() {
 
 #[test]
 fn with_its_last_descriptors_the_daemon_still_answers_its_owner() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let pid = house.daemon_pid();
     let had = limit_descriptors(pid, Some(160));
     let follow = || {
@@ -380,7 +380,7 @@ fn with_its_last_descriptors_the_daemon_still_answers_its_owner() {
 
 #[test]
 fn tasks_have_the_limit_that_the_daemon_was_given() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let home = house.home().display();
     // The daemon that this starts inherits the limit.
     let started = format!(

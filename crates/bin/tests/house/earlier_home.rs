@@ -2,7 +2,7 @@
 
 use crate::{CSN, receipts::findings};
 use countersign_model::{Code, DenialReason, Outcome};
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ const VERSIONS: [&str; 1] = ["1e5716a"];
 
 /// A home of an earlier version, and what that version said of it.
 struct Earlier {
-    house: House,
+    house: TestHome,
     dir: PathBuf,
     said: Value,
 }
@@ -23,7 +23,7 @@ impl Earlier {
     /// Unpacks a home; nothing is started.
     fn unpack(version: &str, home: &str) -> Self {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
-        let house = House::new(CSN);
+        let house = TestHome::new(CSN);
         // What is kept must not go because it is old by now.
         house.configure("[retention]\ndays = 36500\n");
         let archive = dir.join(format!("{home}.tar.gz"));

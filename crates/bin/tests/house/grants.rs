@@ -6,7 +6,7 @@ use countersign_model::{
     Approval, ApprovalState, AskerPresence, Choice, Code, Confinement, DecidedBy, Decision, Outcome, RecordContent,
     Ruling, Session, Status, TaskId, TaskRefusal, TaskState,
 };
-use countersign_testkit::{House, RawCalls as _, body};
+use countersign_testkit::{RawCalls as _, TestHome, body};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader},
@@ -18,7 +18,7 @@ const SAFE: &str = "safe";
 
 /// A house with a repository to work in.
 struct Scene {
-    house: House,
+    house: TestHome,
     client: Client,
     repo: PathBuf,
     session: Session,
@@ -30,7 +30,7 @@ impl Scene {
     }
 
     fn configured(toml: &str) -> Self {
-        let house = House::new(CSN);
+        let house = TestHome::new(CSN);
         if !toml.is_empty() {
             house.configure(toml);
         }
@@ -809,7 +809,7 @@ fn csn_approvals_watch_asks_at_a_terminal() {
 
 #[test]
 fn f017_a_configuration_that_cannot_be_read_leaves_reading_only() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("profile = \"full_auto\"\nnot_a_key = 1\n");
     house.start();
     let client = house.client();
@@ -831,7 +831,7 @@ fn f017_a_configuration_that_cannot_be_read_leaves_reading_only() {
     assert!(text.contains("not_a_key"), "the file is untouched");
     assert!(!house.csn(&["doctor"]).status.success());
     // An addition to what is always denied that makes no sense refuses to start.
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[[hard_deny]]\nname = \"x\"\nverbs = 3\n");
     let why = house.try_start().unwrap_err();
     assert!(why.contains("config.toml") && why.contains("line"), "{why}");
@@ -853,7 +853,7 @@ fn permissions_are_recorded_with_who_gave_them() {
 }
 
 /// Changes a ledger that nobody serves.
-fn sql(house: &House, text: &str) {
+fn sql(house: &TestHome, text: &str) {
     let conn = rusqlite::Connection::open(house.home().join("ledger.db")).unwrap();
     conn.execute_batch(text).unwrap();
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
@@ -862,7 +862,7 @@ fn sql(house: &House, text: &str) {
 #[test]
 fn f017_with_its_ledger_gone_the_house_only_reads() {
     for damage in ["not a database at all, whatever it says", "newer"] {
-        let house = House::up(CSN);
+        let house = TestHome::up(CSN);
         let done = house.ask("echo kept; echo err >&2; exit 3");
         house.settled(done);
         assert!(house.csn(&["down"]).status.success());

@@ -8,7 +8,7 @@ use crate::{
 use countersign_model::{
     DaemonState, Decision, Outcome, Record, RecordContent, ShutdownStep, Status, StopStep, TaskId,
 };
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::{
@@ -21,7 +21,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 /// What the ledger has of the house itself, in order.
-fn of_the_house(house: &House) -> Vec<Decision> {
+fn of_the_house(house: &TestHome) -> Vec<Decision> {
     let conn = rusqlite::Connection::open(house.home().join("ledger.db")).unwrap();
     let mut all = conn.prepare("SELECT line FROM decisions WHERE task IS NULL ORDER BY n").unwrap();
     let lines = all.query_map([], |r| r.get::<_, String>(0)).unwrap().map(Result::unwrap);
@@ -33,7 +33,7 @@ fn of_the_house(house: &House) -> Vec<Decision> {
 }
 
 /// The steps of the last going down.
-fn steps(house: &House) -> Vec<ShutdownStep> {
+fn steps(house: &TestHome) -> Vec<ShutdownStep> {
     let all = of_the_house(house);
     let began = all.iter().rposition(|d| matches!(d, Decision::House { state: DaemonState::Draining, .. })).unwrap();
     all[began..].iter().filter_map(|d| if let Decision::Shutdown(s) = d { Some(s.clone()) } else { None }).collect()
@@ -43,7 +43,7 @@ const ORDER: [StopStep; 6] =
     [StopStep::Admission, StopStep::Intakes, StopStep::Tasks, StopStep::Receipts, StopStep::Ledger, StopStep::Surfaces];
 
 /// Every step in its order, each done; and the states around them.
-fn in_order(house: &House) {
+fn in_order(house: &TestHome) {
     let steps = steps(house);
     assert_eq!(steps.iter().map(|s| s.step).collect::<Vec<_>>(), ORDER);
     assert!(steps.iter().all(|s| s.done && s.took_ms <= s.deadline_ms), "{steps:?}");
@@ -55,7 +55,7 @@ fn in_order(house: &House) {
 }
 
 /// Waits until the house says that it is in this state.
-fn until(house: &House, wanted: &str) -> Value {
+fn until(house: &TestHome, wanted: &str) -> Value {
     loop {
         if let Ok(bytes) = house.client().call("GET", "/lifecycle", &[], None) {
             let life: Value = serde_json::from_slice(&bytes).unwrap();
@@ -68,7 +68,7 @@ fn until(house: &House, wanted: &str) -> Value {
 }
 
 /// Fifty tasks, every fifth of them on a terminal.
-fn fifty(house: &House, text: &str, with: &Value) -> Vec<TaskId> {
+fn fifty(house: &TestHome, text: &str, with: &Value) -> Vec<TaskId> {
     let one = |n: usize| {
         let mut with = with.clone();
         if n.is_multiple_of(5) {
@@ -94,7 +94,7 @@ fn left_of(tasks: &[TaskId]) -> Vec<u32> {
 
 #[test]
 fn f186_with_keep_every_task_goes_on_and_is_adopted() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let tasks = fifty(&house, "echo began; until [ -e go ]; do sleep 0.1; done; echo over", &json!({}));
     signal(house.daemon_pid(), Signal::TERM);
     house.daemon_ends();
@@ -114,7 +114,7 @@ fn f186_with_keep_every_task_goes_on_and_is_adopted() {
 
 #[test]
 fn f186_f187_with_stop_the_graph_runs_in_order_and_nothing_is_left() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[shutdown]\ntasks = \"stop\"\n");
     house.start();
     // Some hear nothing, and some have sent children out of their group and session (F187).
@@ -142,7 +142,7 @@ fn f186_f187_with_stop_the_graph_runs_in_order_and_nothing_is_left() {
 
 #[test]
 fn a_second_signal_shortens_the_deadlines_and_a_third_ends_at_once() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[shutdown]\ntasks = \"stop\"\n");
     house.start();
     let deaf = "trap '' TERM HUP; echo began; while :; do sleep 1; done";
@@ -174,7 +174,7 @@ fn a_second_signal_shortens_the_deadlines_and_a_third_ends_at_once() {
 
 #[test]
 fn a_supervisor_that_does_not_answer_is_ended_with_its_task() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("(setsid sleep 1003 &); echo began; while :; do sleep 1; done");
     house.says(task, "began");
     let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
@@ -192,7 +192,7 @@ fn a_supervisor_that_does_not_answer_is_ended_with_its_task() {
 
 #[test]
 fn whoever_was_let_in_before_is_turned_away_when_their_request_comes_late() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let deaf = "trap '' TERM HUP; echo began; while :; do sleep 1; done";
     let task = house.ask_with(deaf, json!({"limits": {"grace_ms": 1500}})).task_id;
     house.says(task, "began");
@@ -217,7 +217,7 @@ fn whoever_was_let_in_before_is_turned_away_when_their_request_comes_late() {
 
 #[test]
 fn a_reader_of_the_ledger_holds_nobody_up() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.sealed(house.ask("echo one"));
     let conn = rusqlite::Connection::open(house.home().join("ledger.db")).unwrap();
     conn.execute_batch("BEGIN; SELECT count(*) FROM decisions;").unwrap();
@@ -230,7 +230,7 @@ fn a_reader_of_the_ledger_holds_nobody_up() {
 
 #[test]
 fn told_to_go_while_it_comes_up_it_goes_in_order() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo began; while :; do sleep 1; done");
     house.says(task, "began");
     let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
@@ -251,7 +251,7 @@ fn told_to_go_while_it_comes_up_it_goes_in_order() {
 
 #[test]
 fn the_service_manager_is_told_and_the_watchdog_patted() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let socket = house.work().join("notify");
     let told = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
     let pid =
@@ -276,7 +276,7 @@ fn the_service_manager_is_told_and_the_watchdog_patted() {
 
 #[test]
 fn the_units_are_what_systemd_takes() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     for system in [&[][..], &["--system"]] {
         let out = house.csn(&[&["service", "install", "--print"], system].concat());
         assert!(out.status.success());

@@ -3,7 +3,7 @@
 use crate::CSN;
 use countersign_client::ClientError;
 use countersign_model::{Code, Confinement, Network, TaskRefusal};
-use countersign_testkit::{House, body};
+use countersign_testkit::{TestHome, body};
 use serde_json::json;
 use std::{
     fs,
@@ -20,7 +20,7 @@ const SECRET: &str = "PRIVATE-KEY-OF-THE-USER";
 
 /// A project with a grant for `git commit`, a home with a key, and listeners that count who comes.
 struct Target {
-    house: House,
+    house: TestHome,
     home: PathBuf,
     port: u16,
     came: Arc<AtomicUsize>,
@@ -28,7 +28,7 @@ struct Target {
 
 impl Target {
     fn new() -> Self {
-        let house = House::new(CSN);
+        let house = TestHome::new(CSN);
         let home = house.base().to_owned();
         fs::create_dir_all(home.join(".ssh")).unwrap();
         fs::write(home.join(".ssh/id_ed25519"), SECRET).unwrap();

@@ -7,13 +7,13 @@ use crate::{
 };
 use countersign_client::ClientError;
 use countersign_model::{Code, HomeId, TaskAddress, TaskRefusal};
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use serde_json::{Value, json};
 use std::process::Output;
 
 const OTHER: &str = "hm_01jcx3v9q8k2m4tz";
 
-fn home_of(house: &House) -> HomeId {
+fn home_of(house: &TestHome) -> HomeId {
     house.client().lifecycle().unwrap().home_id.expect("the home has an id")
 }
 
@@ -24,7 +24,7 @@ fn out(output: &Output) -> String {
 
 #[test]
 fn a_home_is_named_once_before_anything_else_is_decided() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let home = home_of(&house);
     let task = house.ask("echo one");
     house.sealed(task);
@@ -36,12 +36,12 @@ fn a_home_is_named_once_before_anything_else_is_decided() {
     let named = "SELECT min(n), count(*) FROM decisions WHERE line LIKE '%\"kind\":\"home.named\"%'";
     let (first, count): (i64, i64) = conn.query_row(named, [], |r| Ok((r.get(0)?, r.get(1)?))).unwrap();
     assert_eq!((first, count), (1, 1));
-    assert_ne!(home_of(&House::up(CSN)), home, "another home has another");
+    assert_ne!(home_of(&TestHome::up(CSN)), home, "another home has another");
 }
 
 #[test]
 fn what_is_signed_and_what_is_shown_names_the_home() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let home = home_of(&house);
     let task = house.ask("echo one").to_string();
     assert_eq!(statement(&house, task.parse().unwrap()).predicate.home_id, Some(home));
@@ -63,7 +63,7 @@ fn what_is_signed_and_what_is_shown_names_the_home() {
 
 #[test]
 fn a_head_of_another_home_is_no_anchor() {
-    let (house, other) = (House::up(CSN), House::up(CSN));
+    let (house, other) = (TestHome::up(CSN), TestHome::up(CSN));
     for house in [&house, &other] {
         house.sealed(house.ask("echo one"));
     }
@@ -80,7 +80,7 @@ fn a_head_of_another_home_is_no_anchor() {
 
 #[test]
 fn a_task_is_named_with_its_home_or_without() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo one");
     house.sealed(task);
     let address = TaskAddress { home: home_of(&house), task }.to_string();
@@ -97,7 +97,7 @@ fn a_task_is_named_with_its_home_or_without() {
 
 #[test]
 fn a_task_of_another_home_is_refused_in_words() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (home, task) = (home_of(&house), house.ask("echo one"));
     house.sealed(task);
     let address = format!("{OTHER}/{task}");

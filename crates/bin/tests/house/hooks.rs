@@ -3,10 +3,10 @@
 use crate::{CSN, stream::get};
 use countersign_client::ClientError;
 use countersign_model::{Choice, Code, CredentialKind, ExecutionKind, Frame, Outcome, TaskRefusal, TaskState, Text};
-use countersign_testkit::{Agent, House, body};
+use countersign_testkit::{TestAgent, TestHome, body};
 use serde_json::{Value, json};
 
-fn bash(house: &House, command: &str) -> Value {
+fn bash(house: &TestHome, command: &str) -> Value {
     json!({
         "session_id": "c1", "cwd": house.work(), "hook_event_name": "PreToolUse", "tool_name": "Bash",
         "tool_input": {"command": command, "description": "why", "timeout": 60_000}, "tool_use_id": "use-1",
@@ -14,7 +14,7 @@ fn bash(house: &House, command: &str) -> Value {
 }
 
 /// What a hook let through, as it is to be run.
-fn rewritten(house: &House, agent: &mut Agent, command: &str) -> String {
+fn rewritten(house: &TestHome, agent: &mut TestAgent, command: &str) -> String {
     let (code, out, err) = agent.hook("claude-code", &bash(house, command));
     assert_eq!((code, err.as_str()), (0, ""), "{command}");
     let answer: Value = serde_json::from_str(&out).unwrap();
@@ -27,19 +27,19 @@ fn rewritten(house: &House, agent: &mut Agent, command: &str) -> String {
     said["updatedInput"]["command"].as_str().unwrap().to_owned()
 }
 
-fn tasks(house: &House) -> Vec<TaskState> {
+fn tasks(house: &TestHome) -> Vec<TaskState> {
     let listed = get(house, "/tasks?limit=50").unwrap();
     serde_json::from_value(listed["tasks"].clone()).unwrap()
 }
 
-fn last(house: &House) -> TaskState {
+fn last(house: &TestHome) -> TaskState {
     let id = tasks(house)[0].task_id;
     house.client().task(&id.to_string()).unwrap()
 }
 
 #[test]
 fn what_only_reads_runs_here_and_looks_as_if_it_ran_there() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     std::fs::write(house.work().join("a.txt"), "read me\n").unwrap();
     let mut agent = house.agent();
     let command = rewritten(&house, &mut agent, "cat a.txt; echo bad >&2; exit 3");
@@ -65,7 +65,7 @@ fn what_only_reads_runs_here_and_looks_as_if_it_ran_there() {
 
 #[test]
 fn a_person_answers_elsewhere_and_the_command_goes_on_where_it_was_asked() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let command = rewritten(&house, &mut agent, "echo $FROM_AGENT:$API_TOKEN > made; cat made");
     let waits = std::thread::spawn(move || (agent.shell(&command), agent));
@@ -85,7 +85,7 @@ fn a_person_answers_elsewhere_and_the_command_goes_on_where_it_was_asked() {
 
 #[test]
 fn what_is_denied_does_not_run_and_says_why() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     for (name, command) in [("claude-code", "csn down"), ("codex", "rm -rf /"), ("claude-code", "echo $(csn down)")] {
         let (code, out, _) = agent.hook(name, &bash(&house, command));
@@ -108,7 +108,7 @@ fn what_is_denied_does_not_run_and_says_why() {
 /// Whatever goes wrong, the agent is told not to run it.
 #[test]
 fn hooks_fail_closed() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     for bad in ["", "{", "[]", "{\"tool_name\":\"Bash\"}", "\u{0}", r#"{"cwd":"/","tool_name":"Bash","tool_input":{}}"#]
     {
@@ -163,7 +163,7 @@ fn hooks_fail_closed() {
 
 #[test]
 fn a_ticket_is_for_one_command_one_place_one_agent_and_one_time() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (mut agent, mut other) = (house.agent(), house.agent());
     rewritten(&house, &mut other, "ls");
     let ticket = |command: &str| command.split_ascii_whitespace().nth(3).unwrap().to_owned();
@@ -192,7 +192,7 @@ fn a_ticket_is_for_one_command_one_place_one_agent_and_one_time() {
 /// The shell of an agent that keeps its directory goes where its command went.
 #[test]
 fn a_directory_that_a_command_ended_in_is_kept_for_its_agent() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     std::fs::create_dir_all(house.work().join("it's/sub")).unwrap();
     std::fs::create_dir(house.work().join("two\nlines")).unwrap();
     let mut agent = house.agent();
@@ -222,7 +222,7 @@ fn a_directory_that_a_command_ended_in_is_kept_for_its_agent() {
 /// Below an agent nobody is a person, however it is hidden.
 #[test]
 fn a_script_of_the_agent_does_not_answer() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     rewritten(&house, &mut agent, "ls");
     assert_eq!(agent.csn(&["run", "--no-wait", "touch granted"]).0, 75);
@@ -245,7 +245,7 @@ fn a_script_of_the_agent_does_not_answer() {
 
 #[test]
 fn a_witness_decides_and_is_told() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let (code, out, _) = agent.hook("claude-code --witness", &bash(&house, "ls"));
     let answer: Value = serde_json::from_str(&out).unwrap();
@@ -272,7 +272,7 @@ fn a_witness_decides_and_is_told() {
 /// A directory that an agent names makes no root of it, once it is known for an agent.
 #[test]
 fn what_an_agent_says_of_its_place_is_not_believed() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let secret = house.base().join("elsewhere");
     std::fs::create_dir(&secret).unwrap();
     std::fs::write(secret.join("diary"), "dear").unwrap();
@@ -289,7 +289,7 @@ fn what_an_agent_says_of_its_place_is_not_believed() {
 
 #[test]
 fn what_ends_the_agents_tool_ends_the_command() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.configure("profile = \"full_auto\"\n");
     let mut agent = house.agent();
     house.kill_daemon();
@@ -308,7 +308,7 @@ fn what_ends_the_agents_tool_ends_the_command() {
 
 #[test]
 fn refused_calls_name_what_is_wrong() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let said = json!({"conversation": {"agent": "x", "id": "y", "cwd": house.work(), "agent_pid": house.daemon_pid()}, "command": "ls"});
     match house.client().hook(&body(said)) {
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => assert_eq!(refusal.code, Code::BadRequest),
@@ -319,7 +319,7 @@ fn refused_calls_name_what_is_wrong() {
 /// The whole way: installed, proved, used, examined, taken out.
 #[test]
 fn what_is_installed_is_proved_with_the_real_programs() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let settings = house.base().join(".claude/settings.json");
     std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
     let before = "{\n  // kept\n  \"model\": \"x\",\n}\n";
@@ -362,7 +362,7 @@ fn what_is_installed_is_proved_with_the_real_programs() {
 #[test]
 fn the_agent_is_found_behind_what_it_starts_hooks_with() {
     for how in ["bash -o pipefail -c", "bash -euo pipefail -c", "timeout 60 sh -c", "env A=b sh -c", "bash -lc"] {
-        let house = House::up(CSN);
+        let house = TestHome::up(CSN);
         let mut agent = house.agent();
         let argv: Vec<String> = how.split(' ').map(str::to_owned).chain([format!("{CSN} hook claude-code")]).collect();
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
@@ -373,7 +373,7 @@ fn the_agent_is_found_behind_what_it_starts_hooks_with() {
         let command = command["hookSpecificOutput"]["updatedInput"]["command"].as_str().unwrap().to_owned();
         assert_eq!(agent.shell(&command).1, "here\n", "{how}");
     }
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let script = house.work().join("wrap.sh");
     std::fs::write(&script, format!("#!/bin/sh\n{CSN} hook claude-code\n")).unwrap();
@@ -384,7 +384,7 @@ fn the_agent_is_found_behind_what_it_starts_hooks_with() {
 
 #[test]
 fn who_closes_the_output_ends_the_command() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("profile = \"full_auto\"\n");
     house.start();
     let mut agent = house.agent();
@@ -397,7 +397,7 @@ fn who_closes_the_output_ends_the_command() {
 /// What reached the gate is on record, whatever became of it.
 #[test]
 fn tickets_that_come_to_nothing_are_withdrawn() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let first = rewritten(&house, &mut agent, "echo one");
     let ticket = first.split_ascii_whitespace().nth(3).unwrap().to_owned();
@@ -428,7 +428,7 @@ fn tickets_that_come_to_nothing_are_withdrawn() {
 /// What a task has left behind is not every agent.
 #[test]
 fn a_marker_of_no_task_sees_no_agents_sessions() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let text = rewritten(&house, &mut agent, "echo one");
     agent.shell(&text);
@@ -441,7 +441,7 @@ fn a_marker_of_no_task_sees_no_agents_sessions() {
 /// A few lines that stay behind must not be something that can be written and executed.
 #[test]
 fn what_a_shell_is_given_to_tell_its_end_is_only_that() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("profile = \"full_auto\"\n");
     house.start();
     std::fs::create_dir(house.work().join("sub")).unwrap();
@@ -456,7 +456,7 @@ fn what_a_shell_is_given_to_tell_its_end_is_only_that() {
 /// Who hangs up while its ticket is taken leaves a task or a record, never nothing.
 #[test]
 fn a_ticket_whose_redeemer_hangs_up_comes_to_something() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let mut tickets = Vec::new();
     for _ in 0..12 {

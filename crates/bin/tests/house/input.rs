@@ -3,10 +3,10 @@
 use crate::CSN;
 use countersign_client::ClientError;
 use countersign_model::{Code, Outcome, Refusal, TaskRefusal};
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use serde_json::{Value, json};
 
-fn post(house: &House, body: &Value) -> Refusal {
+fn post(house: &TestHome, body: &Value) -> Refusal {
     match house.client().call("POST", "/tasks", &[], Some(body)) {
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => refusal,
         other => panic!("{:.200}: {other:?}", body.to_string()),
@@ -15,7 +15,7 @@ fn post(house: &House, body: &Value) -> Refusal {
 
 #[test]
 fn bodies_that_are_not_requests_name_the_field() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let shell = |args: Value| json!({"tool": "shell", "args": args});
     let cwd = "/tmp";
     for (body, word) in [
@@ -68,7 +68,7 @@ fn bodies_that_are_not_requests_name_the_field() {
 
 #[test]
 fn addresses_that_lead_nowhere_say_so() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let code = |method: &str, path: &str| match house.client().call(method, path, &[], None) {
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => refusal.code,
         other => panic!("{path}: {other:?}"),
@@ -93,7 +93,7 @@ fn addresses_that_lead_nowhere_say_so() {
 
 #[test]
 fn programs_that_cannot_start_are_outcomes() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let argv = |words: Value| {
         let task = house.ask_with("", json!({"args": {"command": null, "argv": words}})).task_id;
         house.outcome(task)
@@ -115,7 +115,7 @@ fn programs_that_cannot_start_are_outcomes() {
 
 #[test]
 fn a_directory_that_vanished_is_an_outcome_of_its_own() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let gone = house.work().join("gone");
     std::fs::create_dir(&gone).unwrap();
     let state = house.ask_with("touch x", json!({"profile": "safe", "args": {"cwd": gone}}));
@@ -126,7 +126,7 @@ fn a_directory_that_vanished_is_an_outcome_of_its_own() {
 
 #[test]
 fn an_idempotency_key_asks_once() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let ask = |key: &str, text: &str| {
         let body = json!(house.request(text, json!({})));
         house.client().call("POST", "/tasks", &[("idempotency-key", key)], Some(&body))
@@ -147,7 +147,7 @@ fn an_idempotency_key_asks_once() {
 
 #[test]
 fn csn_up_beside_a_house_that_runs_opens_its_door_and_says_so() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let why = house.try_start().unwrap_err();
     assert!(why.contains(&format!("pid {}", house.daemon_pid())) && why.contains("csn down"), "{why}");
     let up = |args: &[&str]| {
@@ -165,7 +165,7 @@ fn csn_up_beside_a_house_that_runs_opens_its_door_and_says_so() {
 
 #[test]
 fn homes_that_cannot_be_used_are_explained() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let file = house.work().join("a-file");
     std::fs::write(&file, "").unwrap();
     let below_a_file = file.join("home");
@@ -189,7 +189,7 @@ fn homes_that_cannot_be_used_are_explained() {
 fn a_home_beyond_the_length_of_a_socket_address_works() {
     let long =
         std::env::temp_dir().join(format!("csn-{}", std::process::id())).join("x".repeat(90)).join("y".repeat(90));
-    let house = House::new(CSN).with_home(long.clone());
+    let house = TestHome::new(CSN).with_home(long.clone());
     house.start();
     let task = house.ask("echo far");
     assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
@@ -205,7 +205,7 @@ fn a_home_beyond_the_length_of_a_socket_address_works() {
 
 #[test]
 fn a_bad_configuration_is_told_with_the_line_at_fault() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("profile = \"full_auto\"\n\n[limits]\ngrace = 3\n");
     let out = house.csn(&["run", "touch x"]);
     let err = String::from_utf8_lossy(&out.stderr).into_owned();

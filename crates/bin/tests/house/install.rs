@@ -1,7 +1,7 @@
 //! `csn install` as a person meets it: what is shown, what is refused, and that nothing is touched then.
 
 use crate::CSN;
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The home of a user of this house.
-fn home(house: &House) -> PathBuf {
+fn home(house: &TestHome) -> PathBuf {
     house.work().parent().unwrap().to_owned()
 }
 
@@ -24,7 +24,7 @@ fn put(path: &Path, body: &str) {
 
 #[test]
 fn a_dry_run_shows_the_diff_and_writes_nothing() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let file = home(&house).join(".claude/settings.json");
     let before = "{\n  // mine\n  \"env\": {\"TOKEN\": \"ghp_0123456789abcdefghijABCDEFGHIJ012345\"}\n}\n";
     put(&file, before);
@@ -43,7 +43,7 @@ fn a_dry_run_shows_the_diff_and_writes_nothing() {
 
 #[test]
 fn what_makes_no_sense_or_no_file_is_refused() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let refused = |args: &[&str], code: i32, words: &str| {
         let out = house.csn(&[&["install"], args].concat());
         assert_eq!(out.status.code(), Some(code), "{args:?}: {}", text(&out.stderr));
@@ -62,7 +62,7 @@ fn what_makes_no_sense_or_no_file_is_refused() {
 }
 
 /// What the doctor says of an agent.
-fn told(house: &House, agent: &str) -> (bool, String) {
+fn told(house: &TestHome, agent: &str) -> (bool, String) {
     let out = house.csn(&["doctor", "--json"]);
     let all: Value = serde_json::from_slice(&out.stdout).unwrap();
     let name = format!("agent {agent}");
@@ -74,7 +74,7 @@ fn told(house: &House, agent: &str) -> (bool, String) {
 
 #[test]
 fn the_doctor_tells_what_is_gone_moved_or_skipped() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let csn = Path::new(CSN).canonicalize().unwrap();
     let manifest = |agent: &str, kind: &str, csn: &Path, file: &Path| {
         let body = json!({
@@ -112,7 +112,7 @@ fn the_doctor_tells_what_is_gone_moved_or_skipped() {
 
 #[test]
 fn a_task_installs_nothing() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let out = house.csn_with(&["install", "codex"], &[(countersign_model::MARKER, "t")]);
     assert_eq!(out.status.code(), Some(125), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("a person does"), "{}", text(&out.stderr));

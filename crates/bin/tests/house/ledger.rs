@@ -7,7 +7,7 @@ use crate::{
 };
 use countersign_client::ClientError;
 use countersign_model::{Code, TaskId, TaskRefusal};
-use countersign_testkit::{House, body};
+use countersign_testkit::{TestHome, body};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 
 /// A house that has done something, stopped, with its ledger's files as they were.
 struct Scene {
-    house: House,
+    house: TestHome,
     tasks: Vec<TaskId>,
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
@@ -32,7 +32,7 @@ impl Scene {
     }
 
     fn running(tasks: usize) -> Self {
-        let house = House::up(CSN);
+        let house = TestHome::up(CSN);
         house.client().grant(&body(json!({"verb": "make", "directory": null}))).unwrap();
         let task = |n| {
             let task = house.ask(&format!("echo {n}"));
@@ -390,7 +390,7 @@ fn a_write_ahead_log_that_is_gone_or_bad_is_noticed() {
 
 #[test]
 fn a_daemon_that_is_killed_at_any_moment_raises_no_alarm() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     for n in 0..12 {
         let asked: Vec<_> = (0..n % 4).map(|m| house.ask(&format!("echo {n} {m}"))).collect();
         house.kill_daemon();

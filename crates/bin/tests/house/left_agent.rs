@@ -3,7 +3,7 @@
 
 use crate::CSN;
 use countersign_model::ApprovalState;
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use serde_json::json;
 use std::path::Path;
 
@@ -18,13 +18,13 @@ mv said.new said
 "#;
 
 struct Scene {
-    house: House,
+    house: TestHome,
     approval: String,
 }
 
 impl Scene {
     fn new() -> Self {
-        let house = House::up(CSN);
+        let house = TestHome::up(CSN);
         let waiting = house.ask_with("touch granted", json!({"profile": "safe"}));
         let approval = waiting.approval_id().unwrap().to_string();
         std::fs::write(house.work().join("orphan.sh"), ORPHAN).unwrap();
@@ -112,7 +112,7 @@ fn an_orphan_with_an_agents_environment_is_the_agents_also_without_control_group
 
 #[test]
 fn an_agents_environment_does_not_keep_it_from_being_registered() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let csn = format!("CLAUDECODE=1 COUNTERSIGN_HOME={} {CSN}", house.home().display());
     for _ in 0..2 {
         std::fs::write(house.work().join("agent.sh"), format!("{csn} sessions open --agent --in .\n")).unwrap();

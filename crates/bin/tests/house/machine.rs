@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Statement, TaskState};
-use countersign_testkit::machine::{ANN, BOB, Machine, ROOT, User};
+use countersign_testkit::machine::{ANN, BOB, ROOT, SystemService, TestUser};
 use std::os::unix::fs::MetadataExt as _;
 
 fn out(output: &std::process::Output) -> String {
@@ -14,18 +14,18 @@ fn err(output: &std::process::Output) -> String {
 }
 
 /// Something that is let run at once, in the workspace of whoever asks.
-fn run(machine: &Machine, user: User, text: &str) -> std::process::Output {
+fn run(machine: &SystemService, user: TestUser, text: &str) -> std::process::Output {
     machine.csn(user, &["run", "--profile", "full_auto", text])
 }
 
-fn newest(machine: &Machine, user: User) -> TaskState {
+fn newest(machine: &SystemService, user: TestUser) -> TaskState {
     let listed = machine.csn(user, &["ps", "-a", "--json"]);
     serde_json::from_str(out(&listed).lines().next().expect("a task")).unwrap()
 }
 
 #[test]
 fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
-    let Some(machine) = Machine::up(CSN) else { return };
+    let Some(machine) = SystemService::up(CSN) else { return };
     machine.write(ANN, "a.txt", "ann's\n");
     // Reading, unasked, where nobody else can look.
     let read = machine.csn(ANN, &["run", "cat a.txt; id -u"]);
@@ -87,7 +87,7 @@ fn tasks_run_as_whoever_asks_with_their_rights_and_no_others() {
 
 #[test]
 fn nothing_of_the_house_can_be_read_by_what_it_runs() {
-    let Some(machine) = Machine::up(CSN) else { return };
+    let Some(machine) = SystemService::up(CSN) else { return };
     let home = machine.home().display().to_string();
     // Let run open by its own person, and it still gets nowhere: another user owns the house.
     machine.write(ANN, "steal.sh", &format!("cat {home}/keys/signing.key; cat {home}/ledger.db; ls {home}; touch {home}/x; kill -9 $(pgrep -o -f 'csn up')\n"));
@@ -124,7 +124,7 @@ fn nothing_of_the_house_can_be_read_by_what_it_runs() {
 
 #[test]
 fn users_of_one_machine_do_not_meet() {
-    let Some(machine) = Machine::up(CSN) else { return };
+    let Some(machine) = SystemService::up(CSN) else { return };
     machine.write(ANN, "secret.txt", "of ann\n");
     assert!(run(&machine, ANN, "cat secret.txt; sleep 0").status.success());
     let task = newest(&machine, ANN);
@@ -172,7 +172,7 @@ fn users_of_one_machine_do_not_meet() {
 
 #[test]
 fn tasks_of_others_outlive_the_daemon_and_end_with_their_whole_tree() {
-    let Some(machine) = Machine::up(CSN) else { return };
+    let Some(machine) = SystemService::up(CSN) else { return };
     let started = machine.csn(
         ANN,
         &[
@@ -215,7 +215,7 @@ fn tasks_of_others_outlive_the_daemon_and_end_with_their_whole_tree() {
 /// What the house has open itself, and what the kernel shows of it, is nobody's to look at through it.
 #[test]
 fn nobody_looks_through_the_house_at_the_house() {
-    let Some(machine) = Machine::up(CSN) else { return };
+    let Some(machine) = SystemService::up(CSN) else { return };
     let project = machine.project(ANN);
     std::os::unix::fs::symlink("/proc/self/fd", project.join("fds")).unwrap();
     for script in ["/proc/self/maps", "/proc/self/environ", "/dev/fd/3", "fds/4"] {
@@ -233,11 +233,11 @@ fn nobody_looks_through_the_house_at_the_house() {
 /// Keys that one user puts into their session are not in another's.
 #[test]
 fn users_share_no_keyring() {
-    let Some(machine) = Machine::up(CSN) else { return };
+    let Some(machine) = SystemService::up(CSN) else { return };
     // KEYCTL_GET_KEYRING_ID of the session keyring.
     let ask = "python3 -c 'import ctypes, platform; n = {\"x86_64\": 250, \"aarch64\": 219}[platform.machine()]; \
                print(ctypes.CDLL(None).syscall(n, 0, -3, 0))'";
-    let id = |user: User| {
+    let id = |user: TestUser| {
         machine.write(user, "key.sh", &format!("{ask}\n"));
         assert_eq!(
             machine.csn(user, &["run", "--no-wait", "--confinement", "shield", "bash key.sh"]).status.code(),
@@ -255,7 +255,7 @@ fn users_share_no_keyring() {
 
 #[test]
 fn the_house_runs_nothing_as_itself() {
-    let Some(machine) = Machine::up(CSN) else { return };
+    let Some(machine) = SystemService::up(CSN) else { return };
     let token = machine.csn(
         ROOT,
         &[

@@ -2,7 +2,7 @@
 
 use crate::{CSN, stream::get};
 use countersign_model::{Channel, Choice, DecidedBy, Outcome, Ruling, Status, TaskId, TaskState};
-use countersign_testkit::{Agent, House};
+use countersign_testkit::{TestAgent, TestHome};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -13,7 +13,7 @@ const NEWEST: &str = "2026-07-28";
 
 /// A client in an agent's process. What it answers when it is asked is given with each call.
 struct Client<'a> {
-    agent: &'a mut Agent,
+    agent: &'a mut TestAgent,
     name: &'a str,
     next: u64,
     version: &'a str,
@@ -21,7 +21,7 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    fn new(agent: &'a mut Agent, name: &'a str, version: &'a str, asks: bool) -> Self {
+    fn new(agent: &'a mut TestAgent, name: &'a str, version: &'a str, asks: bool) -> Self {
         agent.talk(name);
         let capabilities = if asks { json!({"elicitation": {}}) } else { json!({}) };
         let mut client = Self { agent, name, next: 0, version, capabilities };
@@ -87,12 +87,12 @@ fn accept(decision: &str) -> Value {
     json!({"action": "accept", "content": {"decision": decision}})
 }
 
-fn state(house: &House, told: &Value) -> TaskState {
+fn state(house: &TestHome, told: &Value) -> TaskState {
     house.client().task(told["task_id"].as_str().unwrap()).unwrap()
 }
 
 /// The task of this command, once it runs.
-fn running(house: &House, command: &str) -> TaskId {
+fn running(house: &TestHome, command: &str) -> TaskId {
     loop {
         let tasks = get(house, "/tasks?status=running").unwrap();
         let found = tasks["tasks"].as_array().and_then(|all| all.iter().find(|t| t["display"] == command));
@@ -109,7 +109,7 @@ fn task(told: &Value) -> TaskId {
 
 #[test]
 fn both_eras_offer_the_same_tools_and_run_the_same() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     std::fs::write(house.work().join("a.txt"), "hello\n").unwrap();
     let mut agent = house.agent();
     let mut lists = Vec::new();
@@ -141,7 +141,7 @@ fn both_eras_offer_the_same_tools_and_run_the_same() {
 /// One session for each connection, below the agent's process, whatever number of them it has.
 #[test]
 fn a_connection_is_a_session_and_its_agent_is_known() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let pid = agent.pid();
     let mut one = Client::new(&mut agent, "one", "2025-11-25", false);
@@ -161,7 +161,7 @@ fn a_connection_is_a_session_and_its_agent_is_known() {
 
 #[test]
 fn a_long_build_is_followed_by_its_id() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.configure("profile = \"full_auto\"\n");
     house.kill_daemon();
     house.start();
@@ -207,7 +207,7 @@ fn a_long_build_is_followed_by_its_id() {
 
 #[test]
 fn the_person_at_the_client_may_say_once_or_no() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let mut client = Client::new(&mut agent, "asks", "2025-11-25", true);
     let run = |command: &str| json!({"name": "run", "arguments": {"command": command, "wait_s": 20}});
@@ -238,7 +238,7 @@ fn the_person_at_the_client_may_say_once_or_no() {
 /// Whoever is first answers; the others are told that it is over.
 #[test]
 fn a_question_that_was_answered_elsewhere_is_taken_back() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let mut client = Client::new(&mut agent, "asks", "2025-11-25", true);
     let id = client.send("tools/call", json!({"name": "run", "arguments": {"command": "touch made", "wait_s": 60}}));
@@ -258,7 +258,7 @@ fn a_question_that_was_answered_elsewhere_is_taken_back() {
 /// It is the agent's own process that answers: it may have made the answer up.
 #[test]
 fn a_forged_answer_saves_nothing_and_approves_nothing_grave() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     std::fs::create_dir(house.work().join("dir")).unwrap();
     let mut client = Client::new(&mut agent, "forges", "2025-11-25", true);
@@ -311,7 +311,7 @@ print(json.dumps(call(2, "tools/call", args).get("result", {}).get("structuredCo
 /// agent, or of a task, is neither.
 #[test]
 fn a_script_that_speaks_mcp_answers_nothing() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     std::fs::write(house.work().join("yes.py"), YES).unwrap();
     let mut agent = house.agent();
     let mut client = Client::new(&mut agent, "own", "2025-11-25", false);
@@ -340,7 +340,7 @@ fn a_script_that_speaks_mcp_answers_nothing() {
 /// An agent's token in the hands of a task speaks for nobody.
 #[test]
 fn a_task_does_not_answer_itself_over_http() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap().to_string();
     let made = house.csn(&["token", "create", "--agent", "--name", "bot", "--scope", "run,observe", "--json"]);
     let token: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{made:?}"));
@@ -371,7 +371,7 @@ print("ASKED" if "input_required" in said else "QUEUED" if "approval pending" in
 
 #[test]
 fn with_in_band_off_the_client_is_not_asked_and_cannot_answer() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("[approvals]\nin_band = \"off\"\n");
     house.start();
     let mut agent = house.agent();
@@ -393,7 +393,7 @@ fn with_in_band_off_the_client_is_not_asked_and_cannot_answer() {
 
 #[test]
 fn a_newer_client_comes_again_with_its_answer() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let mut client = Client::new(&mut agent, "again", NEWEST, true);
     let args = json!({"command": "touch made", "wait_s": 20});
@@ -417,7 +417,7 @@ fn a_newer_client_comes_again_with_its_answer() {
 
 #[test]
 fn a_wait_that_is_cancelled_ends_the_task_only_where_that_was_said() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.configure("profile = \"full_auto\"\n");
     house.kill_daemon();
     house.start();
@@ -445,7 +445,7 @@ fn a_wait_that_is_cancelled_ends_the_task_only_where_that_was_said() {
 /// The conversation outlives the daemon: only what was under way is lost, and the task of that is not.
 #[test]
 fn a_house_that_goes_and_comes_back_is_found_again() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.configure("profile = \"full_auto\"\n");
     house.kill_daemon();
     house.start();
@@ -467,7 +467,7 @@ fn a_house_that_goes_and_comes_back_is_found_again() {
 
 #[test]
 fn without_a_house_the_agent_is_told_what_to_do() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let mut agent = house.agent();
     agent.talk("early");
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
@@ -506,7 +506,7 @@ fn post(at: &str, token: Option<&str>, headers: &[(&str, &str)], body: &Value) -
 
 #[test]
 fn over_http_a_token_is_needed_and_no_page_comes_in() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     std::fs::write(house.work().join("a.txt"), "hello\n").unwrap();
     let at = house.client().listen(Some(([127, 0, 0, 1], 0).into())).unwrap().to_string();
     let made =
@@ -566,7 +566,7 @@ fn over_http_a_token_is_needed_and_no_page_comes_in() {
 /// A connection that breaks is a wait that is over.
 #[test]
 fn a_connection_that_breaks_ends_what_was_to_end_with_it() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("profile = \"full_auto\"\n");
     house.start();
     let mut agent = house.agent();
@@ -581,7 +581,7 @@ fn a_connection_that_breaks_ends_what_was_to_end_with_it() {
 /// What is no message is said to be none, and the conversation goes on.
 #[test]
 fn garbage_does_not_end_a_conversation() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut agent = house.agent();
     let mut client = Client::new(&mut agent, "noise", "2025-11-25", false);
     for noise in [json!("just text"), json!([]), json!({"jsonrpc": "2.0"}), json!({"id": 7, "method": 3})] {
@@ -595,7 +595,7 @@ fn garbage_does_not_end_a_conversation() {
 /// Who waits hears where it stands: growing numbers, the last clean line, and what it waits for.
 #[test]
 fn who_waits_is_told_how_it_goes() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("profile = \"full_auto\"\n");
     house.start();
     let mut agent = house.agent();

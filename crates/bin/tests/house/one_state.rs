@@ -3,23 +3,23 @@
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
 use countersign_model::{Choice, Code, Frame, Outcome, Refusal, TaskId};
-use countersign_testkit::{House, RawCalls as _, body};
+use countersign_testkit::{RawCalls as _, TestHome, body};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-fn get(house: &House, path: &str) -> Value {
+fn get(house: &TestHome, path: &str) -> Value {
     serde_json::from_slice(&house.client().call("GET", path, &[], None).unwrap()).unwrap()
 }
 
 /// The task as the list has it.
-fn listed(house: &House, task: TaskId) -> Value {
+fn listed(house: &TestHome, task: TaskId) -> Value {
     let page = get(house, "/tasks?limit=100");
     let mut tasks = page["tasks"].as_array().unwrap().iter();
     tasks.find(|t| t["task_id"] == json!(task)).unwrap().clone()
 }
 
 /// One finished task of each kind, sealed.
-fn finished(house: &House) -> Vec<(&'static str, TaskId)> {
+fn finished(house: &TestHome) -> Vec<(&'static str, TaskId)> {
     let exited = house.ask("echo out; echo err >&2; exit 3");
     let denied = house.refused("csn down", json!({})).1.unwrap();
     let refused = house.ask_with("touch refused", json!({"profile": "safe", "title": "a title"}));
@@ -50,7 +50,7 @@ fn finished(house: &House) -> Vec<(&'static str, TaskId)> {
 
 #[test]
 fn a_finished_task_is_the_same_in_the_list_and_by_itself_also_after_a_restart() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let tasks = finished(&house);
     assert!(matches!(house.outcome(tasks[6].1), Outcome::Lost { .. }));
     let before: Vec<Value> = tasks.iter().map(|(_, task)| get(&house, &format!("/tasks/{task}"))).collect();
@@ -71,7 +71,7 @@ fn a_finished_task_is_the_same_in_the_list_and_by_itself_also_after_a_restart() 
     }
 }
 
-fn post(house: &House, body: &Value) -> Result<Value, Refusal> {
+fn post(house: &TestHome, body: &Value) -> Result<Value, Refusal> {
     match house.client().call("POST", "/tasks", &[], Some(body)) {
         Ok(answer) => Ok(serde_json::from_slice(&answer).unwrap()),
         Err(ClientError::Refused(refused)) => Err(refused.refusal),
@@ -81,7 +81,7 @@ fn post(house: &House, body: &Value) -> Result<Value, Refusal> {
 
 #[test]
 fn every_tool_that_a_refusal_lists_can_be_asked_for_by_absolute_path() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let file = house.work().join("file");
     std::fs::write(&file, "one\n").unwrap();
     let refusal = post(&house, &json!({"tool": "bash", "args": {"command": "true"}})).unwrap_err();
@@ -105,7 +105,7 @@ fn every_tool_that_a_refusal_lists_can_be_asked_for_by_absolute_path() {
 }
 
 /// The events of the `tool_task` view, as (id, data), behind `last`; and whether the stream said that it ended.
-fn view_behind(house: &House, task: TaskId, last: Option<&str>) -> (Vec<(String, Value)>, bool) {
+fn view_behind(house: &TestHome, task: TaskId, last: Option<&str>) -> (Vec<(String, Value)>, bool) {
     let headers: Vec<(&str, &str)> = last.iter().map(|id| ("last-event-id", *id)).collect();
     let path = format!("/tasks/{task}/events?view=tool_task");
     let text = String::from_utf8(house.client().call("GET", &path, &headers, None).unwrap()).unwrap();
@@ -116,7 +116,7 @@ fn view_behind(house: &House, task: TaskId, last: Option<&str>) -> (Vec<(String,
 
 #[test]
 fn the_tool_task_view_resumes_behind_every_single_event() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let text = r"head -c 20000 /dev/zero | tr '\0' x; printf '\377\376' >&2; read x; echo $x";
     let task = house.ask_with(text, json!({"args": {"stdin": true}})).task_id;
     house.frame(task, |f| matches!(f, Frame::Output { .. }));
@@ -138,7 +138,7 @@ fn the_tool_task_view_resumes_behind_every_single_event() {
 
 #[test]
 fn the_tool_task_view_counts_every_byte_and_names_encoding_and_artifacts() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask(r"head -c 20000 /dev/zero | tr '\0' x; printf '\377\376' >&2");
     house.sealed(task);
     let (all, _) = view_behind(&house, task, None);

@@ -3,19 +3,19 @@
 use crate::{CSN, tree::kill};
 use countersign_client::ClientError;
 use countersign_model::{Choice, Code, FileChange, FileObservation, Outcome, Statement, TaskId, TaskRefusal};
-use countersign_testkit::{House, RawCalls as _, body};
+use countersign_testkit::{RawCalls as _, TestHome, body};
 use serde_json::{Value, json};
 use std::path::Path;
 
 /// The signed statement of a task.
-pub(crate) fn statement(house: &House, task: TaskId) -> Statement {
+pub(crate) fn statement(house: &TestHome, task: TaskId) -> Statement {
     let out = house.csn(&["receipts", "show", &task.to_string(), "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
 /// What `csn verify …` finds, and whether its exit code says the same.
-pub(crate) fn findings(house: &House, args: &[&str]) -> Vec<String> {
+pub(crate) fn findings(house: &TestHome, args: &[&str]) -> Vec<String> {
     let out = house.csn(&[&["verify", "--json"], args].concat());
     let report: Value =
         serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&out.stderr)));
@@ -30,23 +30,23 @@ pub(crate) fn findings(house: &House, args: &[&str]) -> Vec<String> {
     found
 }
 
-pub(crate) fn holds(house: &House) {
+pub(crate) fn holds(house: &TestHome) {
     assert_eq!(findings(house, &[]), [""; 0]);
 }
 
-pub(crate) fn stop(house: &House) {
+pub(crate) fn stop(house: &TestHome) {
     assert!(house.csn(&["down"]).status.success());
     house.daemon_ends();
 }
 
-pub(crate) fn sql(house: &House, text: &str) {
+pub(crate) fn sql(house: &TestHome, text: &str) {
     let conn = rusqlite::Connection::open(house.home().join("ledger.db")).unwrap();
     conn.execute_batch(text).unwrap();
 }
 
 #[test]
 fn f180_every_ending_has_its_receipt() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let run = house.ask("echo out; exit 3");
     let killed = house.ask("kill -9 $$");
     let late = house.ask_with("sleep 60", json!({"limits": {"wall_ms": 50}})).task_id;
@@ -97,7 +97,7 @@ fn f180_every_ending_has_its_receipt() {
 
 #[test]
 fn f161_a_task_that_took_too_long_is_sealed_as_killed_with_its_tree() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let text = "trap '' TERM; (setsid sleep 1004 &); while :; do sleep 1; done";
     let task = house.ask_with(text, json!({"limits": {"wall_ms": 100, "grace_ms": 50}})).task_id;
     let r = statement(&house, task).predicate;
@@ -112,7 +112,7 @@ fn f161_a_task_that_took_too_long_is_sealed_as_killed_with_its_tree() {
 
 #[test]
 fn a_receipt_says_what_ran_and_what_came_of_it() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let text = "echo one > made; echo all: >> Makefile; echo err >&2; cat /dev/null; sleep 0.1";
     std::fs::create_dir_all(house.work().join(".git")).unwrap();
     std::fs::write(house.work().join("Makefile"), "x:\n").unwrap();
@@ -166,7 +166,7 @@ fn a_receipt_says_what_ran_and_what_came_of_it() {
 
 #[test]
 fn f183_what_a_caller_says_decides_nothing() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let claims = json!({
         "approved_by": "owner", "decision": "granted", "outcome": "exited", "principal": "pr_0000000000000001",
     });
@@ -199,7 +199,7 @@ fn f183_what_a_caller_says_decides_nothing() {
 /// The commands of the README, word for word.
 #[test]
 fn jq_openssl_and_sha256sum_verify_a_receipt_alone() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("seq 1 1000; echo err >&2");
     house.sealed(task);
     let out = house.work().join("out");
@@ -253,7 +253,7 @@ pub(crate) fn flip(path: &Path, at: usize) {
 
 #[test]
 fn f182_whatever_is_changed_is_found_and_named() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let tasks: Vec<TaskId> = (0..4).map(|n| house.ask(&format!("seq {n} 2000"))).collect();
     tasks.iter().for_each(|t| drop(house.sealed(*t)));
     stop(&house);
@@ -313,7 +313,7 @@ fn f182_whatever_is_changed_is_found_and_named() {
 
 #[test]
 fn f182_receipts_and_decisions_that_are_changed_are_named() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     // One after another, so that their receipts have the same order.
     let one = |n: u32| {
         let task = house.ask(&format!("echo {n}"));
@@ -392,7 +392,7 @@ fn f182_receipts_and_decisions_that_are_changed_are_named() {
 
 #[test]
 fn an_older_ledger_is_betrayed_by_a_head_and_by_what_lies_beside_it() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.sealed(house.ask("echo one"));
     let head = house.work().join("head.json");
     stop(&house);
@@ -430,7 +430,7 @@ fn an_older_ledger_is_betrayed_by_a_head_and_by_what_lies_beside_it() {
 
 #[test]
 fn what_retention_removed_is_expired_and_not_broken() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo going");
     house.sealed(task);
     let kept = house.ask("echo staying; sleep 0.2");
@@ -453,7 +453,7 @@ fn what_retention_removed_is_expired_and_not_broken() {
 
 #[test]
 fn an_exported_task_verifies_anywhere_and_shows_what_was_done_to_it() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask_with("printf 'a\\nb\\n'", json!({"execution_mode": "pty"})).task_id;
     house.sealed(task);
     let tar = house.work().join("task.tar");
@@ -462,7 +462,7 @@ fn an_exported_task_verifies_anywhere_and_shows_what_was_done_to_it() {
     let key = house.work().join("key.pem");
     std::fs::write(&key, house.csn(&["keys", "export"]).stdout).unwrap();
     stop(&house);
-    let nowhere = House::new(CSN);
+    let nowhere = TestHome::new(CSN);
     assert_eq!(findings(&nowhere, &[tar]), [""; 0]);
     assert_eq!(findings(&nowhere, &[tar, "--key", key.to_str().unwrap()]), [""; 0]);
     let again = house.csn(&["export", &task.to_string(), "-o", tar]);
@@ -496,14 +496,14 @@ fn an_exported_task_verifies_anywhere_and_shows_what_was_done_to_it() {
 
 #[test]
 fn a_row_of_receipts_can_be_exported_and_verified_alone() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     for n in 0..5 {
         house.sealed(house.ask(&format!("echo {n}")));
     }
     let file = house.work().join("row.jsonl");
     let path = file.to_str().unwrap();
     assert!(house.csn(&["receipts", "export", "--from", "2", "--to", "4", "-o", path]).status.success());
-    let nowhere = House::new(CSN);
+    let nowhere = TestHome::new(CSN);
     assert_eq!(findings(&nowhere, &[path]), [""; 0]);
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -527,7 +527,7 @@ fn f181_a_crash_before_the_seal_is_made_good_once() {
         ("seal.before_commit", true),
         ("seal.after_commit", false),
     ] {
-        let house = House::new(CSN);
+        let house = TestHome::new(CSN);
         let file = house.work().join("crash-at");
         let house = house.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
         house.start();
@@ -554,7 +554,7 @@ fn f181_a_crash_before_the_seal_is_made_good_once() {
 /// A task that ends while no daemon is there, after one that went in order, is nothing out of order.
 #[test]
 fn a_task_that_outlives_an_orderly_daemon_is_not_recovered() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("while ! test -e go; do sleep 0.01; done");
     let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     stop(&house);
@@ -568,7 +568,7 @@ fn a_task_that_outlives_an_orderly_daemon_is_not_recovered() {
 
 #[test]
 fn f153_the_row_goes_on_over_twenty_restarts_and_five_crashes() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut tasks = Vec::new();
     for n in 0..25 {
         tasks.push(house.ask(&format!("echo {n}")));
@@ -588,7 +588,7 @@ fn f153_the_row_goes_on_over_twenty_restarts_and_five_crashes() {
 
 #[test]
 fn f185_without_its_key_a_house_runs_and_says_that_nothing_is_signed() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.sealed(house.ask("true"));
     stop(&house);
     let key = house.home().join("keys/signing.key");
@@ -624,7 +624,7 @@ fn f185_without_its_key_a_house_runs_and_says_that_nothing_is_signed() {
 
 #[test]
 fn a_new_key_is_spoken_for_by_the_old_one() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.sealed(house.ask("echo one"));
     let first = house.work().join("first.pem");
     std::fs::write(&first, house.csn(&["keys", "export"]).stdout).unwrap();
@@ -664,7 +664,7 @@ fn a_new_key_is_spoken_for_by_the_old_one() {
 
 #[test]
 fn a_change_of_keys_that_is_cut_off_is_found_again() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let file = house.work().join("crash-at");
     let house = house.with_env("COUNTERSIGN_CRASH_FILE", file.to_str().unwrap());
     house.start();
@@ -682,7 +682,7 @@ fn a_change_of_keys_that_is_cut_off_is_found_again() {
 
 #[test]
 fn f184_a_receipt_and_an_export_hold_no_secret_and_count_them() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let secret: String = ["ghp_", "9aB3dE6gH8jK1mN4pQ7r", "S0tU2vW5xY8zA1bC"].concat();
     let with = json!({"args": {"env": {"API_TOKEN": secret}}, "labels": {"note": secret}, "title": secret});
     let task = house.ask_with("echo $API_TOKEN; echo $API_TOKEN >&2; echo $API_TOKEN > out.txt", with).task_id;
@@ -730,7 +730,7 @@ fn memmem(hay: &[u8], needle: &[u8]) -> bool {
 
 #[test]
 fn artifacts_are_served_by_digest_in_ranges_and_with_their_names() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("seq 1 5000");
     house.sealed(task);
     let sha256 = statement(&house, task).subject("stdout.log").unwrap();
@@ -791,7 +791,7 @@ fn artifacts_are_served_by_digest_in_ranges_and_with_their_names() {
 /// A house that was made before there were receipts gives one to everything that has settled.
 #[test]
 fn an_older_house_gets_its_receipts() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let tasks: Vec<TaskId> = (0..3).map(|n| house.ask(&format!("echo {n}"))).collect();
     tasks.iter().for_each(|t| drop(house.sealed(*t)));
     stop(&house);
@@ -834,7 +834,7 @@ fn an_older_house_gets_its_receipts() {
 
 #[test]
 fn another_principal_sees_no_receipt() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo mine");
     house.sealed(task);
     let out = house.csn(&[
@@ -868,7 +868,7 @@ fn another_principal_sees_no_receipt() {
 #[test]
 #[ignore = "slow: cargo xtask soak"]
 fn ten_thousand_receipts_verify() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let client = house.client();
     std::thread::scope(|scope| {
         for _ in 0..8 {

@@ -4,7 +4,7 @@
 use crate::CSN;
 use countersign_model::{Code, Frame, Mode, Outcome, RecordContent, StreamName, TaskId};
 use countersign_redact::{examples::expand, placeholder, rules};
-use countersign_testkit::House;
+use countersign_testkit::TestHome;
 use serde_json::json;
 use std::{
     io::{Read as _, Write as _},
@@ -91,7 +91,7 @@ impl Hunt {
 }
 
 /// What the house answers to a request for this, head and body.
-fn get(house: &House, path: &str) -> Vec<u8> {
+fn get(house: &TestHome, path: &str) -> Vec<u8> {
     let mut socket = UnixStream::connect(house.home().join("run/csn.sock")).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: csn\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -105,7 +105,7 @@ fn get(house: &House, path: &str) -> Vec<u8> {
 }
 
 /// Everything that the API says of a task, by itself and through the command line.
-fn answers(house: &House, task: TaskId) -> Vec<(String, Vec<u8>)> {
+fn answers(house: &TestHome, task: TaskId) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let id = task.to_string();
     for args in [
@@ -144,7 +144,7 @@ fn answers(house: &House, task: TaskId) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let plants = plants();
     let hunt = Hunt::new(&plants);
     let work = house.work();
@@ -208,19 +208,19 @@ fn f155_what_tasks_print_echo_wrap_and_encode_is_nowhere() {
     assert!(counted >= plants.len() as u64, "{counted}");
 }
 
-fn stdout(house: &House, task: TaskId) -> String {
+fn stdout(house: &TestHome, task: TaskId) -> String {
     house.settled(task);
     house.stdout(task)
 }
 
-fn all_output(house: &House, task: TaskId) -> Vec<u8> {
+fn all_output(house: &TestHome, task: TaskId) -> Vec<u8> {
     let state = house.settled(task);
     state.io.streams.keys().flat_map(|stream| house.output(task, *stream)).collect()
 }
 
 #[test]
 fn a_known_value_that_comes_byte_by_byte_is_held_from_its_fourth_on() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let secret = expand("{alnum:18}", u64::from(std::process::id())).unwrap().text;
     let with = json!({"args": {"env": {"DB_PASSWORD": secret}}, "confinement": "shield"});
     let split = "python3 -uc 'import os,sys,time\nfor c in os.environ[\"DB_PASSWORD\"]:\n sys.stdout.write(c); sys.stdout.flush(); time.sleep(0.03)'";
@@ -232,7 +232,7 @@ fn a_known_value_that_comes_byte_by_byte_is_held_from_its_fourth_on() {
 
 #[test]
 fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing_them() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let work = house.work();
     let token = format!("ghp_{}", expand("{alnum:36}", 5).unwrap().text);
     let password = expand("{alnum:16}", 6).unwrap().text;
@@ -320,7 +320,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
 
 #[test]
 fn file_tools_stay_where_they_were_judged() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let work = house.work();
     let ask = |tool: &str, args: serde_json::Value| {
         let mut args = args;
@@ -363,7 +363,7 @@ fn file_tools_stay_where_they_were_judged() {
 
 #[test]
 fn a_users_rule_applies_and_a_bad_one_refuses_to_start_with_its_line() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     house.configure("profile = \"safe\"\n\n[[redact.rules]]\nid = \"acme-key\"\nkeywords = [\"acme_\"]\nregex = \"[a-z0-9]{12,}\"\nmatch = [\"acme_{lower_digit:16}\"]\nmiss = [\"acme_x\"]\n");
     house.start();
     let secret = expand("{lower_digit:16}", 3).unwrap().text;
@@ -383,7 +383,7 @@ fn a_users_rule_applies_and_a_bad_one_refuses_to_start_with_its_line() {
 
 #[test]
 fn the_filter_cleans_what_passes_through_and_says_where() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let token = format!("ghp_{}", expand("{alnum:36}", 8).unwrap().text);
     let own = expand("{alnum:20}", 9).unwrap().text;
     let input = house.work().join("input");

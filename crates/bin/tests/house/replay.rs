@@ -2,10 +2,10 @@
 
 use crate::{CSN, stream::get};
 use countersign_model::{Code, StreamName, TaskId, TaskState};
-use countersign_testkit::{House, RawCalls as _, body};
+use countersign_testkit::{RawCalls as _, TestHome, body};
 use serde_json::{Value, json};
 
-fn lively(house: &House) -> TaskId {
+fn lively(house: &TestHome) -> TaskId {
     let text = "echo ran >> ran; printf '\\033[31mrot\\033[0m \u{4f60}\\n'; read x; echo \"<$x>\"; stty size; exit 3";
     let task = house.ask_with(text, json!({"execution_mode": "pty"})).task_id;
     house.says(task, "rot");
@@ -17,7 +17,7 @@ fn lively(house: &House) -> TaskId {
 
 #[test]
 fn the_fold_of_the_recording_is_the_live_state_byte_for_byte() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = lively(&house);
     house.sealed(task);
     let live = house.client().call("GET", &format!("/tasks/{task}"), &[], None).unwrap();
@@ -31,7 +31,7 @@ fn the_fold_of_the_recording_is_the_live_state_byte_for_byte() {
 
 #[test]
 fn a_replay_shows_what_was_recorded_and_starts_nothing() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = lively(&house).to_string();
     let recorded = house.output(task.parse().unwrap(), StreamName::Pty);
     for how in [vec!["--instant"], vec!["--speed", "1000"], vec!["--max-pause", "0.01"]] {
@@ -48,7 +48,7 @@ fn a_replay_shows_what_was_recorded_and_starts_nothing() {
     assert_eq!(house.csn(&["replay", &task, "--speed", "-1"]).status.code(), Some(2));
 }
 
-fn cast(house: &House, task: TaskId, version: &str) -> Vec<Value> {
+fn cast(house: &TestHome, task: TaskId, version: &str) -> Vec<Value> {
     let file = house.work().join(format!("{task}.{version}.cast"));
     let done = house.csn(&["replay", &task.to_string(), "--cast", version, file.to_str().unwrap()]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -59,7 +59,7 @@ fn cast(house: &House, task: TaskId, version: &str) -> Vec<Value> {
 
 #[test]
 fn casts_are_as_their_versions_say() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = lively(&house);
     let shown = |lines: &[Value]| -> String {
         lines[1..].iter().filter(|e| e[1] == "o").filter_map(|e| e[2].as_str()).collect()
@@ -92,7 +92,7 @@ fn casts_are_as_their_versions_say() {
 
 #[test]
 fn views_are_printed_by_show() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = lively(&house).to_string();
     let kinds = |view: &str, field: &str| -> Vec<String> {
         let out = house.csn(&["show", &task, "--view", view]).stdout;
@@ -112,7 +112,7 @@ fn views_are_printed_by_show() {
 
 #[test]
 fn search_finds_by_page_and_by_line_while_a_task_runs_and_after() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house
         .ask_with("seq 1 3000; echo Needle >&2; read x; echo last needle", json!({"args": {"stdin": true}}))
         .task_id;
@@ -163,7 +163,7 @@ fn search_finds_by_page_and_by_line_while_a_task_runs_and_after() {
 /// Long enough to be looked at from afar: matches within chunks, across their borders and at the very end.
 #[test]
 fn search_of_much_output_finds_every_match_and_counts_every_line() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let text = "awk 'BEGIN { for (i = 1; i <= 900000; i++) print (i % 9973 == 0 ? \"needle \" : \"straw \") i }'; printf 'last needle'";
     let task = house.ask(text);
     house.settled(task);
@@ -195,7 +195,7 @@ fn search_of_much_output_finds_every_match_and_counts_every_line() {
 
 #[test]
 fn a_line_that_the_gap_breaks_off_is_searched_too() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let limit = 6 * 1024 * 1024;
     let text = format!("yes straw | head -c {}; printf NEEDLEab; yes straw | head -c 3000000", limit - 8);
     let task = house.ask_with(&text, json!({"limits": {"output_bytes": limit}})).task_id;
@@ -208,7 +208,7 @@ fn a_line_that_the_gap_breaks_off_is_searched_too() {
 
 #[test]
 fn many_lines_are_printed_whole() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("yes 0123456789012345678901234567890123456789 | head -n 150000");
     house.settled(task);
     let out = house.csn(&["logs", &task.to_string(), "--lines", "1:149999"]).stdout;
@@ -217,7 +217,7 @@ fn many_lines_are_printed_whole() {
 
 #[test]
 fn events_of_a_finished_task_tell_what_was_changed() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("yes | head -c 300000");
     house.settled(task);
     let file = house.task_dir(task).join("stdout.log");
@@ -231,7 +231,7 @@ fn events_of_a_finished_task_tell_what_was_changed() {
 
 #[test]
 fn logs_by_line_by_tail_and_by_time() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("seq 1 50; echo err >&2");
     house.settled(task);
     let task = task.to_string();

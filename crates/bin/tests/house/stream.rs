@@ -3,11 +3,11 @@
 use crate::CSN;
 use countersign_client::ClientError;
 use countersign_model::{Code, Frame, Outcome, StreamName, TaskRefusal};
-use countersign_testkit::{House, Memory, RawCalls as _, frame};
+use countersign_testkit::{MemoryUse, RawCalls as _, TestHome, frame};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) fn get(house: &House, path: &str) -> Result<Value, countersign_model::Refusal> {
+pub(crate) fn get(house: &TestHome, path: &str) -> Result<Value, countersign_model::Refusal> {
     match house.client().call("GET", path, &[], None) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap()),
         Err(ClientError::Refused(TaskRefusal { refusal, .. })) => Err(refusal),
@@ -17,7 +17,7 @@ pub(crate) fn get(house: &House, path: &str) -> Result<Value, countersign_model:
 
 #[test]
 fn f157_a_reader_that_drops_resumes_with_every_frame_once() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("for i in $(seq 1 60); do echo $i; sleep 0.025; done");
     let (mut seen, mut last) = (Vec::new(), None);
     loop {
@@ -43,7 +43,7 @@ fn f157_a_reader_that_drops_resumes_with_every_frame_once() {
 
 #[test]
 fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("for i in 1 2 3 4; do seq 1 500000; sleep 0.03; done");
     let mut slow = house.client().events(task, None);
     assert_eq!(slow.next_event().unwrap().unwrap().value.record.seq, 0);
@@ -58,7 +58,7 @@ fn f157_a_reader_that_stops_reading_holds_nobody_up_and_misses_nothing() {
 
 #[test]
 fn f169_interrupted_calls_are_taken_up_again() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("for i in $(seq 1 40); do seq 1 20000; sleep 0.005; done");
     let shim = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
     let shim = rustix::process::Pid::from_raw(i32::try_from(shim).unwrap()).unwrap();
@@ -77,7 +77,7 @@ fn f169_interrupted_calls_are_taken_up_again() {
 
 #[test]
 fn f158_two_readers_have_their_own_cursors() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo one; until [ -e go ]; do sleep 0.02; done; echo two");
     let mut early = house.client().events(task, None);
     frame(&mut early, |f| matches!(f, Frame::Output { offset: 0, .. }));
@@ -91,8 +91,8 @@ fn f158_two_readers_have_their_own_cursors() {
 
 #[test]
 fn f154_fifty_megabytes_are_whole_and_readable_by_range() {
-    let house = House::up(CSN);
-    let daemon = Memory::of(house.daemon_pid());
+    let house = TestHome::up(CSN);
+    let daemon = MemoryUse::of(house.daemon_pid());
     let task = house.ask("seq 1 6500000");
     let state = house.settled(task);
     assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }));
@@ -112,13 +112,13 @@ fn f154_fifty_megabytes_are_whole_and_readable_by_range() {
     assert_eq!((lines["complete"].as_bool(), lines["truncated"].as_bool()), (Some(true), Some(true)));
     let shown = house.frame(task, |f| matches!(f, Frame::Output { len, .. } if *len > 100_000));
     assert!(matches!(shown, Frame::Output { len, .. } if len <= 256 * 1024 + 4096), "{shown:?}");
-    let peak = Memory::peak_of_its_own(house.daemon_pid(), daemon);
+    let peak = MemoryUse::peak_of_its_own(house.daemon_pid(), daemon);
     assert!(peak < 32 * 1024, "memory stays flat: {peak} KiB");
 }
 
 #[test]
 fn f166_ranges_that_make_no_sense_get_an_answer_that_does() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("printf 0123456789");
     house.settled(task);
     let path = format!("/tasks/{task}/output");
@@ -147,7 +147,7 @@ fn f166_ranges_that_make_no_sense_get_an_answer_that_does() {
 
 #[test]
 fn output_that_was_changed_is_not_served() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("seq 1 100000");
     house.settled(task);
     assert!(house.client().output(task, StreamName::Stdout, 0, 10).is_ok());
@@ -164,7 +164,7 @@ fn output_that_was_changed_is_not_served() {
 
 #[test]
 fn f156_binary_output_is_base64_and_characters_are_whole() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("printf '\\xff\\xfe\\x00'");
     house.settled(task);
     let shown = get(&house, &format!("/tasks/{task}/output")).unwrap();
@@ -183,7 +183,7 @@ fn f156_binary_output_is_base64_and_characters_are_whole() {
 
 #[test]
 fn many_readers_of_a_fast_task_each_see_every_frame_once() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("for i in 1 2 3 4 5 6; do seq 1 400000; sleep 0.03; echo pause; sleep 0.03; done");
     let seen: Vec<Vec<u64>> = std::thread::scope(|scope| {
         let read = || {
@@ -213,7 +213,7 @@ fn many_readers_of_a_fast_task_each_see_every_frame_once() {
 
 #[test]
 fn a_cursor_behind_the_last_record_is_told_that_there_is_no_more() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("true");
     let last = house.sealed(task).next_seq - 1;
     for after in [last, last + 1000] {
@@ -223,7 +223,7 @@ fn a_cursor_behind_the_last_record_is_told_that_there_is_no_more() {
 
 #[test]
 fn raw_output_without_a_range_is_all_of_it() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("seq 1 200000");
     house.settled(task);
     let path = format!("/tasks/{task}/output");
@@ -233,7 +233,7 @@ fn raw_output_without_a_range_is_all_of_it() {
 
 #[test]
 fn output_that_is_gone_does_not_end_the_stream() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo one; echo two >&2");
     house.settled(task);
     std::fs::remove_file(house.task_dir(task).join("stdout.log")).unwrap();
@@ -250,13 +250,13 @@ fn output_that_is_gone_does_not_end_the_stream() {
 #[test]
 #[ignore = "slow: cargo xtask soak"]
 fn a_gigabyte_is_whole_and_memory_stays_flat() {
-    let house = House::up(CSN);
-    let daemon = Memory::of(house.daemon_pid());
+    let house = TestHome::up(CSN);
+    let daemon = MemoryUse::of(house.daemon_pid());
     let task = house.ask("yes 0123456789abcdef | head -c 1073741824; until [ -e go ]; do sleep 0.02; done");
     let shim_pid = house.client().task(&task.to_string()).unwrap().shim_pid().unwrap();
-    let shim = Memory::of(shim_pid);
+    let shim = MemoryUse::of(shim_pid);
     house.frame(task, |f| matches!(f, Frame::Output { offset, len, .. } if offset + len == 1 << 30));
-    let shim = Memory::peak_of_its_own(shim_pid, shim);
+    let shim = MemoryUse::peak_of_its_own(shim_pid, shim);
     std::fs::write(house.work().join("go"), "").unwrap();
     let state = house.settled(task);
     let stdout = state.io.streams[&StreamName::Stdout];
@@ -272,8 +272,8 @@ fn a_gigabyte_is_whole_and_memory_stays_flat() {
     let digest: [u8; 32] = sha.finalize().into();
     assert_eq!(stdout.sha256.unwrap().as_bytes(), &digest);
     assert_eq!(house.output(task, StreamName::Stdout).len(), 1 << 30);
-    let peak = Memory::peak_of_its_own(house.daemon_pid(), daemon);
-    eprintln!("of its own at most: daemon {peak} KiB, shim {shim} KiB; {:?}", Memory::of(house.daemon_pid()));
+    let peak = MemoryUse::peak_of_its_own(house.daemon_pid(), daemon);
+    eprintln!("of its own at most: daemon {peak} KiB, shim {shim} KiB; {:?}", MemoryUse::of(house.daemon_pid()));
     assert!(peak < 32 * 1024, "the daemon's peak was {peak} KiB of its own");
     assert!(shim < 32 * 1024, "the shim's peak was {shim} KiB of its own");
 }

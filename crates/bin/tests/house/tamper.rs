@@ -7,7 +7,7 @@ use crate::{
 };
 use countersign_model::{Decision, Digest, HashChain, Outcome, Record, Statement, TaskId, Text};
 use countersign_store::{PublicKey, RECEIPT_TYPE, SigningKey};
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ const NONE: [&str; 0] = [];
 
 /// A stopped house with so many sealed tasks, and its ledger as it was.
 pub(crate) struct Stopped {
-    pub(crate) house: House,
+    pub(crate) house: TestHome,
     pub(crate) tasks: Vec<TaskId>,
     ledger: Vec<u8>,
 }
 
 impl Stopped {
     pub(crate) fn with(tasks: usize) -> Self {
-        let house = House::up(CSN);
+        let house = TestHome::up(CSN);
         let sealed = |n| {
             let task = house.ask(&format!("echo {n}"));
             house.sealed(task);
@@ -32,7 +32,7 @@ impl Stopped {
         Self::of(house, tasks)
     }
 
-    fn of(house: House, tasks: Vec<TaskId>) -> Self {
+    fn of(house: TestHome, tasks: Vec<TaskId>) -> Self {
         stop(&house);
         holds(&house);
         let ledger = std::fs::read(house.home().join("ledger.db")).unwrap();
@@ -112,13 +112,13 @@ fn fifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
 }
 
-fn report(house: &House, args: &[&str]) -> Value {
+fn report(house: &TestHome, args: &[&str]) -> Value {
     let out = house.csn(&[&["verify", "--json"], args].concat());
     serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&out.stderr)))
 }
 
 /// A task that is exported and unpacked.
-fn unpacked(house: &House, task: TaskId) -> (PathBuf, PathBuf) {
+fn unpacked(house: &TestHome, task: TaskId) -> (PathBuf, PathBuf) {
     let tar = house.work().join(format!("{task}.tar"));
     assert!(house.csn(&["export", &task.to_string(), "-o", tar.to_str().unwrap()]).status.success());
     let dir = house.work().join("unpacked");
@@ -177,7 +177,7 @@ fn an_expiry_that_no_key_speaks_for_excuses_nothing() {
 
 #[test]
 fn an_expiry_in_a_bundle_is_believed_only_with_the_houses_word() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo there");
     house.sealed(task);
     let (_, dir) = unpacked(&house, task);
@@ -199,7 +199,7 @@ fn an_expiry_in_a_bundle_is_believed_only_with_the_houses_word() {
 
 #[test]
 fn whatever_is_in_a_bundle_is_what_was_signed_or_made_of_it() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo out; echo err >&2");
     house.sealed(task);
     let denied = house.refused("rm -rf /", json!({})).1.unwrap();
@@ -309,7 +309,7 @@ fn a_receipt_leads_to_no_other_file_than_those_of_its_task() {
 /// One hostile journal does not keep its own task, nor any other, from a receipt.
 #[test]
 fn a_task_is_sealed_whatever_stands_in_the_place_of_its_journal() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.sealed(house.ask("true"));
     stop(&house);
     let (key, aside) = (house.home().join("keys/signing.key"), house.home().join("keys/aside"));
@@ -379,7 +379,7 @@ fn a_task_is_sealed_whatever_stands_in_the_place_of_its_journal() {
 /// What a journal says of lengths is not believed: neither the daemon nor a verifier makes room for it.
 #[test]
 fn a_journal_that_lies_about_lengths_kills_no_reader() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo 0123456789");
     house.sealed(task);
     stop(&house);
@@ -522,7 +522,7 @@ fn an_index_that_says_something_else_than_the_decisions_is_named() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of changes")]
 fn every_column_of_the_index_is_compared_with_the_decisions() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let body = serde_json::to_value(house.request("echo done", json!({}))).unwrap();
     let asked = house.client().call("POST", "/tasks", &[("idempotency-key", "the same")], Some(&body)).unwrap();
     let asked: Value = serde_json::from_slice(&asked).unwrap();
@@ -609,7 +609,7 @@ fn every_column_of_the_index_is_compared_with_the_decisions() {
 
 #[test]
 fn a_key_that_was_replaced_signs_nothing_more() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let first = house.ask("echo one");
     house.sealed(first);
     // Somebody has taken a copy in time: the house itself keeps none.
@@ -644,7 +644,7 @@ fn a_key_that_was_replaced_signs_nothing_more() {
 
 #[test]
 fn the_way_out_after_a_lost_key_is_one() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     house.sealed(house.ask("echo one"));
     stop(&house);
     std::fs::remove_file(house.home().join("keys/signing.key")).unwrap();
@@ -694,7 +694,7 @@ fn names_are_names_whatever_lies_around() {
 
 #[test]
 fn a_row_must_be_there_to_its_end() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     (0..3).for_each(|n| drop(house.sealed(house.ask(&format!("echo {n}")))));
     assert_eq!(findings(&house, &["--from", "2", "--to", "5"]), ["receipt 4: is missing", "receipt 5: is missing"]);
     assert_eq!(findings(&house, &["--to", "3"]), NONE);
@@ -757,7 +757,7 @@ fn a_row_must_be_there_to_its_end() {
 /// Something that is no journal in the place of one: nobody who looks waits for it, and the task is settled and sealed.
 #[test]
 fn what_stands_in_place_of_a_journal_holds_nobody_up() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let over = house.ask("echo over");
     house.sealed(over);
     let replace = |task: TaskId, with: &[&str]| {

@@ -6,27 +6,27 @@ use countersign_model::{
     Code, Decision, Frame, InputKind, Outcome, Record, RecordContent, SignalName, StreamName, TaskId, TaskRefusal,
     api::StdinBody,
 };
-use countersign_testkit::{House, RawCalls as _, body};
+use countersign_testkit::{RawCalls as _, TestHome, body};
 use serde_json::{Value, json};
 
-pub(crate) fn ask(house: &House, text: &str, with: Value) -> TaskId {
+pub(crate) fn ask(house: &TestHome, text: &str, with: Value) -> TaskId {
     house.ask_with(text, with).task_id
 }
 
-pub(crate) fn pty(house: &House, text: &str) -> TaskId {
+pub(crate) fn pty(house: &TestHome, text: &str) -> TaskId {
     ask(house, text, json!({"execution_mode": "pty"}))
 }
 
 /// A terminal for a command that goes where no workspace does.
-pub(crate) fn open(house: &House, text: &str) -> TaskId {
+pub(crate) fn open(house: &TestHome, text: &str) -> TaskId {
     house.ask_open(text, json!({"execution_mode": "pty"}))
 }
 
-pub(crate) fn shown(house: &House, task: TaskId) -> String {
+pub(crate) fn shown(house: &TestHome, task: TaskId) -> String {
     String::from_utf8_lossy(&house.output(task, StreamName::Pty)).into_owned()
 }
 
-pub(crate) fn send(house: &House, task: TaskId, typed: Value) -> u64 {
+pub(crate) fn send(house: &TestHome, task: TaskId, typed: Value) -> u64 {
     house.client().stdin(task, &body(typed)).unwrap()
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> cou
     }
 }
 
-fn frames(house: &House, task: TaskId) -> Vec<(u64, Frame)> {
+fn frames(house: &TestHome, task: TaskId) -> Vec<(u64, Frame)> {
     let of = |r: Record| match r.what {
         RecordContent::Frame(frame) => Some((r.seq, frame)),
         _ => None,
@@ -47,7 +47,7 @@ fn frames(house: &House, task: TaskId) -> Vec<(u64, Frame)> {
 
 #[test]
 fn a_terminal_controls_its_session_and_tells_the_exact_exit() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = ask(
         &house,
         "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all; cut -d' ' -f 5-8 /proc/$$/stat; echo $$; exit 7",
@@ -70,7 +70,7 @@ fn a_terminal_controls_its_session_and_tells_the_exact_exit() {
 
 #[test]
 fn the_exit_is_told_at_once_although_somebody_holds_the_terminal() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     // Were the exit told only when the terminal is closed by all, this would wait for the sleep, or for the drain.
     let long = json!({"execution_mode": "pty", "limits": {"drain_ms": 3_600_000}});
     let task = ask(&house, "trap '' HUP; (trap '' HUP; exec sleep 3599) & echo last; exit 4", long.clone());
@@ -82,7 +82,7 @@ fn the_exit_is_told_at_once_although_somebody_holds_the_terminal() {
 
 #[test]
 fn a_terminal_that_all_have_closed_may_be_opened_again() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "exec <&- >&- 2>&-; sleep 0.1; echo back >/dev/tty; sleep 0.1; exit 3");
     assert_eq!(house.outcome(task), Outcome::Exited { code: 3 });
     assert_eq!(shown(&house, task), "back\r\n");
@@ -90,7 +90,7 @@ fn a_terminal_that_all_have_closed_may_be_opened_again() {
 
 #[test]
 fn the_last_byte_of_a_terminal_is_kept() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "seq 1 200000; printf end");
     house.settled(task);
     let expect: String = (1..=200_000).map(|n| format!("{n}\r\n")).collect();
@@ -99,7 +99,7 @@ fn the_last_byte_of_a_terminal_is_kept() {
 
 #[test]
 fn the_last_word_of_a_cancelled_flood_is_kept() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     for _ in 0..6 {
         let text = "trap 'echo FINAL; exit 3' TERM; seq 1 300000; echo ready; while :; do sleep 0.01; done";
         let task = pty(&house, text);
@@ -112,7 +112,7 @@ fn the_last_word_of_a_cancelled_flood_is_kept() {
 
 #[test]
 fn many_hidden_lines_at_once_are_no_passwords() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "stty -echo; echo ready; head -n 7001 | tail -n 1; read -r x; echo $x");
     house.says(task, "ready");
     send(&house, task, json!({"text": "not-a-pw\n".repeat(7000)}));
@@ -125,7 +125,7 @@ fn many_hidden_lines_at_once_are_no_passwords() {
 
 #[test]
 fn a_screen_that_is_too_large_is_refused_at_once() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let draw = r#"awk 'BEGIN { for (r = 1; r <= 1000; r++) { printf "\033[%d;1H", r; for (c = 0; c < 1000; c++)
         printf "\033[38;2;%d;%d;%dmx", r % 256, c % 256, (r * c) % 256 } printf "\033[1;1Hdrawn\n" }'; read x"#;
     let task = ask(&house, draw, json!({"execution_mode": "pty", "args": {"rows": 1000, "cols": 1000}}));
@@ -138,7 +138,7 @@ fn a_screen_that_is_too_large_is_refused_at_once() {
 
 #[test]
 fn f159_what_is_typed_stands_at_its_place_and_is_not_recorded() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "echo ready; read a; echo got $a; read b; echo and $b");
     house.says(task, "ready");
     let first = send(&house, task, json!({"text": "one\n"}));
@@ -175,7 +175,7 @@ fn all_bytes(dir: &std::path::Path, out: &mut Vec<u8>) {
 
 #[test]
 fn f159_a_hidden_line_is_nowhere_below_the_home_even_when_it_is_printed_later() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let secret = format!("pw-{}-correct-horse", std::process::id());
     let task = pty(&house, "read -s -p 'Password: ' p; echo; echo len ${#p}; echo said $p; read again; echo $again");
     let hidden = house.frame(task, |f| matches!(f, Frame::Echo { .. }));
@@ -198,7 +198,7 @@ fn f159_a_hidden_line_is_nowhere_below_the_home_even_when_it_is_printed_later() 
 
 #[test]
 fn ctrl_c_is_a_signal_in_cooked_and_a_byte_in_raw_mode() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "echo ready; sleep 3600");
     house.says(task, "ready");
     send(&house, task, json!({"keys": ["ctrl-c"]}));
@@ -212,7 +212,7 @@ fn ctrl_c_is_a_signal_in_cooked_and_a_byte_in_raw_mode() {
 
 #[test]
 fn a_signal_goes_to_whoever_has_the_terminal() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "PS1='ready: ' exec bash --norc -i");
     house.says(task, "ready: ");
     send(&house, task, json!({"text": "(echo star''ted; exec sleep 3600)\n"}));
@@ -224,7 +224,7 @@ fn a_signal_goes_to_whoever_has_the_terminal() {
 
 #[test]
 fn a_new_size_reaches_the_program_and_the_record() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.01; done");
     house.says(task, "ready");
     let seq = house.client().resize(task, 40, 132).unwrap();
@@ -238,7 +238,7 @@ fn a_new_size_reaches_the_program_and_the_record() {
 
 #[test]
 fn keys_and_pastes_follow_what_the_program_asked_for() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let modes = "stty raw -echo; printf '\\033[?1h\\033[?2004hready'; head -c 26 | od -An -c -w26; stty sane";
     let task = pty(&house, modes);
     house.says(task, "ready");
@@ -252,7 +252,7 @@ fn keys_and_pastes_follow_what_the_program_asked_for() {
 
 #[test]
 fn pipes_take_input_when_asked_to_and_its_end() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let with_stdin = json!({"args": {"stdin": true}});
     let task = ask(&house, "wc -c", with_stdin.clone());
     let text = "x".repeat(60_000);
@@ -286,7 +286,7 @@ fn pipes_take_input_when_asked_to_and_its_end() {
 
 #[test]
 fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = ask(&house, "echo ready; sleep 3600", json!({"args": {"stdin": true}}));
     house.says(task, "ready");
     let text = "y".repeat(64 * 1024);
@@ -319,7 +319,7 @@ fn a_program_that_does_not_read_is_told_of_and_input_that_it_never_took() {
 
 #[test]
 fn input_that_is_no_input_is_refused_with_a_reason() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "cat");
     for (body, code, word) in [
         (json!({}), Code::BadRequest, "nothing to write"),
@@ -342,7 +342,7 @@ fn input_that_is_no_input_is_refused_with_a_reason() {
 
 #[test]
 fn three_clients_at_once_are_put_in_one_order_and_applied_once() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = ask(&house, "cat > taken", json!({"args": {"stdin": true}}));
     let post = |path: &str, key: &str, body: &Value| {
         let reply =
@@ -389,7 +389,7 @@ fn three_clients_at_once_are_put_in_one_order_and_applied_once() {
     }
 }
 
-fn moves(house: &House, task: TaskId) -> Vec<(String, bool)> {
+fn moves(house: &TestHome, task: TaskId) -> Vec<(String, bool)> {
     let path = |(_, frame)| match frame {
         Frame::CwdChanged { path, claimed } => Some((path.as_str().to_owned(), claimed)),
         _ => None,
@@ -399,7 +399,7 @@ fn moves(house: &House, task: TaskId) -> Vec<(String, bool)> {
 
 #[test]
 fn directories_are_announced() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "printf '\\033]7;file://localhost/srv/a%%20b\\033\\\\'; echo told; read x");
     let moved = house.frame(task, |f| matches!(f, Frame::CwdChanged { .. }));
     assert_eq!(moved, Frame::CwdChanged { path: countersign_model::Text::of("/srv/a b"), claimed: true });
@@ -414,7 +414,7 @@ fn directories_are_announced() {
 /// What a program prints cannot move its task, nor hide where it goes.
 #[test]
 fn a_printed_directory_is_a_claim_and_the_real_one_is_still_followed() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let say = |url: &str| format!("printf '\\033]7;{url}\\033\\\\'");
     let text = format!(
         "{}; {}; echo lied; read x; cd /usr; {}; echo moved; read x; cd /; {}; echo honest; read x",
@@ -443,7 +443,7 @@ fn a_printed_directory_is_a_claim_and_the_real_one_is_still_followed() {
 
 #[test]
 fn a_terminal_needs_a_permission_of_its_own() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.client().ask(&house.request("ls", json!({"profile": "safe", "execution_mode": "pty"}))).unwrap();
     let risks = serde_json::to_value(&task.request.risks).unwrap();
     assert!(task.approval_id().is_some() && risks.as_array().unwrap().contains(&json!("interactive")), "{risks}");
@@ -458,11 +458,11 @@ fn unmarked(text: &str) -> String {
 
 #[test]
 fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("printf '\\033[31mred\\033[0m\\033[2J\\033]52;c;aGk=\\007\\ttab\\n'");
     house.settled(task);
     // Nobody runs csn against the house that it is a task of: another house is the terminal.
-    let stage = House::up(CSN);
+    let stage = TestHome::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let inside = |command: &str| {
         let task = open(&stage, &unmarked(&format!("{csn} {command}")));
@@ -481,8 +481,8 @@ fn csn_in_a_terminal_shows_escapes_and_passes_colours() {
 
 #[test]
 fn csn_attach_and_run_pty_are_terminals_within_terminals() {
-    let house = House::up(CSN);
-    let stage = House::up(CSN);
+    let house = TestHome::up(CSN);
+    let stage = TestHome::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let outer = open(
         &stage,
@@ -518,7 +518,7 @@ fn csn_attach_and_run_pty_are_terminals_within_terminals() {
 
 #[test]
 fn who_only_looks_on_types_nothing_anywhere() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let inner = pty(&house, "printf '\\033[?1049hinner'; read x; echo \"<$x>\"");
     house.says(inner, "inner");
@@ -538,7 +538,7 @@ fn who_only_looks_on_types_nothing_anywhere() {
 
 #[test]
 fn a_killed_daemon_is_not_noticed_by_the_program_nor_by_who_looks_on() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let csn = format!("COUNTERSIGN_HOME={} {CSN}", house.home().display());
     let inner =
         pty(&house, "stty -echo; echo inner; while read x; do echo \"<$x>\"; test \"$x\" = end && exit 3; done");

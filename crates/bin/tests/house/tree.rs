@@ -2,7 +2,7 @@
 
 use crate::CSN;
 use countersign_model::{Frame, KilledWhy, Outcome, SignalName, Status, TimedOut};
-use countersign_testkit::{House, process_state, processes_with};
+use countersign_testkit::{TestHome, process_state, processes_with};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,7 +21,7 @@ fn escapes(mark: &str) -> String {
 
 #[test]
 fn leftovers_are_ended_however_they_hide() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let task = house.ask_with(&escapes(&mark), json!({"limits": {"drain_ms": 50}})).task_id;
     assert_eq!(house.outcome(task), Outcome::Exited { code: 3 });
@@ -32,7 +32,7 @@ fn leftovers_are_ended_however_they_hide() {
 
 #[test]
 fn kept_leftovers_are_listed_and_cancel_ends_them_all() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let task = house.ask_with(&escapes(&mark), json!({"leftovers": "keep"})).task_id;
     let Frame::Kept { processes } = house.frame(task, |f| matches!(f, Frame::Kept { .. })) else { unreachable!() };
@@ -47,7 +47,7 @@ fn kept_leftovers_are_listed_and_cancel_ends_them_all() {
 
 #[test]
 fn f152_cancel_ends_what_ignores_term_and_has_left_its_group() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let text = format!(
         "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo child; while :; do sleep {mark}; done' & echo ready; while :; do sleep {mark}; done"
@@ -65,7 +65,7 @@ fn f152_cancel_ends_what_ignores_term_and_has_left_its_group() {
 
 #[test]
 fn f161_f162_the_wall_clock_ends_a_tree_however_much_it_prints() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let text = format!("sleep {mark} & while true; do echo .; sleep 0.02; done");
     let task = house.ask_with(&text, json!({"limits": {"wall_ms": 300, "grace_ms": 200}})).task_id;
@@ -78,7 +78,7 @@ fn f161_f162_the_wall_clock_ends_a_tree_however_much_it_prints() {
 
 #[test]
 fn f163_silence_is_ended_only_where_an_idle_limit_was_asked_for() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let quiet = house.ask("sleep 0.6; echo done");
     let idle = house.ask_with("echo begin; sleep 1000", json!({"limits": {"idle_ms": 150}})).task_id;
     assert_eq!(house.outcome(idle), Outcome::TimedOut { limit: TimedOut::Idle });
@@ -87,7 +87,7 @@ fn f163_silence_is_ended_only_where_an_idle_limit_was_asked_for() {
 
 #[test]
 fn f150_a_server_blocks_nobody() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let server = house.ask_with("echo up; sleep 1000", json!({"background": true})).task_id;
     house.says(server, "up");
     for n in 0..5 {
@@ -101,7 +101,7 @@ fn f150_a_server_blocks_nobody() {
 
 #[test]
 fn signals_reach_the_group_and_stand_in_the_record() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("trap 'echo got it; exit 5' USR1; echo ready; while :; do sleep 0.05; done");
     house.says(task, "ready");
     assert!(house.csn(&["signal", &task.to_string(), "sigusr1"]).status.success());
@@ -115,7 +115,7 @@ fn signals_reach_the_group_and_stand_in_the_record() {
 
 #[test]
 fn a_killed_shim_loses_its_task_and_leaves_nothing() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let text = format!("(env -i setsid sleep {mark} >/dev/null 2>&1 &); setsid sleep {mark} & echo up; sleep {mark}");
     let task = house.ask(&text);
@@ -143,7 +143,7 @@ pub(crate) fn kill(pid: u32) {
 
 #[test]
 fn a_leftover_that_never_stops_writing_does_not_keep_its_task() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let task = house.ask_with(&format!("yes {mark} & exit 0"), json!({"limits": {"drain_ms": 100}})).task_id;
     assert_eq!(house.outcome(task), Outcome::Exited { code: 0 });
@@ -152,7 +152,7 @@ fn a_leftover_that_never_stops_writing_does_not_keep_its_task() {
 
 #[test]
 fn a_process_may_call_itself_anything_and_is_found() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let text = format!(
         "bash -c 'printf \"\\xff\\xfe\" > /proc/$$/comm; trap \"\" TERM; echo named; while :; do read -t 9 <> <(:); done' {mark} & wait"
@@ -166,7 +166,7 @@ fn a_process_may_call_itself_anything_and_is_found() {
 
 #[test]
 fn stopping_the_house_keeps_tasks_or_stops_them() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let task = house.ask(&format!("echo up; sleep {mark}"));
     house.says(task, "up");
@@ -185,7 +185,7 @@ fn stopping_the_house_keeps_tasks_or_stops_them() {
 #[test]
 #[ignore = "slow: cargo xtask soak"]
 fn a_thousand_trees_leave_no_survivors() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mark = mark();
     let request = json!({"limits": {"drain_ms": 200}});
     for _ in 0..20 {

@@ -7,7 +7,7 @@ use crate::{
 };
 use countersign_client::{AttachedEvent, Attachment, ClientError};
 use countersign_model::{Code, Frame, Outcome, StreamName, TaskId, api::AttachQuery};
-use countersign_testkit::{House, RawCalls as _, body};
+use countersign_testkit::{RawCalls as _, TestHome, body};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ struct Viewer {
 }
 
 impl Viewer {
-    fn new(house: &House, task: TaskId, options: &AttachQuery) -> Self {
+    fn new(house: &TestHome, task: TaskId, options: &AttachQuery) -> Self {
         Self { house: house.client().attach(task, options).unwrap(), lines: Vec::new(), bytes: Vec::new() }
     }
 
@@ -49,7 +49,7 @@ impl Viewer {
 
 #[test]
 fn whoever_comes_late_sees_the_screen_and_several_see_the_same() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "printf '\\033[2J\\033[5;10Hearlier'; echo; read x; echo later $x");
     house.says(task, "earlier");
     let mut first = Viewer::new(&house, task, &AttachQuery::default());
@@ -87,7 +87,7 @@ fn whoever_comes_late_sees_the_screen_and_several_see_the_same() {
 
 #[test]
 fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "trap 'echo; echo stopped; exit 4' INT; yes 0123456789012345678901234567890123456789");
     // It reads nothing while five megabytes go by; then it types, and is heard although it has not seen them.
     let mut viewer = Viewer::new(&house, task, &AttachQuery { skip: true, after: Some(0), ..Default::default() });
@@ -102,7 +102,7 @@ fn a_viewer_of_a_flood_is_heard_and_shown_the_screen() {
 
 #[test]
 fn a_viewer_far_behind_sees_how_it_ended_and_not_the_flood() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(&house, "yes 0123456789 | head -c 3000000; echo; echo LAST; exit 4");
     house.settled(task);
     let mut viewer = Viewer::new(&house, task, &AttachQuery { skip: true, after: Some(0), ..Default::default() });
@@ -116,7 +116,7 @@ fn a_viewer_far_behind_sees_how_it_ended_and_not_the_flood() {
 
 #[test]
 fn a_viewer_who_skips_past_the_limit_sees_the_end() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let text = "yes 0123456789 | head -c 4000000; read x; echo LATE; exit 4";
     let with = json!({"execution_mode": "pty", "limits": {"output_bytes": 1_500_000}});
     let task = ask(&house, text, with);
@@ -133,7 +133,7 @@ fn a_viewer_who_skips_past_the_limit_sees_the_end() {
 
 #[test]
 fn who_wants_everything_gets_what_was_kept_and_no_screens() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let with = json!({"execution_mode": "pty", "limits": {"output_bytes": 100_000}});
     let task = ask(&house, "seq 1 500000; sleep 0.3; echo LATE", with);
     let mut viewer = Viewer::new(&house, task, &AttachQuery { after: Some(0), ..Default::default() });
@@ -145,7 +145,7 @@ fn who_wants_everything_gets_what_was_kept_and_no_screens() {
 
 #[test]
 fn a_viewer_comes_back_after_the_daemon_and_types_everything_once() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = pty(
         &house,
         "stty -echo; echo ready; while read line; do echo \"<$line>\"; test \"$line\" = end && exit 6; done",
@@ -173,7 +173,7 @@ fn a_viewer_comes_back_after_the_daemon_and_types_everything_once() {
 
 #[test]
 fn tasks_over_pipes_can_be_attached_to_as_well() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = ask(&house, "seq 1 300; echo err >&2; read x; echo got $x; exit 2", json!({"args": {"stdin": true}}));
     house.says(task, "300");
     let mut viewer = Viewer::new(&house, task, &AttachQuery::default());

@@ -2,12 +2,12 @@
 
 use crate::CSN;
 use countersign_model::{Decision, Frame, Outcome, Record, RecordContent, Status};
-use countersign_testkit::{House, RawCalls as _};
+use countersign_testkit::{RawCalls as _, TestHome};
 use serde_json::json;
 
 #[test]
 fn a_command_runs_and_leaves_its_record() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo out; echo err >&2; exit 3");
     let state = house.settled(task);
     assert_eq!((state.status, state.outcome()), (Status::Exited, Some(&Outcome::Exited { code: 3 })));
@@ -23,7 +23,7 @@ fn a_command_runs_and_leaves_its_record() {
 
 #[test]
 fn f164_the_last_bytes_of_a_quick_process_are_kept() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("head -c 300000 /dev/zero | tr '\\0' x; printf end");
     house.settled(task);
     let out = house.stdout(task);
@@ -32,7 +32,7 @@ fn f164_the_last_bytes_of_a_quick_process_are_kept() {
 
 #[test]
 fn argv_runs_without_a_shell() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let with = json!({"args": {"command": null, "argv": ["printf", "%s|", "a b", "$HOME", "*"]}});
     let task = house.ask_with("", with).task_id;
     house.settled(task);
@@ -41,7 +41,7 @@ fn argv_runs_without_a_shell() {
 
 #[test]
 fn csn_run_passes_output_and_exit_code_on() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let run = |text: &str| house.csn(&["run", "--profile", "full_auto", text]);
     let out = run("echo hello; echo trouble >&2; exit 7");
     assert_eq!((out.stdout.as_slice(), out.status.code()), (b"hello\n".as_slice(), Some(7)));
@@ -53,7 +53,7 @@ fn csn_run_passes_output_and_exit_code_on() {
 
 #[test]
 fn csn_run_starts_a_house_when_there_is_none() {
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let out = house.csn(&["run", "--profile", "full_auto", "echo first"]);
     assert_eq!(out.stdout, b"first\n", "{}", String::from_utf8_lossy(&out.stderr));
     assert!(String::from_utf8_lossy(&out.stderr).contains("tk_"), "the task id is told");
@@ -65,7 +65,7 @@ fn csn_run_starts_a_house_when_there_is_none() {
 #[test]
 fn a_house_keeps_nothing_open_of_whoever_started_it() {
     use std::io::Read as _;
-    let house = House::new(CSN);
+    let house = TestHome::new(CSN);
     let (mut read, write) = std::io::pipe().unwrap();
     // Inherited by what is started now, as a shell's descriptors are.
     rustix::io::fcntl_setfd(&write, rustix::io::FdFlags::empty()).unwrap();
@@ -79,7 +79,7 @@ fn a_house_keeps_nothing_open_of_whoever_started_it() {
 
 #[test]
 fn background_tasks_are_waited_for_by_id() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let out = house.csn(&["run", "--background", "--json", "--profile", "full_auto", "echo later; exit 4"]);
     let told: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let task = told["task_id"].as_str().unwrap();
@@ -94,7 +94,7 @@ fn background_tasks_are_waited_for_by_id() {
 
 #[test]
 fn logs_print_the_stored_bytes_exactly() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("printf 'a\\0b\\xff\\n'; printf 'no newline'");
     house.settled(task);
     let id = task.to_string();
@@ -107,7 +107,7 @@ fn logs_print_the_stored_bytes_exactly() {
 
 #[test]
 fn lines_come_from_the_end_of_each_stream() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("for i in 1 2 3; do echo o$i; echo e$i >&2; done");
     house.settled(task);
     let out = house.csn(&["logs", &task.to_string(), "--lines", "1"]);
@@ -120,7 +120,7 @@ fn lines_come_from_the_end_of_each_stream() {
 
 #[test]
 fn who_asks_for_json_is_refused_in_json() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let error = |args: &[&str]| {
         let out = house.csn(args);
         (serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap(), out.status.code())
@@ -134,7 +134,7 @@ fn who_asks_for_json_is_refused_in_json() {
 
 #[test]
 fn what_cannot_be_meant_is_a_usage_error() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     for args in [
         ["run", "--timeout", "0", "true"].as_slice(),
         &["run", "--timeout", "1d", "true"],
@@ -153,7 +153,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
 
 #[test]
 fn closing_the_output_of_a_run_ends_its_task() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let mut run = house.csn_spawn(&["run", "--profile", "full_auto", "yes"]);
     let mut first = [0; 2];
     std::io::Read::read_exact(&mut run.stdout.take().unwrap(), &mut first).unwrap();
@@ -164,7 +164,7 @@ fn closing_the_output_of_a_run_ends_its_task() {
 
 #[test]
 fn f160_a_child_inherits_nothing_of_the_daemon() {
-    let house = House::new(CSN)
+    let house = TestHome::new(CSN)
         .with_env("LD_LIBRARY_PATH", "/evil")
         .with_env("BASH_ENV", "/evil")
         .with_env("API_TOKEN", "do-not-pass-this");
@@ -188,7 +188,7 @@ fn f160_a_child_inherits_nothing_of_the_daemon() {
 
 #[test]
 fn secrets_are_taken_out_before_anything_is_stored() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let token = format!("ghp_{}", "Zq3x".repeat(9));
     let secret = format!("pass-{}", "w0rd".repeat(3));
     let text = format!("echo {token}; echo \"$MY_PASSWORD\"; printf %s \"$MY_PASSWORD\" | base64 >&2");
@@ -212,7 +212,7 @@ fn secrets_are_taken_out_before_anything_is_stored() {
 
 #[test]
 fn a_long_command_is_on_record_whole_and_no_cut_leaves_half_a_secret() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let token = format!("ghp_{}", "Qx7v".repeat(9));
     for at in [4070, 4080, 4095] {
         let text = format!("true {} {token} ; echo the end", "a".repeat(at));
@@ -253,7 +253,7 @@ pub(crate) fn files_below(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn stopping_countersign_is_denied_and_on_record() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let (refusal, task) = house.refused("csn down", json!({}));
     assert_eq!(refusal.code.as_str(), "self_destructive");
     let state = house.settled(task.unwrap());
@@ -265,7 +265,7 @@ fn stopping_countersign_is_denied_and_on_record() {
 
 #[test]
 fn the_two_older_views_speak_their_words() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo hi");
     house.settled(task);
     let read = |view: &str| {
@@ -293,7 +293,7 @@ fn the_two_older_views_speak_their_words() {
 
 #[test]
 fn folding_the_stream_twice_gives_the_same_state() {
-    let house = House::up(CSN);
+    let house = TestHome::up(CSN);
     let task = house.ask("echo a; sleep 0.1; echo b >&2");
     let live = house.sealed(task);
     let records: Vec<Record> = house.records(task);

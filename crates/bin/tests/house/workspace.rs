@@ -4,13 +4,13 @@ use crate::CSN;
 use countersign_model::{
     Choice, Confinement, FileChange, Frame, Outcome, RecordContent, Status, StreamName, TaskState,
 };
-use countersign_testkit::{House, body};
+use countersign_testkit::{TestHome, body};
 use serde_json::json;
 use std::{fs, path::Path};
 
 /// A house with a project, and everything around it that is not the project's.
-fn house(config: &str) -> House {
-    let house = House::new(CSN);
+fn house(config: &str) -> TestHome {
+    let house = TestHome::new(CSN);
     let base = house.base().to_owned();
     for (path, text) in [
         (".bashrc", "# mine\n"),
@@ -35,7 +35,7 @@ fn house(config: &str) -> House {
 }
 
 /// Runs under `full_auto`, and so in a workspace.
-fn run(house: &House, text: &str) -> (TaskState, String) {
+fn run(house: &TestHome, text: &str) -> (TaskState, String) {
     let task = house.ask(text);
     let state = house.settled(task);
     assert_eq!(state.confinement(), Some(Confinement::Workspace), "{text}");
@@ -43,13 +43,13 @@ fn run(house: &House, text: &str) -> (TaskState, String) {
     (state, String::from_utf8_lossy(&said).into_owned())
 }
 
-fn works(house: &House, text: &str) -> String {
+fn works(house: &TestHome, text: &str) -> String {
     let (state, said) = run(house, text);
     assert_eq!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "{text}: {said}");
     said
 }
 
-fn fails(house: &House, text: &str) -> String {
+fn fails(house: &TestHome, text: &str) -> String {
     let (state, said) = run(house, text);
     assert_ne!(state.outcome(), Some(&Outcome::Exited { code: 0 }), "{text}: {said}");
     said

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// How much of everything a card shows.
 #[derive(Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct CardLimits {
     /// Characters of the command.
     pub(crate) command: usize,
     /// Commands that are named one by one.
@@ -14,7 +14,7 @@ pub(crate) struct Room {
     script: usize,
 }
 
-impl Room {
+impl CardLimits {
     /// All of it.
     pub(crate) const WHOLE: Self = Self { command: usize::MAX, bullets: usize::MAX, script: usize::MAX };
 
@@ -26,7 +26,7 @@ impl Room {
 }
 
 /// The question in words. Nothing of the asker stands between the command and the choices.
-pub(crate) fn card(view: &CardView, room: Room) -> String {
+pub(crate) fn card(view: &CardView, room: CardLimits) -> String {
     let mut out = String::new();
     if let Some(title) = &view.title {
         let _ = writeln!(out, "  title, as the asker gave it: \"{title}\"");
@@ -69,7 +69,7 @@ pub(crate) fn card(view: &CardView, room: Room) -> String {
     out
 }
 
-fn lay_out_script(out: &mut String, script: &ScriptView, view: &CardView, room: Room) {
+fn lay_out_script(out: &mut String, script: &ScriptView, view: &CardView, room: CardLimits) {
     let changed = if script.changed { " CHANGED since it was asked about: it will not run" } else { "" };
     let _ = writeln!(out, "  runs {}, sha256 {}…{changed}", script.path, script.sha256);
     let (head, left_out, tail) = script.within(room.script);

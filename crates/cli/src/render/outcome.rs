@@ -5,7 +5,7 @@ use crate::say;
 use countersign_model::{Digest, DisplaySafe, FileChange, Outcome, TaskId, Text};
 use std::time::Duration;
 
-pub(crate) struct Ended {
+pub(crate) struct OutcomeLine {
     pub(crate) outcome: Outcome,
     pub(crate) took: Option<Duration>,
     pub(crate) words: Option<Text>,
@@ -31,7 +31,7 @@ pub(crate) fn escaped(path: &Text, change: FileChange) -> String {
     format!("it {what} {path}, which makes programs run later: look at it before you go on")
 }
 
-pub(crate) fn closing(task: TaskId, ended: &Ended) {
+pub(crate) fn closing(task: TaskId, ended: &OutcomeLine) {
     let took = ended.took.map(|t| format!(", {}", brief(t))).unwrap_or_default();
     let outcome = ended.outcome.to_string();
     say(&format!("csn: {task} {}{took}", DisplaySafe::new(&outcome)));

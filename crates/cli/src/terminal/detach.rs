@@ -1,6 +1,6 @@
 //! The keys that let go of a task, found in what is typed.
 
-use crate::Usage;
+use crate::UsageError;
 use countersign_model::{KeyMode, KeyPress};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const HOLD: Duration = Duration::from_millis(500);
 pub(crate) fn detach_keys(text: &str) -> anyhow::Result<Vec<u8>> {
     let key = |name: &str| name.trim().parse::<KeyPress>().map(|k| k.bytes(KeyMode::default()));
     let keys: Result<Vec<_>, String> = text.split(',').map(key).collect();
-    Ok(keys.map_err(|e| Usage(format!("--detach-keys: {e}")))?.concat())
+    Ok(keys.map_err(|e| UsageError(format!("--detach-keys: {e}")))?.concat())
 }
 
 /// Looks for the detach keys in what is typed, and holds back what may be their beginning.
@@ -26,7 +26,7 @@ pub(crate) struct DetachWatch {
 
 /// What to do with bytes that were typed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Typed {
+pub(crate) struct TypedBytes {
     /// These belong to the task.
     pub(crate) bytes: Vec<u8>,
     /// The detach keys came behind them.
@@ -39,21 +39,21 @@ impl DetachWatch {
     }
 
     /// Takes bytes from the keyboard. Unless `watching`, the detach keys are keys like all others.
-    pub(crate) fn feed(&mut self, bytes: &[u8], watching: bool, now: Instant) -> Typed {
+    pub(crate) fn feed(&mut self, bytes: &[u8], watching: bool, now: Instant) -> TypedBytes {
         let mut out = Vec::new();
         for b in bytes {
             self.held.push(*b);
             if watching && self.held == self.keys {
                 self.held.clear();
                 self.held_since = None;
-                return Typed { bytes: out, detach: true };
+                return TypedBytes { bytes: out, detach: true };
             }
             while !(self.held.is_empty() || watching && self.keys.starts_with(&self.held)) {
                 out.push(self.held.remove(0));
             }
         }
         self.held_since = (!self.held.is_empty()).then_some(now);
-        Typed { bytes: out, detach: false }
+        TypedBytes { bytes: out, detach: false }
     }
 
     /// How long to wait for the rest of the detach keys.
@@ -84,13 +84,13 @@ mod tests {
             (&["\x1c\x04"], false, "\x1c\x04", false),
         ] {
             let mut watch = DetachWatch::new(b"\x1c\x04".to_vec());
-            let mut typed = Typed { bytes: Vec::new(), detach: false };
+            let mut typed = TypedBytes { bytes: Vec::new(), detach: false };
             for piece in pieces {
                 let next = watch.feed(piece.as_bytes(), watching, now);
                 typed.bytes.extend(next.bytes);
                 typed.detach |= next.detach;
             }
-            assert_eq!(typed, Typed { bytes: bytes.as_bytes().to_vec(), detach }, "{pieces:?}");
+            assert_eq!(typed, TypedBytes { bytes: bytes.as_bytes().to_vec(), detach }, "{pieces:?}");
             assert_eq!(watch.patience(now), None, "{pieces:?}");
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     fn a_beginning_without_its_rest_is_given_back() {
         let now = countersign_store::clock::steady();
         let mut watch = DetachWatch::new(b"\x1c\x04".to_vec());
-        assert_eq!(watch.feed(b"a\x1c", true, now), Typed { bytes: b"a".to_vec(), detach: false });
+        assert_eq!(watch.feed(b"a\x1c", true, now), TypedBytes { bytes: b"a".to_vec(), detach: false });
         assert_eq!((watch.patience(now), watch.overdue(now)), (Some(HOLD), None));
         assert_eq!(watch.overdue(now + HOLD), Some(b"\x1c".to_vec()));
         assert_eq!(watch.overdue(now + HOLD), None);

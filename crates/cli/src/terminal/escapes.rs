@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum EscapePolicy {
     Plain,
     Live,
     Recording,
@@ -21,7 +21,7 @@ const LONGEST: usize = 4096;
 const LONGEST_COLOUR: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Ground,
     /// After ESC.
     Escape,
@@ -46,9 +46,9 @@ enum State {
 /// It keeps to the states of a terminal's own parser, and what it holds back it holds as a terminal would see it: without
 /// the control characters that act at once, or are ignored, in the middle of a sequence. So what is judged is what would
 /// be obeyed.
-pub(crate) struct Filter {
-    rule: Rule,
-    state: State,
+pub(crate) struct EscapeFilter {
+    rule: EscapePolicy,
+    state: ParserState,
     held: Vec<u8>,
     /// Bytes of a UTF-8 character that are still to come, and those that came.
     missing: usize,
@@ -70,11 +70,11 @@ const SHOWN: &[u16] = &[5, 6, 7, 12, 25, 45, 47, 1047, 1048, 1049, 2026];
 const NEVER_PRIVATE: &[u16] = &[2];
 const NEVER: &[u16] = &[2];
 
-impl Filter {
-    pub(crate) fn new(rule: Rule) -> Self {
+impl EscapeFilter {
+    pub(crate) fn new(rule: EscapePolicy) -> Self {
         Self {
             rule,
-            state: State::Ground,
+            state: ParserState::Ground,
             held: Vec::new(),
             missing: 0,
             character: Vec::new(),
@@ -97,7 +97,7 @@ impl Filter {
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if self.lines() {
-            if self.rule == Rule::Plain {
+            if self.rule == EscapePolicy::Plain {
                 self.give_up(&mut out);
             }
             self.drop_sequence();
@@ -124,33 +124,33 @@ impl Filter {
 
     /// Whether what comes out is lines, and not a terminal's picture.
     fn lines(&self) -> bool {
-        matches!(self.rule, Rule::Plain | Rule::Text)
+        matches!(self.rule, EscapePolicy::Plain | EscapePolicy::Text)
     }
 
     fn byte(&mut self, b: u8, out: &mut Vec<u8>) {
         match self.state {
-            State::Ground => self.ground(b, out),
-            _ if self.rule == Rule::Plain => self.colour(b, out),
-            State::Text => self.text(b, out),
-            State::TextEscape if b == b'\\' => {
+            ParserState::Ground => self.ground(b, out),
+            _ if self.rule == EscapePolicy::Plain => self.colour(b, out),
+            ParserState::Text => self.text(b, out),
+            ParserState::TextEscape if b == b'\\' => {
                 self.held.extend_from_slice(b"\x1b\\");
                 self.end_of_sequence(out);
             }
             // Anything else after ESC breaks the string off and begins something new.
-            State::TextEscape => self.begin_again(b, out),
-            State::Long { pass } => match b {
-                0x1b => self.state = State::LongEscape { pass },
+            ParserState::TextEscape => self.begin_again(b, out),
+            ParserState::Long { pass } => match b {
+                0x1b => self.state = ParserState::LongEscape { pass },
                 0x07 | 0x18 | 0x1a => self.end_long(pass, out),
                 0x20..=0x7e if pass => out.push(b),
                 _ => {}
             },
-            State::LongEscape { pass } => {
+            ParserState::LongEscape { pass } => {
                 self.end_long(pass, out);
                 if b != b'\\' {
                     self.begin_again(b, out);
                 }
             }
-            State::Escape | State::Intermediate | State::Csi => self.sequence(b, out),
+            ParserState::Escape | ParserState::Intermediate | ParserState::Csi => self.sequence(b, out),
         }
     }
 
@@ -163,14 +163,14 @@ impl Filter {
 
     fn drop_sequence(&mut self) {
         self.held.clear();
-        self.state = State::Ground;
+        self.state = ParserState::Ground;
     }
 
     /// An escape that came in the middle of something.
     fn begin_again(&mut self, b: u8, out: &mut Vec<u8>) {
         self.held.clear();
         self.held.push(0x1b);
-        self.state = State::Escape;
+        self.state = ParserState::Escape;
         self.sequence(b, out);
     }
 
@@ -196,7 +196,7 @@ impl Filter {
         }
         match b {
             0x1b => {
-                self.state = State::Escape;
+                self.state = ParserState::Escape;
                 self.held.push(b);
             }
             0xc2..=0xdf => self.begin_character(b, 1),
@@ -205,8 +205,8 @@ impl Filter {
             // A line that is written over would hide what was there: each goes on its own.
             b'\r' if self.lines() => self.returned = true,
             b'\n' | b'\t' | 0x20..=0x7e => out.push(b),
-            _ if self.rule == Rule::Plain => show(b, out),
-            _ if self.rule == Rule::Text => {}
+            _ if self.rule == EscapePolicy::Plain => show(b, out),
+            _ if self.rule == EscapePolicy::Text => {}
             b => self.act_at_once(b, out),
         }
     }
@@ -217,7 +217,7 @@ impl Filter {
             // Enquiry: the terminal would answer. The rest of these are ignored, or controls of eight bits.
             0x05 | 0x7f..=0x9f => {}
             b'\n' | b'\t' => out.push(b),
-            _ if self.rule == Rule::Text => {}
+            _ if self.rule == EscapePolicy::Text => {}
             b => {
                 if b == 0x0e {
                     self.touched.insert("\x0f");
@@ -240,8 +240,8 @@ impl Filter {
         let control = matches!(bytes[..], [0xc2, 0x80..=0x9f]);
         match (self.rule, control || std::str::from_utf8(&bytes).is_err()) {
             (_, false) => out.extend(bytes),
-            (Rule::Plain, true) => bytes.iter().for_each(|b| show(*b, out)),
-            (Rule::Text, true) => out.extend("\u{fffd}".bytes().filter(|_| !control && !bytes.is_empty())),
+            (EscapePolicy::Plain, true) => bytes.iter().for_each(|b| show(*b, out)),
+            (EscapePolicy::Text, true) => out.extend("\u{fffd}".bytes().filter(|_| !control && !bytes.is_empty())),
             (_, true) if control => {}
             (_, true) => out.extend("\u{fffd}".bytes()),
         }
@@ -251,12 +251,12 @@ impl Filter {
     fn colour(&mut self, b: u8, out: &mut Vec<u8>) {
         self.held.push(b);
         match (self.state, b) {
-            (State::Escape, b'[') => self.state = State::Csi,
-            (State::Csi, b'0'..=b'9' | b';' | b':') if self.held.len() < LONGEST_COLOUR => {}
-            (State::Csi, b'm') => {
+            (ParserState::Escape, b'[') => self.state = ParserState::Csi,
+            (ParserState::Csi, b'0'..=b'9' | b';' | b':') if self.held.len() < LONGEST_COLOUR => {}
+            (ParserState::Csi, b'm') => {
                 self.coloured = true;
                 out.append(&mut self.held);
-                self.state = State::Ground;
+                self.state = ParserState::Ground;
             }
             _ => self.give_up(out),
         }
@@ -264,7 +264,7 @@ impl Filter {
 
     /// What was taken for the beginning of a colour is none: it is shown.
     fn give_up(&mut self, out: &mut Vec<u8>) {
-        self.state = State::Ground;
+        self.state = ParserState::Ground;
         let held = std::mem::take(&mut self.held);
         if let Some((first, rest)) = held.split_first() {
             show(*first, out);
@@ -278,7 +278,7 @@ impl Filter {
             (_, 0x1b) => {
                 self.held.clear();
                 self.held.push(b);
-                self.state = State::Escape;
+                self.state = ParserState::Escape;
             }
             (_, 0x18 | 0x1a) => self.drop_sequence(),
             (_, 0x00..=0x1f | 0x7f) => self.act_at_once(b, out),
@@ -287,10 +287,10 @@ impl Filter {
                 self.drop_sequence();
                 self.ground(b, out);
             }
-            (State::Escape, b'[') => self.go_on(State::Csi, b),
-            (State::Escape, b']' | b'P' | b'X' | b'^' | b'_') => self.go_on(State::Text, b),
-            (State::Escape | State::Intermediate, 0x20..=0x2f) => self.go_on(State::Intermediate, b),
-            (State::Csi, 0x20..=0x3f) => self.go_on(State::Csi, b),
+            (ParserState::Escape, b'[') => self.go_on(ParserState::Csi, b),
+            (ParserState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => self.go_on(ParserState::Text, b),
+            (ParserState::Escape | ParserState::Intermediate, 0x20..=0x2f) => self.go_on(ParserState::Intermediate, b),
+            (ParserState::Csi, 0x20..=0x3f) => self.go_on(ParserState::Csi, b),
             _ => {
                 self.held.push(b);
                 self.end_of_sequence(out);
@@ -298,7 +298,7 @@ impl Filter {
         }
     }
 
-    fn go_on(&mut self, state: State, b: u8) {
+    fn go_on(&mut self, state: ParserState, b: u8) {
         self.state = state;
         if self.held.len() < LONGEST {
             self.held.push(b);
@@ -311,20 +311,20 @@ impl Filter {
                 self.held.push(b);
                 self.end_of_sequence(out);
             }
-            0x1b => self.state = State::TextEscape,
+            0x1b => self.state = ParserState::TextEscape,
             0x18 | 0x1a => self.drop_sequence(),
             // Ignored by a terminal, or a control of its own.
             0x00..=0x1f | 0x7f => {}
             0x80..=0x9f if self.held.last() == Some(&0xc2) => drop(self.held.pop()),
             _ if self.held.len() < LONGEST => self.held.push(b),
             _ => {
-                let pass = is_picture(&self.held) && self.rule != Rule::Text;
+                let pass = is_picture(&self.held) && self.rule != EscapePolicy::Text;
                 if pass {
                     out.extend(self.held.drain(..).filter(|b| *b < 0x7f));
                     out.push(b);
                 }
                 self.held.clear();
-                self.state = State::Long { pass };
+                self.state = ParserState::Long { pass };
             }
         }
     }
@@ -340,7 +340,7 @@ impl Filter {
     /// Whether the sequence that is held may reach the terminal.
     fn passes(&self) -> bool {
         match (self.rule, &self.held[..]) {
-            (Rule::Live, [0x1b, b']', rest @ ..]) => {
+            (EscapePolicy::Live, [0x1b, b']', rest @ ..]) => {
                 let clipboard = match number(rest) {
                     Some(52 | 5522) => true,
                     Some(1337) => rest.windows(4).any(|w| w.eq_ignore_ascii_case(b"copy")),
@@ -348,8 +348,8 @@ impl Filter {
                 };
                 !clipboard
             }
-            (Rule::Live, [0x1b, b'[', rest @ .., last]) => {
-                let csi = Csi::read(rest);
+            (EscapePolicy::Live, [0x1b, b'[', rest @ .., last]) => {
+                let csi = ControlSequence::read(rest);
                 match (last, csi.prefix) {
                     (b't', _) => !matches!(csi.numbers.first(), Some(20 | 21)),
                     (b'h' | b'l', Some(b'?')) => !csi.numbers.iter().any(|n| NEVER_PRIVATE.contains(n)),
@@ -358,10 +358,10 @@ impl Filter {
                 }
             }
             // Answers of eight bits.
-            (Rule::Live, [0x1b, b' ', ..]) => false,
-            (Rule::Live, _) => true,
-            (Rule::Recording, held) => draws(held),
-            (Rule::Plain | Rule::Text, _) => false,
+            (EscapePolicy::Live, [0x1b, b' ', ..]) => false,
+            (EscapePolicy::Live, _) => true,
+            (EscapePolicy::Recording, held) => draws(held),
+            (EscapePolicy::Plain | EscapePolicy::Text, _) => false,
         }
     }
 
@@ -369,7 +369,7 @@ impl Filter {
     fn note(&mut self) {
         match &self.held[..] {
             [0x1b, b'[', rest @ .., last] => {
-                let csi = Csi::read(rest);
+                let csi = ControlSequence::read(rest);
                 match (csi.prefix, last) {
                     (Some(b'?'), b'h' | b'l') => {
                         for mode in csi.numbers {
@@ -398,13 +398,13 @@ impl Filter {
 }
 
 /// A control sequence, as a terminal reads it.
-struct Csi<'a> {
+struct ControlSequence<'a> {
     prefix: Option<u8>,
     numbers: Vec<u16>,
     intermediates: &'a [u8],
 }
 
-impl<'a> Csi<'a> {
+impl<'a> ControlSequence<'a> {
     fn read(rest: &'a [u8]) -> Self {
         let prefix = rest.first().copied().filter(|b| (0x3c..=0x3f).contains(b));
         let rest = &rest[usize::from(prefix.is_some())..];
@@ -425,7 +425,7 @@ fn number(text: &[u8]) -> Option<u16> {
 fn draws(held: &[u8]) -> bool {
     match held {
         [0x1b, b'[', rest @ .., last] => {
-            let csi = Csi::read(rest);
+            let csi = ControlSequence::read(rest);
             match (csi.prefix, csi.intermediates, last) {
                 (None, b"", b'@'..=b'Z' | b'`' | b'a' | b'b' | b'd' | b'e' | b'f' | b'g' | b'm' | b'r' | b's') => true,
                 (None, b"", b'u') => rest.is_empty(),
@@ -460,15 +460,15 @@ fn show(b: u8, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn through(rule: Rule, text: &[u8]) -> String {
+    fn through(rule: EscapePolicy, text: &[u8]) -> String {
         let whole = {
-            let mut filter = Filter::new(rule);
+            let mut filter = EscapeFilter::new(rule);
             let mut out = filter.feed(text);
             out.extend(filter.finish());
             out
         };
         for size in 1..6 {
-            let mut filter = Filter::new(rule);
+            let mut filter = EscapeFilter::new(rule);
             let mut out: Vec<u8> = text.chunks(size).flat_map(|piece| filter.feed(piece)).collect();
             out.extend(filter.finish());
             assert_eq!(out, whole, "pieces of {size}");
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn plain_output_keeps_colour_and_tabs_and_shows_the_rest() {
-        let plain = |text: &str| through(Rule::Plain, text.as_bytes());
+        let plain = |text: &str| through(EscapePolicy::Plain, text.as_bytes());
         assert_eq!(plain("a\tb\n"), "a\tb\n");
         assert_eq!(plain("\x1b[1;31mred\x1b[0m\n"), "\x1b[1;31mred\x1b[0m\n\x1b[0m");
         assert_eq!(plain("\x1b[2J\x1b]0;title\x07x"), "\\x1b[2J\\x1b]0;title\\x07x");
@@ -487,13 +487,13 @@ mod tests {
         assert_eq!(plain("one\r\ntwo\rthree\r"), "one\ntwo\nthree\n");
         assert_eq!(plain("h\u{e4} \u{4f60} \u{9b}2J"), "h\u{e4} \u{4f60} \\xc2\\x9b2J");
         assert_eq!(plain("\x1b[?25l\x1b[38:2:1:2:3mx"), "\\x1b[?25l\x1b[38:2:1:2:3mx\x1b[0m");
-        assert_eq!(through(Rule::Plain, b"\xff\x9b2J\xe4\xbd"), "\\xff\\x9b2J\\xe4\\xbd");
+        assert_eq!(through(EscapePolicy::Plain, b"\xff\x9b2J\xe4\xbd"), "\\xff\\x9b2J\\xe4\\xbd");
         assert_eq!(plain("\x1b[\x1b[31mx"), "\\x1b[\x1b[31mx\x1b[0m");
     }
 
     #[test]
     fn a_live_terminal_keeps_its_clipboard_and_types_nothing() {
-        let live = |text: &str| through(Rule::Live, text.as_bytes());
+        let live = |text: &str| through(EscapePolicy::Live, text.as_bytes());
         assert_eq!(live("a\x1b]52;c;aGk=\x07b\x1b]52;c;?\x1b\\c"), "abc\x1b[0m");
         assert_eq!(live("\x1b[21tx\x05y\x1b[20tz"), "xyz\x1b[0m");
         assert_eq!(live("\x1b[6n\x1b[c\x1b]11;?\x07"), "\x1b[6n\x1b[c\x1b]11;?\x07\x1b[0m");
@@ -527,7 +527,11 @@ mod tests {
             "\x1b[x",
             "\x1b]52;c;?\x07",
         ] {
-            assert_eq!(through(Rule::Recording, format!("a{question}b").as_bytes()), "ab\x1b[0m", "{question:?}");
+            assert_eq!(
+                through(EscapePolicy::Recording, format!("a{question}b").as_bytes()),
+                "ab\x1b[0m",
+                "{question:?}"
+            );
         }
         for more in [
             "\x1b[1;1;1;1;1;1*y",
@@ -548,20 +552,20 @@ mod tests {
             "\x1b G",
         ] {
             assert_eq!(
-                through(Rule::Recording, format!("a{more}b").as_bytes()).replace(['\x07', ']'], ""),
+                through(EscapePolicy::Recording, format!("a{more}b").as_bytes()).replace(['\x07', ']'], ""),
                 "ab\x1b[0m",
                 "{more:?}"
             );
         }
         let drawn = "\x1b[2J\x1b[3;4H\x1b[1mx\x1b[0m\x1b[2 q\x1b]0;t\x07";
-        assert_eq!(through(Rule::Recording, drawn.as_bytes()), format!("{drawn}\x1b[0 q\x1b[0m"));
+        assert_eq!(through(EscapePolicy::Recording, drawn.as_bytes()), format!("{drawn}\x1b[0 q\x1b[0m"));
     }
 
     /// Every way around the rules that a parser of its own would open.
     #[test]
     fn what_is_judged_is_what_a_terminal_would_obey() {
         let long = "A".repeat(LONGEST + 1000);
-        for rule in [Rule::Live, Rule::Recording] {
+        for rule in [EscapePolicy::Live, EscapePolicy::Recording] {
             for (text, expect) in [
                 (format!("\x1b]0;{long}\x1b]52;c;eA==\x07b"), "b"),
                 (format!("\x1b]0;{long}\x1b[21tb"), "b"),
@@ -588,12 +592,12 @@ mod tests {
     #[test]
     fn text_is_what_is_left() {
         let drawn = "\x1b[1mbold\x1b[0m\r\n\x1b]0;t\x07h\u{e4}\x07 10%\r20%\r\nend\x1b[";
-        assert_eq!(through(Rule::Text, drawn.as_bytes()), "bold\nh\u{e4} 10%\n20%\nend");
+        assert_eq!(through(EscapePolicy::Text, drawn.as_bytes()), "bold\nh\u{e4} 10%\n20%\nend");
     }
 
     #[test]
     fn modes_are_put_back() {
-        let live = |text: &str| through(Rule::Live, text.as_bytes());
+        let live = |text: &str| through(EscapePolicy::Live, text.as_bytes());
         let set = "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[?1000;1006h\x1b=";
         assert_eq!(live(set), format!("{set}\x1b[?25h\x1b[?1000l\x1b[?1006l\x1b[?1049l\x1b[?2004l\x1b>\x1b[0m"));
         let undone = "\x1b[?1049h\x1b[?25l\x1b[?25h\x1b[?1049l";

@@ -25,9 +25,9 @@ pub(crate) fn was_interrupted() -> bool {
 }
 
 /// Reads the terminal for something else than the detach keys, as long as it lives.
-pub(crate) struct ReadsTerminal(TaskId);
+pub(crate) struct TerminalReader(TaskId);
 
-impl ReadsTerminal {
+impl TerminalReader {
     pub(crate) fn begin(task: TaskId) -> Self {
         READERS.fetch_add(1, Ordering::AcqRel);
         Self(task)
@@ -41,7 +41,7 @@ impl ReadsTerminal {
     }
 }
 
-impl Drop for ReadsTerminal {
+impl Drop for TerminalReader {
     fn drop(&mut self) {
         READERS.fetch_sub(1, Ordering::AcqRel);
     }

@@ -1,7 +1,7 @@
 //! What a task wrote, on our own two streams: made safe where they are a terminal.
 
 use super::{
-    escapes::{Filter, Rule},
+    escapes::{EscapeFilter, EscapePolicy},
     interrupts::was_interrupted,
 };
 use crate::say;
@@ -17,14 +17,14 @@ const BACKLOG: u64 = 256 * 1024;
 const SEEN_OF_IT: u64 = 4096;
 
 /// Our own two streams, made safe where they are a terminal.
-pub(crate) struct Writers {
-    out: Option<Filter>,
-    err: Option<Filter>,
+pub(crate) struct SafeOutput {
+    out: Option<EscapeFilter>,
+    err: Option<EscapeFilter>,
 }
 
-impl Writers {
+impl SafeOutput {
     pub(crate) fn new(raw: bool) -> Self {
-        let filter = |terminal: bool| (terminal && !raw).then(|| Filter::new(Rule::Plain));
+        let filter = |terminal: bool| (terminal && !raw).then(|| EscapeFilter::new(EscapePolicy::Plain));
         Self { out: filter(io::stdout().is_terminal()), err: filter(io::stderr().is_terminal()) }
     }
 
@@ -51,18 +51,18 @@ impl Writers {
 }
 
 /// Prints the streams of a task from where it stopped last.
-pub(crate) struct Printer {
+pub(crate) struct StreamPrinter {
     client: Client,
     task: TaskId,
     printed: [u64; 3],
-    writers: Writers,
+    writers: SafeOutput,
     /// What came before was not asked for.
     pub(crate) skipping: bool,
 }
 
-impl Printer {
+impl StreamPrinter {
     pub(crate) fn new(client: Client, task: TaskId, raw: bool) -> Self {
-        Self { client, task, printed: [0; 3], writers: Writers::new(raw), skipping: false }
+        Self { client, task, printed: [0; 3], writers: SafeOutput::new(raw), skipping: false }
     }
 
     pub(crate) fn finish(&mut self) -> io::Result<()> {

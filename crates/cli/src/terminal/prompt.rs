@@ -1,7 +1,7 @@
 //! A question at the terminal: asked, answered there, or taken away.
 
-use super::interrupts::ReadsTerminal;
-use crate::render::card::{Room, card, choices, resolution};
+use super::interrupts::TerminalReader;
+use crate::render::card::{CardLimits, card, choices, resolution};
 use countersign_client::{Client, ClientError};
 use countersign_model::{Approval, ApprovalId, CardView, Choice, Code, DisplaySafe};
 use rustix::{
@@ -29,7 +29,7 @@ fn typed(line: &str, options: &[Choice]) -> Option<(Choice, bool, String)> {
 }
 
 /// A question on the terminal, answered there or taken away when it was answered elsewhere.
-pub(crate) struct Asking {
+pub(crate) struct TerminalPrompt {
     thread: JoinHandle<()>,
     taken_away: OwnedFd,
 }
@@ -40,7 +40,7 @@ fn terminal() -> Option<File> {
     (tcgetpgrp(&tty).ok()? == rustix::process::getpgrp()).then_some(tty)
 }
 
-impl Asking {
+impl TerminalPrompt {
     /// Asks, if there is a terminal and we are in its foreground.
     pub(crate) fn begin(client: &Client, approval: ApprovalId) -> Option<Self> {
         let tty = terminal()?;
@@ -50,7 +50,7 @@ impl Asking {
         tcflush(&tty, QueueSelector::IFlush).ok()?;
         let client = client.clone();
         let thread = std::thread::spawn(move || {
-            let reads = ReadsTerminal::begin(asked.task_id);
+            let reads = TerminalReader::begin(asked.task_id);
             let _ = ask(&client, &asked, tty, &gone, &reads);
         });
         Some(Self { thread, taken_away })
@@ -70,9 +70,15 @@ impl Asking {
     }
 }
 
-fn ask(client: &Client, asked: &Approval, mut tty: File, gone: &OwnedFd, reads: &ReadsTerminal) -> std::io::Result<()> {
+fn ask(
+    client: &Client,
+    asked: &Approval,
+    mut tty: File,
+    gone: &OwnedFd,
+    reads: &TerminalReader,
+) -> std::io::Result<()> {
     let approval = asked.id;
-    let room = Room::of_screen();
+    let room = CardLimits::of_screen();
     let view = CardView::of(asked);
     let mut text = card(&view, room);
     if view.is_longer_than(room.command) {

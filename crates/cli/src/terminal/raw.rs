@@ -10,11 +10,11 @@ pub(crate) fn size() -> Option<(u16, u16)> {
 }
 
 /// A terminal that passes every key on; as it was when dropped.
-pub(crate) struct Raw {
+pub(crate) struct RawMode {
     was: Termios,
 }
 
-impl Raw {
+impl RawMode {
     pub(crate) fn begin() -> anyhow::Result<Self> {
         let was = tcgetattr(io::stdin())?;
         let mut raw = was.clone();
@@ -24,7 +24,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         // What the terminal answered and nobody took would be typed into a shell.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.was);

@@ -1,14 +1,14 @@
 //! `approvals list|show|answer|watch`.
 
 use crate::{
-    Usage,
+    UsageError,
     args::ApprovalsCommand,
-    house::reach,
     render::{
-        card::{self, Room},
+        card::{self, CardLimits},
         text::{brief, cut},
     },
-    terminal::prompt::Asking,
+    target_home::reach,
+    terminal::prompt::TerminalPrompt,
 };
 use countersign_client::{Client, ClientError, Event};
 use countersign_model::{Approval, ApprovalId, ApprovalState, AskerPresence, CardView, Choice, DisplaySafe};
@@ -46,7 +46,7 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
                 true => writeln!(out, "{}", serde_json::to_string(&approval)?)?,
                 false => {
                     let view = CardView::of(&approval);
-                    write!(out, "{}", card::card(&view, Room::WHOLE))?;
+                    write!(out, "{}", card::card(&view, CardLimits::WHOLE))?;
                     match approval.state {
                         ApprovalState::Waiting => {
                             write!(out, "{}", card::choices(&view))?;
@@ -58,7 +58,7 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
             }
         }
         ApprovalsCommand::Answer { approval, choice, words, any_arguments } => {
-            let choice: Choice = choice.parse().map_err(Usage)?;
+            let choice: Choice = choice.parse().map_err(UsageError)?;
             let approval = client.approval(&approval)?.id;
             let answered = client.answer_with(approval, choice, words.as_deref(), any_arguments)?;
             writeln!(out, "{}: {}", answered.task_id, card::resolution(&answered))?;
@@ -89,7 +89,8 @@ fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
             }
         }
     });
-    let (mut waiting, mut asking): (VecDeque<ApprovalId>, Option<(ApprovalId, Asking)>) = (VecDeque::new(), None);
+    let (mut waiting, mut asking): (VecDeque<ApprovalId>, Option<(ApprovalId, TerminalPrompt)>) =
+        (VecDeque::new(), None);
     let mut told_down = false;
     if asks {
         crate::say("csn: questions come up here; Ctrl-C ends");
@@ -141,7 +142,7 @@ fn watch(client: Client, json: bool) -> anyhow::Result<ExitCode> {
             && asking.is_none()
             && let Some(next) = waiting.pop_front()
         {
-            asking = Asking::begin(&client, next).map(|a| (next, a));
+            asking = TerminalPrompt::begin(&client, next).map(|a| (next, a));
         }
         if !asks {
             waiting.clear();

@@ -8,14 +8,14 @@ mod outbox;
 
 use crate::{
     code, exit,
-    house::reach,
-    render::outcome::{Ended, closing, escaped, never_began},
+    render::outcome::{OutcomeLine, closing, escaped, never_began},
     say,
+    target_home::reach,
     terminal::{
-        detach::{DetachWatch, Typed, detach_keys},
-        escapes::Rule,
+        detach::{DetachWatch, TypedBytes, detach_keys},
+        escapes::EscapePolicy,
         interrupts::Interrupts,
-        prompt::Asking,
+        prompt::TerminalPrompt,
         raw::size,
     },
     verbs::{logs, send},
@@ -28,7 +28,7 @@ use countersign_model::{
 };
 use countersign_store::clock;
 use display::Display;
-use outbox::{Outbox, Sent};
+use outbox::{Outbox, OutboxMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGTERM, SIGWINCH};
 use std::{
@@ -38,13 +38,13 @@ use std::{
     time::Duration,
 };
 
-pub(crate) struct Args<'a> {
+pub(crate) struct AttachOptions<'a> {
     pub(crate) task: &'a str,
     pub(crate) read_only: bool,
     pub(crate) detach_keys: &'a str,
 }
 
-pub(crate) fn attach(args: &Args<'_>) -> anyhow::Result<ExitCode> {
+pub(crate) fn attach(args: &AttachOptions<'_>) -> anyhow::Result<ExitCode> {
     let detach = detach_keys(args.detach_keys)?;
     let client = reach()?;
     let state = client.task(args.task)?;
@@ -52,47 +52,47 @@ pub(crate) fn attach(args: &Args<'_>) -> anyhow::Result<ExitCode> {
     if state.request.mode == Mode::Pipes && !state.settled() && !args.read_only {
         Interrupts::begin(&client, state.task_id)?;
     }
-    let mut session = Session::new(client, &state, args.read_only, detach);
+    let mut session = AttachSession::new(client, &state, args.read_only, detach);
     match session.run(None)? {
-        End::Detached => Ok(ExitCode::SUCCESS),
-        End::Ended(ended) => {
+        AttachEnd::Detached => Ok(ExitCode::SUCCESS),
+        AttachEnd::Ended(ended) => {
             closing(state.task_id, &ended);
             Ok(code(ended.outcome.exit_code()))
         }
-        End::Signalled => Ok(ExitCode::from(exit::OURS)),
+        AttachEnd::Signalled => Ok(ExitCode::from(exit::OURS)),
     }
 }
 
 /// How an attachment ended.
-pub(crate) enum End {
-    Ended(Ended),
+pub(crate) enum AttachEnd {
+    Ended(OutcomeLine),
     Detached,
     /// We were told to go.
     Signalled,
 }
 
-pub(crate) struct Session {
+pub(crate) struct AttachSession {
     client: Client,
     task: TaskId,
     mode: Mode,
     read_only: bool,
     detach: DetachWatch,
     outbox: Outbox,
-    position: Position,
+    position: StreamPosition,
     display: Display,
     /// The size that the task's terminal has.
     size: Option<(u16, u16)>,
-    asking: Option<Asking>,
+    asking: Option<TerminalPrompt>,
     /// Standard input is a terminal, which must not act on what is typed while it shows the task.
     keyboard: bool,
     /// Standard input is passed on.
     typing: bool,
-    account: Account,
+    account: AttachSummary,
 }
 
 /// How far the stream of the task was seen.
 #[derive(Default)]
-struct Position {
+struct StreamPosition {
     /// The last record that has been seen, with its bytes; and the one whose bytes come next.
     last_seq: Option<u64>,
     of_bytes: Option<u64>,
@@ -100,19 +100,19 @@ struct Position {
 
 /// What the closing lines will say.
 #[derive(Default)]
-struct Account {
+struct AttachSummary {
     took: Option<Duration>,
     words: Option<Text>,
     notes: Vec<String>,
 }
 
-impl Session {
+impl AttachSession {
     pub(crate) fn new(client: Client, state: &TaskState, read_only: bool, detach: Vec<u8>) -> Self {
         let mode = state.request.mode;
         let keyboard = !state.settled() && io::stdin().is_terminal();
         let typing = keyboard && !read_only;
         // Where nothing is passed on, nobody takes the terminal's answers: they would be typed into a shell.
-        let rule = if typing { Rule::Live } else { Rule::Recording };
+        let rule = if typing { EscapePolicy::Live } else { EscapePolicy::Recording };
         let draws = io::stdout().is_terminal() && mode == Mode::Pty;
         Self {
             client,
@@ -121,13 +121,13 @@ impl Session {
             read_only,
             detach: DetachWatch::new(detach),
             outbox: Outbox::new(send::random_key()),
-            position: Position::default(),
+            position: StreamPosition::default(),
             display: Display::new(draws.then_some(rule), StreamName::of(mode)[0]),
             size: None,
             asking: None,
             keyboard,
             typing,
-            account: Account::default(),
+            account: AttachSummary::default(),
         }
     }
 
@@ -135,7 +135,7 @@ impl Session {
         &self.client
     }
 
-    pub(crate) fn asking(mut self, asking: Option<Asking>) -> Self {
+    pub(crate) fn asking(mut self, asking: Option<TerminalPrompt>) -> Self {
         self.asking = asking;
         self
     }
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// Until the task has ended or is let go of. `after` begins with a record instead of the screen.
-    pub(crate) fn run(&mut self, after: Option<u64>) -> anyhow::Result<End> {
+    pub(crate) fn run(&mut self, after: Option<u64>) -> anyhow::Result<AttachEnd> {
         let signals = signals()?;
         let mut after = after;
         let ended = loop {
@@ -171,15 +171,15 @@ impl Session {
     }
 
     /// The terminal as it was.
-    fn let_go(&mut self, end: &anyhow::Result<End>) {
+    fn let_go(&mut self, end: &anyhow::Result<AttachEnd>) {
         let was_raw = self.display.leave();
-        if matches!(end, Ok(End::Detached)) {
+        if matches!(end, Ok(AttachEnd::Detached)) {
             let new_line = if was_raw { "\n" } else { "" };
             say(&format!("{new_line}csn: detached; the task goes on: csn attach {}", self.task));
         }
     }
 
-    fn connected(&mut self, signals: &UnixStream, after: Option<u64>) -> anyhow::Result<End> {
+    fn connected(&mut self, signals: &UnixStream, after: Option<u64>) -> anyhow::Result<AttachEnd> {
         let options = AttachQuery {
             read_only: self.read_only,
             // Into a file or a pipe goes everything.
@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// Waits for whatever comes first, and deals with all but what the house says.
-    fn wait(&mut self, house: &mut Attachment, signals: &UnixStream) -> anyhow::Result<Option<End>> {
+    fn wait(&mut self, house: &mut Attachment, signals: &UnixStream) -> anyhow::Result<Option<AttachEnd>> {
         let stdin = io::stdin();
         let mut out = PollFlags::IN;
         out.set(PollFlags::OUT, house.wants_to_write());
@@ -230,7 +230,7 @@ impl Session {
             house.flush()?;
         }
         if signalled && self.signalled(house, signals)? {
-            return Ok(Some(End::Signalled));
+            return Ok(Some(AttachEnd::Signalled));
         }
         if typed {
             let mut buf = [0; 4096];
@@ -239,21 +239,21 @@ impl Session {
                 return self.end_of_input(house, stdin.is_terminal());
             }
             if self.typed(house, &buf[..n])? {
-                return Ok(Some(End::Detached));
+                return Ok(Some(AttachEnd::Detached));
             }
         } else if let Some(held) = self.detach.overdue(clock::steady()).filter(|_| !self.read_only) {
-            self.outbox.send(house, Sent::Typed(held))?;
+            self.outbox.send(house, OutboxMessage::Typed(held))?;
         }
         Ok(None)
     }
 
-    fn end_of_input(&mut self, house: &mut Attachment, terminal: bool) -> anyhow::Result<Option<End>> {
+    fn end_of_input(&mut self, house: &mut Attachment, terminal: bool) -> anyhow::Result<Option<AttachEnd>> {
         self.typing = false;
         if terminal && self.display.is_raw() {
             // The terminal is gone, and with it whoever sat there.
-            return Ok(Some(End::Detached));
+            return Ok(Some(AttachEnd::Detached));
         }
-        self.outbox.send(house, Sent::End)?;
+        self.outbox.send(house, OutboxMessage::End)?;
         Ok(None)
     }
 
@@ -274,9 +274,9 @@ impl Session {
         if self.read_only && bytes.contains(&3) {
             return Ok(true);
         }
-        let Typed { bytes, detach } = self.detach.feed(bytes, self.display.is_raw(), clock::steady());
+        let TypedBytes { bytes, detach } = self.detach.feed(bytes, self.display.is_raw(), clock::steady());
         if !bytes.is_empty() && !self.read_only {
-            self.outbox.send(house, Sent::Typed(bytes))?;
+            self.outbox.send(house, OutboxMessage::Typed(bytes))?;
         }
         Ok(detach)
     }
@@ -285,12 +285,12 @@ impl Session {
         let Some(size) = size().filter(|size| self.size != Some(*size)) else { return Ok(()) };
         if self.mode == Mode::Pty && !self.read_only && self.display.is_raw() {
             self.size = Some(size);
-            self.outbox.send(house, Sent::Size(size.0, size.1))?;
+            self.outbox.send(house, OutboxMessage::Size(size.0, size.1))?;
         }
         Ok(())
     }
 
-    fn take(&mut self, house: &mut Attachment, came: AttachedEvent) -> anyhow::Result<Option<End>> {
+    fn take(&mut self, house: &mut Attachment, came: AttachedEvent) -> anyhow::Result<Option<AttachEnd>> {
         match came {
             AttachedEvent::Bytes(bytes) => {
                 self.position.last_seq = self.position.of_bytes.take().or(self.position.last_seq);
@@ -302,7 +302,7 @@ impl Session {
         }
     }
 
-    fn word(&mut self, house: &mut Attachment, word: AttachEvent) -> anyhow::Result<Option<End>> {
+    fn word(&mut self, house: &mut Attachment, word: AttachEvent) -> anyhow::Result<Option<AttachEnd>> {
         match word {
             AttachEvent::Begin { task, screen, .. } => return self.begin(house, *task, screen.is_some()),
             AttachEvent::Applied { n, .. } => self.outbox.answered(n),
@@ -327,7 +327,7 @@ impl Session {
     }
 
     /// The house says what there is.
-    fn begin(&mut self, house: &mut Attachment, state: TaskState, draws: bool) -> anyhow::Result<Option<End>> {
+    fn begin(&mut self, house: &mut Attachment, state: TaskState, draws: bool) -> anyhow::Result<Option<AttachEnd>> {
         if draws {
             self.display.make_room(size().map_or(24, |(rows, _)| usize::from(rows)))?;
         }
@@ -356,7 +356,13 @@ impl Session {
             }
             let took = state.usage().map(|u| Duration::from_micros(u.duration_us));
             let outcome = outcome.clone();
-            return Ok(Some(End::Ended(Ended { outcome, took, words: None, notes: Vec::new(), never_began: false })));
+            return Ok(Some(AttachEnd::Ended(OutcomeLine {
+                outcome,
+                took,
+                words: None,
+                notes: Vec::new(),
+                never_began: false,
+            })));
         }
         Ok(None)
     }
@@ -369,7 +375,7 @@ impl Session {
         self.tell_size(house)
     }
 
-    fn record(&mut self, house: &mut Attachment, record: Record) -> anyhow::Result<Option<End>> {
+    fn record(&mut self, house: &mut Attachment, record: Record) -> anyhow::Result<Option<AttachEnd>> {
         match record.what {
             // Seen once its bytes have come.
             RecordContent::Frame(Frame::Output { .. }) => self.position.of_bytes = Some(record.seq),
@@ -393,9 +399,9 @@ impl Session {
             }
             RecordContent::Decision(Decision::Launched { .. }) => self.started(house)?,
             RecordContent::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
-                let Account { took, words, notes } = std::mem::take(&mut self.account);
+                let AttachSummary { took, words, notes } = std::mem::take(&mut self.account);
                 let never_began = never_began(&outcome, journal_head, recovered);
-                return Ok(Some(End::Ended(Ended { outcome, took, words, notes, never_began })));
+                return Ok(Some(AttachEnd::Ended(OutcomeLine { outcome, took, words, notes, never_began })));
             }
             _ => {}
         }

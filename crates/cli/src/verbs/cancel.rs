@@ -1,6 +1,6 @@
 //! `cancel`: stops a task, or withdraws one that waits.
 
-use crate::house::reach;
+use crate::target_home::reach;
 use std::process::ExitCode;
 
 pub(crate) fn cancel(task: &str, reason: Option<&str>) -> anyhow::Result<ExitCode> {

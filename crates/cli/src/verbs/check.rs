@@ -1,6 +1,6 @@
 //! `csn check`: the gate, in this process. No daemon, no home, nothing is run.
 
-use crate::{Usage, args::CheckArgs, exit};
+use crate::{UsageError, args::CheckArgs, exit};
 use anyhow::Context as _;
 use countersign_model::{
     Assessment, Audience, Confinement, Coverage, Directory, DisplaySafe, Facts, Grant, GrantSandbox, Grants, Kernel,
@@ -19,14 +19,14 @@ use std::{
 const REFUSED: u8 = 77;
 
 /// What the answer depends on beside the command.
-struct Basis {
+struct CheckSettings {
     home: String,
     protected: Vec<String>,
     config: Config,
     rules: CheckedRules,
 }
 
-impl Basis {
+impl CheckSettings {
     fn load(without_config: bool) -> anyhow::Result<Self> {
         let config = if without_config { Config::default() } else { Config::load()? };
         let rules = rules_of(&config)?;
@@ -49,7 +49,7 @@ pub(crate) fn rules_of(config: &Config) -> anyhow::Result<CheckedRules> {
 
 /// One question. What else stands in its line is the asker's own.
 #[derive(Deserialize)]
-struct Question {
+struct CheckQuestion {
     #[serde(default)]
     id: Value,
     command: String,
@@ -80,12 +80,12 @@ fn audience(name: Option<&str>) -> Audience {
 }
 
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let basis = Basis::load(args.no_config)?;
+    let basis = CheckSettings::load(args.no_config)?;
     if args.batch {
         return batch(args, &basis);
     }
     let command = match (&args.text[..], &args.argv[..]) {
-        ([], []) => return Err(Usage("say which command: csn check 'git status'".to_owned()).into()),
+        ([], []) => return Err(UsageError("say which command: csn check 'git status'".to_owned()).into()),
         (text, []) => text.join(" "),
         (_, argv) => argv.join(" "),
     };
@@ -96,7 +96,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let cwd = cwd.to_str().context("the working directory is not text")?.to_owned();
     let mut grants = Vec::new();
     for text in &args.grant {
-        let label: Label = text.parse().map_err(|e| Usage(format!("--grant: {e}")))?;
+        let label: Label = text.parse().map_err(|e| UsageError(format!("--grant: {e}")))?;
         grants.push(serde_json::from_value(json!({
             "verb": label.verb, "directory": label.directory, "sandbox": GrantSandbox::Narrow,
         }))?);
@@ -136,7 +136,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", answer(&Value::Null, &plan, &assessment))?;
     } else {
         let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        tell(&mut out, &command, &plan, &assessment, &context, Paint(colour))?;
+        tell(&mut out, &command, &plan, &assessment, &context, Palette(colour))?;
     }
     Ok(ExitCode::from(match assessment.verdict {
         Verdict::Allow { .. } => 0,
@@ -146,13 +146,13 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Many questions: one JSON object a line in, one out. A line that is none gets an answer that says so.
-fn batch(args: &CheckArgs, basis: &Basis) -> anyhow::Result<ExitCode> {
+fn batch(args: &CheckArgs, basis: &CheckSettings) -> anyhow::Result<ExitCode> {
     let input: Box<dyn std::io::BufRead> = match &args.text[..] {
         [] => Box::new(std::io::stdin().lock()),
         [file] => Box::new(std::io::BufReader::new(
             std::fs::File::open(file).with_context(|| format!("cannot read {}", DisplaySafe::new(file)))?,
         )),
-        _ => return Err(Usage("--batch takes one file".to_owned()).into()),
+        _ => return Err(UsageError("--batch takes one file".to_owned()).into()),
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut wrong = 0;
@@ -161,7 +161,7 @@ fn batch(args: &CheckArgs, basis: &Basis) -> anyhow::Result<ExitCode> {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        match serde_json::from_slice::<Question>(&line) {
+        match serde_json::from_slice::<CheckQuestion>(&line) {
             Ok(question) if question.cwd.starts_with('/') => writeln!(out, "{}", respond(&question, basis))?,
             Ok(question) => {
                 wrong += 1;
@@ -178,7 +178,7 @@ fn batch(args: &CheckArgs, basis: &Basis) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if wrong == 0 { 0 } else { exit::USAGE }))
 }
 
-fn respond(question: &Question, basis: &Basis) -> Value {
+fn respond(question: &CheckQuestion, basis: &CheckSettings) -> Value {
     let surroundings = ParseContext { cwd: &question.cwd, home: &basis.home, environment: &|_| false };
     let plan = countersign_policy::read_text(&question.command, &surroundings);
     let mut facts = Facts::none(&question.cwd);
@@ -275,9 +275,9 @@ fn reason(plan: &Plan, assessment: &Assessment) -> String {
 }
 
 #[derive(Clone, Copy)]
-struct Paint(bool);
+struct Palette(bool);
 
-impl Paint {
+impl Palette {
     fn on(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -301,7 +301,7 @@ fn tell(
     plan: &Plan,
     assessment: &Assessment,
     context: &JudgeContext<'_>,
-    paint: Paint,
+    paint: Palette,
 ) -> std::io::Result<()> {
     writeln!(out, "{}", spans(command, plan, assessment, paint))?;
     if let Some(c) = countersign_policy::invisible(command) {
@@ -329,7 +329,7 @@ fn tell(
             Coverage::Elsewhere | Coverage::None { .. } => String::new(),
         };
         let line = paint
-            .on(Paint::colour(word), &format!("{word:<5} `{}`{place}", DisplaySafe::bounded(&occurrence.verb, 100)));
+            .on(Palette::colour(word), &format!("{word:<5} `{}`{place}", DisplaySafe::bounded(&occurrence.verb, 100)));
         writeln!(out, "{}", format!("  {line}  {covering}").trim_end())?;
         for note in assessment.risks.iter().filter(|r| r.occurrence == n) {
             writeln!(out, "          {}: {}", note.risk.as_str(), note.reason)?;
@@ -374,7 +374,7 @@ fn tell(
 }
 
 /// The command with each of its occurrences in the colour of its answer; without colours, as it is.
-fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Paint) -> String {
+fn spans(command: &str, plan: &Plan, assessment: &Assessment, paint: Palette) -> String {
     if !paint.0 {
         return format!("  {}", DisplaySafe::new(command));
     }

@@ -3,7 +3,7 @@
 mod repair;
 
 use super::check::rules_of;
-use crate::house::{Place, reach};
+use crate::target_home::{TargetHome, reach};
 use countersign_client::ClientError;
 use countersign_model::{
     Confinement, GrantedSandbox, Kernel, Network, Status,
@@ -16,7 +16,7 @@ use std::{
     process::ExitCode,
 };
 
-struct Check {
+struct DoctorCheck {
     name: String,
     ok: bool,
     says: String,
@@ -24,24 +24,24 @@ struct Check {
 
 /// What was looked at, and what was found.
 #[derive(Default)]
-struct Checks(Vec<Check>);
+struct DoctorReport(Vec<DoctorCheck>);
 
-impl Checks {
+impl DoctorReport {
     fn add(&mut self, name: &str, result: Result<String, String>) {
         let ok = result.is_ok();
         let says = result.unwrap_or_else(|says| says);
-        self.0.push(Check { name: name.to_owned(), ok, says });
+        self.0.push(DoctorCheck { name: name.to_owned(), ok, says });
     }
 }
 
 pub(crate) fn doctor(as_json: bool, fix: bool) -> anyhow::Result<ExitCode> {
-    let place = Place::find()?;
+    let place = TargetHome::find()?;
     let fixed = if fix { [repair::fix(&place)?, fixes(&place.home)?].concat() } else { Vec::new() };
-    let Place { home, client, own } = place;
+    let TargetHome { home, client, own } = place;
     let life = client.lifecycle();
     let probed = countersign_spawn::probe_shim().map_err(|e| e.to_string());
     let probed = probed.and_then(|text| serde_json::from_str::<Value>(&text).map_err(|e| e.to_string()));
-    let mut checks = Checks::default();
+    let mut checks = DoctorReport::default();
     checks.add("daemon", daemon(&life, &home, own));
     checks.add("versions", versions(&life));
     checks.add("supervisor", supervisor(probed.as_ref()));
@@ -69,7 +69,7 @@ pub(crate) fn doctor(as_json: bool, fix: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// As a table, or as one JSON object that holds `about` beside the checks.
-fn show(checks: &Checks, fixed: &[String], about: Option<Value>) -> io::Result<()> {
+fn show(checks: &DoctorReport, fixed: &[String], about: Option<Value>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let Some(mut told) = about else {
         for line in fixed {
@@ -88,9 +88,9 @@ fn show(checks: &Checks, fixed: &[String], about: Option<Value>) -> io::Result<(
     writeln!(out, "{told}")
 }
 
-type Life = Result<Lifecycle, ClientError>;
+type LifecycleResult = Result<Lifecycle, ClientError>;
 
-fn daemon(life: &Life, home: &Home, own: bool) -> Result<String, String> {
+fn daemon(life: &LifecycleResult, home: &Home, own: bool) -> Result<String, String> {
     match life {
         Ok(life) => Ok(format!("pid {}, version {}, {}", life.pid, life.version, text(&json!(life.state)))),
         Err(e) if !own => Err(format!("the house of this machine does not answer: {e}")),
@@ -99,7 +99,7 @@ fn daemon(life: &Life, home: &Home, own: bool) -> Result<String, String> {
     }
 }
 
-fn versions(life: &Life) -> Result<String, String> {
+fn versions(life: &LifecycleResult) -> Result<String, String> {
     match life {
         Ok(life) if life.version != env!("CARGO_PKG_VERSION") => Err(format!(
             "csn is {}, the daemon is {}: `csn down` and run again",
@@ -125,7 +125,7 @@ fn config() -> Result<String, String> {
     }
 }
 
-fn ledger(life: &Life, home: &Home, own: bool) -> Result<String, String> {
+fn ledger(life: &LifecycleResult, home: &Home, own: bool) -> Result<String, String> {
     match life.as_ref().ok().and_then(|l| l.reading_only.clone()) {
         _ if !own => Ok("kept by the machine's house (sudo -u countersign csn verify)".to_owned()),
         Some(why) => Err(why),
@@ -133,7 +133,7 @@ fn ledger(life: &Life, home: &Home, own: bool) -> Result<String, String> {
     }
 }
 
-fn receipts(life: &Life, home: &Home, own: bool) -> Result<String, String> {
+fn receipts(life: &LifecycleResult, home: &Home, own: bool) -> Result<String, String> {
     match life.as_ref().ok().and_then(|l| l.receipts.clone()) {
         Some(why) => Err(format!("not made out: {why}")),
         None if !own => Ok("made out and signed".to_owned()),

@@ -1,6 +1,6 @@
 //! `down`: stops the daemon.
 
-use crate::{house::Place, say};
+use crate::{say, target_home::TargetHome};
 use countersign_client::ClientError;
 use countersign_model::api::StopTasks;
 use countersign_store::{Config, Home, TasksAtStop, ledger::LedgerReader};
@@ -11,7 +11,7 @@ pub(crate) fn down(stop_tasks: bool, keep_tasks: bool) -> anyhow::Result<ExitCod
     let wish = (stop_tasks || keep_tasks).then_some(wish);
     let configured = || Config::load().is_ok_and(|c| c.shutdown.tasks == TasksAtStop::Stop);
     let stops = wish.map_or_else(configured, |wish| wish == StopTasks::Stop);
-    let Place { home, client, own } = Place::find()?;
+    let TargetHome { home, client, own } = TargetHome::find()?;
     let holder = if own { home.holder() } else { client.lifecycle().ok().map(|life| life.pid) };
     match client.stop(wish) {
         Ok(()) => {}

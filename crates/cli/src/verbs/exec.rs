@@ -3,13 +3,13 @@
 //! It starts no house: it is called from inside an agent.
 
 use crate::{
-    Usage,
+    UsageError,
     args::ExecArgs,
     code, exit,
-    follow::{Following, follow_or_cancel},
-    house::Place,
+    follow::{FollowOptions, follow_or_cancel},
     render::card::waiting_line,
     say,
+    target_home::TargetHome,
     terminal::interrupts::Interrupts,
     verbs::hook::inherited,
 };
@@ -31,12 +31,14 @@ use std::{
 const LEAVING: Duration = Duration::from_secs(3);
 
 pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
-    let Place { client, .. } = Place::find()?;
+    let TargetHome { client, .. } = TargetHome::find()?;
     if let Some(ticket) = &args.leave {
         return leave(&client, ticket);
     }
     let (Some(ticket), Some(command)) = (&args.ticket, &args.command) else {
-        return Err(Usage("give the command as one word: csn exec --ticket TICKET -- 'shell text'".to_owned()).into());
+        return Err(
+            UsageError("give the command as one word: csn exec --ticket TICKET -- 'shell text'".to_owned()).into()
+        );
     };
     let cwd = std::env::current_dir().context("the current directory is gone")?;
     let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
@@ -50,7 +52,7 @@ pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
         not_for_ever(&client, id, Duration::from_millis(patience_ms));
     }
     let reach = || again(&client);
-    let following = Following { json: false, raw: true, reach: &reach };
+    let following = FollowOptions { json: false, raw: true, reach: &reach };
     let ended = match follow_or_cancel(&client, id, &following, None)? {
         Ok(ended) => ended,
         Err(code) => return Ok(code),

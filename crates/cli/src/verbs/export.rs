@@ -1,7 +1,7 @@
 //! `export`: one task in one archive: receipt, stream, output, plan, keys. Whoever has it can verify it.
 
 use super::receipts;
-use crate::{args::ExportArgs, house::reach};
+use crate::{args::ExportArgs, target_home::reach};
 use anyhow::Context as _;
 use countersign_client::{Client, ClientError};
 use countersign_model::{Code, ReceiptSubject, Record};

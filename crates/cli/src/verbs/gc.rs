@@ -1,6 +1,6 @@
 //! `gc`: what old tasks have written goes; what was decided stays.
 
-use crate::{Usage, house::reach};
+use crate::{UsageError, target_home::reach};
 use countersign_model::api::GcBody;
 use serde_json::json;
 use std::{
@@ -49,7 +49,7 @@ pub(crate) fn bytes(flag: &str, text: &str) -> anyhow::Result<u64> {
         _ => None,
     };
     let bytes = shift.zip(number.parse::<u64>().ok()).and_then(|(shift, n)| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| Usage(format!("{flag} {text}: a number of bytes, with K, M, G or T for more")).into())
+    bytes.ok_or_else(|| UsageError(format!("{flag} {text}: a number of bytes, with K, M, G or T for more")).into())
 }
 
 fn size(bytes: u64) -> String {

@@ -1,10 +1,10 @@
 //! `grants list|add|narrow|revoke`: what has been approved for good.
 
 use crate::{
-    Usage,
+    UsageError,
     args::{GrantArgs, GrantsCommand},
-    house::reach,
     render::text::{brief, cut},
+    target_home::reach,
     verbs::run,
 };
 use countersign_client::Client;
@@ -85,26 +85,27 @@ fn notes(grant: &Grant) -> String {
 fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
     let label = match (&args.label[..], &args.verb) {
         ([], None) => {
-            return Err(Usage("say what: csn grants add --verb 'cargo test' --anywhere".to_owned()).into());
+            return Err(UsageError("say what: csn grants add --verb 'cargo test' --anywhere".to_owned()).into());
         }
         ([], Some(verb)) => {
             let directory = match (&args.within, args.anywhere) {
                 (Some(dir), false) => Some(absolute(dir)?),
                 (None, true) => None,
-                _ => return Err(Usage("say where: --in DIR or --anywhere".to_owned()).into()),
+                _ => return Err(UsageError("say where: --in DIR or --anywhere".to_owned()).into()),
             };
             Label { verb: verb.clone(), directory }
         }
         (words, None) if args.within.is_none() && !args.anywhere => {
             // Of several words the shell has taken the spaces, and with them what they meant.
             if words.len() > 1 && words.last().is_some_and(|w| w != "anywhere" && !w.starts_with('/')) {
-                return Err(
-                    Usage("put the label into quotes: csn grants add 'cargo test in /srv/a b'".to_owned()).into()
-                );
+                return Err(UsageError(
+                    "put the label into quotes: csn grants add 'cargo test in /srv/a b'".to_owned(),
+                )
+                .into());
             }
-            words.join(" ").parse::<Label>().map_err(|e| Usage(format!("{e} (or --verb with --in DIR)")))?
+            words.join(" ").parse::<Label>().map_err(|e| UsageError(format!("{e} (or --verb with --in DIR)")))?
         }
-        _ => return Err(Usage("give a label or --verb with --in or --anywhere, not both".to_owned()).into()),
+        _ => return Err(UsageError("give a label or --verb with --in or --anywhere, not both".to_owned()).into()),
     };
     let risks = match &args.accept[..] {
         [] => None,
@@ -114,7 +115,7 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
                 .map(|name| {
                     Risk::named(name).ok_or_else(|| {
                         let all = Risk::ALL.map(Risk::as_str).join(", ");
-                        Usage(format!("--accept `{}` is no risk: {all}", DisplaySafe::bounded(name, 40)))
+                        UsageError(format!("--accept `{}` is no risk: {all}", DisplaySafe::bounded(name, 40)))
                     })
                 })
                 .collect::<Result<Vec<_>, _>>()?,
@@ -127,7 +128,7 @@ fn add(args: &GrantArgs) -> anyhow::Result<ExitCode> {
         audience: args.audience.as_deref().map(audience).transpose()?.unwrap_or_default(),
         tool: args.tool.as_deref().map(tool).transpose()?.unwrap_or_default(),
         risks,
-        session: session.map_err(|e: IdError| Usage(format!("--session {e}")))?,
+        session: session.map_err(|e: IdError| UsageError(format!("--session {e}")))?,
         expires_at: args.expires.as_deref().map(ends).transpose()?,
         uses: args.uses,
         confinement: args.confinement.map(Into::into),
@@ -151,31 +152,35 @@ fn id(grant: &Grant) -> String {
     grant.id.map(|id| id.to_string()).unwrap_or_default()
 }
 
-pub(crate) fn audience(name: &str) -> Result<Audience, Usage> {
+pub(crate) fn audience(name: &str) -> Result<Audience, UsageError> {
     let known = serde_json::from_value(name.into());
-    known.map_err(|_| Usage(format!("--audience {}: personal, team or public", DisplaySafe::bounded(name, 40))))
+    known.map_err(|_| UsageError(format!("--audience {}: personal, team or public", DisplaySafe::bounded(name, 40))))
 }
 
-fn tool(name: &str) -> Result<Tool, Usage> {
+fn tool(name: &str) -> Result<Tool, UsageError> {
     Tool::ALL.into_iter().find(|tool| tool.as_str() == name).ok_or_else(|| {
         let all = Tool::ALL.map(Tool::as_str).join(", ");
-        Usage(format!("--tool {} is no tool: {all}", DisplaySafe::bounded(name, 40)))
+        UsageError(format!("--tool {} is no tool: {all}", DisplaySafe::bounded(name, 40)))
     })
 }
 
 /// So long from now.
-pub(crate) fn ends(text: &str) -> Result<Timestamp, Usage> {
+pub(crate) fn ends(text: &str) -> Result<Timestamp, UsageError> {
     let days = text.strip_suffix('d').and_then(|d| d.parse::<u64>().ok()).filter(|d| (1..=366).contains(d));
     let ms = match days {
         Some(days) => days * 24 * 3_600_000,
-        None => run::time(text).map_err(|_| Usage(format!("--expires {text}: use 90m, 8h or 30d, at most 366d")))?,
+        None => {
+            run::time(text).map_err(|_| UsageError(format!("--expires {text}: use 90m, 8h or 30d, at most 366d")))?
+        }
     };
     Ok(Timestamp::from_micros(clock::now().micros() + i64::try_from(ms).unwrap_or(0) * 1000))
 }
 
 fn absolute(dir: &std::path::Path) -> anyhow::Result<String> {
     let path = std::path::absolute(dir)?;
-    path.into_os_string().into_string().map_err(|_| Usage("--in: the directory's name is not UTF-8".to_owned()).into())
+    path.into_os_string()
+        .into_string()
+        .map_err(|_| UsageError("--in: the directory's name is not UTF-8".to_owned()).into())
 }
 
 /// The ids that are meant: by id, the beginning of one, or by label.
@@ -203,7 +208,7 @@ fn narrow(what: &str, all: bool) -> anyhow::Result<ExitCode> {
             all.iter().filter(|g| g.grant.sandbox == GrantSandbox::Open).map(|g| id(&g.grant)).collect()
         }
         (what, false) if !what.is_empty() => meant(&client, what)?,
-        _ => return Err(Usage("say which: csn grants narrow GRANT, or --all".to_owned()).into()),
+        _ => return Err(UsageError("say which: csn grants narrow GRANT, or --all".to_owned()).into()),
     };
     for id in &ids {
         let grant = client.narrow_grant(id)?;

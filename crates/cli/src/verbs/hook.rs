@@ -2,7 +2,7 @@
 //!
 //! It fails closed: whatever goes wrong here, the agent is told not to run it. It starts no house.
 
-use crate::{args::HookAgent, house::Place, say};
+use crate::{args::HookAgent, say, target_home::TargetHome};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
 use countersign_model::{
@@ -31,7 +31,7 @@ const MARGIN_MS: u64 = 5_000;
 
 /// What an agent says on standard input. Claude Code and Codex speak alike, and our plugin for opencode like them.
 #[derive(Deserialize)]
-struct Said {
+struct HookInput {
     #[serde(default)]
     session_id: String,
     cwd: String,
@@ -106,7 +106,7 @@ fn written(mut bytes: &[u8]) -> io::Result<()> {
 fn answered(agent: HookAgent, witness: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     io::stdin().lock().take(LONGEST).read_to_string(&mut text).context("the hook's input is not text")?;
-    let said: Said = serde_json::from_str(&text).context("the hook's input is not what this agent sends")?;
+    let said: HookInput = serde_json::from_str(&text).context("the hook's input is not what this agent sends")?;
     let shell = said.tool_name.trim().eq_ignore_ascii_case("bash");
     // A tool by any other name that is given a command is a shell, too.
     if !shell && !COMMANDS.iter().any(|name| said.tool_input.contains_key(*name)) {
@@ -124,7 +124,7 @@ fn answered(agent: HookAgent, witness: bool) -> anyhow::Result<String> {
 }
 
 /// What has run has run: that its end cannot be written down blocks nothing.
-fn after(agent: HookAgent, said: &Said) -> String {
+fn after(agent: HookAgent, said: &HookInput) -> String {
     if let Err(e) = house().and_then(|client| Ok(client.hook_after(&told(agent, said)?)?)) {
         say(&format!("csn: how it ended was not written down: {e:#}"));
     }
@@ -133,7 +133,7 @@ fn after(agent: HookAgent, said: &Said) -> String {
 
 /// The house that is meant, if it is up.
 fn house() -> anyhow::Result<Client> {
-    let Place { client, home, .. } = Place::find()?;
+    let TargetHome { client, home, .. } = TargetHome::find()?;
     match client.lifecycle() {
         Ok(_) => Ok(client),
         Err(_) => bail!(
@@ -143,7 +143,7 @@ fn house() -> anyhow::Result<Client> {
     }
 }
 
-fn conversation(agent: HookAgent, said: &Said) -> Conversation {
+fn conversation(agent: HookAgent, said: &HookInput) -> Conversation {
     Conversation {
         agent: agent.name().to_owned(),
         id: said.session_id.clone(),
@@ -152,7 +152,7 @@ fn conversation(agent: HookAgent, said: &Said) -> Conversation {
     }
 }
 
-fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> HookBeforeBody {
+fn asked(agent: HookAgent, said: &HookInput, command: &str, witness: bool) -> HookBeforeBody {
     let number = |name: &str| said.tool_input.get(name).and_then(Value::as_u64);
     let patience = number("timeout").or_else(|| number("timeout_ms")).unwrap_or_else(|| agent.patience_ms());
     let title = said.tool_input.get("description").and_then(Value::as_str);
@@ -170,7 +170,7 @@ fn asked(agent: HookAgent, said: &Said, command: &str, witness: bool) -> HookBef
 
 /// How it went, as far as the agent says. Where it says no more than that it is done, it went well: a failure is
 /// another event.
-fn told(agent: HookAgent, said: &Said) -> anyhow::Result<HookAfterBody> {
+fn told(agent: HookAgent, said: &HookInput) -> anyhow::Result<HookAfterBody> {
     let response = &said.tool_response;
     let number = |name: &str| response.get(name).and_then(Value::as_i64);
     let failed = said.hook_event_name.ends_with("Failure");
@@ -184,7 +184,12 @@ fn told(agent: HookAgent, said: &Said) -> anyhow::Result<HookAfterBody> {
 }
 
 /// The answer in the agent's own words. What it runs instead is the whole input of its tool with another command.
-fn shaped(agent: HookAgent, said: &Said, command: &str, answer: HookBeforeResponse) -> anyhow::Result<Option<Value>> {
+fn shaped(
+    agent: HookAgent,
+    said: &HookInput,
+    command: &str,
+    answer: HookBeforeResponse,
+) -> anyhow::Result<Option<Value>> {
     let decision = |decision: Value| json!({"hookSpecificOutput": decision});
     let (ticket, moves) = match answer {
         HookBeforeResponse::Deny { reason, hint, task_id, .. } => {

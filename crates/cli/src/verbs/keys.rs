@@ -1,6 +1,6 @@
 //! `keys list|export|rotate`: what receipts are signed with.
 
-use crate::{args::KeysCommand, house::reach, render::text::cut};
+use crate::{args::KeysCommand, render::text::cut, target_home::reach};
 use anyhow::Context as _;
 use countersign_model::api::KeyView;
 use std::{

@@ -1,7 +1,7 @@
 //! `logs`: the stored bytes, exactly. stdout goes to stdout and stderr to stderr, in the order in which they came. On a
 //! terminal, escapes are shown instead of obeyed, unless `--raw`.
 
-use crate::{Usage, args::LogsArgs, house::reach, terminal::output::Printer, verbs::run};
+use crate::{UsageError, args::LogsArgs, target_home::reach, terminal::output::StreamPrinter, verbs::run};
 use countersign_client::ClientError;
 use countersign_model::{Code, Frame, Record, RecordContent, Refusal, StreamName, TaskRefusal, TaskState, Timestamp};
 use countersign_store::clock;
@@ -17,16 +17,16 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
     kept(&state)?;
     if let Some(stream) = args.stream.map(|s| s.name()).filter(|s| !StreamName::of(state.request.mode).contains(s)) {
         let names: Vec<&str> = StreamName::of(state.request.mode).iter().map(|s| s.as_str()).collect();
-        return Err(Usage(format!("--stream {stream}: this task has {}", names.join(" and "))).into());
+        return Err(UsageError(format!("--stream {stream}: this task has {}", names.join(" and "))).into());
     }
     let streams = match args.stream {
         Some(one) => vec![one.name()],
         None => StreamName::of(state.request.mode).to_vec(),
     };
     let since = args.since.as_deref().map(since).transpose()?;
-    let lines = args.lines.as_deref().map(lines).transpose()?.or(args.tail.map(Lines::Last));
-    let mut printer = Printer::new(client.clone(), task, args.raw);
-    if let Some(Lines::Range { first, count }) = lines {
+    let lines = args.lines.as_deref().map(lines).transpose()?.or(args.tail.map(LineSelection::Last));
+    let mut printer = StreamPrinter::new(client.clone(), task, args.raw);
+    if let Some(LineSelection::Range { first, count }) = lines {
         for stream in &streams {
             let (from, to) = client.lines(task, *stream, first, count)?;
             printer.seek(*stream, from);
@@ -39,7 +39,7 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
     if !args.json && since.is_none() && (lines.is_some() || streams.len() == 1) {
         for stream in &streams {
             let from = match lines {
-                Some(Lines::Last(n)) => client.tail(task, *stream, n)?,
+                Some(LineSelection::Last(n)) => client.tail(task, *stream, n)?,
                 _ => 0,
             };
             printer.seek(*stream, from);
@@ -93,24 +93,25 @@ fn end(state: &TaskState, stream: StreamName) -> u64 {
 }
 
 #[derive(Clone, Copy)]
-enum Lines {
+enum LineSelection {
     Last(u64),
     Range { first: u64, count: u64 },
 }
 
 /// `20` for the last twenty, `100:120` for those lines.
-fn lines(text: &str) -> anyhow::Result<Lines> {
+fn lines(text: &str) -> anyhow::Result<LineSelection> {
     let parsed = match text.split_once(':') {
-        None => text.parse().ok().map(Lines::Last),
+        None => text.parse().ok().map(LineSelection::Last),
         Some((first, last)) => match (first.parse::<u64>(), last.parse::<u64>()) {
             (Ok(first), Ok(last)) if 1 <= first && first <= last => {
-                Some(Lines::Range { first, count: last - first + 1 })
+                Some(LineSelection::Range { first, count: last - first + 1 })
             }
             _ => None,
         },
     };
-    parsed
-        .ok_or_else(|| Usage(format!("--lines {text}: a number for the last lines, or FROM:TO, counted from 1")).into())
+    parsed.ok_or_else(|| {
+        UsageError(format!("--lines {text}: a number for the last lines, or FROM:TO, counted from 1")).into()
+    })
 }
 
 /// A time of day on the record, or how long ago.
@@ -119,7 +120,7 @@ fn since(text: &str) -> anyhow::Result<Timestamp> {
         return Ok(at);
     }
     let ago = run::time(text).map_err(|_| {
-        Usage(format!("--since {text}: how long ago (90s, 5m, 2h), or a time such as 2026-11-16T12:00:00Z"))
+        UsageError(format!("--since {text}: how long ago (90s, 5m, 2h), or a time such as 2026-11-16T12:00:00Z"))
     })?;
     Ok(Timestamp::from_micros(clock::now().micros() - i64::try_from(ago).unwrap_or(i64::MAX).saturating_mul(1000)))
 }

@@ -4,7 +4,7 @@
 //! and only what was under way is answered with an error. Tasks go on. It starts no house: agents start it.
 
 use super::hook::base;
-use crate::{Usage, house::Place};
+use crate::{UsageError, target_home::TargetHome};
 use anyhow::Context as _;
 use countersign_client::{Body, Client, Connection};
 use countersign_model::api::{Conversation, McpSessionBody};
@@ -30,9 +30,9 @@ const UNREADABLE: i64 = -32700;
 pub(crate) fn mcp() -> anyhow::Result<ExitCode> {
     if io::stdin().is_terminal() {
         let message = "`csn mcp` speaks MCP with the agent that starts it: csn install AGENT --mode mcp";
-        return Err(Usage(message.to_owned()).into());
+        return Err(UsageError(message.to_owned()).into());
     }
-    let bridge = Arc::new(Bridge::new(Place::find()?.client)?);
+    let bridge = Arc::new(StdioBridge::new(TargetHome::find()?.client)?);
     let reader = Arc::clone(&bridge);
     std::thread::spawn(move || reader.listen());
     for line in io::stdin().lock().split(b'\n') {
@@ -46,15 +46,15 @@ pub(crate) fn mcp() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Bridge {
+struct StdioBridge {
     client: Client,
     /// What the house is told of this connection, the same each time.
     said: McpSessionBody,
-    talk: Mutex<Talk>,
+    talk: Mutex<BridgeState>,
     connected: Condvar,
 }
 
-struct Talk {
+struct BridgeState {
     house: Option<Connection>,
     /// Since when there is none.
     alone: Instant,
@@ -65,7 +65,7 @@ struct Talk {
     open: BTreeMap<String, Value>,
 }
 
-impl Bridge {
+impl StdioBridge {
     fn new(client: Client) -> anyhow::Result<Self> {
         let cwd = std::env::current_dir().context("the current directory is gone")?;
         let cwd = cwd.to_str().context("the directory's name is not UTF-8")?;
@@ -78,7 +78,7 @@ impl Bridge {
         };
         let said = McpSessionBody { conversation, environment: base() };
         let (initialize, initialized, open) = (None, None, BTreeMap::new());
-        let talk = Talk { house: None, alone: clock::steady(), initialize, initialized, open };
+        let talk = BridgeState { house: None, alone: clock::steady(), initialize, initialized, open };
         Ok(Self { client, said, talk: Mutex::new(talk), connected: Condvar::new() })
     }
 

@@ -1,6 +1,6 @@
 //! `ps`: the tasks that wait or run.
 
-use crate::{house::reach, render::task::line};
+use crate::{render::task::line, target_home::reach};
 use countersign_model::{Status, api::TaskQuery};
 use countersign_store::clock;
 use std::{

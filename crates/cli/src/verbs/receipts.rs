@@ -1,10 +1,10 @@
 //! `receipts list|show|export|verify|head`: what was signed.
 
 use crate::{
-    Usage,
+    UsageError,
     args::ReceiptsCommand,
-    house::reach,
     render::receipt::{line, show},
+    target_home::reach,
     verbs::verify,
 };
 use anyhow::Context as _;
@@ -40,7 +40,7 @@ pub(crate) fn receipts(command: ReceiptsCommand) -> anyhow::Result<ExitCode> {
             drop(out);
             let exported = export(&client, &receipts, from, to, output.as_deref());
             if let (Err(e), Some(path)) = (&exported, &output)
-                && !e.is::<Usage>()
+                && !e.is::<UsageError>()
             {
                 // Half of what was wanted would pass for all of it.
                 let _ = std::fs::remove_file(path);
@@ -66,7 +66,7 @@ pub(crate) fn new_file(path: &Path) -> anyhow::Result<File> {
         Ok(file) => Ok(file),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let what = format!("{} is there already: remove it, or name another with -o", path.display());
-            Err(Usage(what).into())
+            Err(UsageError(what).into())
         }
         Err(e) => Err(e).with_context(|| format!("{} cannot be written", path.display())),
     }
@@ -124,11 +124,11 @@ fn export(
 ) -> anyhow::Result<()> {
     if receipts.is_empty() && from.is_none() && to.is_none() {
         let what = "name receipts or tasks, or a row of them: csn receipts export --from 1";
-        return Err(Usage(what.to_owned()).into());
+        return Err(UsageError(what.to_owned()).into());
     }
     let row = from.is_some() || to.is_some();
     if row && !receipts.is_empty() {
-        return Err(Usage("name receipts, or a row of them with --from and --to, not both".to_owned()).into());
+        return Err(UsageError("name receipts, or a row of them with --from and --to, not both".to_owned()).into());
     }
     let (from, to) = match row {
         true => ends(client, from, to)?,
@@ -157,7 +157,7 @@ fn ends(client: &Client, from: Option<u64>, to: Option<u64>) -> anyhow::Result<(
     let newest = client.receipts(1, None)?.receipts.first().map_or(0, |newest| newest.seq.0);
     let (from, to) = (from.unwrap_or(1), to.unwrap_or(newest));
     if from == 0 || from > to || to > newest {
-        return Err(Usage(format!("there is no row from {from} to {to}: the newest receipt is {newest}")).into());
+        return Err(UsageError(format!("there is no row from {from} to {to}: the newest receipt is {newest}")).into());
     }
     Ok((from, to))
 }

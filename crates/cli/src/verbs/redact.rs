@@ -1,6 +1,6 @@
 //! `csn redact`: the redaction of the house as a filter for people. No daemon, no home.
 
-use crate::{Usage, args::RedactArgs, exit};
+use crate::{UsageError, args::RedactArgs, exit};
 use countersign_model::{Digest, RedactionRule};
 use countersign_redact::{Found, Known, Mask, Scrubber, User, examples::expand};
 use countersign_store::{Config, clock};
@@ -30,7 +30,9 @@ pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
     countersign_redact::install(user);
     match args.words.split_first() {
         Some((word, [])) if word == "test" => return test(&own),
-        Some((word, _)) if word == "test" => return Err(Usage("`csn redact test` takes nothing more".into()).into()),
+        Some((word, _)) if word == "test" => {
+            return Err(UsageError("`csn redact test` takes nothing more".into()).into());
+        }
         _ => {}
     }
     let env: Vec<(String, String)> =
@@ -39,7 +41,7 @@ pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
     // Nobody else has to find the same secret under the same name.
     let key = Digest::sha256(&[clock::now().to_string().as_bytes(), &std::process::id().to_le_bytes()]);
     let mask = Arc::new(Mask::new(key, known));
-    let mut report = Report::default();
+    let mut report = RedactReport::default();
     if args.words.is_empty() {
         filter(&mask, io::stdin(), &mut report, "-")?;
     }
@@ -55,11 +57,11 @@ pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
 
 /// Where each rule hit: never what.
 #[derive(Default)]
-struct Report {
+struct RedactReport {
     places: BTreeMap<String, Vec<(String, u64)>>,
 }
 
-impl Report {
+impl RedactReport {
     fn print(&self, json: bool) -> io::Result<()> {
         let mut out = io::stderr().lock();
         if json {
@@ -85,15 +87,15 @@ impl Report {
 }
 
 /// One stream, from its first byte to its last.
-struct Filter<'a> {
+struct StreamFilter<'a> {
     scrubber: Scrubber,
     /// Lines that were given out.
     lines: u64,
     name: &'a str,
 }
 
-impl Filter<'_> {
-    fn pass_on(&mut self, all: bool, report: &mut Report) -> io::Result<()> {
+impl StreamFilter<'_> {
+    fn pass_on(&mut self, all: bool, report: &mut RedactReport) -> io::Result<()> {
         let mut out = io::stdout().lock();
         loop {
             let before = self.scrubber.given();
@@ -118,8 +120,8 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|b| **b == b'\n').count() as u64
 }
 
-fn filter(mask: &Arc<Mask>, mut input: impl io::Read + AsFd, report: &mut Report, name: &str) -> io::Result<()> {
-    let mut filter = Filter { scrubber: Scrubber::new(Arc::clone(mask)), lines: 0, name };
+fn filter(mask: &Arc<Mask>, mut input: impl io::Read + AsFd, report: &mut RedactReport, name: &str) -> io::Result<()> {
+    let mut filter = StreamFilter { scrubber: Scrubber::new(Arc::clone(mask)), lines: 0, name };
     loop {
         let quiet = {
             let mut fds = [PollFd::new(&input, PollFlags::IN)];

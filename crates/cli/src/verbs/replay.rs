@@ -1,13 +1,13 @@
 //! `replay`: what was recorded, at its own speed or at once, on the terminal or as a file. Starts nothing.
 
 use crate::{
-    Usage,
+    UsageError,
     args::ReplayArgs,
-    house::reach,
     say,
+    target_home::reach,
     terminal::{
-        escapes::{Filter, Rule},
-        output::Writers,
+        escapes::{EscapeFilter, EscapePolicy},
+        output::SafeOutput,
         raw::size,
     },
     verbs::logs::kept,
@@ -28,12 +28,12 @@ const PIECE: u64 = 1024 * 1024;
 pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let speed = match args.speed {
         Some(speed) if !speed.is_finite() || speed <= 0.0 => {
-            return Err(Usage("--speed: a number above zero, such as 2 or 0.5".to_owned()).into());
+            return Err(UsageError("--speed: a number above zero, such as 2 or 0.5".to_owned()).into());
         }
         speed => speed.unwrap_or(1.0),
     };
     if args.max_pause.is_some_and(|pause| !pause.is_finite() || pause < 0.0) {
-        return Err(Usage("--max-pause: a number of seconds".to_owned()).into());
+        return Err(UsageError("--max-pause: a number of seconds".to_owned()).into());
     }
     let client = reach()?;
     let state = client.task(&args.task)?;
@@ -48,7 +48,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn cast(client: &Client, state: &TaskState, version: &str, file: &Path) -> anyhow::Result<ExitCode> {
-    let version: Version = version.parse().map_err(|e| Usage(format!("--cast: {e}")))?;
+    let version: Version = version.parse().map_err(|e| UsageError(format!("--cast: {e}")))?;
     let mut cast = client.cast(state.task_id, version)?;
     if file == Path::new("-") {
         io::copy(&mut cast, &mut io::stdout().lock())?;
@@ -58,7 +58,7 @@ fn cast(client: &Client, state: &TaskState, version: &str, file: &Path) -> anyho
     // A file that is there is somebody's: it is not written over.
     let mut to = match File::options().write(true).create_new(true).open(file) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(Usage(format!("--cast: {} is there already: name another file", file.display())).into());
+            return Err(UsageError(format!("--cast: {} is there already: name another file", file.display())).into());
         }
         opened => opened.with_context(cannot)?,
     };
@@ -99,7 +99,7 @@ fn recorded(
 /// The text alone, without the escapes that drew it.
 fn text(client: &Client, state: &TaskState) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    let mut strip = Filter::new(Rule::Text);
+    let mut strip = EscapeFilter::new(EscapePolicy::Text);
     recorded(client, state, |_, bytes| {
         if let Some((_, bytes)) = bytes {
             out.write_all(&strip.feed(bytes))?;
@@ -112,8 +112,8 @@ fn text(client: &Client, state: &TaskState) -> anyhow::Result<ExitCode> {
 
 fn play(client: &Client, state: &TaskState, speed: Option<f64>, max_pause: Option<f64>) -> anyhow::Result<ExitCode> {
     let terminal = io::stdout().is_terminal();
-    let mut shown = (state.request.mode == Mode::Pty && terminal).then(|| Filter::new(Rule::Recording));
-    let mut plain = Writers::new(false);
+    let mut shown = (state.request.mode == Mode::Pty && terminal).then(|| EscapeFilter::new(EscapePolicy::Recording));
+    let mut plain = SafeOutput::new(false);
     let mut last_us = None;
     if let (Some(theirs), Some(ours)) = (state.io.terminal, size())
         && shown.is_some()

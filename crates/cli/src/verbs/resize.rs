@@ -1,6 +1,6 @@
 //! `resize`: another size for a task's terminal.
 
-use crate::house::reach;
+use crate::target_home::reach;
 use std::process::ExitCode;
 
 pub(crate) fn resize(task: &str, rows: u16, cols: u16) -> anyhow::Result<ExitCode> {

@@ -1,24 +1,24 @@
 //! `run`: a command as a task, its output and exit code passed on.
 
 use crate::{
-    Usage,
+    UsageError,
     args::{FileCommand, LeftoversArg, OnOutputLimitArg, OnSessionEndArg, RunArgs},
     code, exit,
-    follow::{Following, follow_or_cancel},
-    house::{reach, reach_again},
+    follow::{FollowOptions, follow_or_cancel},
     render::{
         card::waiting_line,
-        outcome::{Ended, closing, never_began},
+        outcome::{OutcomeLine, closing, never_began},
     },
     say,
+    target_home::{reach, reach_again},
     terminal::{
         detach::{DETACH_KEYS, detach_keys},
-        interrupts::{Interrupts, ReadsTerminal},
-        prompt::Asking,
+        interrupts::{Interrupts, TerminalReader},
+        prompt::TerminalPrompt,
         raw::size,
     },
     verbs::{
-        attach::{End, Session},
+        attach::{AttachEnd, AttachSession},
         gc, send,
     },
 };
@@ -82,11 +82,11 @@ fn ask(client: &Client, request: &Request) -> anyhow::Result<TaskState> {
 }
 
 /// Follows a task to its end; or the code to leave with before that.
-fn to_its_end(client: &Client, args: &RunArgs, task: &TaskState) -> anyhow::Result<Result<Ended, ExitCode>> {
+fn to_its_end(client: &Client, args: &RunArgs, task: &TaskState) -> anyhow::Result<Result<OutcomeLine, ExitCode>> {
     in_line(client, task);
     let asking = match (task.status, task.approval_id()) {
         (Status::Queued, Some(approval)) if task.waits_for() == Some(WaitsFor::Approval) => {
-            let asking = Asking::begin(client, approval);
+            let asking = TerminalPrompt::begin(client, approval);
             if asking.is_none() {
                 say(&waiting_line(approval));
             }
@@ -106,7 +106,7 @@ fn to_its_end(client: &Client, args: &RunArgs, task: &TaskState) -> anyhow::Resu
         });
     }
     let reach = || reach_again();
-    let following = Following { json: args.json, raw: args.raw, reach: &reach };
+    let following = FollowOptions { json: args.json, raw: args.raw, reach: &reach };
     follow_or_cancel(client, task.task_id, &following, asking)
 }
 
@@ -115,10 +115,10 @@ fn on_terminal(
     client: Client,
     args: &RunArgs,
     task: &TaskState,
-    asking: Option<Asking>,
-) -> anyhow::Result<Result<Ended, ExitCode>> {
+    asking: Option<TerminalPrompt>,
+) -> anyhow::Result<Result<OutcomeLine, ExitCode>> {
     let detach = detach_keys(DETACH_KEYS)?;
-    let mut session = Session::new(client, task, false, detach).asking(asking);
+    let mut session = AttachSession::new(client, task, false, detach).asking(asking);
     if args.stdin {
         session = session.with_stdin();
     }
@@ -130,9 +130,9 @@ fn on_terminal(
     }
     let again = session.client().clone();
     match session.run(Some(task.next_seq - 1))? {
-        End::Detached => Ok(Err(ExitCode::SUCCESS)),
-        End::Signalled => Ok(Err(ExitCode::from(exit::OURS))),
-        End::Ended(ended) => {
+        AttachEnd::Detached => Ok(Err(ExitCode::SUCCESS)),
+        AttachEnd::Signalled => Ok(Err(ExitCode::from(exit::OURS))),
+        AttachEnd::Ended(ended) => {
             let state = again.task(&task.task_id.to_string()).ok().filter(|_| !args.quiet);
             let dropped = state.and_then(|t| t.io.streams.values().next().copied()).map(|s| s.dropped);
             if let Some(dropped) = dropped.filter(|n| *n > 0) {
@@ -141,7 +141,7 @@ fn on_terminal(
             // Whoever attaches to a task that has ended is shown its end, and not how that was found out.
             let never_began = ended.never_began
                 || matches!(ended.outcome, Outcome::Failed { .. }) && settled_unbegun(&again, task.task_id)?;
-            Ok(Ok(Ended { never_began, ..ended }))
+            Ok(Ok(OutcomeLine { never_began, ..ended }))
         }
     }
 }
@@ -171,8 +171,8 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
         };
         match event.value.record.what {
             RecordContent::Frame(Frame::Spawned { .. }) => {
-                let terminal = io::stdin().is_terminal().then(|| ReadsTerminal::begin(task));
-                let last = || terminal.iter().for_each(ReadsTerminal::end_of_input);
+                let terminal = io::stdin().is_terminal().then(|| TerminalReader::begin(task));
+                let last = || terminal.iter().for_each(TerminalReader::end_of_input);
                 return match send::from_stdin(client, task, true, last) {
                     // It ended, or closed its input: what it does not read it does not need.
                     Err(e) if e.downcast_ref::<ClientError>().is_some_and(is_over) => Ok(()),
@@ -225,17 +225,17 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
         None => None,
     };
     let session_id = args.session.as_ref().map(|s| s.parse()).transpose();
-    let session_id = session_id.map_err(|e: countersign_model::IdError| Usage(format!("--session {e}")))?;
+    let session_id = session_id.map_err(|e: countersign_model::IdError| UsageError(format!("--session {e}")))?;
     let size = size().filter(|_| args.pty);
     let argv = (!args.argv.is_empty()).then(|| args.argv.clone());
     if args.text.len() > 1 {
         let message = "give shell text as one word, in quotes, or a program and its arguments after --";
         let pty = if args.pty { "--pty " } else { "" };
-        return Err(Usage(format!("{message}: csn run {pty}-- {}", args.text.join(" "))).into());
+        return Err(UsageError(format!("{message}: csn run {pty}-- {}", args.text.join(" "))).into());
     }
     let label = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     let labels = args.label.iter().map(label).collect::<Option<_>>();
-    let labels = labels.ok_or_else(|| Usage("--label takes NAME=TEXT".to_owned()))?;
+    let labels = labels.ok_or_else(|| UsageError("--label takes NAME=TEXT".to_owned()))?;
     let (tool, file) = file_tool(args.file.as_ref())?;
     Ok(Request {
         tool,
@@ -307,7 +307,7 @@ fn environment(named: &[String]) -> anyhow::Result<(Variables, Variables)> {
             Some((name, value)) => (name, value.to_owned()),
             None => match std::env::var(entry) {
                 Ok(value) => (entry.as_str(), value),
-                Err(_) => return Err(Usage(format!("--env {entry}: no such variable here")).into()),
+                Err(_) => return Err(UsageError(format!("--env {entry}: no such variable here")).into()),
             },
         };
         env.insert(name.to_owned(), value);
@@ -318,7 +318,7 @@ fn environment(named: &[String]) -> anyhow::Result<(Variables, Variables)> {
 }
 
 /// `90`, `90s`, `5m`, `2h`, `500ms`.
-pub(crate) fn time(text: &str) -> Result<u64, Usage> {
+pub(crate) fn time(text: &str) -> Result<u64, UsageError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
@@ -330,11 +330,11 @@ pub(crate) fn time(text: &str) -> Result<u64, Usage> {
     };
     let ms = factor.zip(number.parse::<u64>().ok()).and_then(|(factor, n)| n.checked_mul(factor));
     ms.filter(|ms| (1..=Limits::MAX_MS).contains(ms))
-        .ok_or_else(|| Usage(format!("{text}: use a whole number above zero with ms, s, m or h, at most a year")))
+        .ok_or_else(|| UsageError(format!("{text}: use a whole number above zero with ms, s, m or h, at most a year")))
 }
 
 fn timeout(flag: &str, text: &str) -> anyhow::Result<u64> {
-    time(text).map_err(|Usage(e)| Usage(format!("{flag} {e}")).into())
+    time(text).map_err(|UsageError(e)| UsageError(format!("{flag} {e}")).into())
 }
 
 fn announce(args: &RunArgs, task: &TaskState) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! `search`: where in a task's output something is.
 
-use crate::{args::SearchArgs, house::reach};
+use crate::{args::SearchArgs, target_home::reach};
 use countersign_model::{
     DisplaySafe,
     api::{Excerpt, SearchQuery},

@@ -1,6 +1,6 @@
 //! `send`: text or keys into a task.
 
-use crate::{Usage, args::SendArgs, house::reach};
+use crate::{UsageError, args::SendArgs, target_home::reach};
 use countersign_client::{Client, ClientError};
 use countersign_model::{Code, KeyPress, Mode, TaskId, api::StdinBody};
 use std::{
@@ -18,9 +18,9 @@ const PIECE: usize = 60 * 1024;
 
 pub(crate) fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let keys = args.keys.iter().map(|key| key.parse()).collect::<Result<Vec<KeyPress>, _>>();
-    let keys = keys.map_err(|e| Usage(format!("--keys: {e}")))?;
+    let keys = keys.map_err(|e| UsageError(format!("--keys: {e}")))?;
     if args.text.is_none() && keys.is_empty() && !args.enter && !args.eof {
-        return Err(Usage("give text, --keys, --enter or --eof".to_owned()).into());
+        return Err(UsageError("give text, --keys, --enter or --eof".to_owned()).into());
     }
     let client = reach()?;
     let state = client.task(&args.task)?;

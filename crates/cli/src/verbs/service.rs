@@ -1,6 +1,6 @@
 //! `service`: the house as a unit of systemd: of a user, or of the machine with a user of its own.
 
-use crate::{Usage, args::ServiceCommand, say};
+use crate::{UsageError, args::ServiceCommand, say};
 use anyhow::{Context as _, bail};
 use countersign_client::Client;
 use countersign_model::api::StopTasks;
@@ -200,7 +200,9 @@ fn enable(system: bool) -> anyhow::Result<ExitCode> {
 
 fn install(units: &[(&str, String)]) -> anyhow::Result<ExitCode> {
     if rustix::process::geteuid().is_root() && std::env::var_os("SUDO_USER").is_some() {
-        return Err(Usage("a user's service is installed as that user; for the machine: --system".to_owned()).into());
+        return Err(
+            UsageError("a user's service is installed as that user; for the machine: --system".to_owned()).into()
+        );
     }
     files(false)?;
     for (name, unit) in units {
@@ -224,9 +226,10 @@ fn make_way() -> anyhow::Result<()> {
 
 fn install_for_the_machine(csn: &Path, units: &[(&str, String)]) -> anyhow::Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
-        return Err(
-            Usage("the machine's service is installed by root: sudo csn service install --system".to_owned()).into()
-        );
+        return Err(UsageError(
+            "the machine's service is installed by root: sudo csn service install --system".to_owned(),
+        )
+        .into());
     }
     for program in [csn.to_owned(), csn.with_file_name("csn-shim")] {
         only_roots(&program)?;

@@ -1,13 +1,13 @@
 //! `sessions list|open|show|cd|end`: who asks, and in which conversation.
 
 use crate::{
-    Usage,
+    UsageError,
     args::SessionsCommand,
-    house::reach,
     render::{
         card::waiting_line,
         text::{brief, cut},
     },
+    target_home::reach,
 };
 use countersign_model::{
     DisplaySafe, Session,
@@ -39,7 +39,7 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
         SessionsCommand::Open { directory, title, agent, json } => {
             let directory = directory.map(std::path::absolute).transpose()?;
             let directory = directory.map(|d| d.into_os_string().into_string()).transpose();
-            let directory = directory.map_err(|_| Usage("the directory's name is not UTF-8".to_owned()))?;
+            let directory = directory.map_err(|_| UsageError("the directory's name is not UTF-8".to_owned()))?;
             // Who started us is the agent: from now on what it starts is an agent's.
             let agent_pid = agent.then(|| rustix::process::getppid().map(|p| p.as_raw_nonzero().get()));
             let agent_pid = agent_pid.flatten().and_then(|pid| u32::try_from(pid).ok());
@@ -54,7 +54,8 @@ pub(crate) fn sessions(command: Option<SessionsCommand>) -> anyhow::Result<ExitC
         }
         SessionsCommand::Cd { session, directory } => {
             let directory = std::path::absolute(directory)?;
-            let directory = directory.to_str().ok_or_else(|| Usage("the directory's name is not UTF-8".to_owned()))?;
+            let directory =
+                directory.to_str().ok_or_else(|| UsageError("the directory's name is not UTF-8".to_owned()))?;
             match client.set_directory(&session, directory)? {
                 SessionMove::There(session) => {
                     let there = session.directory.as_ref().map_or("", |d| d.as_str());

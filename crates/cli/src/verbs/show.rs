@@ -1,6 +1,6 @@
 //! `show`: everything that is known of a task; its records; its screen.
 
-use crate::{args::ViewArg, house::reach, render::text::brief};
+use crate::{args::ViewArg, render::text::brief, target_home::reach};
 use countersign_client::{Events, calls};
 use countersign_model::{DisplaySafe, Ruling, TaskSandbox, TaskState};
 use serde::de::DeserializeOwned;

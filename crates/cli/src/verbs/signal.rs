@@ -1,11 +1,11 @@
 //! `signal`: sends a signal to a task.
 
-use crate::{Usage, house::reach};
+use crate::{UsageError, target_home::reach};
 use countersign_model::SignalName;
 use std::process::ExitCode;
 
 pub(crate) fn signal(task: &str, signal: &str) -> anyhow::Result<ExitCode> {
-    let signal: SignalName = signal.parse().map_err(Usage)?;
+    let signal: SignalName = signal.parse().map_err(UsageError)?;
     let client = reach()?;
     let task = client.task(task)?;
     client.signal(task.task_id, signal)?;

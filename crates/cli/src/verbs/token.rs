@@ -1,7 +1,7 @@
 //! `token create|list|revoke`: credentials for those who do not come through the socket.
 
 use super::grants;
-use crate::{Usage, args::TokenCommand, house::reach};
+use crate::{UsageError, args::TokenCommand, target_home::reach};
 use countersign_model::{
     CredentialKind, CredentialScope, DisplaySafe,
     api::{TokenBody, TokenView},
@@ -20,9 +20,10 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<ExitCode> {
             let kind = match (person, agent) {
                 (true, false) => CredentialKind::Person,
                 (false, true) => CredentialKind::Agent,
-                _ => return Err(Usage("say for whom: --person or --agent".to_owned()).into()),
+                _ => return Err(UsageError("say for whom: --person or --agent".to_owned()).into()),
             };
-            let scopes = scope.iter().map(|s| s.parse()).collect::<Result<Vec<CredentialScope>, _>>().map_err(Usage)?;
+            let scopes =
+                scope.iter().map(|s| s.parse()).collect::<Result<Vec<CredentialScope>, _>>().map_err(UsageError)?;
             let audience = audience.as_deref().map(grants::audience).transpose()?.unwrap_or_default();
             let expires_at = expires.as_deref().map(grants::ends).transpose()?;
             let token = client.create_token(&TokenBody { name, kind, scopes, audience, principal, expires_at })?;

@@ -1,9 +1,8 @@
 //! `up`: a daemon in the background.
 
 use crate::{
-    Usage,
-    house::{Place, say_reading_only, start},
-    say,
+    UsageError, say,
+    target_home::{TargetHome, say_reading_only, start},
 };
 use countersign_client::ClientError;
 use countersign_model::{DisplaySafe, TaskRefusal};
@@ -12,7 +11,7 @@ use std::{net::SocketAddr, process::ExitCode};
 /// A house in the background, with its door on loopback open; of one that runs, only the door is opened.
 pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
     let tcp = tcp.map(address).transpose()?;
-    let Place { home, client, own } = Place::find()?;
+    let TargetHome { home, client, own } = TargetHome::find()?;
     if !own {
         say("csn: the house of this machine serves you; COUNTERSIGN_HOME=DIR csn up starts one of your own");
         return Ok(ExitCode::from(u8::from(client.lifecycle().is_err())));
@@ -41,7 +40,7 @@ pub(crate) fn up(tcp: Option<&str>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn address(tcp: &str) -> Result<SocketAddr, Usage> {
+fn address(tcp: &str) -> Result<SocketAddr, UsageError> {
     let shown = DisplaySafe::bounded(tcp, 60);
-    tcp.parse().map_err(|_| Usage(format!("--tcp {shown}: an address and a port, such as 127.0.0.1:7311")))
+    tcp.parse().map_err(|_| UsageError(format!("--tcp {shown}: an address and a port, such as 127.0.0.1:7311")))
 }

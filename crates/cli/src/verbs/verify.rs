@@ -1,6 +1,6 @@
 //! `verify`: whether what was kept is what was signed. Needs no daemon; of a bundle or an envelope, no house either.
 
-use crate::{Usage, args::VerifyArgs, house::Place};
+use crate::{UsageError, args::VerifyArgs, target_home::TargetHome};
 use anyhow::{Context as _, bail};
 use countersign_model::{HomeId, PrincipalId, ReceiptId, TaskAddress, TaskId};
 use countersign_store::{
@@ -33,7 +33,7 @@ fn check(args: &VerifyArgs) -> anyhow::Result<VerifyReport> {
     if let Some(path) = args.target.as_deref().filter(|target| is_path(target)) {
         return exported(Path::new(path), &pinned);
     }
-    let Place { home, own, .. } = Place::find()?;
+    let TargetHome { home, own, .. } = TargetHome::find()?;
     if !own && std::fs::metadata(home.path()).map_or(true, |m| m.uid() != rustix::process::geteuid().as_raw()) {
         bail!(
             "only its own user reads all of {}: sudo -u countersign csn verify; \
@@ -44,14 +44,14 @@ fn check(args: &VerifyArgs) -> anyhow::Result<VerifyReport> {
     if !home.ledger().exists() && condition::check(&home, CheckDepth::Quick).is_ok() {
         bail!("there is no ledger at {}; name a bundle, or set COUNTERSIGN_HOME", home.ledger().display());
     }
-    let waits = Waiting::new();
+    let waits = ProgressLine::new();
     let progress = |done, total| waits.tell(done, total);
     let mut report = match (&args.target, args.from, args.to) {
         (None, None, None) => verify::house(&home, &wanted, &progress)?,
         (None, from, to) => verify::range(&home, from.unwrap_or(1), to, &wanted, &progress)?,
         (Some(target), ..) => match named(&home, target)? {
-            Named::Task(task) => verify::task(&home, task, &wanted)?,
-            Named::Number(number) => verify::range(&home, number, Some(number), &wanted, &progress)?,
+            VerifyTarget::Task(task) => verify::task(&home, task, &wanted)?,
+            VerifyTarget::Number(number) => verify::range(&home, number, Some(number), &wanted, &progress)?,
         },
     };
     if let Some(target) = args.target.as_deref().filter(|target| Path::new(target).exists()) {
@@ -61,7 +61,7 @@ fn check(args: &VerifyArgs) -> anyhow::Result<VerifyReport> {
     Ok(report)
 }
 
-enum Named {
+enum VerifyTarget {
     Task(TaskId),
     Number(u64),
 }
@@ -82,27 +82,27 @@ fn is_path(text: &str) -> bool {
 }
 
 /// A task or a receipt, by whatever it is called.
-fn named(home: &Home, text: &str) -> anyhow::Result<Named> {
+fn named(home: &Home, text: &str) -> anyhow::Result<VerifyTarget> {
     if let Ok(task) = text.parse() {
-        return Ok(Named::Task(task));
+        return Ok(VerifyTarget::Task(task));
     }
     let ledger = LedgerReader::open(&home.ledger())?;
     if let Ok(TaskAddress { task, .. }) = text.parse() {
-        TaskAddress::within(text, ledger.home_id()?).map_err(|why| Usage(why.to_string()))?;
-        return Ok(Named::Task(task));
+        TaskAddress::within(text, ledger.home_id()?).map_err(|why| UsageError(why.to_string()))?;
+        return Ok(VerifyTarget::Task(task));
     }
     if let Ok(receipt) = text.parse() {
         let number = ledger.number_named(receipt)?.with_context(|| format!("there is no receipt {receipt}"))?;
-        return Ok(Named::Number(number));
+        return Ok(VerifyTarget::Number(number));
     }
     if let Some(number) = number(text) {
-        return Ok(Named::Number(number));
+        return Ok(VerifyTarget::Number(number));
     }
     let prefix = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
     match ledger.by_prefix(&prefix, PrincipalId::owner())?.as_slice() {
-        [task] if prefix.len() >= 7 => Ok(Named::Task(*task)),
+        [task] if prefix.len() >= 7 => Ok(VerifyTarget::Task(*task)),
         [_, _, ..] => bail!("more than one task begins with {prefix}: give more characters of the id"),
-        _ => Err(Usage(format!(
+        _ => Err(UsageError(format!(
             "`{}` is no task, no receipt and no file",
             countersign_model::DisplaySafe::bounded(text, 60)
         ))
@@ -147,7 +147,7 @@ fn exported(path: &Path, pinned: &[PublicKey]) -> anyhow::Result<VerifyReport> {
     file.rewind()?;
     let mut report = match start.get(257..262) == Some(b"ustar") {
         true => {
-            let unpacked = Unpacked::of(file)?;
+            let unpacked = UnpackedArchive::of(file)?;
             let mut report = verify::bundle(&unpacked.dir, pinned).map_err(anyhow::Error::msg)?;
             report.findings.extend_from_slice(&unpacked.strange);
             report.what = format!("the bundle {}", path.display());
@@ -197,9 +197,11 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Ver
         }
     }
     if announced.is_empty() && pinned.is_empty() {
-        let home = Place::find()?.home;
+        let home = TargetHome::find()?.home;
         if !home.ledger().exists() {
-            return Err(Usage("name the key that it was signed with: --key FILE (csn keys export)".to_owned()).into());
+            return Err(
+                UsageError("name the key that it was signed with: --key FILE (csn keys export)".to_owned()).into()
+            );
         }
         announced = KeyAnnouncement::all(&LedgerReader::open(&home.ledger())?)?;
     }
@@ -217,13 +219,13 @@ fn envelopes(mut file: impl BufRead, pinned: &[PublicKey]) -> anyhow::Result<Ver
 }
 
 /// An archive, unpacked for as long as this lives.
-struct Unpacked {
+struct UnpackedArchive {
     dir: PathBuf,
     /// What is in it that cannot be in a bundle.
     strange: Vec<Finding>,
 }
 
-impl Unpacked {
+impl UnpackedArchive {
     fn of(file: File) -> anyhow::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let name = countersign_model::Digest::from_bytes(countersign_store::random()).to_string();
@@ -252,21 +254,21 @@ impl Unpacked {
     }
 }
 
-impl Drop for Unpacked {
+impl Drop for UnpackedArchive {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
 /// Says how far it is, to whoever waits at a terminal.
-struct Waiting {
+struct ProgressLine {
     last: Mutex<Option<std::time::Instant>>,
     shown: bool,
 }
 
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
-impl Waiting {
+impl ProgressLine {
     fn new() -> Self {
         Self { last: Mutex::new(Some(countersign_store::clock::steady())), shown: io::stderr().is_terminal() }
     }

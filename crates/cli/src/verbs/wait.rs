@@ -1,6 +1,6 @@
 //! `wait`: until a task has settled; its exit code is ours.
 
-use crate::{code, house::reach};
+use crate::{code, target_home::reach};
 use countersign_client::{Client, ClientError};
 use countersign_model::{TaskId, TaskState};
 use std::{

@@ -1,12 +1,15 @@
 //! What the office makes of a call: it judges with what is granted at this moment, and lets the desk decide.
 
-use super::{CommitLoop, Done, IDEMPOTENCY, MOST_JOINED, Pending, ledger_refusal, no_shim};
+use super::{CommitLoop, Done, IDEMPOTENCY, MOST_JOINED, PendingReplies, ledger_refusal, no_shim};
 use crate::{
-    calls::{Answering, Asked, Asking, Reply},
+    calls::{AnswerCall, AskCall, AskOutcome, CommitReply},
     case::Case,
     confine,
-    desk::{Event, NOT_AGAIN, NewTask, Permitted, PersonAnswer, Question, RequestIdentity, SlotOwner, Step, World},
-    facts::Looked,
+    desk::{
+        ApprovalQuestion, DeskEvent, DeskStep, FactsAtLaunch, NOT_AGAIN, NewTask, PermittedSandbox, PersonAnswer,
+        RequestIdentity, SlotOwner,
+    },
+    facts::Prepared,
     question,
 };
 use countersign_model::{
@@ -22,18 +25,18 @@ use std::sync::Arc;
 const MOST_WAITING: usize = 2_000;
 
 /// Nothing is decided: whoever called is told, with everybody else.
-fn told(done: Done) -> Option<Pending> {
-    Some(Pending { step: Step::default(), looked: None, spare: None, done })
+fn told(done: Done) -> Option<PendingReplies> {
+    Some(PendingReplies { step: DeskStep::default(), looked: None, spare: None, done })
 }
 
-fn same(asking: &Asking) -> RequestIdentity {
+fn same(asking: &AskCall) -> RequestIdentity {
     let Requester { principal, session, profile, .. } = asking.requester;
     let (plan_digest, background) = (asking.looked.plan_digest, asking.request.background);
     RequestIdentity { principal, session, plan_digest, background, profile }
 }
 
 impl CommitLoop {
-    pub(super) fn ask(&mut self, mut asking: Asking, reply: Reply<Asked>) -> Option<Pending> {
+    pub(super) fn ask(&mut self, mut asking: AskCall, reply: CommitReply<AskOutcome>) -> Option<PendingReplies> {
         if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
             // Told with the rest: what it repeats may be in this very batch.
             return told(Done::Replayed(reply, earlier));
@@ -46,7 +49,7 @@ impl CommitLoop {
         let same = same(&asking);
         if let Some(task) = self.desk.joins(same).filter(|_| asking.request.attended && asking.refused.is_none()) {
             self.joined(asking.idempotency, task);
-            return told(Done::Replayed(reply, Ok(Asked { task, denied: None, state: None, joined: true })));
+            return told(Done::Replayed(reply, Ok(AskOutcome { task, denied: None, state: None, joined: true })));
         }
         let refused = asking.refused.take();
         let earlier = asking.judged.take().filter(|_| refused.is_some());
@@ -57,7 +60,7 @@ impl CommitLoop {
         let answer = self.answer_now(&assessment, &asking.request, same, refused);
         let question = match &answer {
             Verdict::Ask { .. } => case.question(&assessment, &texts),
-            Verdict::Allow { .. } | Verdict::Deny(_) => Question::default(),
+            Verdict::Allow { .. } | Verdict::Deny(_) => ApprovalQuestion::default(),
         };
         asking.texts = texts;
         asking.note(&assessment);
@@ -78,25 +81,25 @@ impl CommitLoop {
             Verdict::Deny(refusal) => Some(refusal.clone()),
             _ => None,
         };
-        let Asking { request, looked, planned, opens, idempotency, .. } = asking;
+        let AskCall { request, looked, planned, opens, idempotency, .. } = asking;
         let event = NewTask {
             task,
             planned,
             verdict: answer,
             question,
             grants: assessment.grants(),
-            sandbox: Permitted::of(&assessment.sandbox),
+            sandbox: PermittedSandbox::of(&assessment.sandbox),
             opens,
             shim: spare.as_ref().map(IdleShim::pid),
         };
         if let Some(idempotency) = idempotency {
             self.fresh_keys.insert(idempotency.key, (task, idempotency));
         }
-        match self.step(Event::Asked(Box::new(event))) {
+        match self.step(DeskEvent::Asked(Box::new(event))) {
             Ok(step) => {
-                let asked = Asked { task, denied, state: step.state(task).map(Box::new), joined: false };
+                let asked = AskOutcome { task, denied, state: step.state(task).map(Box::new), joined: false };
                 let looked = Some((looked, request, assessment.sandbox));
-                Some(Pending { step, looked, spare, done: Done::Asked(reply, asked) })
+                Some(PendingReplies { step, looked, spare, done: Done::Asked(reply, asked) })
             }
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
@@ -107,7 +110,7 @@ impl CommitLoop {
 
     /// The session that a request belongs to, if it is open already. Somebody else of the same credential may have been
     /// first in the same place.
-    fn session_of(&self, asking: &mut Asking) -> Option<Arc<Session>> {
+    fn session_of(&self, asking: &mut AskCall) -> Option<Arc<Session>> {
         let roster = &self.desk.register.roster;
         let first = asking.opens.as_ref().and_then(|s| roster.implicit(s.principal, s.implicit.as_ref()?));
         if let Some(first) = first {
@@ -131,7 +134,7 @@ impl CommitLoop {
     }
 
     /// What a request needs before it is decided about: a shim to run at once, or its raw form kept until then.
-    fn reserve(&mut self, task: TaskId, answer: &Verdict, asking: &Asking) -> Result<Option<IdleShim>, Refusal> {
+    fn reserve(&mut self, task: TaskId, answer: &Verdict, asking: &AskCall) -> Result<Option<IdleShim>, Refusal> {
         let Requester { principal, session, .. } = asking.requester;
         match answer {
             Verdict::Deny(_) => Ok(None),
@@ -165,7 +168,7 @@ impl CommitLoop {
     fn case_of<'a>(
         &'a self,
         request: &'a Request,
-        prepared: &'a Looked,
+        prepared: &'a Prepared,
         requester: &'a Requester,
         session: Option<&'a Session>,
     ) -> Case<'a> {
@@ -174,7 +177,7 @@ impl CommitLoop {
     }
 
     /// How a task that waits would be judged now.
-    fn assess_again(&self, task: TaskId, prepared: &Looked, request: &Request) -> Option<Assessment> {
+    fn assess_again(&self, task: TaskId, prepared: &Prepared, request: &Request) -> Option<Assessment> {
         let requester = self.desk.requester(task)?;
         let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
         Some(self.case_of(request, prepared, &requester, session.map(|s| &**s)).assess())
@@ -211,7 +214,7 @@ impl CommitLoop {
     }
 
     /// The task that came under the same idempotency key before, if it was the same request.
-    fn earlier(&self, new: Idempotency) -> Result<Option<Asked>, Refusal> {
+    fn earlier(&self, new: Idempotency) -> Result<Option<AskOutcome>, Refusal> {
         let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
         let found = match fresh.or_else(|| self.joined.get(&new.key).copied()) {
             Some(found) => Some(found),
@@ -220,7 +223,7 @@ impl CommitLoop {
         match found.filter(|(_, _, at)| clock::now().since(*at) < IDEMPOTENCY) {
             None => Ok(None),
             Some((task, old, _)) if old.body == new.body => {
-                Ok(Some(Asked { task, denied: None, state: None, joined: false }))
+                Ok(Some(AskOutcome { task, denied: None, state: None, joined: false }))
             }
             Some((task, _, _)) => Err(Refusal::new(
                 Code::IdempotencyConflict,
@@ -230,11 +233,11 @@ impl CommitLoop {
         }
     }
 
-    pub(super) fn answer(&mut self, answering: Answering, reply: Reply<()>) -> Option<Pending> {
-        let Answering { task, approval, choice, any_arguments, words, by, world, looked } = answering;
-        let refuse = |reply: Reply<()>, refusal| {
+    pub(super) fn answer(&mut self, answering: AnswerCall, reply: CommitReply<()>) -> Option<PendingReplies> {
+        let AnswerCall { task, approval, choice, any_arguments, words, by, world, looked } = answering;
+        let refuse = |reply: CommitReply<()>, refusal| {
             let done = Done::Plain(reply, Err(refusal));
-            Some(Pending { step: Step::default(), looked: None, spare: None, done })
+            Some(PendingReplies { step: DeskStep::default(), looked: None, spare: None, done })
         };
         let (mut saves, mut denied, mut moves, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
         let requester = self.desk.requester(task);
@@ -255,7 +258,7 @@ impl CommitLoop {
                     denied = Some(refusal.clone());
                 }
                 let about = self.desk.question(task).unwrap_or_default();
-                let given = question::Given { choice, any_arguments, by: &by, about };
+                let given = question::SavingAnswer { choice, any_arguments, by: &by, about };
                 match case.saved_grants(&given, &assessment, &mut self.mint) {
                     Ok(grants) => saves = grants,
                     Err(refusal) => return refuse(reply, refusal),
@@ -276,7 +279,7 @@ impl CommitLoop {
         }
         let hint = self.hint_outside(task, session.as_deref());
         let shim = spare.as_ref().map(IdleShim::pid);
-        let permitted = Permitted::of(&sandbox);
+        let permitted = PermittedSandbox::of(&sandbox);
         let answered = PersonAnswer {
             task,
             approval,
@@ -291,14 +294,17 @@ impl CommitLoop {
             sandbox: permitted,
             shim,
         };
-        match self.step(Event::Answered(Box::new(answered))) {
+        match self.step(DeskEvent::Answered(Box::new(answered))) {
             Ok(step) => {
                 let looked = looked.map(|(looked, request)| (looked, request, sandbox));
-                Some(Pending { step, looked, spare, done: Done::Plain(reply, Ok(())) })
+                Some(PendingReplies { step, looked, spare, done: Done::Plain(reply, Ok(())) })
             }
-            Err(refusal) => {
-                Some(Pending { step: Step::default(), looked: None, spare, done: Done::Plain(reply, Err(refusal)) })
-            }
+            Err(refusal) => Some(PendingReplies {
+                step: DeskStep::default(),
+                looked: None,
+                spare,
+                done: Done::Plain(reply, Err(refusal)),
+            }),
         }
     }
 
@@ -312,9 +318,14 @@ impl CommitLoop {
     }
 
     /// Lets a task go that waited for a person, if what was granted meanwhile covers it.
-    pub(super) fn release(&mut self, task: TaskId, world: World, looked: Option<(Looked, Request)>) -> Option<Pending> {
+    pub(super) fn release(
+        &mut self,
+        task: TaskId,
+        world: FactsAtLaunch,
+        looked: Option<(Prepared, Request)>,
+    ) -> Option<PendingReplies> {
         let (looked, request) = looked?;
-        if world != World::Same {
+        if world != FactsAtLaunch::Same {
             return None;
         }
         let assessment = self.assess_again(task, &looked, &request)?;
@@ -334,11 +345,11 @@ impl CommitLoop {
             },
             false => None,
         };
-        let (sandbox, shim) = (Permitted::of(&assessment.sandbox), spare.as_ref().map(IdleShim::pid));
-        match self.step(Event::Covered { task, grants, sandbox, shim }) {
+        let (sandbox, shim) = (PermittedSandbox::of(&assessment.sandbox), spare.as_ref().map(IdleShim::pid));
+        match self.step(DeskEvent::Covered { task, grants, sandbox, shim }) {
             Ok(step) => {
                 let looked = Some((looked, request, assessment.sandbox));
-                Some(Pending { step, looked, spare, done: Done::Told(None) })
+                Some(PendingReplies { step, looked, spare, done: Done::Told(None) })
             }
             Err(_) => {
                 self.give_back(spare);
@@ -361,9 +372,9 @@ impl CommitLoop {
     pub(super) fn fill_slot(
         &mut self,
         task: TaskId,
-        world: World,
-        looked: Option<(Looked, Request)>,
-    ) -> Option<Pending> {
+        world: FactsAtLaunch,
+        looked: Option<(Prepared, Request)>,
+    ) -> Option<PendingReplies> {
         if !self.serving || !self.desk.ready().contains(&task) {
             return None;
         }
@@ -378,11 +389,11 @@ impl CommitLoop {
         let denied = judged.as_ref().and_then(|assessment| self.denied_now(task, assessment));
         // Of one that only reads that is what it was permitted with.
         let sandbox = judged.map(|assessment| assessment.sandbox).unwrap_or_default();
-        let now = Permitted::of(&sandbox);
-        match self.step(Event::Slot { task, world, denied, sandbox: now, shim: spare.pid() }) {
+        let now = PermittedSandbox::of(&sandbox);
+        match self.step(DeskEvent::Slot { task, world, denied, sandbox: now, shim: spare.pid() }) {
             Ok(step) => {
                 let looked = looked.map(|(looked, request)| (looked, request, sandbox));
-                Some(Pending { step, looked, spare: Some(spare), done: Done::Told(None) })
+                Some(PendingReplies { step, looked, spare: Some(spare), done: Done::Told(None) })
             }
             Err(_) => {
                 self.spares.give_back(spare);

@@ -1,6 +1,6 @@
 //! What comes to the desk, and what follows from it.
 
-use crate::wish::{Kept, Wish};
+use crate::register_command::{RegisterCommand, RegisterReply};
 use countersign_model::{
     ApprovalId, Choice, Confinement, DaemonState, DecidedBy, Decision, Digest, Facts, Grant, GrantId, JournalEnd,
     KeyAnnounced, KeySignature, Network, Outcome, Permit, PrincipalId, Profile, Record, RecordContent, Refusal,
@@ -28,12 +28,12 @@ pub(crate) struct SlotOwner {
 
 /// What a task is permitted with, as it is recorded: its confinement, and what its sandbox gives beyond that.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Permitted {
+pub(crate) struct PermittedSandbox {
     pub(crate) confinement: Confinement,
     pub(crate) sandbox: Option<Box<SandboxSummary>>,
 }
 
-impl Permitted {
+impl PermittedSandbox {
     /// None of what only reads and gets nothing beyond that: its confinement says all.
     pub(crate) fn of(sandbox: &Sandbox) -> Self {
         let summary = sandbox.summary(countersign_redact::text_by_shape);
@@ -44,7 +44,7 @@ impl Permitted {
 }
 
 /// Everything that can come to the desk.
-pub(crate) enum Event {
+pub(crate) enum DeskEvent {
     /// A request that has been read, looked at and judged.
     Asked(Box<NewTask>),
     Answered(Box<PersonAnswer>),
@@ -52,18 +52,18 @@ pub(crate) enum Event {
     Covered {
         task: TaskId,
         grants: Vec<GrantId>,
-        sandbox: Permitted,
+        sandbox: PermittedSandbox,
         shim: Option<u32>,
     },
     /// Something is to be entered into the register.
-    Wished(Wish),
+    Wished(RegisterCommand),
     /// There is room for a task that was in line. The world was looked at again, and judged again.
     Slot {
         task: TaskId,
-        world: World,
+        world: FactsAtLaunch,
         denied: Option<Refusal>,
         /// What it would be held to if it were let run now.
-        sandbox: Permitted,
+        sandbox: PermittedSandbox,
         shim: u32,
     },
     Withdrawn {
@@ -149,10 +149,10 @@ pub(crate) struct NewTask {
     /// Its first decision.
     pub(crate) planned: Decision,
     pub(crate) verdict: Verdict,
-    pub(crate) question: Question,
+    pub(crate) question: ApprovalQuestion,
     /// The grants that it rests on.
     pub(crate) grants: Vec<GrantId>,
-    pub(crate) sandbox: Permitted,
+    pub(crate) sandbox: PermittedSandbox,
     /// The session of this credential and place, when this is its first request.
     pub(crate) opens: Option<Box<Session>>,
     /// The shim that would run it; without one it waits for a slot.
@@ -166,7 +166,7 @@ pub(crate) struct PersonAnswer {
     pub(crate) choice: Choice,
     pub(crate) words: Option<Text>,
     pub(crate) by: DecidedBy,
-    pub(crate) world: World,
+    pub(crate) world: FactsAtLaunch,
     /// What the answer saves.
     pub(crate) saves: Vec<Grant>,
     /// Where the session is to work, when that was the question.
@@ -175,13 +175,13 @@ pub(crate) struct PersonAnswer {
     pub(crate) hint: Option<String>,
     /// It would be denied now, whatever anyone says.
     pub(crate) denied: Option<Refusal>,
-    pub(crate) sandbox: Permitted,
+    pub(crate) sandbox: PermittedSandbox,
     pub(crate) shim: Option<u32>,
 }
 
 /// What a person is asked, when one is.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Question {
+pub(crate) struct ApprovalQuestion {
     pub(crate) uncovered: Vec<Text>,
     pub(crate) about: Vec<UncoveredCommand>,
     pub(crate) options: Vec<Choice>,
@@ -189,44 +189,44 @@ pub(crate) struct Question {
 
 /// Whether the facts at launch are the facts that were asked about.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum World {
+pub(crate) enum FactsAtLaunch {
     Same,
     Changed(&'static str),
 }
 
-impl World {
+impl FactsAtLaunch {
     pub(crate) fn compare(asked: &Facts, now: Option<&Facts>) -> Self {
         match now {
-            Some(now) if now.same(asked) => World::Same,
+            Some(now) if now.same(asked) => FactsAtLaunch::Same,
             Some(now) if now.cwd != asked.cwd => {
-                World::Changed("the working directory is not the one that was asked about")
+                FactsAtLaunch::Changed("the working directory is not the one that was asked about")
             }
             Some(now) if now.program != asked.program || now.programs != asked.programs => {
-                World::Changed("the program is not the one that was asked about")
+                FactsAtLaunch::Changed("the program is not the one that was asked about")
             }
             Some(now) if now.scripts != asked.scripts => {
-                World::Changed("the script is not the one that was asked about")
+                FactsAtLaunch::Changed("the script is not the one that was asked about")
             }
-            Some(_) => World::Changed("a path leads somewhere else than when it was asked about"),
-            None => World::Changed("the working directory is gone"),
+            Some(_) => FactsAtLaunch::Changed("a path leads somewhere else than when it was asked about"),
+            None => FactsAtLaunch::Changed("the working directory is gone"),
         }
     }
 }
 
 /// What follows from an event, once its decisions are durable.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
+pub(crate) struct DeskStep {
     pub(crate) decisions: Vec<LedgerEntry>,
-    pub(crate) launch: Option<Launch>,
+    pub(crate) launch: Option<ShimLaunch>,
     /// The raw request is not needed any more.
     pub(crate) forget: Option<TaskId>,
     /// What came of a wish.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<RegisterReply>,
     /// Tasks that wait for a person, and that something new may cover.
     pub(crate) release: Vec<TaskId>,
 }
 
-impl Step {
+impl DeskStep {
     /// The state of a task whose life began in this step.
     pub(crate) fn state(&self, task: TaskId) -> Option<TaskState> {
         let record = |e: &LedgerEntry| Record {
@@ -242,7 +242,7 @@ impl Step {
 
 /// Leave to start a shim's work.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct ShimLaunch {
     pub(crate) permit: Permit,
     pub(crate) first_seq: u64,
     pub(crate) prologue_head: Digest,

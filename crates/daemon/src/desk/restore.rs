@@ -1,6 +1,6 @@
 //! The desk as the ledger has it: the one place where it is read.
 
-use super::{Caps, Desk, NOT_AGAIN};
+use super::{Desk, NOT_AGAIN, TaskCaps};
 use countersign_model::{Digest, Record, Timestamp};
 use countersign_store::{
     clock,
@@ -8,7 +8,7 @@ use countersign_store::{
 };
 
 impl Desk {
-    pub(crate) fn restore(reader: &LedgerReader, caps: Caps, policy: Option<Digest>) -> Result<Self, LedgerError> {
+    pub(crate) fn restore(reader: &LedgerReader, caps: TaskCaps, policy: Option<Digest>) -> Result<Self, LedgerError> {
         let mut desk = Self::new(caps);
         desk.policy = policy;
         for (at, entered) in reader.entered()? {

@@ -1,7 +1,7 @@
 //! The desk by data: events in, decisions out, and replay equals live after every step.
 
 use super::*;
-use crate::wish::{Kept, Wish};
+use crate::register_command::{RegisterCommand, RegisterReply};
 use countersign_model::{
     Audience, Channel, Code, Confinement, CredentialKind, GrantId, IdMint, JournalEnd, Mode, OnSessionEnd, Outcome,
     PrincipalId, Profile, Risk, Tool, Verdict,
@@ -20,7 +20,7 @@ impl TestDesk {
         Self { desk: Desk::default(), mint: IdMint::default(), written: Vec::new(), clock: 1_700_000_000_000_000 }
     }
 
-    fn step(&mut self, event: Event) -> Result<Step, Refusal> {
+    fn step(&mut self, event: DeskEvent) -> Result<DeskStep, Refusal> {
         let at = Timestamp::from_micros(self.clock + self.written.len() as i64);
         let step = self.desk.step(Moment { at, random: 7, mint: &mut self.mint }, event)?;
         self.written.extend(step.decisions.iter().cloned());
@@ -38,14 +38,14 @@ impl TestDesk {
         Ok(step)
     }
 
-    fn ask(&mut self, answer: Verdict) -> (TaskId, Step) {
+    fn ask(&mut self, answer: Verdict) -> (TaskId, DeskStep) {
         self.ask_in(None, answer)
     }
 
-    fn ask_in(&mut self, session: Option<SessionId>, answer: Verdict) -> (TaskId, Step) {
+    fn ask_in(&mut self, session: Option<SessionId>, answer: Verdict) -> (TaskId, DeskStep) {
         let task = TaskId::mint(&mut self.mint, 1, 1);
         let planned = planned(session, Vec::new());
-        let question = Question {
+        let question = ApprovalQuestion {
             uncovered: vec![Text::of("make")],
             about: vec![UncoveredCommand {
                 verb: Text::of("make"),
@@ -64,11 +64,11 @@ impl TestDesk {
             sandbox: held(Confinement::None),
             shim: self.desk.has_room(SlotOwner { session, principal: PrincipalId::owner() }).then_some(42),
         };
-        let step = self.step(Event::Asked(Box::new(new))).unwrap();
+        let step = self.step(DeskEvent::Asked(Box::new(new))).unwrap();
         (task, step)
     }
 
-    fn answer(&mut self, task: TaskId, choice: Choice, world: World) -> Result<Step, Refusal> {
+    fn answer(&mut self, task: TaskId, choice: Choice, world: FactsAtLaunch) -> Result<DeskStep, Refusal> {
         self.answer_and_save(task, choice, world, Vec::new(), Some(1))
     }
 
@@ -76,12 +76,12 @@ impl TestDesk {
         &mut self,
         task: TaskId,
         choice: Choice,
-        world: World,
+        world: FactsAtLaunch,
         saves: Vec<Grant>,
         shim: Option<u32>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<DeskStep, Refusal> {
         let approval = match self.desk.open.get(&task).map(|o| o.stage.clone()) {
-            Some(Stage::Waiting { approval, .. }) => approval,
+            Some(OpenStage::Waiting { approval, .. }) => approval,
             _ => ApprovalId::mint(&mut self.mint, 1, 1),
         };
         let by = DecidedBy::Person {
@@ -90,7 +90,7 @@ impl TestDesk {
             channel: Channel::Person,
         };
         let (words, moves, hint, denied) = (None, None, None, None);
-        self.step(Event::Answered(Box::new(PersonAnswer {
+        self.step(DeskEvent::Answered(Box::new(PersonAnswer {
             task,
             approval,
             choice,
@@ -115,8 +115,8 @@ impl TestDesk {
     }
 }
 
-fn held(confinement: Confinement) -> Permitted {
-    Permitted { confinement, sandbox: None }
+fn held(confinement: Confinement) -> PermittedSandbox {
+    PermittedSandbox { confinement, sandbox: None }
 }
 
 fn planned(session: Option<SessionId>, risks: Vec<Risk>) -> Decision {
@@ -144,7 +144,7 @@ fn planned(session: Option<SessionId>, risks: Vec<Risk>) -> Decision {
     }
 }
 
-fn kinds(step: &Step) -> Vec<String> {
+fn kinds(step: &DeskStep) -> Vec<String> {
     let kind =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["kind"].as_str().unwrap().to_owned();
     step.decisions.iter().map(|e| kind(&e.line)).collect()
@@ -164,16 +164,16 @@ fn a_question_is_answered_once() {
     let (task, step) = office.ask(Verdict::Ask { uncovered: vec![0] });
     assert_eq!(kinds(&step), ["command.planned", "permission.requested", "task.queued"]);
     assert!(step.launch.is_none());
-    let step = office.answer(task, Choice::Once, World::Same).unwrap();
+    let step = office.answer(task, Choice::Once, FactsAtLaunch::Same).unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
-    assert_eq!(office.answer(task, Choice::Deny, World::Same).unwrap_err().code, Code::AlreadyAnswered);
+    assert_eq!(office.answer(task, Choice::Deny, FactsAtLaunch::Same).unwrap_err().code, Code::AlreadyAnswered);
 }
 
 #[test]
 fn what_changed_since_the_question_does_not_run() {
     let mut office = TestDesk::new();
     let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let step = office.answer(task, Choice::Once, World::Changed("x")).unwrap();
+    let step = office.answer(task, Choice::Once, FactsAtLaunch::Changed("x")).unwrap();
     assert!(step.launch.is_none());
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
 }
@@ -183,10 +183,10 @@ fn withdrawn_or_denied_never_launches() {
     let mut office = TestDesk::new();
     let (a, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    assert!(office.step(Event::Withdrawn { task: a, by: Text::of("t") }).unwrap().launch.is_none());
-    assert!(office.answer(b, Choice::Deny, World::Same).unwrap().launch.is_none());
+    assert!(office.step(DeskEvent::Withdrawn { task: a, by: Text::of("t") }).unwrap().launch.is_none());
+    assert!(office.answer(b, Choice::Deny, FactsAtLaunch::Same).unwrap().launch.is_none());
     for task in [a, b] {
-        assert_eq!(office.answer(task, Choice::Once, World::Same).unwrap_err().code, Code::AlreadyAnswered);
+        assert_eq!(office.answer(task, Choice::Once, FactsAtLaunch::Same).unwrap_err().code, Code::AlreadyAnswered);
     }
 }
 
@@ -196,24 +196,30 @@ fn a_task_settles_once() {
     let (task, step) = office.ask(Verdict::Allow { rule: "profile.full_auto" });
     let head = step.launch.unwrap().prologue_head;
     let closing = JournalEnd { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
-    let step = office.step(Event::Closed { task, closing: closing.clone(), recovered: false }).unwrap();
+    let step = office.step(DeskEvent::Closed { task, closing: closing.clone(), recovered: false }).unwrap();
     assert_eq!(step.decisions[0].seq, 9);
-    assert_eq!(office.step(Event::Closed { task, closing, recovered: false }).unwrap_err().code, Code::TaskOver);
+    assert_eq!(office.step(DeskEvent::Closed { task, closing, recovered: false }).unwrap_err().code, Code::TaskOver);
 }
 const YES: Verdict = Verdict::Allow { rule: "profile.full_auto" };
 
 fn small(session: u64, principal: u64, total: u64) -> TestDesk {
-    TestDesk { desk: Desk::new(Caps { session, principal, total }), ..TestDesk::new() }
+    TestDesk { desk: Desk::new(TaskCaps { session, principal, total }), ..TestDesk::new() }
 }
 
 fn end(office: &mut TestDesk, task: TaskId) {
     let closing = JournalEnd { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
-    office.step(Event::Closed { task, closing, recovered: false }).unwrap();
+    office.step(DeskEvent::Closed { task, closing, recovered: false }).unwrap();
 }
 
-fn slot(office: &mut TestDesk, task: TaskId) -> Step {
+fn slot(office: &mut TestDesk, task: TaskId) -> DeskStep {
     office
-        .step(Event::Slot { task, world: World::Same, denied: None, sandbox: held(Confinement::Shield), shim: 7 })
+        .step(DeskEvent::Slot {
+            task,
+            world: FactsAtLaunch::Same,
+            denied: None,
+            sandbox: held(Confinement::Shield),
+            shim: 7,
+        })
         .unwrap()
 }
 
@@ -272,15 +278,25 @@ fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
     let (b, _) = office.ask(YES);
     let (c, _) = office.ask(YES);
     let (d, _) = office.ask(YES);
-    let step = office.step(Event::Withdrawn { task: b, by: Text::of("t") }).unwrap();
+    let step = office.step(DeskEvent::Withdrawn { task: b, by: Text::of("t") }).unwrap();
     assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
     end(&mut office, a);
-    let gone =
-        Event::Slot { task: c, world: World::Changed("x"), denied: None, sandbox: held(Confinement::Shield), shim: 7 };
+    let gone = DeskEvent::Slot {
+        task: c,
+        world: FactsAtLaunch::Changed("x"),
+        denied: None,
+        sandbox: held(Confinement::Shield),
+        shim: 7,
+    };
     assert_eq!(kinds(&office.step(gone).unwrap()), ["permission.denied", "task.settled"]);
     let revoked = Refusal::new(Code::Locked, "not any more");
-    let denied =
-        Event::Slot { task: d, world: World::Same, denied: Some(revoked), sandbox: held(Confinement::Shield), shim: 7 };
+    let denied = DeskEvent::Slot {
+        task: d,
+        world: FactsAtLaunch::Same,
+        denied: Some(revoked),
+        sandbox: held(Confinement::Shield),
+        shim: 7,
+    };
     let step = office.step(denied).unwrap();
     assert!(step.launch.is_none() && step.forget == Some(d));
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
@@ -291,7 +307,7 @@ fn what_a_person_approved_waits_in_line_too() {
     let mut office = small(16, 64, 1);
     let (a, _) = office.ask(YES);
     let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let step = office.answer_and_save(b, Choice::Once, World::Same, Vec::new(), None).unwrap();
+    let step = office.answer_and_save(b, Choice::Once, FactsAtLaunch::Same, Vec::new(), None).unwrap();
     assert_eq!((kinds(&step), step.forget), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
     end(&mut office, a);
     let step = slot(&mut office, b);
@@ -304,20 +320,20 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
     let (a, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let grant = office.grant("make", None, None);
-    let step = office.answer_and_save(a, Choice::Here, World::Same, vec![grant.clone()], Some(1)).unwrap();
+    let step = office.answer_and_save(a, Choice::Here, FactsAtLaunch::Same, vec![grant.clone()], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["grant.saved", "permission.granted", "task.launched"]);
     assert_eq!(step.release, [b], "whoever waits for the same verb is looked at again");
     let state = step.state(a);
     assert!(state.is_none(), "its life began before");
     let ids = vec![grant.id.unwrap()];
     let step = office
-        .step(Event::Covered { task: b, grants: ids.clone(), sandbox: held(Confinement::Shield), shim: Some(2) })
+        .step(DeskEvent::Covered { task: b, grants: ids.clone(), sandbox: held(Confinement::Shield), shim: Some(2) })
         .unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
     assert_eq!(step.launch.unwrap().permit.by, DecidedBy::Grants(ids));
     assert!(
         office
-            .step(Event::Covered { task: b, grants: Vec::new(), sandbox: held(Confinement::Shield), shim: Some(2) })
+            .step(DeskEvent::Covered { task: b, grants: Vec::new(), sandbox: held(Confinement::Shield), shim: Some(2) })
             .is_err()
     );
 }
@@ -326,16 +342,16 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
 fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
     let mut office = TestDesk::new();
     let first = office.grant("make", None, None);
-    let kept = |step: Step| match step.kept {
-        Some(Kept::Grant { grant, new }) => (grant.id.unwrap(), grant.created_at, new),
+    let kept = |step: DeskStep| match step.kept {
+        Some(RegisterReply::Grant { grant, new }) => (grant.id.unwrap(), grant.created_at, new),
         other => panic!("{other:?}"),
     };
-    let (id, at, new) = kept(office.step(Event::Wished(Wish::Grant(Box::new(first.clone())))).unwrap());
+    let (id, at, new) = kept(office.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first.clone())))).unwrap());
     assert!(new);
-    assert_eq!(kept(office.step(Event::Wished(Wish::Grant(Box::new(first)))).unwrap()), (id, at, false));
+    assert_eq!(kept(office.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first)))).unwrap()), (id, at, false));
     let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let again = office.grant("make", None, None);
-    let step = office.answer_and_save(task, Choice::Here, World::Same, vec![again], Some(1)).unwrap();
+    let step = office.answer_and_save(task, Choice::Here, FactsAtLaunch::Same, vec![again], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"], "nothing new was saved");
     assert_eq!(office.desk.register.grants.len(), 1);
 }
@@ -344,11 +360,11 @@ fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
 fn uses_are_counted_with_the_permit_and_survive_a_replay() {
     let mut office = TestDesk::new();
     let grant = office.grant("make", None, Some(1));
-    office.step(Event::Wished(Wish::Grant(Box::new(grant)))).unwrap();
+    office.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(grant)))).unwrap();
     let id = office.desk.register.grants.iter().next().unwrap().id.unwrap();
     let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let step = office
-        .step(Event::Covered { task, grants: vec![id], sandbox: held(Confinement::Shield), shim: Some(1) })
+        .step(DeskEvent::Covered { task, grants: vec![id], sandbox: held(Confinement::Shield), shim: Some(1) })
         .unwrap();
     assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
     assert!(!office.desk.register.grants.get(id).unwrap().holds(Timestamp::from_micros(0)));
@@ -360,7 +376,7 @@ fn f014_what_a_person_refused_is_remembered_for_a_while() {
     let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
     let same = office.desk.open[&task].same();
     assert_eq!(office.desk.joins(same), Some(task), "the same request joins while it waits");
-    office.answer(task, Choice::Deny, World::Same).unwrap();
+    office.answer(task, Choice::Deny, FactsAtLaunch::Same).unwrap();
     assert_eq!(office.desk.joins(same), None);
     let now = Timestamp::from_micros(office.clock + 60_000_000);
     assert!(office.desk.refused(same, now).is_some());
@@ -376,7 +392,7 @@ fn f014_what_a_person_refused_is_remembered_for_a_while() {
 #[test]
 fn in_band_is_once_or_no_and_nothing_grave() {
     let in_band = |office: &mut TestDesk, task, choice| {
-        let Some(Stage::Waiting { approval, .. }) = office.desk.open.get(&task).map(|o| o.stage.clone()) else {
+        let Some(OpenStage::Waiting { approval, .. }) = office.desk.open.get(&task).map(|o| o.stage.clone()) else {
             panic!()
         };
         let by = DecidedBy::Person {
@@ -384,13 +400,13 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             surface: countersign_model::Via::Mcp,
             channel: Channel::InBand,
         };
-        office.step(Event::Answered(Box::new(PersonAnswer {
+        office.step(DeskEvent::Answered(Box::new(PersonAnswer {
             task,
             approval,
             choice,
             words: None,
             by,
-            world: World::Same,
+            world: FactsAtLaunch::Same,
             saves: Vec::new(),
             moves: None,
             hint: None,
@@ -402,7 +418,7 @@ fn in_band_is_once_or_no_and_nothing_grave() {
     for risk in Risk::ALL {
         let mut office = TestDesk::new();
         let task = TaskId::mint(&mut office.mint, 1, 1);
-        let question = Question { options: Choice::ALL.to_vec(), ..Question::default() };
+        let question = ApprovalQuestion { options: Choice::ALL.to_vec(), ..ApprovalQuestion::default() };
         let asked = NewTask {
             task,
             planned: planned(None, vec![risk]),
@@ -413,7 +429,7 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             sandbox: held(Confinement::None),
             shim: None,
         };
-        office.step(Event::Asked(Box::new(asked))).unwrap();
+        office.step(DeskEvent::Asked(Box::new(asked))).unwrap();
         for saves in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
             assert_eq!(in_band(&mut office, task, saves).unwrap_err().code, Code::OptionNotOffered);
         }
@@ -435,17 +451,17 @@ fn what_others_run_is_open_until_it_is_told() {
     let task = TaskId::mint(&mut office.mint, 1, 1);
     let (rule, grants, by) = ("phrase", Vec::new(), Text::of("claude-code"));
     let planned = || Box::new(planned(None, Vec::new()));
-    let step = office.step(Event::Observed { task, planned: planned(), opens: None, rule, grants, by }).unwrap();
+    let step = office.step(DeskEvent::Observed { task, planned: planned(), opens: None, rule, grants, by }).unwrap();
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.observing"]);
     assert!(step.launch.is_none() && office.desk.launched().is_empty() && office.desk.busy() == 0);
     assert_eq!(office.desk.never_told(Timestamp::from_micros(i64::MAX)), [task]);
     assert!(office.desk.never_told(Timestamp::from_micros(0)).is_empty());
-    assert!(office.step(Event::Withdrawn { task, by: Text::of("owner") }).is_err());
-    let told = || Event::Told { task, outcome: Outcome::Exited { code: 2 } };
+    assert!(office.step(DeskEvent::Withdrawn { task, by: Text::of("owner") }).is_err());
+    let told = || DeskEvent::Told { task, outcome: Outcome::Exited { code: 2 } };
     assert_eq!(kinds(&office.step(told()).unwrap()), ["task.settled"]);
     assert!(office.step(told()).is_err(), "it is told once");
     let task = TaskId::mint(&mut office.mint, 1, 1);
     let by = Text::of("nobody");
-    let step = office.step(Event::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();
+    let step = office.step(DeskEvent::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();
     assert_eq!(kinds(&step), ["command.planned", "task.withdrawn", "task.settled"]);
 }

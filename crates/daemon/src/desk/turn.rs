@@ -1,9 +1,12 @@
 //! One event at the desk: one method per event, and below them the decisions that several of them share.
 
-use super::{Desk, Event, Granted, Launch, NewTask, Open, Permitted, PersonAnswer, Question, Stage, Step, World};
+use super::{
+    ApprovalQuestion, Desk, DeskEvent, DeskStep, FactsAtLaunch, GrantedPermission, NewTask, OpenStage, OpenTask,
+    PermittedSandbox, PersonAnswer, ShimLaunch,
+};
 use crate::{
     moment::Moment,
-    wish::{self, Wish},
+    register_command::{self, RegisterCommand},
 };
 use countersign_model::{
     ApprovalId, Channel, Choice, Code, Confinement, DecidedBy, Decision, DenialReason, Digest, Grant, GrantId,
@@ -16,45 +19,45 @@ use countersign_store::{SignedReceipt, ledger::LedgerEntry};
 pub(super) struct Turn<'a> {
     pub(super) desk: &'a mut Desk,
     pub(super) now: Moment<'a>,
-    pub(super) step: Step,
+    pub(super) step: DeskStep,
 }
 
 /// Leave for one task to run.
-struct Leave {
+struct LaunchPermit {
     task: TaskId,
     by: DecidedBy,
     scope: Scope,
-    permitted: Permitted,
+    permitted: PermittedSandbox,
     saved: Vec<SavedGrant>,
     shim: Option<u32>,
 }
 
 impl Turn<'_> {
-    pub(super) fn take(&mut self, event: Event) -> Result<(), Refusal> {
+    pub(super) fn take(&mut self, event: DeskEvent) -> Result<(), Refusal> {
         match event {
-            Event::Asked(new) => self.asked(*new),
-            Event::Answered(answer) => self.answered(*answer)?,
-            Event::Covered { task, grants, sandbox, shim } => self.covered(task, &grants, sandbox, shim)?,
-            Event::Wished(wish) => self.wished(wish)?,
-            Event::Slot { task, world, denied, sandbox, shim } => self.slot(task, world, denied, sandbox, shim)?,
-            Event::Withdrawn { task, by } => self.withdrawn(task, by)?,
-            Event::Unredeemed { task, planned, opens, by } => self.unredeemed(task, *planned, opens, by),
-            Event::Observed { task, planned, opens, rule, grants, by } => {
+            DeskEvent::Asked(new) => self.asked(*new),
+            DeskEvent::Answered(answer) => self.answered(*answer)?,
+            DeskEvent::Covered { task, grants, sandbox, shim } => self.covered(task, &grants, sandbox, shim)?,
+            DeskEvent::Wished(wish) => self.wished(wish)?,
+            DeskEvent::Slot { task, world, denied, sandbox, shim } => self.slot(task, world, denied, sandbox, shim)?,
+            DeskEvent::Withdrawn { task, by } => self.withdrawn(task, by)?,
+            DeskEvent::Unredeemed { task, planned, opens, by } => self.unredeemed(task, *planned, opens, by),
+            DeskEvent::Observed { task, planned, opens, rule, grants, by } => {
                 self.observed(task, *planned, opens, rule, &grants, by);
             }
-            Event::Told { task, outcome } => self.told(task, outcome)?,
-            Event::Closed { task, closing, recovered } => self.closed(task, closing, recovered)?,
-            Event::NotStarted { task, error, code, recovered } => self.not_started(task, error, code, recovered)?,
-            Event::Lost { task, known, why, head, next_seq, recovered } => {
+            DeskEvent::Told { task, outcome } => self.told(task, outcome)?,
+            DeskEvent::Closed { task, closing, recovered } => self.closed(task, closing, recovered)?,
+            DeskEvent::NotStarted { task, error, code, recovered } => self.not_started(task, error, code, recovered)?,
+            DeskEvent::Lost { task, known, why, head, next_seq, recovered } => {
                 self.lost(task, known, why, head, next_seq, recovered)?;
             }
-            Event::Expired { task, seq, why, bytes, streams, signed } => {
+            DeskEvent::Expired { task, seq, why, bytes, streams, signed } => {
                 self.after_the_end(self.now.at, task, seq, Decision::Expired { why, bytes, streams, signed });
             }
-            Event::Sealed { seq, at, touched, sealed, signed } => self.sealed(seq, at, touched, sealed, signed),
-            Event::House { state, reason, boot } => self.about_no_task(Decision::House { state, reason, boot }),
-            Event::Shutdown(went) => self.about_no_task(Decision::Shutdown(went)),
-            Event::Key(key) => self.about_no_task(Decision::Key(key)),
+            DeskEvent::Sealed { seq, at, touched, sealed, signed } => self.sealed(seq, at, touched, sealed, signed),
+            DeskEvent::House { state, reason, boot } => self.about_no_task(Decision::House { state, reason, boot }),
+            DeskEvent::Shutdown(went) => self.about_no_task(Decision::Shutdown(went)),
+            DeskEvent::Key(key) => self.about_no_task(Decision::Key(key)),
         }
         Ok(())
     }
@@ -66,11 +69,11 @@ impl Turn<'_> {
         match verdict {
             Verdict::Allow { rule } => {
                 let (by, scope) = self.covered_by(&grants, rule);
-                self.permit(Leave { task, by, scope, permitted: sandbox, saved: Vec::new(), shim });
+                self.permit(LaunchPermit { task, by, scope, permitted: sandbox, saved: Vec::new(), shim });
             }
             Verdict::Ask { .. } => {
                 let approval = ApprovalId::mint(self.now.mint, self.now.at.millis(), self.now.random);
-                let Question { uncovered, about, options } = question;
+                let ApprovalQuestion { uncovered, about, options } = question;
                 self.decide(task, Decision::PermissionRequested { approval, uncovered, options, about });
                 self.decide(task, Decision::Queued { waits_for: WaitsFor::Approval, position: None });
             }
@@ -91,16 +94,16 @@ impl Turn<'_> {
                 self.deny(task, by, &refusal, words);
             }
             (Some(_), _, Some(refusal)) => self.deny_by_rule(task, &refusal),
-            (Some(_), World::Changed(what), None) => self.paths_changed(task, what),
-            (Some(scope), World::Same, None) if tool == Tool::SetWorkingDirectory => {
+            (Some(_), FactsAtLaunch::Changed(what), None) => self.paths_changed(task, what),
+            (Some(scope), FactsAtLaunch::Same, None) if tool == Tool::SetWorkingDirectory => {
                 self.move_session(task, by, scope, moves);
             }
-            (Some(scope), World::Same, None) => {
+            (Some(scope), FactsAtLaunch::Same, None) => {
                 // A task that joins the line still needs its raw request.
                 self.step.forget = shim.map(|_| task);
                 let saved = self.save(saves);
                 self.step.release.retain(|t| *t != task);
-                self.permit(Leave { task, by, scope, permitted: sandbox, saved, shim });
+                self.permit(LaunchPermit { task, by, scope, permitted: sandbox, saved, shim });
             }
         }
         Ok(())
@@ -110,7 +113,7 @@ impl Turn<'_> {
         &mut self,
         task: TaskId,
         grants: &[GrantId],
-        permitted: Permitted,
+        permitted: PermittedSandbox,
         shim: Option<u32>,
     ) -> Result<(), Refusal> {
         if self.desk.question(task).is_none() {
@@ -118,12 +121,12 @@ impl Turn<'_> {
         }
         self.step.forget = shim.map(|_| task);
         let (by, scope) = self.covered_by(grants, "grant");
-        self.permit(Leave { task, by, scope, permitted, saved: Vec::new(), shim });
+        self.permit(LaunchPermit { task, by, scope, permitted, saved: Vec::new(), shim });
         Ok(())
     }
 
-    fn wished(&mut self, wish: Wish) -> Result<(), Refusal> {
-        let (entered, kept) = wish::consider(wish, &self.desk.register, &mut self.now)?;
+    fn wished(&mut self, wish: RegisterCommand) -> Result<(), Refusal> {
+        let (entered, kept) = register_command::consider(wish, &self.desk.register, &mut self.now)?;
         for entry in entered {
             if let RegisterEntry::GrantSaved { grant } = &entry {
                 self.step.release.extend(self.desk.may_cover(grant));
@@ -137,19 +140,19 @@ impl Turn<'_> {
     fn slot(
         &mut self,
         task: TaskId,
-        world: World,
+        world: FactsAtLaunch,
         denied: Option<Refusal>,
-        sandbox: Permitted,
+        sandbox: PermittedSandbox,
         shim: u32,
     ) -> Result<(), Refusal> {
-        let Some(Open { stage: Stage::InLine { granted, .. }, .. }) = self.desk.open.get_mut(&task) else {
+        let Some(OpenTask { stage: OpenStage::InLine { granted, .. }, .. }) = self.desk.open.get_mut(&task) else {
             return Err(over());
         };
         self.step.forget = Some(task);
         match (denied, world) {
             (Some(refusal), _) => self.deny_by_rule(task, &refusal),
-            (None, World::Changed(what)) => self.paths_changed(task, what),
-            (None, World::Same) => {
+            (None, FactsAtLaunch::Changed(what)) => self.paths_changed(task, what),
+            (None, FactsAtLaunch::Same) => {
                 // What the operator has narrowed meanwhile counts; what was permitted is never widened.
                 if sandbox.confinement > granted.permitted.confinement {
                     granted.permitted = sandbox;
@@ -162,8 +165,10 @@ impl Turn<'_> {
 
     fn withdrawn(&mut self, task: TaskId, by: Text) -> Result<(), Refusal> {
         match self.desk.open.get(&task).map(|o| &o.stage) {
-            Some(Stage::Waiting { .. } | Stage::Planned | Stage::Permitted(_) | Stage::InLine { .. }) => {}
-            Some(Stage::Launched | Stage::Observed(_)) => {
+            Some(
+                OpenStage::Waiting { .. } | OpenStage::Planned | OpenStage::Permitted(_) | OpenStage::InLine { .. },
+            ) => {}
+            Some(OpenStage::Launched | OpenStage::Observed(_)) => {
                 return Err(Refusal::new(Code::TaskStarted, "the task has been launched"));
             }
             None => return Err(over()),
@@ -196,7 +201,7 @@ impl Turn<'_> {
 
     fn told(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
         match self.desk.open.get(&task).map(|o| &o.stage) {
-            Some(Stage::Observed(_)) => {
+            Some(OpenStage::Observed(_)) => {
                 self.settle(task, outcome, None, false);
                 Ok(())
             }
@@ -258,14 +263,14 @@ impl Turn<'_> {
     }
 
     /// The task whose question this answers, if it may be answered so.
-    fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &DecidedBy) -> Result<&Open, Refusal> {
+    fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &DecidedBy) -> Result<&OpenTask, Refusal> {
         let answered = || {
             Refusal::new(Code::AlreadyAnswered, "this has been answered or withdrawn already")
                 .hint(format!("see `csn approvals show {wanted}`"))
         };
         let open = self.desk.open.get(&task).ok_or_else(answered)?;
         match &open.stage {
-            Stage::Waiting { approval, options, .. } if *approval == wanted => {
+            OpenStage::Waiting { approval, options, .. } if *approval == wanted => {
                 if !options.contains(&choice) {
                     return Err(Refusal::new(Code::OptionNotOffered, format!("`{choice}` was not offered"))
                         .hint("look at the options with `csn approvals show`"));
@@ -279,8 +284,8 @@ impl Turn<'_> {
         Ok(open)
     }
 
-    fn launched(&mut self, task: TaskId) -> Result<&mut Open, Refusal> {
-        self.desk.open.get_mut(&task).filter(|o| o.stage == Stage::Launched).ok_or_else(over)
+    fn launched(&mut self, task: TaskId) -> Result<&mut OpenTask, Refusal> {
+        self.desk.open.get_mut(&task).filter(|o| o.stage == OpenStage::Launched).ok_or_else(over)
     }
 
     /// What lets a call run that nobody was asked about.
@@ -293,8 +298,8 @@ impl Turn<'_> {
     }
 
     /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
-    fn permit(&mut self, leave: Leave) {
-        let Leave { task, by, scope, permitted: Permitted { confinement, sandbox }, saved, shim } = leave;
+    fn permit(&mut self, leave: LaunchPermit) {
+        let LaunchPermit { task, by, scope, permitted: PermittedSandbox { confinement, sandbox }, saved, shim } = leave;
         let permit = self.permit_id();
         self.count_uses(&by);
         let policy = self.desk.policy;
@@ -309,7 +314,7 @@ impl Turn<'_> {
     fn join_the_line(&mut self, task: TaskId) {
         let line = self.desk.line();
         let last = line.last().and_then(|task| match self.desk.open.get(task)?.stage {
-            Stage::InLine { since, .. } => Some(Timestamp::from_micros(since.micros() + 1)),
+            OpenStage::InLine { since, .. } => Some(Timestamp::from_micros(since.micros() + 1)),
             _ => None,
         });
         let at = last.map_or(self.now.at, |last| last.max(self.now.at));
@@ -319,14 +324,14 @@ impl Turn<'_> {
 
     #[expect(clippy::disallowed_methods, reason = "the desk is the only thing that permits")]
     fn launch(&mut self, task: TaskId, shim: u32) {
-        let Some(Open { next_seq, plan_digest, stage, .. }) = self.desk.open.get(&task).cloned() else { return };
-        let (Stage::Permitted(granted) | Stage::InLine { granted, .. }) = stage else { return };
-        let Granted { permit, by, scope, permitted } = granted;
+        let Some(OpenTask { next_seq, plan_digest, stage, .. }) = self.desk.open.get(&task).cloned() else { return };
+        let (OpenStage::Permitted(granted) | OpenStage::InLine { granted, .. }) = stage else { return };
+        let GrantedPermission { permit, by, scope, permitted } = granted;
         let permit = Permit::issue(permit, task, plan_digest, by, scope, permitted.confinement, self.now.at);
         let first_seq = next_seq + 1;
         self.decide(task, Decision::Launched { shim_pid: shim, first_seq });
         let prologue_head = self.desk.open.get(&task).map_or(plan_digest, |o| o.chain.head());
-        self.step.launch = Some(Launch { permit, first_seq, prologue_head });
+        self.step.launch = Some(ShimLaunch { permit, first_seq, prologue_head });
     }
 
     /// Leave for something that the daemon does not run, and so does not hold to anything.
@@ -361,7 +366,7 @@ impl Turn<'_> {
                     grant
                 }
             };
-            let label = wish::label(&kept);
+            let label = register_command::label(&kept);
             saved.extend(kept.id.map(|grant| SavedGrant { grant, label }));
         }
         self.step.release.sort_unstable();

@@ -3,7 +3,7 @@
 use super::{
     Shared,
     extract::{Params, Payload, Segment},
-    problem::Answer,
+    problem::HttpResult,
 };
 use crate::{caller::Caller, ops::answers};
 use axum::{Json, extract::State};
@@ -16,11 +16,11 @@ pub(crate) async fn list(
     State(front): Shared,
     caller: Caller,
     Params(query): Params<ApprovalQuery>,
-) -> Answer<Json<ApprovalPage>> {
+) -> HttpResult<Json<ApprovalPage>> {
     Ok(Json(answers::list(&front.ops, &caller, query).await?))
 }
 
-pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<Approval>> {
+pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Json<Approval>> {
     Ok(Json(answers::show(&front.ops, &caller, &id).await?))
 }
 
@@ -29,6 +29,6 @@ pub(crate) async fn answer(
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<AnswerBody>,
-) -> Answer<Json<Approval>> {
+) -> HttpResult<Json<Approval>> {
     Ok(Json(answers::answer(&front.ops, &caller, &id, body).await?))
 }

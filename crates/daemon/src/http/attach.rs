@@ -13,7 +13,7 @@
 use super::{
     Shared,
     extract::{Params, Segment},
-    problem::Answer,
+    problem::HttpResult,
 };
 use crate::{
     caller::Caller,
@@ -21,7 +21,7 @@ use crate::{
     json::parse,
     ops::{ApiResult, Ops, control, screen::screen},
     records::OutputChunk,
-    shims::registry::{Said, ScreenNow},
+    shims::registry::{ScreenAt, ShimReply},
 };
 use axum::{
     extract::{
@@ -55,7 +55,7 @@ pub(crate) async fn attach(
     Segment(id): Segment,
     Params(query): Params<AttachQuery>,
     request: Request,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     caller.may(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     let AttachQuery { read_only, after, key, from: count, skip } = query;
@@ -76,7 +76,7 @@ pub(crate) async fn attach(
     let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).max_frame_size(LARGEST_MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let stream = ops.records.stream(task, 0);
-        let mut viewer = Viewer {
+        let mut viewer = AttachedViewer {
             ops,
             task,
             socket,
@@ -94,7 +94,7 @@ pub(crate) async fn attach(
             drawn: 0,
             over: false,
         };
-        if let Err(Gone::Problem(refusal)) = viewer.run(after).await {
+        if let Err(DetachCause::Problem(refusal)) = viewer.run(after).await {
             let _ = viewer.tell(&AttachEvent::Refused { n: None, refusal }).await;
         }
         viewer.hang_up().await;
@@ -102,31 +102,31 @@ pub(crate) async fn attach(
 }
 
 /// Why a viewer is not served any more.
-enum Gone {
+enum DetachCause {
     /// It has left.
     Left,
     Problem(Refusal),
 }
 
-impl From<Refusal> for Gone {
+impl From<Refusal> for DetachCause {
     fn from(refusal: Refusal) -> Self {
-        Gone::Problem(refusal)
+        DetachCause::Problem(refusal)
     }
 }
 
-impl From<TaskRefusal> for Gone {
+impl From<TaskRefusal> for DetachCause {
     fn from(problem: TaskRefusal) -> Self {
-        Gone::Problem(problem.refusal)
+        DetachCause::Problem(problem.refusal)
     }
 }
 
-impl From<axum::Error> for Gone {
+impl From<axum::Error> for DetachCause {
     fn from(_: axum::Error) -> Self {
-        Gone::Left
+        DetachCause::Left
     }
 }
 
-struct Viewer {
+struct AttachedViewer {
     ops: Arc<Ops>,
     task: TaskId,
     socket: WebSocket,
@@ -152,8 +152,8 @@ struct Viewer {
     over: bool,
 }
 
-impl Viewer {
-    async fn run(&mut self, after: Option<u64>) -> Result<(), Gone> {
+impl AttachedViewer {
+    async fn run(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
         let mut bell = self.ops.keeper.bell(self.task);
         self.begin(after).await?;
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
@@ -194,7 +194,7 @@ impl Viewer {
     }
 
     /// Reads the next lines, where none are left. Far behind a terminal, its screen is shown instead.
-    async fn read_on(&mut self) -> Result<(), Gone> {
+    async fn read_on(&mut self) -> Result<(), DetachCause> {
         if !self.read.is_empty() || self.over {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl Viewer {
         Ok(())
     }
 
-    fn is_far_behind(&self) -> Result<bool, Gone> {
+    fn is_far_behind(&self) -> Result<bool, DetachCause> {
         let first = self.read.iter().find_map(|line| match Record::parse(line).ok()?.what {
             RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. }) => Some(offset),
             _ => None,
@@ -220,13 +220,13 @@ impl Viewer {
         Ok(end.saturating_sub(offset.max(self.drawn)) > FAR_BEHIND)
     }
 
-    async fn tell(&mut self, event: &AttachEvent) -> Result<(), Gone> {
+    async fn tell(&mut self, event: &AttachEvent) -> Result<(), DetachCause> {
         let json = serde_json::to_string(event).unwrap_or_default();
         Ok(self.socket.send(Message::text(json)).await?)
     }
 
     /// What there is to see now, and from where it goes on.
-    async fn begin(&mut self, after: Option<u64>) -> Result<(), Gone> {
+    async fn begin(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
         let state = self.ops.records.state(self.task)?;
         self.limited = is_limited(&state);
         self.gaps = StreamGaps::of(&state);
@@ -251,13 +251,13 @@ impl Viewer {
         self.draw(*now).await
     }
 
-    async fn draw(&mut self, now: ScreenNow) -> Result<(), Gone> {
+    async fn draw(&mut self, now: ScreenAt) -> Result<(), DetachCause> {
         Ok(self.socket.send(Message::binary(now.screen.drawn.into_inner().into_bytes())).await?)
     }
 
     /// The screen anew, for those who cannot follow byte by byte; of the output, what comes after it is sent. A task
     /// that has ended meanwhile has a screen too: nobody must see a flood to its end to see how it ended.
-    async fn redraw(&mut self) -> Result<(), Gone> {
+    async fn redraw(&mut self) -> Result<(), DetachCause> {
         if let Ok(now) = screen(&self.ops, self.task).await {
             self.drawn = now.offset;
             self.show(*now).await?;
@@ -265,7 +265,7 @@ impl Viewer {
         Ok(())
     }
 
-    async fn show(&mut self, now: ScreenNow) -> Result<(), Gone> {
+    async fn show(&mut self, now: ScreenAt) -> Result<(), DetachCause> {
         self.tell(&AttachEvent::Screen { screen: described(&now) }).await?;
         self.draw(now).await
     }
@@ -277,7 +277,7 @@ impl Viewer {
     }
 
     /// Where output was not kept any more, the end is seen on the last screen.
-    async fn last_screen(&mut self) -> Result<(), Gone> {
+    async fn last_screen(&mut self) -> Result<(), DetachCause> {
         let state = self.ops.records.state(self.task)?;
         if self.sees_the_screen() && state.request.mode == Mode::Pty && state.settled() {
             let now = screen(&self.ops, self.task).await?;
@@ -287,7 +287,7 @@ impl Viewer {
     }
 
     /// The last lines of a stream, as if they had just been written.
-    async fn tail(&mut self, state: &TaskState, stream: StreamName) -> Result<(), Gone> {
+    async fn tail(&mut self, state: &TaskState, stream: StreamName) -> Result<(), DetachCause> {
         let (ops, state) = (Arc::clone(&self.ops), state.clone());
         let read = move || -> ApiResult<(u64, Vec<u8>)> {
             let Some(reading) = ops.records.output(&state)? else { return Ok((0, Vec::new())) };
@@ -306,7 +306,7 @@ impl Viewer {
     }
 
     /// Sends one record, and the bytes that belong to it.
-    async fn send_next(&mut self) -> Result<(), Gone> {
+    async fn send_next(&mut self) -> Result<(), DetachCause> {
         let Some(line) = self.read.pop_front() else { return Ok(()) };
         let record = Record::parse(&line).map(|r| r.what);
         if self.has_drawn(record.as_ref().ok()) {
@@ -340,19 +340,19 @@ impl Viewer {
         matches!(record, Some(RecordContent::Frame(Frame::Output { stream: StreamName::Pty, offset, .. })) if *offset < self.drawn)
     }
 
-    async fn bytes(&mut self, frame: &Frame) -> Result<(), Gone> {
+    async fn bytes(&mut self, frame: &Frame) -> Result<(), DetachCause> {
         let Some(chunk) = OutputChunk::of(frame) else { return Ok(()) };
         let dropped = self.gaps.before(chunk.stream, chunk.offset);
         let bytes = self.ops.records.chunk(self.task, chunk, dropped).map_err(TaskRefusal::from)?;
         Ok(self.socket.send(Message::binary(bytes)).await?)
     }
 
-    async fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
-        let message = message.ok_or(Gone::Left)??;
+    async fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), DetachCause> {
+        let message = message.ok_or(DetachCause::Left)??;
         let (wish, bytes) = match &message {
             Message::Binary(bytes) => (Ok(None), bytes.as_ref()),
             Message::Text(text) => (parse::<AttachMessage>(text.as_bytes()).map(Some), text.as_bytes()),
-            Message::Close(_) => return Err(Gone::Left),
+            Message::Close(_) => return Err(DetachCause::Left),
             Message::Ping(_) | Message::Pong(_) => return Ok(()),
         };
         let n = self.count;
@@ -374,7 +374,7 @@ impl Viewer {
     }
 
     /// A task without a shim has not started, or is over.
-    fn why_not(&self, refusal: Refusal) -> Result<Refusal, Gone> {
+    fn why_not(&self, refusal: Refusal) -> Result<Refusal, DetachCause> {
         let state = self.ops.records.state(self.task)?;
         Ok(match (state.outcome(), state.first_seq()) {
             (Some(outcome), _) => Refusal::new(Code::TaskOver, format!("the task is over: {outcome}")),
@@ -419,7 +419,7 @@ impl Viewer {
         })
     }
 
-    async fn answer(&mut self, n: u64, result: Result<u64, Refusal>) -> Result<(), Gone> {
+    async fn answer(&mut self, n: u64, result: Result<u64, Refusal>) -> Result<(), DetachCause> {
         let told = match result {
             Ok(seq) => AttachEvent::Applied { n, seq },
             Err(refusal) => AttachEvent::Refused { n: Some(n), refusal },
@@ -446,15 +446,15 @@ impl Viewer {
     }
 }
 
-async fn applied(answer: oneshot::Receiver<Result<Said, Refusal>>) -> Result<u64, Refusal> {
+async fn applied(answer: oneshot::Receiver<Result<ShimReply, Refusal>>) -> Result<u64, Refusal> {
     match answer.await {
-        Ok(Ok(Said::Applied(seq))) => Ok(seq),
+        Ok(Ok(ShimReply::Applied(seq))) => Ok(seq),
         Ok(Err(refusal)) => Err(refusal),
         _ => Err(Refusal::new(Code::ShimUnreachable, "the task's supervisor did not say whether it was applied")),
     }
 }
 
-fn described(now: &ScreenNow) -> AttachScreen {
+fn described(now: &ScreenAt) -> AttachScreen {
     AttachScreen {
         rows: now.screen.rows,
         cols: now.screen.cols,

@@ -1,7 +1,7 @@
 //! Who arrives: every request passes here first. The route table says what each route asks of its caller.
 
 use super::{
-    Front,
+    HttpState,
     problem::Problem,
     routes::{self, Access, Route, WhileDraining},
     server::Connection,
@@ -26,23 +26,23 @@ const COMING_UP: Duration = Duration::from_secs(30);
 
 /// The other end of a connection.
 #[derive(Clone)]
-pub(crate) struct Arrival {
-    pub(crate) peer: ArrivedBy,
+pub(crate) struct ConnectionOrigin {
+    pub(crate) peer: Transport,
     pub(crate) connection: Arc<Connection>,
 }
 
 #[derive(Clone)]
-pub(crate) enum ArrivedBy {
+pub(crate) enum Transport {
     Socket(SocketPeer),
     Tcp(TcpPeer),
 }
 
-impl Arrival {
+impl ConnectionOrigin {
     /// The process at the other end, where the kernel names it.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.peer {
-            ArrivedBy::Socket(peer) => peer.pid(),
-            ArrivedBy::Tcp(_) => None,
+            Transport::Socket(peer) => peer.pid(),
+            Transport::Tcp(_) => None,
         }
     }
 }
@@ -57,8 +57,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
 /// Lets a request through to its route, in the name of its caller.
 pub(crate) async fn arrive(
-    State(front): State<Arc<Front>>,
-    ConnectInfo(arrival): ConnectInfo<Arrival>,
+    State(front): State<Arc<HttpState>>,
+    ConnectInfo(arrival): ConnectInfo<ConnectionOrigin>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -94,29 +94,29 @@ fn goes_on(response: &Response) -> bool {
 /// Who comes, if the route is for them now. Public routes are for everybody, whoever they are.
 async fn admit(
     ops: &Arc<Ops>,
-    arrival: &Arrival,
+    arrival: &ConnectionOrigin,
     route: &Route,
     headers: &HeaderMap,
 ) -> Result<Option<Caller>, Refusal> {
-    if let ArrivedBy::Tcp(_) = arrival.peer {
+    if let Transport::Tcp(_) = arrival.peer {
         tcp::check_host(headers)?;
     }
     let Access::Needs(scope) = route.access else { return Ok(None) };
     serves(ops, route).await?;
     let token = bearer(headers);
     let mut caller = match &arrival.peer {
-        ArrivedBy::Socket(peer) => {
+        Transport::Socket(peer) => {
             peer.welcome(ops).await?;
             match token {
-                Bearer::None => peer.caller(ops, None)?,
-                Bearer::Token(token) => peer.caller(ops, Some(token))?,
+                PresentedToken::None => peer.caller(ops, None)?,
+                PresentedToken::Token(token) => peer.caller(ops, Some(token))?,
                 // A person with a credential that does not read is not let in as themselves.
-                Bearer::Unreadable => peer.caller(ops, Some(""))?,
+                PresentedToken::Unreadable => peer.caller(ops, Some(""))?,
             }
         }
-        ArrivedBy::Tcp(_) => match token {
-            Bearer::Token(token) => recognition::of_token(ops, token)?,
-            Bearer::None | Bearer::Unreadable => return Err(recognition::no_token()),
+        Transport::Tcp(_) => match token {
+            PresentedToken::Token(token) => recognition::of_token(ops, token)?,
+            PresentedToken::None | PresentedToken::Unreadable => return Err(recognition::no_token()),
         },
     };
     caller.may(scope)?;
@@ -126,7 +126,7 @@ async fn admit(
             .hint("nothing runs until the ledger is repaired (csn doctor); tasks, logs and replays can be read"));
     }
     arrival.connection.recognise(caller.kind)?;
-    if let ArrivedBy::Tcp(peer) = &arrival.peer {
+    if let Transport::Tcp(peer) = &arrival.peer {
         peer.not_from_a_task(ops, route.touch, &mut caller).await?;
     }
     Ok(Some(caller))
@@ -144,17 +144,17 @@ fn takes_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
 }
 
 /// The credential that came with a request.
-enum Bearer<'a> {
+enum PresentedToken<'a> {
     None,
     Token(&'a str),
     /// There is one, but of another kind.
     Unreadable,
 }
 
-fn bearer(headers: &HeaderMap) -> Bearer<'_> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Bearer::None };
+fn bearer(headers: &HeaderMap) -> PresentedToken<'_> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return PresentedToken::None };
     let token = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-    token.map_or(Bearer::Unreadable, Bearer::Token)
+    token.map_or(PresentedToken::Unreadable, PresentedToken::Token)
 }
 
 /// While the daemon comes up, requests wait; while it goes down, it takes nothing new. How it is, it always tells.

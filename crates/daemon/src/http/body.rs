@@ -1,6 +1,6 @@
 //! Bodies that are not one JSON value: bytes that come piece by piece, and JSON that was made before.
 
-use crate::ops::output::Pieces;
+use crate::ops::output::ByteStream;
 use axum::{
     body::Body,
     http::header,
@@ -21,7 +21,7 @@ pub(crate) fn json_bytes(json: Bytes) -> Response {
 }
 
 /// What a channel brings; an error ends it short.
-pub(crate) fn pieces(receive: Pieces) -> Body {
+pub(crate) fn pieces(receive: ByteStream) -> Body {
     Body::from_stream(Fallible(receive))
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn events(receive: mpsc::Receiver<Bytes>) -> Response {
     (headers, Body::from_stream(Infallibly(receive))).into_response()
 }
 
-struct Fallible(Pieces);
+struct Fallible(ByteStream);
 
 impl futures_core::Stream for Fallible {
     type Item = io::Result<Bytes>;

@@ -3,7 +3,7 @@
 use super::{
     Shared,
     extract::{MaybePayload, OncePayload, Segment},
-    problem::Answer,
+    problem::HttpResult,
 };
 use crate::{caller::Caller, ops::control};
 use axum::{Json, extract::State, http::StatusCode};
@@ -12,7 +12,7 @@ use countersign_model::api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, 
 /// It was applied, and stands in this record.
 type Accepted = (StatusCode, Json<AppliedRecord>);
 
-fn accepted(applied: AppliedRecord) -> Answer<Accepted> {
+fn accepted(applied: AppliedRecord) -> HttpResult<Accepted> {
     Ok((StatusCode::ACCEPTED, Json(applied)))
 }
 
@@ -21,7 +21,7 @@ pub(crate) async fn cancel(
     caller: Caller,
     Segment(id): Segment,
     MaybePayload(body): MaybePayload<CancelBody>,
-) -> Answer<Accepted> {
+) -> HttpResult<Accepted> {
     accepted(control::cancel(&front.ops, &caller, &id, body).await?)
 }
 
@@ -30,7 +30,7 @@ pub(crate) async fn signal(
     caller: Caller,
     Segment(id): Segment,
     payload: OncePayload<SignalBody>,
-) -> Answer<Accepted> {
+) -> HttpResult<Accepted> {
     let (body, once) = payload.into_parts();
     accepted(control::signal(&front.ops, &caller, &id, body, once.key()).await?)
 }
@@ -40,7 +40,7 @@ pub(crate) async fn stdin(
     caller: Caller,
     Segment(id): Segment,
     payload: OncePayload<StdinBody>,
-) -> Answer<Accepted> {
+) -> HttpResult<Accepted> {
     let (body, once) = payload.into_parts();
     accepted(control::stdin(&front.ops, &caller, &id, body, once.key()).await?)
 }
@@ -50,7 +50,7 @@ pub(crate) async fn resize(
     caller: Caller,
     Segment(id): Segment,
     payload: OncePayload<ResizeBody>,
-) -> Answer<Accepted> {
+) -> HttpResult<Accepted> {
     let (body, once) = payload.into_parts();
     accepted(control::resize(&front.ops, &caller, &id, body, once.key()).await?)
 }

@@ -7,12 +7,12 @@
 use super::{
     Shared, body,
     extract::{Params, Segment},
-    problem::Answer,
+    problem::HttpResult,
 };
 use crate::{
     caller::Caller,
     ops::{ApiResult, Ops},
-    records::{OutputChunk, Piece},
+    records::{EventBatch, OutputChunk},
     shims::registry::SETTLED,
 };
 use axum::{extract::State, http::HeaderMap, response::Response};
@@ -40,12 +40,12 @@ const PAUSE_MOST: Duration = Duration::from_millis(100);
 /// The last event that a reader has seen: the number of its record, and its place among the events of that record, where
 /// a view makes several of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cursor {
+struct EventPosition {
     seq: u64,
     nth: Option<usize>,
 }
 
-impl FromStr for Cursor {
+impl FromStr for EventPosition {
     type Err = std::num::ParseIntError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once('.') {
@@ -61,7 +61,7 @@ pub(crate) async fn of_task(
     Segment(id): Segment,
     headers: HeaderMap,
     Params(query): Params<EventQuery>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     caller.may(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     if query.speed.is_some_and(|s| !s.is_finite() || s <= 0.0) {
@@ -70,7 +70,7 @@ pub(crate) async fn of_task(
     let last =
         match headers.get("last-event-id") {
             None => None,
-            Some(id) => Some(id.to_str().ok().and_then(|id| id.parse::<Cursor>().ok()).ok_or_else(|| {
+            Some(id) => Some(id.to_str().ok().and_then(|id| id.parse::<EventPosition>().ok()).ok_or_else(|| {
                 Refusal::new(Code::BadRequest, "`Last-Event-ID` is the id of an event of this stream")
             })?),
         };
@@ -81,12 +81,12 @@ pub(crate) async fn of_task(
     ops.records.warm(task).await?;
     // Of a record that a view makes several events of, the later ones may not have been seen.
     let (from, seen) = match (last, query.after) {
-        (Some(Cursor { seq, nth: Some(nth) }), _) => (seq, Some((seq, nth.saturating_add(1)))),
-        (Some(Cursor { seq, nth: None }), _) | (None, Some(seq)) => (seq.saturating_add(1), None),
+        (Some(EventPosition { seq, nth: Some(nth) }), _) => (seq, Some((seq, nth.saturating_add(1)))),
+        (Some(EventPosition { seq, nth: None }), _) | (None, Some(seq)) => (seq.saturating_add(1), None),
         (None, None) => (0, None),
     };
     let (send, receive) = mpsc::channel(1);
-    let reader = Reader {
+    let reader = EventReader {
         caller,
         stream: ops.records.stream(task, from),
         next_seq: from,
@@ -95,7 +95,7 @@ pub(crate) async fn of_task(
         seen,
         state: None,
         gaps: StreamGaps::of(&ops.records.state(task)?),
-        pace: query.speed.map(|speed| Pace { speed, last_us: None }),
+        pace: query.speed.map(|speed| ReadPace { speed, last_us: None }),
         ops,
         task,
     };
@@ -103,7 +103,7 @@ pub(crate) async fn of_task(
     Ok(body::events(receive))
 }
 
-struct Reader {
+struct EventReader {
     caller: Caller,
     ops: Arc<Ops>,
     task: TaskId,
@@ -119,15 +119,15 @@ struct Reader {
     /// What was dropped before the chunks that are shown.
     gaps: StreamGaps,
     /// A recording that is played back at a speed.
-    pace: Option<Pace>,
+    pace: Option<ReadPace>,
 }
 
-struct Pace {
+struct ReadPace {
     speed: f64,
     last_us: Option<u64>,
 }
 
-impl Pace {
+impl ReadPace {
     /// How long after the record before this one comes.
     fn before(&mut self, line: &str) -> Duration {
         let Some(t_us) = Record::parse(line).ok().and_then(|r| r.t_us) else { return Duration::ZERO };
@@ -137,7 +137,7 @@ impl Pace {
     }
 }
 
-impl Reader {
+impl EventReader {
     async fn run(mut self, send: mpsc::Sender<Bytes>) {
         self.tell(&send).await;
         // Others who wait for the same bell make it anew.
@@ -227,7 +227,7 @@ impl Reader {
     }
 
     /// The next events that are there, if any: from those who were here before, else from the disk.
-    fn piece(&mut self) -> ApiResult<Piece> {
+    fn piece(&mut self) -> ApiResult<EventBatch> {
         let at = (self.task, self.next_seq);
         // The `tool_task` view depends on what its reader has seen; the others only on where they are.
         let shared = self.view == View::Native && self.pace.is_none();
@@ -258,7 +258,7 @@ impl Reader {
         Ok(())
     }
 
-    fn render(&mut self) -> ApiResult<Piece> {
+    fn render(&mut self) -> ApiResult<EventBatch> {
         self.fill()?;
         let most = if self.pace.is_some() { 1 } else { PIECE };
         let (mut out, mut ended, mut next_seq) = (String::new(), false, self.next_seq);
@@ -310,7 +310,7 @@ impl Reader {
         if ended {
             out.push_str("event: end\ndata: {}\n\n");
         }
-        Ok(Piece { bytes: out.into(), next_seq, ended })
+        Ok(EventBatch { bytes: out.into(), next_seq, ended })
     }
 
     /// The readable part of an output frame. Bytes that are gone or were changed do not end the stream: the frame is
@@ -384,10 +384,10 @@ mod tests {
 
     #[test]
     fn the_id_of_an_event_names_its_record_and_its_place() {
-        assert_eq!("7".parse(), Ok(Cursor { seq: 7, nth: None }));
-        assert_eq!("7.1".parse(), Ok(Cursor { seq: 7, nth: Some(1) }));
+        assert_eq!("7".parse(), Ok(EventPosition { seq: 7, nth: None }));
+        assert_eq!("7.1".parse(), Ok(EventPosition { seq: 7, nth: Some(1) }));
         for bad in ["", ".", "7.", ".1", "7.1.2", "-1", "x"] {
-            assert!(bad.parse::<Cursor>().is_err(), "{bad}");
+            assert!(bad.parse::<EventPosition>().is_err(), "{bad}");
         }
     }
 }

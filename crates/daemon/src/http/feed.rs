@@ -1,7 +1,7 @@
 //! `/events` and `/approvals/events`: the ledger as it grows, over server-sent events. The cursor is the number of a
 //! decision; the bell says only that there is more.
 
-use super::{Shared, body, extract::Params, problem::Answer};
+use super::{Shared, body, extract::Params, problem::HttpResult};
 use crate::{
     caller::Caller,
     ops::{ApiResult, Ops, answers},
@@ -29,7 +29,7 @@ const PIECE: usize = 4 * 1024;
 static READING: Semaphore = Semaphore::const_new(4);
 
 #[derive(Clone, Copy, PartialEq)]
-enum Wants {
+enum FeedSelection {
     /// Every decision, as its line.
     Decisions,
     /// Approvals, as they are after each decision about one.
@@ -42,10 +42,10 @@ pub(crate) async fn ledger(
     caller: Caller,
     headers: HeaderMap,
     Params(query): Params<LedgerQuery>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     caller.may(CredentialScope::Observe)?;
     let after = cursor(&headers, query)?.unwrap_or(0);
-    Ok(follow(Arc::clone(&front.ops), caller, Wants::Decisions, after, Vec::new()))
+    Ok(follow(Arc::clone(&front.ops), caller, FeedSelection::Decisions, after, Vec::new()))
 }
 
 /// Approvals: first those that wait, then every one that is opened or resolved. Behind a cursor only the latter.
@@ -54,7 +54,7 @@ pub(crate) async fn approvals(
     caller: Caller,
     headers: HeaderMap,
     Params(query): Params<LedgerQuery>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     caller.may(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     // The cursor first: what is decided while we look is told twice rather than not at all.
@@ -66,7 +66,7 @@ pub(crate) async fn approvals(
             (head, crate::blocking(move || answers::with_card(&ops, &caller)).await??)
         }
     };
-    Ok(follow(ops, caller, Wants::Approvals, after, waiting))
+    Ok(follow(ops, caller, FeedSelection::Approvals, after, waiting))
 }
 
 fn cursor(headers: &HeaderMap, query: LedgerQuery) -> Result<Option<i64>, Refusal> {
@@ -79,9 +79,9 @@ fn cursor(headers: &HeaderMap, query: LedgerQuery) -> Result<Option<i64>, Refusa
     }
 }
 
-fn follow(ops: Arc<Ops>, caller: Caller, wants: Wants, after: i64, waiting: Vec<TaskId>) -> Response {
+fn follow(ops: Arc<Ops>, caller: Caller, wants: FeedSelection, after: i64, waiting: Vec<TaskId>) -> Response {
     let (send, receive) = mpsc::channel(1);
-    let reader = Arc::new(Reader { ops, caller, wants });
+    let reader = Arc::new(FeedReader { ops, caller, wants });
     tokio::spawn(async move {
         if reader.tell_waiting(after, waiting, &send).await.is_ok() {
             let _ = reader.run(after, &send).await;
@@ -99,31 +99,31 @@ fn event(text: &mut String, id: Option<i64>, approval: &Approval) {
 }
 
 /// Whoever follows the ledger, and what of it they want.
-struct Reader {
+struct FeedReader {
     ops: Arc<Ops>,
     caller: Caller,
-    wants: Wants,
+    wants: FeedSelection,
 }
 
 /// Nobody reads any more, or nothing can be read.
-struct Over;
+struct FeedClosed;
 
-impl<E: std::error::Error> From<E> for Over {
+impl<E: std::error::Error> From<E> for FeedClosed {
     fn from(_: E) -> Self {
-        Over
+        FeedClosed
     }
 }
 
 /// What was read: its events, the number of the last decision, whether there may be more, and how many decisions the
 /// next piece may hold, going by this one.
-struct Piece {
+struct FeedBatch {
     text: String,
     last: i64,
     more: bool,
     next: u32,
 }
 
-impl Reader {
+impl FeedReader {
     /// First those that wait, one by one: each is read when there is room for it. Only the last has an id: a reader that
     /// breaks off before it is told all of them again.
     async fn tell_waiting(
@@ -131,7 +131,7 @@ impl Reader {
         after: i64,
         all: Vec<TaskId>,
         send: &mpsc::Sender<Bytes>,
-    ) -> Result<(), Over> {
+    ) -> Result<(), FeedClosed> {
         let last = all.last().copied();
         for task in all {
             let room = send.reserve().await?;
@@ -139,13 +139,13 @@ impl Reader {
             let approval = tokio::task::spawn_blocking(move || answers::of_task(&at.ops, task)).await?;
             let mut text = String::new();
             let id = Some(after).filter(|_| last == Some(task));
-            approval.map_err(|_| Over)?.iter().for_each(|approval| event(&mut text, id, approval));
+            approval.map_err(|_| FeedClosed)?.iter().for_each(|approval| event(&mut text, id, approval));
             room.send(text.into());
         }
         Ok(send.send(Bytes::from_static(b": now\n\n")).await?)
     }
 
-    async fn run(self: &Arc<Self>, mut after: i64, send: &mpsc::Sender<Bytes>) -> Result<(), Over> {
+    async fn run(self: &Arc<Self>, mut after: i64, send: &mpsc::Sender<Bytes>) -> Result<(), FeedClosed> {
         let (mut head, mut roster) = (self.ops.head.clone(), self.ops.roster.clone());
         let mut lines = 4;
         loop {
@@ -156,7 +156,7 @@ impl Reader {
             // Apart: reading a long history must not hold up those who ask.
             let turn = READING.acquire().await?;
             let at = Arc::clone(self);
-            let piece = tokio::task::spawn_blocking(move || at.read(after, lines)).await?.map_err(|_| Over)?;
+            let piece = tokio::task::spawn_blocking(move || at.read(after, lines)).await?.map_err(|_| FeedClosed)?;
             drop(turn);
             (after, lines) = (piece.last, piece.next);
             if !self.ops.still_admits(&self.caller) {
@@ -180,11 +180,11 @@ impl Reader {
         }
     }
 
-    fn read(&self, after: i64, lines: u32) -> ApiResult<Piece> {
+    fn read(&self, after: i64, lines: u32) -> ApiResult<FeedBatch> {
         let Self { ops, caller, wants } = self;
         let batch = ops.records.ledger(|r| r.after(after, lines))?;
         let more = batch.len() == lines as usize;
-        let mut piece = Piece { text: String::new(), last: after, more, next: (2 * lines).min(LINES) };
+        let mut piece = FeedBatch { text: String::new(), last: after, more, next: (2 * lines).min(LINES) };
         // Decisions about one task often stand together.
         let mut seen: HashMap<TaskId, bool> = HashMap::new();
         for (told, (n, task, line)) in (1..).zip(batch) {
@@ -213,13 +213,13 @@ impl Reader {
     }
 }
 
-fn tell(text: &mut String, ops: &Ops, wants: Wants, n: i64, task: Option<TaskId>, line: &str) -> ApiResult<()> {
+fn tell(text: &mut String, ops: &Ops, wants: FeedSelection, n: i64, task: Option<TaskId>, line: &str) -> ApiResult<()> {
     match (wants, task) {
-        (Wants::Decisions, task) => {
+        (FeedSelection::Decisions, task) => {
             let task = task.map_or_else(|| "null".to_owned(), |t| format!("\"{t}\""));
             let _ = write!(text, "id: {n}\ndata: {{\"task\":{task},\"decision\":{line}}}\n\n");
         }
-        (Wants::Approvals, Some(task)) => {
+        (FeedSelection::Approvals, Some(task)) => {
             let Ok(record) = Record::parse(line) else { return Ok(()) };
             let about = matches!(
                 record.what,
@@ -234,7 +234,7 @@ fn tell(text: &mut String, ops: &Ops, wants: Wants, n: i64, task: Option<TaskId>
                 event(text, Some(n), &approval);
             }
         }
-        (Wants::Approvals, None) => {}
+        (FeedSelection::Approvals, None) => {}
     }
     Ok(())
 }

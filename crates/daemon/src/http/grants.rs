@@ -3,7 +3,7 @@
 use super::{
     Shared,
     extract::{AnyPayload, Params, Payload, Segment},
-    problem::{Answer, Problem},
+    problem::{HttpResult, Problem},
 };
 use crate::{caller::Caller, ops::grants};
 use axum::{Json, extract::State, http::StatusCode};
@@ -13,11 +13,11 @@ pub(crate) async fn list(
     State(front): Shared,
     caller: Caller,
     Params(query): Params<GrantQuery>,
-) -> Answer<Json<GrantPage>> {
+) -> HttpResult<Json<GrantPage>> {
     Ok(Json(grants::list(&front.ops, &caller, query).await?))
 }
 
-pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<GrantView>> {
+pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Json<GrantView>> {
     Ok(Json(grants::show(&front.ops, &caller, &id).await?))
 }
 
@@ -25,7 +25,7 @@ pub(crate) async fn add(
     State(front): Shared,
     caller: Caller,
     body: Result<Payload<GrantBody>, Problem>,
-) -> Answer<(StatusCode, Json<GrantView>)> {
+) -> HttpResult<(StatusCode, Json<GrantView>)> {
     let explained = |problem: Problem| problem.explain("`directory` is missing", "a path, or null for anywhere");
     let Payload(body) = body.map_err(explained)?;
     let (grant, new) = grants::add(&front.ops, &caller, body).await?;
@@ -33,7 +33,7 @@ pub(crate) async fn add(
     Ok((status, Json(grant)))
 }
 
-pub(crate) async fn revoke(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<GrantView>> {
+pub(crate) async fn revoke(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Json<GrantView>> {
     Ok(Json(grants::revoke(&front.ops, &caller, &id).await?))
 }
 
@@ -42,6 +42,6 @@ pub(crate) async fn narrow(
     caller: Caller,
     Segment(id): Segment,
     AnyPayload: AnyPayload,
-) -> Answer<Json<GrantView>> {
+) -> HttpResult<Json<GrantView>> {
     Ok(Json(grants::narrow(&front.ops, &caller, &id).await?))
 }

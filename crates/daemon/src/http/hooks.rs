@@ -3,7 +3,7 @@
 use super::{
     Shared,
     extract::{Payload, Segment},
-    problem::Answer,
+    problem::HttpResult,
 };
 use crate::{caller::Caller, ops::tickets};
 use axum::{Json, extract::State};
@@ -16,7 +16,7 @@ pub(crate) async fn before(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<HookBeforeBody>,
-) -> Answer<Json<HookBeforeResponse>> {
+) -> HttpResult<Json<HookBeforeResponse>> {
     Ok(Json(tickets::before(&front.ops, &caller, body).await?))
 }
 
@@ -24,7 +24,7 @@ pub(crate) async fn after(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<HookAfterBody>,
-) -> Answer<Json<HookAfterResponse>> {
+) -> HttpResult<Json<HookAfterResponse>> {
     Ok(Json(tickets::after(&front.ops, &caller, body).await?))
 }
 
@@ -33,10 +33,14 @@ pub(crate) async fn redeem(
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<RedeemBody>,
-) -> Answer<Json<RedeemResponse>> {
+) -> HttpResult<Json<RedeemResponse>> {
     Ok(Json(tickets::redeem(&front.ops, &caller, &id, body).await?))
 }
 
-pub(crate) async fn redeemed(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<TaskState>> {
+pub(crate) async fn redeemed(
+    State(front): Shared,
+    caller: Caller,
+    Segment(id): Segment,
+) -> HttpResult<Json<TaskState>> {
     Ok(Json(tickets::redeemed(&front.ops, &caller, &id)?))
 }

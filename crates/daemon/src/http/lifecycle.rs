@@ -3,7 +3,7 @@
 use super::{
     Shared,
     extract::{MaybePayload, Payload},
-    problem::Answer,
+    problem::HttpResult,
     tcp,
 };
 use crate::{caller::Caller, ops::lifecycle};
@@ -18,7 +18,7 @@ use countersign_model::{
     api::{GcBody, GcReport, IndexRebuilt, Lifecycle, ListenBody, ListenResponse, RebuildBody, StopBody, StopResponse},
 };
 
-pub(crate) async fn show(State(front): Shared, caller: Caller) -> Answer<Json<Lifecycle>> {
+pub(crate) async fn show(State(front): Shared, caller: Caller) -> HttpResult<Json<Lifecycle>> {
     Ok(Json(lifecycle::show(&front.ops, &caller).await?))
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn listen(
     State(front): Shared,
     caller: Caller,
     MaybePayload(body): MaybePayload<ListenBody>,
-) -> Answer<Json<ListenResponse>> {
+) -> HttpResult<Json<ListenResponse>> {
     caller.may(CredentialScope::Admin)?;
     let wanted = body.tcp.unwrap_or(tcp::DEFAULT);
     Ok(Json(ListenResponse { tcp: tcp::open(&front, wanted).await? }))
@@ -37,7 +37,7 @@ pub(crate) async fn stop(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<StopBody>,
-) -> Answer<(StatusCode, Json<StopResponse>)> {
+) -> HttpResult<(StatusCode, Json<StopResponse>)> {
     Ok((StatusCode::ACCEPTED, Json(lifecycle::stop(&front.ops, &caller, body)?)))
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn gc(
     State(front): Shared,
     caller: Caller,
     MaybePayload(body): MaybePayload<GcBody>,
-) -> Answer<Json<GcReport>> {
+) -> HttpResult<Json<GcReport>> {
     Ok(Json(lifecycle::gc(&front.ops, &caller, body).await?))
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn rebuild(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<RebuildBody>,
-) -> Answer<Json<IndexRebuilt>> {
+) -> HttpResult<Json<IndexRebuilt>> {
     Ok(Json(lifecycle::rebuild(&front.ops, &caller, body).await?))
 }
 

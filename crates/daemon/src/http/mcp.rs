@@ -1,10 +1,10 @@
 //! `/mcp`, `/mcp/session`, `/mcp/stdio`: how MCP comes in over HTTP. What is spoken there is [`crate::mcp`]'s.
 
 use super::{
-    Front, Shared,
-    auth::Arrival,
+    HttpState, Shared,
+    auth::ConnectionOrigin,
     extract::{Params, Payload},
-    problem::{Answer, Problem},
+    problem::{HttpResult, Problem},
 };
 use crate::{caller::Caller, mcp};
 use axum::{
@@ -25,7 +25,7 @@ use std::sync::Arc;
 const CONVERSATION: &str = "mcp-session-id";
 
 /// The address for those who come over HTTP, as a service of its own.
-pub(super) fn router(front: &Arc<Front>) -> Router {
+pub(super) fn router(front: &Arc<HttpState>) -> Router {
     let served = mcp::service(&front.ops, &front.mcp);
     let bound = middleware::from_fn_with_state(Arc::clone(front), bound);
     Router::new().route_service("/mcp", served).layer(bound)
@@ -52,18 +52,18 @@ pub(crate) async fn session(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<McpSessionBody>,
-) -> Answer<Json<McpSessionResponse>> {
+) -> HttpResult<Json<McpSessionResponse>> {
     Ok(Json(mcp::open_session(&front.ops, &front.mcp, &caller, body).await?))
 }
 
 /// From here on the connection speaks MCP, a message a line.
 pub(crate) async fn stdio(
     State(front): Shared,
-    ConnectInfo(arrival): ConnectInfo<Arrival>,
+    ConnectInfo(arrival): ConnectInfo<ConnectionOrigin>,
     caller: Caller,
     Params(query): Params<McpStdioQuery>,
     request: Request,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     let connected = mcp::connect(&front.ops, &front.mcp, &caller, &query.session, arrival.pid())?;
     if request.headers().get(header::UPGRADE).is_none_or(|v| v.as_bytes() != b"mcp") {
         return Err(Refusal::new(Code::BadRequest, "this address speaks MCP with `csn mcp`")

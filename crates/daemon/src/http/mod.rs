@@ -31,24 +31,24 @@ use axum::{
 };
 use countersign_model::{Code, Refusal};
 use problem::Problem;
-use server::Crowd;
+use server::UserLimits;
 pub(crate) use server::serve_unix;
 use std::sync::Arc;
 
-type Shared = State<Arc<Front>>;
+type Shared = State<Arc<HttpState>>;
 
 /// What the HTTP surface keeps beside the operations that it calls.
-pub(crate) struct Front {
+pub(crate) struct HttpState {
     pub(crate) ops: Arc<Ops>,
     /// How many connections there are.
-    crowd: Crowd,
+    crowd: UserLimits,
     /// What MCP connections are known by.
     mcp: Arc<Connections>,
 }
 
-impl Front {
+impl HttpState {
     pub(crate) fn new(ops: Arc<Ops>) -> Arc<Self> {
-        Arc::new(Self { ops, crowd: Crowd::default(), mcp: Arc::default() })
+        Arc::new(Self { ops, crowd: UserLimits::default(), mcp: Arc::default() })
     }
 
     /// Every route, and the door before them.

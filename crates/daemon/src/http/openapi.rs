@@ -2,8 +2,8 @@
 
 use super::{
     body::json_bytes,
-    problem::Answer,
-    routes::{Access, Content, ROUTES, Route},
+    problem::HttpResult,
+    routes::{Access, BodyContent, ROUTES, Route},
 };
 use crate::caller::Caller;
 use axum::response::Response;
@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));
 
-pub(crate) async fn show(caller: Caller) -> Answer<Response> {
+pub(crate) async fn show(caller: Caller) -> HttpResult<Response> {
     caller.may(CredentialScope::Observe)?;
     Ok(json_bytes(DOCUMENT.clone()))
 }
@@ -103,16 +103,16 @@ fn responses(route: &Route, generator: &mut SchemaGenerator) -> Value {
     for success in route.successes {
         let response = responses.entry(success.status.to_string()).or_insert_with(|| json!({"description": "Done"}));
         match success.body {
-            Content::Nothing => {}
-            Content::Json(schema) => {
+            BodyContent::Nothing => {}
+            BodyContent::Json(schema) => {
                 response["content"]["application/json"] = json!({"schema": schema(generator)});
             }
-            Content::Events(schema) => {
+            BodyContent::Events(schema) => {
                 response["description"] = "Server-sent events; the data of each is a JSON text".into();
                 let _ = schema(generator);
                 response["content"]["text/event-stream"] = json!({"schema": {"type": "string"}});
             }
-            Content::Other(media) => response["content"][media] = json!({}),
+            BodyContent::Other(media) => response["content"][media] = json!({}),
         }
     }
     for status in problem_statuses(route) {

@@ -12,7 +12,7 @@ use countersign_redact::text_by_shape;
 pub(crate) struct Problem(TaskRefusal);
 
 /// What a handler answers.
-pub(crate) type Answer<T> = Result<T, Problem>;
+pub(crate) type HttpResult<T> = Result<T, Problem>;
 
 impl Problem {
     /// Says more where this is what it says.

@@ -5,7 +5,7 @@ use super::{
     Shared,
     body::pieces,
     extract::{AnyPayload, Params, Payload, Segment},
-    problem::Answer,
+    problem::HttpResult,
     tasks::{byte_range, not_satisfiable},
 };
 use crate::{
@@ -37,7 +37,7 @@ pub(crate) async fn list(
     State(front): Shared,
     caller: Caller,
     Params(query): Params<ReceiptQuery>,
-) -> Answer<Json<ReceiptPage>> {
+) -> HttpResult<Json<ReceiptPage>> {
     Ok(Json(receipts::list(&front.ops, &caller, query).await?))
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn of_task(
     Segment(id): Segment,
     headers: HeaderMap,
     Params(query): Params<WaitQuery>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     let envelope = receipts::of_task(&front.ops, &caller, &id, query).await?;
     let whole = Bytes::from(envelope.json());
     let sha256 = Digest::sha256(&[&whole]);
@@ -57,12 +57,12 @@ pub(crate) async fn of_task(
     }))
 }
 
-pub(crate) async fn head(State(front): Shared, caller: Caller, AnyPayload: AnyPayload) -> Answer<Response> {
+pub(crate) async fn head(State(front): Shared, caller: Caller, AnyPayload: AnyPayload) -> HttpResult<Response> {
     let envelope = receipts::head(&front.ops, &caller).await?;
     Ok(([(header::CONTENT_TYPE, ENVELOPE)], envelope.json()).into_response())
 }
 
-pub(crate) async fn keys(State(front): Shared, caller: Caller) -> Answer<Json<KeyList>> {
+pub(crate) async fn keys(State(front): Shared, caller: Caller) -> HttpResult<Json<KeyList>> {
     Ok(Json(receipts::keys(&front.ops, &caller)?))
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn rotate(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<RotateBody>,
-) -> Answer<Json<KeyAnnounced>> {
+) -> HttpResult<Json<KeyAnnounced>> {
     Ok(Json(receipts::rotate(&front.ops, &caller, body).await?))
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn artifact(
     caller: Caller,
     Segment(digest): Segment,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     let (digest, found) = receipts::artifact(&front.ops, &caller, &digest).await?;
     Ok(match found {
         ArtifactBytes::Decisions(bytes) => served(&headers, digest, bytes.len() as u64, LINES, |start, end| {

@@ -2,10 +2,10 @@
 //! a new route needs one row and one function.
 
 use super::{
-    Front, approvals, attach, control, events, feed, grants, hooks, lifecycle, mcp, openapi, receipts, sessions, tasks,
-    tokens,
+    HttpState, approvals, attach, control, events, feed, grants, hooks, lifecycle, mcp, openapi, receipts, sessions,
+    tasks, tokens,
 };
-use crate::ops::recognition::Touch;
+use crate::ops::recognition::RequestKind;
 use axum::{
     Router,
     http::Method,
@@ -40,12 +40,12 @@ pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 #[derive(Clone, Copy)]
 pub(crate) struct Success {
     pub(crate) status: u16,
-    pub(crate) body: Content,
+    pub(crate) body: BodyContent,
 }
 
 /// What a body holds.
 #[derive(Clone, Copy)]
-pub(crate) enum Content {
+pub(crate) enum BodyContent {
     Nothing,
     Json(SchemaOf),
     /// Server-sent events, each with this as its data.
@@ -61,20 +61,20 @@ pub(crate) struct Route {
     pub(crate) access: Access,
     pub(crate) while_draining: WhileDraining,
     /// What it does, as far as it matters who holds its connection.
-    pub(crate) touch: Touch,
+    pub(crate) touch: RequestKind,
     pub(crate) summary: &'static str,
     pub(crate) query: Option<SchemaOf>,
-    pub(crate) body: Option<RequestBody>,
+    pub(crate) body: Option<RouteBody>,
     pub(crate) successes: &'static [Success],
     /// The statuses with which it refuses, beyond those that the rest of its row implies.
     pub(crate) refusals: &'static [u16],
     /// None where a service of its own answers.
-    handler: Option<fn() -> MethodRouter<Arc<Front>>>,
+    handler: Option<fn() -> MethodRouter<Arc<HttpState>>>,
 }
 
 /// The body that a route takes.
 #[derive(Clone, Copy)]
-pub(crate) struct RequestBody {
+pub(crate) struct RouteBody {
     pub(crate) schema: SchemaOf,
     pub(crate) required: bool,
     /// It may come with an `Idempotency-Key`.
@@ -86,19 +86,19 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 const fn json<T: JsonSchema>(status: u16) -> Success {
-    Success { status, body: Content::Json(of::<T>) }
+    Success { status, body: BodyContent::Json(of::<T>) }
 }
 
 const fn stream<T: JsonSchema>() -> Success {
-    Success { status: 200, body: Content::Events(of::<T>) }
+    Success { status: 200, body: BodyContent::Events(of::<T>) }
 }
 
 const fn other(status: u16, media: &'static str) -> Success {
-    Success { status, body: Content::Other(media) }
+    Success { status, body: BodyContent::Other(media) }
 }
 
-const UPGRADED: Success = Success { status: 101, body: Content::Nothing };
-const NOT_MODIFIED: Success = Success { status: 304, body: Content::Nothing };
+const UPGRADED: Success = Success { status: 101, body: BodyContent::Nothing };
+const NOT_MODIFIED: Success = Success { status: 304, body: BodyContent::Nothing };
 const BYTES: &str = "application/octet-stream";
 const ENVELOPE: &str = receipts::ENVELOPE;
 
@@ -110,7 +110,7 @@ impl Route {
             path,
             access: Access::Needs(scope),
             while_draining: if looks { WhileDraining::Served } else { WhileDraining::Refused },
-            touch: if looks { Touch::Looks } else { Touch::Acts },
+            touch: if looks { RequestKind::Looks } else { RequestKind::Acts },
             summary,
             query: None,
             body: None,
@@ -131,7 +131,7 @@ impl Route {
         self
     }
 
-    const fn touch(mut self, touch: Touch) -> Self {
+    const fn touch(mut self, touch: RequestKind) -> Self {
         self.touch = touch;
         self
     }
@@ -142,17 +142,17 @@ impl Route {
     }
 
     const fn body<T: JsonSchema>(mut self) -> Self {
-        self.body = Some(RequestBody { schema: of::<T>, required: true, once: false });
+        self.body = Some(RouteBody { schema: of::<T>, required: true, once: false });
         self
     }
 
     const fn body_once<T: JsonSchema>(mut self) -> Self {
-        self.body = Some(RequestBody { schema: of::<T>, required: true, once: true });
+        self.body = Some(RouteBody { schema: of::<T>, required: true, once: true });
         self
     }
 
     const fn maybe_body<T: JsonSchema>(mut self) -> Self {
-        self.body = Some(RequestBody { schema: of::<T>, required: false, once: false });
+        self.body = Some(RouteBody { schema: of::<T>, required: false, once: false });
         self
     }
 
@@ -166,7 +166,7 @@ impl Route {
         self
     }
 
-    const fn by(mut self, handler: fn() -> MethodRouter<Arc<Front>>) -> Self {
+    const fn by(mut self, handler: fn() -> MethodRouter<Arc<HttpState>>) -> Self {
         self.handler = Some(handler);
         self
     }
@@ -240,7 +240,7 @@ pub(crate) static ROUTES: &[Route] = &[
     // Attaching is looking, and typing.
     get("/tasks/{id}/attach", Observe, "Attach to a task over a WebSocket")
         .query::<api::AttachQuery>()
-        .touch(Touch::Acts)
+        .touch(RequestKind::Acts)
         .answers(&[UPGRADED])
         .by(|| routing::get(attach::attach)),
     post("/tasks/{id}/cancel", Run, "Withdraw a task that waits, or stop one that runs")
@@ -369,9 +369,13 @@ pub(crate) static ROUTES: &[Route] = &[
         .answers(&[json::<TaskState>(200)])
         .by(|| routing::get(hooks::redeemed)),
     // Whoever is connected there can ask for commands, however the connection began.
-    post("/mcp", Run, "Speak MCP over HTTP").touch(Touch::InBand).answers(&[other(200, "application/json")]),
-    get("/mcp", Run, "Listen to an MCP conversation").touch(Touch::InBand).answers(&[other(200, "text/event-stream")]),
-    delete("/mcp", Run, "End an MCP conversation").touch(Touch::InBand).answers(&[other(200, "application/json")]),
+    post("/mcp", Run, "Speak MCP over HTTP").touch(RequestKind::InBand).answers(&[other(200, "application/json")]),
+    get("/mcp", Run, "Listen to an MCP conversation")
+        .touch(RequestKind::InBand)
+        .answers(&[other(200, "text/event-stream")]),
+    delete("/mcp", Run, "End an MCP conversation")
+        .touch(RequestKind::InBand)
+        .answers(&[other(200, "application/json")]),
     post("/mcp/session", Run, "Open the session of an MCP connection")
         .body::<api::McpSessionBody>()
         .answers(&[json::<api::McpSessionResponse>(200)])
@@ -437,7 +441,7 @@ pub(crate) fn find(method: &Method, path: Option<&str>) -> &'static Route {
 }
 
 /// Every route of the table, each with its function.
-pub(crate) fn router() -> Router<Arc<Front>> {
+pub(crate) fn router() -> Router<Arc<HttpState>> {
     ROUTES.iter().fold(Router::new(), |router, route| match route.handler {
         Some(handler) => router.route(route.path, handler()),
         None => router,

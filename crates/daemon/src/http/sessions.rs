@@ -3,7 +3,7 @@
 use super::{
     Shared,
     extract::{MaybePayload, Params, Payload, Segment},
-    problem::Answer,
+    problem::HttpResult,
 };
 use crate::{caller::Caller, ops::sessions};
 use axum::{
@@ -18,11 +18,11 @@ pub(crate) async fn list(
     State(front): Shared,
     caller: Caller,
     Params(query): Params<SessionQuery>,
-) -> Answer<Json<SessionPage>> {
+) -> HttpResult<Json<SessionPage>> {
     Ok(Json(sessions::list(&front.ops, &caller, query)?))
 }
 
-pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Response> {
+pub(crate) async fn show(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Response> {
     Ok(Json(&*sessions::show(&front.ops, &caller, &id)?).into_response())
 }
 
@@ -30,7 +30,7 @@ pub(crate) async fn open(
     State(front): Shared,
     caller: Caller,
     MaybePayload(body): MaybePayload<OpenSessionBody>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     let (session, new) = sessions::open(&front.ops, &caller, body).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(&*session)).into_response())
@@ -41,13 +41,13 @@ pub(crate) async fn set_directory(
     caller: Caller,
     Segment(id): Segment,
     Payload(body): Payload<DirectoryBody>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     Ok(match sessions::set_directory(&front.ops, &caller, &id, body).await? {
         SessionMove::There(session) => Json(session).into_response(),
         SessionMove::Asked(task) => (StatusCode::ACCEPTED, Json(task)).into_response(),
     })
 }
 
-pub(crate) async fn end(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<SessionEnd>> {
+pub(crate) async fn end(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Json<SessionEnd>> {
     Ok(Json(sessions::end(&front.ops, &caller, &id).await?))
 }

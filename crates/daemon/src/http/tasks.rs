@@ -4,12 +4,12 @@ use super::{
     Shared,
     body::{json_bytes, pieces},
     extract::{OncePayload, Params, Payload, Segment},
-    problem::{Answer, Problem},
+    problem::{HttpResult, Problem},
 };
 use crate::caller::Caller;
 use crate::ops::{
     self,
-    output::{ByteRange, Ranged, Slice},
+    output::{ByteRange, RangeResult, StreamSlice},
 };
 use axum::{
     Json,
@@ -28,7 +28,7 @@ use countersign_model::{
 
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-pub(crate) async fn ask(State(front): Shared, caller: Caller, payload: OncePayload<Request>) -> Answer<Response> {
+pub(crate) async fn ask(State(front): Shared, caller: Caller, payload: OncePayload<Request>) -> HttpResult<Response> {
     let (request, once) = payload.into_parts();
     let asked = ops::intake::ask(&front.ops, &caller, request, once.key()).await?;
     let task = &asked.answer.task;
@@ -49,7 +49,7 @@ pub(crate) async fn check(
     State(front): Shared,
     caller: Caller,
     Payload(request): Payload<Request>,
-) -> Answer<Json<CheckResponse>> {
+) -> HttpResult<Json<CheckResponse>> {
     Ok(Json(ops::intake::check(&front.ops, &caller, request).await?))
 }
 
@@ -57,7 +57,7 @@ pub(crate) async fn list(
     State(front): Shared,
     caller: Caller,
     Params(query): Params<TaskQuery>,
-) -> Answer<Json<TaskPage>> {
+) -> HttpResult<Json<TaskPage>> {
     Ok(Json(ops::tasks::list(&front.ops, &caller, query).await?))
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn show(
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<WaitQuery>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     Ok(json_bytes(ops::tasks::show(&front.ops, &caller, &id, query).await?))
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn output(
     Segment(id): Segment,
     headers: HeaderMap,
     Params(query): Params<OutputQuery>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     let ops = &front.ops;
     if !wants_bytes(&headers) {
         return Ok(Json(ops::output::read(ops, &caller, &id, query).await?).into_response());
@@ -91,8 +91,8 @@ pub(crate) async fn output(
         // One that does not read is one that cannot be served.
         let range = range.unwrap_or(ByteRange::From { first: u64::MAX, last: None });
         return Ok(match ops::output::read_range(ops, &caller, &id, query, range).await? {
-            Ranged::Slice(slice) => bytes_of(slice, true),
-            Ranged::Unsatisfiable { total } => not_satisfiable(total),
+            RangeResult::Slice(slice) => bytes_of(slice, true),
+            RangeResult::Unsatisfiable { total } => not_satisfiable(total),
         });
     }
     // Whoever names no range gets all of it.
@@ -108,8 +108,8 @@ pub(crate) async fn output(
     Ok(bytes_of(ops::output::read_bytes(ops, &caller, &id, query).await?, false))
 }
 
-fn bytes_of(slice: Slice, ranged: bool) -> Response {
-    let Slice { bytes, start, total, complete, .. } = slice;
+fn bytes_of(slice: StreamSlice, ranged: bool) -> Response {
+    let StreamSlice { bytes, start, total, complete, .. } = slice;
     let last = (start + bytes.len() as u64).saturating_sub(1).max(start);
     let size = if complete { total.to_string() } else { "*".to_owned() };
     let status = if ranged && !bytes.is_empty() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
@@ -149,7 +149,7 @@ pub(crate) async fn search(
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<SearchQuery>,
-) -> Answer<Json<SearchPage>> {
+) -> HttpResult<Json<SearchPage>> {
     Ok(Json(ops::search::search(&front.ops, &caller, &id, query).await?))
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn screen(
     caller: Caller,
     Segment(id): Segment,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     let now = ops::screen::show(&front.ops, &caller, &id).await?;
     if wants_bytes(&headers) {
         return Ok(([(header::CONTENT_TYPE, BYTES)], now.screen.drawn.into_inner()).into_response());
@@ -181,7 +181,7 @@ pub(crate) async fn cast(
     caller: Caller,
     Segment(id): Segment,
     Params(query): Params<CastQuery>,
-) -> Answer<Response> {
+) -> HttpResult<Response> {
     let recording = ops::cast::cast(&front.ops, &caller, &id, query).await?;
     Ok(([(header::CONTENT_TYPE, "application/x-asciicast")], pieces(recording)).into_response())
 }

@@ -1,6 +1,6 @@
 //! The door on loopback, for those who have a token: where it is, and which pages may use it.
 
-use super::Front;
+use super::HttpState;
 use axum::http::{HeaderMap, header};
 use countersign_model::{Code, DisplaySafe, Refusal};
 use std::{
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 pub(crate) const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7311);
 
 /// Opens the door, once; where it is. A second call with the same wish is told where it is.
-pub(crate) async fn open(front: &Arc<Front>, wanted: SocketAddr) -> Result<SocketAddr, Refusal> {
+pub(crate) async fn open(front: &Arc<HttpState>, wanted: SocketAddr) -> Result<SocketAddr, Refusal> {
     if !wanted.ip().is_loopback() {
         return Err(Refusal::new(Code::BadRequest, format!("{wanted} is not on loopback: others could listen in"))
             .hint("put a proxy with TLS in front of 127.0.0.1"));

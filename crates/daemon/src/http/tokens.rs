@@ -3,13 +3,13 @@
 use super::{
     Shared,
     extract::{Payload, Segment},
-    problem::Answer,
+    problem::HttpResult,
 };
 use crate::{caller::Caller, ops::tokens};
 use axum::{Json, extract::State, http::StatusCode};
 use countersign_model::api::{NewToken, TokenBody, TokenList, TokenView};
 
-pub(crate) async fn list(State(front): Shared, caller: Caller) -> Answer<Json<TokenList>> {
+pub(crate) async fn list(State(front): Shared, caller: Caller) -> HttpResult<Json<TokenList>> {
     Ok(Json(tokens::list(&front.ops, &caller)?))
 }
 
@@ -17,10 +17,10 @@ pub(crate) async fn create(
     State(front): Shared,
     caller: Caller,
     Payload(body): Payload<TokenBody>,
-) -> Answer<(StatusCode, Json<NewToken>)> {
+) -> HttpResult<(StatusCode, Json<NewToken>)> {
     Ok((StatusCode::CREATED, Json(tokens::create(&front.ops, &caller, body).await?)))
 }
 
-pub(crate) async fn revoke(State(front): Shared, caller: Caller, Segment(id): Segment) -> Answer<Json<TokenView>> {
+pub(crate) async fn revoke(State(front): Shared, caller: Caller, Segment(id): Segment) -> HttpResult<Json<TokenView>> {
     Ok(Json(tokens::revoke(&front.ops, &caller, &id).await?))
 }

@@ -1,7 +1,7 @@
 //! The tools that are one operation each: which one that is, and its answer in the words that a model needs.
 
 use super::{
-    offers::{Called, Outcome, Tools},
+    service::{CallOutcome, DaemonTools, ToolResult},
     waiting::summary,
 };
 use crate::{
@@ -30,11 +30,11 @@ pub(super) fn is_id(text: &str) -> bool {
 
 /// Calls the operation that a tool is, where it is just one; none for a tool that is not there.
 pub(super) async fn simple(
-    mcp: &Tools,
+    mcp: &DaemonTools,
     caller: &Caller,
     name: &str,
     mut args: Map<String, Value>,
-) -> Option<Result<Called, TaskRefusal>> {
+) -> Option<Result<CallOutcome, TaskRefusal>> {
     let spec = tools::named(name).filter(|spec| spec.mcp)?;
     // What a model leaves open is left out.
     args.retain(|_, value| !value.is_null());
@@ -47,7 +47,7 @@ pub(super) async fn simple(
         Some(_) => return Some(Err(Refusal::new(Code::BadRequest, "`task_id` is the id that `run` gave").into())),
     };
     let done = call(mcp, caller, name, &task, args).await.transpose()?;
-    Some(done.map(|structured| Called::Done(Outcome { structured, failed: false, links: Vec::new() })))
+    Some(done.map(|structured| CallOutcome::Done(ToolResult { structured, failed: false, links: Vec::new() })))
 }
 
 /// `task_output` has shorter names for two of its arguments than the query has.
@@ -68,7 +68,7 @@ fn output_query(mut args: Map<String, Value>) -> Result<OutputQuery, Refusal> {
 }
 
 async fn call(
-    mcp: &Tools,
+    mcp: &DaemonTools,
     caller: &Caller,
     name: &str,
     task: &str,

@@ -25,26 +25,26 @@ const REFUSED: i64 = -32600;
 
 /// The calls that have come in and whose answers have not gone out.
 #[derive(Default)]
-struct Open {
+struct OpenCalls {
     ids: HashSet<String>,
     /// Of these there may never be an answer, or one may be on its way. Their places are free again as answers are taken.
     cancelled: HashSet<String>,
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct MessageHead {
     id: Option<Value>,
     method: Option<String>,
-    params: Option<Params>,
+    params: Option<CancelParams>,
 }
 
 #[derive(Deserialize)]
-struct Params {
+struct CancelParams {
     #[serde(rename = "requestId")]
     request: Option<Value>,
 }
 
-impl Open {
+impl OpenCalls {
     /// Takes a call in, if there is room for it; else why not.
     fn enter(&mut self, id: &Value) -> Result<(), &'static str> {
         if !(id.is_string() || id.is_i64() || id.is_u64()) {
@@ -76,7 +76,7 @@ pub(crate) fn bounded(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'stat
     let (inner, ours) = tokio::io::duplex(BETWEEN);
     let (from, to) = tokio::io::split(stream);
     let (answers, calls) = tokio::io::split(ours);
-    let open = Arc::new(Mutex::new(Open::default()));
+    let open = Arc::new(Mutex::new(OpenCalls::default()));
     let (refuse, refused) = mpsc::channel(1);
     let inwards = Arc::clone(&open);
     tokio::spawn(async move {
@@ -101,16 +101,18 @@ async fn next(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Opt
 async fn inwards_all(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    open: &Mutex<Open>,
+    open: &Mutex<OpenCalls>,
     refuse: mpsc::Sender<String>,
 ) {
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
     while next(&mut from, &mut line).await.is_some() {
         let refusal = {
             let mut open = crate::lock(open);
-            match serde_json::from_slice::<Head>(&line) {
-                Ok(Head { id: Some(id), method: Some(_), .. }) => open.enter(&id).err().map(|why| refused(&id, why)),
-                Ok(Head { id: None, method: Some(method), params }) if method == "notifications/cancelled" => {
+            match serde_json::from_slice::<MessageHead>(&line) {
+                Ok(MessageHead { id: Some(id), method: Some(_), .. }) => {
+                    open.enter(&id).err().map(|why| refused(&id, why))
+                }
+                Ok(MessageHead { id: None, method: Some(method), params }) if method == "notifications/cancelled" => {
                     params.and_then(|p| p.request).iter().for_each(|id| open.cancel(id));
                     None
                 }
@@ -137,7 +139,7 @@ fn refused(id: &Value, why: &str) -> String {
 async fn outwards_all(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    open: &Mutex<Open>,
+    open: &Mutex<OpenCalls>,
     mut refused: mpsc::Receiver<String>,
 ) {
     let (answers, mut lines) = mpsc::channel(1);
@@ -156,8 +158,8 @@ async fn outwards_all(
             if to.write_all(&line).await.is_err() {
                 break;
             }
-            let answered = match serde_json::from_slice::<Head>(&line) {
-                Ok(Head { id, method: None, .. }) => id,
+            let answered = match serde_json::from_slice::<MessageHead>(&line) {
+                Ok(MessageHead { id, method: None, .. }) => id,
                 _ => None,
             };
             crate::lock(open).taken(answered.as_ref());

@@ -5,8 +5,8 @@
 
 mod calls;
 mod lines;
-mod offers;
 pub(crate) mod protocol;
+mod service;
 mod waiting;
 
 use crate::{
@@ -19,8 +19,8 @@ use countersign_model::{
     Code, CredentialScope, PrincipalId, Refusal, SessionId, Via,
     api::{McpSessionBody, McpSessionResponse},
 };
-use offers::Tools;
-use protocol::{HttpService, Speaker};
+use protocol::{HttpService, ProtocolServer};
+use service::DaemonTools;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex},
@@ -31,7 +31,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 const MAX_CONVERSATIONS: usize = 256;
 
 /// Addresses that can be read.
-pub(crate) struct Template {
+pub(crate) struct TemplateSpec {
     pub(crate) uri: &'static str,
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
@@ -43,14 +43,14 @@ pub(crate) const INSTRUCTIONS: &str = "Commands run here are read by a gate firs
     outlives this call: `run` waits for it up to wait_s, then `task_wait`, `task_output` and `task_search` go on. Output is \
     shown in part; all of it is kept, with secrets taken out. A person approves, never a tool.";
 
-pub(crate) const TEMPLATES: &[Template] = &[
-    Template {
+pub(crate) const TEMPLATES: &[TemplateSpec] = &[
+    TemplateSpec {
         uri: "countersign://tasks/{task_id}/{stream}{?offset,length}",
         name: "output",
         description: "Output of a task (stdout, stderr or pty), by range: at most 64 KiB a read",
         mime: "text/plain",
     },
-    Template {
+    TemplateSpec {
         uri: "countersign://tasks/{task_id}/receipt",
         name: "receipt",
         description: "The signed receipt of a task, a DSSE envelope",
@@ -64,11 +64,11 @@ pub(crate) struct Connections {
     /// The base environment of whoever is connected, by session.
     environments: Mutex<HashMap<SessionId, BTreeMap<String, String>>>,
     /// The conversations over HTTP of each credential, oldest first.
-    conversations: Mutex<Vec<(Credential, VecDeque<String>)>>,
+    conversations: Mutex<Vec<(ConversationOwner, VecDeque<String>)>>,
 }
 
 /// Whose a conversation is: the principal, and the way by which they came.
-type Credential = (PrincipalId, Via);
+type ConversationOwner = (PrincipalId, Via);
 
 impl Connections {
     /// Whether a conversation is this caller's.
@@ -100,9 +100,9 @@ impl Connections {
 }
 
 /// A service for those who come over HTTP. No page has business with it.
-pub(crate) fn service(ops: &Arc<Ops>, connections: &Arc<Connections>) -> HttpService<Speaker<Tools>> {
-    let tools = Tools::new(Arc::clone(ops), Arc::clone(connections), None, true);
-    protocol::over_http(&[], move || Speaker(Arc::new(tools.apart())))
+pub(crate) fn service(ops: &Arc<Ops>, connections: &Arc<Connections>) -> HttpService<ProtocolServer<DaemonTools>> {
+    let tools = DaemonTools::new(Arc::clone(ops), Arc::clone(connections), None, true);
+    protocol::over_http(&[], move || ProtocolServer(Arc::new(tools.apart())))
 }
 
 /// A session for a connection; whoever started it is known for an agent from now on.
@@ -125,7 +125,7 @@ pub(crate) async fn open_session(
 }
 
 /// A connection of an agent that may speak.
-pub(crate) struct Connected(Tools);
+pub(crate) struct AgentConnection(DaemonTools);
 
 /// Lets a connection speak as the agent of a session; `pid` is the process at its other end.
 pub(crate) fn connect(
@@ -134,7 +134,7 @@ pub(crate) fn connect(
     caller: &Caller,
     session: &str,
     pid: Option<u32>,
-) -> ApiResult<Connected> {
+) -> ApiResult<AgentConnection> {
     caller.may(CredentialScope::Run)?;
     let session = sessions::find_own(ops, caller, session)?;
     if session.ended_at.is_some() {
@@ -143,10 +143,10 @@ pub(crate) fn connect(
     // Who made the agent known was there before anything that it runs; whatever comes later could be a script of it.
     let speaks = session.speaker.is_some_and(|speaker| pid == Some(speaker.pid) && peer::is_there(speaker) == Ok(true));
     let agent = caller.as_agent(&session);
-    Ok(Connected(Tools::new(Arc::clone(ops), Arc::clone(connections), Some(agent), speaks)))
+    Ok(AgentConnection(DaemonTools::new(Arc::clone(ops), Arc::clone(connections), Some(agent), speaks)))
 }
 
-impl Connected {
+impl AgentConnection {
     /// Until the other side hangs up, a message a line.
     pub(crate) async fn speak(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         protocol::over_lines(self.0, stream).await;

@@ -1,8 +1,10 @@
 //! The protocol, as rmcp speaks it. Nothing else in the daemon knows that crate.
 
 use super::{
-    INSTRUCTIONS, TEMPLATES, Template, lines,
-    offers::{Asks, Called, Calling, Offers, Outcome, Question, Returned, Talk},
+    INSTRUCTIONS, TEMPLATES, TemplateSpec, lines,
+    service::{
+        CallOutcome, ClientChannel, Elicitation, ElicitationSupport, McpService, RetryAnswer, ToolCall, ToolResult,
+    },
 };
 use crate::caller::Caller;
 use countersign_model::{Choice, Code, Refusal, tools::ToolSpec};
@@ -38,7 +40,7 @@ const LARGEST_BODY: usize = 4 * 1024 * 1024;
 const LONGEST_LABEL: usize = 200;
 
 /// Something that is offered, as a server that a client can talk to.
-pub(crate) struct Speaker<O>(pub(crate) Arc<O>);
+pub(crate) struct ProtocolServer<O>(pub(crate) Arc<O>);
 
 /// A service for one address.
 pub type HttpService<S> = StreamableHttpService<S, LocalSessionManager>;
@@ -60,14 +62,14 @@ pub fn over_http<S: ServerHandler + Send + Sync + 'static>(
 }
 
 /// Until the other side hangs up.
-pub(crate) async fn over_lines<O: Offers>(offers: O, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+pub(crate) async fn over_lines<O: McpService>(offers: O, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
     let (from, to) = tokio::io::split(lines::bounded(stream));
-    if let Ok(running) = Speaker(Arc::new(offers)).serve((from, to)).await {
+    if let Ok(running) = ProtocolServer(Arc::new(offers)).serve((from, to)).await {
         let _ = running.waiting().await;
     }
 }
 
-impl<O: Offers> ServerHandler for Speaker<O> {
+impl<O: McpService> ServerHandler for ProtocolServer<O> {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         let named = Implementation::new("countersign", env!("CARGO_PKG_VERSION")).with_title("Countersign");
@@ -91,22 +93,24 @@ impl<O: Offers> ServerHandler for Speaker<O> {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let call = Calling {
+        let call = ToolCall {
             name: request.name.to_string(),
             who: who(&context),
             labels: labels(&context),
             returned: returned(&request),
             args: request.arguments.unwrap_or_default(),
         };
-        let talk = Line::new(&context);
+        let talk = RequestChannel::new(&context);
         match self.0.call(call, &talk).await {
-            Called::Done(done) => Ok(result(done).into()),
-            Called::Ask { question, state } => {
+            CallOutcome::Done(done) => Ok(result(done).into()),
+            CallOutcome::Ask { question, state } => {
                 let request = InputRequest::Elicitation(ElicitRequest::new(form(&question, true)?));
                 let requests = [(QUESTION.to_owned(), request)].into_iter().collect();
                 Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
             }
-            Called::Unknown => Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None)),
+            CallOutcome::Unknown => {
+                Err(ErrorData::invalid_params(format!("there is no tool `{}`", request.name), None))
+            }
         }
     }
 
@@ -132,8 +136,9 @@ impl<O: Offers> ServerHandler for Speaker<O> {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let template =
-            |t: &Template| ResourceTemplate::new(t.uri, t.name).with_description(t.description).with_mime_type(t.mime);
+        let template = |t: &TemplateSpec| {
+            ResourceTemplate::new(t.uri, t.name).with_description(t.description).with_mime_type(t.mime)
+        };
         Ok(ListResourceTemplatesResult::with_all_items(TEMPLATES.iter().map(template).collect()))
     }
 
@@ -164,12 +169,13 @@ fn tool(spec: &ToolSpec) -> Tool {
     Tool::new(spec.name, spec.description, Arc::new(schema)).with_title(spec.title).with_annotations(hints)
 }
 
-fn result(done: Outcome) -> CallToolResult {
+fn result(done: ToolResult) -> CallToolResult {
     let mut result = match done.failed {
         true => CallToolResult::structured_error(done.structured),
         false => CallToolResult::structured(done.structured),
     };
-    let link = |l: super::offers::Link| ContentBlock::resource_link(Resource::new(l.uri, l.name).with_size(l.bytes));
+    let link =
+        |l: super::service::ResourceLink| ContentBlock::resource_link(Resource::new(l.uri, l.name).with_size(l.bytes));
     result.content.extend(done.links.into_iter().map(link));
     result
 }
@@ -201,11 +207,11 @@ fn labels(context: &RequestContext<RoleServer>) -> Vec<(&'static str, String)> {
 
 /// The answer that a client has come again with. One who says no to being asked has not answered.
 /// An answer without the state that came with its question is an answer to nothing: it is asked anew.
-fn returned(request: &CallToolRequestParams) -> Option<Returned> {
+fn returned(request: &CallToolRequestParams) -> Option<RetryAnswer> {
     let state = request.request_state.as_ref()?;
     let answer = request.input_responses.as_ref().and_then(|all| all.get(QUESTION));
     let answer = answer.and_then(|value| serde_json::from_value::<ElicitResult>(value.clone()).ok());
-    Some(Returned { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) })
+    Some(RetryAnswer { state: state.clone(), choice: answer.and_then(|a| chosen(&a)) })
 }
 
 fn chosen(answer: &ElicitResult) -> Option<Choice> {
@@ -216,7 +222,7 @@ fn chosen(answer: &ElicitResult) -> Option<Choice> {
 }
 
 /// A flat form with one choice. Clients before 2025-11-25 know no titles in a `oneOf`.
-fn form(question: &Question, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
+fn form(question: &Elicitation, titled: bool) -> Result<ElicitRequestParams, ErrorData> {
     let choices = &question.choices;
     let mut decision = json!({"type": "string", "title": "Decision"});
     match titled {
@@ -241,12 +247,12 @@ fn form(question: &Question, titled: bool) -> Result<ElicitRequestParams, ErrorD
 
 /// A question that the client has before it. Dropped without an answer, it is taken back: somebody else was first, or
 /// nobody waits for it any more.
-struct Put {
+struct OpenElicitation {
     peer: Peer<RoleServer>,
     question: Option<RequestId>,
 }
 
-impl Drop for Put {
+impl Drop for OpenElicitation {
     fn drop(&mut self) {
         if let Some(question) = self.question.take() {
             let peer = self.peer.clone();
@@ -259,15 +265,15 @@ impl Drop for Put {
 }
 
 /// One request, as somebody who can be spoken to while it lasts.
-struct Line<'a> {
+struct RequestChannel<'a> {
     context: &'a RequestContext<RoleServer>,
     token: Option<ProgressToken>,
-    asks: Asks,
+    asks: ElicitationSupport,
     titled: bool,
     lasts: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> RequestChannel<'a> {
     fn new(context: &'a RequestContext<RoleServer>) -> Self {
         let version = context.protocol_version();
         let since = |v: &ProtocolVersion| version.as_ref().is_some_and(|now| now.as_str() >= v.as_str());
@@ -275,9 +281,9 @@ impl<'a> Line<'a> {
         // Neither named is the first of the two, as it was before there were two.
         let asked = can.is_some_and(|e| e.form.is_some() || e.url.is_none());
         let asks = match (asked, since(&ProtocolVersion::V_2026_07_28)) {
-            (false, _) => Asks::No,
-            (true, false) => Asks::Now,
-            (true, true) => Asks::Again,
+            (false, _) => ElicitationSupport::No,
+            (true, false) => ElicitationSupport::Now,
+            (true, true) => ElicitationSupport::Again,
         };
         let token = context.meta.get_progress_token();
         // Over HTTP the newer revision knows no conversation.
@@ -286,7 +292,7 @@ impl<'a> Line<'a> {
     }
 }
 
-impl Talk for Line<'_> {
+impl ClientChannel for RequestChannel<'_> {
     fn wants_progress(&self) -> bool {
         self.token.is_some()
     }
@@ -302,15 +308,15 @@ impl Talk for Line<'_> {
         self.lasts
     }
 
-    fn asks(&self) -> Asks {
+    fn asks(&self) -> ElicitationSupport {
         self.asks
     }
 
-    async fn ask(&self, question: &Question) -> Option<Choice> {
+    async fn ask(&self, question: &Elicitation) -> Option<Choice> {
         let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(question, self.titled).ok()?));
         let options = PeerRequestOptions::no_options();
         let handle = self.context.peer.send_cancellable_request(request, options).await.ok()?;
-        let mut put = Put { peer: self.context.peer.clone(), question: Some(handle.id.clone()) };
+        let mut put = OpenElicitation { peer: self.context.peer.clone(), question: Some(handle.id.clone()) };
         let answer = handle.await_response().await;
         put.question = None;
         match answer {

@@ -4,7 +4,10 @@
 
 use super::{
     calls::{is_id, simple},
-    offers::{Asks, Called, Calling, Link, Offers, Outcome, Question, Read, Returned, Talk, Tools, told},
+    service::{
+        CallOutcome, ClientChannel, DaemonTools, Elicitation, ElicitationSupport, McpService, ResourceBytes,
+        ResourceLink, RetryAnswer, ToolCall, ToolResult, told,
+    },
 };
 use crate::{caller::Caller, json::parse_arguments, ops};
 use countersign_model::{
@@ -31,7 +34,7 @@ const LONGEST_SHOWN: usize = 600;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Run {
+struct RunArguments {
     command: String,
     cwd: Option<String>,
     timeout_s: Option<u64>,
@@ -60,24 +63,24 @@ enum OnDisconnect {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wait {
+struct TaskWait {
     task_id: String,
     wait_s: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct ResultPosition {
     path: String,
     wait_s: Option<u64>,
 }
 
-impl Offers for Tools {
+impl McpService for DaemonTools {
     fn tools(&self) -> impl Iterator<Item = &'static ToolSpec> + Send {
         tools::offered_by_mcp()
     }
 
-    async fn call(&self, call: Calling, talk: &impl Talk) -> Called {
+    async fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> CallOutcome {
         let who = match self.who(call.who.clone()) {
             Ok(who) => who,
             Err(refusal) => return told(refusal.into()),
@@ -88,13 +91,13 @@ impl Offers for Tools {
             "set_working_directory" => self.move_session(&who, call, talk).await,
             name => match simple(self, &who, name, call.args).await {
                 Some(done) => done,
-                None => return Called::Unknown,
+                None => return CallOutcome::Unknown,
             },
         };
         done.unwrap_or_else(told)
     }
 
-    async fn read(&self, uri: &str, came: Option<Caller>) -> Result<Read, Refusal> {
+    async fn read(&self, uri: &str, came: Option<Caller>) -> Result<ResourceBytes, Refusal> {
         let unknown = || Refusal::new(Code::NotFound, "there is nothing at this address");
         let who = self.who(came)?;
         let rest = uri.strip_prefix("countersign://tasks/").ok_or_else(unknown)?;
@@ -106,7 +109,7 @@ impl Offers for Tools {
         if what == "receipt" {
             let receipt = ops::receipts::of_task(&self.ops, &who, task, WaitQuery::default()).await;
             let receipt = receipt.map_err(|refused| refused.refusal)?;
-            return Ok(Read { text: Some(receipt.json()), blob: None, place: json!({}) });
+            return Ok(ResourceBytes { text: Some(receipt.json()), blob: None, place: json!({}) });
         }
         let number = |name: &str| {
             let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
@@ -127,18 +130,18 @@ impl Offers for Tools {
             Encoding::Base64 => (None, Some(page.content)),
             Encoding::Utf8 => (Some(page.content), None),
         };
-        Ok(Read { text, blob, place })
+        Ok(ResourceBytes { text, blob, place })
     }
 }
 
-type Done = Result<Called, TaskRefusal>;
+type CallResult = Result<CallOutcome, TaskRefusal>;
 
-impl Tools {
-    async fn run(&self, who: &Caller, call: Calling, talk: &impl Talk) -> Done {
-        let args: Run = parse_arguments(call.args.clone())?;
+impl DaemonTools {
+    async fn run(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+        let args: RunArguments = parse_arguments(call.args.clone())?;
         let ends = args.on_disconnect;
         let wait = waits(args.wait_s);
-        let seal = Seal::of(who, &call.name, &call.args);
+        let seal = RetryBinding::of(who, &call.name, &call.args);
         if let Some(returned) = call.returned {
             let task = self.came_again(who, &seal, returned, talk.lasts()).await?;
             return self.attend(who, task, wait, talk, ends, None).await;
@@ -171,11 +174,11 @@ impl Tools {
         self.attend(who, task, wait, talk, ends, Some(&seal)).await
     }
 
-    async fn wait(&self, who: &Caller, call: Calling, talk: &impl Talk) -> Done {
-        let args: Wait = parse_arguments(call.args.clone())?;
+    async fn wait(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+        let args: TaskWait = parse_arguments(call.args.clone())?;
         who.may(CredentialScope::Observe)?;
         let task = self.ops.records.find(who, &args.task_id)?;
-        let seal = Seal::of(who, &call.name, &call.args);
+        let seal = RetryBinding::of(who, &call.name, &call.args);
         // Only who asked for it is asked about it: everyone else who may wait for it is not.
         let asks = match call.returned {
             Some(returned) => {
@@ -187,8 +190,8 @@ impl Tools {
         self.attend(who, task, waits(args.wait_s), talk, OnDisconnect::Detach, asks).await
     }
 
-    async fn move_session(&self, who: &Caller, call: Calling, talk: &impl Talk) -> Done {
-        let args: Place = parse_arguments(call.args)?;
+    async fn move_session(&self, who: &Caller, call: ToolCall, talk: &impl ClientChannel) -> CallResult {
+        let args: ResultPosition = parse_arguments(call.args)?;
         let session = match self.session(who) {
             Some(session) => session,
             None if !talk.lasts() => {
@@ -216,8 +219,8 @@ impl Tools {
     async fn came_again(
         &self,
         who: &Caller,
-        seal: &Seal,
-        returned: Returned,
+        seal: &RetryBinding,
+        returned: RetryAnswer,
         lasts: bool,
     ) -> Result<TaskId, TaskRefusal> {
         let forged = || Refusal::new(Code::BadRequest, "`requestState` is not one of ours, or is for another call");
@@ -247,12 +250,12 @@ impl Tools {
         who: &Caller,
         task: TaskId,
         wait: Duration,
-        talk: &impl Talk,
+        talk: &impl ClientChannel,
         ends: OnDisconnect,
-        asks: Option<&Seal>,
-    ) -> Done {
+        asks: Option<&RetryBinding>,
+    ) -> CallResult {
         let begun = clock::steady();
-        let mut guard = Guard { ops: Arc::clone(&self.ops), task, armed: ends == OnDisconnect::Kill };
+        let mut guard = CancelGuard { ops: Arc::clone(&self.ops), task, armed: ends == OnDisconnect::Kill };
         let mut asking: Option<Pin<Box<dyn Future<Output = Option<Choice>> + Send + '_>>> = None;
         let mut asked = false;
         loop {
@@ -266,11 +269,11 @@ impl Tools {
             if let Some((seal, question)) = question {
                 asked = true;
                 match talk.asks() {
-                    Asks::No => {}
-                    Asks::Now => asking = Some(Box::pin(async move { talk.ask(&question).await })),
-                    Asks::Again => {
+                    ElicitationSupport::No => {}
+                    ElicitationSupport::Now => asking = Some(Box::pin(async move { talk.ask(&question).await })),
+                    ElicitationSupport::Again => {
                         guard.armed = false;
-                        return Ok(Called::Ask { question, state: format!("{task}.{}", seal.over(self, task)) });
+                        return Ok(CallOutcome::Ask { question, state: format!("{task}.{}", seal.over(self, task)) });
                     }
                 }
             }
@@ -303,7 +306,7 @@ impl Tools {
     }
 
     /// What the person at the client may be asked: once or no, and nothing grave.
-    fn question(&self, state: &TaskState) -> Option<Question> {
+    fn question(&self, state: &TaskState) -> Option<Elicitation> {
         let waits = state.status == Status::Queued && state.waits_for() == Some(WaitsFor::Approval);
         let grave = state.request.risks.iter().any(|r| r.is_grave());
         if !waits || grave || self.ops.config.approvals.in_band == InBandAnswers::Off {
@@ -311,7 +314,7 @@ impl Tools {
         }
         // All of it, or it is for a surface that can show all of it.
         let message = CardView::of(&Approval::of(state)?).in_one_line(LONGEST_SHOWN)?;
-        Some(Question { message, choices: vec![Choice::Once, Choice::Deny] })
+        Some(Elicitation { message, choices: vec![Choice::Once, Choice::Deny] })
     }
 
     async fn last_line(&self, who: &Caller, task: TaskId, state: &TaskState) -> String {
@@ -329,7 +332,7 @@ impl Tools {
     }
 
     /// What a model is told of a task as it is now.
-    fn told(&self, who: &Caller, task: TaskId) -> Done {
+    fn told(&self, who: &Caller, task: TaskId) -> CallResult {
         self.ops.records.find(who, &task.to_string())?;
         let state = self.ops.records.state(task)?;
         let mut structured = summary(&state);
@@ -339,7 +342,7 @@ impl Tools {
             for (name, stream) in &state.io.streams {
                 if stream.bytes > countersign_model::INLINE_WHOLE as u64 {
                     let uri = format!("countersign://tasks/{task}/{name}");
-                    links.push(Link { uri, name: format!("{name} of {task}"), bytes: stream.bytes });
+                    links.push(ResourceLink { uri, name: format!("{name} of {task}"), bytes: stream.bytes });
                 }
             }
             structured["output"] = output;
@@ -369,7 +372,7 @@ impl Tools {
             state.outcome(),
             Some(Ended::Denied { .. } | Ended::Failed { .. } | Ended::Lost { .. } | Ended::Withdrawn { .. })
         );
-        Ok(Called::Done(Outcome { structured, failed, links }))
+        Ok(CallOutcome::Done(ToolResult { structured, failed, links }))
     }
 }
 
@@ -397,28 +400,28 @@ pub(super) fn summary(state: &TaskState) -> Value {
 }
 
 /// Binds a client's second call to its first: the same person, tool and arguments, and the task that came of it.
-struct Seal {
+struct RetryBinding {
     of: Vec<u8>,
 }
 
-impl Seal {
+impl RetryBinding {
     fn of(who: &Caller, tool: &str, args: &Map<String, Value>) -> Self {
         Self { of: json!([who.principal, who.via, tool, args]).to_string().into_bytes() }
     }
 
-    fn over(&self, tools: &Tools, task: TaskId) -> Digest {
+    fn over(&self, tools: &DaemonTools, task: TaskId) -> Digest {
         tools.ops.key.digest("mcp-request-state", &[task.to_string().as_bytes(), &self.of])
     }
 }
 
 /// Ends a task when whoever waits for it is gone, unless it was let go of.
-struct Guard {
+struct CancelGuard {
     ops: Arc<ops::Ops>,
     task: TaskId,
     armed: bool,
 }
 
-impl Drop for Guard {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         if self.armed {
             let (at, task) = (Arc::clone(&self.ops), self.task);
@@ -434,6 +437,6 @@ fn waits(asked: Option<u64>) -> Duration {
     Duration::from_secs(asked.unwrap_or(WAIT_S).min(LONGEST_WAIT_S))
 }
 
-fn done(structured: Value) -> Called {
-    Called::Done(Outcome { structured, failed: false, links: Vec::new() })
+fn done(structured: Value) -> CallOutcome {
+    CallOutcome::Done(ToolResult { structured, failed: false, links: Vec::new() })
 }

@@ -3,12 +3,12 @@
 use super::{ApiResult, Ops};
 use crate::{
     caller::Caller,
-    calls::Answering,
+    calls::AnswerCall,
     case::Case,
-    desk::World,
-    facts::{self, Looked},
+    desk::FactsAtLaunch,
+    facts::{self, Prepared},
     peer,
-    people::in_the_name_of,
+    users::in_the_name_of,
 };
 use countersign_model::{
     Approval, ApprovalId, ApprovalState, AskerPresence, Card, Channel, Choice, Code, CredentialKind, CredentialScope,
@@ -207,17 +207,17 @@ async fn give(ops: &Arc<Ops>, task: TaskId, approval: ApprovalId, by: DecidedBy,
     let AnswerBody { choice, words, any_arguments } = body;
     let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
     let (world, looked) = match choice {
-        Choice::Deny => (World::Same, None),
+        Choice::Deny => (FactsAtLaunch::Same, None),
         _ => again(ops, task).await?,
     };
-    match ops.commit.answer(Answering { task, approval, choice, any_arguments, words, by, world, looked }).await {
+    match ops.commit.answer(AnswerCall { task, approval, choice, any_arguments, words, by, world, looked }).await {
         Ok(()) => Ok(()),
         Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(ops, task, refusal)),
         Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
     }
 }
 
-async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(World, Option<(Looked, Request)>)> {
+async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(Prepared, Request)>)> {
     let ops = Arc::clone(ops);
     Ok(crate::blocking(move || facts::look_again(&ops.home, &ops.key, &ops.people, task)).await??)
 }

@@ -3,8 +3,8 @@
 use super::{ApiResult, Ops};
 use crate::caller::Caller;
 use crate::{
-    people::Eyes,
-    wish::{Kept, Wish, label},
+    register_command::{RegisterCommand, RegisterReply, label},
+    users::RunAs,
 };
 use countersign_model::{
     Code, Confinement, CredentialScope, DisplaySafe, Grant, GrantId, GrantSandbox, Refusal, Register, Risk,
@@ -61,8 +61,8 @@ pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> Api
         let (ops, caller) = (Arc::clone(ops), caller.clone());
         crate::blocking(move || given(&ops, &caller, body)).await??
     };
-    match ops.commit.register(Wish::Grant(Box::new(grant))).await? {
-        Kept::Grant { grant, new } => Ok((shown(*grant), new)),
+    match ops.commit.register(RegisterCommand::Grant(Box::new(grant))).await? {
+        RegisterReply::Grant { grant, new } => Ok((shown(*grant), new)),
         _ => Err(Refusal::new(Code::Internal, "no grant came of it").into()),
     }
 }
@@ -128,7 +128,7 @@ fn given(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
 }
 
 /// A directory as a grant holds it: where it really is, and not nearly everything.
-fn place(ops: &Ops, eyes: &Eyes, directory: &str) -> ApiResult<String> {
+fn place(ops: &Ops, eyes: &RunAs, directory: &str) -> ApiResult<String> {
     let bad = |what: &str| {
         let shown = DisplaySafe::bounded(directory, 300).to_string();
         TaskRefusal::from(Refusal::new(Code::BadRequest, format!("`{shown}` {what}")))
@@ -155,19 +155,24 @@ fn place(ops: &Ops, eyes: &Eyes, directory: &str) -> ApiResult<String> {
 /// From now on the calls of a grant run in what their risks need.
 pub(crate) async fn narrow(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
     let (principal, by) = (caller.principal, caller.actor());
-    change(ops, caller, id, |grant| Wish::Narrow { grant, principal, by }).await
+    change(ops, caller, id, |grant| RegisterCommand::Narrow { grant, principal, by }).await
 }
 
 pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
     let (principal, by) = (caller.principal, caller.actor());
-    change(ops, caller, id, |grant| Wish::Revoke { grant, principal, by }).await
+    change(ops, caller, id, |grant| RegisterCommand::Revoke { grant, principal, by }).await
 }
 
-async fn change(ops: &Arc<Ops>, caller: &Caller, id: &str, wish: impl FnOnce(GrantId) -> Wish) -> ApiResult<GrantView> {
+async fn change(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    wish: impl FnOnce(GrantId) -> RegisterCommand,
+) -> ApiResult<GrantView> {
     caller.may(CredentialScope::Approve)?;
     let grant = find(ops, caller, id).await?.id.ok_or_else(|| unknown(id))?;
     match ops.commit.register(wish(grant)).await? {
-        Kept::Grant { grant, .. } => Ok(shown(*grant)),
+        RegisterReply::Grant { grant, .. } => Ok(shown(*grant)),
         _ => Err(unknown(id).into()),
     }
 }

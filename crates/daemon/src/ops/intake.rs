@@ -3,11 +3,11 @@
 use super::{ApiResult, OnceKey, Ops, output, sessions};
 use crate::{
     caller::Caller,
-    calls::{Asked, Asking},
+    calls::{AskCall, AskOutcome},
     case,
-    facts::{self, Looked},
-    people::in_the_name_of,
-    question::Texts,
+    facts::{self, Prepared},
+    question::CleanTexts,
+    users::in_the_name_of,
 };
 use countersign_model::{
     Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, DenialReason, Idempotency, Mode, Outcome,
@@ -84,7 +84,7 @@ pub(crate) async fn check(ops: &Arc<Ops>, caller: &Caller, request: Request) -> 
 }
 
 /// What the gate says of it at this moment, with all that is granted.
-pub(super) async fn judged(ops: &Arc<Ops>, mut asking: Asking) -> ApiResult<(Box<Asking>, Assessment)> {
+pub(super) async fn judged(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Box<AskCall>, Assessment)> {
     let gate = Arc::clone(&ops.gate);
     let judged = ops.commit.read(move |register| {
         let session = asking.requester.session.and_then(|s| register.roster.session(s)).map(|s| &**s);
@@ -97,7 +97,7 @@ pub(super) async fn judged(ops: &Arc<Ops>, mut asking: Asking) -> ApiResult<(Box
 }
 
 /// Puts a request to the commit loop. A denial is a problem that names its task.
-pub(crate) async fn put(ops: &Ops, asking: Asking) -> ApiResult<Asked> {
+pub(crate) async fn put(ops: &Ops, asking: AskCall) -> ApiResult<AskOutcome> {
     let asked = ops.commit.ask(asking).await?;
     match asked.denied {
         Some(refusal) => Err(TaskRefusal::from(refusal).of_task(asked.task)),
@@ -116,14 +116,14 @@ pub(crate) async fn considered(
     caller: &Caller,
     request: Request,
     idempotency: Option<Idempotency>,
-) -> ApiResult<Asking> {
+) -> ApiResult<AskCall> {
     let _turn = ops.turn(caller.principal).await;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     crate::blocking(move || consider(&ops, &caller, request, idempotency)).await?
 }
 
 /// Reads and looks: everything before the desk.
-fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Option<Idempotency>) -> ApiResult<Asking> {
+fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Option<Idempotency>) -> ApiResult<AskCall> {
     tools::check_requestable(request.tool)?;
     refuse_placeholders(&request)?;
     bound_labels(&request.labels)?;
@@ -215,11 +215,11 @@ pub(crate) fn asking(
     ops: &Ops,
     caller: &Caller,
     request: Request,
-    looked: Looked,
+    looked: Prepared,
     session: &Session,
     opens: Option<Box<Session>>,
     idempotency: Option<Idempotency>,
-) -> ApiResult<Asking> {
+) -> ApiResult<AskCall> {
     let profile = request.profile.unwrap_or(ops.config.profile);
     let wider = caller.kind == CredentialKind::Agent && profile > ops.config.profile;
     let refused = wider.then(|| {
@@ -255,7 +255,7 @@ pub(crate) fn asking(
         (None, None) if request.tool.is_builtin() => whole(&work(&request)),
         (None, None) => whole(&format!("Let this session read {}?", looked.facts.cwd.resolved)),
     };
-    let texts = Texts::of(&request, &looked, &mask, &display);
+    let texts = CleanTexts::of(&request, &looked, &mask, &display);
     let moves = request.tool == Tool::SetWorkingDirectory;
     let planned = Decision::Planned {
         plan_digest: looked.plan_digest,
@@ -281,7 +281,7 @@ pub(crate) fn asking(
         idempotency: idempotency.map(Box::new),
     };
     let asker = caller.process;
-    Ok(Asking { request, looked, planned, requester, opens, texts, refused, asker, idempotency, judged: None })
+    Ok(AskCall { request, looked, planned, requester, opens, texts, refused, asker, idempotency, judged: None })
 }
 
 /// What a file tool would do, for people: what goes and what comes, line by line.

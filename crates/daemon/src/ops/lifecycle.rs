@@ -2,7 +2,7 @@
 
 use super::{ApiResult, Ops, retention};
 use crate::caller::Caller;
-use crate::receipts::sealing::Sealing;
+use crate::receipts::sealing::SealingState;
 use countersign_model::{
     CredentialScope, DaemonState,
     api::{
@@ -90,8 +90,8 @@ fn checks(ops: &Ops) -> [(&'static str, Option<String>); 5] {
     };
     let sockets = (!ops.socket.exists()).then(|| "the socket is gone".to_owned());
     let keys = match &*ops.sealing.borrow() {
-        Sealing::Works | Sealing::Stuck(_) => None,
-        Sealing::Fails(why) => Some(format!("receipts are not made out: {why}")),
+        SealingState::Works | SealingState::Stuck(_) => None,
+        SealingState::Fails(why) => Some(format!("receipts are not made out: {why}")),
     };
     let serving = match state {
         DaemonState::Running => None,

@@ -22,16 +22,16 @@ pub(crate) mod tokens;
 use crate::caller::Caller;
 use crate::{
     calls::CommitHandle,
-    descriptors::Descriptors,
-    desk::Event,
-    facts::Gate,
-    ledger_state::ReadingOnly,
-    people::{Eyes, People},
-    receipts::sealing::{SealerHandle, Sealing},
+    descriptors::DescriptorReserve,
+    desk::DeskEvent,
+    facts::GateSettings,
+    ledger_state::ReadOnlyState,
+    receipts::sealing::{SealerHandle, SealingState},
     records::Records,
+    register_command::RegisterCommand,
     service,
     shims::{recovery, registry::ShimRegistry},
-    wish::Wish,
+    users::{RunAs, Users},
 };
 use countersign_model::{
     Code, DaemonState, HomeKey, Idempotency, PrincipalId, Refusal, Roster, ShutdownStep, TaskId, TaskRefusal, TaskUser,
@@ -39,7 +39,7 @@ use countersign_model::{
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{Config, Home, TasksAtStop, clock};
-use recognition::Recognised;
+use recognition::KnownPeople;
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -60,8 +60,8 @@ pub(crate) struct Ops {
     pub(crate) home: Home,
     pub(crate) key: HomeKey,
     pub(crate) config: Config,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) people: People,
+    pub(crate) gate: Arc<GateSettings>,
+    pub(crate) people: Users,
     /// Where it listens.
     pub(crate) socket: PathBuf,
     pub(crate) records: Arc<Records>,
@@ -72,7 +72,7 @@ pub(crate) struct Ops {
     /// How many decisions there are.
     pub(crate) head: watch::Receiver<i64>,
     /// The ledger cannot be used, for this reason: nothing is decided, what is on the disk can be read.
-    pub(crate) reading_only: Arc<ReadingOnly>,
+    pub(crate) reading_only: Arc<ReadOnlyState>,
     /// Where the house listens on loopback, if it does.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<DaemonState>,
@@ -82,33 +82,33 @@ pub(crate) struct Ops {
     pub(crate) turns: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
     /// Who makes out receipts, and whether that works.
     pub(crate) sealer: SealerHandle,
-    pub(crate) sealing: watch::Receiver<Sealing>,
+    pub(crate) sealing: watch::Receiver<SealingState>,
     /// Why the house is in its state, and how its going down has gone so far.
     pub(crate) reason: watch::Sender<Option<Text>>,
     pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
     pub(crate) stop: Notify,
     pub(crate) stop_tasks: AtomicBool,
     pub(crate) started_at: Timestamp,
-    pub(crate) recognised: Recognised,
+    pub(crate) recognised: KnownPeople,
     pub(crate) tickets: Tickets,
-    pub(crate) descriptors: Arc<Descriptors>,
+    pub(crate) descriptors: Arc<DescriptorReserve>,
 }
 
 /// What the operations work with, wired at the start.
 pub(crate) struct OpsParts {
     pub(crate) home: Home,
     pub(crate) config: Config,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) people: People,
+    pub(crate) gate: Arc<GateSettings>,
+    pub(crate) people: Users,
     pub(crate) socket: PathBuf,
     pub(crate) records: Arc<Records>,
     pub(crate) keeper: Arc<ShimRegistry>,
     pub(crate) commit: CommitHandle,
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
     pub(crate) head: watch::Receiver<i64>,
-    pub(crate) reading_only: Arc<ReadingOnly>,
+    pub(crate) reading_only: Arc<ReadOnlyState>,
     pub(crate) sealer: SealerHandle,
-    pub(crate) sealing: watch::Receiver<Sealing>,
+    pub(crate) sealing: watch::Receiver<SealingState>,
 }
 
 impl Ops {
@@ -138,9 +138,9 @@ impl Ops {
             last_steps: watch::Sender::new(Vec::new()),
             stop: Notify::new(),
             started_at: clock::now(),
-            recognised: Recognised::default(),
+            recognised: KnownPeople::default(),
             tickets: Tickets::default(),
-            descriptors: Descriptors::reserve(),
+            descriptors: DescriptorReserve::reserve(),
         }
     }
 
@@ -149,7 +149,7 @@ impl Ops {
         self.state.send_replace(state);
         self.reason.send_replace(reason.clone());
         let boot = (state == DaemonState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
-        self.commit.tell(Event::House { state, reason, boot });
+        self.commit.tell(DeskEvent::House { state, reason, boot });
     }
 
     /// Whether a caller whose connection goes on may still be served: its token may have been revoked, or have expired.
@@ -158,7 +158,7 @@ impl Ops {
     }
 
     /// The eyes of a principal.
-    pub(crate) fn eyes(&self, principal: PrincipalId) -> Result<Eyes, Refusal> {
+    pub(crate) fn eyes(&self, principal: PrincipalId) -> Result<RunAs, Refusal> {
         let uid = self.roster.borrow().uid(principal);
         self.people.eyes(uid)
     }
@@ -178,7 +178,7 @@ impl Ops {
 
     /// Enters a user of the machine as a principal, unless they are one.
     pub(crate) async fn welcome(&self, login: TaskUser) -> Result<(), Refusal> {
-        let wish = Wish::Welcome { uid: login.uid, name: text_by_shape(&login.name) };
+        let wish = RegisterCommand::Welcome { uid: login.uid, name: text_by_shape(&login.name) };
         self.commit.register(wish).await.map(drop)
     }
 

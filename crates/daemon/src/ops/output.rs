@@ -19,7 +19,7 @@ const USUAL_BYTES: u64 = 64 * 1024;
 const USUAL_LINES: u64 = 1000;
 
 /// Bytes that come piece by piece.
-pub(crate) type Pieces = mpsc::Receiver<io::Result<Bytes>>;
+pub(crate) type ByteStream = mpsc::Receiver<io::Result<Bytes>>;
 
 /// Which bytes of a whole are wanted: from the first to the last, or the last so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl ByteRange {
 
 /// A part of a stream.
 #[derive(Debug)]
-pub(crate) struct Slice {
+pub(crate) struct StreamSlice {
     pub(crate) bytes: Vec<u8>,
     pub(crate) start: u64,
     /// Where what was asked for ends, however little of it fits into one answer.
@@ -53,8 +53,8 @@ pub(crate) struct Slice {
 }
 
 /// What came of a range.
-pub(crate) enum Ranged {
-    Slice(Slice),
+pub(crate) enum RangeResult {
+    Slice(StreamSlice),
     /// The stream has no such bytes.
     Unsatisfiable {
         total: u64,
@@ -68,7 +68,12 @@ pub(crate) async fn read(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Outpu
 }
 
 /// A part of a task's output, as bytes.
-pub(crate) async fn read_bytes(ops: &Arc<Ops>, caller: &Caller, id: &str, query: OutputQuery) -> ApiResult<Slice> {
+pub(crate) async fn read_bytes(
+    ops: &Arc<Ops>,
+    caller: &Caller,
+    id: &str,
+    query: OutputQuery,
+) -> ApiResult<StreamSlice> {
     let (task, stream) = find(ops, caller, id, query.stream).await?;
     slice(ops, task, stream, query).await
 }
@@ -80,14 +85,14 @@ pub(crate) async fn read_range(
     id: &str,
     query: OutputQuery,
     range: ByteRange,
-) -> ApiResult<Ranged> {
+) -> ApiResult<RangeResult> {
     let (task, stream) = find(ops, caller, id, query.stream).await?;
     let at = Arc::clone(ops);
     let total = crate::blocking(move || total(&at, task, stream)).await??;
-    let Some((start, end)) = range.of(total) else { return Ok(Ranged::Unsatisfiable { total }) };
+    let Some((start, end)) = range.of(total) else { return Ok(RangeResult::Unsatisfiable { total }) };
     let max = query.max_bytes.unwrap_or(MAX_BYTES).min(end - start);
     let query = OutputQuery { stream: Some(stream), offset_bytes: Some(start), max_bytes: Some(max), ..query };
-    Ok(Ranged::Slice(slice(ops, task, stream, query).await?))
+    Ok(RangeResult::Slice(slice(ops, task, stream, query).await?))
 }
 
 /// The whole stream as it is now, piece by piece, and how many bytes that is.
@@ -96,7 +101,7 @@ pub(crate) async fn read_all(
     caller: &Caller,
     id: &str,
     stream: Option<StreamName>,
-) -> ApiResult<(u64, Pieces)> {
+) -> ApiResult<(u64, ByteStream)> {
     let (task, stream) = find(ops, caller, id, stream).await?;
     let state = ops.records.state(task)?;
     let (total, dropped) = state.io.streams.get(&stream).map_or((0, 0), |s| (s.bytes, s.dropped));
@@ -158,7 +163,7 @@ pub(crate) fn stream_of(mode: Mode, stream: StreamName) -> Result<StreamName, Re
     Err(Refusal::new(Code::BadRequest, format!("this task has {}, no stream `{stream}`", names.join(" and "))))
 }
 
-async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<Slice> {
+async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
     let by_line = query.line.is_some() || query.lines.is_some() || query.tail_lines.is_some();
     // A chunk or two is quicker read than handed to another thread; more may take a while, and others go on.
     let small = !by_line && query.max_bytes.is_none_or(|max| max <= USUAL_BYTES);
@@ -169,12 +174,12 @@ async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQu
     crate::blocking(move || cut(&ops, task, stream, query)).await?
 }
 
-fn cut(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<Slice> {
+fn cut(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
     let state = ops.records.state(task)?;
     let complete = state.settled();
     let Some(reading) = ops.records.output(&state)? else {
         return match query.offset_bytes.unwrap_or(0) {
-            0 => Ok(Slice { bytes: Vec::new(), start: 0, end: 0, total: 0, complete, gap: None }),
+            0 => Ok(StreamSlice { bytes: Vec::new(), start: 0, end: 0, total: 0, complete, gap: None }),
             offset => Err(ReadError::BeyondEnd { offset, total: 0 }.into()),
         };
     };
@@ -191,7 +196,7 @@ fn cut(ops: &Ops, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiRe
     };
     let most = query.max_bytes.unwrap_or(MAX_BYTES).min(MAX_BYTES);
     let bytes = reading.bytes(stream, start, (end - start).min(most))?;
-    Ok(Slice { bytes, start, end, total, complete, gap: reading.gap(stream) })
+    Ok(StreamSlice { bytes, start, end, total, complete, gap: reading.gap(stream) })
 }
 
 fn total(ops: &Ops, task: TaskId, stream: StreamName) -> ApiResult<u64> {
@@ -201,9 +206,9 @@ fn total(ops: &Ops, task: TaskId, stream: StreamName) -> ApiResult<u64> {
     Ok(reading.total(stream))
 }
 
-impl From<Slice> for OutputPage {
-    fn from(slice: Slice) -> Self {
-        let Slice { bytes, start, end, total, complete, gap } = slice;
+impl From<StreamSlice> for OutputPage {
+    fn from(slice: StreamSlice) -> Self {
+        let StreamSlice { bytes, start, end, total, complete, gap } = slice;
         let len = bytes.len() as u64;
         // Whoever goes on from here goes on behind what was dropped.
         let next_offset = match gap {
@@ -284,7 +289,7 @@ mod tests {
     #[test]
     fn a_page_goes_on_behind_what_was_dropped_and_says_how_it_is_encoded() {
         let slice =
-            |bytes: &[u8], gap| Slice { bytes: bytes.to_vec(), start: 2, end: 5, total: 20, complete: true, gap };
+            |bytes: &[u8], gap| StreamSlice { bytes: bytes.to_vec(), start: 2, end: 5, total: 20, complete: true, gap };
         let page = OutputPage::from(slice(b"abc", Some(Gap { offset: 5, bytes: 10 })));
         assert_eq!((page.next_offset, page.end_offset, page.truncated), (15, 5, true));
         assert_eq!((page.content.as_str(), page.encoding), ("abc", Encoding::Utf8));

@@ -23,13 +23,13 @@ pub(crate) enum PatternError {
 }
 
 /// What to look for.
-pub(crate) enum Pattern {
+pub(crate) enum SearchPattern {
     /// Without its own copy of the needle it could not be kept.
     Literal(Box<memmem::Finder<'static>>),
     Regex(Box<Regex>),
 }
 
-impl Pattern {
+impl SearchPattern {
     pub(crate) fn new(pattern: &str, regex: bool, ignore_case: bool) -> Result<Self, PatternError> {
         if pattern.is_empty() {
             return Err(PatternError::Empty);
@@ -60,7 +60,7 @@ impl Pattern {
 
 /// What a stretch of output looks like from afar.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(crate) struct Glance {
+pub(crate) struct OutputSketch {
     pub(crate) len: u64,
     pub(crate) lines: u64,
     /// Behind the first and behind the last line break, if there is one.
@@ -70,8 +70,8 @@ pub(crate) struct Glance {
     pub(crate) promising: bool,
 }
 
-impl Glance {
-    pub(crate) fn at(pattern: &Pattern, bytes: &[u8]) -> Self {
+impl OutputSketch {
+    pub(crate) fn at(pattern: &SearchPattern, bytes: &[u8]) -> Self {
         Self {
             len: bytes.len() as u64,
             lines: memchr::memchr_iter(b'\n', bytes).count() as u64,
@@ -95,7 +95,7 @@ impl Glance {
 
 /// One place where the pattern is.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Match {
+pub(crate) struct PatternMatch {
     pub(crate) offset: u64,
     pub(crate) length: u64,
     /// From 1; none behind a gap, where nobody knows.
@@ -108,7 +108,7 @@ pub(crate) struct Match {
 
 /// Where a search goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SearchPosition {
     pub(crate) offset: u64,
     /// The number of the line that begins or goes on here; 0 where it is not known.
     pub(crate) line: u64,
@@ -117,25 +117,25 @@ pub(crate) struct Place {
 }
 
 pub(crate) struct Search<'p> {
-    pattern: &'p Pattern,
+    pattern: &'p SearchPattern,
     context: usize,
     most: usize,
-    found: Vec<Match>,
+    found: Vec<PatternMatch>,
     /// The last lines before this one, for context.
     recent: VecDeque<Vec<u8>>,
     /// Matches that still want lines after them: index and how many.
     open: VecDeque<(usize, usize)>,
-    place: Place,
+    place: SearchPosition,
     /// The pattern runs over the ends of lines: they are looked at one by one from here on, or every line would be
     /// followed to the end of all.
     runs_over: bool,
     /// The last match has been found: its line is finished, the lines after it are collected, nothing more is looked
     /// for.
-    full: Option<Place>,
+    full: Option<SearchPosition>,
 }
 
 impl<'p> Search<'p> {
-    pub(crate) fn new(pattern: &'p Pattern, context: usize, most: usize, from: Place) -> Self {
+    pub(crate) fn new(pattern: &'p SearchPattern, context: usize, most: usize, from: SearchPosition) -> Self {
         Self {
             pattern,
             context,
@@ -149,12 +149,12 @@ impl<'p> Search<'p> {
         }
     }
 
-    pub(crate) fn pattern(&self) -> &'p Pattern {
+    pub(crate) fn pattern(&self) -> &'p SearchPattern {
         self.pattern
     }
 
     /// Where the next byte is expected.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> SearchPosition {
         self.place
     }
 
@@ -178,7 +178,7 @@ impl<'p> Search<'p> {
 
     /// The bytes before a gap have been seen: it goes on behind it, where lines have no number.
     pub(crate) fn jump(&mut self, offset: u64) {
-        self.place = Place { offset, line: 0, into: 0 };
+        self.place = SearchPosition { offset, line: 0, into: 0 };
         self.recent.clear();
         self.open.clear();
     }
@@ -260,7 +260,7 @@ impl<'p> Search<'p> {
             && from <= body.len()
             && let Some((at, len)) = self.pattern.find(body, from)
         {
-            self.found.push(Match {
+            self.found.push(PatternMatch {
                 offset: self.place.offset + at as u64,
                 length: len as u64,
                 line: Some(self.place.line).filter(|n| *n > 0),
@@ -275,7 +275,7 @@ impl<'p> Search<'p> {
             // An empty match must not be found again at the same place.
             from = at + len.max(1);
             if self.found.len() == self.most {
-                self.full = Some(Place { into: from as u64, ..self.place });
+                self.full = Some(SearchPosition { into: from as u64, ..self.place });
             }
         }
         if self.context > 0 {
@@ -291,7 +291,7 @@ impl<'p> Search<'p> {
     }
 
     /// What was found, and where to go on if there may be more.
-    pub(crate) fn finish(self) -> (Vec<Match>, Option<Place>) {
+    pub(crate) fn finish(self) -> (Vec<PatternMatch>, Option<SearchPosition>) {
         (self.found, self.full)
     }
 }
@@ -315,8 +315,8 @@ mod tests {
     use super::*;
 
     /// Feeds `text` in pieces and gives offset and line of every match, over as many searches as it takes.
-    fn all(pattern: &Pattern, text: &[u8], piece: usize, most: usize) -> Vec<(u64, Option<u64>)> {
-        let (mut found, mut from) = (Vec::new(), Place { offset: 0, line: 1, into: 0 });
+    fn all(pattern: &SearchPattern, text: &[u8], piece: usize, most: usize) -> Vec<(u64, Option<u64>)> {
+        let (mut found, mut from) = (Vec::new(), SearchPosition { offset: 0, line: 1, into: 0 });
         loop {
             let mut search = Search::new(pattern, 0, most, from);
             let mut held = Vec::new();
@@ -342,7 +342,7 @@ mod tests {
         let text = b"one\ntwo one one\n\nthree\nxonex\noneone".as_slice();
         let expect = [(0, Some(1)), (8, Some(2)), (12, Some(2)), (24, Some(5)), (29, Some(6)), (32, Some(6))];
         for regex in [false, true] {
-            let pattern = Pattern::new("one", regex, false).unwrap();
+            let pattern = SearchPattern::new("one", regex, false).unwrap();
             for piece in 1..text.len() {
                 for most in 1..8 {
                     assert_eq!(all(&pattern, text, piece, most), expect, "{piece} {most}");
@@ -353,8 +353,8 @@ mod tests {
 
     #[test]
     fn context_is_the_lines_around_it() {
-        let pattern = Pattern::new("C", false, true).unwrap();
-        let mut search = Search::new(&pattern, 2, 10, Place { offset: 0, line: 1, into: 0 });
+        let pattern = SearchPattern::new("C", false, true).unwrap();
+        let mut search = Search::new(&pattern, 2, 10, SearchPosition { offset: 0, line: 1, into: 0 });
         search.feed(b"a\nb\nc\nd\ne\nf\n", true);
         let (found, next) = search.finish();
         let text = |lines: &[Vec<u8>]| lines.iter().map(|l| String::from_utf8(l.clone()).unwrap()).collect::<Vec<_>>();
@@ -368,30 +368,30 @@ mod tests {
 
     #[test]
     fn a_match_stays_within_its_line_and_empty_ones_end() {
-        let pattern = Pattern::new(r"a\s+b", true, false).unwrap();
+        let pattern = SearchPattern::new(r"a\s+b", true, false).unwrap();
         assert_eq!(all(&pattern, b"a\nb\na b\n", 100, 5), [(4, Some(3))]);
         // Linear, although every line matches up to the end of all.
-        let greedy = Pattern::new("a[^c]*c", true, false).unwrap();
+        let greedy = SearchPattern::new("a[^c]*c", true, false).unwrap();
         assert_eq!(
             all(&greedy, &[&b"a\n".repeat(200_000)[..], b"abc\n"].concat(), 1 << 20, 5),
             [(400_000, Some(200_001))]
         );
-        let anchored = Pattern::new("^a", true, false).unwrap();
+        let anchored = SearchPattern::new("^a", true, false).unwrap();
         assert_eq!(all(&anchored, b"aaa\naa\n", 100, 1), [(0, Some(1)), (4, Some(2))]);
-        let lines = Pattern::new("^b$", true, false).unwrap();
+        let lines = SearchPattern::new("^b$", true, false).unwrap();
         assert_eq!(all(&lines, b"ab\nb\nbc\n", 100, 5), [(3, Some(2))]);
-        let empty = Pattern::new("x*", true, false).unwrap();
+        let empty = SearchPattern::new("x*", true, false).unwrap();
         assert_eq!(all(&empty, b"ab\n", 100, 100).len(), 3);
-        assert!(Pattern::new("(", true, false).is_err() && Pattern::new("", false, false).is_err());
-        assert!(Pattern::new(&"(a{1000}){1000}".repeat(3), true, false).is_err(), "bounded");
+        assert!(SearchPattern::new("(", true, false).is_err() && SearchPattern::new("", false, false).is_err());
+        assert!(SearchPattern::new(&"(a{1000}){1000}".repeat(3), true, false).is_err(), "bounded");
     }
 
     #[test]
     fn a_line_without_end_is_searched_in_bounded_parts() {
         let mut text = vec![b'x'; LONGEST_LINE + 10];
         text.extend_from_slice(b"needle");
-        let pattern = Pattern::new("needle", false, false).unwrap();
-        let mut search = Search::new(&pattern, 1, 1, Place { offset: 0, line: 1, into: 0 });
+        let pattern = SearchPattern::new("needle", false, false).unwrap();
+        let mut search = Search::new(&pattern, 1, 1, SearchPosition { offset: 0, line: 1, into: 0 });
         let used = search.feed(&text[..LONGEST_LINE], false);
         assert_eq!(used, LONGEST_LINE);
         search.feed(&text[used..], true);

@@ -4,12 +4,12 @@
 
 use super::Ops;
 use crate::{
-    caller::{AGENT, Caller, Sees},
+    caller::{AGENT, Caller, Visibility},
     descriptors::OutOfDescriptors,
     left_agent, lock,
-    peer::{self, Holder, Known, Peer},
-    people,
-    wish::Wish,
+    peer::{self, ConnectionHolder, KnownProcesses, Peer},
+    register_command::RegisterCommand,
+    users,
 };
 use countersign_model::{
     Audience, Code, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, Roster, SessionId, Text,
@@ -32,7 +32,7 @@ pub(crate) const TOKEN: &str = "csn_";
 pub(crate) struct SocketPeer {
     uid: Option<u32>,
     pid: Option<u32>,
-    pin: Pin,
+    pin: ProcessPin,
     /// What it was found to be, and by which roster.
     person: Arc<Mutex<Option<KnownPerson>>>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct SocketPeer {
 type KnownPerson = (Arc<Roster>, Process);
 
 /// What holds the process at the other end of a socket to its number; none on kernels that cannot.
-type Pin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
+type ProcessPin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
 
 impl SocketPeer {
     pub(crate) fn of(ops: &Ops, stream: &tokio::net::UnixStream) -> Self {
@@ -69,7 +69,7 @@ impl SocketPeer {
         if known || !ops.people.is_machine() || ops.reading_only.is_set() {
             return Ok(());
         }
-        ops.welcome(people::login(uid)?).await
+        ops.welcome(users::login(uid)?).await
     }
 
     /// Who came; with a token, as whom it says.
@@ -115,7 +115,7 @@ pub(crate) struct TcpPeer {
 
 /// What a request does, as far as it matters who holds its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Touch {
+pub(crate) enum RequestKind {
     Looks,
     Acts,
     /// It acts, and its client may be asked for whoever sits at it.
@@ -135,11 +135,11 @@ impl TcpPeer {
     pub(crate) async fn not_from_a_task(
         &self,
         ops: &Arc<Ops>,
-        touch: Touch,
+        touch: RequestKind,
         caller: &mut Caller,
     ) -> Result<(), Refusal> {
         let agent = caller.kind == CredentialKind::Agent;
-        if touch == Touch::Looks || agent && touch != Touch::InBand {
+        if touch == RequestKind::Looks || agent && touch != RequestKind::InBand {
             return Ok(());
         }
         let roster = Arc::clone(&ops.roster.borrow());
@@ -177,10 +177,10 @@ fn is_nobodys_task(
     uid: u32,
 ) -> Result<bool, OutOfDescriptors> {
     ops.descriptors.with(|| {
-        let holder = ours.map_or(Ok(Holder::Nobody), |ours| peer::holder(theirs, ours, uid))?;
+        let holder = ours.map_or(Ok(ConnectionHolder::Nobody), |ours| peer::holder(theirs, ours, uid))?;
         Ok(match holder {
-            Holder::Process(pid) => matches!(recognise(ops, Some(pid), None)?, Peer::Person(_)),
-            Holder::Hidden(all) => with_known(ops, |known| {
+            ConnectionHolder::Process(pid) => matches!(recognise(ops, Some(pid), None)?, Peer::Person(_)),
+            ConnectionHolder::Hidden(all) => with_known(ops, |known| {
                 for pid in &all {
                     if peer::is_below(*pid, known)? {
                         return Ok(false);
@@ -188,8 +188,8 @@ fn is_nobodys_task(
                 }
                 Ok(true)
             })?,
-            Holder::Stranger => true,
-            Holder::Nobody => false,
+            ConnectionHolder::Stranger => true,
+            ConnectionHolder::Nobody => false,
         })
     })
 }
@@ -197,13 +197,13 @@ fn is_nobodys_task(
 /// Processes that were found to be a person's. One stays so until somebody is registered as an agent: it cannot come
 /// to be below a shim.
 #[derive(Default)]
-pub(crate) struct Recognised {
+pub(crate) struct KnownPeople {
     persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
 }
 
 const MAX_RECOGNISED: usize = 1024;
 
-impl Recognised {
+impl KnownPeople {
     fn knows(&self, roster: &Arc<Roster>, process: Process) -> bool {
         let persons = lock(&self.persons);
         Arc::ptr_eq(&persons.0, roster) && persons.1.contains(&process)
@@ -234,9 +234,9 @@ fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer,
 }
 
 /// With all that marks a process as a task's or an agent's.
-fn with_known<T>(ops: &Ops, look: impl FnOnce(&Known<'_>) -> T) -> T {
+fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     let roster = Arc::clone(&ops.roster.borrow());
-    look(&Known {
+    look(&KnownProcesses {
         shim: &|pid| ops.keeper.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
         left: &|chain| left_agent::left(chain, &roster),
@@ -245,14 +245,14 @@ fn with_known<T>(ops: &Ops, look: impl FnOnce(&Known<'_>) -> T) -> T {
 }
 
 /// A user of the machine at the socket, and the principal that they are.
-struct Visitor {
+struct SystemUser {
     uid: u32,
     principal: PrincipalId,
     called: Text,
 }
 
 /// Whom the kernel says has come. An ordinary daemon knows its own user; the owner of a machine's daemon is root.
-fn visitor(ops: &Ops, uid: Option<u32>) -> Result<Visitor, Refusal> {
+fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
     let uid = uid.ok_or_else(|| Refusal::new(Code::Forbidden, "the kernel does not say who asks"))?;
     let roster = ops.roster.borrow();
     let owner = uid == rustix::process::geteuid().as_raw() || ops.people.is_machine() && uid == 0;
@@ -261,15 +261,15 @@ fn visitor(ops: &Ops, uid: Option<u32>) -> Result<Visitor, Refusal> {
     match principal {
         Some(principal) => {
             let called = roster.name(principal).cloned().unwrap_or_else(|| Text::of("owner"));
-            Ok(Visitor { uid, principal, called })
+            Ok(SystemUser { uid, principal, called })
         }
         None => Err(Refusal::new(Code::Forbidden, "this house belongs to another user")),
     }
 }
 
-fn of_peer(ops: &Ops, peer: &Peer, visitor: Visitor) -> Caller {
-    let Visitor { uid, principal: own, called } = visitor;
-    let agent = |principal, audience, sees: Sees, via: Via, why: &'static str| Caller {
+fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
+    let SystemUser { uid, principal: own, called } = visitor;
+    let agent = |principal, audience, sees: Visibility, via: Via, why: &'static str| Caller {
         uid: Some(uid),
         called: via.text(),
         principal,
@@ -289,9 +289,9 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: Visitor) -> Caller {
         // Whose processes something is below is a fact; a marker is only what they say, and says nothing about others.
         let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
         match known.filter(|s| theirs || s.principal == own) {
-            Some(s) => agent(s.principal, s.audience, Sees::Session(s.id), Via::Agent, why),
+            Some(s) => agent(s.principal, s.audience, Visibility::Session(s.id), Via::Agent, why),
             // By a name that no session of an agent has: it sees what it asked for itself.
-            None => agent(own, Audience::Personal, Sees::Own, Via::Orphan, why),
+            None => agent(own, Audience::Personal, Visibility::Own, Via::Orphan, why),
         }
     };
     let of_task = |task| ops.records.whose(task).ok().flatten().and_then(|(_, session)| session);
@@ -308,7 +308,7 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: Visitor) -> Caller {
             called,
             audience: Audience::Personal,
             token: None,
-            sees: Sees::All,
+            sees: Visibility::All,
             via: Via::Socket,
             process: Some(*process),
             doubtful: false,
@@ -323,7 +323,7 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: Visitor) -> Caller {
         Peer::LeftAgent => of_session(None, ", and this process carries the environment of an agent"),
         Peer::Unpinned => {
             let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
-            agent(own, Audience::Personal, Sees::Own, Via::Unidentified, why)
+            agent(own, Audience::Personal, Visibility::Own, Via::Unidentified, why)
         }
     }
 }
@@ -339,7 +339,7 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
         return Err(no_token());
     }
     if kept.last_used_at.is_none_or(|at| now.since(at).as_secs() >= 3600) {
-        ops.commit.register_later(Wish::UsedToken(id));
+        ops.commit.register_later(RegisterCommand::UsedToken(id));
     }
     Ok(Caller {
         principal: kept.principal,
@@ -347,7 +347,7 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
         scopes: kept.scopes.clone(),
         audience: kept.audience,
         token: Some(id),
-        sees: Sees::All,
+        sees: Visibility::All,
         via: Via::of_token(countersign_redact::text_by_shape(&format!("token {}", kept.name))),
         process: None,
         doubtful: false,

@@ -4,7 +4,7 @@
 //! Decided first, removed then: after a crash in between, the next round removes what has been decided about.
 
 use super::{ApiResult, Ops};
-use crate::desk::Event;
+use crate::desk::DeskEvent;
 use countersign_model::{
     Code, Refusal, StreamState, StreamTotal, StreamTotals, TaskId, Text, Timestamp,
     api::{GcRemoved, GcReport},
@@ -137,7 +137,7 @@ async fn remove(ops: &Arc<Ops>, task: TaskId, seq: u64, bytes: u64, why: Text) -
         let streams = streams.unwrap_or_default();
         // That it was the house that removed it, its key says: a line in the ledger anybody could add.
         let signed = Some(ops.sealer.expiry(task).await?);
-        ops.commit.decide(vec![Event::Expired { task, seq, why, bytes, streams, signed }]).await?;
+        ops.commit.decide(vec![DeskEvent::Expired { task, seq, why, bytes, streams, signed }]).await?;
     }
     countersign_store::crash::point("retention.before_remove");
     take_away(ops, task).await

@@ -1,7 +1,7 @@
 //! Screens: what a terminal shows now, or showed last.
 
 use super::{ApiResult, Ops};
-use crate::{caller::Caller, records::OutputChunk, shims::registry::ScreenNow};
+use crate::{caller::Caller, records::OutputChunk, shims::registry::ScreenAt};
 use countersign_model::{
     Artifact, Code, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, StreamName, TaskId, TaskState,
 };
@@ -15,7 +15,7 @@ const LINES: usize = 64 * 1024;
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
 /// The screen of a task by its id or the beginning of it.
-pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Box<ScreenNow>> {
+pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Box<ScreenAt>> {
     caller.may(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;
@@ -23,7 +23,7 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
 }
 
 /// From the shim while the task runs, else what it left.
-pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<ScreenNow>> {
+pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<ScreenAt>> {
     let state = ops.records.state(task)?;
     if state.request.mode != Mode::Pty {
         return Err(Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes")
@@ -51,7 +51,7 @@ pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<Screen
 }
 
 /// The artifact that the shim left, else the recording drawn again.
-fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenNow>> {
+fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
     if state.expired_at.is_some() {
         return Err(Refusal::new(Code::Expired, "what this task wrote was removed")
             .hint("its decisions and digests stay: csn show")
@@ -62,7 +62,7 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenNow>> {
         None => drawn_again(ops, state)?,
     };
     let offset = state.io.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
-    Ok(Box::new(ScreenNow { screen, offset, next_seq: state.next_seq }))
+    Ok(Box::new(ScreenAt { screen, offset, next_seq: state.next_seq }))
 }
 
 /// The artifact, checked against what its frame says.

@@ -3,7 +3,7 @@
 use super::{
     ApiResult, Ops,
     output::stream_of,
-    pattern::{Glance, Match, Pattern, Place, Search},
+    pattern::{OutputSketch, PatternMatch, Search, SearchPattern, SearchPosition},
 };
 use crate::{caller::Caller, lock};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -48,7 +48,7 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
     if query.pattern.len() > MAX_PATTERN_BYTES {
         return Err(bad(format!("`pattern` has at most {MAX_PATTERN_BYTES} bytes")).into());
     }
-    let pattern = Pattern::new(&query.pattern, query.regex, query.ignore_case);
+    let pattern = SearchPattern::new(&query.pattern, query.regex, query.ignore_case);
     let pattern = pattern.map_err(|e| bad(format!("`pattern`: {e}")))?;
     let (context, most) = (query.context.unwrap_or(0), query.max_results.unwrap_or(MATCHES));
     if context > MAX_CONTEXT_LINES || !(1..=MAX_MATCHES).contains(&most) {
@@ -58,7 +58,7 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
         Some(stream) => vec![stream_of(state.request.mode, stream)?],
         None => StreamName::of(state.request.mode).to_vec(),
     };
-    let mut from = Place { offset: 0, line: 1, into: 0 };
+    let mut from = SearchPosition { offset: 0, line: 1, into: 0 };
     if let Some(cursor) = query.after {
         let (stream, place) = parse_cursor(&cursor).ok_or_else(|| bad("`after` is the `next` of a page".to_owned()))?;
         let at = streams.iter().position(|s| *s == stream);
@@ -69,23 +69,23 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
     crate::blocking(move || look(&ops, &state, &pattern, context, most, &streams, from)).await?
 }
 
-fn parse_cursor(text: &str) -> Option<(StreamName, Place)> {
+fn parse_cursor(text: &str) -> Option<(StreamName, SearchPosition)> {
     let mut parts = text.split('.');
     let stream = serde_json::from_value(parts.next()?.into()).ok()?;
     // No stream is longer, and no line has a higher number.
     let mut number = || parts.next()?.parse::<u64>().ok().filter(|n| *n < 1 << 60);
-    let place = Place { offset: number()?, line: number()?, into: number()? };
+    let place = SearchPosition { offset: number()?, line: number()?, into: number()? };
     parts.next().is_none().then_some((stream, place))
 }
 
 fn look(
     ops: &Ops,
     state: &TaskState,
-    pattern: &Pattern,
+    pattern: &SearchPattern,
     context: usize,
     most: usize,
     streams: &[StreamName],
-    mut from: Place,
+    mut from: SearchPosition,
 ) -> ApiResult<SearchPage> {
     let (mut matches, mut next) = (Vec::new(), None);
     for (n, stream) in streams.iter().enumerate() {
@@ -97,7 +97,7 @@ fn look(
             next = Some(format!("{stream}.{}.{}.{}", place.offset, place.line, place.into));
             break;
         }
-        from = Place { offset: 0, line: 1, into: 0 };
+        from = SearchPosition { offset: 0, line: 1, into: 0 };
         if matches.len() >= most && n + 1 < streams.len() {
             next = Some(format!("{}.0.1.0", streams[n + 1]));
             break;
@@ -171,7 +171,8 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
     let each = spans.len().div_ceil(threads * 2);
     let stretches: Vec<&[OutputChunk]> = spans.chunks(each).collect();
     let next = AtomicUsize::new(0);
-    let glances: Vec<Mutex<Option<Result<Glance, ReadError>>>> = stretches.iter().map(|_| Mutex::new(None)).collect();
+    let glances: Vec<Mutex<Option<Result<OutputSketch, ReadError>>>> =
+        stretches.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -184,7 +185,7 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
         }
     });
     for (stretch, glance) in stretches.iter().zip(glances) {
-        let glance = glance.into_inner().ok().flatten().unwrap_or_else(|| Ok(Glance::default()))?;
+        let glance = glance.into_inner().ok().flatten().unwrap_or_else(|| Ok(OutputSketch::default()))?;
         if search.is_done() {
             break;
         }
@@ -211,12 +212,17 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
 }
 
 /// Chunk by chunk, so that what is looked at is still in the processor's own memory.
-fn glance(file: &File, stretch: &[OutputChunk], pattern: &Pattern, bytes: &mut Vec<u8>) -> Result<Glance, ReadError> {
-    let (mut all, mut border) = (Glance::default(), Vec::new());
+fn glance(
+    file: &File,
+    stretch: &[OutputChunk],
+    pattern: &SearchPattern,
+    bytes: &mut Vec<u8>,
+) -> Result<OutputSketch, ReadError> {
+    let (mut all, mut border) = (OutputSketch::default(), Vec::new());
     for span in stretch {
         bytes.clear();
         span.read(file, bytes)?;
-        let here = Glance::at(pattern, bytes);
+        let here = OutputSketch::at(pattern, bytes);
         // The line across the border of two chunks belongs to neither.
         border.extend_from_slice(&bytes[..here.first.unwrap_or(here.len) as usize]);
         let across = all.len > 0 && pattern.is_in(&border);
@@ -240,7 +246,7 @@ fn read_range(file: &File, stretch: &[OutputChunk], from: u64, to: u64, into: &m
     Ok(())
 }
 
-fn shown(stream: StreamName, m: &Match) -> SearchMatch {
+fn shown(stream: StreamName, m: &PatternMatch) -> SearchMatch {
     let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => Excerpt::Text(text.to_owned()),
         Err(_) => Excerpt::Encoded { encoding: Encoding::Base64, content: STANDARD.encode(bytes) },

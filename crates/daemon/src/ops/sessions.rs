@@ -2,12 +2,12 @@
 
 use super::{ApiResult, Ops, control, intake};
 use crate::{
-    caller::{Caller, Sees},
-    calls::Asking,
-    facts::{self, Looked},
+    caller::{Caller, Visibility},
+    calls::AskCall,
+    facts::{self, Prepared},
     peer,
-    people::Eyes,
-    wish::{Kept, Wish},
+    register_command::{RegisterCommand, RegisterReply},
+    users::RunAs,
 };
 use countersign_model::{
     Audience, Code, Command, CredentialKind, CredentialScope, DisplaySafe, Facts, IdMint, KilledWhy, OnSessionEnd,
@@ -30,8 +30,8 @@ const ENDING: Duration = Duration::from_secs(8);
 pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> ApiResult<Option<Arc<Session>>> {
     let session = match (request.session_id, &caller.sees) {
         (Some(id), _) => Some(find_own(ops, caller, &id.to_string())?),
-        (None, Sees::Session(own)) => ops.roster.borrow().session(*own).cloned(),
-        (None, Sees::All | Sees::Own) => None,
+        (None, Visibility::Session(own)) => ops.roster.borrow().session(*own).cloned(),
+        (None, Visibility::All | Visibility::Own) => None,
     };
     let Some(session) = session else { return Ok(None) };
     if session.ended_at.is_some() {
@@ -87,13 +87,15 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
     caller.may(CredentialScope::Run)?;
     match caller.sees {
         // What an agent has is what it gets: another session would be another set of cards.
-        Sees::Session(own) => {
+        Visibility::Session(own) => {
             let own = ops.roster.borrow().session(own).cloned();
             let gone = || Refusal::new(Code::NotFound, "the session of this agent is not there any more");
             return Ok((own.ok_or_else(gone)?, false));
         }
-        Sees::Own => return Err(Refusal::new(Code::Forbidden, "who cannot be recognised opens no session").into()),
-        Sees::All => {}
+        Visibility::Own => {
+            return Err(Refusal::new(Code::Forbidden, "who cannot be recognised opens no session").into());
+        }
+        Visibility::All => {}
     }
     let eyes = ops.eyes(caller.principal);
     let session = {
@@ -101,8 +103,8 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
         crate::blocking(move || prepare(&ops, &caller, opening)).await??
     };
     let folder = session.folder.clone();
-    match ops.commit.register(Wish::Open(Box::new(session))).await {
-        Ok(Kept::Session(session)) => Ok((session, true)),
+    match ops.commit.register(RegisterCommand::Open(Box::new(session))).await {
+        Ok(RegisterReply::Session(session)) => Ok((session, true)),
         Ok(_) => Err(Refusal::new(Code::Internal, "no session came of it").into()),
         Err(refusal) => {
             // Nobody will ever work there.
@@ -146,9 +148,11 @@ pub(crate) async fn conversation(
         return Err(Refusal::new(Code::BadRequest, "`agent` and `id` name a conversation in a few words").into());
     }
     let agent = match (&caller.sees, talking.agent_pid) {
-        (Sees::All, Some(pid)) => above(caller, pid)?,
-        (Sees::All, None) => caller.process.ok_or_else(|| Refusal::new(Code::BadRequest, "`agent_pid` is missing"))?,
-        (Sees::Session(own), _) => {
+        (Visibility::All, Some(pid)) => above(caller, pid)?,
+        (Visibility::All, None) => {
+            caller.process.ok_or_else(|| Refusal::new(Code::BadRequest, "`agent_pid` is missing"))?
+        }
+        (Visibility::Session(own), _) => {
             let own = ops.roster.borrow().session(*own).cloned();
             let own =
                 own.ok_or_else(|| Refusal::new(Code::NotFound, "the session of this agent is not there any more"))?;
@@ -158,7 +162,9 @@ pub(crate) async fn conversation(
                 None => return Ok((caller.as_agent(&own), own)),
             }
         }
-        (Sees::Own, _) => return Err(Refusal::new(Code::Forbidden, "who cannot be recognised has no session").into()),
+        (Visibility::Own, _) => {
+            return Err(Refusal::new(Code::Forbidden, "who cannot be recognised has no session").into());
+        }
     };
     let name = text_by_shape(&format!("{} {}", talking.agent, talking.id));
     let known = ops.roster.borrow().conversation(caller.principal, &name).cloned();
@@ -170,8 +176,8 @@ pub(crate) async fn conversation(
         crate::blocking(move || begin(&ops, &caller, agent, &cwd, name)).await?
     };
     let session = session?;
-    match ops.commit.register(Wish::Open(Box::new(session))).await? {
-        Kept::Session(session) => Ok((caller.as_agent(&session), session)),
+    match ops.commit.register(RegisterCommand::Open(Box::new(session))).await? {
+        RegisterReply::Session(session) => Ok((caller.as_agent(&session), session)),
         _ => Err(Refusal::new(Code::Internal, "no session came of it").into()),
     }
 }
@@ -183,13 +189,13 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
     let mut session = new(caller);
     (session.credential, session.agent) = (CredentialKind::Agent, Some(agent));
     session.by = Via::Agent;
-    session.speaker = caller.process.filter(|_| caller.sees == Sees::All);
+    session.speaker = caller.process.filter(|_| caller.sees == Visibility::All);
     session.conversation = Some(name);
     let facts = place(&eyes, directory)?;
     session.directory = Some(text_by_shape(&facts.cwd.resolved));
     let root = facts::root_of(&facts, eyes.home(), eyes.home(), &ops.gate);
     let mut may = Vec::new();
-    if let Sees::Session(own) = caller.sees {
+    if let Visibility::Session(own) = caller.sees {
         let roster = ops.roster.borrow();
         may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
         let works = countersign_shim::as_owner_of(agent.pid, || proc::working_directory(agent.pid));
@@ -197,7 +203,7 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
         let works = works.and_then(|dir| place(&eyes, &dir).ok());
         may.extend(works.and_then(|facts| facts::root_of(&facts, eyes.home(), eyes.home(), &ops.gate)));
     }
-    let trusted = |root: &String| caller.sees == Sees::All || countersign_policy::in_roots(root, &may);
+    let trusted = |root: &String| caller.sees == Visibility::All || countersign_policy::in_roots(root, &may);
     session.roots = root.iter().filter(|root| trusted(root)).map(|r| text_by_shape(r)).collect();
     session.folder = Some(folder(&eyes, session.id)?);
     Ok(session)
@@ -237,7 +243,7 @@ fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
     Err(refused())
 }
 
-fn place(eyes: &Eyes, directory: &str) -> ApiResult<Facts> {
+fn place(eyes: &RunAs, directory: &str) -> ApiResult<Facts> {
     let shown = || DisplaySafe::bounded(directory, 300).to_string();
     if !directory.starts_with('/') || directory.contains('\0') {
         return Err(Refusal::new(Code::BadRequest, format!("`{}` is not an absolute path", shown())).into());
@@ -252,7 +258,7 @@ fn place(eyes: &Eyes, directory: &str) -> ApiResult<Facts> {
 }
 
 /// The folder of a session, made for it alone.
-fn folder(eyes: &Eyes, id: SessionId) -> ApiResult<Text> {
+fn folder(eyes: &RunAs, id: SessionId) -> ApiResult<Text> {
     let var = |name: &str| eyes.base.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|h| h.join(".local/share")));
     let data = data.ok_or_else(|| {
@@ -354,11 +360,13 @@ pub(crate) async fn set_directory(
         crate::blocking(move || moving(&ops, &caller, &session, &body.directory)).await??
     };
     match moving {
-        Moving::Inside(directory) => match ops.commit.register(Wish::Move { session: session.id, directory }).await? {
-            Kept::Session(session) => Ok(SessionMove::There(Box::new((*session).clone()))),
-            _ => Err(Refusal::new(Code::Internal, "no session came of it").into()),
-        },
-        Moving::Asked(asking) => {
+        DirectoryTarget::Inside(directory) => {
+            match ops.commit.register(RegisterCommand::Move { session: session.id, directory }).await? {
+                RegisterReply::Session(session) => Ok(SessionMove::There(Box::new((*session).clone()))),
+                _ => Err(Refusal::new(Code::Internal, "no session came of it").into()),
+            }
+        }
+        DirectoryTarget::Asked(asking) => {
             let asked = intake::put(ops, *asking).await?;
             let state = match asked.state {
                 Some(state) => state,
@@ -369,23 +377,23 @@ pub(crate) async fn set_directory(
     }
 }
 
-enum Moving {
+enum DirectoryTarget {
     Inside(Text),
-    Asked(Box<Asking>),
+    Asked(Box<AskCall>),
 }
 
-fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> ApiResult<Moving> {
+fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> ApiResult<DirectoryTarget> {
     let eyes = ops.eyes(caller.principal)?;
     let facts = place(&eyes, directory)?;
     let to = &facts.cwd.resolved;
     let own = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned());
     let roots: Vec<String> = own.chain(ops.gate.roots.iter().cloned()).collect();
     if countersign_policy::in_roots(to, &roots) {
-        return Ok(Moving::Inside(text_by_shape(to)));
+        return Ok(DirectoryTarget::Inside(text_by_shape(to)));
     }
     let args = Command { cwd: Some(to.clone()), ..Command::default() };
     let request = Request { session_id: Some(session.id), ..Request::new(Tool::SetWorkingDirectory, args) };
-    let looked: Looked = facts::look(&request, &ops.key, &eyes)?;
+    let looked: Prepared = facts::look(&request, &ops.key, &eyes)?;
     let can =
         countersign_policy::can_be_root(to, &looked.home, &ops.gate.protected, facts.repositories.get(to) == Some(to));
     let mut asking = intake::asking(ops, caller, request, looked, session, None, None)?;
@@ -395,7 +403,7 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
                 .hint("a root is a project: not /, not a home, nothing that holds keys"),
         );
     }
-    Ok(Moving::Asked(Box::new(asking)))
+    Ok(DirectoryTarget::Asked(Box::new(asking)))
 }
 
 /// Ends a session: its grants go, and those of its tasks that were to end with it.
@@ -405,7 +413,7 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
     let by = caller.actor();
     // A second call goes on with what the first could not stop.
     if session.ended_at.is_none() {
-        ops.commit.register(Wish::End { session: session.id, by: by.clone() }).await?;
+        ops.commit.register(RegisterCommand::End { session: session.id, by: by.clone() }).await?;
     }
     let mut stopped = Vec::new();
     let mut left = Vec::new();

@@ -1,7 +1,7 @@
 //! Tasks: listing them, looking at one, waiting for its end.
 
 use super::{ApiResult, Ops, intake::MAX_WAIT};
-use crate::caller::{Caller, Sees};
+use crate::caller::{Caller, Visibility};
 use bytes::Bytes;
 use countersign_model::{
     Audience, CredentialScope, IdMint, Session, TaskId,
@@ -33,13 +33,13 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
         verb: query.verb,
         sessions: match (&caller.sees, query.session) {
             // Nothing of another's session is told, not even that there is more.
-            (Sees::Session(own), named) => {
+            (Visibility::Session(own), named) => {
                 let agent = roster.session(*own).and_then(|s| s.agent);
                 let its = |s: &&Arc<Session>| s.id == *own || agent.is_some() && s.agent == agent;
                 let all = roster.sessions().filter(its).map(|s| s.id.to_string());
                 Some(all.filter(|id| named.as_ref().is_none_or(|named| named == id)).collect())
             }
-            (Sees::All | Sees::Own, named) => named.map(|named| vec![named]),
+            (Visibility::All | Visibility::Own, named) => named.map(|named| vec![named]),
         },
         principal: Some(caller.principal),
         text: query.text,
@@ -51,7 +51,8 @@ fn page(ops: &Ops, caller: &Caller, query: TaskQuery, limit: usize) -> ApiResult
     let all = tasks.len();
     let next = tasks.last().filter(|_| more).map(|t| t.task_id);
     tasks.retain(|t| caller.sees(&roster, t.request.principal, t.request.session_id));
-    let next = next.filter(|_| caller.sees == Sees::All && caller.audience == Audience::Personal || tasks.len() == all);
+    let next =
+        next.filter(|_| caller.sees == Visibility::All && caller.audience == Audience::Personal || tasks.len() == all);
     // The ledger finds them and its own view stands in for a task whose journal does not read.
     let tasks = tasks.into_iter().map(|found| ops.records.listed_state(found.task_id).unwrap_or(found)).collect();
     Ok(TaskPage { tasks, next })

@@ -9,9 +9,9 @@
 
 use super::{ApiResult, Ops, intake, sessions};
 use crate::{
-    caller::{Caller, Sees},
-    calls::Asking,
-    desk::Event,
+    caller::{Caller, Visibility},
+    calls::AskCall,
+    desk::DeskEvent,
     lock,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -53,7 +53,7 @@ struct Ticket {
     patience_ms: u64,
     moves: bool,
     /// What is written down when nobody comes, and what is said of it when somebody does.
-    asking: Box<Asking>,
+    asking: Box<AskCall>,
 }
 
 /// An agent asks before its own shell runs a command.
@@ -131,14 +131,14 @@ fn new_task() -> TaskId {
     TaskId::mint(&mut IdMint::default(), clock::now().millis(), u32::from_le_bytes(random()))
 }
 
-async fn decide(ops: &Ops, event: Event) -> ApiResult<()> {
+async fn decide(ops: &Ops, event: DeskEvent) -> ApiResult<()> {
     Ok(ops.commit.decide(vec![event]).await?)
 }
 
-async fn observe(ops: &Ops, asking: Asking, rule: &'static str, grants: Vec<GrantId>, by: Text) -> ApiResult<TaskId> {
+async fn observe(ops: &Ops, asking: AskCall, rule: &'static str, grants: Vec<GrantId>, by: Text) -> ApiResult<TaskId> {
     let task = new_task();
-    let Asking { planned, opens, .. } = asking;
-    decide(ops, Event::Observed { task, planned: Box::new(planned), opens, rule, grants, by }).await?;
+    let AskCall { planned, opens, .. } = asking;
+    decide(ops, DeskEvent::Observed { task, planned: Box::new(planned), opens, rule, grants, by }).await?;
     Ok(task)
 }
 
@@ -154,7 +154,7 @@ pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) 
         (false, Some(code)) => Outcome::Exited { code },
         (false, None) => Outcome::Lost { why: Text::of("its agent did not say how it ended") },
     };
-    decide(ops, Event::Told { task, outcome }).await?;
+    decide(ops, DeskEvent::Told { task, outcome }).await?;
     Ok(HookAfterResponse { task_id: task })
 }
 
@@ -263,9 +263,9 @@ impl Tickets {
 
     /// Nobody came with it: it is on record all the same.
     async fn unredeemed(&self, ops: &Ops, ticket: Ticket) {
-        let Asking { planned, opens, .. } = *ticket.asking;
+        let AskCall { planned, opens, .. } = *ticket.asking;
         let by = Text::of("its agent, which did not run it");
-        let event = Event::Unredeemed { task: new_task(), planned: Box::new(planned), opens, by };
+        let event = DeskEvent::Unredeemed { task: new_task(), planned: Box::new(planned), opens, by };
         if let Err(e) = decide(ops, event).await {
             crate::log!("a ticket that nobody came with is not on record: {}", e.refusal);
         }
@@ -283,9 +283,11 @@ impl Tickets {
         let roster = Arc::clone(&ops.roster.borrow());
         let agent = roster.session(ticket.session).and_then(|s| s.agent);
         let theirs = match &caller.sees {
-            Sees::Session(own) if *own == ticket.session => true,
-            Sees::Session(own) => roster.session(*own).is_some_and(|own| own.agent.is_some() && own.agent == agent),
-            Sees::All | Sees::Own => false,
+            Visibility::Session(own) if *own == ticket.session => true,
+            Visibility::Session(own) => {
+                roster.session(*own).is_some_and(|own| own.agent.is_some() && own.agent == agent)
+            }
+            Visibility::All | Visibility::Own => false,
         };
         let why = match () {
             () if caller.kind != CredentialKind::Agent || !theirs => "this ticket was given to another agent's process",

@@ -3,8 +3,8 @@
 use super::{ApiResult, Ops, recognition::TOKEN};
 use crate::{
     caller::Caller,
-    people,
-    wish::{Kept, Wish},
+    register_command::{RegisterCommand, RegisterReply},
+    users,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
@@ -65,12 +65,12 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
         of.as_ref().filter(|of| ops.people.is_machine() && ops.roster.borrow().principal(of.as_str()).is_none())
     {
         // Whoever it is for, it is a user of the machine: nothing runs as anybody else.
-        let uid = people::uid_of(of.as_str())
+        let uid = users::uid_of(of.as_str())
             .ok_or_else(|| Refusal::new(Code::BadRequest, format!("`principal`: the machine has no user {of}")))?;
-        ops.welcome(people::login(uid)?).await?;
+        ops.welcome(users::login(uid)?).await?;
     }
-    match ops.commit.register(Wish::Token { token: Box::new(token), of }).await? {
-        Kept::Token(token) => Ok(NewToken { view: shown(ops, &token), token: secret }),
+    match ops.commit.register(RegisterCommand::Token { token: Box::new(token), of }).await? {
+        RegisterReply::Token(token) => Ok(NewToken { view: shown(ops, &token), token: secret }),
         _ => Err(Refusal::new(Code::Internal, "no token came of it").into()),
     }
 }
@@ -100,8 +100,8 @@ pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiRe
     if other.is_some() {
         return Err(Refusal::new(Code::AmbiguousId, "more than one token is called that").into());
     }
-    match ops.commit.register(Wish::RevokeToken { token: token.id, by: caller.actor() }).await? {
-        Kept::Token(token) => Ok(shown(ops, &token)),
+    match ops.commit.register(RegisterCommand::RevokeToken { token: token.id, by: caller.actor() }).await? {
+        RegisterReply::Token(token) => Ok(shown(ops, &token)),
         _ => Err(Refusal::new(Code::Internal, "no token came of it").into()),
     }
 }

@@ -3,7 +3,7 @@
 //! A copy for those who look there; never read back. The workspace belongs to whoever works in it, so nothing there
 //! is followed: no link, nothing that another user owns.
 
-use crate::people::{Eyes, People};
+use crate::users::{RunAs, Users};
 use countersign_model::{Code, DisplaySafe, PrincipalId, Refusal, Roster, StreamName, TaskId, TaskState, TaskUser};
 use countersign_store::{Home, ledger::LedgerReader, stream::TaskStream};
 use rustix::{
@@ -59,7 +59,7 @@ fn unfit(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
 /// A thread that publishes what it is told has settled.
 pub(crate) fn publisher(
     home: &Home,
-    people: People,
+    people: Users,
     roster: watch::Receiver<Arc<Roster>>,
 ) -> io::Result<mpsc::Sender<TaskId>> {
     let (send, settled) = mpsc::channel();
@@ -75,7 +75,7 @@ pub(crate) fn publisher(
     Ok(send)
 }
 
-fn publish(home: &Home, task: TaskId, eyes: &dyn Fn(PrincipalId) -> io::Result<Eyes>) -> io::Result<()> {
+fn publish(home: &Home, task: TaskId, eyes: &dyn Fn(PrincipalId) -> io::Result<RunAs>) -> io::Result<()> {
     let reader = LedgerReader::open(&home.ledger()).map_err(io::Error::other)?;
     let lines = reader.decisions(task, 0).map_err(io::Error::other)?;
     // Most tasks have no workspace: their journal need not be folded to find that out.

@@ -6,10 +6,10 @@
 use crate::{
     calls::{self, CommitHandle},
     case,
-    desk::Event,
-    facts::Gate,
-    people::People,
-    receipts::touched::{Scans, Window},
+    desk::DeskEvent,
+    facts::GateSettings,
+    receipts::touched::{RootScans, RunWindow},
+    users::Users,
 };
 use countersign_model::{
     Code, DecimalCount, Decision, Digest, FileObservation, HomeId, IdMint, KeyAnnounced, KeySignature, LedgerHead,
@@ -51,7 +51,7 @@ const KEY_BACK: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the sealer is asked for.
-pub(crate) enum Work {
+pub(crate) enum SealerCall {
     /// A task that has settled.
     Seal(TaskId),
     /// Told when everything before this has its receipt.
@@ -67,33 +67,33 @@ pub(crate) enum Work {
 /// Sends work to the sealer and awaits what came of it.
 #[derive(Clone)]
 pub(crate) struct SealerHandle {
-    work: mpsc::Sender<Work>,
+    work: mpsc::Sender<SealerCall>,
 }
 
 impl SealerHandle {
     /// A task has settled and may have its receipt.
     pub(crate) fn seal(&self, task: TaskId) {
-        let _ = self.work.send(Work::Seal(task));
+        let _ = self.work.send(SealerCall::Seal(task));
     }
 
     /// Waits until everything before this has its receipt. Refused when the sealer makes out none.
     pub(crate) async fn barrier(&self) -> Result<(), Refusal> {
-        calls::call(&self.work, Work::Barrier).await
+        calls::call(&self.work, SealerCall::Barrier).await
     }
 
     /// A signed head of the ledger.
     pub(crate) async fn head(&self) -> Result<Envelope, Refusal> {
-        calls::call(&self.work, Work::Head).await?
+        calls::call(&self.work, SealerCall::Head).await?
     }
 
     /// The signed statement that the daemon removes what a task has left.
     pub(crate) async fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
-        calls::call(&self.work, |reply| Work::Expiry { task, reply }).await?
+        calls::call(&self.work, |reply| SealerCall::Expiry { task, reply }).await?
     }
 
     /// Goes over to the next key. `lost`: the one before it cannot sign for it.
     pub(crate) async fn rotate(&self, lost: bool) -> Result<KeyAnnounced, Refusal> {
-        calls::call(&self.work, |reply| Work::Rotate { lost, reply }).await?
+        calls::call(&self.work, |reply| SealerCall::Rotate { lost, reply }).await?
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) enum SealError {
 /// A task that cannot be sealed, the first of several.
 #[derive(Debug, thiserror::Error)]
 #[error("{task} has none: {why}{}; the next daemon tries again", and_more(*.more))]
-pub(crate) struct Stuck {
+pub(crate) struct UnsealableTask {
     task: TaskId,
     why: Arc<SealError>,
     more: usize,
@@ -137,15 +137,15 @@ fn and_more(more: usize) -> String {
 
 /// Whether receipts are made out, and why not.
 #[derive(Debug, Clone)]
-pub(crate) enum Sealing {
+pub(crate) enum SealingState {
     Works,
     /// But not for all: those that cannot be sealed do not keep the others.
-    Stuck(Arc<Stuck>),
+    Stuck(Arc<UnsealableTask>),
     /// What has settled waits for its receipt.
     Fails(Arc<SealError>),
 }
 
-impl Sealing {
+impl SealingState {
     pub(crate) fn works(&self) -> bool {
         !matches!(self, Self::Fails(_))
     }
@@ -166,7 +166,7 @@ impl Sealing {
 
 /// How far the ledger goes, for whoever wants to prove later that nothing before this was taken back.
 #[derive(Debug, Serialize)]
-struct Head {
+struct SignedLedgerHead {
     v: u32,
     receipts: DecimalCount,
     /// Digest of the last receipt.
@@ -182,12 +182,12 @@ pub(crate) struct SealerParts<'a> {
     pub(crate) home: &'a Home,
     /// What receipts name; none where the home has no id.
     pub(crate) home_id: Option<HomeId>,
-    pub(crate) people: &'a People,
-    pub(crate) gate: &'a Gate,
+    pub(crate) people: &'a Users,
+    pub(crate) gate: &'a GateSettings,
     pub(crate) ledger: &'a Ledger,
     pub(crate) commit: &'a CommitHandle,
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    pub(crate) given: Given,
+    pub(crate) given: LaunchSecrets,
     /// The daemon before this one ended without a word.
     pub(crate) after_a_crash: bool,
     /// The ledger cannot be used, for this reason.
@@ -199,10 +199,10 @@ pub(crate) struct Sealer {
     home_id: Option<HomeId>,
     reader: LedgerReader,
     commit: CommitHandle,
-    work: mpsc::Receiver<Work>,
+    work: mpsc::Receiver<SealerCall>,
     roster: watch::Receiver<Arc<Roster>>,
-    people: People,
-    sealing: watch::Sender<Sealing>,
+    people: Users,
+    sealing: watch::Sender<SealingState>,
     /// What digests the contents of files.
     file_key: Digest,
     /// Directories that are not a task's doing.
@@ -216,7 +216,7 @@ pub(crate) struct Sealer {
     announced: bool,
     key: Option<SigningKey>,
     mint: IdMint,
-    given: Given,
+    given: LaunchSecrets,
     /// Tasks that wait for their receipt.
     backlog: VecDeque<TaskId>,
     /// Those who wait until there are none.
@@ -237,7 +237,9 @@ fn load_key(home: &Home, reader: &LedgerReader) -> Result<SigningKey, SealError>
 
 impl Sealer {
     /// A sealer, the handle to it, and whether it makes out receipts.
-    pub(crate) fn new(parts: SealerParts<'_>) -> Result<(Self, SealerHandle, watch::Receiver<Sealing>), LedgerError> {
+    pub(crate) fn new(
+        parts: SealerParts<'_>,
+    ) -> Result<(Self, SealerHandle, watch::Receiver<SealingState>), LedgerError> {
         let SealerParts { home, home_id, people, gate, ledger, commit, roster, given, after_a_crash, reading_only } =
             parts;
         let reader = ledger.reader()?;
@@ -246,8 +248,8 @@ impl Sealer {
             Some(why) => Err(SealError::ReadingOnly(why.to_owned())),
         };
         let (key, state) = match key {
-            Ok(key) => (Some(key), Sealing::Works),
-            Err(e) => (None, Sealing::Fails(Arc::new(e))),
+            Ok(key) => (Some(key), SealingState::Works),
+            Err(e) => (None, SealingState::Fails(Arc::new(e))),
         };
         let (sealing, known) = watch::channel(state);
         let (work, asked) = mpsc::channel();
@@ -312,7 +314,7 @@ impl Sealer {
     }
 
     /// What is asked for next; none when it is time to go on without. An error when nobody can ask any more.
-    fn next(&self) -> Result<Option<Work>, mpsc::RecvError> {
+    fn next(&self) -> Result<Option<SealerCall>, mpsc::RecvError> {
         if self.key.is_none() {
             // It may be put back.
             return match self.work.recv_timeout(KEY_BACK) {
@@ -335,18 +337,18 @@ impl Sealer {
         })
     }
 
-    fn take(&mut self, work: Work) {
+    fn take(&mut self, work: SealerCall) {
         match work {
-            Work::Seal(task) => {
+            SealerCall::Seal(task) => {
                 if self.backlog.is_empty() {
                     self.rest_for(GATHER);
                 }
                 self.backlog.push_back(task);
             }
-            Work::Barrier(reply) => self.waiting.push(reply),
-            Work::Head(reply) => drop(reply.send(self.head())),
-            Work::Expiry { task, reply } => drop(reply.send(self.expiry(task))),
-            Work::Rotate { lost, reply } => drop(reply.send(self.rotate(lost))),
+            SealerCall::Barrier(reply) => self.waiting.push(reply),
+            SealerCall::Head(reply) => drop(reply.send(self.head())),
+            SealerCall::Expiry { task, reply } => drop(reply.send(self.expiry(task))),
+            SealerCall::Rotate { lost, reply } => drop(reply.send(self.rotate(lost))),
         }
     }
 
@@ -362,7 +364,7 @@ impl Sealer {
             Err(why) => {
                 self.again = true;
                 self.backlog.extend(round);
-                Sealing::Fails(Arc::new(why))
+                SealingState::Fails(Arc::new(why))
             }
         };
         let why = now.why();
@@ -382,7 +384,7 @@ impl Sealer {
         if let Ok(key) = load_key(&self.home, &self.reader) {
             self.announced = self.reader.keys().is_ok_and(|keys| !keys.is_empty());
             self.key = Some(key);
-            self.sealing.send_replace(Sealing::Works);
+            self.sealing.send_replace(SealingState::Works);
             crate::log!("receipts: the key is back");
         }
     }
@@ -411,12 +413,12 @@ impl Sealer {
         self.troubled.get(&task).is_some_and(|(tries, _)| *tries >= TRIES)
     }
 
-    fn stuck(&self) -> Sealing {
+    fn stuck(&self) -> SealingState {
         let mut stuck = self.troubled.iter().filter(|(_, (tries, _))| *tries >= TRIES);
         match stuck.next() {
-            None => Sealing::Works,
+            None => SealingState::Works,
             Some((task, (_, why))) => {
-                Sealing::Stuck(Arc::new(Stuck { task: *task, why: Arc::clone(why), more: stuck.count() }))
+                SealingState::Stuck(Arc::new(UnsealableTask { task: *task, why: Arc::clone(why), more: stuck.count() }))
             }
         }
     }
@@ -437,7 +439,7 @@ impl Sealer {
             return Ok(failed);
         }
         let ran = open.iter().filter_map(|c| c.account.state.launched_at()).min().unwrap_or_else(clock::now);
-        let mut scans = Scans::since(ran, self.skip.clone(), self.file_key);
+        let mut scans = RootScans::since(ran, self.skip.clone(), self.file_key);
         let (n, head) = self.reader.head()?;
         let ledger_head = LedgerHead {
             decision: DecimalCount(u64::try_from(n).unwrap_or(0)),
@@ -480,11 +482,11 @@ impl Sealer {
     fn seal(
         &mut self,
         closed: &mut SettledTask,
-        scans: &mut Scans,
+        scans: &mut RootScans,
         number: u64,
         prev: Option<Digest>,
         ledger_head: LedgerHead,
-    ) -> Result<(Event, Digest), SealError> {
+    ) -> Result<(DeskEvent, Digest), SealError> {
         let (task, seq, at) = (closed.account.state.task_id, closed.next_seq, clock::now());
         let key = self.key.as_ref().ok_or(SealError::NoKey)?;
         let settled = self.reader.settled_by(task)?.filter(|n| *n <= self.began_after);
@@ -505,7 +507,7 @@ impl Sealer {
         let signature = key.sign(RECEIPT_TYPE, payload.as_bytes()).to_vec();
         let signed = Box::new(SignedReceipt { number, receipt, task, payload, key: key.public().id(), signature });
         let sealed = SealedReceipt { receipt, number, digest: signed.digest(), key: signed.key };
-        Ok((Event::Sealed { seq, at, touched, sealed, signed }, sealed.digest))
+        Ok((DeskEvent::Sealed { seq, at, touched, sealed, signed }, sealed.digest))
     }
 
     /// Has the key in the ledger, before anything is signed with it.
@@ -516,7 +518,7 @@ impl Sealer {
         }
         let public = key.public();
         let first = KeyAnnounced { key: public.id(), public: public.bytes(), by: None, signature: None };
-        self.commit.decide_blocking(vec![Event::Key(first)])?;
+        self.commit.decide_blocking(vec![DeskEvent::Key(first)])?;
         self.announced = true;
         Ok(())
     }
@@ -527,7 +529,7 @@ impl Sealer {
         let (n, sha256) = self.reader.head().map_err(|e| internal(&e))?;
         let last = self.reader.last_receipt().map_err(|e| internal(&e))?;
         let sha256 = sha256.ok_or_else(|| internal(&"the ledger is empty"))?;
-        let head = Head {
+        let head = SignedLedgerHead {
             v: 1,
             receipts: DecimalCount(last.map_or(0, |(number, _)| number)),
             receipt: last.map(|(_, digest)| digest),
@@ -563,19 +565,19 @@ impl Sealer {
             Some(old) => old.announce(public),
             None => KeyAnnounced { key: public.id(), public: public.bytes(), by: None, signature: None },
         };
-        self.commit.decide_blocking(vec![Event::Key(announced.clone())])?;
+        self.commit.decide_blocking(vec![DeskEvent::Key(announced.clone())])?;
         crash::point("seal.before_adopt");
         // Should this fail, the next daemon finds it where it was prepared: the ledger has it.
         if let Err(e) = adopt_signing_key(&self.home) {
             crate::log!("the new key is in use, and not in its place yet: {e}");
         }
         (self.key, self.announced) = (Some(next), true);
-        self.sealing.send_replace(Sealing::Works);
+        self.sealing.send_replace(SealingState::Works);
         Ok(announced)
     }
 }
 
-fn no_key(sealing: &watch::Sender<Sealing>) -> Refusal {
+fn no_key(sealing: &watch::Sender<SealingState>) -> Refusal {
     let why = sealing.borrow().why().unwrap_or_else(|| SealError::NoKey.to_string());
     Refusal::new(Code::SealerUnavailable, why).hint("see `csn doctor`")
 }
@@ -583,7 +585,7 @@ fn no_key(sealing: &watch::Sender<Sealing>) -> Refusal {
 /// What the tasks that this daemon has launched were given, until they have their receipt: what of it is secret must not
 /// stand in the names of files either. Never written anywhere.
 #[derive(Clone, Default)]
-pub(crate) struct Given(Arc<Mutex<HashMap<TaskId, Words>>>);
+pub(crate) struct LaunchSecrets(Arc<Mutex<HashMap<TaskId, Words>>>);
 
 struct Words {
     env: Vec<(String, String)>,
@@ -593,7 +595,7 @@ struct Words {
 /// Of more tasks than this it is not kept: their files are counted, and not named.
 const MOST_GIVEN: usize = 4096;
 
-impl Given {
+impl LaunchSecrets {
     pub(crate) fn keep(&self, task: TaskId, env: &[(String, String)], argv: &[String]) {
         let mut all = crate::lock(&self.0);
         if all.len() < MOST_GIVEN {
@@ -620,7 +622,7 @@ impl Sealer {
     }
 
     /// Looks for the files that a task changed, where it could have and nobody knows yet.
-    fn look(&self, closed: &SettledTask, scans: &mut Scans) -> Option<TouchedFiles> {
+    fn look(&self, closed: &SettledTask, scans: &mut RootScans) -> Option<TouchedFiles> {
         let state = &closed.account.state;
         let known = closed.account.files();
         // From its launch on: it may have run for a while before that it did was written down.
@@ -643,7 +645,7 @@ impl Sealer {
             return None;
         }
         let login = eyes.login;
-        let found = scans.of(&roots, Window { from, to }, login.as_ref());
+        let found = scans.of(&roots, RunWindow { from, to }, login.as_ref());
         let looked = roots.iter().map(|root| text_by_shape(&root.to_string_lossy())).collect();
         let mut touched =
             TouchedFiles { observed: FileObservation::Scan, roots: looked, complete: found.complete, ..known };

@@ -29,15 +29,15 @@ const SMALL: u64 = 64 * 1024;
 
 /// What changed in a root since a moment.
 #[derive(Debug, Default)]
-struct Seen {
-    files: Vec<Changed>,
+struct RootScan {
+    files: Vec<ChangedFile>,
     /// How many directories have lost or gained a name since.
     directories: usize,
     complete: bool,
 }
 
 #[derive(Debug)]
-struct Changed {
+struct ChangedFile {
     path: PathBuf,
     /// Microseconds; the birth is not known everywhere.
     changed: i64,
@@ -46,12 +46,12 @@ struct Changed {
 
 /// From when to when a task ran.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
+pub(crate) struct RunWindow {
     pub(crate) from: Timestamp,
     pub(crate) to: Timestamp,
 }
 
-impl Window {
+impl RunWindow {
     fn holds(self, micros: i64) -> bool {
         micros >= self.from.micros() - TICK && micros <= self.to.micros() + TICK
     }
@@ -59,15 +59,15 @@ impl Window {
 
 /// What was seen for one task.
 #[derive(Debug, Default)]
-pub(crate) struct Touched {
-    pub(crate) files: Vec<File>,
+pub(crate) struct TouchedByTask {
+    pub(crate) files: Vec<TouchedPath>,
     pub(crate) more: u64,
     pub(crate) complete: bool,
 }
 
 /// A file by its name as it is: whoever tells of it takes out what is secret.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct TouchedPath {
     pub(crate) path: PathBuf,
     pub(crate) change: FileChange,
     pub(crate) escape: bool,
@@ -75,16 +75,16 @@ pub(crate) struct File {
 }
 
 /// Scans of one round, shared by the tasks of it: each root is looked through once.
-pub(crate) struct Scans {
+pub(crate) struct RootScans {
     since: i64,
     skip: Vec<PathBuf>,
     key: Digest,
     /// By whose eyes, and where.
-    done: BTreeMap<(Option<u32>, PathBuf), Seen>,
+    done: BTreeMap<(Option<u32>, PathBuf), RootScan>,
     took: Duration,
 }
 
-impl Scans {
+impl RootScans {
     /// For tasks that ran since then. Nothing below `skip` counts.
     pub(crate) fn since(since: Timestamp, skip: Vec<PathBuf>, key: Digest) -> Self {
         Self { since: since.micros() - TICK, skip, key, done: BTreeMap::new(), took: Duration::ZERO }
@@ -96,10 +96,10 @@ impl Scans {
     }
 
     /// As this user sees them; none is the house itself.
-    pub(crate) fn of(&mut self, roots: &[PathBuf], window: Window, login: Option<&TaskUser>) -> Touched {
+    pub(crate) fn of(&mut self, roots: &[PathBuf], window: RunWindow, login: Option<&TaskUser>) -> TouchedByTask {
         let at = |root: &PathBuf| (login.map(|l| l.uid), root.clone());
-        let mut touched = Touched { complete: true, ..Touched::default() };
-        let mut found: Vec<(bool, &Changed)> = Vec::new();
+        let mut touched = TouchedByTask { complete: true, ..TouchedByTask::default() };
+        let mut found: Vec<(bool, &ChangedFile)> = Vec::new();
         let outermost = |root: &&PathBuf| !roots.iter().any(|r| r != *root && root.starts_with(r));
         for root in roots.iter().filter(outermost) {
             if !self.done.contains_key(&at(root)) {
@@ -129,7 +129,7 @@ impl Scans {
             let born = file.born.is_some_and(|b| window.holds(b));
             let change = if born { FileChange::Created } else { FileChange::Modified };
             let after = (n < DIGESTED).then(|| self.digest(&file.path, login)).flatten();
-            touched.files.push(File { path: file.path.clone(), change, escape, after });
+            touched.files.push(TouchedPath { path: file.path.clone(), change, escape, after });
         }
         touched
     }
@@ -145,7 +145,7 @@ impl Scans {
 }
 
 /// One root, on a thread of its own that is left behind if it does not come back.
-fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, login: Option<TaskUser>) -> Seen {
+fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, login: Option<TaskUser>) -> RootScan {
     let (send, receive) = mpsc::channel();
     let walking = std::thread::Builder::new().name("scan".into()).spawn(move || {
         let seen = in_the_name_of(login.as_ref(), || walk(&root, since, &skip));
@@ -153,15 +153,15 @@ fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, login: Option<TaskUser>
     });
     match walking {
         Ok(_) => receive.recv_timeout(PATIENCE).unwrap_or_default(),
-        Err(_) => Seen::default(),
+        Err(_) => RootScan::default(),
     }
 }
 
-fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> Seen {
+fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
     let until: Instant = clock::steady() + LONGEST;
-    let mut seen = Seen { complete: true, ..Seen::default() };
+    let mut seen = RootScan { complete: true, ..RootScan::default() };
     let Some(device) = stat(root).map(|s| (s.stx_dev_major, s.stx_dev_minor)) else {
-        return Seen::default();
+        return RootScan::default();
     };
     let (mut todo, mut looked) = (vec![root.to_owned()], 0);
     while let Some(dir) = todo.pop() {
@@ -201,7 +201,7 @@ fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> Seen {
                 }
             } else if micros(&s.stx_ctime) >= since {
                 let born = (s.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| micros(&s.stx_btime));
-                seen.files.push(Changed { changed: micros(&s.stx_ctime), born, path });
+                seen.files.push(ChangedFile { changed: micros(&s.stx_ctime), born, path });
             }
         }
     }
@@ -221,10 +221,10 @@ fn micros(at: &rustix::fs::StatxTimestamp) -> i64 {
 mod tests {
     use super::*;
 
-    fn scan(root: &Path, from: Timestamp) -> Touched {
+    fn scan(root: &Path, from: Timestamp) -> TouchedByTask {
         let key = Digest::sha256(&[b"k"]);
-        let mut scans = Scans::since(from, vec![root.join("house")], key);
-        scans.of(&[root.to_owned(), root.join("sub")], Window { from, to: clock::now() }, None)
+        let mut scans = RootScans::since(from, vec![root.join("house")], key);
+        scans.of(&[root.to_owned(), root.join("sub")], RunWindow { from, to: clock::now() }, None)
     }
 
     /// A moment that every later change is behind: the kernel's clock has ticked.

@@ -1,14 +1,14 @@
 //! The one way to read: the ledger, journals and output of tasks, and the states that are folded from them. Nothing
 //! else of the daemon opens what lies below the home for reading.
 
-mod pieces;
+mod event_batches;
+mod output_readers;
 mod projections;
-mod readings;
 mod verified;
 
-pub(crate) use pieces::Piece;
+pub(crate) use event_batches::EventBatch;
 
-use crate::{blocking, caller::Caller, receipts::sealing::Sealing, shims::registry::ShimRegistry};
+use crate::{blocking, caller::Caller, receipts::sealing::SealingState, shims::registry::ShimRegistry};
 use countersign_model::{
     Code, Digest, DisplaySafe, Frame, HomeId, PrincipalId, QueueWait, Refusal, Roster, SessionId, Status, StreamName,
     TaskAddress, TaskId, TaskRefusal, TaskState, WaitsFor,
@@ -20,9 +20,9 @@ use countersign_store::{
     stream::TaskStream,
     waiting::{self, WaitingRequest},
 };
-use pieces::Pieces;
+use event_batches::EventBatchCache;
+use output_readers::OutputReaders;
 use projections::Projections;
-use readings::Readings;
 use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use verified::VerifiedFiles;
@@ -54,11 +54,11 @@ pub(crate) struct Records {
     readers: LedgerReaderPool,
     roster: watch::Receiver<Arc<Roster>>,
     line: watch::Receiver<Arc<Vec<TaskId>>>,
-    sealing: watch::Receiver<Sealing>,
+    sealing: watch::Receiver<SealingState>,
     shims: Arc<ShimRegistry>,
     projections: Projections,
-    readings: Readings,
-    pieces: Pieces,
+    readings: OutputReaders,
+    pieces: EventBatchCache,
     pub(crate) verified: VerifiedFiles,
 }
 
@@ -69,7 +69,7 @@ impl Records {
         readers: LedgerReaderPool,
         roster: watch::Receiver<Arc<Roster>>,
         line: watch::Receiver<Arc<Vec<TaskId>>>,
-        sealing: watch::Receiver<Sealing>,
+        sealing: watch::Receiver<SealingState>,
         shims: Arc<ShimRegistry>,
     ) -> Self {
         Self {
@@ -81,8 +81,8 @@ impl Records {
             sealing,
             shims,
             projections: Projections::default(),
-            readings: Readings::default(),
-            pieces: Pieces::default(),
+            readings: OutputReaders::default(),
+            pieces: EventBatchCache::default(),
             verified: VerifiedFiles::default(),
         }
     }
@@ -268,11 +268,11 @@ impl Records {
         self.pieces.forget(task);
     }
 
-    pub(crate) fn piece(&self, at: (TaskId, u64)) -> Option<Piece> {
+    pub(crate) fn piece(&self, at: (TaskId, u64)) -> Option<EventBatch> {
         self.pieces.get(at)
     }
 
-    pub(crate) fn keep_piece(&self, at: (TaskId, u64), piece: Piece) {
+    pub(crate) fn keep_piece(&self, at: (TaskId, u64), piece: EventBatch) {
         self.pieces.put(at, piece);
     }
 }

@@ -16,12 +16,12 @@ const MAX_SEALED: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Projections {
-    recent: Mutex<VecDeque<(TaskId, Arc<Mutex<Folding>>)>>,
+    recent: Mutex<VecDeque<(TaskId, Arc<Mutex<TaskFold>>)>>,
     /// States that change no more, in the order in which they came.
     sealed: Mutex<(HashMap<TaskId, TaskState>, VecDeque<TaskId>)>,
 }
 
-struct Folding {
+struct TaskFold {
     stream: TaskStream,
     state: Option<TaskState>,
     /// What the bell said when the state was read last.
@@ -62,7 +62,7 @@ impl Projections {
         }
     }
 
-    fn remember(&self, task: TaskId, folding: Arc<Mutex<Folding>>) {
+    fn remember(&self, task: TaskId, folding: Arc<Mutex<TaskFold>>) {
         let mut recent = lock(&self.recent);
         recent.push_back((task, folding));
         if recent.len() > MAX_REMEMBERED {
@@ -70,7 +70,7 @@ impl Projections {
         }
     }
 
-    fn recall(&self, task: TaskId) -> Option<Arc<Mutex<Folding>>> {
+    fn recall(&self, task: TaskId) -> Option<Arc<Mutex<TaskFold>>> {
         let mut recent = lock(&self.recent);
         let at = recent.iter().position(|(t, _)| *t == task)?;
         let entry = recent.remove(at)?;
@@ -120,7 +120,7 @@ impl Records {
     pub(crate) fn state_json(&self, task: TaskId) -> Result<Bytes, TaskRefusal> {
         let folding = self.current(task)?;
         let mut folding = lock(&folding);
-        let Folding { state, json, .. } = &mut *folding;
+        let TaskFold { state, json, .. } = &mut *folding;
         let state = state.as_ref().ok_or_else(|| unknown(task))?;
         if state.waits_for() == Some(WaitsFor::Slot) {
             // Where it stands changes without a word from it.
@@ -135,21 +135,21 @@ impl Records {
     /// A task that has just been asked for: whoever looks at it next goes on from here.
     pub(crate) fn begin(&self, state: &TaskState) {
         let stream = TaskStream::after(&self.home, state);
-        let folding = Folding { stream, state: Some(state.clone()), rings: None, json: None };
+        let folding = TaskFold { stream, state: Some(state.clone()), rings: None, json: None };
         self.projections.remember(state.task_id, Arc::new(Mutex::new(folding)));
     }
 
     /// The fold of a task, brought up to now.
-    fn current(&self, task: TaskId) -> Result<Arc<Mutex<Folding>>, TaskRefusal> {
+    fn current(&self, task: TaskId) -> Result<Arc<Mutex<TaskFold>>, TaskRefusal> {
         let shared = self.projections.recall(task).unwrap_or_else(|| {
-            let folding = Folding { stream: self.stream(task, 0), state: None, rings: None, json: None };
+            let folding = TaskFold { stream: self.stream(task, 0), state: None, rings: None, json: None };
             let folding = Arc::new(Mutex::new(folding));
             self.projections.remember(task, Arc::clone(&folding));
             folding
         });
         {
             let mut folding = lock(&shared);
-            let Folding { stream, state, rings, json } = &mut *folding;
+            let TaskFold { stream, state, rings, json } = &mut *folding;
             let now = self.shims.rings(task);
             let current = state.as_ref().is_some_and(|s| s.receipt.is_some()) || (now.is_some() && *rings == now);
             if !current {

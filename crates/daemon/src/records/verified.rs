@@ -7,11 +7,11 @@ use std::{collections::VecDeque, fs::File, os::unix::fs::MetadataExt as _, sync:
 
 const MAX_REMEMBERED: usize = 64;
 
-type Stamp = (u64, u64, u64, i64, i64);
+type FileStamp = (u64, u64, u64, i64, i64);
 
 #[derive(Default)]
 pub(crate) struct VerifiedFiles {
-    recent: Mutex<VecDeque<(Digest, Stamp)>>,
+    recent: Mutex<VecDeque<(Digest, FileStamp)>>,
 }
 
 impl VerifiedFiles {

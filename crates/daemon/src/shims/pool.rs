@@ -14,12 +14,12 @@ const KEPT: usize = 3;
 pub(crate) struct ShimPool {
     shim: PathBuf,
     nursery: Mutex<ForkServer>,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<IdleShims>,
     taken: Condvar,
 }
 
 #[derive(Default)]
-struct Shelf {
+struct IdleShims {
     spares: VecDeque<IdleShim>,
     closed: bool,
 }

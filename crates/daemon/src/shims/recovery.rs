@@ -1,9 +1,9 @@
 //! Coming back: for every task that the ledger has as launched, find its shim, or find out how it ended.
 
 use crate::{
-    desk::Event,
-    people,
+    desk::DeskEvent,
     shims::registry::{ShimRegistry, secret},
+    users,
 };
 use countersign_model::{Frame, Record, RecordContent, TaskId, Text};
 use countersign_redact::text_by_shape;
@@ -46,8 +46,8 @@ pub(crate) enum RecoverError {
 }
 
 /// What is known of a launched task without a conversation with its shim.
-pub(crate) enum Ending {
-    Settles(Box<Event>),
+pub(crate) enum RecoveredEnd {
+    Settles(Box<DeskEvent>),
     /// Its journal has a writer.
     Lives,
 }
@@ -95,9 +95,9 @@ fn settle_or_keep(keeper: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
             return keeper.keep(task, pid, channel);
         }
         match ending(keeper, task, shim) {
-            Ok(Ending::Settles(event)) => return keeper.tell(*event),
+            Ok(RecoveredEnd::Settles(event)) => return keeper.tell(*event),
             // It opens its door when it notices that the last daemon is gone, which may be only now.
-            Ok(Ending::Lives) if attempt < QUICK => thread::sleep(PAUSE),
+            Ok(RecoveredEnd::Lives) if attempt < QUICK => thread::sleep(PAUSE),
             outcome => {
                 let says = match outcome {
                     Err(e) => e.to_string(),
@@ -135,7 +135,7 @@ fn reach(keeper: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
 
 /// How a launched task ended, from the disk. `shim` is the pid of a shim that has just died before our eyes: then its
 /// process group and session are certainly its own.
-pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> Result<Ending, RecoverError> {
+pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> Result<RecoveredEnd, RecoverError> {
     let dir = keeper.home.task_dir(task);
     std::fs::create_dir_all(&dir)?;
     // Found out by a daemon that came after one that had ended without a word.
@@ -145,7 +145,7 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
         Ok(_held) if after_a_restart(keeper, task)? => {
             let reader = LedgerReader::open(&keeper.home.ledger())?;
             let (next_seq, _) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
-            return Ok(Ending::Settles(Box::new(Event::Lost {
+            return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Lost {
                 task,
                 known: Text::of("the machine was started anew, and nothing of the task is on the disk"),
                 why: Text::of("power"),
@@ -156,23 +156,23 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
         }
         Ok(_held) => {
             let error = Text::of("the supervisor ended before it had begun");
-            return Ok(Ending::Settles(Box::new(Event::NotStarted { task, error, code: 125, recovered })));
+            return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::NotStarted { task, error, code: 125, recovered })));
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e.into()),
     }
     // The lock is held until we are done: nobody can begin to write what we are about to close.
-    let Some(file) = journal::take_over(&dir)? else { return Ok(Ending::Lives) };
+    let Some(file) = journal::take_over(&dir)? else { return Ok(RecoveredEnd::Lives) };
     let reader = LedgerReader::open(&keeper.home.ledger())?;
     let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
     let _ = std::fs::remove_file(keeper.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
-        return Ok(Ending::Settles(Box::new(Event::Closed { task, closing, recovered })));
+        return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Closed { task, closing, recovered })));
     }
     let (ended, survivors) = end_strays(keeper, task, shim, first_seq);
     // Its temporary files were to go with it.
-    let user = of_main_process(keeper, task, first_seq, |_, uid| uid).and_then(|uid| people::login(uid).ok());
+    let user = of_main_process(keeper, task, first_seq, |_, uid| uid).and_then(|uid| users::login(uid).ok());
     countersign_shim::clear_temporary(&dir, user.as_ref());
     let mut known =
         format!("the supervisor ended without closing its journal; {ended} processes of the task were ended");
@@ -187,7 +187,7 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
         None if remains.torn > 0 => known += &format!("; {} bytes of a torn last line were cut off", remains.torn),
         None => {}
     }
-    Ok(Ending::Settles(Box::new(Event::Lost {
+    Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Lost {
         task,
         known: text_by_shape(&known),
         why: Text::of("its supervisor was killed"),

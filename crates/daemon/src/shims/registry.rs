@@ -1,6 +1,6 @@
 //! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
 
-use crate::{calls::CommitHandle, desk::Event, receipts::sealing::Sealing, shims::recovery};
+use crate::{calls::CommitHandle, desk::DeskEvent, receipts::sealing::SealingState, shims::recovery};
 use countersign_model::{Code, Digest, HomeKey, Refusal, TaskId};
 use countersign_shim::{
     ScreenSnapshot,
@@ -31,7 +31,7 @@ pub(crate) struct ShimRegistry {
     pub(crate) key: HomeKey,
     pub(crate) commit: CommitHandle,
     pub(crate) runtime: tokio::runtime::Handle,
-    live: Mutex<HashMap<TaskId, Arc<Live>>>,
+    live: Mutex<HashMap<TaskId, Arc<LiveTask>>>,
     /// The shims of launched tasks: what is below one of them is a task's.
     shims: Mutex<HashMap<u32, TaskId>>,
     /// The daemon before this one ended without a word.
@@ -39,13 +39,13 @@ pub(crate) struct ShimRegistry {
     /// Tasks whose supervisors are still looked for.
     pub(crate) looked_for: std::sync::atomic::AtomicUsize,
     /// Whether receipts are made out: then that is what comes last.
-    pub(crate) sealing: watch::Receiver<Sealing>,
+    pub(crate) sealing: watch::Receiver<SealingState>,
 }
 
 /// A task that is not settled, as far as those who wait for it are concerned.
-pub(crate) struct Live {
+pub(crate) struct LiveTask {
     bell: watch::Sender<u64>,
-    control: Mutex<Option<mpsc::Sender<Wish>>>,
+    control: Mutex<Option<mpsc::Sender<ShimRequest>>>,
 }
 
 /// No two rings are the same, of whatever bell: an entry that is made anew does not look like the one before it.
@@ -59,7 +59,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a bell is rung for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ring {
+pub(crate) enum Notification {
     More,
     Settled,
     /// Nothing more will come.
@@ -70,19 +70,19 @@ pub(crate) enum Ring {
 pub(crate) const SETTLED: u64 = u64::MAX;
 
 /// What a shim is asked, given the number that its answer will bear, and where that goes.
-type Wish = (Box<dyn FnOnce(u64) -> ToShim + Send>, oneshot::Sender<Result<Said, Refusal>>);
+type ShimRequest = (Box<dyn FnOnce(u64) -> ToShim + Send>, oneshot::Sender<Result<ShimReply, Refusal>>);
 
 /// What a shim says when it has done what it was asked.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum ShimReply {
     /// The number of the frame in which it stands.
     Applied(u64),
-    Screen(Box<ScreenNow>),
+    Screen(Box<ScreenAt>),
 }
 
 /// A screen, and where in the stream it was drawn.
 #[derive(Debug)]
-pub(crate) struct ScreenNow {
+pub(crate) struct ScreenAt {
     pub(crate) screen: ScreenSnapshot,
     pub(crate) offset: u64,
     pub(crate) next_seq: u64,
@@ -100,7 +100,7 @@ impl ShimRegistry {
         commit: CommitHandle,
         runtime: tokio::runtime::Handle,
         after_a_crash: bool,
-        sealing: watch::Receiver<Sealing>,
+        sealing: watch::Receiver<SealingState>,
     ) -> Arc<Self> {
         let (live, shims) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
@@ -116,9 +116,9 @@ impl ShimRegistry {
         })
     }
 
-    fn live(&self, task: TaskId) -> Arc<Live> {
+    fn live(&self, task: TaskId) -> Arc<LiveTask> {
         let mut live = crate::lock(&self.live);
-        let fresh = || Arc::new(Live { bell: watch::Sender::new(next_ring()), control: Mutex::default() });
+        let fresh = || Arc::new(LiveTask { bell: watch::Sender::new(next_ring()), control: Mutex::default() });
         Arc::clone(live.entry(task).or_insert_with(fresh))
     }
 
@@ -155,18 +155,18 @@ impl ShimRegistry {
         live.get(&task).map_or(0, |l| l.bell.receiver_count())
     }
 
-    pub(crate) fn ring(&self, task: TaskId, why: Ring) {
+    pub(crate) fn ring(&self, task: TaskId, why: Notification) {
         let mut live = crate::lock(&self.live);
         if let Some(entry) = live.get(&task) {
-            entry.bell.send_replace(if why == Ring::More { next_ring() } else { SETTLED });
+            entry.bell.send_replace(if why == Notification::More { next_ring() } else { SETTLED });
         }
-        if why == Ring::Settled {
+        if why == Notification::Settled {
             if let Some(entry) = live.get(&task) {
                 *crate::lock(&entry.control) = None;
             }
             crate::lock(&self.shims).retain(|_, t| *t != task);
         }
-        if why == Ring::Last || why == Ring::Settled && !self.sealing.borrow().works() {
+        if why == Notification::Last || why == Notification::Settled && !self.sealing.borrow().works() {
             live.remove(&task);
         }
     }
@@ -201,18 +201,18 @@ impl ShimRegistry {
         wish: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<u64, Refusal> {
         match self.wish(task, wish).await?.await.map_err(|_| unreachable())?? {
-            Said::Applied(seq) => Ok(seq),
-            Said::Screen(_) => Err(unreachable()),
+            ShimReply::Applied(seq) => Ok(seq),
+            ShimReply::Screen(_) => Err(unreachable()),
         }
     }
 
     /// What the terminal of a running task shows.
-    pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenNow>, Refusal> {
+    pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenAt>, Refusal> {
         let answer = self.wish(task, |re| ToShim::Screen { re }).await?;
         let answer = tokio::time::timeout(PATIENCE, answer).await.map_err(|_| unreachable())?;
         match answer.map_err(|_| unreachable())?? {
-            Said::Screen(screen) => Ok(screen),
-            Said::Applied(_) => Err(unreachable()),
+            ShimReply::Screen(screen) => Ok(screen),
+            ShimReply::Applied(_) => Err(unreachable()),
         }
     }
 
@@ -222,7 +222,7 @@ impl ShimRegistry {
         &self,
         task: TaskId,
         wish: impl FnOnce(u64) -> ToShim + Send + 'static,
-    ) -> Result<oneshot::Receiver<Result<Said, Refusal>>, Refusal> {
+    ) -> Result<oneshot::Receiver<Result<ShimReply, Refusal>>, Refusal> {
         let live = crate::lock(&self.live).get(&task).cloned();
         let sender = live.and_then(|l| crate::lock(&l.control).clone()).ok_or_else(unreachable)?;
         let (reply, answer) = oneshot::channel();
@@ -249,10 +249,10 @@ impl ShimRegistry {
     }
 
     /// Talks with a shim until it hangs up. Whether it said how its task ended.
-    async fn converse(&self, task: TaskId, channel: StdStream, mut operations: mpsc::Receiver<Wish>) -> bool {
+    async fn converse(&self, task: TaskId, channel: StdStream, mut operations: mpsc::Receiver<ShimRequest>) -> bool {
         let stream = channel.set_nonblocking(true).and_then(|()| UnixStream::from_std(channel));
         let Ok(mut stream) = stream else { return false };
-        let mut asked: HashMap<u64, oneshot::Sender<Result<Said, Refusal>>> = HashMap::new();
+        let mut asked: HashMap<u64, oneshot::Sender<Result<ShimReply, Refusal>>> = HashMap::new();
         let (mut inbox, mut buf, mut next, mut closed) = (MessageReader::default(), [0; 4096], 0, false);
         loop {
             tokio::select! {
@@ -275,26 +275,26 @@ impl ShimRegistry {
             loop {
                 match inbox.message::<FromShim>() {
                     Ok(None) => break,
-                    Ok(Some(FromShim::More)) => self.ring(task, Ring::More),
+                    Ok(Some(FromShim::More)) => self.ring(task, Notification::More),
                     Ok(Some(FromShim::Applied { re, seq })) => {
                         // Whoever is told can look at once, and see it.
-                        self.ring(task, Ring::More);
-                        asked.remove(&re).map(|reply| reply.send(Ok(Said::Applied(seq))));
+                        self.ring(task, Notification::More);
+                        asked.remove(&re).map(|reply| reply.send(Ok(ShimReply::Applied(seq))));
                     }
                     Ok(Some(FromShim::Screen { re, screen, offset, next_seq })) => {
-                        let now = Box::new(ScreenNow { screen: *screen, offset, next_seq });
-                        asked.remove(&re).map(|reply| reply.send(Ok(Said::Screen(now))));
+                        let now = Box::new(ScreenAt { screen: *screen, offset, next_seq });
+                        asked.remove(&re).map(|reply| reply.send(Ok(ShimReply::Screen(now))));
                     }
                     Ok(Some(FromShim::Refused { re, refusal })) => {
                         asked.remove(&re).map(|reply| reply.send(Err(refusal)));
                     }
                     Ok(Some(FromShim::Closed(closing))) => {
                         closed = true;
-                        self.tell(Event::Closed { task, closing, recovered: false });
+                        self.tell(DeskEvent::Closed { task, closing, recovered: false });
                     }
                     Ok(Some(FromShim::NotStarted { error, code })) => {
                         closed = true;
-                        self.tell(Event::NotStarted { task, error, code, recovered: false });
+                        self.tell(DeskEvent::NotStarted { task, error, code, recovered: false });
                     }
                     Ok(Some(FromShim::Hello { .. })) => {}
                     Err(e) => {
@@ -306,7 +306,7 @@ impl ShimRegistry {
         }
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: DeskEvent) {
         self.commit.tell(event);
     }
 }

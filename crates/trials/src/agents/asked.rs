@@ -1,9 +1,9 @@
 //! What an agent's commands meet: some run, some wait for a person, some do not run.
 
 use super::{
-    Way,
-    house::{House, REASON},
-    session::Session,
+    Integration,
+    session::AgentSession,
+    trial_home::{REASON, TrialHome},
 };
 use crate::Result;
 use serde_json::{Value, json};
@@ -11,17 +11,17 @@ use std::fs;
 
 const PUSH: &str = "git push origin HEAD:main";
 
-impl House {
+impl TrialHome {
     /// The step that runs a command, in the way of this check.
     pub(super) fn run(&self, command: &str) -> Value {
         match self.way {
-            Way::Mcp => self.agent.mcp("run", json!({"command": command})),
-            Way::Plain | Way::Hook => self.agent.shell(command),
+            Integration::Mcp => self.agent.mcp("run", json!({"command": command})),
+            Integration::Plain | Integration::Hook => self.agent.shell(command),
         }
     }
 
-    pub(super) fn session(&self, steps: &[Value]) -> Result<Session> {
-        Session::start(self, steps, self.agent.usual(self.way))
+    pub(super) fn session(&self, steps: &[Value]) -> Result<AgentSession> {
+        AgentSession::start(self, steps, self.agent.usual(self.way))
     }
 }
 
@@ -33,13 +33,13 @@ pub(super) fn holds(saw: &[String], step: usize, text: &str) -> Result<()> {
     }
 }
 
-pub(super) fn plain(house: &House) -> Result<()> {
+pub(super) fn plain(house: &TrialHome) -> Result<()> {
     let saw = house.session(&[house.run("cat greeting"), house.run("touch made")])?.end()?;
     holds(&saw, 0, "hello from the project")?;
     fs::metadata(house.project("made")).map(drop).map_err(|e| format!("what the model said was not done: {e}"))
 }
 
-pub(super) fn reads(house: &House) -> Result<()> {
+pub(super) fn reads(house: &TrialHome) -> Result<()> {
     let mut session = house.session(&[house.run("cat greeting")])?;
     // Looked at while it runs too: a question would keep the agent waiting.
     loop {
@@ -55,9 +55,9 @@ pub(super) fn reads(house: &House) -> Result<()> {
     house.receipt(&house.task("cat greeting")?).map(drop)
 }
 
-pub(super) fn push(house: &House) -> Result<()> {
+pub(super) fn push(house: &TrialHome) -> Result<()> {
     let mut steps = vec![house.run(PUSH)];
-    if house.way == Way::Mcp {
+    if house.way == Integration::Mcp {
         // Whether the first call waited long enough or not, after this one it has ended.
         steps.push(house.agent.mcp("task_wait", json!({"task_id": "{{task_id}}"})));
     }
@@ -80,18 +80,18 @@ pub(super) fn push(house: &House) -> Result<()> {
     }
 }
 
-pub(super) fn denied(house: &House) -> Result<()> {
-    let saw = Session::start(house, &[house.run("mkdir made")], house.agent.willing(house.way))?.end()?;
+pub(super) fn denied(house: &TrialHome) -> Result<()> {
+    let saw = AgentSession::start(house, &[house.run("mkdir made")], house.agent.willing(house.way))?.end()?;
     if house.project("made").exists() {
         return Err("it ran".into());
     }
     holds(&saw, 0, REASON)
 }
 
-pub(super) fn refused(house: &House) -> Result<()> {
+pub(super) fn refused(house: &TrialHome) -> Result<()> {
     const WORDS: &str = "ask Ada first";
     let mut steps = vec![house.run(PUSH)];
-    if house.way == Way::Mcp {
+    if house.way == Integration::Mcp {
         steps.push(house.agent.mcp("task_wait", json!({"task_id": "{{task_id}}"})));
     }
     let mut session = house.session(&steps)?;
@@ -105,13 +105,13 @@ pub(super) fn refused(house: &House) -> Result<()> {
     holds(&[saw.join("\n")], 0, WORDS)
 }
 
-pub(super) fn cd(house: &House) -> Result<()> {
+pub(super) fn cd(house: &TrialHome) -> Result<()> {
     let saw = house.session(&[house.run("cd sub && cat here"), house.run("cat here")])?.end()?;
     holds(&saw, 0, "deep in the project")?;
     holds(&saw, 1, "deep in the project")
 }
 
-pub(super) fn witness(house: &House) -> Result<()> {
+pub(super) fn witness(house: &TrialHome) -> Result<()> {
     house.csn(&["install", "claude-code", "--witness"])?;
     let saw = house.session(&[house.run("cat greeting"), house.run("mkdir made")])?.end()?;
     holds(&saw, 0, "hello from the project")?;

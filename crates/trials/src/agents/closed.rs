@@ -1,7 +1,7 @@
 //! What happens when our part of an agent breaks: nothing runs. Where the agent itself leaves us out, the doctor says
 //! so, since nobody else would.
 
-use super::{asked::holds, house::House, kinds::Agent, session::Session};
+use super::{asked::holds, kinds::AgentKind, session::AgentSession, trial_home::TrialHome};
 use crate::{Result, command};
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -9,8 +9,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 const WRITES: &str = "touch made";
 
 /// The command must not have run, and the model must have been told something.
-fn nothing_ran(house: &House, more: &[&str]) -> Result<Vec<String>> {
-    let saw = Session::start(house, &[house.run(WRITES)], more)?.end()?;
+fn nothing_ran(house: &TrialHome, more: &[&str]) -> Result<Vec<String>> {
+    let saw = AgentSession::start(house, &[house.run(WRITES)], more)?.end()?;
     if house.project("made").exists() {
         return Err(format!("it ran; the model saw {saw:?}"));
     }
@@ -18,7 +18,7 @@ fn nothing_ran(house: &House, more: &[&str]) -> Result<Vec<String>> {
 }
 
 /// Puts another program in the place of the one that the hook names.
-fn replace(house: &House, script: &str) -> Result<()> {
+fn replace(house: &TrialHome, script: &str) -> Result<()> {
     let path = house.dir.join("bin/csn");
     // Taken away first: what is there is another name of the program that was built.
     let made = fs::remove_file(&path)
@@ -27,7 +27,7 @@ fn replace(house: &House, script: &str) -> Result<()> {
     made.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-pub(super) fn crash(house: &House) -> Result<()> {
+pub(super) fn crash(house: &TrialHome) -> Result<()> {
     // Silent deaths: Codex blocks with exit code 2 only if there is something on stderr too.
     for script in ["#!/bin/sh\nexit 1\n", "#!/bin/sh\nkill -SEGV $$\n"] {
         replace(house, script)?;
@@ -36,13 +36,13 @@ pub(super) fn crash(house: &House) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn missing(house: &House) -> Result<()> {
+pub(super) fn missing(house: &TrialHome) -> Result<()> {
     let path = house.dir.join("bin/csn");
     fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     nothing_ran(house, house.agent.willing(house.way)).map(drop)
 }
 
-pub(super) fn down(house: &House) -> Result<()> {
+pub(super) fn down(house: &TrialHome) -> Result<()> {
     house.csn(&["down"])?;
     nothing_ran(house, house.agent.willing(house.way))?;
     match house.doctor()?["daemon"]["pid"].as_u64() {
@@ -51,7 +51,7 @@ pub(super) fn down(house: &House) -> Result<()> {
     }
 }
 
-pub(super) fn stuck(house: &House) -> Result<()> {
+pub(super) fn stuck(house: &TrialHome) -> Result<()> {
     let pid = house.doctor()?["daemon"]["pid"].as_u64().ok_or("the doctor knows of no daemon")?.to_string();
     let signal = |name: &str| command("kill").args([name, &pid]).status().map_err(|e| format!("kill: {e}")).map(drop);
     signal("-STOP")?;
@@ -60,24 +60,24 @@ pub(super) fn stuck(house: &House) -> Result<()> {
     done.map(drop)
 }
 
-pub(super) fn untrusted(house: &House) -> Result<()> {
+pub(super) fn untrusted(house: &TrialHome) -> Result<()> {
     // Without the flag that trusts every hook. That the command runs is the agent's doing, and the reason for the rest.
     let sandbox = ["--sandbox", "workspace-write"];
-    Session::start(house, &[house.run(WRITES)], &sandbox)?.end()?;
+    AgentSession::start(house, &[house.run(WRITES)], &sandbox)?.end()?;
     if !house.project("made").exists() {
         return Err("Codex no longer skips what it does not trust: say so in the notes, and drop this check".into());
     }
     let doctor = house.doctor()?;
     let checks = doctor["checks"].as_array().into_iter().flatten();
     let named =
-        checks.filter(|check| check["ok"] == false).any(|check| check.to_string().contains(Agent::Codex.name()));
+        checks.filter(|check| check["ok"] == false).any(|check| check.to_string().contains(AgentKind::Codex.name()));
     match doctor["ok"] == false && named {
         true => Ok(()),
         false => Err(format!("the hook is skipped and the doctor is content: {doctor}")),
     }
 }
 
-pub(super) fn sandboxed(house: &House) -> Result<()> {
+pub(super) fn sandboxed(house: &TrialHome) -> Result<()> {
     let flags = ["--dangerously-bypass-hook-trust", "--sandbox", "workspace-write"];
     let saw = nothing_ran(house, &flags)?;
     // With the colon: the name alone is in every path of this check.

@@ -1,7 +1,7 @@
 //! The agents: how each is started without anybody at a terminal, how its model is pointed at ours, and what its tools
 //! are called.
 
-use super::{Way, house::House};
+use super::{Integration, trial_home::TrialHome};
 use crate::Result;
 use serde_json::{Value, json};
 use std::{fs, process::Command};
@@ -10,13 +10,13 @@ use std::{fs, process::Command};
 const SERVER: &str = "csn";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Agent {
+pub(super) enum AgentKind {
     ClaudeCode,
     Codex,
     Opencode,
 }
 
-impl Agent {
+impl AgentKind {
     /// As `csn install` and `csn hook` know it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Agent {
 
     /// Writes where the model is into the agent's own configuration, beside what is there already: `csn install` comes
     /// before the model, and a second session has another port.
-    pub(super) fn point(self, house: &House, port: u16) -> Result<()> {
+    pub(super) fn point(self, house: &TrialHome, port: u16) -> Result<()> {
         match self {
             // By its environment.
             Self::ClaudeCode => Ok(()),
@@ -70,7 +70,7 @@ impl Agent {
     }
 
     /// The agent with a prompt, for one turn, in the project.
-    pub(super) fn command(self, house: &House, port: u16, more: &[&str]) -> Command {
+    pub(super) fn command(self, house: &TrialHome, port: u16, more: &[&str]) -> Command {
         const PROMPT: &str = "Do what you think is right.";
         match self {
             Self::ClaudeCode => {
@@ -80,9 +80,9 @@ impl Agent {
                 // In place of the person who would say yes to the agent itself. Not with the hook: its `allow` is
                 // enough, and without it nothing may run. (`--dangerously-skip-permissions` refuses root.)
                 match house.way {
-                    Way::Plain => _ = claude.args(["--allowedTools", "Bash"]),
-                    Way::Mcp => _ = claude.args(["--allowedTools", &format!("mcp__{SERVER}__*")]),
-                    Way::Hook => {}
+                    Integration::Plain => _ = claude.args(["--allowedTools", "Bash"]),
+                    Integration::Mcp => _ = claude.args(["--allowedTools", &format!("mcp__{SERVER}__*")]),
+                    Integration::Hook => {}
                 }
                 // `--allowedTools` takes all that follow it, so the prompt comes by its own flag.
                 claude.args(["--output-format", "json"]).args(more).args(["-p", PROMPT]);
@@ -109,16 +109,16 @@ impl Agent {
 
     /// What lets the hook take part at all. In Codex a hook that nobody has trusted in its terminal is skipped, and its
     /// sandbox forbids sockets to the command that the hook puts in place.
-    pub(super) fn usual(self, way: Way) -> &'static [&'static str] {
+    pub(super) fn usual(self, way: Integration) -> &'static [&'static str] {
         match (self, way) {
-            (Self::Codex, Way::Hook) => &["--dangerously-bypass-hook-trust", "--sandbox", "danger-full-access"],
-            (Self::Codex, Way::Plain) => &["--sandbox", "workspace-write"],
+            (Self::Codex, Integration::Hook) => &["--dangerously-bypass-hook-trust", "--sandbox", "danger-full-access"],
+            (Self::Codex, Integration::Plain) => &["--sandbox", "workspace-write"],
             _ => &[],
         }
     }
 
     /// The same, and the agent itself would run everything: whatever does not run was stopped by us.
-    pub(super) fn willing(self, way: Way) -> &'static [&'static str] {
+    pub(super) fn willing(self, way: Integration) -> &'static [&'static str] {
         match self {
             Self::ClaudeCode => &["--allowedTools", "Bash"],
             Self::Codex | Self::Opencode => self.usual(way),

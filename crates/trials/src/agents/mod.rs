@@ -6,19 +6,19 @@
 
 mod asked;
 mod closed;
-mod house;
 mod kinds;
 mod model;
 mod session;
+mod trial_home;
 
 use crate::{
     Result, build,
     packages::{Pinned, npm},
 };
 use countersign_xtask::debian::install;
-use house::House;
-use kinds::Agent;
+use kinds::AgentKind;
 use std::fs;
+use trial_home::TrialHome;
 
 /// What was tried; each moves by itself, and a new version is a change here.
 const PACKAGES: Pinned = &[
@@ -33,14 +33,14 @@ const NEEDED: &[(&str, &str)] = &[("python3", "python3"), ("git", "git")];
 
 /// How an agent's commands come to us.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Integration {
     /// Not at all: what the agent does by itself, so that what it does not do through us means something.
     Plain,
     Mcp,
     Hook,
 }
 
-impl Way {
+impl Integration {
     fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -51,7 +51,7 @@ impl Way {
 }
 
 /// One proof: its name, what it proves, and how.
-struct Proof(&'static str, &'static str, fn(&House) -> Result<()>);
+struct Proof(&'static str, &'static str, fn(&TrialHome) -> Result<()>);
 
 const LOOP: Proof = Proof("loop", "without us the agent runs what the model says, and the model sees it", asked::plain);
 const READS: Proof = Proof("reads", "what only reads runs without a question; its receipt verifies", asked::reads);
@@ -78,16 +78,24 @@ const SANDBOXED: Proof = Proof(
     closed::sandboxed,
 );
 
-const CHECKS: &[(Agent, Way, &[Proof])] = &[
-    (Agent::ClaudeCode, Way::Plain, &[LOOP]),
-    (Agent::ClaudeCode, Way::Mcp, &[READS, PUSH, DENIED, REFUSED]),
-    (Agent::ClaudeCode, Way::Hook, &[READS, PUSH, DENIED, REFUSED, CD, WITNESS, CRASH, MISSING, DOWN, STUCK]),
-    (Agent::Codex, Way::Plain, &[LOOP]),
-    (Agent::Codex, Way::Mcp, &[READS, PUSH, DENIED, REFUSED]),
-    (Agent::Codex, Way::Hook, &[READS, PUSH, DENIED, REFUSED, CRASH, MISSING, DOWN, STUCK, UNTRUSTED, SANDBOXED]),
-    (Agent::Opencode, Way::Plain, &[LOOP]),
-    (Agent::Opencode, Way::Mcp, &[READS, PUSH, DENIED, REFUSED]),
-    (Agent::Opencode, Way::Hook, &[READS, PUSH, DENIED, REFUSED, CRASH, MISSING, DOWN, STUCK]),
+const CHECKS: &[(AgentKind, Integration, &[Proof])] = &[
+    (AgentKind::ClaudeCode, Integration::Plain, &[LOOP]),
+    (AgentKind::ClaudeCode, Integration::Mcp, &[READS, PUSH, DENIED, REFUSED]),
+    (
+        AgentKind::ClaudeCode,
+        Integration::Hook,
+        &[READS, PUSH, DENIED, REFUSED, CD, WITNESS, CRASH, MISSING, DOWN, STUCK],
+    ),
+    (AgentKind::Codex, Integration::Plain, &[LOOP]),
+    (AgentKind::Codex, Integration::Mcp, &[READS, PUSH, DENIED, REFUSED]),
+    (
+        AgentKind::Codex,
+        Integration::Hook,
+        &[READS, PUSH, DENIED, REFUSED, CRASH, MISSING, DOWN, STUCK, UNTRUSTED, SANDBOXED],
+    ),
+    (AgentKind::Opencode, Integration::Plain, &[LOOP]),
+    (AgentKind::Opencode, Integration::Mcp, &[READS, PUSH, DENIED, REFUSED]),
+    (AgentKind::Opencode, Integration::Hook, &[READS, PUSH, DENIED, REFUSED, CRASH, MISSING, DOWN, STUCK]),
 ];
 
 /// All checks, or those whose names begin so.
@@ -110,7 +118,7 @@ pub(crate) fn agents(only: Option<&str>) -> Result<()> {
     };
     let mut failed = Vec::new();
     for (name, agent, way, Proof(_, proves, check)) in &chosen {
-        match House::set(*agent, *way, &ours, &theirs).and_then(|house| check(&house)) {
+        match TrialHome::set(*agent, *way, &ours, &theirs).and_then(|house| check(&house)) {
             Ok(()) => println!("ok {name}: {proves}"),
             Err(why) => {
                 println!("FAIL {name}: {why}");

@@ -1,7 +1,7 @@
 //! The scripted model of one session: what it is to say, and what it was shown.
 
 use super::super::{Result, command};
-use crate::outside::Patience;
+use crate::outside::Deadline;
 use serde_json::Value;
 use std::{
     fs,
@@ -11,13 +11,13 @@ use std::{
 
 const SCRIPT: &str = include_str!("model.py");
 
-pub(super) struct Model {
+pub(super) struct ScriptedModel {
     dir: PathBuf,
     process: Child,
     pub(super) port: u16,
 }
 
-impl Model {
+impl ScriptedModel {
     /// Starts one that takes these steps, in a directory that is not there yet.
     pub(super) fn start(dir: &Path, steps: &[Value]) -> Result<Self> {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -28,7 +28,7 @@ impl Model {
         python.arg(dir.join("model.py")).arg(dir).env_clear().stdin(Stdio::null());
         let process = python.spawn().map_err(|e| format!("python3: {e}"))?;
         let mut model = Self { dir: dir.to_owned(), process, port: 0 };
-        let patience = Patience::begin();
+        let patience = Deadline::begin();
         loop {
             if let Ok(port) = fs::read_to_string(dir.join("port")) {
                 model.port = port.parse().map_err(|e| format!("the model's port: {e}"))?;
@@ -56,7 +56,7 @@ impl Model {
     }
 }
 
-impl Drop for Model {
+impl Drop for ScriptedModel {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,7 +1,7 @@
 //! One run of an agent: started with a prompt and a script for its model, watched, and ended.
 
-use super::{house::House, model::Model};
-use crate::{Result, outside::Patience};
+use super::{model::ScriptedModel, trial_home::TrialHome};
+use crate::{Result, outside::Deadline};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::{
@@ -15,19 +15,19 @@ use std::{
 /// For an agent on a busy machine; one takes about two seconds by itself.
 const LONG: Duration = Duration::from_secs(120);
 
-pub(super) struct Session {
-    model: Model,
+pub(super) struct AgentSession {
+    model: ScriptedModel,
     agent: Child,
     log: PathBuf,
 }
 
-impl Session {
+impl AgentSession {
     /// Starts the agent; its model takes these steps. `more` are arguments of the agent.
-    pub(super) fn start(house: &House, steps: &[Value], more: &[&str]) -> Result<Self> {
+    pub(super) fn start(house: &TrialHome, steps: &[Value], more: &[&str]) -> Result<Self> {
         let dir = house.dir.join("model");
         // A check may run the agent more than once.
         let _ = fs::remove_dir_all(&dir);
-        let model = Model::start(&dir, steps)?;
+        let model = ScriptedModel::start(&dir, steps)?;
         house.agent.point(house, model.port)?;
         let log = house.dir.join("agent.log");
         let file = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -43,7 +43,7 @@ impl Session {
 
     /// What its model saw, once the agent has ended, as it does after the last step.
     pub(super) fn end(mut self) -> Result<Vec<String>> {
-        let patience = Patience::begin();
+        let patience = Deadline::begin();
         while self.agent.try_wait().map_err(|e| e.to_string())?.is_none() {
             if !patience.left_of(LONG) {
                 return Err(format!("the agent does not end:\n{}", self.log()));
@@ -69,7 +69,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for AgentSession {
     fn drop(&mut self) {
         if let Ok(None) = self.agent.try_wait() {
             let _ = rustix::process::kill_process_group(Pid::from_child(&self.agent), Signal::KILL);

@@ -3,7 +3,7 @@
 //! Last of all parts: whoever calls a hook is an agent from then on, and this process is.
 
 use super::{
-    Stand, build,
+    BenchHome, build,
     load::{now, percentile},
     row,
 };
@@ -16,7 +16,7 @@ use std::{
 
 const TIMES: usize = 100;
 
-pub(super) fn agents(stand: &mut Stand) {
+pub(super) fn agents(stand: &mut BenchHome) {
     let house = stand.house();
     let mut conn = house.conn();
     let direct = p50((0..TIMES).map(|_| {
@@ -72,7 +72,7 @@ fn ms(value: f64) -> String {
     format!("{value:.2} ms")
 }
 
-fn timed(stand: &Stand, program: &str, args: &[&str]) -> f64 {
+fn timed(stand: &BenchHome, program: &str, args: &[&str]) -> f64 {
     let began = now();
     let mut run = command(program);
     run.args(args).env("COUNTERSIGN_HOME", stand.home()).current_dir("/tmp");
@@ -82,7 +82,7 @@ fn timed(stand: &Stand, program: &str, args: &[&str]) -> f64 {
 }
 
 /// What a hook has its agent run instead.
-fn hook(stand: &Stand) -> String {
+fn hook(stand: &BenchHome) -> String {
     let said = json!({
         "session_id": "bench", "cwd": "/tmp", "hook_event_name": "PreToolUse", "tool_name": "Bash",
         "tool_input": {"command": "true"}, "tool_use_id": "one",
@@ -105,7 +105,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(stand: &Stand) -> Self {
+    fn start(stand: &BenchHome) -> Self {
         let mut run = command(build::out().join("csn").to_str().unwrap_or_default());
         run.arg("mcp").env("COUNTERSIGN_HOME", stand.home()).current_dir("/tmp");
         let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("csn starts");

@@ -1,9 +1,9 @@
 //! Asking and answering: how soon a question is seen elsewhere, how soon an answer runs, and what many grants cost.
 
 use super::{
-    Stand,
+    BenchHome,
     http::Conn,
-    load::{Subject, now, percentile},
+    load::{LoadTarget, now, percentile},
     row,
 };
 use std::{
@@ -32,7 +32,7 @@ fn request(command: &str, profile: &str) -> String {
 }
 
 /// When a line of the stream that holds `part` was seen.
-fn seen(house: &Subject, path: &str, part: &str) -> Instant {
+fn seen(house: &LoadTarget, path: &str, part: &str) -> Instant {
     house.conn().events(path, part).expect("the stream goes on");
     now()
 }
@@ -41,7 +41,7 @@ fn us(from: Instant, to: Instant) -> f64 {
     to.saturating_duration_since(from).as_secs_f64() * 1e6
 }
 
-pub(super) fn approvals(stand: &mut Stand) {
+pub(super) fn approvals(stand: &mut BenchHome) {
     let house = stand.house();
     let at_first = questions(&house);
     decisions(&house, "decision (POST /check), p50 (p99), nothing granted");
@@ -61,7 +61,7 @@ pub(super) fn approvals(stand: &mut Stand) {
 }
 
 /// How long a command that is allowed at once takes from being asked for to its process being seen.
-fn spawn_seen(house: &Subject, conn: &mut Conn, n: usize) -> f64 {
+fn spawn_seen(house: &LoadTarget, conn: &mut Conn, n: usize) -> f64 {
     let began = now();
     let asked = post(conn, "/tasks", &request(&format!("true {n}"), "full_auto"));
     let task = field(&asked, "task_id");
@@ -71,7 +71,7 @@ fn spawn_seen(house: &Subject, conn: &mut Conn, n: usize) -> f64 {
 }
 
 /// Asks, sees the question elsewhere, answers; beside it what is allowed at once, whose median is given back.
-fn questions(house: &Subject) -> f64 {
+fn questions(house: &LoadTarget) -> f64 {
     let mut conn = house.conn();
     let (send, lines) = mpsc::channel();
     let watcher = house.conn();
@@ -111,7 +111,7 @@ fn questions(house: &Subject) -> f64 {
 }
 
 /// Many grants and many questions. Gives how long the slowest grant took.
-fn fill(house: &Subject) -> f64 {
+fn fill(house: &LoadTarget) -> f64 {
     let mut conn = house.conn();
     let mut slowest: f64 = 0.0;
     for n in 0..GRANTS {
@@ -127,7 +127,7 @@ fn fill(house: &Subject) -> f64 {
     slowest
 }
 
-fn pages(house: &Subject) {
+fn pages(house: &LoadTarget) {
     let mut conn = house.conn();
     for (name, path) in [
         ("page of 100 grants, p50", "/grants?limit=100"),
@@ -144,7 +144,7 @@ fn pages(house: &Subject) {
     }
 }
 
-fn decisions(house: &Subject, name: &str) {
+fn decisions(house: &LoadTarget, name: &str) {
     let mut conn = house.conn();
     let one = |n: usize| {
         let body = request(&format!("git status && make -j2 t{n} && git push"), "safe");

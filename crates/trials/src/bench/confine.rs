@@ -1,9 +1,9 @@
 //! What confinement costs: a spawn, and everyday reading, confined and not, in turns.
 
 use super::{
-    Stand,
+    BenchHome,
     http::Conn,
-    load::{Subject, now, percentile},
+    load::{LoadTarget, now, percentile},
     row,
 };
 use crate::command;
@@ -28,7 +28,7 @@ fn number(text: &str, name: &str) -> Option<f64> {
 }
 
 /// Runs a command to its end: microseconds from the beginning of its record to the running process, and from there to its end.
-fn run(house: &Subject, conn: &mut Conn, text: &str, cwd: &Path, confinement: &str) -> (f64, f64) {
+fn run(house: &LoadTarget, conn: &mut Conn, text: &str, cwd: &Path, confinement: &str) -> (f64, f64) {
     let body = format!(
         r#"{{"tool":"shell","args":{{"command":"{text}","cwd":"{}"}},"profile":"safe","attended":false,"confinement":"{confinement}"}}"#,
         cwd.display()
@@ -63,7 +63,7 @@ fn started(mut make: impl FnMut() -> Command) -> f64 {
     percentile(&(0..ROUNDS).map(one).collect::<Vec<_>>(), 0.5)
 }
 
-pub(super) fn confinement(stand: &mut Stand) {
+pub(super) fn confinement(stand: &mut BenchHome) {
     let house = stand.house();
     let mut conn = house.conn();
     for verb in ["true", "git status", "rg"] {
@@ -109,7 +109,7 @@ pub(super) fn confinement(stand: &mut Stand) {
 }
 
 /// `git status` and `rg` in a repository of some size.
-fn everyday(house: &Subject, conn: &mut Conn, at: &Path) {
+fn everyday(house: &LoadTarget, conn: &mut Conn, at: &Path) {
     for n in 0..FILES {
         let dir = at.join(format!("d{}", n % 60));
         std::fs::create_dir_all(&dir).expect("a directory");

@@ -17,14 +17,14 @@ use std::{
 };
 
 #[derive(Default)]
-struct Task {
+struct FloorTask {
     frames: Vec<String>,
     exited: bool,
     bytes: u64,
 }
 
 struct Floor {
-    tasks: Mutex<HashMap<u64, Task>>,
+    tasks: Mutex<HashMap<u64, FloorTask>>,
     changed: Condvar,
     log: Mutex<File>,
     dir: PathBuf,
@@ -56,7 +56,7 @@ pub(crate) fn serve(socket: &Path, dir: &Path, durable: bool) -> crate::Result<(
 }
 
 impl Floor {
-    fn frame(&self, id: u64, line: String, sync: bool, change: impl FnOnce(&mut Task)) -> io::Result<()> {
+    fn frame(&self, id: u64, line: String, sync: bool, change: impl FnOnce(&mut FloorTask)) -> io::Result<()> {
         {
             let mut log = self.log.lock().expect("unpoisoned");
             log.write_all(format!("{line}\n").as_bytes())?;
@@ -146,7 +146,7 @@ impl Floor {
                 let id = {
                     let mut tasks = self.tasks.lock().expect("unpoisoned");
                     let id = tasks.len() as u64 + 1;
-                    tasks.insert(id, Task::default());
+                    tasks.insert(id, FloorTask::default());
                     id
                 };
                 let floor = Arc::clone(self);
@@ -155,7 +155,7 @@ impl Floor {
             }
             (_, None) => {
                 let tasks = self.tasks.lock().expect("unpoisoned");
-                let status = |id: &u64, t: &Task| {
+                let status = |id: &u64, t: &FloorTask| {
                     let status = if t.exited { "exited" } else { "running" };
                     format!(r#"{{"task_id":"{id}","status":"{status}","bytes":{}}}"#, t.bytes)
                 };

@@ -10,13 +10,13 @@ use std::{
 
 /// A server under load: the house or the floor.
 #[derive(Clone)]
-pub(crate) struct Subject {
+pub(crate) struct LoadTarget {
     pub(crate) socket: PathBuf,
 }
 
 const SETTLED: &str = r#""kind":"task.settled""#;
 
-impl Subject {
+impl LoadTarget {
     pub(crate) fn at(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
     }

@@ -13,7 +13,7 @@ mod redaction;
 mod terminal;
 
 use crate::{Result, build, command};
-use load::{Subject, now, percentile};
+use load::{LoadTarget, now, percentile};
 use std::{
     path::{Path, PathBuf},
     process::{Child, Stdio},
@@ -35,14 +35,14 @@ impl Drop for Running {
     }
 }
 
-struct Stand {
+struct BenchHome {
     dir: PathBuf,
     house: Option<Running>,
     floor_sync: Running,
     floor_nosync: Running,
 }
 
-impl Stand {
+impl BenchHome {
     fn build() -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("csn-bench-{}", std::process::id()));
         std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
@@ -51,7 +51,7 @@ impl Stand {
             let mut floor = command(me.to_str().unwrap_or_default());
             floor.arg("floor").arg(dir.join(name)).arg(dir.join(format!("{name}.d"))).arg(kind);
             let running = Running(floor.spawn().map_err(|e| e.to_string())?);
-            until(|| Subject::at(&dir.join(name)).socket.exists())?;
+            until(|| LoadTarget::at(&dir.join(name)).socket.exists())?;
             Ok(running)
         };
         let (floor_sync, floor_nosync) = (floor("sync.sock", "sync")?, floor("nosync.sock", "nosync")?);
@@ -80,16 +80,16 @@ impl Stand {
         self.dir.join("home")
     }
 
-    fn house(&self) -> Subject {
-        Subject::at(&self.home().join("run/csn.sock"))
+    fn house(&self) -> LoadTarget {
+        LoadTarget::at(&self.home().join("run/csn.sock"))
     }
 
-    fn sync(&self) -> Subject {
-        Subject::at(&self.dir.join("sync.sock"))
+    fn sync(&self) -> LoadTarget {
+        LoadTarget::at(&self.dir.join("sync.sock"))
     }
 
-    fn nosync(&self) -> Subject {
-        Subject::at(&self.dir.join("nosync.sock"))
+    fn nosync(&self) -> LoadTarget {
+        LoadTarget::at(&self.dir.join("nosync.sock"))
     }
 
     fn pid(&self) -> u32 {
@@ -97,7 +97,7 @@ impl Stand {
     }
 }
 
-impl Drop for Stand {
+impl Drop for BenchHome {
     fn drop(&mut self) {
         self.house = None;
         let _ = (self.floor_sync.0.kill(), self.floor_nosync.0.kill());
@@ -134,10 +134,10 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
     if only == Some("gate") {
         return Ok(());
     }
-    let mut stand = Stand::build()?;
+    let mut stand = BenchHome::build()?;
     println!("| metric | house | limit | ratio |\n|---|---|---|---|");
-    type Part = (&'static str, fn(&mut Stand));
-    let parts: [Part; 13] = [
+    type BenchPart = (&'static str, fn(&mut BenchHome));
+    let parts: [BenchPart; 13] = [
         ("latency", latency),
         ("approvals", approvals::approvals),
         ("confinement", confine::confinement),
@@ -170,7 +170,7 @@ fn spawn_cost() -> f64 {
     percentile(&(0..100).map(one).collect::<Vec<_>>(), 0.5)
 }
 
-fn latency(stand: &mut Stand) {
+fn latency(stand: &mut BenchHome) {
     let (mut house, mut sync) = (Vec::new(), Vec::new());
     for _ in 0..6 {
         house.extend(stand.house().latency(60));
@@ -193,7 +193,7 @@ fn latency(stand: &mut Stand) {
     );
 }
 
-fn throughput(stand: &mut Stand) {
+fn throughput(stand: &mut BenchHome) {
     let (mut house, mut nosync, mut sync) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
         house.push(stand.house().throughput(8, 400));
@@ -211,7 +211,7 @@ fn throughput(stand: &mut Stand) {
 
 const GIGABYTE: u64 = 1 << 30;
 
-fn big(stand: &mut Stand) {
+fn big(stand: &mut BenchHome) {
     let command = "head -c 1073741824 /dev/zero";
     let disk_before = disk(&stand.home());
     let (mut house, mut sync) = (Vec::new(), Vec::new());
@@ -270,7 +270,7 @@ fn disk(dir: &Path) -> u64 {
         .sum()
 }
 
-fn small(stand: &mut Stand) {
+fn small(stand: &mut BenchHome) {
     let house = stand.house();
     let mut conn = house.conn();
     let id = house.ask(&mut conn, "sleep 5");
@@ -324,7 +324,7 @@ fn small(stand: &mut Stand) {
     );
 }
 
-fn restart(stand: &mut Stand) {
+fn restart(stand: &mut BenchHome) {
     stand.house = None;
     let mut seconds = Vec::new();
     for _ in 0..5 {

@@ -1,7 +1,7 @@
 //! What receipts cost: how long after the exit is visible a task is sealed, how fast they verify, how fast a house goes down.
 
 use super::{
-    Stand, build,
+    BenchHome, build,
     load::{now, percentile},
     row,
 };
@@ -11,7 +11,7 @@ use std::process::Stdio;
 const RECEIPTS: usize = 10_000;
 const GIGABYTE: u64 = 1 << 30;
 
-pub(super) fn receipts(stand: &mut Stand) {
+pub(super) fn receipts(stand: &mut BenchHome) {
     let house = stand.house();
     let mut conn = house.conn();
     let one = |_| {

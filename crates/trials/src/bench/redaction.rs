@@ -1,6 +1,6 @@
 //! Redaction beside those who look for secrets too, over the same file, and on the way from a task to the disk.
 
-use super::{GIGABYTE, Stand, build, command, percentile, row};
+use super::{BenchHome, GIGABYTE, build, command, percentile, row};
 use crate::bench::load::now;
 use std::{fs, path::Path, process::Stdio};
 
@@ -33,7 +33,7 @@ fn speed(file: &Path, program: &Path, args: &[&str], stdin: bool, bytes: usize) 
     Some(percentile(&best, 1.0))
 }
 
-pub(super) fn redaction(stand: &mut Stand) {
+pub(super) fn redaction(stand: &mut BenchHome) {
     let dir = stand.dir.join("redaction");
     let _ = fs::create_dir_all(&dir);
     let log = dir.join("build.log");

@@ -1,6 +1,6 @@
 //! Terminals, searching and coming late, each beside what the kernel or a peer does without us.
 
-use super::{Stand, load, row};
+use super::{BenchHome, load, row};
 use crate::command;
 use load::{now, percentile};
 use rustix::{
@@ -47,7 +47,7 @@ fn raw_run(text: &str, into: &mut File) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-fn ask_pty(stand: &Stand, text: &str, more: &str) -> String {
+fn ask_pty(stand: &BenchHome, text: &str, more: &str) -> String {
     let mut conn = stand.house().conn();
     let body = format!(
         r#"{{"tool":"shell","args":{{"command":"{text}","cwd":"/tmp"}},"profile":"full_auto","execution_mode":"pty"{more}}}"#
@@ -58,7 +58,7 @@ fn ask_pty(stand: &Stand, text: &str, more: &str) -> String {
     answer.split(r#""task_id":""#).nth(1).and_then(|r| r.split('"').next()).expect("its id").to_owned()
 }
 
-pub(super) fn terminals(stand: &mut Stand) {
+pub(super) fn terminals(stand: &mut BenchHome) {
     let scratch = stand.dir.join("raw");
     let (mut house, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -107,20 +107,20 @@ pub(super) fn terminals(stand: &mut Stand) {
 }
 
 /// From the beginning of a task's journal to the exit in it, in microseconds.
-fn duration(stand: &Stand, id: &str) -> f64 {
+fn duration(stand: &BenchHome, id: &str) -> f64 {
     let (_, state) = stand.house().conn().call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
     let state = String::from_utf8_lossy(&state).into_owned();
     state.split(r#""duration_us":"#).nth(1).and_then(|s| s.split([',', '}']).next()?.parse().ok()).unwrap_or(f64::NAN)
 }
 
-fn attach(stand: &Stand, id: &str) -> WebSocket<UnixStream> {
+fn attach(stand: &BenchHome, id: &str) -> WebSocket<UnixStream> {
     let stream = UnixStream::connect(stand.house().socket).expect("the house listens");
     let address = format!("ws://bench/tasks/{id}/attach");
     tungstenite::client(address, stream).expect("a WebSocket").0
 }
 
 /// A key and its echo: on a raw terminal, and through the house and back.
-fn echo(stand: &Stand) {
+fn echo(stand: &BenchHome) {
     let (mut raw, mut house) = (Vec::new(), Vec::new());
     let (mut master, slave) = raw_pty();
     let id = ask_pty(stand, "cat >/dev/null", "");
@@ -160,7 +160,7 @@ fn echo(stand: &Stand) {
 const GIGABYTE_OF_TEXT: &str =
     "yes 'a line of ordinary text, as programs write them: 0123456789' | head -c 1073741000; echo needle";
 
-pub(super) fn searching(stand: &mut Stand) {
+pub(super) fn searching(stand: &mut BenchHome) {
     let (id, _) = stand.house().big(GIGABYTE_OF_TEXT);
     let file = find(&stand.home().join("tasks"), &id).map(|dir| dir.join("stdout.log")).expect("its output");
     let mut conn = stand.house().conn();
@@ -197,7 +197,7 @@ fn find(dir: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
 }
 
 /// The first screen of a terminal that has written a gigabyte, for somebody who comes late.
-pub(super) fn late(stand: &mut Stand) {
+pub(super) fn late(stand: &mut BenchHome) {
     let id = ask_pty(
         stand,
         "stty -opost; head -c 1073741824 /dev/zero | tr '\\\\\\\\0' 'x' | fold -w 79; echo; echo done; cat",

@@ -1,6 +1,6 @@
 //! Real tools under grants, in the sandbox that their risks give them: they run, or they fail with the words that lead on.
 
-use super::{PATH, Stage, install};
+use super::{CheckStage, PATH, install};
 use crate::Result;
 use std::{fs, path::Path, process::Output};
 
@@ -77,7 +77,7 @@ const WORK: &[(&str, &str)] = &[
 /// Each must fail, and say what to ask for.
 const HINTS: &[(&str, &str)] = &[("make push", "--network open"), ("make fetch", "--network open")];
 
-pub(super) fn accepted(stage: &Stage) -> Result<()> {
+pub(super) fn accepted(stage: &CheckStage) -> Result<()> {
     install(NEEDED)?;
     stage.directory("project", FILES)?;
     let server = Servers::start(stage)?;
@@ -135,10 +135,10 @@ pub(super) fn accepted(stage: &Stage) -> Result<()> {
 }
 
 /// An SSH server and a database of the stage's own, on loopback.
-struct Servers<'s>(&'s Stage);
+struct Servers<'s>(&'s CheckStage);
 
 impl<'s> Servers<'s> {
-    fn start(stage: &'s Stage) -> Result<Self> {
+    fn start(stage: &'s CheckStage) -> Result<Self> {
         let home = stage.dir.join("user");
         fs::create_dir_all(home.join(".ssh")).map_err(|e| e.to_string())?;
         let script = SERVERS.replace("@STAGE@", &stage.dir.display().to_string());

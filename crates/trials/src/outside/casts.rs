@@ -1,6 +1,6 @@
 //! Recordings, played and read by those who made the format: asciinema, and the parser of its player.
 
-use super::{Stage, installed, tmux::text_of};
+use super::{CheckStage, installed, tmux::text_of};
 use crate::Result;
 use std::{fs, path::Path, process::Command};
 
@@ -69,7 +69,7 @@ for (const [time, code, data] of recording.events) {
 }
 "#;
 
-pub(super) fn casts(stage: &Stage) -> Result<()> {
+pub(super) fn casts(stage: &CheckStage) -> Result<()> {
     let (task, shown) = record(stage)?;
     let recorded = recording(&stage.dir.join("home/tasks"))?.ok_or("there is no pty.log")?;
     expect("csn logs", &recorded, &bytes(stage.command(&stage.csn, ".").args(["logs", &task]))?)?;
@@ -85,7 +85,7 @@ pub(super) fn casts(stage: &Stage) -> Result<()> {
 }
 
 /// A short session; its task, and what was on the screen in the end.
-fn record(stage: &Stage) -> Result<(String, String)> {
+fn record(stage: &CheckStage) -> Result<(String, String)> {
     let twins = stage.twins("python3 session.py", &[("session.py", SESSION)])?;
     twins.same("the first key:")?;
     twins.resize(100, 30)?;
@@ -130,7 +130,7 @@ fn expect(what: &str, recorded: &[u8], got: &[u8]) -> Result<()> {
 }
 
 /// Debian's asciinema knows version 2. It wants a terminal, also where its output goes elsewhere.
-fn asciinema(stage: &Stage, recorded: &[u8], shown: &str) -> Result<()> {
+fn asciinema(stage: &CheckStage, recorded: &[u8], shown: &str) -> Result<()> {
     let cat = stage.tmux.pane("cat", &stage.dir, &["bash", "-c", "asciinema cat v2.cast > cat.out"])?;
     cat.see("[ended 0]")?;
     let printed = fs::read(stage.dir.join("cat.out")).map_err(|e| format!("cat.out: {e}"))?;
@@ -145,7 +145,7 @@ fn asciinema(stage: &Stage, recorded: &[u8], shown: &str) -> Result<()> {
 }
 
 /// Version 3, as the player reads it that is on the pages of those who use it.
-fn player(stage: &Stage, recorded: &[u8]) -> Result<()> {
+fn player(stage: &CheckStage, recorded: &[u8]) -> Result<()> {
     let dir = stage.directory("player", &[("parse.mjs", PARSE)])?;
     if !installed("node") || !installed("npm") {
         println!("casts: there is no npm: version 3 was read by its documented rules alone, not by the player");

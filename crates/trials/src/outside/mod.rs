@@ -43,7 +43,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("python3", "python3"),
 ];
 
-type Check = fn(&Stage) -> Result<()>;
+type Check = fn(&CheckStage) -> Result<()>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("vim", programs::vim),
@@ -93,7 +93,7 @@ pub(crate) fn outside(only: Option<&str>) -> Result<()> {
     };
     let mut failed = Vec::new();
     for (name, check) in &chosen {
-        match Stage::set(name, &programs).and_then(|stage| check(&stage).and_then(|()| stage.clear())) {
+        match CheckStage::set(name, &programs).and_then(|stage| check(&stage).and_then(|()| stage.clear())) {
             Ok(()) => println!("ok {name}"),
             Err(why) => {
                 println!("FAIL {name}: {why}");
@@ -106,9 +106,9 @@ pub(crate) fn outside(only: Option<&str>) -> Result<()> {
 }
 
 /// Time that is left for something to happen.
-pub(crate) struct Patience(Instant);
+pub(crate) struct Deadline(Instant);
 
-impl Patience {
+impl Deadline {
     #[expect(clippy::disallowed_methods, reason = "what others show has no bell: it is looked at until it is there")]
     pub(crate) fn begin() -> Self {
         Self(Instant::now())
@@ -127,14 +127,14 @@ impl Patience {
 }
 
 /// A house and a tmux server for one check, in a directory of their own.
-struct Stage {
+struct CheckStage {
     dir: PathBuf,
     csn: String,
     environment: Vec<(String, String)>,
     tmux: Tmux,
 }
 
-impl Stage {
+impl CheckStage {
     fn set(name: &str, programs: &Path) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("csn-outside-{}-{name}", std::process::id()));
         for part in ["config", "user"] {
@@ -203,7 +203,7 @@ impl Stage {
 
     /// What `csn show --screen` prints, once it holds this text.
     fn shows(&self, task: &str, expected: &str) -> Result<String> {
-        let patience = Patience::begin();
+        let patience = Deadline::begin();
         loop {
             let screen = self.csn(&["show", task, "--screen"])?;
             if screen.contains(expected) {
@@ -256,7 +256,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for CheckStage {
     fn drop(&mut self) {
         // After a failure the house is still there.
         let _ = self.clear();

@@ -1,8 +1,8 @@
 //! Programs that people use at a terminal, by themselves and through the house.
 
 use super::{
-    Stage, new_secret,
-    tmux::{Screen, Twins, text_of},
+    CheckStage, new_secret,
+    tmux::{PaneScreen, Twins, text_of},
 };
 use crate::Result;
 use std::fs;
@@ -11,7 +11,7 @@ use std::fs;
 pub(super) const VIM: &str = "vim -u NONE -i NONE -n --cmd 'set nocompatible showcmd laststatus=2' \
                               --cmd 'set statusline=%f%m\\ %l,%v\\ %{&columns}x%{&lines}' note.txt";
 
-pub(super) fn vim(stage: &Stage) -> Result<()> {
+pub(super) fn vim(stage: &CheckStage) -> Result<()> {
     const LONG: &str = "a line that is longer than the eighty columns of the pane, so that it goes on in the row \
                         below: \u{4f60}\u{597d}";
     let twins = stage.twins(VIM, &[("note.txt", "first line\nlast line\n")])?;
@@ -37,7 +37,7 @@ pub(super) fn vim(stage: &Stage) -> Result<()> {
     )
 }
 
-pub(super) fn less(stage: &Stage) -> Result<()> {
+pub(super) fn less(stage: &CheckStage) -> Result<()> {
     let lines: String = (1..=500).map(|n| format!("line {n} of the text\n")).collect();
     let twins = stage.twins("less long.txt", &[("long.txt", &lines)])?;
     twins.same("line 23 of")?;
@@ -55,7 +55,7 @@ pub(super) fn less(stage: &Stage) -> Result<()> {
     twins.ended(0)
 }
 
-pub(super) fn python(stage: &Stage) -> Result<()> {
+pub(super) fn python(stage: &CheckStage) -> Result<()> {
     let twins = stage.twins("python3 -q -I", &[])?;
     twins.same(">>>")?;
     // Isolated it has no history; with the module it has one, and no file of it.
@@ -76,12 +76,12 @@ pub(super) fn python(stage: &Stage) -> Result<()> {
     twins.ended(0)
 }
 
-pub(super) fn top(stage: &Stage) -> Result<()> {
+pub(super) fn top(stage: &CheckStage) -> Result<()> {
     let twins = stage.twins("top -d 1", &[])?;
     let (direct, through) = twins.both("PID USER")?;
     // The figures differ; where they stand does not.
     for mark in ["top - ", "Tasks:", "%Cpu(s):", "MiB Mem", "PID USER"] {
-        let row = |screen: &Screen| screen.text.lines().position(|row| row.contains(mark));
+        let row = |screen: &PaneScreen| screen.text.lines().position(|row| row.contains(mark));
         if row(&direct).is_none() || row(&direct) != row(&through) {
             return Err(format!("{mark:?} is not in the same row:\n{direct}\n{through}"));
         }
@@ -133,7 +133,7 @@ curses.wrapper(main)
 sys.exit(7)
 "#;
 
-pub(super) fn curses(stage: &Stage) -> Result<()> {
+pub(super) fn curses(stage: &CheckStage) -> Result<()> {
     let twins = stage.twins("python3 dance.py", &[("dance.py", DANCE)])?;
     twins.same("round 20")?;
     twins.keys(&["a", "Up", "F5", "NPage", "Tab", "BSpace", "M-x", "C-a", "DC"])?;
@@ -146,7 +146,7 @@ pub(super) fn curses(stage: &Stage) -> Result<()> {
 const TELLS: &str = r#"read -r -s -p 'Secret: ' secret; echo; echo "it was $secret, ${#secret} letters""#;
 const GETPASS: &str = r#"python3 -c 'import getpass; p = getpass.getpass(); print(len(p), "letters")'"#;
 
-pub(super) fn password(stage: &Stage) -> Result<()> {
+pub(super) fn password(stage: &CheckStage) -> Result<()> {
     type Type = fn(&Twins<'_>, &str) -> Result<()>;
     let at_once: Type = |twins, secret| twins.line(secret);
     let by_key: Type = |twins, secret| {
@@ -186,7 +186,7 @@ pub(super) fn password(stage: &Stage) -> Result<()> {
     stage.nowhere(&secret)
 }
 
-pub(super) fn ssh_keygen(stage: &Stage) -> Result<()> {
+pub(super) fn ssh_keygen(stage: &CheckStage) -> Result<()> {
     const KEYGEN: &str = "ssh-keygen -t ed25519 -C outside";
     let secret = new_secret()?;
     let mut made = Vec::new();
@@ -220,14 +220,14 @@ pub(super) fn ssh_keygen(stage: &Stage) -> Result<()> {
 }
 
 /// The public key that the secret one opens to; it must be the one beside it.
-fn public_key(stage: &Stage, secret: &str) -> Result<String> {
+fn public_key(stage: &CheckStage, secret: &str) -> Result<String> {
     let output = stage.command("ssh-keygen", "through").args(["-y", "-P", secret, "-f", "key"]).output();
     let opened = text_of("ssh-keygen -y", &output.map_err(|e| format!("ssh-keygen: {e}"))?)?;
     let public = fs::read_to_string(stage.dir.join("through/key.pub")).map_err(|e| format!("key.pub: {e}"))?;
     if opened.trim() == public.trim() { Ok(public) } else { Err("key and key.pub do not belong together".to_owned()) }
 }
 
-pub(super) fn resize(stage: &Stage) -> Result<()> {
+pub(super) fn resize(stage: &CheckStage) -> Result<()> {
     let twins = stage.twins("python3 dance.py", &[("dance.py", DANCE)])?;
     twins.same("round 20")?;
     for (columns, rows) in [(100, 30), (61, 13), (132, 50)] {
@@ -256,7 +256,7 @@ pub(super) fn resize(stage: &Stage) -> Result<()> {
     twins.ended(0)
 }
 
-pub(super) fn interrupt(stage: &Stage) -> Result<()> {
+pub(super) fn interrupt(stage: &CheckStage) -> Result<()> {
     let twins = stage.twins("echo waiting; sleep 100", &[])?;
     twins.same("waiting")?;
     twins.keys(&["C-c"])?;
@@ -279,7 +279,7 @@ termios.tcsetattr(0, termios.TCSANOW, before)
 print()
 ";
 
-pub(super) fn raw_keys(stage: &Stage) -> Result<()> {
+pub(super) fn raw_keys(stage: &CheckStage) -> Result<()> {
     let twins = stage.twins("python3 bytes.py", &[("bytes.py", BYTES)])?;
     twins.same("ready")?;
     let mut shown = String::new();
@@ -309,7 +309,7 @@ pub(super) fn raw_keys(stage: &Stage) -> Result<()> {
     twins.ended(0)
 }
 
-pub(super) fn job_control(stage: &Stage) -> Result<()> {
+pub(super) fn job_control(stage: &CheckStage) -> Result<()> {
     let nap = "#!/bin/bash\necho \"awake, $1\"\nexec sleep 100\n";
     let twins = stage.twins("PS1='$ ' HISTFILE= exec bash --norc -i", &[("nap", nap)])?;
     twins.same("$")?;

@@ -1,7 +1,7 @@
 //! Receipts in other people's hands: the libraries of securesystemslib and in-toto verify what a house has signed, and
 //! refuse what was changed.
 
-use super::{Stage, install};
+use super::{CheckStage, install};
 use crate::{Result, command};
 use std::fs;
 
@@ -30,7 +30,7 @@ for subject in statement.subject:
 print(len(statement.subject), "subjects of", statement.predicate_type)
 "#;
 
-pub(super) fn receipts(stage: &Stage) -> Result<()> {
+pub(super) fn receipts(stage: &CheckStage) -> Result<()> {
     install(NEEDED)?;
     let venv = stage.dir.join("venv");
     let make = format!(

@@ -1,7 +1,7 @@
 //! The service under a real systemd: a machine of its own in namespaces, made of this one with an overlay over it. What is
 //! installed there is gone with it; the house's home is kept aside, to be looked at when that machine is off.
 
-use super::{Patience, Stage, install};
+use super::{CheckStage, Deadline, install};
 use crate::{Result, command};
 use std::{fs, path::Path, process::Child};
 
@@ -60,13 +60,13 @@ ann run --background --profile full_auto 'while :; do sleep 1; done'
 systemctl poweroff
 ";
 
-pub(super) fn systemd(stage: &Stage) -> Result<()> {
+pub(super) fn systemd(stage: &CheckStage) -> Result<()> {
     install(NEEDED)?;
     let (disk, kept) = (stage.dir.join("disk"), stage.dir.join("kept"));
     for dir in [&disk, &kept] {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
-    let machine = Machine::boot(&disk, &kept)?;
+    let machine = SystemdMachine::boot(&disk, &kept)?;
     machine.is_up()?;
     for name in ["csn", "csn-shim"] {
         machine.put(&Path::new(&stage.csn).with_file_name(name), "usr/local/bin")?;
@@ -108,11 +108,11 @@ pub(super) fn systemd(stage: &Stage) -> Result<()> {
 }
 
 /// Another machine in namespaces of this one. Dropped, it is off.
-struct Machine {
+struct SystemdMachine {
     outer: Child,
 }
 
-impl Machine {
+impl SystemdMachine {
     fn boot(disk: &Path, kept: &Path) -> Result<Self> {
         if !is_root() {
             return Err("only root can make a machine of its own".into());
@@ -141,7 +141,7 @@ impl Machine {
     }
 
     fn is_up(&self) -> Result<()> {
-        let patience = Patience::begin();
+        let patience = Deadline::begin();
         loop {
             let state = self.script("systemctl is-system-running || true").unwrap_or_default();
             if ["running", "degraded"].contains(&state.trim()) {
@@ -179,7 +179,7 @@ impl Machine {
     }
 
     fn goes_off(mut self) -> Result<()> {
-        let patience = Patience::begin();
+        let patience = Deadline::begin();
         while self.outer.try_wait().map_err(|e| e.to_string())?.is_none() {
             if !patience.left() {
                 return Err("the machine does not go off".into());
@@ -189,7 +189,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for SystemdMachine {
     fn drop(&mut self) {
         let _ = self.outer.kill();
         let _ = self.outer.wait();

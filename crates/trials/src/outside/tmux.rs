@@ -1,6 +1,6 @@
 //! A terminal that is not ours: panes of a tmux server of our own, and what they show.
 
-use super::Patience;
+use super::Deadline;
 use crate::{Result, command};
 use std::{
     collections::BTreeSet,
@@ -77,7 +77,7 @@ pub(crate) fn text_of(what: &str, output: &Output) -> Result<String> {
 
 /// What can be seen of a pane.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Screen {
+pub(crate) struct PaneScreen {
     /// Its rows, with their colours as escapes.
     pub(crate) coloured: String,
     /// Its rows.
@@ -85,7 +85,7 @@ pub(crate) struct Screen {
     pub(crate) modes: String,
 }
 
-impl std::fmt::Display for Screen {
+impl std::fmt::Display for PaneScreen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for row in self.coloured.trim_end().lines() {
             writeln!(f, "    | {}", row.replace('\x1b', "␛").replace('\x0e', "␎").replace('\x0f', "␏"))?;
@@ -120,16 +120,16 @@ impl Pane<'_> {
         self.tmux.ask(&["kill-session", "-t", &self.name]).map(drop)
     }
 
-    pub(crate) fn screen(&self) -> Result<Screen> {
+    pub(crate) fn screen(&self) -> Result<PaneScreen> {
         let text = self.tmux.ask(&["capture-pane", "-p", "-t", &self.name])?;
         let coloured = self.tmux.ask(&["capture-pane", "-p", "-e", "-t", &self.name])?;
         let modes = self.tmux.ask(&["display-message", "-p", "-t", &self.name, MODES])?;
-        Ok(Screen { coloured, text, modes: modes.trim_end().to_owned() })
+        Ok(PaneScreen { coloured, text, modes: modes.trim_end().to_owned() })
     }
 
     /// Waits until the pane shows this text; the screen that does.
-    pub(crate) fn see(&self, expected: &str) -> Result<Screen> {
-        let patience = Patience::begin();
+    pub(crate) fn see(&self, expected: &str) -> Result<PaneScreen> {
+        let patience = Deadline::begin();
         loop {
             let screen = self.screen()?;
             if screen.text.contains(expected) {
@@ -171,7 +171,7 @@ impl Twins<'_> {
     }
 
     /// Waits until both show this text, each in its own way.
-    pub(crate) fn both(&self, expected: &str) -> Result<(Screen, Screen)> {
+    pub(crate) fn both(&self, expected: &str) -> Result<(PaneScreen, PaneScreen)> {
         Ok((self.direct.see(expected)?, self.through.see(expected)?))
     }
 
@@ -221,8 +221,8 @@ pub(crate) fn same(expected: &str, panes: &[&Pane<'_>]) -> Result<()> {
     agree(expected, panes, |one, other| one.modes == other.modes && cells(&one.coloured) == cells(&other.coloured))
 }
 
-fn agree(expected: &str, panes: &[&Pane<'_>], equal: impl Fn(&Screen, &Screen) -> bool) -> Result<()> {
-    let patience = Patience::begin();
+fn agree(expected: &str, panes: &[&Pane<'_>], equal: impl Fn(&PaneScreen, &PaneScreen) -> bool) -> Result<()> {
+    let patience = Deadline::begin();
     loop {
         let screens = panes.iter().map(|pane| pane.screen()).collect::<Result<Vec<_>>>()?;
         let shown = screens.iter().all(|screen| screen.text.contains(expected));
@@ -239,9 +239,9 @@ fn agree(expected: &str, panes: &[&Pane<'_>], equal: impl Fn(&Screen, &Screen) -
 
 /// How a cell is drawn: attributes, colour, background.
 #[derive(Clone, Default, PartialEq)]
-struct Style(BTreeSet<u16>, String, String);
+struct CellStyle(BTreeSet<u16>, String, String);
 
-impl Style {
+impl CellStyle {
     /// The part of an escape between `[` and `m`.
     fn change(&mut self, codes: &str) {
         let mut codes = codes.split(';');
@@ -261,8 +261,8 @@ impl Style {
 }
 
 /// The cells of a captured screen, without the blank ones at the end of a row.
-fn cells(coloured: &str) -> Vec<Vec<(char, Style)>> {
-    let mut style = Style::default();
+fn cells(coloured: &str) -> Vec<Vec<(char, CellStyle)>> {
+    let mut style = CellStyle::default();
     let row = |row: &str| {
         let mut cells = Vec::new();
         for (n, piece) in row.split('\x1b').enumerate() {
@@ -276,7 +276,7 @@ fn cells(coloured: &str) -> Vec<Vec<(char, Style)>> {
             };
             cells.extend(text.chars().map(|c| (c, style.clone())));
         }
-        let blank = (' ', Style::default());
+        let blank = (' ', CellStyle::default());
         let used = cells.iter().rposition(|cell| *cell != blank).map_or(0, |last| last + 1);
         cells.truncate(used);
         cells

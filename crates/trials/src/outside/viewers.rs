@@ -1,7 +1,7 @@
 //! Those who look at a task: late, early, together, and while the daemon is killed.
 
 use super::{
-    Stage,
+    CheckStage,
     programs::{DANCE, VIM},
     tmux::{Pane, same, text_of},
 };
@@ -9,7 +9,7 @@ use crate::{Result, command, run};
 use std::fs;
 
 /// A directly run vim, and one in the background with the same text in it; both stay in insert mode.
-fn vims(stage: &Stage) -> Result<(Pane<'_>, String)> {
+fn vims(stage: &CheckStage) -> Result<(Pane<'_>, String)> {
     const TEXT: &str = "caf\u{e9} \u{4f60}\u{597d}, typed before anybody looked";
     let files = [("note.txt", "first line\nlast line\n")];
     let directory = stage.directory("direct", &files)?;
@@ -26,7 +26,7 @@ fn vims(stage: &Stage) -> Result<(Pane<'_>, String)> {
     Ok((direct, task))
 }
 
-pub(super) fn attach(stage: &Stage) -> Result<()> {
+pub(super) fn attach(stage: &CheckStage) -> Result<()> {
     let (direct, task) = vims(stage)?;
     let late = stage.attach("late", &task)?;
     same("anybody looked", &[&direct, &late])?;
@@ -56,7 +56,7 @@ pub(super) fn attach(stage: &Stage) -> Result<()> {
 }
 
 /// Saves and quits; everybody sees the end of it, and both files are the same.
-fn finish(stage: &Stage, direct: &Pane<'_>, viewers: &[&Pane<'_>]) -> Result<()> {
+fn finish(stage: &CheckStage, direct: &Pane<'_>, viewers: &[&Pane<'_>]) -> Result<()> {
     for pane in [&[direct], &viewers[..1]].concat() {
         pane.keys(&["Escape"])?;
         pane.text(":wq")?;
@@ -72,7 +72,7 @@ fn finish(stage: &Stage, direct: &Pane<'_>, viewers: &[&Pane<'_>]) -> Result<()>
 
 /// Whoever looks at once, and again, sees all of it soon. The last letter may begin a token, and waits for a moment
 /// before it is shown: looking must not make it wait for ever.
-pub(super) fn early_viewer(stage: &Stage) -> Result<()> {
+pub(super) fn early_viewer(stage: &CheckStage) -> Result<()> {
     stage.directory("through", &[])?;
     for word in ["seen", "keys", "packaging", "home"].repeat(3) {
         let task = stage.background(&format!("printf '%s' {word}; exec sleep 100"))?;
@@ -118,12 +118,12 @@ const STATES: &[(&str, &str, &str)] = &[
 ];
 
 /// What whoever comes late sees of a program that draws all over the screen.
-pub(super) fn late_viewer(stage: &Stage) -> Result<()> {
+pub(super) fn late_viewer(stage: &CheckStage) -> Result<()> {
     late(stage, "python3 dance.py", &[("dance.py", DANCE)], ["round 20", "keys: x"])
 }
 
 /// Whoever comes late gets the whole state, and what is written afterwards looks as if they had been there.
-pub(super) fn late_state(stage: &Stage) -> Result<()> {
+pub(super) fn late_state(stage: &CheckStage) -> Result<()> {
     let mut missing = String::new();
     for (what, first, second) in STATES {
         let program = format!("python3 state.py '{first}' '{second}'");
@@ -135,7 +135,7 @@ pub(super) fn late_state(stage: &Stage) -> Result<()> {
 }
 
 /// A program by itself, and one that is looked at after it has shown the first text.
-fn late(stage: &Stage, program: &str, files: &[(&str, &str)], texts: [&str; 2]) -> Result<()> {
+fn late(stage: &CheckStage, program: &str, files: &[(&str, &str)], texts: [&str; 2]) -> Result<()> {
     let directory = stage.directory("direct", files)?;
     stage.directory("through", files)?;
     let direct = stage.tmux.pane("direct", &directory, &["bash", "-c", program])?;
@@ -144,7 +144,7 @@ fn late(stage: &Stage, program: &str, files: &[(&str, &str)], texts: [&str; 2]) 
     looked
 }
 
-fn look_late(stage: &Stage, direct: &Pane<'_>, program: &str, texts: [&str; 2]) -> Result<()> {
+fn look_late(stage: &CheckStage, direct: &Pane<'_>, program: &str, texts: [&str; 2]) -> Result<()> {
     let task = stage.background(program)?;
     stage.shows(&task, texts[0])?;
     let late = stage.attach(&task, &task)?;
@@ -154,7 +154,7 @@ fn look_late(stage: &Stage, direct: &Pane<'_>, program: &str, texts: [&str; 2]) 
     same(texts[1], &[direct, &late])
 }
 
-pub(super) fn viewers(stage: &Stage) -> Result<()> {
+pub(super) fn viewers(stage: &CheckStage) -> Result<()> {
     let (direct, task) = vims(stage)?;
     let (one, two) = (stage.attach("one", &task)?, stage.attach("two", &task)?);
     same("anybody looked", &[&direct, &one, &two])?;
@@ -171,7 +171,7 @@ pub(super) fn viewers(stage: &Stage) -> Result<()> {
     finish(stage, &direct, &[&one])
 }
 
-pub(super) fn killed_daemon(stage: &Stage) -> Result<()> {
+pub(super) fn killed_daemon(stage: &CheckStage) -> Result<()> {
     let (direct, task) = vims(stage)?;
     let (one, two) = (stage.attach("one", &task)?, stage.attach("two", &task)?);
     same("anybody looked", &[&direct, &one, &two])?;
@@ -191,7 +191,7 @@ pub(super) fn killed_daemon(stage: &Stage) -> Result<()> {
 }
 
 /// Who started a task and is still there goes on too, with what was on the screen before.
-pub(super) fn killed_under_run(stage: &Stage) -> Result<()> {
+pub(super) fn killed_under_run(stage: &CheckStage) -> Result<()> {
     let program = format!("echo before; {VIM}; echo after");
     let twins = stage.twins(&program, &[("note.txt", "first line\nlast line\n")])?;
     twins.same("last line")?;
@@ -209,7 +209,7 @@ pub(super) fn killed_under_run(stage: &Stage) -> Result<()> {
 }
 
 /// The daemon's pid.
-fn daemon(stage: &Stage) -> Result<String> {
+fn daemon(stage: &CheckStage) -> Result<String> {
     const PID: &str = "import json, sys; print(json.loads(sys.argv[1])['daemon']['pid'])";
     let report = stage.csn(&["doctor", "--json"])?;
     let output = stage.command("python3", ".").args(["-c", PID, &report]).output();

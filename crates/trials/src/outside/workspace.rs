@@ -1,6 +1,6 @@
 //! Package managers and build tools in a fresh project and a fresh home, confined to the workspace.
 
-use super::{PATH, Stage, install, tmux::text_of};
+use super::{CheckStage, PATH, install, tmux::text_of};
 use crate::Result;
 use std::{fs, path::Path};
 
@@ -51,7 +51,7 @@ const OUTSIDE: &[&str] = &[
     "echo evil > ~/.cargo/config.toml",
 ];
 
-pub(super) fn workspace(stage: &Stage) -> Result<()> {
+pub(super) fn workspace(stage: &CheckStage) -> Result<()> {
     install(NEEDED)?;
     stage.directory("project", FILES)?;
     stage.directory("another", &[("file", "mine\n")])?;

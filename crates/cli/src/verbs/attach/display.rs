@@ -1,25 +1,25 @@
 //! Where a task is shown: a terminal, drawn through a filter, or a file or pipe that gets every byte.
 
 use crate::terminal::{
-    escapes::{Filter, Rule},
-    output::Writers,
-    raw::Raw,
+    escapes::{EscapeFilter, EscapePolicy},
+    output::SafeOutput,
+    raw::RawMode,
 };
 use countersign_model::StreamName;
 use std::io::{self, Write as _};
 
 pub(super) struct Display {
     /// Only where a terminal of the task is shown on a terminal of ours.
-    filter: Option<Filter>,
-    plain: Writers,
-    raw: Option<Raw>,
+    filter: Option<EscapeFilter>,
+    plain: SafeOutput,
+    raw: Option<RawMode>,
     /// The stream that the next bytes belong to.
     pub(super) stream: StreamName,
 }
 
 impl Display {
-    pub(super) fn new(rule: Option<Rule>, stream: StreamName) -> Self {
-        Self { filter: rule.map(Filter::new), plain: Writers::new(false), raw: None, stream }
+    pub(super) fn new(rule: Option<EscapePolicy>, stream: StreamName) -> Self {
+        Self { filter: rule.map(EscapeFilter::new), plain: SafeOutput::new(false), raw: None, stream }
     }
 
     /// Whether it is drawn; else everything is written, once.
@@ -34,7 +34,7 @@ impl Display {
 
     pub(super) fn make_raw(&mut self) -> anyhow::Result<()> {
         if self.raw.is_none() {
-            self.raw = Some(Raw::begin()?);
+            self.raw = Some(RawMode::begin()?);
         }
         Ok(())
     }

@@ -10,13 +10,13 @@ const MAX_UNANSWERED: usize = 4096;
 
 /// One message to a task.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum OutboxMessage {
     Typed(Vec<u8>),
     Size(u16, u16),
     End,
 }
 
-impl Sent {
+impl OutboxMessage {
     fn pass(&self, daemon: &mut Attachment) -> Result<(), ClientError> {
         match self {
             Self::Typed(bytes) => daemon.type_bytes(bytes),
@@ -31,7 +31,7 @@ impl Sent {
 pub(super) struct Outbox {
     /// Names this client across connections.
     key: String,
-    unanswered: VecDeque<(Sent, bool)>,
+    unanswered: VecDeque<(OutboxMessage, bool)>,
     next: u64,
 }
 
@@ -54,7 +54,7 @@ impl Outbox {
     }
 
     /// Sends a message, and keeps it until it is answered.
-    pub(super) fn send(&mut self, daemon: &mut Attachment, sent: Sent) -> Result<(), ClientError> {
+    pub(super) fn send(&mut self, daemon: &mut Attachment, sent: OutboxMessage) -> Result<(), ClientError> {
         let passed = sent.pass(daemon);
         self.keep(sent);
         passed
@@ -65,7 +65,7 @@ impl Outbox {
         self.unanswered.iter().try_for_each(|(sent, _)| sent.pass(daemon))
     }
 
-    fn keep(&mut self, sent: Sent) {
+    fn keep(&mut self, sent: OutboxMessage) {
         self.unanswered.push_back((sent, false));
         self.next += 1;
     }
@@ -90,7 +90,7 @@ mod tests {
     fn what_is_answered_out_of_order_stays_behind_what_is_not() {
         let mut outbox = Outbox::new("k".to_owned());
         for size in 0..4 {
-            outbox.keep(Sent::Size(size, size));
+            outbox.keep(OutboxMessage::Size(size, size));
         }
         for (answered, first, kept) in [(2, 0, 4), (0, 1, 3), (7, 1, 3), (0, 1, 3), (1, 3, 1), (3, 4, 0)] {
             outbox.answered(answered);

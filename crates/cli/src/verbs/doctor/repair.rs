@@ -1,6 +1,6 @@
 //! The ledger in `doctor`: what is wrong with it, and putting a sound one in its place.
 
-use crate::house::Place;
+use crate::target_home::TargetHome;
 use anyhow::{Context as _, bail};
 use countersign_model::{CredentialKind, api::StopTasks};
 use countersign_store::{
@@ -41,8 +41,8 @@ pub(crate) fn examine(home: &Home) -> Result<String, String> {
 }
 
 /// Repairs a ledger that cannot be gone on from; what was done. A daemon that only reads is stopped for it.
-pub(crate) fn fix(place: &Place) -> anyhow::Result<Vec<String>> {
-    let Place { home, client, own } = place;
+pub(crate) fn fix(place: &TargetHome) -> anyhow::Result<Vec<String>> {
+    let TargetHome { home, client, own } = place;
     if !own || condition::check(home, CheckDepth::Whole).is_ok() {
         return Ok(Vec::new());
     }

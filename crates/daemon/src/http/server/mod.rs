@@ -1,18 +1,18 @@
 //! Serves HTTP on the connections that come in, each within bounds: how many there are, how long a request may take to
 //! arrive, how much is kept for a reader that does not read.
 
-mod crowd;
 mod request_body;
 mod slots;
 mod stream;
+mod user_limits;
 
 use super::{
-    Front,
-    auth::{Arrival, ArrivedBy},
+    HttpState,
+    auth::{ConnectionOrigin, Transport},
     problem::Problem,
 };
 use crate::{
-    descriptors::{Loan, OutOfDescriptors},
+    descriptors::{DescriptorLoan, OutOfDescriptors},
     ops::{
         Ops,
         recognition::{SocketPeer, TcpPeer},
@@ -26,11 +26,10 @@ use axum::{
     response::IntoResponse as _,
 };
 use countersign_model::{CredentialKind, Refusal};
-pub(crate) use crowd::Crowd;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use request_body::{BodyFault, Fault, RequestBody};
-use slots::{Bounds, Slot, Slots};
+use request_body::{BodyFault, BodyFaultCell, RequestBody};
+use slots::{ConnectionLimits, ConnectionSlot, ConnectionSlots};
 use std::{
     collections::HashMap,
     convert::Infallible,
@@ -47,6 +46,7 @@ use tokio::{
     net::{TcpListener, UnixListener, UnixStream},
 };
 use tower_service::Service as _;
+pub(crate) use user_limits::UserLimits;
 
 pub(crate) use request_body::MAX_BODY;
 
@@ -61,15 +61,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection, for as long as it is open.
 pub(crate) struct Connection {
-    slot: Slot,
+    slot: ConnectionSlot,
     upgraded: AtomicBool,
     /// It came in on the reserve: what is short is answered, what goes on is not begun.
-    loan: Option<Loan>,
-    front: Arc<Front>,
+    loan: Option<DescriptorLoan>,
+    front: Arc<HttpState>,
 }
 
 impl Connection {
-    fn open(front: &Arc<Front>, slot: Slot, loan: Option<Loan>) -> Arc<Self> {
+    fn open(front: &Arc<HttpState>, slot: ConnectionSlot, loan: Option<DescriptorLoan>) -> Arc<Self> {
         front.crowd.comes();
         Arc::new(Self { slot, upgraded: AtomicBool::new(false), loan, front: Arc::clone(front) })
     }
@@ -97,9 +97,9 @@ impl Drop for Connection {
 }
 
 /// The unix socket: everybody whom its mode lets in may knock, and nobody may stand in it alone.
-pub(crate) async fn serve_unix(front: Arc<Front>, listener: UnixListener) {
+pub(crate) async fn serve_unix(front: Arc<HttpState>, listener: UnixListener) {
     let router = front.router();
-    let mut users: HashMap<u32, Arc<Slots>> = HashMap::new();
+    let mut users: HashMap<u32, Arc<ConnectionSlots>> = HashMap::new();
     loop {
         let (stream, loan) = match accept(&front.ops, &listener).await {
             Ok(accepted) => accepted,
@@ -112,24 +112,24 @@ pub(crate) async fn serve_unix(front: Arc<Front>, listener: UnixListener) {
             }
         };
         let uid = stream.peer_cred().map_or(u32::MAX, |c| c.uid());
-        let slots = users.entry(uid).or_insert_with(|| Slots::new(bounds_of_user(uid)));
+        let slots = users.entry(uid).or_insert_with(|| ConnectionSlots::new(bounds_of_user(uid)));
         let connection = Connection::open(&front, slots.enter(), loan);
-        let peer = ArrivedBy::Socket(SocketPeer::of(&front.ops, &stream));
-        let arrival = Arrival { peer, connection: Arc::clone(&connection) };
+        let peer = Transport::Socket(SocketPeer::of(&front.ops, &stream));
+        let arrival = ConnectionOrigin { peer, connection: Arc::clone(&connection) };
         spawn(&front.ops, stream, arrival, connection, &router);
     }
 }
 
 /// The daemon's own user is bounded by what the machine has alone: the kernel says who it is, and a burst of many is no
 /// reason to drop any.
-fn bounds_of_user(uid: u32) -> Bounds {
+fn bounds_of_user(uid: u32) -> ConnectionLimits {
     let own = uid == rustix::process::geteuid().as_raw();
     let most = if own { usize::MAX } else { MAX_OF_USER };
-    Bounds { unrecognised: most, recognised: most }
+    ConnectionLimits { unrecognised: most, recognised: most }
 }
 
 /// The next connection, with a loan of the reserve where there is no other way.
-async fn accept(ops: &Ops, listener: &UnixListener) -> io::Result<(UnixStream, Option<Loan>)> {
+async fn accept(ops: &Ops, listener: &UnixListener) -> io::Result<(UnixStream, Option<DescriptorLoan>)> {
     ops.descriptors.fill();
     match listener.accept().await {
         Err(e) if OutOfDescriptors::is_it(&e) => {
@@ -143,9 +143,12 @@ async fn accept(ops: &Ops, listener: &UnixListener) -> io::Result<(UnixStream, O
 }
 
 /// The door on loopback.
-pub(crate) async fn serve_tcp(front: Arc<Front>, listener: TcpListener) {
+pub(crate) async fn serve_tcp(front: Arc<HttpState>, listener: TcpListener) {
     let router = front.router();
-    let slots = Slots::new(Bounds { unrecognised: MAX_UNRECOGNISED, recognised: front.ops.config.http.connections });
+    let slots = ConnectionSlots::new(ConnectionLimits {
+        unrecognised: MAX_UNRECOGNISED,
+        recognised: front.ops.config.http.connections,
+    });
     loop {
         let (stream, theirs) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -159,15 +162,15 @@ pub(crate) async fn serve_tcp(front: Arc<Front>, listener: TcpListener) {
         };
         let _ = stream.set_nodelay(true);
         let connection = Connection::open(&front, slots.enter(), None);
-        let peer = ArrivedBy::Tcp(TcpPeer::new(theirs, stream.local_addr().ok()));
-        let arrival = Arrival { peer, connection: Arc::clone(&connection) };
+        let peer = Transport::Tcp(TcpPeer::new(theirs, stream.local_addr().ok()));
+        let arrival = ConnectionOrigin { peer, connection: Arc::clone(&connection) };
         spawn(&front.ops, stream, arrival, connection, &router);
         // Those who have come say who they are before the next one may take their place.
         tokio::task::yield_now().await;
     }
 }
 
-fn spawn<S>(ops: &Ops, stream: S, arrival: Arrival, connection: Arc<Connection>, router: &Router)
+fn spawn<S>(ops: &Ops, stream: S, arrival: ConnectionOrigin, connection: Arc<Connection>, router: &Router)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -192,11 +195,11 @@ where
 
 async fn answer(
     request: Request<Incoming>,
-    arrival: Arrival,
+    arrival: ConnectionOrigin,
     mut router: Router,
     patience: Duration,
 ) -> Result<axum::response::Response, Infallible> {
-    let fault = Fault::default();
+    let fault = BodyFaultCell::default();
     let waits_for_leave = request.headers().contains_key(header::EXPECT);
     let body = |incoming| Body::new(RequestBody::new(incoming, waits_for_leave, patience, fault.clone()));
     let mut request = request.map(body);

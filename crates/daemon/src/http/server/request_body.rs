@@ -41,9 +41,9 @@ impl BodyFault {
 
 /// What became of a body, for whoever answers the request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fault(Arc<Mutex<Option<BodyFault>>>);
+pub(crate) struct BodyFaultCell(Arc<Mutex<Option<BodyFault>>>);
 
-impl Fault {
+impl BodyFaultCell {
     pub(crate) fn get(&self) -> Option<BodyFault> {
         *crate::lock(&self.0)
     }
@@ -63,11 +63,11 @@ pub(crate) struct RequestBody {
     patience: Duration,
     /// Its sender waits for leave to send it, which reading it gives.
     waits_for_leave: bool,
-    fault: Fault,
+    fault: BodyFaultCell,
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, waits_for_leave: bool, patience: Duration, fault: Fault) -> Self {
+    pub(crate) fn new(incoming: Incoming, waits_for_leave: bool, patience: Duration, fault: BodyFaultCell) -> Self {
         Self { incoming: Some(incoming), read: 0, deadline: None, patience, waits_for_leave, fault }
     }
 }

@@ -13,14 +13,14 @@ use tokio::sync::Notify;
 
 /// What a door has room for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct ConnectionLimits {
     /// Connections that have not been recognised.
     pub(crate) unrecognised: usize,
     /// Connections that have.
     pub(crate) recognised: usize,
 }
 
-impl Bounds {
+impl ConnectionLimits {
     /// As many of the recognised ones may be agents'.
     fn agents(self) -> usize {
         self.recognised - self.recognised / 4
@@ -29,13 +29,13 @@ impl Bounds {
 
 /// The connections of one door, or of one user at it.
 #[derive(Debug)]
-pub(crate) struct Slots {
-    bounds: Bounds,
-    open: Mutex<Open>,
+pub(crate) struct ConnectionSlots {
+    bounds: ConnectionLimits,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
     /// By age, and how to tell each that it is dropped.
     unrecognised: BTreeMap<u64, Arc<Notify>>,
@@ -45,20 +45,20 @@ struct Open {
 
 /// The place of one connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    slots: Arc<Slots>,
+pub(crate) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
     id: u64,
     holds: Mutex<Option<CredentialKind>>,
     dropped: Arc<Notify>,
 }
 
-impl Slots {
-    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+impl ConnectionSlots {
+    pub(crate) fn new(bounds: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { bounds, open: Mutex::default() })
     }
 
     /// A place for a connection that has just come, at the cost of the oldest unrecognised one if need be.
-    pub(crate) fn enter(self: &Arc<Self>) -> Slot {
+    pub(crate) fn enter(self: &Arc<Self>) -> ConnectionSlot {
         let mut open = self.open();
         while open.unrecognised.len() >= self.bounds.unrecognised.max(1) {
             drop_oldest(&mut open);
@@ -66,7 +66,7 @@ impl Slots {
         let (id, dropped) = (open.next, Arc::new(Notify::new()));
         open.next += 1;
         open.unrecognised.insert(id, Arc::clone(&dropped));
-        Slot { slots: Arc::clone(self), id, holds: Mutex::default(), dropped }
+        ConnectionSlot { slots: Arc::clone(self), id, holds: Mutex::default(), dropped }
     }
 
     /// Makes room, whatever for. False when there is nobody left to drop.
@@ -74,18 +74,18 @@ impl Slots {
         drop_oldest(&mut self.open())
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         crate::lock(&self.open)
     }
 }
 
-fn drop_oldest(open: &mut Open) -> bool {
+fn drop_oldest(open: &mut OpenConnections) -> bool {
     let oldest = open.unrecognised.pop_first();
     // Kept until it is waited for: it may not be waiting yet.
     oldest.map(|(_, dropped)| dropped.notify_one()).is_some()
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// Who has this connection is known from now on.
     pub(crate) fn recognise(&self, kind: CredentialKind) -> Result<(), Refusal> {
         let mut holds = crate::lock(&self.holds);
@@ -117,14 +117,14 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let holds = self.holds.get_mut().ok().and_then(Option::take);
         leave(&mut self.slots.open(), self.id, holds);
     }
 }
 
-fn leave(open: &mut Open, id: u64, held: Option<CredentialKind>) {
+fn leave(open: &mut OpenConnections, id: u64, held: Option<CredentialKind>) {
     match held {
         None => drop(open.unrecognised.remove(&id)),
         Some(CredentialKind::Agent) => open.agents -= 1,
@@ -137,9 +137,9 @@ mod tests {
     use super::*;
     use CredentialKind::{Agent, Person};
 
-    const FEW: Bounds = Bounds { unrecognised: 2, recognised: 4 };
+    const FEW: ConnectionLimits = ConnectionLimits { unrecognised: 2, recognised: 4 };
 
-    async fn is_dropped(slot: &Slot) -> bool {
+    async fn is_dropped(slot: &ConnectionSlot) -> bool {
         tokio::select! {
             biased;
             () = slot.dropped() => true,
@@ -149,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_that_was_not_recognised_makes_room() {
-        let slots = Slots::new(FEW);
+        let slots = ConnectionSlots::new(FEW);
         let (first, second) = (slots.enter(), slots.enter());
         first.recognise(Person).unwrap();
         let third = slots.enter();
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn agents_leave_room_to_persons_and_places_are_given_back() {
-        let slots = Slots::new(FEW);
-        let mut agents: Vec<Slot> = Vec::new();
+        let slots = ConnectionSlots::new(FEW);
+        let mut agents: Vec<ConnectionSlot> = Vec::new();
         for _ in 0..3 {
             let slot = slots.enter();
             slot.recognise(Agent).unwrap();

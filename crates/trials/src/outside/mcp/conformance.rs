@@ -2,8 +2,8 @@
 //! scenarios call, on the transport of `/mcp`: everything that is required must pass there. The daemon's own `/mcp` has
 //! other tools, and must pass what does not need those of the suite.
 
-use super::{Served, free, theirs, token_proxy};
-use crate::{Result, cargo, command, outside::Stage, root, run};
+use super::{ServedHome, free, theirs, token_proxy};
+use crate::{Result, cargo, command, outside::CheckStage, root, run};
 use serde_json::Value;
 use std::{
     fs,
@@ -17,9 +17,9 @@ const REVISIONS: &[&str] = &["2025-11-25", "2026-07-28"];
 const EXPECTED: &str = include_str!("expected.yml");
 const EXPECTED_OF_DAEMON: &str = include_str!("expected-daemon.yml");
 
-pub(in super::super) fn conformance(stage: &Stage) -> Result<()> {
+pub(in super::super) fn conformance(stage: &CheckStage) -> Result<()> {
     let fixture = Fixture::start()?;
-    let served = Served::start(stage)?;
+    let served = ServedHome::start(stage)?;
     let token = served.token(stage, "conformance")?;
     let daemon = token_proxy::start(served.address.trim_start_matches("http://"), &token)?;
     let mut failed = judge(stage, "fixture", &fixture.address, EXPECTED)?;
@@ -28,7 +28,7 @@ pub(in super::super) fn conformance(stage: &Stage) -> Result<()> {
 }
 
 /// Has the suite judge a server; what it complains of.
-fn judge(stage: &Stage, name: &str, address: &str, expected: &str) -> Result<Vec<String>> {
+fn judge(stage: &CheckStage, name: &str, address: &str, expected: &str) -> Result<Vec<String>> {
     let mut failed = Vec::new();
     let baseline = stage.dir.join(format!("{name}.yml"));
     fs::write(&baseline, expected).map_err(|e| format!("{}: {e}", baseline.display()))?;

@@ -1,8 +1,8 @@
 //! The MCP inspector, at the command line: it lists and calls our tools over stdio and HTTP, and tells an error of a
 //! tool (exit code 5) from a server that does not answer it.
 
-use super::{Served, theirs};
-use crate::{Result, outside::Stage};
+use super::{ServedHome, theirs};
+use crate::{Result, outside::CheckStage};
 use serde_json::Value;
 
 const TOOLS: &[&str] = &[
@@ -20,8 +20,8 @@ const TOOLS: &[&str] = &[
     "receipt_get",
 ];
 
-pub(in super::super) fn inspector(stage: &Stage) -> Result<()> {
-    let served = Served::start(stage)?;
+pub(in super::super) fn inspector(stage: &CheckStage) -> Result<()> {
+    let served = ServedHome::start(stage)?;
     let token = served.token(stage, "inspector")?;
     let home = format!("COUNTERSIGN_HOME={}", stage.dir.join("home").display());
     let config = format!("XDG_CONFIG_HOME={}", stage.dir.join("config").display());
@@ -61,7 +61,7 @@ pub(in super::super) fn inspector(stage: &Stage) -> Result<()> {
 }
 
 /// What it prints, with its exit code.
-fn ask(stage: &Stage, way: &[&str], asked: &[&str]) -> Result<(i32, Value)> {
+fn ask(stage: &CheckStage, way: &[&str], asked: &[&str]) -> Result<(i32, Value)> {
     let mut inspector = theirs(stage, "mcp-inspector", "60")?;
     // A server works where it is started.
     inspector.current_dir(stage.dir.join("project"));

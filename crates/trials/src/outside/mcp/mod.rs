@@ -10,7 +10,7 @@ pub(super) use conformance::conformance;
 pub(super) use inspector::inspector;
 pub(super) use python::python;
 
-use super::Stage;
+use super::CheckStage;
 use crate::{
     Result,
     packages::{Pinned, npm},
@@ -35,13 +35,13 @@ not_match = ["ls"]
 "#;
 
 /// A house that serves HTTP, and a project with something to read and somewhere to push to.
-struct Served {
+struct ServedHome {
     address: String,
     project: PathBuf,
 }
 
-impl Served {
-    fn start(stage: &Stage) -> Result<Self> {
+impl ServedHome {
+    fn start(stage: &CheckStage) -> Result<Self> {
         stage.directory("config/countersign", &[("config.toml", RULES)])?;
         let project = stage.directory("project", &[("greeting", "hello from the project\n")])?;
         stage.directory("project/sub", &[("here", "deep in the project\n")])?;
@@ -58,7 +58,7 @@ impl Served {
     }
 
     /// A credential of an agent: it runs and looks, and never approves.
-    fn token(&self, stage: &Stage, name: &str) -> Result<String> {
+    fn token(&self, stage: &CheckStage, name: &str) -> Result<String> {
         let made = stage
             .csn(&["token", "create", "--agent", "--name", name, "--scope", "run", "--scope", "observe", "--json"])?;
         let value: serde_json::Value = serde_json::from_str(&made).map_err(|e| format!("csn token create: {e}"))?;
@@ -73,7 +73,7 @@ pub(super) fn free() -> Result<String> {
 }
 
 /// A program of npm in the stage's environment, with the `node` that it needs before any other, and a deadline.
-fn theirs(stage: &Stage, program: &str, seconds: &str) -> Result<std::process::Command> {
+fn theirs(stage: &CheckStage, program: &str, seconds: &str) -> Result<std::process::Command> {
     let programs = npm("mcp", PACKAGES)?;
     let mut command = stage.command("timeout", ".");
     command.args(["--kill-after=5", seconds]).arg(programs.join(program));

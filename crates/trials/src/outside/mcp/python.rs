@@ -1,10 +1,10 @@
 //! The client of the Python SDK: both transports, both eras, and three kinds of people at it: one who approves, one who
 //! declines, and none at all. Whoever answers at another terminal is here.
 
-use super::Served;
+use super::ServedHome;
 use crate::{
     Result,
-    outside::Stage,
+    outside::CheckStage,
     packages::{self, Pinned},
 };
 use std::{
@@ -16,8 +16,8 @@ use std::{
 const PACKAGES: Pinned = &[("mcp", "2.3.0")];
 const CLIENT: &str = include_str!("client.py");
 
-pub(in super::super) fn python(stage: &Stage) -> Result<()> {
-    let served = Served::start(stage)?;
+pub(in super::super) fn python(stage: &CheckStage) -> Result<()> {
+    let served = ServedHome::start(stage)?;
     let token = served.token(stage, "python")?;
     let python = packages::python("mcp-python", PACKAGES)?.display().to_string();
     let script = stage.dir.join("client.py");
@@ -35,7 +35,7 @@ pub(in super::super) fn python(stage: &Stage) -> Result<()> {
 }
 
 /// Runs the client, and answers what it has to have answered.
-fn converse(stage: &Stage, mut client: std::process::Command) -> Result<()> {
+fn converse(stage: &CheckStage, mut client: std::process::Command) -> Result<()> {
     let log = stage.dir.join("client.log");
     let errors = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
     let started = client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn();

@@ -6,7 +6,7 @@
 //! come from another principal, who cannot see that task: whatever is permitted waits in line. Operations that are for
 //! the owner alone, none of which runs anything, are tested apart, with a token of the owner.
 
-use super::{Stage, mcp::free};
+use super::{CheckStage, mcp::free};
 use crate::{
     Result,
     packages::{self, Pinned},
@@ -27,7 +27,7 @@ const OWNERS: &str = "^/(gc|keys|ledger|listen|tokens|receipts/head)";
 /// Longer than any run takes; a run that hangs is a failure.
 const SECONDS: &str = "600";
 
-pub(super) fn schemathesis(stage: &Stage) -> Result<()> {
+pub(super) fn schemathesis(stage: &CheckStage) -> Result<()> {
     let api = Api::start(stage)?;
     let person = api.token("made-up", &["--principal", "fuzzer"])?;
     let owner = api.token("owner", &[])?;
@@ -44,14 +44,14 @@ pub(super) fn schemathesis(stage: &Stage) -> Result<()> {
 
 /// A home that listens on loopback, and the Python that has schemathesis.
 struct Api<'s> {
-    stage: &'s Stage,
+    stage: &'s CheckStage,
     address: String,
     project: PathBuf,
     python: PathBuf,
 }
 
 impl<'s> Api<'s> {
-    fn start(stage: &'s Stage) -> Result<Self> {
+    fn start(stage: &'s CheckStage) -> Result<Self> {
         let python = packages::python("schemathesis", PACKAGES)?;
         let project = stage.directory("project", &[("greeting", "hello\n")])?;
         stage.directory("schemathesis", FILES)?;

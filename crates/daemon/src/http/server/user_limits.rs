@@ -6,16 +6,16 @@ use std::sync::Mutex;
 const WORTH_IT: usize = 64;
 
 #[derive(Debug, Default)]
-pub(crate) struct Crowd(Mutex<Count>);
+pub(crate) struct UserLimits(Mutex<UserCount>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct UserCount {
     open: usize,
     /// The most there were since memory was given back last.
     peak: usize,
 }
 
-impl Count {
+impl UserCount {
     /// One less. Whether half of a crowd has gone by now.
     fn goes(&mut self) -> bool {
         self.open -= 1;
@@ -28,7 +28,7 @@ impl Count {
     }
 }
 
-impl Crowd {
+impl UserLimits {
     pub(crate) fn comes(&self) {
         let mut count = crate::lock(&self.0);
         count.open += 1;
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn memory_goes_back_when_half_of_a_crowd_has_gone() {
-        let mut count = Count { open: 2000, peak: 2000 };
+        let mut count = UserCount { open: 2000, peak: 2000 };
         let mut given_back = Vec::new();
         while count.open > 0 {
             if count.goes() {
@@ -58,7 +58,7 @@ mod tests {
             }
         }
         assert_eq!(given_back, [1000, 500, 250, 125, 61]);
-        let mut few = Count { open: WORTH_IT - 1, peak: WORTH_IT - 1 };
+        let mut few = UserCount { open: WORTH_IT - 1, peak: WORTH_IT - 1 };
         assert!((1..WORTH_IT).all(|_| !few.goes()));
     }
 }

@@ -8,7 +8,7 @@ const OF_THE_MACHINE: &[&str] = &["LANG", "LANGUAGE", "TZ"];
 
 /// Who is served.
 #[derive(Debug, Clone)]
-pub(crate) struct People {
+pub(crate) struct Users {
     /// Every user of the machine, by a house that has a user of its own.
     machine: bool,
     /// For requests that bring no variables.
@@ -17,13 +17,13 @@ pub(crate) struct People {
 
 /// Whose eyes the world is looked at with, and what they have by themselves.
 #[derive(Debug, Clone)]
-pub(crate) struct Eyes {
+pub(crate) struct RunAs {
     /// None is the house's own user.
     pub(crate) login: Option<TaskUser>,
     pub(crate) base: BTreeMap<String, String>,
 }
 
-impl Eyes {
+impl RunAs {
     /// Does something with files as they would.
     pub(crate) fn see<T>(&self, look: impl FnOnce() -> T) -> Result<T, Refusal> {
         in_the_name_of(self.login.as_ref(), look)
@@ -43,7 +43,7 @@ pub(crate) fn in_the_name_of<T>(login: Option<&TaskUser>, work: impl FnOnce() ->
     })
 }
 
-impl People {
+impl Users {
     pub(crate) fn own(base: BTreeMap<String, String>) -> Self {
         Self { machine: false, base }
     }
@@ -59,9 +59,9 @@ impl People {
     }
 
     /// The eyes of a principal who is this user of the machine. In an ordinary house everybody sees with the house's own.
-    pub(crate) fn eyes(&self, uid: Option<u32>) -> Result<Eyes, Refusal> {
+    pub(crate) fn eyes(&self, uid: Option<u32>) -> Result<RunAs, Refusal> {
         if !self.machine {
-            return Ok(Eyes { login: None, base: self.base.clone() });
+            return Ok(RunAs { login: None, base: self.base.clone() });
         }
         let login = match uid {
             None => {
@@ -85,7 +85,7 @@ impl People {
         {
             base.insert(name.to_owned(), value.clone());
         }
-        Ok(Eyes { login: Some(login), base })
+        Ok(RunAs { login: Some(login), base })
     }
 }
 

@@ -9,7 +9,7 @@ use countersign_policy::Label;
 use std::{sync::Arc, time::Duration};
 
 /// What a surface wants entered.
-pub(crate) enum Wish {
+pub(crate) enum RegisterCommand {
     Grant(Box<Grant>),
     Revoke {
         grant: GrantId,
@@ -49,7 +49,7 @@ pub(crate) enum Wish {
 
 /// What came of it.
 #[derive(Debug, Clone)]
-pub(crate) enum Kept {
+pub(crate) enum RegisterReply {
     Grant { grant: Box<Grant>, new: bool },
     Session(Arc<Session>),
     Token(Arc<Token>),
@@ -60,50 +60,50 @@ pub(crate) enum Kept {
 const USED_EVERY: Duration = Duration::from_secs(3600);
 
 /// What is entered for a wish, and what came of it.
-type Considered = Result<(Vec<RegisterEntry>, Kept), Refusal>;
+type RegisterOutcome = Result<(Vec<RegisterEntry>, RegisterReply), Refusal>;
 
-pub(crate) fn consider(wish: Wish, register: &Register, now: &mut Moment<'_>) -> Considered {
+pub(crate) fn consider(wish: RegisterCommand, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
     match wish {
-        Wish::Grant(grant) => Ok(save_grant(*grant, register, now)),
-        Wish::Revoke { grant, principal, by } => {
+        RegisterCommand::Grant(grant) => Ok(save_grant(*grant, register, now)),
+        RegisterCommand::Revoke { grant, principal, by } => {
             let kept = Box::new(find_grant(register, grant, principal)?.clone());
-            Ok((vec![RegisterEntry::GrantRevoked { grant, by }], Kept::Grant { grant: kept, new: false }))
+            Ok((vec![RegisterEntry::GrantRevoked { grant, by }], RegisterReply::Grant { grant: kept, new: false }))
         }
-        Wish::Narrow { grant, principal, by } => narrow_grant(grant, principal, by, register, now),
-        Wish::Open(session) => open_session(session, register),
-        Wish::Move { session, directory } => {
+        RegisterCommand::Narrow { grant, principal, by } => narrow_grant(grant, principal, by, register, now),
+        RegisterCommand::Open(session) => open_session(session, register),
+        RegisterCommand::Move { session, directory } => {
             let mut moved = find_open(register, session)?.clone();
             Arc::make_mut(&mut moved).directory = Some(directory.clone());
-            Ok((vec![RegisterEntry::SessionMoved { session, directory, root: None }], Kept::Session(moved)))
+            Ok((vec![RegisterEntry::SessionMoved { session, directory, root: None }], RegisterReply::Session(moved)))
         }
-        Wish::End { session, by } => {
-            let ended = Kept::Session(Arc::clone(find_open(register, session)?));
+        RegisterCommand::End { session, by } => {
+            let ended = RegisterReply::Session(Arc::clone(find_open(register, session)?));
             Ok((vec![RegisterEntry::SessionEnded { session, by }], ended))
         }
-        Wish::Token { token, of } => create_token(*token, of, register, now),
-        Wish::RevokeToken { token, by } => revoke_token(token, by, register),
-        Wish::Welcome { uid, name } => {
+        RegisterCommand::Token { token, of } => create_token(*token, of, register, now),
+        RegisterCommand::RevokeToken { token, by } => revoke_token(token, by, register),
+        RegisterCommand::Welcome { uid, name } => {
             let principal = PrincipalId::mint(now.mint, now.at.millis(), now.random);
             let new = register.roster.of_uid(uid).is_none();
             let added = new.then_some(RegisterEntry::PrincipalAdded { principal, name, uid: Some(uid) });
-            Ok((added.into_iter().collect(), Kept::Nothing))
+            Ok((added.into_iter().collect(), RegisterReply::Nothing))
         }
-        Wish::UsedToken(token) => {
+        RegisterCommand::UsedToken(token) => {
             let last = register.roster.token(token).map(|t| t.last_used_at);
             let due = last.is_some_and(|last| last.is_none_or(|at| now.at.since(at) >= USED_EVERY));
-            Ok((due.then_some(RegisterEntry::TokenUsed { token }).into_iter().collect(), Kept::Nothing))
+            Ok((due.then_some(RegisterEntry::TokenUsed { token }).into_iter().collect(), RegisterReply::Nothing))
         }
     }
 }
 
 /// What says the same is there already.
-fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<RegisterEntry>, Kept) {
+fn save_grant(grant: Grant, register: &Register, now: &mut Moment<'_>) -> (Vec<RegisterEntry>, RegisterReply) {
     if let Some(same) = register.grants.same(&grant, now.at) {
-        return (Vec::new(), Kept::Grant { grant: Box::new(same.clone()), new: false });
+        return (Vec::new(), RegisterReply::Grant { grant: Box::new(same.clone()), new: false });
     }
     let id = GrantId::mint(now.mint, now.at.millis(), now.random);
     let grant = Box::new(Grant { id: Some(id), created_at: Some(now.at), ..grant });
-    (vec![RegisterEntry::GrantSaved { grant: grant.clone() }], Kept::Grant { grant, new: true })
+    (vec![RegisterEntry::GrantSaved { grant: grant.clone() }], RegisterReply::Grant { grant, new: true })
 }
 
 /// The narrow grant takes the place of the other.
@@ -113,33 +113,36 @@ fn narrow_grant(
     by: Text,
     register: &Register,
     now: &mut Moment<'_>,
-) -> Considered {
+) -> RegisterOutcome {
     let kept = find_grant(register, grant, principal)?.clone();
     if kept.sandbox == GrantSandbox::Narrow {
-        return Ok((Vec::new(), Kept::Grant { grant: Box::new(kept), new: false }));
+        return Ok((Vec::new(), RegisterReply::Grant { grant: Box::new(kept), new: false }));
     }
     let narrow = Grant { sandbox: GrantSandbox::Narrow, ..kept };
     let revoked = RegisterEntry::GrantRevoked { grant, by };
     if let Some(same) = register.grants.same(&narrow, now.at).filter(|g| g.id != Some(grant)) {
-        return Ok((vec![revoked], Kept::Grant { grant: Box::new(same.clone()), new: false }));
+        return Ok((vec![revoked], RegisterReply::Grant { grant: Box::new(same.clone()), new: false }));
     }
     let id = GrantId::mint(now.mint, now.at.millis(), now.random);
     let narrow = Box::new(Grant { id: Some(id), ..narrow });
-    Ok((vec![revoked, RegisterEntry::GrantSaved { grant: narrow.clone() }], Kept::Grant { grant: narrow, new: true }))
+    Ok((
+        vec![revoked, RegisterEntry::GrantSaved { grant: narrow.clone() }],
+        RegisterReply::Grant { grant: narrow, new: true },
+    ))
 }
 
-fn open_session(session: Box<Session>, register: &Register) -> Considered {
+fn open_session(session: Box<Session>, register: &Register) -> RegisterOutcome {
     if let Some(agent) = session.agent
         && register.roster.of_agent(agent).is_some_and(|s| s.principal != session.principal)
     {
         return Err(Refusal::new(Code::Forbidden, "this process is the agent of somebody else's session"));
     }
-    let kept = Kept::Session(Arc::new((*session).clone()));
+    let kept = RegisterReply::Session(Arc::new((*session).clone()));
     Ok((vec![RegisterEntry::SessionOpened { session }], kept))
 }
 
 /// With its principal, when that is new.
-fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut Moment<'_>) -> Considered {
+fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
     let roster = &register.roster;
     let agents_only = |s: &CredentialScope| !s.for_agents();
     if token.kind == CredentialKind::Agent && token.scopes.iter().any(agents_only) {
@@ -161,15 +164,15 @@ fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut M
     };
     let token = Token { principal, ..token };
     entered.push(RegisterEntry::TokenCreated { token: Box::new(token.clone()) });
-    Ok((entered, Kept::Token(Arc::new(token))))
+    Ok((entered, RegisterReply::Token(Arc::new(token))))
 }
 
-fn revoke_token(token: TokenId, by: Text, register: &Register) -> Considered {
+fn revoke_token(token: TokenId, by: Text, register: &Register) -> RegisterOutcome {
     match register.roster.token(token) {
         Some(kept) if kept.revoked_at.is_none() => {
-            Ok((vec![RegisterEntry::TokenRevoked { token, by }], Kept::Token(Arc::clone(kept))))
+            Ok((vec![RegisterEntry::TokenRevoked { token, by }], RegisterReply::Token(Arc::clone(kept))))
         }
-        Some(kept) => Ok((Vec::new(), Kept::Token(Arc::clone(kept)))),
+        Some(kept) => Ok((Vec::new(), RegisterReply::Token(Arc::clone(kept)))),
         None => {
             Err(Refusal::new(Code::NotFound, format!("there is no token {token}")).hint("`csn token list` shows them"))
         }

@@ -2,7 +2,7 @@
 
 use super::Connections;
 use crate::{
-    caller::{Caller, Sees},
+    caller::{Caller, Visibility},
     lock,
     ops::Ops,
 };
@@ -16,16 +16,16 @@ use std::{
 
 /// What a server of ours does for a client, in our own words: whoever carries it knows nothing of tasks, and this nothing
 /// of the protocol.
-pub(crate) trait Offers: Send + Sync + 'static {
+pub(crate) trait McpService: Send + Sync + 'static {
     /// The tools, always in the same order.
     fn tools(&self) -> impl Iterator<Item = &'static ToolSpec> + Send;
-    fn call(&self, call: Calling, talk: &impl Talk) -> impl Future<Output = Called> + Send;
+    fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> impl Future<Output = CallOutcome> + Send;
     /// Bytes by their address, as [`super::TEMPLATES`] has them.
-    fn read(&self, uri: &str, who: Option<Caller>) -> impl Future<Output = Result<Read, Refusal>> + Send;
+    fn read(&self, uri: &str, who: Option<Caller>) -> impl Future<Output = Result<ResourceBytes, Refusal>> + Send;
 }
 
 /// One use of a tool.
-pub(crate) struct Calling {
+pub(crate) struct ToolCall {
     pub(crate) name: String,
     pub(crate) args: Map<String, Value>,
     /// Who asks, where the connection does not say it once for all.
@@ -33,32 +33,32 @@ pub(crate) struct Calling {
     /// What the client says of itself and of this call.
     pub(crate) labels: Vec<(&'static str, String)>,
     /// What came back to a question, and to which.
-    pub(crate) returned: Option<Returned>,
+    pub(crate) returned: Option<RetryAnswer>,
 }
 
 /// The answer of a client that was asked to come again with one.
-pub(crate) struct Returned {
+pub(crate) struct RetryAnswer {
     pub(crate) state: String,
     pub(crate) choice: Option<Choice>,
 }
 
 /// How a client can be spoken to while it waits.
-pub(crate) trait Talk: Send + Sync {
+pub(crate) trait ClientChannel: Send + Sync {
     fn wants_progress(&self) -> bool;
     /// Where it stands; the number only grows.
     fn progress(&self, done: f64, message: String) -> impl Future<Output = ()> + Send;
-    fn asks(&self) -> Asks;
+    fn asks(&self) -> ElicitationSupport;
     /// Whether what is said in one call is known in the next.
     fn lasts(&self) -> bool;
     /// What the person at the client answers; none when nobody did.
-    fn ask(&self, question: &Question) -> impl Future<Output = Option<Choice>> + Send;
+    fn ask(&self, question: &Elicitation) -> impl Future<Output = Option<Choice>> + Send;
     /// Returns when the client does not wait any more.
     fn gone(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// Whether a client can put a question to its person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum ElicitationSupport {
     No,
     /// While it waits.
     Now,
@@ -68,17 +68,17 @@ pub(crate) enum Asks {
 
 /// A question for the person at the client, flat as the protocol wants it.
 #[derive(Debug, Clone)]
-pub(crate) struct Question {
+pub(crate) struct Elicitation {
     pub(crate) message: String,
     pub(crate) choices: Vec<Choice>,
 }
 
 /// What came of a call.
-pub(crate) enum Called {
-    Done(Outcome),
+pub(crate) enum CallOutcome {
+    Done(ToolResult),
     /// The client shall put this to its person, and come again with the answer and this.
     Ask {
-        question: Question,
+        question: Elicitation,
         state: String,
     },
     /// There is no such tool.
@@ -86,20 +86,20 @@ pub(crate) enum Called {
 }
 
 /// All that a model sees is in `structured`; clients hide what stands beside it.
-pub(crate) struct Outcome {
+pub(crate) struct ToolResult {
     pub(crate) structured: Value,
     pub(crate) failed: bool,
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Vec<ResourceLink>,
 }
 
-pub(crate) struct Link {
+pub(crate) struct ResourceLink {
     pub(crate) uri: String,
     pub(crate) name: String,
     pub(crate) bytes: u64,
 }
 
 /// Bytes of a resource.
-pub(crate) struct Read {
+pub(crate) struct ResourceBytes {
     pub(crate) text: Option<String>,
     /// Base64, when it is not text.
     pub(crate) blob: Option<String>,
@@ -108,7 +108,7 @@ pub(crate) struct Read {
 }
 
 /// The operations of the daemon, as tools.
-pub(crate) struct Tools {
+pub(crate) struct DaemonTools {
     pub(super) ops: Arc<Ops>,
     /// What connections are known by.
     pub(super) connections: Arc<Connections>,
@@ -125,7 +125,7 @@ pub(crate) struct Tools {
 /// So many tasks of one connection are remembered as its own.
 const MOST_ASKED: usize = 1024;
 
-impl Tools {
+impl DaemonTools {
     pub(crate) fn new(ops: Arc<Ops>, connections: Arc<Connections>, connected: Option<Caller>, speaks: bool) -> Self {
         Self { ops, connections, connected, speaks, opened: Mutex::default(), asked: Mutex::default() }
     }
@@ -167,8 +167,8 @@ impl Tools {
     /// The session that requests of this connection belong to; none is that of their place.
     pub(super) fn session(&self, who: &Caller) -> Option<SessionId> {
         match &who.sees {
-            Sees::Session(own) => Some(*own),
-            Sees::All | Sees::Own => *lock(&self.opened),
+            Visibility::Session(own) => Some(*own),
+            Visibility::All | Visibility::Own => *lock(&self.opened),
         }
     }
 
@@ -178,10 +178,10 @@ impl Tools {
 }
 
 /// What a model is told of a refusal: what to do about it as well.
-pub(super) fn told(TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal) -> Called {
+pub(super) fn told(TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal) -> CallOutcome {
     let clean = |text: String| countersign_redact::text_by_shape(&text);
     let structured = json!({
         "error": code, "message": clean(message), "hint": hint.map(clean), "task_id": task,
     });
-    Called::Done(Outcome { structured, failed: true, links: Vec::new() })
+    CallOutcome::Done(ToolResult { structured, failed: true, links: Vec::new() })
 }

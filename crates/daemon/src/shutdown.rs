@@ -3,7 +3,7 @@
 //! A step that does not end in time does not hold up the next one: what it left undone the next daemon finds. A second
 //! signal shortens the deadlines, a third ends the process at once.
 
-use crate::{desk::Event, ops::Ops, service};
+use crate::{desk::DeskEvent, ops::Ops, service};
 use countersign_model::{Code, DaemonState, KilledWhy, ShutdownStep, StopStep, TaskId, Text};
 use countersign_redact::text_by_shape;
 use countersign_shim::wire::ToShim;
@@ -170,7 +170,7 @@ impl Down<'_> {
         let says = says.map(|s| text_by_shape(&s));
         let went = ShutdownStep { step, done, took_ms, deadline_ms, says };
         self.ops.last_steps.send_modify(|steps| steps.push(went.clone()));
-        self.ops.commit.tell(Event::Shutdown(went));
+        self.ops.commit.tell(DeskEvent::Shutdown(went));
     }
 }
 

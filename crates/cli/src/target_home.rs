@@ -21,14 +21,14 @@ fn base_env() -> Vec<(String, String)> {
 }
 
 /// The house that is meant: the user's own, or one that others keep.
-pub(crate) struct Place {
+pub(crate) struct TargetHome {
     pub(crate) home: Home,
     pub(crate) client: Client,
     /// It may be started by this user, and its files are theirs.
     pub(crate) own: bool,
 }
 
-impl Place {
+impl TargetHome {
     pub(crate) fn find() -> anyhow::Result<Self> {
         let Some(door) = Home::door_of_others() else {
             let home = Home::locate()?;
@@ -43,7 +43,7 @@ impl Place {
 
 /// The house that is meant. One's own is started if it does not run, but never from inside a task.
 pub(crate) fn reach() -> anyhow::Result<Client> {
-    let Place { home, client, own } = Place::find()?;
+    let TargetHome { home, client, own } = TargetHome::find()?;
     match client.lifecycle() {
         Ok(life) => {
             say_reading_only(&life);
@@ -77,7 +77,7 @@ pub(crate) fn reach() -> anyhow::Result<Client> {
 /// Reaches the daemon again after a connection broke. A machine's daemon is started by its service manager: that is
 /// waited for.
 pub(crate) fn reach_again() -> anyhow::Result<()> {
-    let Place { client, own, .. } = Place::find()?;
+    let TargetHome { client, own, .. } = TargetHome::find()?;
     if own {
         return reach().map(drop);
     }
@@ -138,5 +138,5 @@ pub(crate) fn start(home: &Home) -> anyhow::Result<()> {
 
 /// Whether a house serves already.
 pub(crate) fn serves() -> bool {
-    Place::find().is_ok_and(|place| place.client.lifecycle().is_ok())
+    TargetHome::find().is_ok_and(|place| place.client.lifecycle().is_ok())
 }

@@ -13,18 +13,18 @@ use std::{
 const MAX_REMEMBERED: usize = 16;
 
 #[derive(Default)]
-pub(super) struct Readings {
-    recent: Mutex<VecDeque<(TaskId, Arc<Mutex<Reading>>)>>,
+pub(super) struct OutputReaders {
+    recent: Mutex<VecDeque<(TaskId, Arc<Mutex<OutputReader>>)>>,
 }
 
 /// The output of one task, as far as its journal goes.
-pub(crate) struct Reading {
+pub(crate) struct OutputReader {
     dir: PathBuf,
     map: OutputMap,
     cache: ChunkCache,
 }
 
-impl Readings {
+impl OutputReaders {
     pub(super) fn forget(&self, task: TaskId) {
         lock(&self.recent).retain(|(t, _)| *t != task);
     }
@@ -32,7 +32,7 @@ impl Readings {
 
 impl Records {
     /// What a task has written; none before it was launched.
-    pub(crate) fn output(&self, state: &TaskState) -> Result<Option<Arc<Mutex<Reading>>>, TaskRefusal> {
+    pub(crate) fn output(&self, state: &TaskState) -> Result<Option<Arc<Mutex<OutputReader>>>, TaskRefusal> {
         if let Some(at) = state.expired_at {
             let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"))
                 .hint("its decisions and digests stay: csn show");
@@ -52,7 +52,7 @@ impl Records {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(unreadable(&e)),
         };
-        let reading = Arc::new(Mutex::new(Reading { dir, map, cache: ChunkCache::default() }));
+        let reading = Arc::new(Mutex::new(OutputReader { dir, map, cache: ChunkCache::default() }));
         recent.push_back((state.task_id, Arc::clone(&reading)));
         if recent.len() > MAX_REMEMBERED {
             recent.pop_front();
@@ -71,7 +71,7 @@ fn unreadable(e: &std::io::Error) -> TaskRefusal {
     Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")).into()
 }
 
-impl Reading {
+impl OutputReader {
     pub(crate) fn refresh(&mut self) -> Result<(), TaskRefusal> {
         self.map.refresh().map_err(|e| unreadable(&e))
     }

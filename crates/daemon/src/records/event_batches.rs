@@ -9,7 +9,7 @@ const MAX_REMEMBERED: usize = 64;
 
 /// Some events in a row, ready to be sent.
 #[derive(Clone)]
-pub(crate) struct Piece {
+pub(crate) struct EventBatch {
     pub(crate) bytes: Bytes,
     pub(crate) next_seq: u64,
     pub(crate) ended: bool,
@@ -17,12 +17,12 @@ pub(crate) struct Piece {
 
 /// By task and first number.
 #[derive(Default)]
-pub(super) struct Pieces {
-    recent: Mutex<VecDeque<((TaskId, u64), Piece)>>,
+pub(super) struct EventBatchCache {
+    recent: Mutex<VecDeque<((TaskId, u64), EventBatch)>>,
 }
 
-impl Pieces {
-    pub(super) fn get(&self, at: (TaskId, u64)) -> Option<Piece> {
+impl EventBatchCache {
+    pub(super) fn get(&self, at: (TaskId, u64)) -> Option<EventBatch> {
         lock(&self.recent).iter().rev().find(|(key, _)| *key == at).map(|(_, piece)| piece.clone())
     }
 
@@ -30,7 +30,7 @@ impl Pieces {
         lock(&self.recent).retain(|((t, _), _)| *t != task);
     }
 
-    pub(super) fn put(&self, at: (TaskId, u64), piece: Piece) {
+    pub(super) fn put(&self, at: (TaskId, u64), piece: EventBatch) {
         let mut recent = lock(&self.recent);
         recent.push_back((at, piece));
         if recent.len() > MAX_REMEMBERED {

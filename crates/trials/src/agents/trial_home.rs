@@ -1,8 +1,8 @@
 //! What one check needs: a home with nothing in it, a project with a remote, our programs in a place of their own, and
 //! whoever is at another terminal.
 
-use super::{Way, kinds::Agent, session::Session};
-use crate::{Result, command, outside::Patience};
+use super::{Integration, kinds::AgentKind, session::AgentSession};
+use crate::{Result, command, outside::Deadline};
 use serde_json::Value;
 use std::{
     fs,
@@ -22,17 +22,17 @@ match = ["mkdir made"]
 not_match = ["ls"]
 "#;
 
-pub(super) struct House {
-    pub(super) agent: Agent,
-    pub(super) way: Way,
+pub(super) struct TrialHome {
+    pub(super) agent: AgentKind,
+    pub(super) way: Integration,
     pub(super) dir: PathBuf,
     /// The program of the other terminal: it stays as it is when a check breaks the one that the agent was given.
     csn: PathBuf,
     environment: Vec<(&'static str, String)>,
 }
 
-impl House {
-    pub(super) fn set(agent: Agent, way: Way, ours: &Path, theirs: &Path) -> Result<Self> {
+impl TrialHome {
+    pub(super) fn set(agent: AgentKind, way: Integration, ours: &Path, theirs: &Path) -> Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // Short: the house's socket lies below it, and a socket's path has an end.
@@ -78,7 +78,7 @@ impl House {
             self.said(self.command("sh").args(["-c", line]))?;
         }
         match self.way {
-            Way::Plain => Ok(()),
+            Integration::Plain => Ok(()),
             way => {
                 self.csn(&["up", "--detach"])?;
                 // By the name that the agent is given, since that is what gets written down.
@@ -145,8 +145,8 @@ impl House {
     }
 
     /// The question that this session comes to ask.
-    pub(super) fn question(&self, session: &mut Session) -> Result<String> {
-        let patience = Patience::begin();
+    pub(super) fn question(&self, session: &mut AgentSession) -> Result<String> {
+        let patience = Deadline::begin();
         loop {
             let waiting = self.list(&["approvals", "list"])?;
             if let Some(id) = waiting.first().and_then(|question| question["id"].as_str()) {
@@ -173,7 +173,7 @@ impl House {
 
     /// What the receipt of a task says, once it is sealed, and that it verifies.
     pub(super) fn receipt(&self, task: &str) -> Result<Value> {
-        let patience = Patience::begin();
+        let patience = Deadline::begin();
         let receipt = loop {
             let receipts = self.list(&["receipts", "list"])?;
             if let Some(receipt) = receipts.into_iter().find(|receipt| receipt["task_id"] == task) {
@@ -194,9 +194,9 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for TrialHome {
     fn drop(&mut self) {
-        if self.way != Way::Plain {
+        if self.way != Integration::Plain {
             // A check may have ended it already.
             let _ = self.csn(&["down", "--stop-tasks"]);
         }
