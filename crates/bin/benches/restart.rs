@@ -20,9 +20,9 @@ fn decisions(task: TaskId, permit: PermitId, at: Timestamp) -> Vec<LedgerEntry> 
     let digest = Digest::sha256(&[task.tail().as_bytes()]);
     let planned = Decision::Planned {
         plan_digest: digest,
-        display: Text::of("cargo test --workspace --all-features"),
-        verb: Text::of("bash"),
-        cwd: Text::of("/home/someone/project"),
+        display: Text::from_static("cargo test --workspace --all-features"),
+        verb: Text::from_static("bash"),
+        cwd: Text::from_static("/home/someone/project"),
         mode: Mode::Pipes,
         tool: Tool::Shell,
         title: None,
@@ -40,7 +40,7 @@ fn decisions(task: TaskId, permit: PermitId, at: Timestamp) -> Vec<LedgerEntry> 
         on_session_end: countersign_model::OnSessionEnd::Keep,
         idempotency: None,
     };
-    let by = DecidedBy::Rule(Text::of("profile.full_auto"));
+    let by = DecidedBy::Rule(Text::from_static("profile.full_auto"));
     let granted = Decision::PermissionGranted {
         permit,
         by,
@@ -109,8 +109,8 @@ fn bookkeeping() {
 fn main() {
     bookkeeping();
     println!("| finished tasks | restart to serving, p50 | list page of 50, p50 |\n|---|---|---|");
-    let house = TestHome::new(CSN);
-    let home = Home::at(house.home());
+    let daemon = TestHome::new(CSN);
+    let home = Home::at(daemon.home());
     home.prepare().unwrap();
     let mut filled = 0;
     for total in [1_000, 100_000] {
@@ -119,14 +119,14 @@ fn main() {
         let restart = (0..9)
             .map(|_| {
                 let began = Instant::now();
-                house.start();
+                daemon.start();
                 let ms = began.elapsed().as_secs_f64() * 1e3;
-                house.kill_daemon();
+                daemon.kill_daemon();
                 ms
             })
             .collect();
-        house.start();
-        let client = house.client();
+        daemon.start();
+        let client = daemon.client();
         let list = (0..200)
             .map(|_| {
                 let began = Instant::now();
@@ -134,7 +134,7 @@ fn main() {
                 began.elapsed().as_secs_f64() * 1e3
             })
             .collect();
-        house.kill_daemon();
+        daemon.kill_daemon();
         println!("| {total} | {:.1} ms | {:.2} ms |", median(restart), median(list));
     }
 }

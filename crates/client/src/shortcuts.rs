@@ -180,7 +180,7 @@ impl Client {
     }
 
     pub fn grant(&self, body: &GrantBody) -> Result<GrantView> {
-        self.send(&calls::grants::give(body))
+        self.send(&calls::grants::add(body))
     }
 
     pub fn revoke_grant(&self, id: impl Display) -> Result<GrantView> {

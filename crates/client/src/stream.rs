@@ -199,7 +199,7 @@ impl<E: DeserializeOwned> Follower<E> {
 mod tests {
     use super::*;
     use crate::Address;
-    use countersign_model::Code;
+    use countersign_model::RefusalCode;
 
     fn follower() -> Follower<u64> {
         Follower::new(StreamCall::new(HttpRequest::get(&["events"])))
@@ -285,7 +285,7 @@ mod tests {
         assert!(matches!(follower.step(), Ok(FollowStep::Read)));
         follower.feed(problem.as_bytes()).unwrap();
         let Err(ClientError::Refused(refused)) = follower.step() else { panic!("a refusal") };
-        assert_eq!(refused.refusal.code, Code::NotFound);
+        assert_eq!(refused.refusal.code, RefusalCode::NotFound);
     }
 
     #[test]

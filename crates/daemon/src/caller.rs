@@ -2,7 +2,7 @@
 //! operation asks the caller for the scope that it needs. Pure: looks at nothing but what it is given.
 
 use countersign_model::{
-    Audience, Channel, Code, CredentialKind, CredentialScope, DecidedBy, PrincipalId, Process, Refusal, Roster,
+    Audience, Channel, CredentialKind, CredentialScope, DecidedBy, PrincipalId, Process, Refusal, RefusalCode, Roster,
     Session, SessionId, Text, Timestamp, TokenId, Via,
 };
 
@@ -87,7 +87,7 @@ impl Caller {
             audience: session.audience.min(self.audience),
             sees: Visibility::Session(session.id),
             via: Via::Agent,
-            called: Text::of("agent"),
+            called: Text::from_static("agent"),
             why: ", which nothing below an agent's process has",
             ..self.clone()
         }
@@ -105,14 +105,14 @@ impl Caller {
     pub(crate) fn may(&self, scope: CredentialScope) -> Result<(), Refusal> {
         if !self.scopes.contains(&scope) {
             let why = if scope.for_agents() { ", which was not given" } else { self.why };
-            let refusal = Refusal::new(Code::MissingScope, format!("this needs the scope `{scope}`{why}"));
+            let refusal = Refusal::new(RefusalCode::MissingScope, format!("this needs the scope `{scope}`{why}"));
             return Err(match self.kind {
                 CredentialKind::Agent => refusal.hint("a person does this, from a terminal of their own"),
                 CredentialKind::Person => refusal.hint("make a token that has it: csn token create"),
             });
         }
         if scope == CredentialScope::Admin && self.principal != PrincipalId::owner() {
-            return Err(Refusal::new(Code::Forbidden, "this is for the owner of the house"));
+            return Err(Refusal::new(RefusalCode::Forbidden, "this is for the owner of the house"));
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Caller {
             doubtful: false,
             uid: None,
             token: None,
-            called: Text::of("owner"),
+            called: Text::from_static("owner"),
             why: ", which no agent has",
         }
     }
@@ -148,12 +148,12 @@ mod tests {
         let stranger = |caller: Caller| Caller { principal: PrincipalId::mint(&mut IdMint::default(), 1, 1), ..caller };
         for (caller, scope, refused) in [
             (Caller::test(Person, &[Observe]), Observe, None),
-            (Caller::test(Person, &[Observe]), Run, Some(Code::MissingScope)),
+            (Caller::test(Person, &[Observe]), Run, Some(RefusalCode::MissingScope)),
             (Caller::test(Agent, &AGENT), Run, None),
-            (Caller::test(Agent, &AGENT), Approve, Some(Code::MissingScope)),
-            (Caller::test(Agent, &AGENT), Admin, Some(Code::MissingScope)),
+            (Caller::test(Agent, &AGENT), Approve, Some(RefusalCode::MissingScope)),
+            (Caller::test(Agent, &AGENT), Admin, Some(RefusalCode::MissingScope)),
             (Caller::test(Person, &CredentialScope::ALL), Admin, None),
-            (stranger(Caller::test(Person, &CredentialScope::ALL)), Admin, Some(Code::Forbidden)),
+            (stranger(Caller::test(Person, &CredentialScope::ALL)), Admin, Some(RefusalCode::Forbidden)),
             (stranger(Caller::test(Person, &CredentialScope::ALL)), Approve, None),
         ] {
             assert_eq!(caller.may(scope).err().map(|r| r.code), refused, "{:?} {scope}", caller.kind);

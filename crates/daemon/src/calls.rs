@@ -8,7 +8,7 @@ use crate::{
     register_command::{RegisterCommand, RegisterReply},
 };
 use countersign_model::{
-    ApprovalId, Assessment, Choice, Code, DecidedBy, Decision, Grants, Idempotency, Process, Refusal, Register,
+    ApprovalId, Assessment, Choice, DecidedBy, Decision, Grants, Idempotency, Process, Refusal, RefusalCode, Register,
     Request, Requester, Session, TaskId, TaskState, Text, Timestamp, Tool,
 };
 use std::sync::mpsc;
@@ -51,10 +51,10 @@ pub(crate) enum CommitCall {
     },
     /// The world as it is now for a task that has room, looked at apart: a dead file system holds up the line, and
     /// nobody else.
-    Looked {
+    Prepared {
         task: TaskId,
         world: FactsAtLaunch,
-        looked: Option<Box<(Prepared, Request)>>,
+        prepared: Option<Box<(Prepared, Request)>>,
     },
     /// What others were let run before this moment, and have not told the end of, is given up.
     GiveUp {
@@ -77,7 +77,7 @@ pub(crate) enum CommitCall {
 /// A request that has been read and looked at, with everything that is said about it clean. The commit loop judges.
 pub(crate) struct AskCall {
     pub(crate) request: Request,
-    pub(crate) looked: Prepared,
+    pub(crate) prepared: Prepared,
     pub(crate) planned: Decision,
     pub(crate) requester: Requester,
     /// The session of this credential and place, if it seemed that there is none yet.
@@ -100,8 +100,8 @@ impl AskCall {
         grants: &'a Grants,
         now: Timestamp,
     ) -> Case<'a> {
-        let Self { request, looked, requester, .. } = self;
-        Case { request, prepared: looked, settings, requester, session, grants, now }
+        let Self { request, prepared, requester, .. } = self;
+        Case { request, prepared, settings, requester, session, grants, now }
     }
 
     /// Puts on record what only a judgement tells: the verbs that matter, and the risks.
@@ -109,7 +109,7 @@ impl AskCall {
         if let Decision::Planned { verb, risks, .. } = &mut self.planned {
             *risks = assessment.risk_set();
             if self.request.tool != Tool::SetWorkingDirectory {
-                *verb = self.texts.verbs(&self.looked.plan, assessment);
+                *verb = self.texts.verbs(&self.prepared.plan, assessment);
             }
         }
     }
@@ -125,7 +125,7 @@ pub(crate) struct AnswerCall {
     pub(crate) words: Option<Text>,
     pub(crate) by: DecidedBy,
     pub(crate) world: FactsAtLaunch,
-    pub(crate) looked: Option<(Prepared, Request)>,
+    pub(crate) prepared: Option<(Prepared, Request)>,
 }
 
 /// What became of an ask.
@@ -188,7 +188,7 @@ impl CommitHandle {
     }
 
     /// Reports what has happened. Without the loop nobody needs to know: the next daemon reads the same from the disk.
-    pub(crate) fn tell(&self, event: DeskEvent) {
+    pub(crate) fn send_event(&self, event: DeskEvent) {
         let _ = self.calls.send(CommitCall::Tell(Box::new(event)));
     }
 
@@ -205,8 +205,13 @@ impl CommitHandle {
     }
 
     /// Hands over what was found when the world was looked at again for a task. False when the loop is gone.
-    pub(crate) fn looked(&self, task: TaskId, world: FactsAtLaunch, looked: Option<(Prepared, Request)>) -> bool {
-        self.calls.send(CommitCall::Looked { task, world, looked: looked.map(Box::new) }).is_ok()
+    pub(crate) fn finish_preparing(
+        &self,
+        task: TaskId,
+        world: FactsAtLaunch,
+        prepared: Option<(Prepared, Request)>,
+    ) -> bool {
+        self.calls.send(CommitCall::Prepared { task, world, prepared: prepared.map(Box::new) }).is_ok()
     }
 
     /// Gives up what others were let run before this moment and have not told the end of.
@@ -246,5 +251,5 @@ pub(crate) async fn call<C, T>(
 }
 
 fn gone() -> Refusal {
-    Refusal::new(Code::Draining, "the house is going down")
+    Refusal::new(RefusalCode::Draining, "the house is going down")
 }

@@ -18,8 +18,8 @@ use crate::{
     users::Users,
 };
 use countersign_model::{
-    Code, Confinement, DaemonState, DecidedBy, Decision, HomeKey, IdMint, Idempotency, Mode, Order, OrderError,
-    Outcome, Refusal, Request, ResolvedRequest, Roster, Sandbox, TaskId, Text, Timestamp,
+    Confinement, DaemonState, DecidedBy, Decision, HomeKey, IdMint, Idempotency, Mode, Order, OrderError, Outcome,
+    Refusal, RefusalCode, Request, ResolvedRequest, Roster, Sandbox, TaskId, Text, Timestamp,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::IdleShim;
@@ -50,7 +50,7 @@ const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
 /// What the commit loop works with.
 pub(crate) struct CommitParts {
     pub(crate) home: Home,
-    pub(crate) people: Users,
+    pub(crate) users: Users,
     pub(crate) gate: Arc<facts::GateSettings>,
     pub(crate) ledger: Ledger,
     pub(crate) reader: LedgerReader,
@@ -59,8 +59,8 @@ pub(crate) struct CommitParts {
     pub(crate) handle: CommitHandle,
     pub(crate) calls: mpsc::Receiver<CommitCall>,
     pub(crate) views: ViewSenders,
-    pub(crate) spares: Arc<ShimPool>,
-    pub(crate) keeper: Arc<ShimRegistry>,
+    pub(crate) pool: Arc<ShimPool>,
+    pub(crate) registry: Arc<ShimRegistry>,
     /// Who publishes and who seals what has settled, and what tasks are given, for the latter.
     pub(crate) publisher: mpsc::Sender<TaskId>,
     pub(crate) sealer: SealerHandle,
@@ -101,8 +101,8 @@ pub(crate) struct CommitLoop {
     ledger: Ledger,
     reader: LedgerReader,
     desk: Desk,
-    spares: Arc<ShimPool>,
-    keeper: Arc<ShimRegistry>,
+    pool: Arc<ShimPool>,
+    registry: Arc<ShimRegistry>,
     calls: mpsc::Receiver<CommitCall>,
     mint: IdMint,
     views: ViewSenders,
@@ -156,15 +156,15 @@ impl LaunchFailure {
 struct PendingReplies {
     step: DeskStep,
     /// What would be launched, and what it would run in.
-    looked: Option<(Prepared, Request, Sandbox)>,
-    spare: Option<IdleShim>,
+    prepared: Option<(Prepared, Request, Sandbox)>,
+    idle_shim: Option<IdleShim>,
     done: Done,
 }
 
 impl PendingReplies {
     /// A step that launches nothing.
     fn of(step: DeskStep, done: Done) -> Self {
-        Self { step, looked: None, spare: None, done }
+        Self { step, prepared: None, idle_shim: None, done }
     }
 }
 
@@ -190,16 +190,16 @@ enum Done {
 impl CommitLoop {
     /// A loop that serves nobody before it is told that the daemon runs.
     pub(crate) fn new(parts: CommitParts) -> std::io::Result<Self> {
-        let CommitParts { home, people, gate, ledger, reader, desk, handle, calls, views, .. } = parts;
+        let CommitParts { home, users, gate, ledger, reader, desk, handle, calls, views, .. } = parts;
         Ok(Self {
-            look: looker(home.clone(), gate.key.clone(), people, handle)?,
+            look: looker(home.clone(), gate.key.clone(), users, handle)?,
             home,
             gate,
             ledger,
             reader,
             desk,
-            spares: parts.spares,
-            keeper: parts.keeper,
+            pool: parts.pool,
+            registry: parts.registry,
             calls,
             mint: IdMint::default(),
             views,
@@ -237,7 +237,7 @@ impl CommitLoop {
             crate::log!("the ledger was not checkpointed: {e}");
         }
         drop(self.ledger);
-        self.spares.close();
+        self.pool.close();
         if let Some(reply) = halted {
             let _ = reply.send(());
         }
@@ -291,9 +291,11 @@ impl CommitLoop {
             CommitCall::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
             CommitCall::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
             CommitCall::Decide { events, reply } => pending.push(self.decide(events, reply)),
-            CommitCall::Wish { wish, reply } => pending.push(self.wish(wish, reply)),
-            CommitCall::Tell(event) => pending.extend(self.hear(*event)),
-            CommitCall::Looked { task, world, looked } => pending.extend(self.looked(task, world, looked.map(|l| *l))),
+            CommitCall::Wish { wish, reply } => pending.push(self.decide_register(wish, reply)),
+            CommitCall::Tell(event) => pending.extend(self.decide_event(*event)),
+            CommitCall::Prepared { task, world, prepared } => {
+                pending.extend(self.on_prepared(task, world, prepared.map(|l| *l)))
+            }
             CommitCall::GiveUp { before } => pending.extend(self.give_up(before)),
             CommitCall::Read(read) => read(&self.desk.register),
             CommitCall::Rebuild { reply } => {
@@ -324,7 +326,7 @@ impl CommitLoop {
         PendingReplies::of(all, Done::Plain(reply, told))
     }
 
-    fn wish(&mut self, wish: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
+    fn decide_register(&mut self, wish: RegisterCommand, reply: CommitReply<RegisterReply>) -> PendingReplies {
         match self.step(DeskEvent::Wished(wish)) {
             Ok(mut step) => {
                 let kept = step.kept.take().unwrap_or(RegisterReply::Nothing);
@@ -335,7 +337,7 @@ impl CommitLoop {
     }
 
     /// Something has happened; nobody waits for what the desk says to it.
-    fn hear(&mut self, event: DeskEvent) -> Option<PendingReplies> {
+    fn decide_event(&mut self, event: DeskEvent) -> Option<PendingReplies> {
         if let DeskEvent::House { state, .. } = &event {
             self.serving = *state == DaemonState::Running;
             // What was granted just before the last daemon ended may cover some who wait.
@@ -347,24 +349,24 @@ impl CommitLoop {
     }
 
     /// The world has been looked at for a task that waits, for a person or for a slot.
-    fn looked(
+    fn on_prepared(
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        looked: Option<(Prepared, Request)>,
+        prepared: Option<(Prepared, Request)>,
     ) -> Option<PendingReplies> {
         self.looking.remove(&task);
         if self.desk.question(task).is_some() {
-            self.release(task, world, looked)
+            self.release(task, world, prepared)
         } else {
-            self.fill_slot(task, world, looked)
+            self.fill_slot(task, world, prepared)
         }
     }
 
     fn give_up(&mut self, before: Timestamp) -> Vec<PendingReplies> {
         let mut pending = Vec::new();
         for task in self.desk.never_told(before) {
-            let outcome = Outcome::Lost { why: Text::of("nobody said how it ended") };
+            let outcome = Outcome::Lost { why: Text::from_static("nobody said how it ended") };
             let step = self.step(DeskEvent::Told { task, outcome }).ok();
             pending.extend(step.map(|step| PendingReplies::of(step, Done::Told(None))));
         }
@@ -416,14 +418,19 @@ impl CommitLoop {
 
     /// The decisions are durable: now do what follows from them.
     fn act(&mut self, pending: PendingReplies) {
-        let PendingReplies { step, looked, spare, done } = pending;
-        match (step.launch, looked, spare) {
-            (Some(launch), Some(looked), Some(spare)) => self.hand_over(launch, looked, spare),
-            (launch, _, spare) => {
-                self.give_back(spare);
+        let PendingReplies { step, prepared, idle_shim, done } = pending;
+        match (step.launch, prepared, idle_shim) {
+            (Some(launch), Some(prepared), Some(idle_shim)) => self.hand_over(launch, prepared, idle_shim),
+            (launch, _, idle_shim) => {
+                self.give_back(idle_shim);
                 if let Some(ShimLaunch { permit, .. }) = launch {
-                    let error = Text::of("the waiting request is gone");
-                    self.keeper.tell(DeskEvent::NotStarted { task: permit.task, error, code: 125, recovered: false });
+                    let error = Text::from_static("the waiting request is gone");
+                    self.registry.send_event(DeskEvent::NotStarted {
+                        task: permit.task,
+                        error,
+                        code: 125,
+                        recovered: false,
+                    });
                 }
             }
         }
@@ -444,26 +451,31 @@ impl CommitLoop {
     }
 
     /// Gives a shim its order. A task that cannot be started settles as that.
-    fn hand_over(&self, launch: ShimLaunch, (looked, request, sandbox): (Prepared, Request, Sandbox), spare: IdleShim) {
+    fn hand_over(
+        &self,
+        launch: ShimLaunch,
+        (prepared, request, sandbox): (Prepared, Request, Sandbox),
+        idle_shim: IdleShim,
+    ) {
         crash::point("office.before_hand_over");
-        let (task, pid) = (launch.permit.task, spare.pid());
-        self.keeper.remember_shim(task, pid);
+        let (task, pid) = (launch.permit.task, idle_shim.pid());
+        self.registry.remember_shim(task, pid);
         let taken = self
-            .order(launch, looked, &request, sandbox)
-            .and_then(|order| spare.hand_over(order).map_err(LaunchFailure::NotTaken));
+            .order(launch, prepared, &request, sandbox)
+            .and_then(|order| idle_shim.hand_over(order).map_err(LaunchFailure::NotTaken));
         match taken {
-            Ok(channel) => self.keeper.keep(task, pid, channel),
+            Ok(channel) => self.registry.adopt_shim(task, pid, channel),
             Err(why) => {
                 let (error, code) = (text_by_shape(&why.to_string()), why.exit_code());
-                self.keeper.tell(DeskEvent::NotStarted { task, error, code, recovered: false });
+                self.registry.send_event(DeskEvent::NotStarted { task, error, code, recovered: false });
             }
         }
         crash::point("office.after_hand_over");
     }
 
-    fn give_back(&self, spare: Option<IdleShim>) {
-        if let Some(spare) = spare {
-            self.spares.give_back(spare);
+    fn give_back(&self, idle_shim: Option<IdleShim>) {
+        if let Some(idle_shim) = idle_shim {
+            self.pool.give_back(idle_shim);
         }
     }
 
@@ -475,7 +487,7 @@ impl CommitLoop {
             Decision::Sealed(_) => Notification::Last,
             _ => Notification::More,
         };
-        self.keeper.ring(task, rings);
+        self.registry.notify(task, rings);
         if rings == Notification::Settled {
             let _ = self.publisher.send(task);
             self.sealer.seal(task);
@@ -485,38 +497,38 @@ impl CommitLoop {
     fn order(
         &self,
         launch: ShimLaunch,
-        looked: Prepared,
+        prepared: Prepared,
         request: &Request,
         sandbox: Sandbox,
     ) -> Result<Order, LaunchFailure> {
         let task = launch.permit.task;
-        let exec = looked.exec(&self.gate.key)?;
-        let builtin = looked.builtin(request);
+        let exec = prepared.exec(&self.gate.key)?;
+        let builtin = prepared.builtin(request);
         if request.tool.is_builtin() && builtin.is_none() {
             return Err(LaunchFailure::NoPlace);
         }
         let requester = self.desk.requester(task);
         let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
-        let walls = match requester {
-            Some(requester) => confine::walls(&looked, &self.gate, &requester, session.as_deref(), sandbox),
+        let sandbox_spec = match requester {
+            Some(requester) => confine::sandbox_spec(&prepared, &self.gate, &requester, session.as_deref(), sandbox),
             None => return Err(LaunchFailure::Over),
         };
-        let (mut env, mut exposure, mut limits) = (looked.env, looked.exposure, request.limits);
+        let (mut env, mut exposure, mut limits) = (prepared.env, prepared.exposure, request.limits);
         if launch.permit.confinement == Confinement::ReadOnly {
             let asked = matches!(launch.permit.by, DecidedBy::Person { .. });
-            confine::base_only(request, asked, &looked.home, &mut env, &mut exposure);
+            confine::base_only(request, asked, &prepared.home, &mut env, &mut exposure);
             confine::budget(&mut limits);
         }
         if launch.permit.confinement != Confinement::ReadOnly && builtin.is_none() {
-            self.given.keep(task, &env, &exec.argv);
+            self.given.remember(task, &env, &exec.argv);
         }
         env.push((countersign_model::MARKER.to_owned(), task.to_string()));
         let what = ResolvedRequest {
             task,
-            plan_digest: looked.plan_digest,
+            plan_digest: prepared.plan_digest,
             exec,
             builtin,
-            cwd: looked.facts.cwd,
+            cwd: prepared.facts.cwd,
             env,
             exposure,
             mode: request.mode,
@@ -536,8 +548,8 @@ impl CommitLoop {
             secret: crate::shims::registry::secret(&self.gate.key, task),
             mask_key: crate::case::mask_key(&self.gate.key),
             redaction: self.gate.redaction.clone(),
-            walls,
-            login: looked.login,
+            sandbox: sandbox_spec,
+            user: prepared.user,
         };
         Ok(Order::under(launch.permit, what)?)
     }
@@ -549,7 +561,7 @@ impl CommitLoop {
             self.suspected.notify_one();
         }
         for p in pending {
-            self.give_back(p.spare);
+            self.give_back(p.idle_shim);
             match p.done {
                 Done::Asked(reply, asked) => {
                     let _ = waiting::forget(&self.home, asked.task);
@@ -569,21 +581,21 @@ impl CommitLoop {
 }
 
 fn going_down() -> Refusal {
-    Refusal::new(Code::Draining, "the house is going down and takes nothing new")
+    Refusal::new(RefusalCode::Draining, "the house is going down and takes nothing new")
         .hint("what waits goes on waiting; ask again when it is up")
 }
 
 /// A thread that looks at the world for tasks that have room, and tells the office.
-fn looker(home: Home, key: HomeKey, people: Users, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
+fn looker(home: Home, key: HomeKey, users: Users, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
     std::thread::Builder::new().name("look".into()).spawn(move || {
         for task in tasks {
             // A request that cannot be read any more is not run: the desk settles it as one that could not be started.
-            let (world, looked) = facts::look_again(&home, &key, &people, task).unwrap_or_else(|refusal| {
+            let (world, prepared) = facts::prepare_again(&home, &key, &users, task).unwrap_or_else(|refusal| {
                 crate::log!("{task}: {refusal}");
                 (FactsAtLaunch::Same, None)
             });
-            if !commit.looked(task, world, looked) {
+            if !commit.finish_preparing(task, world, prepared) {
                 return;
             }
         }
@@ -626,11 +638,14 @@ fn retold(event: &DeskEvent) -> Option<DeskEvent> {
 }
 
 fn ledger_refusal(error: &LedgerError) -> Refusal {
-    Refusal::new(Code::LedgerUnavailable, format!("{error}"))
+    Refusal::new(RefusalCode::LedgerUnavailable, format!("{error}"))
         .hint("nothing was started; look at the disk below the house's home and ask again")
 }
 
-fn no_shim(spares: &ShimPool, error: &std::io::Error) -> Refusal {
-    Refusal::new(Code::Internal, format!("the supervisor {} could not be started: {error}", spares.path().display()))
-        .hint("csn-shim must lie beside csn; `cargo xtask build` puts it there")
+fn no_shim(pool: &ShimPool, error: &std::io::Error) -> Refusal {
+    Refusal::new(
+        RefusalCode::Internal,
+        format!("the supervisor {} could not be started: {error}", pool.path().display()),
+    )
+    .hint("csn-shim must lie beside csn; `cargo xtask build` puts it there")
 }

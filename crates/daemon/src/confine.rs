@@ -17,20 +17,20 @@ const TOOLS: &[&str] =
     &["RUSTUP_HOME", "CARGO_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "VOLTA_HOME", "SDKMAN_DIR"];
 
 /// The places of a task, as they are judged by.
-pub(crate) fn walls(
-    looked: &Prepared,
+pub(crate) fn sandbox_spec(
+    prepared: &Prepared,
     gate: &GateSettings,
     requester: &Requester,
     session: Option<&Session>,
     sandbox: Sandbox,
 ) -> SandboxSpec {
-    let named = looked.facts.programs.values().chain(looked.facts.program.iter().map(|p| &p.resolved));
+    let named = prepared.facts.programs.values().chain(prepared.facts.program.iter().map(|p| &p.resolved));
     let programs: BTreeSet<String> = named.cloned().collect();
     SandboxSpec {
-        roots: facts::roots(looked, gate, requester, session),
+        roots: facts::roots(prepared, gate, requester, session),
         read_all: gate.read_all && requester.audience == Audience::Personal,
-        homes: looked.home.clone(),
-        home: looked.own_home.clone(),
+        homes: prepared.home.clone(),
+        home: prepared.own_home.clone(),
         protected: gate.protected.iter().cloned().chain(gate.rules.denied_places()).collect(),
         programs: programs.into_iter().collect(),
         network: sandbox.network,

@@ -1,7 +1,7 @@
 //! The daemon's reserve of descriptors: with none left it still lets its owner in, tells who asks, and says what is
 //! wrong.
 
-use countersign_model::{Code, Refusal};
+use countersign_model::{Refusal, RefusalCode};
 use rustix::{fd::OwnedFd, io::Errno};
 use std::{
     fs::File,
@@ -28,7 +28,7 @@ impl OutOfDescriptors {
 
 impl From<OutOfDescriptors> for Refusal {
     fn from(_: OutOfDescriptors) -> Self {
-        Refusal::new(Code::OutOfDescriptors, "the daemon is out of descriptors").hint(
+        Refusal::new(RefusalCode::OutOfDescriptors, "the daemon is out of descriptors").hint(
             "close connections that follow events or tasks, or start the daemon with a higher limit (ulimit -n, LimitNOFILE=)",
         )
     }
@@ -78,7 +78,7 @@ impl DescriptorReserve {
                 let _loan = self.lend().ok_or(OutOfDescriptors)?;
                 look()
             }
-            looked => looked,
+            prepared => prepared,
         }
     }
 }

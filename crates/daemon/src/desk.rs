@@ -67,7 +67,7 @@ struct OpenTask {
 }
 
 impl OpenTask {
-    fn whose(&self) -> SlotOwner {
+    fn slot_owner(&self) -> SlotOwner {
         SlotOwner { session: self.requester.session, principal: self.requester.principal }
     }
 
@@ -181,8 +181,8 @@ impl Desk {
                 break;
             }
             let Some(open) = self.open.get(&task) else { continue };
-            if self.fits(&running, open.whose()) {
-                running.push(open.whose());
+            if self.fits(&running, open.slot_owner()) {
+                running.push(open.slot_owner());
                 ready.push(task);
             }
         }
@@ -195,7 +195,7 @@ impl Desk {
     }
 
     fn running(&self) -> Vec<SlotOwner> {
-        self.open.values().filter(|o| o.stage == OpenStage::Launched).map(OpenTask::whose).collect()
+        self.open.values().filter(|o| o.stage == OpenStage::Launched).map(OpenTask::slot_owner).collect()
     }
 
     fn fits(&self, running: &[SlotOwner], whose: SlotOwner) -> bool {
@@ -209,8 +209,8 @@ impl Desk {
     }
 
     /// Whose task this is, while it is open.
-    pub(crate) fn whose(&self, task: TaskId) -> Option<SlotOwner> {
-        self.open.get(&task).map(OpenTask::whose)
+    pub(crate) fn slot_owner(&self, task: TaskId) -> Option<SlotOwner> {
+        self.open.get(&task).map(OpenTask::slot_owner)
     }
 
     /// How many tasks are on their way.
@@ -237,7 +237,7 @@ impl Desk {
     /// The one place where a decision changes the desk.
     fn note(&mut self, task: TaskId, at: Timestamp, line: &str, decision: &Decision) {
         if let (Some(requester), Decision::Planned { plan_digest, background, risks, .. }) =
-            (Requester::of(decision), decision)
+            (Requester::from_decision(decision), decision)
         {
             let (chain, plan_digest, background) = (HashChain::of_prologue(task), *plan_digest, *background);
             let (stage, grave) = (OpenStage::Planned, risks.iter().any(|r| r.is_grave()));

@@ -1,6 +1,6 @@
 //! The environment of a task: a base, what the asker named, and what may be inherited. Never the daemon's own.
 
-use countersign_model::{Code, EnvClass, Exposure, Refusal, Request, is_base_variable};
+use countersign_model::{EnvClass, Exposure, Refusal, RefusalCode, Request, is_base_variable};
 use countersign_redact::looks_secret;
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -40,7 +40,7 @@ pub(crate) fn expose(
     for (name, value) in args.env.iter().chain(&args.inherit) {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             let shown = countersign_model::DisplaySafe::bounded(name, 60);
-            return Err(Refusal::new(Code::BadRequest, format!("`{shown}` cannot be an environment variable"))
+            return Err(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` cannot be an environment variable"))
                 .hint("names hold no `=`, names and values no NUL byte"));
         }
     }

@@ -6,9 +6,9 @@ use crate::{
     users::{RunAs, Users},
 };
 use countersign_model::{
-    Audience, Builtin, Code, Confinement, CredentialKind, Digest, DisplaySafe, Exec, Exposure, Facts, FileWork,
-    GrantedSandbox, HomeKey, Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, Request, Requester, Session,
-    TaskId, TaskUser, Text, Tool,
+    Audience, Builtin, Confinement, CredentialKind, Digest, DisplaySafe, Exec, Exposure, Facts, FileWork,
+    GrantedSandbox, HomeKey, Kernel, Limits, Mode, Network, PathFact, Plan, Refusal, RefusalCode, Request, Requester,
+    Session, TaskId, TaskUser, Text, Tool,
 };
 use countersign_policy::CheckedRules;
 use countersign_store::{Config, Home, waiting, world};
@@ -40,7 +40,7 @@ pub(crate) struct Prepared {
     /// The home of whom it runs as, whatever an asker says is theirs.
     pub(crate) own_home: String,
     /// Whom it runs as, in a house of several users.
-    pub(crate) login: Option<TaskUser>,
+    pub(crate) user: Option<TaskUser>,
 }
 
 /// What the gate goes by, beside the request and the world.
@@ -97,7 +97,7 @@ impl Prepared {
 /// Checks what can be wrong with a request by itself.
 pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
     let args = &request.args;
-    let bad = |message: &str| Err(Refusal::new(Code::BadRequest, message));
+    let bad = |message: &str| Err(Refusal::new(RefusalCode::BadRequest, message));
     if request.tool.is_builtin() {
         check_file_tool(request)?;
     } else if [&args.path, &args.content, &args.old, &args.new].iter().any(|a| a.is_some()) {
@@ -111,7 +111,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
         (Some(_), Some(_)) => return bad("`args` takes `command` or `argv`, not both"),
         (Some(text), None) if text.len() > LONGEST_TEXT => {
             return Err(Refusal::new(
-                Code::TooLarge,
+                RefusalCode::TooLarge,
                 format!("the command has {} bytes, the most is {LONGEST_TEXT}", text.len()),
             )
             .hint("write it to a script and run that"));
@@ -166,7 +166,7 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
 /// Checks what a file tool was given.
 fn check_file_tool(request: &Request) -> Result<(), Refusal> {
     let (args, tool) = (&request.args, request.tool.as_str());
-    let bad = |message: String| Err(Refusal::new(Code::BadRequest, message));
+    let bad = |message: String| Err(Refusal::new(RefusalCode::BadRequest, message));
     if args.command.is_some() || args.argv.is_some() || args.stdin || request.mode == Mode::Pty {
         return bad(format!("`{tool}` runs no command: it takes `path`, and no terminal or input"));
     }
@@ -192,7 +192,7 @@ fn check_file_tool(request: &Request) -> Result<(), Refusal> {
     }
     let longest = [&args.content, &args.old, &args.new].into_iter().flatten().map(String::len).max().unwrap_or(0);
     match longest > LARGEST_CONTENT {
-        true => Err(Refusal::new(Code::TooLarge, format!("{longest} bytes are more than `{tool}` takes"))
+        true => Err(Refusal::new(RefusalCode::TooLarge, format!("{longest} bytes are more than `{tool}` takes"))
             .hint("write it in parts, or let a command write it")),
         false => Ok(()),
     }
@@ -202,7 +202,7 @@ fn check_file_tool(request: &Request) -> Result<(), Refusal> {
 pub(crate) fn terminal_size(rows: u16, cols: u16) -> Result<(), Refusal> {
     match (1..=LARGEST_TERMINAL).contains(&rows) && (1..=LARGEST_TERMINAL).contains(&cols) {
         true => Ok(()),
-        false => Err(Refusal::new(Code::BadRequest, format!("`rows` and `cols` are 1 to {LARGEST_TERMINAL}"))),
+        false => Err(Refusal::new(RefusalCode::BadRequest, format!("`rows` and `cols` are 1 to {LARGEST_TERMINAL}"))),
     }
 }
 
@@ -229,7 +229,9 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
             && value > most
         {
             let message = format!("`limits.{name}` is {value}, the most that this house allows is {most}");
-            return Err(Refusal::new(Code::BadRequest, message).hint(format!("config.toml: [limits] {name} = …")));
+            return Err(
+                Refusal::new(RefusalCode::BadRequest, message).hint(format!("config.toml: [limits] {name} = …"))
+            );
         }
     }
     Ok(())
@@ -238,7 +240,7 @@ pub(crate) fn bound(request: &mut Request, config: &Config, credential: Credenti
 /// What may be read unasked: what the session may, or, of one that nobody opened, the repository or directory where
 /// the request runs; and what the configuration adds.
 pub(crate) fn roots(
-    looked: &Prepared,
+    prepared: &Prepared,
     gate: &GateSettings,
     requester: &Requester,
     session: Option<&Session>,
@@ -250,7 +252,7 @@ pub(crate) fn roots(
     }
     let own: Vec<String> = match session {
         Some(session) if session.implicit.is_none() => session.roots.iter().map(text).collect(),
-        _ => root_of(&looked.facts, &looked.home, &looked.own_home, gate).into_iter().collect(),
+        _ => root_of(&prepared.facts, &prepared.home, &prepared.own_home, gate).into_iter().collect(),
     };
     own.into_iter().chain(folder).chain(gate.roots.iter().cloned()).collect()
 }
@@ -266,34 +268,34 @@ pub(crate) fn root_of(facts: &Facts, home: &str, own_home: &str, gate: &GateSett
 }
 
 /// The waiting request against the world as it is now. One that is gone has been answered; the desk will say so.
-pub(crate) fn look_again(
+pub(crate) fn prepare_again(
     home: &Home,
     key: &HomeKey,
-    people: &Users,
+    users: &Users,
     task: TaskId,
 ) -> Result<(FactsAtLaunch, Option<(Prepared, Request)>), Refusal> {
     let kept = match waiting::read(home, task) {
         Ok(kept) => kept,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((FactsAtLaunch::Same, None)),
-        Err(e) => return Err(Refusal::new(Code::Internal, format!("the waiting request cannot be read: {e}"))),
+        Err(e) => return Err(Refusal::new(RefusalCode::Internal, format!("the waiting request cannot be read: {e}"))),
     };
-    let now = people.eyes(kept.uid).and_then(|eyes| look(&kept.request, key, &eyes)).ok();
+    let now = users.run_as(kept.uid).and_then(|run_as| prepare(&kept.request, key, &run_as)).ok();
     let world = FactsAtLaunch::compare(&kept.facts, now.as_ref().map(|l| &l.facts));
     Ok((world, now.map(|l| (l, kept.request))))
 }
 
 /// Looks everything up. A missing program is a fact; a missing directory is an error.
-pub(crate) fn look(request: &Request, key: &HomeKey, eyes: &RunAs) -> Result<Prepared, Refusal> {
+pub(crate) fn prepare(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
     check(request)?;
-    eyes.see(|| look_as(request, key, eyes))?
+    run_as.with_fs_ids(|| look_as(request, key, run_as))?
 }
 
-fn look_as(request: &Request, key: &HomeKey, eyes: &RunAs) -> Result<Prepared, Refusal> {
-    let base = &eyes.base;
+fn look_as(request: &Request, key: &HomeKey, run_as: &RunAs) -> Result<Prepared, Refusal> {
+    let base = &run_as.base;
     let cwd = request.args.cwd.as_deref().unwrap_or("/");
     let fact = world::path_fact(cwd).filter(|_| Path::new(cwd).is_dir());
     let cwd_fact = fact.ok_or_else(|| {
-        Refusal::new(Code::BadRequest, format!("there is no directory {}", DisplaySafe::bounded(cwd, 300)))
+        Refusal::new(RefusalCode::BadRequest, format!("there is no directory {}", DisplaySafe::bounded(cwd, 300)))
             .hint("give another with --cwd, or make it first")
     })?;
     let (mut env, mut exposure) = env::expose(request, base)?;
@@ -327,7 +329,7 @@ fn look_as(request: &Request, key: &HomeKey, eyes: &RunAs) -> Result<Prepared, R
     };
     let mut facts = Facts { cwd: cwd_fact, program, ..Facts::none(cwd) };
     let sight = world::LookupLimits { below: None, path };
-    world::look(&countersign_policy::needs(&plan), &sight, &mut facts);
+    world::look_up_facts(&countersign_policy::needs(&plan), &sight, &mut facts);
     let mut directories = countersign_policy::directories(&plan, &facts);
     directories.truncate(MOST_DIRECTORIES);
     directories.push(facts.cwd.resolved.clone());
@@ -345,7 +347,7 @@ fn look_as(request: &Request, key: &HomeKey, eyes: &RunAs) -> Result<Prepared, R
         plan,
         home: homes([Some(&home), base.get("HOME")]),
         own_home: base.get("HOME").cloned().unwrap_or_default(),
-        login: eyes.login.clone(),
+        user: run_as.user.clone(),
     })
 }
 
@@ -379,8 +381,8 @@ mod tests {
         let request = serde_json::from_value(serde_json::json!({
             "tool": "shell", "args": {"argv": ["no-such-\u{1b}program"], "cwd": "/"},
         }));
-        let looked = look(&request.unwrap(), &key, &RunAs { login: None, base: Default::default() }).unwrap();
-        assert_eq!(looked.facts.program, None);
-        assert_eq!(looked.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: no such program");
+        let prepared = prepare(&request.unwrap(), &key, &RunAs { user: None, base: Default::default() }).unwrap();
+        assert_eq!(prepared.facts.program, None);
+        assert_eq!(prepared.exec(&key).unwrap_err().to_string(), "no-such-\\u{1b}program: no such program");
     }
 }

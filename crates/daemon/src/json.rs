@@ -1,12 +1,12 @@
 //! JSON as a type: read once and strictly, and refused in words that name the field at fault.
 
-use countersign_model::{Code, DisplaySafe, Refusal, api::query};
+use countersign_model::{DisplaySafe, Refusal, RefusalCode, api::query};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, error::Category};
 
 /// JSON as a type, or a refusal that names the field at fault.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    let bad = |message: String| Refusal::new(Code::BadRequest, message);
+    let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
     // Lists would be taken for objects by the order of their fields.
     if bytes.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| *b == b'[') {
         return Err(bad("the body is a list; this address takes a JSON object".to_owned()));
@@ -26,7 +26,7 @@ struct JsonMismatch {
 }
 
 fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonMismatch> {
-    let bad = |message: String| Refusal::new(Code::BadRequest, message);
+    let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
     let json = &mut serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut *json).map_err(|e| {
         let words = wrong_kind::<T>(bytes, e.inner());
@@ -83,7 +83,7 @@ pub(crate) fn parse_query<T: DeserializeOwned>(arguments: Map<String, Value>) ->
         other => other.to_string(),
     };
     let pairs = arguments.into_iter().map(|(name, value)| (name, text(value))).collect();
-    query::from_pairs(pairs).map_err(|e| Refusal::new(Code::BadRequest, e.to_string()))
+    query::from_pairs(pairs).map_err(|e| Refusal::new(RefusalCode::BadRequest, e.to_string()))
 }
 
 /// The arguments of a tool as a type; what does not fit is refused in the same words.

@@ -52,7 +52,7 @@ pub(crate) struct OpenedLedger {
 /// Opens the ledger of a home; of one that cannot be gone on from, a copy of what still reads.
 pub(crate) fn open(home: &Home, caps: TaskCaps, policy: Digest) -> Result<OpenedLedger, LedgerError> {
     let reading_only = Arc::<ReadOnlyState>::default();
-    let opened = Ledger::of(home).and_then(|ledger| match restore(&ledger, caps, policy) {
+    let opened = Ledger::open_home(home).and_then(|ledger| match restore(&ledger, caps, policy) {
         Ok(restored) => Ok((ledger, restored)),
         Err(e) => {
             ledger.abandon();

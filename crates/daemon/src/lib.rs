@@ -29,7 +29,7 @@ mod shutdown;
 mod startup;
 mod users;
 
-use countersign_model::{Code, Refusal};
+use countersign_model::{Refusal, RefusalCode};
 
 pub use countersign_store::HomeError;
 pub use mcp::protocol::{HttpService, over_http};
@@ -47,7 +47,7 @@ pub(crate) use log;
 
 /// Runs what may block on a thread where it may take its time.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::new(Code::Internal, e.to_string()))
+    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))
 }
 
 /// Takes a lock that nothing panics under.

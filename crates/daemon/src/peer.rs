@@ -69,8 +69,8 @@ pub(crate) struct KnownProcesses<'a> {
 /// What was looked for, or nothing if it is not there or may not be looked at.
 type LookupResult<T> = Result<Option<T>, OutOfDescriptors>;
 
-fn seen<T>(looked: io::Result<T>) -> LookupResult<T> {
-    match looked {
+fn seen<T>(prepared: io::Result<T>) -> LookupResult<T> {
+    match prepared {
         Ok(found) => Ok(Some(found)),
         Err(e) if OutOfDescriptors::is_it(&e) => Err(OutOfDescriptors),
         Err(_) => Ok(None),

@@ -2,9 +2,9 @@
 
 use crate::{case::Case, desk::ApprovalQuestion, facts::Prepared, register_command};
 use countersign_model::{
-    Assessment, Card, Choice, Code, Confinement, Coverage, DecidedBy, Digest, Grant, GrantId, GrantOffer, GrantSandbox,
-    Grants, IdMint, Operands, Plan, Refusal, Request, Sandbox, SandboxReason, Script, Text, Tool, UncoveredCommand,
-    Verdict,
+    Assessment, Card, Choice, Confinement, Coverage, DecidedBy, Digest, Grant, GrantId, GrantOffer, GrantSandbox,
+    Grants, IdMint, Operands, Plan, Refusal, RefusalCode, Request, Sandbox, SandboxReason, Script, Text, Tool,
+    UncoveredCommand, Verdict,
 };
 use countersign_policy::{GrantProposal, JudgeContext};
 use countersign_redact::{Mask, text, text_bounded, text_by_shape};
@@ -142,7 +142,7 @@ impl Case<'_> {
         Card {
             asked_by: text_bounded(&mask, asked_by, LONGEST_OPERANDS),
             risks: risks_in_words(assessment, &mask),
-            not_saved: not_saved.filter(|_| !options.iter().any(|c| c.saves())).map(Text::of),
+            not_saved: not_saved.filter(|_| !options.iter().any(|c| c.saves())).map(Text::from_static),
             variables: variables.collect(),
             offers: offers.collect(),
             scripts: facts.scripts.iter().filter_map(|(path, digest)| script(path, *digest, &mask)).collect(),
@@ -174,7 +174,7 @@ impl Case<'_> {
             let grant = made(choice, proposal, context, mask).ok()?;
             offer.exact |= proposal.operands.is_some();
             offer.saves.push(register_command::label(&grant));
-            let grants = Grants::of(vec![grant]);
+            let grants = Grants::from_grants(vec![grant]);
             let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
             // That it covers what is asked for goes without saying.
             let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
@@ -228,8 +228,10 @@ fn saved_sandbox(sandbox: &Sandbox) -> (GrantSandbox, Confinement) {
 fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, mask: &Mask) -> Result<Grant, Refusal> {
     let clean = |raw: &str| match text(mask, raw) {
         clean if clean.as_str() == raw => Ok(clean),
-        _ => Err(Refusal::new(Code::OptionNotOffered, "this cannot be saved: it holds what looks like a secret")
-            .hint("answer `once`")),
+        _ => {
+            Err(Refusal::new(RefusalCode::OptionNotOffered, "this cannot be saved: it holds what looks like a secret")
+                .hint("answer `once`"))
+        }
     };
     let operands = proposal.operands.as_ref().map(|(digest, words)| Operands {
         digest: *digest,

@@ -2,8 +2,8 @@
 
 use crate::moment::Moment;
 use countersign_model::{
-    Code, CredentialKind, CredentialScope, Grant, GrantId, GrantSandbox, PrincipalId, Refusal, Register, RegisterEntry,
-    Session, SessionId, Text, Token, TokenId,
+    CredentialKind, CredentialScope, Grant, GrantId, GrantSandbox, PrincipalId, Refusal, RefusalCode, Register,
+    RegisterEntry, Session, SessionId, Text, Token, TokenId,
 };
 use countersign_policy::Label;
 use std::{sync::Arc, time::Duration};
@@ -62,7 +62,7 @@ const USED_EVERY: Duration = Duration::from_secs(3600);
 /// What is entered for a wish, and what came of it.
 type RegisterOutcome = Result<(Vec<RegisterEntry>, RegisterReply), Refusal>;
 
-pub(crate) fn consider(wish: RegisterCommand, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
+pub(crate) fn decide_command(wish: RegisterCommand, register: &Register, now: &mut Moment<'_>) -> RegisterOutcome {
     match wish {
         RegisterCommand::Grant(grant) => Ok(save_grant(*grant, register, now)),
         RegisterCommand::Revoke { grant, principal, by } => {
@@ -135,7 +135,7 @@ fn open_session(session: Box<Session>, register: &Register) -> RegisterOutcome {
     if let Some(agent) = session.agent
         && register.roster.of_agent(agent).is_some_and(|s| s.principal != session.principal)
     {
-        return Err(Refusal::new(Code::Forbidden, "this process is the agent of somebody else's session"));
+        return Err(Refusal::new(RefusalCode::Forbidden, "this process is the agent of somebody else's session"));
     }
     let kept = RegisterReply::Session(Arc::new((*session).clone()));
     Ok((vec![RegisterEntry::SessionOpened { session }], kept))
@@ -146,11 +146,11 @@ fn create_token(token: Token, of: Option<Text>, register: &Register, now: &mut M
     let roster = &register.roster;
     let agents_only = |s: &CredentialScope| !s.for_agents();
     if token.kind == CredentialKind::Agent && token.scopes.iter().any(agents_only) {
-        return Err(Refusal::new(Code::BadRequest, "an agent never holds `approve` or `admin`")
+        return Err(Refusal::new(RefusalCode::BadRequest, "an agent never holds `approve` or `admin`")
             .hint("make a --person token for people"));
     }
     if roster.tokens().any(|t| t.name == token.name && t.holds(now.at)) {
-        return Err(Refusal::new(Code::BadRequest, format!("there is a token named `{}` already", token.name))
+        return Err(Refusal::new(RefusalCode::BadRequest, format!("there is a token named `{}` already", token.name))
             .hint("revoke it first, or take another name"));
     }
     let mut entered = Vec::new();
@@ -173,27 +173,26 @@ fn revoke_token(token: TokenId, by: Text, register: &Register) -> RegisterOutcom
             Ok((vec![RegisterEntry::TokenRevoked { token, by }], RegisterReply::Token(Arc::clone(kept))))
         }
         Some(kept) => Ok((Vec::new(), RegisterReply::Token(Arc::clone(kept)))),
-        None => {
-            Err(Refusal::new(Code::NotFound, format!("there is no token {token}")).hint("`csn token list` shows them"))
-        }
+        None => Err(Refusal::new(RefusalCode::NotFound, format!("there is no token {token}"))
+            .hint("`csn token list` shows them")),
     }
 }
 
 fn find_grant(register: &Register, grant: GrantId, principal: PrincipalId) -> Result<&Grant, Refusal> {
     register.grants.get(grant).filter(|g| g.principal == principal).ok_or_else(|| {
-        Refusal::new(Code::NotFound, format!("there is no grant {grant}")).hint("`csn grants list` shows them")
+        Refusal::new(RefusalCode::NotFound, format!("there is no grant {grant}")).hint("`csn grants list` shows them")
     })
 }
 
 fn find_open(register: &Register, session: SessionId) -> Result<&Arc<Session>, Refusal> {
     match register.roster.session(session) {
-        None => Err(Refusal::new(Code::NotFound, format!("there is no session {session}"))),
-        Some(found) if found.ended_at.is_some() => Err(Refusal::new(Code::SessionOver, "the session has ended")),
+        None => Err(Refusal::new(RefusalCode::NotFound, format!("there is no session {session}"))),
+        Some(found) if found.ended_at.is_some() => Err(Refusal::new(RefusalCode::SessionOver, "the session has ended")),
         Some(found) => Ok(found),
     }
 }
 
 /// How a grant is written for people. Its parts are clean already.
 pub(crate) fn label(grant: &Grant) -> Text {
-    countersign_redact::text_by_shape(&Label::of(grant).to_string())
+    countersign_redact::text_by_shape(&Label::from_grant(grant).to_string())
 }

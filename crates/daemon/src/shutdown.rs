@@ -4,7 +4,7 @@
 //! signal shortens the deadlines, a third ends the process at once.
 
 use crate::{desk::DeskEvent, ops::Ops, service};
-use countersign_model::{Code, DaemonState, KilledWhy, ShutdownStep, StopStep, TaskId, Text};
+use countersign_model::{DaemonState, KilledWhy, RefusalCode, ShutdownStep, StopStep, TaskId, Text};
 use countersign_redact::text_by_shape;
 use countersign_shim::wire::ToShim;
 use countersign_store::clock;
@@ -67,7 +67,7 @@ pub(crate) async fn halt(
     close: impl Future<Output = ()> + Send,
 ) {
     service::stopping();
-    ops.enter(DaemonState::Draining, Some(Text::of(reason)));
+    ops.enter(DaemonState::Draining, Some(Text::from_static(reason)));
     let down = Down { ops, hurry: hurrying(signals) };
     down.step(StopStep::Admission, async {
         // Whoever was let in before this has been answered by the time that the office comes to it.
@@ -102,7 +102,9 @@ pub(crate) async fn halt(
         match ops.commit.checkpoint().await {
             Ok(true) => None,
             Ok(false) => Some("somebody still reads: what is new stays in the log beside it".to_owned()),
-            Err(refusal) if refusal.code == Code::Draining => Some("nobody keeps the ledger any more".to_owned()),
+            Err(refusal) if refusal.code == RefusalCode::Draining => {
+                Some("nobody keeps the ledger any more".to_owned())
+            }
             Err(refusal) => Some(refusal.message),
         }
     })
@@ -170,7 +172,7 @@ impl Down<'_> {
         let says = says.map(|s| text_by_shape(&s));
         let went = ShutdownStep { step, done, took_ms, deadline_ms, says };
         self.ops.last_steps.send_modify(|steps| steps.push(went.clone()));
-        self.ops.commit.tell(DeskEvent::Shutdown(went));
+        self.ops.commit.send_event(DeskEvent::Shutdown(went));
     }
 }
 
@@ -202,18 +204,18 @@ enum Ended {
 /// Until a task has settled. A supervisor that does not answer, because it was stopped or is still looked for, is tried
 /// again; after a while it is ended, and what it leaves behind is ended by the house.
 async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
-    let mut bell = ops.keeper.bell(task);
+    let mut notifications = ops.registry.subscribe(task);
     let settled = || ops.records.ledger(|r| Ok(!r.open_tasks()?.contains(&task))).unwrap_or(false);
     let (began, mut ended) = (clock::steady(), Ended::InOrder);
     while !settled() {
-        let by = Text::of("shutdown");
+        let by = Text::from_static("shutdown");
         let cancel = move |re| ToShim::Cancel { re, by, reason: None, why: KilledWhy::Shutdown };
-        match tokio::time::timeout(UNHEARD, ops.keeper.operate(task, cancel)).await {
+        match tokio::time::timeout(UNHEARD, ops.registry.operate(task, cancel)).await {
             Ok(Ok(_)) => break,
             Ok(Err(_)) if clock::steady().duration_since(began) < UNHEARD => tokio::time::sleep(AGAIN).await,
             Ok(Err(_)) | Err(_) => {
                 crate::log!("{task}: its supervisor does not answer and is ended");
-                ops.keeper.kill_shim(task);
+                ops.registry.kill_shim(task);
                 ended = Ended::Killed;
                 break;
             }
@@ -221,7 +223,7 @@ async fn stop(ops: &Arc<Ops>, task: TaskId) -> Ended {
     }
     while !settled() {
         // Rung when it settles; looked at again in any case, for a bell may have been made too late.
-        let _ = tokio::time::timeout(AGAIN, bell.changed()).await;
+        let _ = tokio::time::timeout(AGAIN, notifications.changed()).await;
     }
     ended
 }

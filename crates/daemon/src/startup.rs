@@ -21,7 +21,7 @@ use crate::{
     users::Users,
 };
 use anyhow::Context as _;
-use countersign_model::{Code, DaemonState, Decision, Digest, Record, RecordContent, Refusal, TaskId};
+use countersign_model::{DaemonState, Decision, Digest, Record, RecordContent, Refusal, RefusalCode, TaskId};
 use countersign_policy::CheckedRules;
 use countersign_store::{
     Config, Home, MACHINE_RUN, SOCKET, UnaskedReads, house_key,
@@ -53,7 +53,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         let _ = rustix::process::setsid();
     }
     let home = Home::locate()?;
-    let (people, socket) = whom_to_serve(&start, &home)?;
+    let (users, socket) = whom_to_serve(&start, &home)?;
     let (config, degraded) = Config::load_or_degrade()?;
     if let Some(why) = &degraded {
         crate::log!("degraded, only what reads may run: {why}");
@@ -81,10 +81,10 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .context("no threads for the daemon")?;
     let gate = Arc::new(gate(&home, &config, rules, degraded)?);
     let DaemonParts { ops, commit_loop, sealer, suspected, launched } =
-        open(home, config, gate, shim, runtime.handle().clone(), people, socket)?;
+        open(home, config, gate, shim, runtime.handle().clone(), users, socket)?;
     let listener = {
         let _guard = runtime.enter();
-        listen(&ops.socket, ops.people.is_machine())?
+        listen(&ops.socket, ops.users.is_machine())?
     };
     let commits = std::thread::Builder::new().name("office".into()).spawn(move || commit_loop.run())?;
     std::thread::Builder::new().name("seal".into()).spawn(move || sealer.run())?;
@@ -150,7 +150,7 @@ fn open(
     gate: Arc<GateSettings>,
     shim: PathBuf,
     runtime: tokio::runtime::Handle,
-    people: Users,
+    users: Users,
     socket: PathBuf,
 ) -> anyhow::Result<DaemonParts> {
     let OpenedLedger { ledger, reader, desk, after_a_crash, home_id, reading_only } =
@@ -164,7 +164,7 @@ fn open(
     let (sealer, to_sealer, sealing) = Sealer::new(SealerParts {
         home: &home,
         home_id,
-        people: &people,
+        users: &users,
         gate: &gate,
         ledger: &ledger,
         commit: &handle,
@@ -173,9 +173,9 @@ fn open(
         after_a_crash,
         reading_only: reading_only.why(),
     })?;
-    let keeper =
+    let registry =
         ShimRegistry::new(home.clone(), gate.key.clone(), handle.clone(), runtime, after_a_crash, sealing.clone());
-    remember_shims(&keeper, &desk, &reader)?;
+    remember_shims(&registry, &desk, &reader)?;
     // Without the ledger nobody knows what was launched with which leave: it is left alone.
     let launched = if reading_only.is_set() { Vec::new() } else { desk.launched() };
     let suspected = Arc::new(Notify::new());
@@ -185,7 +185,7 @@ fn open(
     });
     let commit_loop = CommitLoop::new(CommitParts {
         home: home.clone(),
-        people: people.clone(),
+        users: users.clone(),
         gate: Arc::clone(&gate),
         ledger,
         reader,
@@ -193,9 +193,9 @@ fn open(
         handle: handle.clone(),
         calls,
         views: senders,
-        spares: ShimPool::stock(shim),
-        keeper: Arc::clone(&keeper),
-        publisher: publish::publisher(&home, people.clone(), views.roster.clone())?,
+        pool: ShimPool::stock(shim),
+        registry: Arc::clone(&registry),
+        publisher: publish::publisher(&home, users.clone(), views.roster.clone())?,
         sealer: to_sealer.clone(),
         given,
         suspected: Arc::clone(&suspected),
@@ -207,16 +207,16 @@ fn open(
         views.roster.clone(),
         views.line,
         sealing.clone(),
-        Arc::clone(&keeper),
+        Arc::clone(&registry),
     );
     let ops = Ops::new(OpsParts {
         home,
         config,
         gate,
-        people,
+        users,
         socket,
         records: Arc::new(records),
-        keeper,
+        registry,
         commit: handle,
         roster: views.roster,
         head: views.head,
@@ -236,7 +236,7 @@ fn caps(config: &Config) -> TaskCaps {
 }
 
 /// Known before anybody is let in: what is below a launched task's supervisor is the task's, also while it is looked for.
-fn remember_shims(keeper: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -> anyhow::Result<()> {
+fn remember_shims(registry: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -> anyhow::Result<()> {
     for task in desk.launched() {
         for (_, line) in reader.decisions(task, 0)? {
             // Of a task that only its directory tells of, the supervisor is not known.
@@ -244,7 +244,7 @@ fn remember_shims(keeper: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -> 
                 Record::parse(&line)
                 && shim_pid > 0
             {
-                keeper.remember_shim(task, shim_pid);
+                registry.remember_shim(task, shim_pid);
             }
         }
     }
@@ -335,8 +335,8 @@ async fn serve(
     ops.enter(DaemonState::Boot, None);
     let server = tokio::spawn(http::serve_unix(Arc::clone(&front), listener));
     ops.enter(DaemonState::Recovering, None);
-    let keeper = Arc::clone(&ops.keeper);
-    crate::blocking(move || recovery::adopt_all(&keeper, &launched)).await?;
+    let registry = Arc::clone(&ops.registry);
+    crate::blocking(move || recovery::adopt_all(&registry, &launched)).await?;
     ops.settled_so_far().await;
     ops.enter(DaemonState::Ready, None);
     ops.enter(DaemonState::Running, None);
@@ -371,7 +371,7 @@ async fn open_loopback(front: &Arc<HttpState>, wanted: Option<&str>) -> Result<s
         None => http::tcp::DEFAULT,
         Some(text) => text.parse().map_err(|_| {
             Refusal::new(
-                Code::BadRequest,
+                RefusalCode::BadRequest,
                 format!("`{}` is not an address", countersign_model::DisplaySafe::bounded(text, 60)),
             )
             .hint("--tcp 127.0.0.1:PORT")
@@ -433,9 +433,9 @@ pub(crate) fn operations(
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies).map_err(|fault| anyhow::anyhow!("rule {}: {fault}", fault.index))?;
     let gate = Arc::new(gate(&home, &config, rules, None)?);
-    let people = Users::own(env::base_of_house());
+    let users = Users::own(env::base_of_house());
     let (shim, socket) = (directory.join("no-supervisor"), home.socket());
-    let DaemonParts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), people, socket)?;
+    let DaemonParts { ops, commit_loop, sealer, .. } = open(home, config, gate, shim, runtime.clone(), users, socket)?;
     std::thread::spawn(move || commit_loop.run());
     std::thread::spawn(move || sealer.run());
     ops.enter(DaemonState::Running, None);

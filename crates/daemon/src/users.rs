@@ -1,6 +1,6 @@
 //! Whose tasks a house runs: those of its own user, or those of every user of the machine, each as themselves.
 
-use countersign_model::{Code, Refusal, TaskUser};
+use countersign_model::{Refusal, RefusalCode, TaskUser};
 use std::{collections::BTreeMap, io};
 
 /// What is kept of the house's own variables for tasks of others.
@@ -19,14 +19,14 @@ pub(crate) struct Users {
 #[derive(Debug, Clone)]
 pub(crate) struct RunAs {
     /// None is the house's own user.
-    pub(crate) login: Option<TaskUser>,
+    pub(crate) user: Option<TaskUser>,
     pub(crate) base: BTreeMap<String, String>,
 }
 
 impl RunAs {
     /// Does something with files as they would.
-    pub(crate) fn see<T>(&self, look: impl FnOnce() -> T) -> Result<T, Refusal> {
-        in_the_name_of(self.login.as_ref(), look)
+    pub(crate) fn with_fs_ids<T>(&self, look: impl FnOnce() -> T) -> Result<T, Refusal> {
+        with_user_ids(self.user.as_ref(), look)
     }
 
     /// Their home, whatever a request says is theirs.
@@ -36,10 +36,10 @@ impl RunAs {
 }
 
 /// Does something with files as this user would.
-pub(crate) fn in_the_name_of<T>(login: Option<&TaskUser>, work: impl FnOnce() -> T) -> Result<T, Refusal> {
-    countersign_shim::in_the_name_of(login, work).map_err(|e| {
-        let name = login.map_or("", |l| l.name.as_str());
-        Refusal::new(Code::Internal, format!("the house cannot act in the name of {name}: {e}"))
+pub(crate) fn with_user_ids<T>(user: Option<&TaskUser>, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+    countersign_shim::with_user_ids(user, work).map_err(|e| {
+        let name = user.map_or("", |l| l.name.as_str());
+        Refusal::new(RefusalCode::Internal, format!("the house cannot act in the name of {name}: {e}"))
     })
 }
 
@@ -59,41 +59,41 @@ impl Users {
     }
 
     /// The eyes of a principal who is this user of the machine. In an ordinary house everybody sees with the house's own.
-    pub(crate) fn eyes(&self, uid: Option<u32>) -> Result<RunAs, Refusal> {
+    pub(crate) fn run_as(&self, uid: Option<u32>) -> Result<RunAs, Refusal> {
         if !self.machine {
-            return Ok(RunAs { login: None, base: self.base.clone() });
+            return Ok(RunAs { user: None, base: self.base.clone() });
         }
-        let login = match uid {
+        let user = match uid {
             None => {
                 let what =
                     "the house of the machine runs nothing as its owner, nor as a principal that is no user of it";
                 let how = "ask as a user of the machine, or with a token of one (csn token create --principal NAME)";
-                return Err(Refusal::new(Code::Forbidden, what).hint(how));
+                return Err(Refusal::new(RefusalCode::Forbidden, what).hint(how));
             }
             Some(0) => {
-                let refusal = Refusal::new(Code::Forbidden, "the house of the machine runs nothing as root");
+                let refusal = Refusal::new(RefusalCode::Forbidden, "the house of the machine runs nothing as root");
                 return Err(refusal.hint("ask as yourself: sudo inside a command asks a person"));
             }
             Some(uid) if uid == rustix::process::geteuid().as_raw() => {
-                return Err(Refusal::new(Code::Forbidden, "the house of the machine runs nothing as itself"));
+                return Err(Refusal::new(RefusalCode::Forbidden, "the house of the machine runs nothing as itself"));
             }
-            Some(uid) => login(uid)?,
+            Some(uid) => find_task_user(uid)?,
         };
         let mut base = self.base.clone();
         for (name, value) in
-            [("HOME", &login.home), ("USER", &login.name), ("LOGNAME", &login.name), ("SHELL", &login.shell)]
+            [("HOME", &user.home), ("USER", &user.name), ("LOGNAME", &user.name), ("SHELL", &user.shell)]
         {
             base.insert(name.to_owned(), value.clone());
         }
-        Ok(RunAs { login: Some(login), base })
+        Ok(RunAs { user: Some(user), base })
     }
 }
 
 /// A user as the system's tables have them now.
-pub(crate) fn login(uid: u32) -> Result<TaskUser, Refusal> {
+pub(crate) fn find_task_user(uid: u32) -> Result<TaskUser, Refusal> {
     let (passwd, group) = tables()?;
     TaskUser::find(uid, &passwd, &group).ok_or_else(|| {
-        Refusal::new(Code::Forbidden, format!("the machine has no user with the number {uid} in /etc/passwd"))
+        Refusal::new(RefusalCode::Forbidden, format!("the machine has no user with the number {uid} in /etc/passwd"))
             .hint("users that only a directory service knows are not served")
     })
 }
@@ -107,6 +107,7 @@ pub(crate) fn uid_of(name: &str) -> Option<u32> {
 
 fn tables() -> Result<(String, String), Refusal> {
     let read = |path: &str| -> io::Result<String> { Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned()) };
-    let failed = |e: io::Error| Refusal::new(Code::Internal, format!("the users of the machine cannot be read: {e}"));
+    let failed =
+        |e: io::Error| Refusal::new(RefusalCode::Internal, format!("the users of the machine cannot be read: {e}"));
     Ok((read("/etc/passwd").map_err(failed)?, read("/etc/group").map_err(failed)?))
 }

@@ -207,7 +207,7 @@ pub enum ApprovalState {
 
 impl Approval {
     /// The question that this task asked, if it asked one.
-    pub fn of(task: &TaskState) -> Option<Self> {
+    pub fn from_task(task: &TaskState) -> Option<Self> {
         let (request, question) = (&task.request, task.question.as_ref()?);
         let state = match (&task.ruling, task.status) {
             (Some(Ruling::Granted { by, at, scope, saved }), _) => {

@@ -117,7 +117,7 @@ fn all_shown(texts: &[Text], max: usize) -> Vec<String> {
 
 impl CardView {
     #[must_use]
-    pub fn of(approval: &Approval) -> Self {
+    pub fn from_approval(approval: &Approval) -> Self {
         let card = approval.card.as_ref();
         let places = places(approval);
         let runs = approval.tool != Tool::SetWorkingDirectory;

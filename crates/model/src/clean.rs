@@ -29,7 +29,7 @@ impl<T> Clean<T> {
 
 impl Text {
     /// Words that this program was built with cannot hold a user's secret.
-    pub fn of(words: &'static str) -> Self {
+    pub fn from_static(words: &'static str) -> Self {
         Self(words.to_owned())
     }
 

@@ -1,6 +1,6 @@
 //! Why a request was denied, as records have it.
 
-use crate::{Code, Text};
+use crate::{RefusalCode, Text};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum DenialReason {
-    Code(Code),
+    Code(RefusalCode),
     Unknown(Text),
 }
 
@@ -23,10 +23,10 @@ impl DenialReason {
 
     /// The code to refuse the same request with again.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> RefusalCode {
         match self {
             Self::Code(code) => *code,
-            Self::Unknown(_) => Code::Forbidden,
+            Self::Unknown(_) => RefusalCode::Forbidden,
         }
     }
 }
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn a_reason_is_written_as_the_text_that_it_always_was() {
-        let check = |json: &str, code: Code, words: &str| {
+        let check = |json: &str, code: RefusalCode, words: &str| {
             let reason: DenialReason = serde_json::from_str(json).unwrap();
             assert_eq!((reason.code(), reason.to_string().as_str()), (code, words));
             assert_eq!(serde_json::to_string(&reason).unwrap(), json);
         };
-        check(r#""paths_changed""#, Code::PathsChanged, "paths changed");
-        check(r#""denied_by_person""#, Code::DeniedByPerson, "denied by person");
-        check(r#""of_another_version""#, Code::Forbidden, "of another version");
+        check(r#""paths_changed""#, RefusalCode::PathsChanged, "paths changed");
+        check(r#""denied_by_person""#, RefusalCode::DeniedByPerson, "denied by person");
+        check(r#""of_another_version""#, RefusalCode::Forbidden, "of another version");
         assert!(serde_json::from_str::<DenialReason>("7").is_err());
     }
 }

@@ -9,7 +9,7 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const TIME: usize = 10;
 const CHANCE: usize = 6;
 const LEN: usize = TIME + CHANCE;
-const CHANCE_BITS: u32 = 5 * CHANCE as u32;
+const RANDOM_BITS: u32 = 5 * CHANCE as u32;
 
 /// Why a text is not an id of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,25 +23,25 @@ pub struct IdError {
 #[derive(Debug, Default)]
 pub struct IdMint {
     ms: u64,
-    chance: u32,
+    random: u32,
 }
 
 impl IdMint {
-    fn next(&mut self, now_ms: u64, chance: u32) -> [u8; LEN] {
-        let chance = chance & ((1 << CHANCE_BITS) - 1);
+    fn next(&mut self, now_ms: u64, random: u32) -> [u8; LEN] {
+        let random = random & ((1 << RANDOM_BITS) - 1);
         if now_ms > self.ms {
-            (self.ms, self.chance) = (now_ms, chance);
-        } else if self.chance + 1 < 1 << CHANCE_BITS {
-            self.chance += 1;
+            (self.ms, self.random) = (now_ms, random);
+        } else if self.random + 1 < 1 << RANDOM_BITS {
+            self.random += 1;
         } else {
-            (self.ms, self.chance) = (self.ms + 1, 0);
+            (self.ms, self.random) = (self.ms + 1, 0);
         }
-        encode(self.ms, self.chance)
+        encode(self.ms, self.random)
     }
 }
 
-fn encode(ms: u64, chance: u32) -> [u8; LEN] {
-    let mut value = (u128::from(ms) << CHANCE_BITS) | u128::from(chance);
+fn encode(ms: u64, random: u32) -> [u8; LEN] {
+    let mut value = (u128::from(ms) << RANDOM_BITS) | u128::from(random);
     let mut out = [b'0'; LEN];
     for slot in out.iter_mut().rev() {
         *slot = ALPHABET[(value & 31) as usize];
@@ -59,8 +59,8 @@ macro_rules! ids {
         impl $name {
             pub const PREFIX: &'static str = $prefix;
 
-            pub fn mint(mint: &mut IdMint, now_ms: u64, chance: u32) -> Self {
-                Self(mint.next(now_ms, chance))
+            pub fn mint(mint: &mut IdMint, now_ms: u64, random: u32) -> Self {
+                Self(mint.next(now_ms, random))
             }
 
             /// The id without its prefix.
@@ -159,8 +159,8 @@ mod tests {
     fn ids_grow_when_the_clock_does_not() {
         let mut mint = IdMint::default();
         let mut last = TaskId::mint(&mut mint, 1_700_000_000_000, 7);
-        for (now, chance) in [(1_700_000_000_000, 1), (1_600_000_000_000, 9), (1_700_000_000_001, 0), (0, u32::MAX)] {
-            let next = TaskId::mint(&mut mint, now, chance);
+        for (now, random) in [(1_700_000_000_000, 1), (1_600_000_000_000, 9), (1_700_000_000_001, 0), (0, u32::MAX)] {
+            let next = TaskId::mint(&mut mint, now, random);
             assert!(next > last && next.to_string() > last.to_string(), "{last} then {next}");
             last = next;
         }

@@ -81,7 +81,7 @@ pub use record::{
     SealedReceipt, ShutdownStep, StopStep, StreamName, TouchedFile, TouchedFiles, WaitsFor,
 };
 pub use redaction::RedactionRule;
-pub use refusal::{Code, Refusal, TaskRefusal};
+pub use refusal::{Refusal, RefusalCode, TaskRefusal};
 pub use register::{Grants, Register, RegisterEntry, Roster};
 pub use render::{Encoding, INLINE_WHOLE, Rendered};
 pub use request::{

@@ -70,10 +70,11 @@ pub struct ResolvedRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redaction: Vec<RedactionRule>,
     /// What confinement is built from.
-    pub walls: SandboxSpec,
+    #[serde(rename = "walls")]
+    pub sandbox: SandboxSpec,
     /// Whom it runs as, in a house of several users; none is whoever the house itself is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub login: Option<TaskUser>,
+    #[serde(rename = "login", default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<TaskUser>,
 }
 
 /// The program and its arguments, with the identity that the facts gave it.

@@ -62,7 +62,7 @@ const WITH_A_WORD: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"
 impl ProcessKind {
     /// By its name in the kernel, its words, and whether it reads from a terminal.
     #[must_use]
-    pub fn of(comm: &str, words: &[String], at_a_terminal: bool) -> Self {
+    pub fn classify(comm: &str, words: &[String], at_a_terminal: bool) -> Self {
         if PLACES.contains(&comm) {
             return Self::Person;
         }
@@ -127,8 +127,8 @@ mod tests {
         ] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let comm = words[0].rsplit('/').next().unwrap().to_owned();
-            assert_eq!(ProcessKind::of(&comm, &words, at_a_terminal), is, "{line}");
+            assert_eq!(ProcessKind::classify(&comm, &words, at_a_terminal), is, "{line}");
         }
-        assert_eq!(ProcessKind::of("tmux: server", &["tmux".to_owned(), "new".to_owned()], false), Person);
+        assert_eq!(ProcessKind::classify("tmux: server", &["tmux".to_owned(), "new".to_owned()], false), Person);
     }
 }

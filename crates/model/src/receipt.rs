@@ -641,7 +641,7 @@ impl TaskAccount {
 impl Statement {
     /// The statement about a task that has settled; none for one that has not.
     #[must_use]
-    pub fn of(account: &TaskAccount, kept: &TaskFileDigests, seal: ReceiptPosition) -> Option<Self> {
+    pub fn from_account(account: &TaskAccount, kept: &TaskFileDigests, seal: ReceiptPosition) -> Option<Self> {
         let state = &account.state;
         let outcome = state.outcome().cloned()?;
         let spawned = state.process.is_some();

@@ -492,7 +492,7 @@ impl Scope {
 
     /// The scope of an answer that lets something run.
     #[must_use]
-    pub fn of(choice: Choice) -> Option<Self> {
+    pub fn from_choice(choice: Choice) -> Option<Self> {
         match choice {
             Choice::Once => Some(Self::Once),
             Choice::Session => Some(Self::Session),
@@ -577,7 +577,7 @@ impl StreamName {
     }
 
     /// The streams of a task, in the order in which they are shown.
-    pub fn of(mode: Mode) -> &'static [StreamName] {
+    pub fn for_mode(mode: Mode) -> &'static [StreamName] {
         match mode {
             Mode::Pipes => &[StreamName::Stdout, StreamName::Stderr],
             Mode::Pty => &[StreamName::Pty],

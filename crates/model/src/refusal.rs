@@ -8,23 +8,23 @@ macro_rules! codes {
         /// Why the house did not do what it was asked: closed, and each with its HTTP status and exit code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-        pub enum Code {
+        pub enum RefusalCode {
             $($(#[$doc])* #[serde(rename = $text)] $name),*
         }
 
-        impl Code {
-            pub const ALL: &[Code] = &[$(Code::$name),*];
+        impl RefusalCode {
+            pub const ALL: &[RefusalCode] = &[$(RefusalCode::$name),*];
 
             pub fn as_str(self) -> &'static str {
-                match self { $(Code::$name => $text),* }
+                match self { $(RefusalCode::$name => $text),* }
             }
 
             pub fn http_status(self) -> u16 {
-                match self { $(Code::$name => $status),* }
+                match self { $(RefusalCode::$name => $status),* }
             }
 
             pub fn exit_code(self) -> i32 {
-                match self { $(Code::$name => $exit),* }
+                match self { $(RefusalCode::$name => $exit),* }
             }
         }
     };
@@ -102,14 +102,14 @@ codes! {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{message}")]
 pub struct Refusal {
-    pub code: Code,
+    pub code: RefusalCode,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
 impl Refusal {
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None }
     }
 

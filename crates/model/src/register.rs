@@ -216,7 +216,7 @@ pub struct Grants {
 impl Grants {
     /// Grants that nobody has saved, to be tried.
     #[must_use]
-    pub fn of(grants: Vec<Grant>) -> Self {
+    pub fn from_grants(grants: Vec<Grant>) -> Self {
         let (mut mint, mut all) = (crate::IdMint::default(), Self::default());
         for grant in grants {
             let id = grant.id.unwrap_or_else(|| GrantId::mint(&mut mint, 0, 0));

@@ -16,7 +16,7 @@ pub struct Requester {
 impl Requester {
     /// As `command.planned` records it; none of any other decision.
     #[must_use]
-    pub fn of(planned: &Decision) -> Option<Self> {
+    pub fn from_decision(planned: &Decision) -> Option<Self> {
         let Decision::Planned { principal, session, audience, credential, profile, tool, .. } = planned else {
             return None;
         };

@@ -1,7 +1,7 @@
 //! The one table of tools: what a model may call, what each call takes, and what it becomes. MCP lists its rows word for
 //! word; their order and words are part of what a model has learnt to expect.
 
-use crate::{Code, DisplaySafe, Refusal, Tool};
+use crate::{DisplaySafe, Refusal, RefusalCode, Tool};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
@@ -246,11 +246,11 @@ impl ToolSpec {
         let schema = self.schema();
         if let Some(name) = arguments.keys().find(|name| schema["properties"].get(name.as_str()).is_none()) {
             let shown = DisplaySafe::bounded(name, 40);
-            return Err(Refusal::new(Code::BadRequest, format!("`{}` takes no `{shown}`", self.name)));
+            return Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` takes no `{shown}`", self.name)));
         }
         let mut needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
         match needed.find(|name| !arguments.contains_key(*name)) {
-            Some(name) => Err(Refusal::new(Code::BadRequest, format!("`{}` needs `{name}`", self.name))),
+            Some(name) => Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` needs `{name}`", self.name))),
             None => Ok(()),
         }
     }
@@ -279,7 +279,7 @@ pub fn check_requestable(tool: Tool) -> Result<(), Refusal> {
     if requestable().any(|known| known == tool) {
         return Ok(());
     }
-    Err(Refusal::new(Code::Unsupported, format!("`{}` cannot be asked for: {}", tool.as_str(), use_one_of())))
+    Err(Refusal::new(RefusalCode::Unsupported, format!("`{}` cannot be asked for: {}", tool.as_str(), use_one_of())))
 }
 
 fn use_one_of() -> String {
@@ -348,7 +348,7 @@ mod tests {
             assert_eq!(check_requestable(tool).is_ok(), runs, "{}", tool.as_str());
         }
         let refusal = check_requestable(Tool::GitLog).unwrap_err();
-        assert_eq!(refusal.code, Code::Unsupported);
+        assert_eq!(refusal.code, RefusalCode::Unsupported);
         assert_eq!(
             refusal.message,
             "`git_log` cannot be asked for: use one of shell, read_file, write_file, edit_file"

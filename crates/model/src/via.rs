@@ -53,12 +53,12 @@ impl Via {
     #[must_use]
     pub fn text(&self) -> Text {
         match self {
-            Self::Socket => Text::of("socket"),
+            Self::Socket => Text::from_static("socket"),
             Self::Token(TokenName(text)) | Self::Other(text) => text.clone(),
-            Self::Agent => Text::of("agent"),
-            Self::Orphan => Text::of("orphan"),
-            Self::Unidentified => Text::of("unknown"),
-            Self::Mcp => Text::of("mcp"),
+            Self::Agent => Text::from_static("agent"),
+            Self::Orphan => Text::from_static("orphan"),
+            Self::Unidentified => Text::from_static("unknown"),
+            Self::Mcp => Text::from_static("mcp"),
         }
     }
 }

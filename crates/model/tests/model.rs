@@ -26,13 +26,13 @@ fn decisions() -> Vec<Decision> {
     vec![
         Decision::Planned {
             plan_digest: digest("plan"),
-            display: Text::of("make \"all\" \u{1f980}"),
-            verb: Text::of("bash"),
-            cwd: Text::of("/p"),
+            display: Text::from_static("make \"all\" \u{1f980}"),
+            verb: Text::from_static("bash"),
+            cwd: Text::from_static("/p"),
             mode: Mode::Pipes,
             tool: Tool::Shell,
-            title: Some(Text::of("build")),
-            rationale: Some(Text::of("because")),
+            title: Some(Text::from_static("build")),
+            rationale: Some(Text::from_static("because")),
             labels: Default::default(),
             session: Some(id("se_01m7h4jys3gnc16h")),
             principal: PrincipalId::owner(),
@@ -48,7 +48,7 @@ fn decisions() -> Vec<Decision> {
         },
         Decision::PermissionRequested {
             approval: id("ap_01m7h4jys3gnc16j"),
-            uncovered: vec![Text::of("make")],
+            uncovered: vec![Text::from_static("make")],
             options: vec![Choice::Once, Choice::Deny],
             about: vec![],
         },
@@ -64,33 +64,37 @@ fn decisions() -> Vec<Decision> {
         },
         Decision::PermissionDenied {
             by: person,
-            reason: DenialReason::Code(Code::DeniedByPerson),
-            hint: Some(Text::of("a hint")),
-            words: Some(Text::of("no")),
+            reason: DenialReason::Code(RefusalCode::DeniedByPerson),
+            hint: Some(Text::from_static("a hint")),
+            words: Some(Text::from_static("no")),
             policy: None,
         },
-        Decision::Withdrawn { by: Text::of("owner") },
+        Decision::Withdrawn { by: Text::from_static("owner") },
         Decision::Launched { shim_pid: 42, first_seq: 7 },
-        Decision::Lost { known: Text::of("little") },
+        Decision::Lost { known: Text::from_static("little") },
         Decision::Settled {
-            outcome: Outcome::Lost { why: Text::of("gone") },
+            outcome: Outcome::Lost { why: Text::from_static("gone") },
             journal_head: Some(digest("head")),
             recovered: false,
         },
-        Decision::House { state: DaemonState::Draining, reason: Some(Text::of("SIGTERM")), boot: None },
+        Decision::House { state: DaemonState::Draining, reason: Some(Text::from_static("SIGTERM")), boot: None },
     ]
 }
 
 fn frames() -> Vec<Frame> {
     let total = StreamTotal { bytes: 6, dropped: 0, sha256: digest("stdout") };
     vec![
-        Frame::EnvExposed { class: EnvClass::Named, names: vec![Text::of("PATH")], withheld: vec![Text::of("TOKEN")] },
+        Frame::EnvExposed {
+            class: EnvClass::Named,
+            names: vec![Text::from_static("PATH")],
+            withheld: vec![Text::from_static("TOKEN")],
+        },
         Frame::Spawned {
             pid: 43,
             pgid: 43,
             sid: 42,
             argv_digest: digest("argv"),
-            executable: Text::of("/usr/bin/bash"),
+            executable: Text::from_static("/usr/bin/bash"),
             dev: 1,
             inode: 2,
             confinement: Confinement::None,
@@ -98,10 +102,10 @@ fn frames() -> Vec<Frame> {
             uid: None,
         },
         Frame::Output { stream: StreamName::Stdout, offset: 0, len: 6, digest: digest("chunk") },
-        Frame::Redacted { stream: StreamName::Stderr, offset: 3, rule: Text::of("github-token"), count: 2 },
-        Frame::Signalled { signal: SignalName::USR1, by: Text::of("owner") },
-        Frame::CancelRequested { by: Text::of("owner"), reason: Some(Text::of("enough")) },
-        Frame::LimitReached { limit: Text::of("wall"), value: 1000, action: Text::of("stopped") },
+        Frame::Redacted { stream: StreamName::Stderr, offset: 3, rule: Text::from_static("github-token"), count: 2 },
+        Frame::Signalled { signal: SignalName::USR1, by: Text::from_static("owner") },
+        Frame::CancelRequested { by: Text::from_static("owner"), reason: Some(Text::from_static("enough")) },
+        Frame::LimitReached { limit: Text::from_static("wall"), value: 1000, action: Text::from_static("stopped") },
         Frame::Killed { signal: SignalName::KILL, why: KilledWhy::Timeout, survivors: vec![9] },
         Frame::Exited { status: ExitStatus::Code { code: 3 }, duration_us: 1, cpu_us: 2, max_rss_kb: 3 },
         Frame::Exited {
@@ -149,13 +153,13 @@ fn later_decisions() -> Vec<Decision> {
             profile,
             background: false,
             limits: Box::new(Limits { wall_ms: Some(1), output_bytes: Some(2), frames: Some(3), ..Limits::default() }),
-            workspace: Some(Text::of("/w")),
+            workspace: Some(Text::from_static("/w")),
             on_session_end: OnSessionEnd::Keep,
             idempotency: None,
         },
         Decision::Queued { waits_for: WaitsFor::Slot, position: Some(3) },
         Decision::Expired {
-            why: Text::of("older than the house keeps"),
+            why: Text::from_static("older than the house keeps"),
             bytes: 9,
             streams: BTreeMap::from([(StreamName::Pty, total)]),
             signed: None,
@@ -167,18 +171,18 @@ fn later_frames() -> Vec<Frame> {
     let total = StreamTotal { bytes: 6, dropped: 100, sha256: digest("pty") };
     vec![
         Frame::Resized { rows: 24, cols: 80, by: None },
-        Frame::Resized { rows: 30, cols: 90, by: Some(Text::of("owner")) },
-        Frame::StdinWritten { bytes: 3, input: InputKind::Text, by: Text::of("owner") },
-        Frame::StdinWritten { bytes: 1, input: InputKind::Keys, by: Text::of("owner") },
-        Frame::StdinWritten { bytes: 9, input: InputKind::Paste, by: Text::of("owner") },
-        Frame::StdinWritten { bytes: 0, input: InputKind::Eof, by: Text::of("owner") },
+        Frame::Resized { rows: 30, cols: 90, by: Some(Text::from_static("owner")) },
+        Frame::StdinWritten { bytes: 3, input: InputKind::Text, by: Text::from_static("owner") },
+        Frame::StdinWritten { bytes: 1, input: InputKind::Keys, by: Text::from_static("owner") },
+        Frame::StdinWritten { bytes: 9, input: InputKind::Paste, by: Text::from_static("owner") },
+        Frame::StdinWritten { bytes: 0, input: InputKind::Eof, by: Text::from_static("owner") },
         Frame::Echo { on: false },
-        Frame::CwdChanged { path: Text::of("/p/sub"), claimed: false },
+        Frame::CwdChanged { path: Text::from_static("/p/sub"), claimed: false },
         Frame::Output { stream: StreamName::Pty, offset: 0, len: 4, digest: digest("chunk") },
         Frame::Gap { stream: StreamName::Pty, offset: 4, bytes: 100 },
         Frame::ArtifactStored {
-            artifact: Text::of("screen.json"),
-            what: Text::of("the terminal's last screen"),
+            artifact: Text::from_static("screen.json"),
+            what: Text::from_static("the terminal's last screen"),
             bytes: 5,
             sha256: digest("screen"),
         },
@@ -195,22 +199,22 @@ fn later_frames() -> Vec<Frame> {
 fn decisions_of_the_register() -> Vec<Decision> {
     let grant = Grant {
         id: Some(id("gr_01m7h4jys3gnc16m")),
-        verb: Text::of("git push"),
-        directory: Some(Text::of("/home/u/repo")),
+        verb: Text::from_static("git push"),
+        directory: Some(Text::from_static("/home/u/repo")),
         repository: true,
         principal: PrincipalId::owner(),
         session: Some(id("se_01m7h4jys3gnc16h")),
         audience: Audience::Personal,
         tool: Tool::Shell,
         risks: Some(vec![Risk::Network, Risk::Destructive]),
-        program: Some(Text::of("/home/u/repo/bin/git")),
-        operands: Some(Operands { digest: digest("operands"), shown: Text::of("--force") }),
+        program: Some(Text::from_static("/home/u/repo/bin/git")),
+        operands: Some(Operands { digest: digest("operands"), shown: Text::from_static("--force") }),
         assignments: Some(digest("assignments")),
         script: Some(digest("script")),
         confinement: Confinement::None,
         sandbox: countersign_model::GrantSandbox::Open,
         created_at: Some(at()),
-        created_by: Some(Text::of("owner")),
+        created_by: Some(Text::from_static("owner")),
         surface: Some(Via::Socket),
         expires_at: Some(at()),
         uses_left: Some(3),
@@ -220,12 +224,12 @@ fn decisions_of_the_register() -> Vec<Decision> {
         principal: PrincipalId::owner(),
         credential: CredentialKind::Agent,
         audience: Audience::Team,
-        by: Via::from(Text::of("token ci")),
-        directory: Some(Text::of("/p")),
-        roots: vec![Text::of("/p")],
-        folder: Some(Text::of("/d/sessions/x")),
-        implicit: Some(Text::of("socket /p")),
-        title: Some(Text::of("chat")),
+        by: Via::from(Text::from_static("token ci")),
+        directory: Some(Text::from_static("/p")),
+        roots: vec![Text::from_static("/p")],
+        folder: Some(Text::from_static("/d/sessions/x")),
+        implicit: Some(Text::from_static("socket /p")),
+        title: Some(Text::from_static("chat")),
         conversation: None,
         agent: Some(Process { pid: 7, start: 9 }),
         speaker: None,
@@ -234,7 +238,7 @@ fn decisions_of_the_register() -> Vec<Decision> {
     };
     let token = Token {
         id: id("ct_01m7h4jys3gnc16n"),
-        name: Text::of("ci"),
+        name: Text::from_static("ci"),
         principal: PrincipalId::owner(),
         kind: CredentialKind::Agent,
         scopes: vec![CredentialScope::Observe, CredentialScope::Run],
@@ -247,29 +251,33 @@ fn decisions_of_the_register() -> Vec<Decision> {
     };
     let entered = vec![
         RegisterEntry::GrantSaved { grant: Box::new(grant) },
-        RegisterEntry::GrantRevoked { grant: id("gr_01m7h4jys3gnc16m"), by: Text::of("owner") },
+        RegisterEntry::GrantRevoked { grant: id("gr_01m7h4jys3gnc16m"), by: Text::from_static("owner") },
         RegisterEntry::SessionOpened { session: Box::new(session) },
         RegisterEntry::SessionMoved {
             session: id("se_01m7h4jys3gnc16h"),
-            directory: Text::of("/q"),
-            root: Some(Text::of("/q")),
+            directory: Text::from_static("/q"),
+            root: Some(Text::from_static("/q")),
         },
-        RegisterEntry::SessionEnded { session: id("se_01m7h4jys3gnc16h"), by: Text::of("owner") },
-        RegisterEntry::PrincipalAdded { principal: id("pr_01m7h4jys3gnc16p"), name: Text::of("alice"), uid: None },
+        RegisterEntry::SessionEnded { session: id("se_01m7h4jys3gnc16h"), by: Text::from_static("owner") },
+        RegisterEntry::PrincipalAdded {
+            principal: id("pr_01m7h4jys3gnc16p"),
+            name: Text::from_static("alice"),
+            uid: None,
+        },
         RegisterEntry::TokenCreated { token: Box::new(token) },
         RegisterEntry::TokenUsed { token: id("ct_01m7h4jys3gnc16n") },
-        RegisterEntry::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::of("owner") },
+        RegisterEntry::TokenRevoked { token: id("ct_01m7h4jys3gnc16n"), by: Text::from_static("owner") },
         RegisterEntry::GrantUsed { grant: id("gr_01m7h4jys3gnc16m") },
     ];
     let person = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     let mut all = vec![
         Decision::PermissionRequested {
             approval: id("ap_01m7h4jys3gnc16j"),
-            uncovered: vec![Text::of("git push --force")],
+            uncovered: vec![Text::from_static("git push --force")],
             options: Choice::ALL.to_vec(),
             about: vec![UncoveredCommand {
-                verb: Text::of("git push"),
-                directories: vec![Text::of("/home/u/repo")],
+                verb: Text::from_static("git push"),
+                directories: vec![Text::from_static("/home/u/repo")],
                 risks: vec![Risk::Network, Risk::Destructive],
             }],
         },
@@ -279,7 +287,10 @@ fn decisions_of_the_register() -> Vec<Decision> {
             scope: Scope::Here,
             confinement: Confinement::None,
             sandbox: None,
-            saved: vec![SavedGrant { grant: id("gr_01m7h4jys3gnc16m"), label: Text::of("git push in /home/u/repo") }],
+            saved: vec![SavedGrant {
+                grant: id("gr_01m7h4jys3gnc16m"),
+                label: Text::from_static("git push in /home/u/repo"),
+            }],
             policy: None,
         },
         Decision::PermissionGranted {
@@ -301,7 +312,7 @@ fn sealed_decisions() -> Vec<Decision> {
     let person = DecidedBy::Person { principal: PrincipalId::owner(), surface: Via::Socket, channel: Channel::Person };
     let mut all = decisions();
     if let Some(Decision::Planned { labels, .. }) = all.first_mut() {
-        labels.insert("client".to_owned(), Text::of("codex 1.0"));
+        labels.insert("client".to_owned(), Text::from_static("codex 1.0"));
     }
     all.truncate(1);
     all.extend([
@@ -316,19 +327,19 @@ fn sealed_decisions() -> Vec<Decision> {
         },
         Decision::PermissionDenied {
             by: person,
-            reason: DenialReason::Code(Code::DeniedByPerson),
+            reason: DenialReason::Code(RefusalCode::DeniedByPerson),
             hint: None,
             words: None,
             policy: Some(digest("policy")),
         },
         Decision::Settled { outcome: Outcome::Exited { code: 0 }, journal_head: Some(digest("head")), recovered: true },
-        Decision::House { state: DaemonState::Boot, reason: None, boot: Some(Text::of("4d08f92b")) },
+        Decision::House { state: DaemonState::Boot, reason: None, boot: Some(Text::from_static("4d08f92b")) },
         Decision::Touched(TouchedFiles {
             observed: FileObservation::Scan,
             roots: vec![],
             complete: false,
             files: vec![TouchedFile {
-                path: Text::of("/p/Makefile"),
+                path: Text::from_static("/p/Makefile"),
                 change: FileChange::Modified,
                 escape: true,
                 before: None,
@@ -353,7 +364,7 @@ fn sealed_decisions() -> Vec<Decision> {
             done: false,
             took_ms: 10,
             deadline_ms: 9,
-            says: Some(Text::of("late")),
+            says: Some(Text::from_static("late")),
         }),
     ]);
     all
@@ -362,12 +373,18 @@ fn sealed_decisions() -> Vec<Decision> {
 /// The frames that came with them.
 fn digested_frames() -> Vec<Frame> {
     let (before, after) = (Some(digest("before")), Some(digest("after")));
-    vec![Frame::WriteDetected { path: Text::of("/p/a"), change: FileChange::Modified, escape: false, before, after }]
+    vec![Frame::WriteDetected {
+        path: Text::from_static("/p/a"),
+        change: FileChange::Modified,
+        escape: false,
+        before,
+        after,
+    }]
 }
 
 /// What came with a house of several users.
 fn records_of_the_machine() -> (Vec<Decision>, Vec<Frame>) {
-    let (principal, name) = (id("pr_01m7h4jys3gnc16q"), Text::of("ann"));
+    let (principal, name) = (id("pr_01m7h4jys3gnc16q"), Text::from_static("ann"));
     let added = Decision::Entered(RegisterEntry::PrincipalAdded { principal, name, uid: Some(1000) });
     let Some(Frame::Spawned { pid, pgid, sid, argv_digest, executable, dev, inode, confinement, enforced, .. }) =
         confined_frames().into_iter().next()
@@ -377,10 +394,11 @@ fn records_of_the_machine() -> (Vec<Decision>, Vec<Frame>) {
     let uid = Some(1000);
     let spawned = Frame::Spawned { pid, pgid, sid, argv_digest, executable, dev, inode, confinement, enforced, uid };
     let word = KeySignature { key: digest("key"), signature: "c2lnbmF0dXJl".to_owned() };
-    let expired = Decision::Expired { why: Text::of("old"), bytes: 7, streams: BTreeMap::new(), signed: Some(word) };
+    let expired =
+        Decision::Expired { why: Text::from_static("old"), bytes: 7, streams: BTreeMap::new(), signed: Some(word) };
     let touched = Decision::Touched(TouchedFiles {
         observed: FileObservation::Scan,
-        roots: vec![Text::of("/p")],
+        roots: vec![Text::from_static("/p")],
         complete: true,
         files: vec![],
         more: 0,
@@ -395,7 +413,7 @@ fn confined_frames() -> Vec<Frame> {
         pgid: 43,
         sid: 42,
         argv_digest: digest("argv"),
-        executable: Text::of("/usr/bin/bash"),
+        executable: Text::from_static("/usr/bin/bash"),
         dev: 1,
         inode: 2,
         confinement,
@@ -407,30 +425,30 @@ fn confined_frames() -> Vec<Frame> {
         landlock: 4,
         seccomp: false,
         own_network: false,
-        missing: vec![Text::of("signals"), Text::of("tracing")],
+        missing: vec![Text::from_static("signals"), Text::from_static("tracing")],
     };
     let limited = |limit| Frame::Closed { outcome: Outcome::Limited { limit }, frames: 5, streams: BTreeMap::new() };
     vec![
         spawned(Confinement::ReadOnly, Some(whole.clone())),
         spawned(Confinement::Workspace, Some(whole)),
         spawned(Confinement::Shield, Some(partial)),
-        Frame::WallMet { note: Text::of("it ran confined") },
+        Frame::WallMet { note: Text::from_static("it ran confined") },
         Frame::WriteDetected {
-            path: Text::of("/p/Makefile"),
+            path: Text::from_static("/p/Makefile"),
             change: FileChange::Modified,
             escape: true,
             before: None,
             after: None,
         },
         Frame::WriteDetected {
-            path: Text::of("/p/a"),
+            path: Text::from_static("/p/a"),
             change: FileChange::Created,
             escape: false,
             before: None,
             after: None,
         },
         Frame::WriteDetected {
-            path: Text::of("/p/b"),
+            path: Text::from_static("/p/b"),
             change: FileChange::Deleted,
             escape: false,
             before: None,
@@ -482,12 +500,12 @@ fn decisions_with_agents() -> Vec<Decision> {
         credential: CredentialKind::Agent,
         audience: Audience::Personal,
         by: Via::Agent,
-        directory: Some(Text::of("/p")),
-        roots: vec![Text::of("/p")],
+        directory: Some(Text::from_static("/p")),
+        roots: vec![Text::from_static("/p")],
         folder: None,
         implicit: None,
         title: None,
-        conversation: Some(Text::of("claude-code abc")),
+        conversation: Some(Text::from_static("claude-code abc")),
         agent: Some(Process { pid: 7, start: 9 }),
         speaker: None,
         opened_at: at(),
@@ -503,13 +521,13 @@ fn decisions_with_agents() -> Vec<Decision> {
             saved: vec![],
             policy: None,
         },
-        Decision::Observing { by: Text::of("claude-code") },
+        Decision::Observing { by: Text::from_static("claude-code") },
         Decision::Entered(RegisterEntry::SessionOpened { session: Box::new(session) }),
     ]
 }
 
 fn claims_of_programs() -> Vec<Frame> {
-    vec![Frame::CwdChanged { path: Text::of("/p/elsewhere"), claimed: true }]
+    vec![Frame::CwdChanged { path: Text::from_static("/p/elsewhere"), claimed: true }]
 }
 
 const GOLDEN: &str = include_str!("golden/records-v1.jsonl");
@@ -536,7 +554,9 @@ fn the_register_is_a_fold_of_what_was_entered() {
     let session = roster.session(id("se_01m7h4jys3gnc16h")).unwrap();
     assert_eq!(session.directory.as_ref().unwrap().as_str(), "/q");
     assert_eq!(session.roots.len(), 2);
-    assert!(session.ended_at.is_some() && roster.implicit(PrincipalId::owner(), &Text::of("socket /p")).is_none());
+    assert!(
+        session.ended_at.is_some() && roster.implicit(PrincipalId::owner(), &Text::from_static("socket /p")).is_none()
+    );
     assert_eq!(roster.principal("alice"), Some(id("pr_01m7h4jys3gnc16p")));
     let token = roster.token(id("ct_01m7h4jys3gnc16n")).unwrap();
     assert!(token.last_used_at.is_some() && !token.holds(at()));
@@ -631,7 +651,7 @@ fn statement_of(home: Option<HomeId>) -> Statement {
         at: at(),
         late: false,
     };
-    Statement::of(&account, &kept, seal).unwrap()
+    Statement::from_account(&account, &kept, seal).unwrap()
 }
 
 #[test]
@@ -644,7 +664,7 @@ fn what_a_caller_says_is_marked_and_decides_nothing() {
 
 #[test]
 fn outcomes_have_the_status_and_exit_code_of_the_contract() {
-    let t = Text::of;
+    let t = Text::from_static;
     for (outcome, status, code) in [
         (Outcome::Exited { code: 7 }, Status::Exited, 7),
         (Outcome::Signalled { signal: 9, core: false }, Status::Exited, 137),
@@ -662,16 +682,16 @@ fn outcomes_have_the_status_and_exit_code_of_the_contract() {
 
 #[test]
 fn refusals_have_codes_of_their_own() {
-    let names: std::collections::BTreeSet<_> = Code::ALL.iter().map(|c| c.as_str()).collect();
-    assert_eq!(names.len(), Code::ALL.len());
-    assert!(Code::ALL.iter().all(|c| (400..600).contains(&c.http_status()) && c.exit_code() != 0));
+    let names: std::collections::BTreeSet<_> = RefusalCode::ALL.iter().map(|c| c.as_str()).collect();
+    assert_eq!(names.len(), RefusalCode::ALL.len());
+    assert!(RefusalCode::ALL.iter().all(|c| (400..600).contains(&c.http_status()) && c.exit_code() != 0));
 }
 
 #[test]
 fn an_order_needs_a_permit_for_exactly_that() {
     #[expect(clippy::disallowed_methods, reason = "a test of the permit itself")]
     let permit = |task, digest| {
-        let (id, by) = (id("pm_01m7h4jys3gnc16k"), DecidedBy::Rule(Text::of("t")));
+        let (id, by) = (id("pm_01m7h4jys3gnc16k"), DecidedBy::Rule(Text::from_static("t")));
         Permit::issue(id, task, digest, by, Scope::Once, Confinement::None, at())
     };
     let path = PathFact { path: "/p".into(), resolved: "/p".into(), dev: 1, inode: 1 };
@@ -698,7 +718,7 @@ fn an_order_needs_a_permit_for_exactly_that() {
         mask_key: digest("mask"),
         redaction: Vec::new(),
         builtin: None,
-        walls: SandboxSpec {
+        sandbox: SandboxSpec {
             roots: vec!["/p".into()],
             read_all: false,
             homes: "/h".into(),
@@ -712,7 +732,7 @@ fn an_order_needs_a_permit_for_exactly_that() {
             keys: vec!["/home/u/.ssh".to_owned()],
             kernel: Kernel::FULL,
         },
-        login: None,
+        user: None,
     };
     assert!(Order::under(permit(task(), digest("plan")), what.clone()).is_ok());
     assert!(Order::under(permit(task(), digest("another")), what.clone()).is_err());

@@ -1,7 +1,7 @@
 //! Hard denies: what no grant, no rule and no profile lets through.
 
 use crate::{judge::JudgeContext, paths};
-use countersign_model::{Code, Facts, Occurrence, Plan, Refusal, Word, WordValue};
+use countersign_model::{Facts, Occurrence, Plan, Refusal, RefusalCode, Word, WordValue};
 
 /// The first reason to refuse a plan outright.
 pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Option<(usize, Refusal)> {
@@ -22,7 +22,7 @@ pub(crate) fn deny(plan: &Plan, facts: &Facts, context: &JudgeContext<'_>) -> Op
 }
 
 fn system(message: &str) -> Refusal {
-    Refusal::new(Code::SystemDestructive, message).hint("nothing but a person at their own terminal runs this")
+    Refusal::new(RefusalCode::SystemDestructive, message).hint("nothing but a person at their own terminal runs this")
 }
 
 fn texts(occurrence: &Occurrence) -> impl Iterator<Item = &str> {
@@ -151,7 +151,7 @@ fn stops_the_house(occurrence: &Occurrence, plan: &Plan, facts: &Facts) -> Optio
         _ => false,
     };
     hit.then(|| {
-        Refusal::new(Code::SelfDestructive, "a task may not stop or kill countersign")
+        Refusal::new(RefusalCode::SelfDestructive, "a task may not stop or kill countersign")
             .hint("a person can do that with `csn down` in a terminal of their own")
     })
 }
@@ -175,8 +175,11 @@ fn answers_for_a_person(occurrence: &Occurrence) -> Option<Refusal> {
         _ => false,
     };
     hit.then(|| {
-        Refusal::new(Code::SelfDestructive, "a task may not answer, grant, make tokens or set up agents for a person")
-            .hint("a person does that in a terminal of their own")
+        Refusal::new(
+            RefusalCode::SelfDestructive,
+            "a task may not answer, grant, make tokens or set up agents for a person",
+        )
+        .hint("a person does that in a terminal of their own")
     })
 }
 
@@ -200,7 +203,7 @@ fn touches_what_is_ours(occurrence: &Occurrence, facts: &Facts, context: &JudgeC
             || facts.patterns.get(&scope.walked).and_then(Option::as_ref).is_some_and(|all| all.iter().any(|p| is(p)))
     });
     hit.then(|| {
-        Refusal::new(Code::ProtectedPath, "countersign's own files are out of reach of every task")
+        Refusal::new(RefusalCode::ProtectedPath, "countersign's own files are out of reach of every task")
             .hint("a person looks at and changes them in a terminal of their own")
     })
 }

@@ -42,7 +42,7 @@ fn verb_of<'w>(program: &str, words: &'w [Word]) -> Verb<'w> {
     let mut wanted = usize::MAX;
     let mut taken = 0;
     while taken < wanted && rest <= words.len() {
-        let parsed = depth.globals.tell(&words[rest..], false, true);
+        let parsed = depth.globals.parse_options(&words[rest..], false, true);
         let next = rest + parsed.rest;
         globals.push(parsed);
         let Some(text) = words.get(next).and_then(Word::text) else {
@@ -142,7 +142,7 @@ pub(crate) fn interpret(occurrence: &mut Occurrence, home: &str) {
             risks.push((Risk::Destructive, "a program of that name loses data"));
         }
     } else {
-        known(occurrence, &words, &mut scopes, &mut risks);
+        known_reading(occurrence, &words, &mut scopes, &mut risks);
     }
     for redirect in &occurrence.redirects {
         redirected(redirect, &mut scopes, &mut risks);
@@ -259,7 +259,7 @@ fn go_to(program: &str, own: &[Word], scopes: &mut PathCollector<'_>, misfit: &m
     scopes.list.extend(there.list);
 }
 
-fn known(
+fn known_reading(
     occurrence: &mut Occurrence,
     words: &[Word],
     scopes: &mut PathCollector<'_>,
@@ -301,7 +301,7 @@ fn known(
         // The workspace can choose what most tools run even then: beside something granted they are asked about.
         occurrence.literal &= tables::is_inert(&program);
     } else if let Some(phrase) = tables::phrase(&verb).filter(|p| p.is_meant(own)) {
-        told = Some(phrase::tell(phrase, own, &mut inner));
+        told = Some(phrase::match_phrase(phrase, own, &mut inner));
         // Beside something granted it would not be confined, and then it has to be asked about.
         occurrence.literal &= !phrase.confined;
     }
@@ -359,7 +359,7 @@ fn act(
             let bare = tables::OptionGrammar::default();
             let dashed = (effects.verb == "tar").then(|| with_dash(own)).flatten();
             let own = dashed.as_deref().unwrap_or(own);
-            let parsed = effects.grammar.as_ref().unwrap_or(&bare).tell(own, false, false);
+            let parsed = effects.grammar.as_ref().unwrap_or(&bare).parse_options(own, false, false);
             *recursive |= effects.recursive.contains(&"always")
                 || !effects.recursive.is_empty() && has_option(own, &effects.recursive, &parsed);
             for (when, raised) in &effects.raises {

@@ -118,8 +118,8 @@ pub fn judge(
     }
     let case = SandboxCase { plan, risks: &risks, facts, context, rules, grants };
     let privileged = risks.iter().flatten().any(|(r, _)| *r == Risk::Privileged);
-    let must_ask =
-        (0..plan.occurrences.len()).any(|n| rules.says(&plan.occurrences[n], &risks[n], facts) == RuleVerdict::Ask);
+    let must_ask = (0..plan.occurrences.len())
+        .any(|n| rules.decide_rule(&plan.occurrences[n], &risks[n], facts) == RuleVerdict::Ask);
     let reads = only_reads(&assessment.coverage);
     let unheld_whole = ask_where_nothing_holds(&case, reads, privileged, &mut assessment.coverage);
     let covered = uncovered(&assessment.coverage).is_empty();
@@ -381,7 +381,7 @@ fn coverage(
             if occurrence.shadow {
                 return Coverage::Elsewhere;
             }
-            let said = rules.says(occurrence, risks, facts);
+            let said = rules.decide_rule(occurrence, risks, facts);
             if said == RuleVerdict::Ask {
                 return none("the operator wants to be asked about this", "a person's answer");
             }
@@ -444,7 +444,7 @@ fn granted(
     }
     let set: Vec<Risk> = risks.iter().map(|(r, _)| *r).collect();
     let covering = grant::covering(grants, occurrence, &set, facts, context)?;
-    Some(Coverage::Grant { id: covering.id?, label: Label::of(covering).to_string() })
+    Some(Coverage::Grant { id: covering.id?, label: Label::from_grant(covering).to_string() })
 }
 
 /// Whether an occurrence provably only reads, and only what may be read unasked; else why not.

@@ -23,7 +23,7 @@ pub enum LabelError {
 
 impl Label {
     #[must_use]
-    pub fn of(grant: &Grant) -> Self {
+    pub fn from_grant(grant: &Grant) -> Self {
         let text = |t: &Text| t.as_str().to_owned();
         Self { verb: text(&grant.verb), directory: grant.directory.as_ref().map(text) }
     }

@@ -28,7 +28,7 @@ fn not(why: impl Into<String>) -> PhraseMatch {
 }
 
 /// Tells the words behind the verb by the phrase's grammar, and notes every path among them.
-pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
+pub(crate) fn match_phrase(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCollector<'_>) -> PhraseMatch {
     if phrase.special == Some("find") {
         return find::find(phrase, words, scopes);
     }
@@ -50,7 +50,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCol
     } else {
         words
     };
-    let mut parsed = phrase.grammar.tell(words, phrase.harmless, phrase.ordered);
+    let mut parsed = phrase.grammar.parse_options(words, phrase.harmless, phrase.ordered);
     if phrase.ordered {
         let operands = words.get(parsed.rest..).unwrap_or_default();
         parsed.operands.extend(operands.iter().map(|w| (w, OperandRole::Text)));
@@ -91,7 +91,7 @@ pub(crate) fn tell(phrase: &'static Phrase, words: &[Word], scopes: &mut PathCol
     // What a script does counts also where an option has already decided that this is no mere reading.
     misfit = misfit.or_else(|| odd_words(phrase, words)).or_else(|| split_names(phrase, words, parsed.rest));
     if misfit.is_none() || matches!(phrase.special, Some("sed" | "awk")) {
-        let found = special(phrase, &parsed, skip, &mut told, scopes);
+        let found = match_special(phrase, &parsed, skip, &mut told, scopes);
         misfit = misfit.or(found);
     }
     if let Some(why) = misfit {
@@ -192,7 +192,7 @@ fn git_runs(phrase: &Phrase, option: &str, value: &Word) -> Option<String> {
 }
 
 /// Checks that no grammar of options can make.
-fn special(
+fn match_special(
     phrase: &Phrase,
     parsed: &ParsedOptions<'_>,
     skip: usize,

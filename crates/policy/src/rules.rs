@@ -2,7 +2,7 @@
 
 use crate::{grant, judge::JudgeContext, paths};
 use countersign_model::{
-    Code, Confinement, Directory, Facts, Occurrence, Plan, Refusal, Risk, Rule, VerdictKind, Word,
+    Confinement, Directory, Facts, Occurrence, Plan, Refusal, RefusalCode, Risk, Rule, VerdictKind, Word,
 };
 
 /// Rules that have been checked against their own examples.
@@ -60,7 +60,7 @@ impl CheckedRules {
             for (n, occurrence) in plan.occurrences.iter().enumerate() {
                 if touches(rule, occurrence, &risks[n], facts) {
                     let reason = rule.reason.clone().unwrap_or_else(|| "the operator does not allow this".to_owned());
-                    let refusal = Refusal::new(Code::DeniedByRule, reason);
+                    let refusal = Refusal::new(RefusalCode::DeniedByRule, reason);
                     return Some((n, refusal.hint(format!("rule `{}` in config.toml", rule.name))));
                 }
             }
@@ -92,7 +92,12 @@ impl CheckedRules {
         self.rules.iter().find(|r| r.name == name)?.risks.as_deref()
     }
 
-    pub(crate) fn says(&self, occurrence: &Occurrence, risks: &[(Risk, &'static str)], facts: &Facts) -> RuleVerdict {
+    pub(crate) fn decide_rule(
+        &self,
+        occurrence: &Occurrence,
+        risks: &[(Risk, &'static str)],
+        facts: &Facts,
+    ) -> RuleVerdict {
         if self.rules.is_empty() {
             return RuleVerdict::Nothing;
         }

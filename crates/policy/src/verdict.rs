@@ -2,8 +2,8 @@
 
 use crate::{JudgeContext, judge::uncovered};
 use countersign_model::{
-    Assessment, Audience, Code, Confinement, Coverage, Network, Plan, Profile, Refusal, Sandbox, SandboxReason, Tool,
-    Verdict,
+    Assessment, Audience, Confinement, Coverage, Network, Plan, Profile, Refusal, RefusalCode, Sandbox, SandboxReason,
+    Tool, Verdict,
 };
 
 /// What the verdict goes by, beside coverage and sandbox.
@@ -32,12 +32,13 @@ impl VerdictInput {
         let verdict = if context.degraded && !self.only_reads {
             Verdict::Deny(degraded())
         } else if self.privileged && context.wanted.is_some() {
-            let refusal = Refusal::new(Code::CannotConfine, "what asks for other rights cannot be confined");
+            let refusal = Refusal::new(RefusalCode::CannotConfine, "what asks for other rights cannot be confined");
             Verdict::Deny(refusal.hint("leave `confinement` out, or leave out what asks for other rights"))
         } else if open.is_empty() && !self.unheld_whole {
             self.covered(held, assessment)
         } else if context.audience == Audience::Public {
-            let refusal = Refusal::new(Code::NotForAudience, "strangers may only read, and only in their own folder");
+            let refusal =
+                Refusal::new(RefusalCode::NotForAudience, "strangers may only read, and only in their own folder");
             Verdict::Deny(refusal.hint("the owner may bind this chat or token to another audience"))
         } else if self.is_automatic(context) && context.kernel.holds(Confinement::Workspace) {
             return (Verdict::Allow { rule: "profile.full_auto" }, unseen(context));
@@ -83,13 +84,13 @@ fn unseen(context: &JudgeContext<'_>) -> Sandbox {
 }
 
 fn degraded() -> Refusal {
-    Refusal::new(Code::PolicyUnavailable, "the configuration cannot be read: only reading is allowed")
+    Refusal::new(RefusalCode::PolicyUnavailable, "the configuration cannot be read: only reading is allowed")
         .hint("`csn doctor` says what is wrong with config.toml")
 }
 
 fn locked() -> Refusal {
     let message = "the profile is locked: only what reads and what is granted runs, and nothing is asked";
-    Refusal::new(Code::Locked, message).hint("a person may run it with --profile safe")
+    Refusal::new(RefusalCode::Locked, message).hint("a person may run it with --profile safe")
 }
 
 fn unattended(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
@@ -99,7 +100,7 @@ fn unattended(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
         Tool::Shell => String::new(),
         tool => format!(" --tool {}", tool.as_str()),
     };
-    Refusal::new(Code::ApprovalRequiredUnattended, message).hint(format!(
+    Refusal::new(RefusalCode::ApprovalRequiredUnattended, message).hint(format!(
         "approve it beforehand (csn grants add --verb '{verb}'{tool} --in DIR), or ask where somebody can answer"
     ))
 }
@@ -107,5 +108,6 @@ fn unattended(plan: &Plan, tool: Tool, uncovered: &[usize]) -> Refusal {
 /// The operator, or the asker, wants it held to more than this kernel can.
 fn unheld(confinement: Confinement) -> Refusal {
     let message = format!("it is to run confined ({}), and this kernel cannot do that", confinement.as_str());
-    Refusal::new(Code::CannotConfine, message).hint("`csn doctor` says what the kernel has; config.toml: [confine]")
+    Refusal::new(RefusalCode::CannotConfine, message)
+        .hint("`csn doctor` says what the kernel has; config.toml: [confine]")
 }

@@ -1,7 +1,7 @@
 //! What a read-only task may use of the machine: so many processes, so much memory, so much of its TMPDIR. Nothing tells us when
 //! it has more, so it is looked at.
 
-use crate::{lifecycle::StopCause, sandbox, sys::user::in_the_name_of, tree};
+use crate::{lifecycle::StopCause, sandbox, sys::user::with_user_ids, tree};
 use countersign_model::TaskUser;
 use countersign_store::proc;
 use std::{
@@ -73,7 +73,7 @@ impl Budget {
         if own > most || lost {
             return Some((StopCause::Memory, most));
         }
-        let lies = in_the_name_of(self.login.as_ref(), || lies_in(&self.temporary));
+        let lies = with_user_ids(self.login.as_ref(), || lies_in(&self.temporary));
         let (bytes, files) = lies.unwrap_or_default();
         (bytes > TEMPORARY || files > FILES).then_some((StopCause::Temporary, TEMPORARY))
     }

@@ -1,7 +1,7 @@
 //! File tools: an order without a child. One file is read, written or edited here, by the path that was judged and no
 //! other: no link is followed on the way.
 
-use crate::{output_stream::OutputStream, supervise::Shim, sys::user::in_the_name_of};
+use crate::{output_stream::OutputStream, supervise::Shim, sys::user::with_user_ids};
 use countersign_model::{Builtin, Digest, FileChange, FileWork, Frame, Limits, Outcome, StreamName, Text, file_digest};
 use countersign_redact::{EditError, Found, Mask, Shown, text};
 use rustix::{
@@ -96,7 +96,7 @@ impl Shim<'_> {
 impl Shim<'_> {
     fn done(&self, builtin: &Builtin) -> FileToolResult {
         let work = || done(builtin, &self.mask, self.what.mask_key);
-        in_the_name_of(self.what.login.as_ref(), work)?
+        with_user_ids(self.what.user.as_ref(), work)?
     }
 }
 

@@ -2,7 +2,7 @@
 //! socket in `run/` through which the next daemon comes back.
 
 use crate::wire::{self, FromShim, MessageReader, PROTOCOL, ToShim};
-use countersign_model::{Code, Digest, Refusal, TaskId};
+use countersign_model::{Digest, Refusal, RefusalCode, TaskId};
 use countersign_store::Home;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -91,7 +91,7 @@ impl ControlSocket {
     }
 
     /// What peer number `n` has to say. Peers that lie or leave are marked as gone.
-    pub fn hear(&mut self, n: usize) -> Vec<ToShim> {
+    pub fn read_messages(&mut self, n: usize) -> Vec<ToShim> {
         let secret = self.secret;
         let Some(peer) = self.peers.get_mut(n) else { return Vec::new() };
         peer.push_out();
@@ -134,7 +134,7 @@ impl ControlSocket {
     }
 
     /// The doorbell. Where one is still unheard, another adds nothing.
-    pub fn ring(&mut self) {
+    pub fn notify(&mut self) {
         for peer in self.peers.iter_mut().filter(|p| p.trusted && p.outbox.is_empty()) {
             peer.send(&FromShim::More);
         }
@@ -152,13 +152,15 @@ impl ControlSocket {
         }
     }
 
-    pub fn refuse(&mut self, id: u64, re: u64, code: Code, message: &str) {
+    pub fn refuse(&mut self, id: u64, re: u64, code: RefusalCode, message: &str) {
         let refusal = Refusal::new(code, message);
         let refusal = match code {
-            Code::WrongMode => refusal.hint("`stdin: true` or `execution_mode: pty` must be asked for with the task"),
-            Code::InputFull => refusal.hint("wait until the program reads, or end it: csn cancel"),
-            Code::TaskOver => refusal.hint("see how it ended: csn show"),
-            Code::IdempotencyConflict => refusal.hint("use a new key for a new operation"),
+            RefusalCode::WrongMode => {
+                refusal.hint("`stdin: true` or `execution_mode: pty` must be asked for with the task")
+            }
+            RefusalCode::InputFull => refusal.hint("wait until the program reads, or end it: csn cancel"),
+            RefusalCode::TaskOver => refusal.hint("see how it ended: csn show"),
+            RefusalCode::IdempotencyConflict => refusal.hint("use a new key for a new operation"),
             _ => refusal,
         };
         self.answer(id, &FromShim::Refused { re, refusal });

@@ -61,13 +61,13 @@ impl Feeder {
             gone: AtomicBool::new(false),
         });
         let (to, pieces) = mpsc::sync_channel(WAITING);
-        let (back, spare) = mpsc::channel();
+        let (back, idle_shim) = mpsc::channel();
         let theirs = Arc::clone(&shared);
         std::thread::Builder::new().stack_size(64 * 1024).spawn(move || {
-            theirs.read(&terminal, &to, &spare);
+            theirs.read(&terminal, &to, &idle_shim);
             // Whoever waits is woken to find that nobody sends any more.
             drop(to);
-            theirs.ring();
+            theirs.notify();
         })?;
         Ok(Self { pieces, back, shared, left: None })
     }
@@ -126,7 +126,7 @@ impl Drop for Feeder {
 }
 
 impl FeederState {
-    fn ring(&self) {
+    fn notify(&self) {
         let _ = rustix::io::write(&self.more, &1u64.to_ne_bytes());
     }
 
@@ -134,15 +134,15 @@ impl FeederState {
         let _ = rustix::io::write(&self.look, &1u64.to_ne_bytes());
     }
 
-    fn read(&self, terminal: &OwnedFd, to: &mpsc::SyncSender<(Vec<u8>, usize)>, spare: &mpsc::Receiver<Vec<u8>>) {
+    fn read(&self, terminal: &OwnedFd, to: &mpsc::SyncSender<(Vec<u8>, usize)>, idle_shim: &mpsc::Receiver<Vec<u8>>) {
         loop {
-            let mut piece = spare.try_recv().unwrap_or_else(|_| vec![0; BUFFER]);
+            let mut piece = idle_shim.try_recv().unwrap_or_else(|_| vec![0; BUFFER]);
             let (len, more) = self.fill(terminal, &mut piece);
             if len > 0 {
                 if to.send((piece, len)).is_err() {
                     return;
                 }
-                self.ring();
+                self.notify();
             }
             if !more || self.gone.load(Ordering::Acquire) {
                 return;

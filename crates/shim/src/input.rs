@@ -6,17 +6,17 @@ use crate::{
     supervise::Shim,
     wire,
 };
-use countersign_model::{Code, Frame, InputKind, Mode, Text};
+use countersign_model::{Frame, InputKind, Mode, RefusalCode, Text};
 use countersign_store::clock;
 
 impl Shim<'_> {
     pub(crate) fn input(&mut self, asker: OperationCaller, input: wire::TypedInput, by: Text) {
         if self.inlet.is_none() {
-            return self.refuse(asker, Code::WrongMode, "the task has no standard input: it was not asked for");
+            return self.refuse(asker, RefusalCode::WrongMode, "the task has no standard input: it was not asked for");
         }
         let terminal = self.what.mode == Mode::Pty;
         if !terminal && matches!(input, wire::TypedInput::Keys(_)) {
-            return self.refuse(asker, Code::WrongMode, "keys are for terminals: the task runs over pipes");
+            return self.refuse(asker, RefusalCode::WrongMode, "keys are for terminals: the task runs over pipes");
         }
         let (bytes, kind, eof) = self.bytes_of(input);
         self.learn_what_is_hidden(&bytes);
@@ -29,9 +29,13 @@ impl Shim<'_> {
                 self.operations.note(asker.key, None);
                 self.write_input();
             }
-            Err(InputRefusal::Closed) => self.refuse(asker, Code::TaskOver, "the task takes no more input"),
+            Err(InputRefusal::Closed) => self.refuse(asker, RefusalCode::TaskOver, "the task takes no more input"),
             Err(InputRefusal::Waiting) => {
-                self.refuse(asker, Code::InputFull, "the program does not read: a megabyte of input waits already");
+                self.refuse(
+                    asker,
+                    RefusalCode::InputFull,
+                    "the program does not read: a megabyte of input waits already",
+                );
             }
         }
     }
@@ -96,7 +100,7 @@ impl Shim<'_> {
             self.journal.push(&frame);
         }
         let said = format!("the program closed its input after {} of these bytes", done.written);
-        self.refuse(done.asker, Code::TaskOver, &said);
+        self.refuse(done.asker, RefusalCode::TaskOver, &said);
     }
 
     fn learn_what_is_hidden(&mut self, bytes: &[u8]) {

@@ -126,7 +126,7 @@ mod tests {
 
     fn input(bytes: &[u8], re: u64, last: bool) -> PendingInput {
         let asker = OperationCaller { peer: 0, re, key: None };
-        PendingInput { bytes: bytes.to_vec(), kind: InputKind::Text, by: Text::of("t"), asker, last }
+        PendingInput { bytes: bytes.to_vec(), kind: InputKind::Text, by: Text::from_static("t"), asker, last }
     }
 
     #[test]

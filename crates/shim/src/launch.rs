@@ -33,20 +33,20 @@ impl ForkServer {
 
     /// A new shim, from a nursery that was started for it if need be.
     pub fn shim(&mut self) -> io::Result<IdleShim> {
-        if let Some((_, nursery)) = &mut self.process
-            && let Ok(spare) = bear(nursery)
+        if let Some((_, fork_server)) = &mut self.process
+            && let Ok(idle_shim) = fork_shim(fork_server)
         {
-            return Ok(spare);
+            return Ok(idle_shim);
         }
         self.dismiss();
-        let (_, nursery) = self.process.insert(start(&self.shim)?);
-        bear(nursery)
+        let (_, fork_server) = self.process.insert(start(&self.shim)?);
+        fork_shim(fork_server)
     }
 
     /// Ends the nursery; the shims that came from it go on.
     pub fn dismiss(&mut self) {
-        if let Some((mut child, nursery)) = self.process.take() {
-            drop(nursery);
+        if let Some((mut child, fork_server)) = self.process.take() {
+            drop(fork_server);
             // It ends by itself when nobody is there, unless it was stopped.
             let _ = child.kill();
             let _ = child.wait();
@@ -69,15 +69,15 @@ fn start(shim: &Path) -> io::Result<(Child, UnixStream)> {
     Ok((child, ours))
 }
 
-fn bear(nursery: &mut UnixStream) -> io::Result<IdleShim> {
+fn fork_shim(fork_server: &mut UnixStream) -> io::Result<IdleShim> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = [theirs.as_fd()];
     ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(&*nursery, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    sendmsg(&*fork_server, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
     let mut pid = [0; 4];
-    nursery.read_exact(&mut pid)?;
+    fork_server.read_exact(&mut pid)?;
     match u32::from_le_bytes(pid) {
         0 => Err(io::Error::other("no more processes")),
         pid => {

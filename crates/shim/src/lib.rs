@@ -55,7 +55,7 @@ pub use launch::{ForkServer, IdleShim};
 pub use probe::features;
 
 pub use sandbox::{clear_temporary, is_escape, kernel};
-pub use sys::user::{as_owner_of, in_the_name_of};
+pub use sys::user::{as_owner_of, with_user_ids};
 pub use sys::{
     acts_for_others, become_subreaper, close_inherited, give_back_free_memory, give_back_large_buffers, not_dumpable,
     peer_pidfd,

@@ -248,10 +248,10 @@ impl Lifecycle {
                 Outcome::Cancelled { by: by.clone(), reason: reason.clone() }
             }
             (Some(StopCause::Shutdown { by }), _) => {
-                Outcome::Cancelled { by: by.clone(), reason: Some(Text::of("the house was shut down")) }
+                Outcome::Cancelled { by: by.clone(), reason: Some(Text::from_static("the house was shut down")) }
             }
             (Some(StopCause::SessionEnd { by }), _) => {
-                Outcome::Cancelled { by: by.clone(), reason: Some(Text::of("its session has ended")) }
+                Outcome::Cancelled { by: by.clone(), reason: Some(Text::from_static("its session has ended")) }
             }
             (Some(StopCause::Wall), _) => Outcome::TimedOut { limit: TimedOut::Wall },
             (Some(StopCause::Idle), _) => Outcome::TimedOut { limit: TimedOut::Idle },
@@ -262,7 +262,7 @@ impl Lifecycle {
             (Some(StopCause::Processes), _) => Outcome::Limited { limit: LimitReached::Processes },
             (Some(StopCause::Temporary), _) => Outcome::Limited { limit: LimitReached::Temporary },
             (None, Some(exit)) => exit.into(),
-            (None, None) => Outcome::Lost { why: Text::of("the main process did not end") },
+            (None, None) => Outcome::Lost { why: Text::from_static("the main process did not end") },
         }
     }
 }
@@ -283,7 +283,7 @@ mod tests {
     const ZERO: ExitStatus = ExitStatus::Code { code: 0 };
 
     fn cancel() -> LifecycleEvent {
-        LifecycleEvent::Stop(StopCause::Cancel { by: Text::of("test"), reason: None })
+        LifecycleEvent::Stop(StopCause::Cancel { by: Text::from_static("test"), reason: None })
     }
 
     #[test]

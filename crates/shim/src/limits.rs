@@ -29,7 +29,11 @@ impl LimitHit {
     }
 
     pub(crate) fn frame(&self) -> Frame {
-        Frame::LimitReached { limit: Text::of(self.limit), value: self.value, action: Text::of(self.action) }
+        Frame::LimitReached {
+            limit: Text::from_static(self.limit),
+            value: self.value,
+            action: Text::from_static(self.action),
+        }
     }
 }
 

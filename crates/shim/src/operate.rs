@@ -9,7 +9,7 @@ use crate::{
     tree,
     wire::{FromShim, ToShim},
 };
-use countersign_model::{Code, Frame, KilledWhy, Refusal, SignalName, Text};
+use countersign_model::{Frame, KilledWhy, Refusal, RefusalCode, SignalName, Text};
 use countersign_store::clock;
 
 /// A larger screen does not travel.
@@ -23,7 +23,7 @@ impl Shim<'_> {
                 shim.cut_here();
                 match shim.signal(signal) {
                     Ok(()) => shim.applied(asker, &Frame::Signalled { signal, by }),
-                    Err(_) => shim.refuse(asker, Code::TaskOver, "the process has ended"),
+                    Err(_) => shim.refuse(asker, RefusalCode::TaskOver, "the process has ended"),
                 }
             }),
             ToShim::Resize { re, rows, cols, by, key } => {
@@ -61,12 +61,12 @@ impl Shim<'_> {
             EarlierOperation::Same(None) if self.operations.wait_along(asker) => {}
             EarlierOperation::Same(None) => {
                 let message = "the same operation is on its way, and too many wait for it";
-                self.control.refuse(asker.peer, asker.re, Code::InputFull, message);
+                self.control.refuse(asker.peer, asker.re, RefusalCode::InputFull, message);
             }
             EarlierOperation::Another => self.control.refuse(
                 asker.peer,
                 asker.re,
-                Code::IdempotencyConflict,
+                RefusalCode::IdempotencyConflict,
                 "this Idempotency-Key came with another operation before",
             ),
         }
@@ -89,7 +89,7 @@ impl Shim<'_> {
         }
     }
 
-    pub(crate) fn refuse(&mut self, asker: OperationCaller, code: Code, message: &str) {
+    pub(crate) fn refuse(&mut self, asker: OperationCaller, code: RefusalCode, message: &str) {
         // Nothing was applied: whoever tries again is heard again.
         self.operations.forget(asker.key);
         self.control.refuse(asker.peer, asker.re, code, message);
@@ -117,10 +117,10 @@ impl Shim<'_> {
 
     fn resize(&mut self, asker: OperationCaller, rows: u16, cols: u16, by: Text) {
         let Some(watch) = &mut self.terminal else {
-            return self.refuse(asker, Code::WrongMode, "the task has no terminal: it runs over pipes");
+            return self.refuse(asker, RefusalCode::WrongMode, "the task has no terminal: it runs over pipes");
         };
         if let Err(e) = watch.terminal.resize(rows, cols) {
-            return self.refuse(asker, Code::TaskOver, &format!("the terminal takes no size: {e}"));
+            return self.refuse(asker, RefusalCode::TaskOver, &format!("the terminal takes no size: {e}"));
         }
         watch.note_input(clock::steady());
         self.cut_here();
@@ -140,12 +140,12 @@ impl Shim<'_> {
         }
         let message = match shown {
             Some((screen, _)) if screen.drawn.as_str().len() > LARGEST_SCREEN => {
-                let refusal = Refusal::new(Code::TooLarge, "the screen is too large to be shown");
+                let refusal = Refusal::new(RefusalCode::TooLarge, "the screen is too large to be shown");
                 FromShim::Refused { re, refusal: refusal.hint("make the terminal smaller: csn resize") }
             }
             Some((screen, offset)) => FromShim::Screen { re, screen: Box::new(screen), offset, next_seq },
             None => {
-                let refusal = Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes");
+                let refusal = Refusal::new(RefusalCode::WrongMode, "the task has no terminal: it runs over pipes");
                 FromShim::Refused { re, refusal }
             }
         };

@@ -88,14 +88,14 @@ const OPEN: &str = "to run it with your rights, ask with --confinement shield an
     (for good: csn grants add --verb VERB --in DIR --confinement shield)";
 
 /// The one line for whoever asked, if what a failed task said speaks of refusals.
-pub(crate) fn note(confinement: Confinement, walls: &SandboxSpec, streams: &[PathBuf]) -> Option<String> {
+pub(crate) fn note(confinement: Confinement, sandbox: &SandboxSpec, streams: &[PathBuf]) -> Option<String> {
     let tails: Vec<String> = streams.iter().filter_map(|s| tail(s)).collect();
     let said = |words: &[&str]| tails.iter().any(|t| words.iter().any(|w| t.contains(w)));
     if confinement > Confinement::None && (said(SIGNALS) || confinement == Confinement::Shield && said(SHIELDED)) {
         let what = "it ran shielded: no task can signal or trace what is not its own, nor gain other rights";
         return Some(format!("{what}; a task is stopped with csn cancel"));
     }
-    let alone = confinement == Confinement::ReadOnly || walls.network == Network::None;
+    let alone = confinement == Confinement::ReadOnly || sandbox.network == Network::None;
     match confinement {
         Confinement::None | Confinement::Shield => None,
         Confinement::ReadOnly => (said(REFUSED) || said(UNREACHED)).then(|| {
@@ -104,7 +104,7 @@ pub(crate) fn note(confinement: Confinement, walls: &SandboxSpec, streams: &[Pat
              ask with --confinement shield"
                 .to_owned()
         }),
-        Confinement::Workspace if said(SIGNED_OUT) && !walls.unix_sockets => Some(format!(
+        Confinement::Workspace if said(SIGNED_OUT) && !sandbox.unix_sockets => Some(format!(
             "it ran in a sandbox (workspace) without your keys, logins and local sockets (ssh and gpg agents, containers, \
              databases); a known tool such as git push gets its own when nothing but it runs in the command; {OPEN}"
         )),
@@ -140,8 +140,8 @@ pub(crate) struct EscapeFiles(BTreeMap<String, Stamp>);
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
 impl EscapeFiles {
-    pub(crate) fn of(walls: &SandboxSpec) -> Self {
-        Self::at(&sandbox::places_of_escapes(walls))
+    pub(crate) fn of(sandbox: &SandboxSpec) -> Self {
+        Self::at(&sandbox::places_of_escapes(sandbox))
     }
 
     fn at(places: &[(PathBuf, &[&str])]) -> Self {
@@ -221,7 +221,7 @@ mod tests {
             at
         };
         let refused = [said("touch: cannot touch 'x': Permission denied\n")];
-        let walls = |network| SandboxSpec {
+        let sandbox = |network| SandboxSpec {
             roots: Vec::new(),
             read_all: false,
             homes: String::new(),
@@ -235,7 +235,7 @@ mod tests {
             keys: Vec::new(),
             kernel: countersign_model::Kernel::FULL,
         };
-        let note = |confinement, streams: &[PathBuf]| note(confinement, &walls(Network::Open), streams);
+        let note = |confinement, streams: &[PathBuf]| note(confinement, &sandbox(Network::Open), streams);
         assert!(note(Confinement::ReadOnly, &refused).is_some());
         assert!(note(Confinement::Shield, &refused).is_none());
         assert!(note(Confinement::None, &refused).is_none());
@@ -247,7 +247,7 @@ mod tests {
         }
         let alone = [said("curl: (6) Could not resolve host: x\n")];
         assert!(note(Confinement::Workspace, &alone).is_none());
-        let told = super::note(Confinement::Workspace, &walls(Network::None), &alone).unwrap();
+        let told = super::note(Confinement::Workspace, &sandbox(Network::None), &alone).unwrap();
         assert!(told.contains("--network open"), "{told}");
         let unsigned = [said("error: gpg failed to sign the data\n")];
         assert!(note(Confinement::Workspace, &unsigned).unwrap().contains("--confinement shield"));

@@ -92,7 +92,7 @@ impl Shim<'_> {
         }
         let patience = u64::try_from(DISK_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         self.journal.push(&Frame::LimitReached {
-            limit: Text::of("disk"),
+            limit: Text::from_static("disk"),
             value: patience,
             action: text(&self.mask, &format!("stopped: the record could not be written: {error}")),
         });

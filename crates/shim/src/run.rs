@@ -34,7 +34,7 @@ pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
     sys::default_signals();
     let _ = rustix::process::setsid();
     match wait_for_order(channel) {
-        Ok(Some((order, channel, foundation))) => run(&order, channel, foundation),
+        Ok(Some((order, channel, base_ruleset))) => run(&order, channel, base_ruleset),
         Ok(None) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -44,9 +44,9 @@ pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
 fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd, Option<BaseRuleset>)>> {
     let mut stream = std::os::unix::net::UnixStream::from(channel);
     wire::send(&mut stream, &control::hello(None))?;
-    let foundation = BaseRuleset::prepare();
+    let base_ruleset = BaseRuleset::prepare();
     match wire::receive(&mut stream) {
-        Ok(ToShim::Order(order)) => Ok(Some((*order, stream.into(), foundation))),
+        Ok(ToShim::Order(order)) => Ok(Some((*order, stream.into(), base_ruleset))),
         Ok(_) => Ok(None),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(e) => Err(e),
@@ -59,7 +59,7 @@ fn not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(order: &Order, channel: OwnedFd, foundation: Option<BaseRuleset>) -> ExitCode {
+fn run(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> ExitCode {
     let what = order.what();
     // Checked by the daemon when it read them; a rule that does not compile here cannot let anything through unseen.
     match User::new(&what.redaction) {
@@ -95,7 +95,7 @@ fn run(order: &Order, channel: OwnedFd, foundation: Option<BaseRuleset>) -> Exit
         disk: DiskWait::default(),
         notify: Notifier::default(),
         limits: LimitWatch::default(),
-        sandbox: TaskSandbox::new(order.permit().confinement, foundation),
+        sandbox: TaskSandbox::new(order.permit().confinement, base_ruleset),
     };
     let outcome = match &what.builtin {
         Some(builtin) => shim.work(builtin),

@@ -14,7 +14,7 @@ use crate::{
     sys::{
         confine::{self, Restrictions, limit, right},
         network::OwnNetwork,
-        user::in_the_name_of,
+        user::with_user_ids,
     },
 };
 use countersign_model::{Confinement, EnforcedSandbox, Kernel, Network, SandboxSpec, TaskUser, Text, places};
@@ -64,7 +64,7 @@ pub fn kernel() -> Kernel {
 
 /// A task's confinement, ready for the fork.
 pub(crate) struct Sandbox {
-    pub(crate) forgo: Restrictions,
+    pub(crate) restrictions: Restrictions,
     pub(crate) enforced: Option<EnforcedSandbox>,
     /// Variables that it gets, over what it has.
     pub(crate) env: BTreeMap<&'static str, String>,
@@ -126,49 +126,50 @@ fn of_system() -> impl Iterator<Item = PathRule> {
 /// `another`: whom it becomes, if that is another user, who has none of our capabilities.
 pub(crate) fn build(
     confinement: Confinement,
-    walls: &SandboxSpec,
+    sandbox: &SandboxSpec,
     site: &SandboxInput<'_>,
-    foundation: Option<BaseRuleset>,
+    base_ruleset: Option<BaseRuleset>,
     another: Option<(u32, u32)>,
 ) -> Result<Sandbox, SandboxError> {
     let has = kernel();
     let kernel = Kernel {
-        landlock: has.landlock.min(walls.kernel.landlock).min(Kernel::FULL.landlock),
-        seccomp: has.seccomp && walls.kernel.seccomp,
+        landlock: has.landlock.min(sandbox.kernel.landlock).min(Kernel::FULL.landlock),
+        seccomp: has.seccomp && sandbox.kernel.seccomp,
     };
     if !kernel.holds(confinement) {
         return Err(SandboxError::Kernel { wanted: confinement, landlock: kernel.landlock });
     }
-    let mut built = Sandbox { forgo: Restrictions::default(), enforced: None, env: BTreeMap::new() };
+    let mut built = Sandbox { restrictions: Restrictions::default(), enforced: None, env: BTreeMap::new() };
     if confinement == Confinement::None {
         return Ok(built);
     }
-    built.forgo.no_new_privileges = true;
-    let missing = kernel.lacks(confinement).into_iter().map(Text::of).collect();
+    built.restrictions.no_new_privileges = true;
+    let missing = kernel.lacks(confinement).into_iter().map(Text::from_static).collect();
     let confined = confinement >= Confinement::Workspace;
     let landlock = if confined || kernel.scopes() { kernel.landlock } else { 0 };
     // Work that reaches nobody still serves and tests itself, where the kernel gives it a network of its own.
-    let own_network = match (confinement, walls.network) {
+    let own_network = match (confinement, sandbox.network) {
         (Confinement::Workspace, Network::None) => OwnNetwork::available(another),
         _ => None,
     };
     built.enforced = Some(EnforcedSandbox { landlock, seccomp: confined, own_network: own_network.is_some(), missing });
     let ruleset = |net| confine::ruleset(kernel.landlock, confined, net).map_err(SandboxError::Ruleset);
     if !confined {
-        built.forgo.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
+        built.restrictions.ruleset = if kernel.scopes() { Some(ruleset(false)?) } else { None };
         return Ok(built);
     }
     let own = make_temporary(site.temporary).map_err(SandboxError::Temporary)?;
     let temporary = site.temporary.to_owned();
-    let mut plan = PathRules::new(walls, site.cwd, kernel.landlock);
+    let mut plan = PathRules::new(sandbox, site.cwd, kernel.landlock);
     let whole = !places::PROGRAM_PLACES.iter().chain(tables::LIBRARIES).any(|p| plan.is_delicate(p));
-    let foundation = foundation.filter(|r| confinement == Confinement::ReadOnly && whole && r.is_good(kernel.landlock));
-    let alone = confinement == Confinement::ReadOnly || walls.network == Network::None && own_network.is_none();
-    let ruleset = match foundation {
-        Some(foundation) => {
-            plan.entered = foundation.rules.len();
-            plan.rules = foundation.rules;
-            foundation.ruleset
+    let base_ruleset =
+        base_ruleset.filter(|r| confinement == Confinement::ReadOnly && whole && r.is_good(kernel.landlock));
+    let alone = confinement == Confinement::ReadOnly || sandbox.network == Network::None && own_network.is_none();
+    let ruleset = match base_ruleset {
+        Some(base_ruleset) => {
+            plan.entered = base_ruleset.rules.len();
+            plan.rules = base_ruleset.rules;
+            base_ruleset.ruleset
         }
         None => {
             plan.system();
@@ -179,35 +180,35 @@ pub(crate) fn build(
     match confinement {
         Confinement::ReadOnly => {
             plan.reading(site, &temporary, &mut built.env);
-            built.forgo.limits = vec![
+            built.restrictions.limits = vec![
                 (limit::CORE, 0),
                 (limit::FSIZE, LARGEST_FILE),
                 (limit::DATA, MEMORY),
                 (limit::NOFILE, MOST_FILES),
             ];
-            built.forgo.limits.extend(crate::budget::most_of_user().map(|most| (limit::NPROC, most)));
-            built.forgo.keep_capabilities = confine::has_capabilities().then_some(0);
+            built.restrictions.limits.extend(crate::budget::most_of_user().map(|most| (limit::NPROC, most)));
+            built.restrictions.keep_capabilities = confine::has_capabilities().then_some(0);
         }
         _ => {
             plan.building(site);
-            built.forgo.limits = vec![(limit::CORE, 0)];
+            built.restrictions.limits = vec![(limit::CORE, 0)];
             let keep = if another.is_some() { 0 } else { CAPS_OF_WORKSPACES };
-            built.forgo.keep_capabilities = confine::has_capabilities().then_some(keep);
+            built.restrictions.keep_capabilities = confine::has_capabilities().then_some(keep);
         }
     }
     built.env.insert("TMPDIR", temporary.to_string_lossy().into_owned());
     enter(&ruleset, &plan.rules[plan.entered..])?;
-    built.forgo.ruleset = Some(ruleset);
-    let may = SocketFamilies { inet: !alone, unix: walls.unix_sockets };
-    built.forgo.filter = seccomp::filter(confinement, may, kernel.scopes());
-    built.forgo.own_network = own_network;
+    built.restrictions.ruleset = Some(ruleset);
+    let may = SocketFamilies { inet: !alone, unix: sandbox.unix_sockets };
+    built.restrictions.filter = seccomp::filter(confinement, may, kernel.scopes());
+    built.restrictions.own_network = own_network;
     Ok(built)
 }
 
 /// Removes the temporary files of a confined task, whoever made them.
 pub fn clear_temporary(task_dir: &Path, user: Option<&TaskUser>) {
     let temporary = temporary(task_dir, user);
-    let _ = in_the_name_of(user, || {
+    let _ = with_user_ids(user, || {
         use std::os::unix::fs::MetadataExt as _;
         // In a directory that all may write to, the name may have become somebody else's.
         let theirs =
@@ -248,7 +249,7 @@ enum LinkTrust {
 
 /// The places of a task and what it may do there.
 struct PathRules<'a> {
-    walls: &'a SandboxSpec,
+    sandbox: &'a SandboxSpec,
     /// The directories that secrets lie directly in, of those that are a root or where it runs.
     cut_at: Vec<&'a str>,
     version: u32,
@@ -274,12 +275,12 @@ enum RulePath {
 }
 
 impl<'a> PathRules<'a> {
-    fn new(walls: &'a SandboxSpec, cwd: &'a str, version: u32) -> Self {
-        let mut rules = Self { walls, cut_at: Vec::new(), version, rules: Vec::new(), entered: 0 };
+    fn new(sandbox: &'a SandboxSpec, cwd: &'a str, version: u32) -> Self {
+        let mut rules = Self { sandbox, cut_at: Vec::new(), version, rules: Vec::new(), entered: 0 };
         // A root by itself is looked at when it is given; not so one in a directory that is given anyway.
         let system = |root: &&str| places::PROGRAM_PLACES.iter().any(|p| places::inside(root, p));
-        let within = walls.roots.iter().any(|root| places::inside(cwd, root) && root != cwd);
-        let looked_at = walls.roots.iter().map(String::as_str).filter(system).chain(within.then_some(cwd));
+        let within = sandbox.roots.iter().any(|root| places::inside(cwd, root) && root != cwd);
+        let looked_at = sandbox.roots.iter().map(String::as_str).filter(system).chain(within.then_some(cwd));
         let secret = |dir: &str, (name, kind): &(String, PathKind)| {
             rules.is_secret(&format!("{}/{name}", dir.trim_end_matches('/')), *kind)
         };
@@ -307,13 +308,13 @@ impl<'a> PathRules<'a> {
     }
 
     fn is_secret(&self, path: &str, kind: PathKind) -> bool {
-        places::is_kept_out(path, &self.walls.homes, kind == PathKind::Directory)
-            || places::is_protected(path, &self.walls.homes, &self.walls.protected)
+        places::is_kept_out(path, &self.sandbox.homes, kind == PathKind::Directory)
+            || places::is_protected(path, &self.sandbox.homes, &self.sandbox.protected)
     }
 
     fn is_delicate(&self, directory: &str) -> bool {
         self.cut_at.iter().any(|cut| places::inside(cut, directory))
-            || places::is_delicate(directory, &self.walls.homes, &self.walls.protected)
+            || places::is_delicate(directory, &self.sandbox.homes, &self.sandbox.protected)
     }
 
     /// A directory without what in it is secret. `look` is whether its own entries are looked at in any case.
@@ -396,7 +397,7 @@ impl<'a> PathRules<'a> {
             self.add(terminal, DEVICE, LinkTrust::Followed);
             self.add("/dev/tty", DEVICE, LinkTrust::Followed);
         }
-        for program in &self.walls.programs {
+        for program in &self.sandbox.programs {
             // Most are the system's, and given already.
             if !self.has(program, right::EXECUTE) {
                 self.of_home(Path::new(program), right::EXECUTE | right::READ_FILE);
@@ -405,15 +406,15 @@ impl<'a> PathRules<'a> {
     }
 
     fn is_in_root(&self, path: &Path) -> bool {
-        self.walls.roots.iter().any(|root| path.starts_with(root))
+        self.sandbox.roots.iter().any(|root| path.starts_with(root))
     }
 
     /// The toolchains of the home that PATH leads to, and with them what they need.
     fn toolchains(&mut self, site: &SandboxInput<'_>, all_of_path: bool) {
-        let home = Path::new(&self.walls.home);
+        let home = Path::new(&self.sandbox.home);
         for entry in variable(site.env, "PATH").unwrap_or_default().split(':').filter(|e| e.starts_with('/')) {
             let entry = places::clean(entry);
-            let chain = places::below_home(&entry, &self.walls.home)
+            let chain = places::below_home(&entry, &self.sandbox.home)
                 .and_then(|below| Some((below, places::TOOLCHAINS.iter().find(|t| places::inside(below, t))?)));
             match chain {
                 Some((below, chain)) => {
@@ -433,16 +434,16 @@ impl<'a> PathRules<'a> {
 
     /// Reading, and nothing else.
     fn reading(&mut self, site: &SandboxInput<'_>, temporary: &Path, env: &mut BTreeMap<&'static str, String>) {
-        for root in &self.walls.roots {
+        for root in &self.sandbox.roots {
             self.carve(root, LIST, true);
         }
         self.accepted(LIST);
-        if self.walls.read_all {
+        if self.sandbox.read_all {
             self.carve("/", LIST, true);
         }
         self.toolchains(site, false);
         let git_dir = self.git_directories(LIST);
-        let home = Path::new(&self.walls.home);
+        let home = Path::new(&self.sandbox.home);
         let config_home = match variable(site.env, "XDG_CONFIG_HOME").map(Path::new) {
             // Elsewhere it may be anybody's, and what it names would be read.
             Some(path) if path.starts_with(home) && !self.is_in_root(path) => path.to_owned(),
@@ -451,7 +452,7 @@ impl<'a> PathRules<'a> {
         env.insert("GIT_CONFIG_GLOBAL", "/dev/null".to_owned());
         // Git, and those who leave out what it would.
         if self
-            .walls
+            .sandbox
             .programs
             .iter()
             .map(|p| places::base(p))
@@ -481,7 +482,7 @@ impl<'a> PathRules<'a> {
 
     /// Work on a project: the roots are written, caches too, keys are not read.
     fn building(&mut self, site: &SandboxInput<'_>) {
-        for root in &self.walls.roots {
+        for root in &self.sandbox.roots {
             self.carve(root, BUILD, false);
         }
         self.accepted(BUILD);
@@ -494,7 +495,7 @@ impl<'a> PathRules<'a> {
         for device in tables::DEVICES {
             self.add(*device, DEVICE | MAKE, LinkTrust::Followed);
         }
-        let home = Path::new(&self.walls.home).to_owned();
+        let home = Path::new(&self.sandbox.home).to_owned();
         for setting in tables::SETTINGS {
             self.of_home(&home.join(setting), LIST);
         }
@@ -525,15 +526,15 @@ impl<'a> PathRules<'a> {
 
     /// The paths that a person, a grant or a rule has accepted beyond the roots.
     fn accepted(&mut self, write: u64) {
-        let walls = self.walls;
-        for path in &walls.reads {
+        let sandbox = self.sandbox;
+        for path in &sandbox.reads {
             self.named(path, LIST);
         }
-        for path in &walls.keys {
+        for path in &sandbox.keys {
             self.key(path, LIST);
         }
-        for path in walls.writes.iter().filter(|_| write == BUILD) {
-            if places::is_credential(path, &walls.homes) {
+        for path in sandbox.writes.iter().filter(|_| write == BUILD) {
+            if places::is_credential(path, &sandbox.homes) {
                 self.key(path, BUILD);
             } else {
                 self.named(path, BUILD);
@@ -565,11 +566,11 @@ impl<'a> PathRules<'a> {
 
     /// Something called like a secret that was accepted as such; never what is countersign's own.
     fn key(&mut self, path: &str, rights: u64) {
-        let walls = self.walls;
+        let sandbox = self.sandbox;
         let real = fs::canonicalize(path).ok().and_then(|p| p.into_os_string().into_string().ok());
         let Some(real) = real else { return };
-        if places::is_protected(&real, &walls.homes, &walls.protected)
-            || places::holds_protected(&real, &walls.homes, &walls.protected)
+        if places::is_protected(&real, &sandbox.homes, &sandbox.protected)
+            || places::holds_protected(&real, &sandbox.homes, &sandbox.protected)
         {
             return;
         }
@@ -580,7 +581,7 @@ impl<'a> PathRules<'a> {
 
     /// The files that git's configuration of the user includes and names: git ends where it may not read one.
     fn git_settings(&mut self, site: &SandboxInput<'_>, git_dir: Option<&Path>) {
-        let home = Path::new(&self.walls.home);
+        let home = Path::new(&self.sandbox.home);
         let config_home = match variable(site.env, "XDG_CONFIG_HOME").map(Path::new) {
             Some(path) if path.starts_with(home) && !self.is_in_root(path) => path.to_owned(),
             _ => home.join(".config"),
@@ -603,7 +604,7 @@ impl<'a> PathRules<'a> {
     /// belongs to. Gives the git directory of the first root.
     fn git_directories(&mut self, rights: u64) -> Option<PathBuf> {
         let mut first = None;
-        for root in self.walls.roots.clone() {
+        for root in self.sandbox.roots.clone() {
             let git = Path::new(&root).join(".git");
             let Ok(meta) = fs::symlink_metadata(&git) else { continue };
             if meta.is_dir() {

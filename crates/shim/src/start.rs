@@ -10,7 +10,7 @@ use crate::{
     supervise::Shim,
     sys::{
         self, ChildStdio,
-        user::{ChildUser, in_the_name_of},
+        user::{ChildUser, with_user_ids},
     },
     terminal::{Screen, Terminal},
     terminal_watch::TerminalWatch,
@@ -92,7 +92,7 @@ impl Shim<'_> {
     }
 
     fn start(&mut self) -> Result<(), StartError> {
-        let login = self.what.login.as_ref();
+        let login = self.what.user.as_ref();
         let cwd = self.as_login(|| self.open_cwd())??;
         self.as_login(|| self.check_program())??;
         // Theirs, so that they can open them again by name.
@@ -101,7 +101,7 @@ impl Shim<'_> {
             Mode::Pipes => StartError::Pipes,
         })?;
         let temporary = sandbox::temporary(&self.dir, login);
-        let Sandbox { forgo, enforced, env: given } = self.build_sandbox(&temporary, &ends)?;
+        let Sandbox { restrictions, enforced, env: given } = self.build_sandbox(&temporary, &ends)?;
         let mut env = self.environment(given);
         // Without it nothing is told, and everything runs as it would.
         let ending = self.what.tell_directory.then(FinalCwd::new).and_then(Result::ok);
@@ -114,7 +114,7 @@ impl Shim<'_> {
             cwd,
             stdio,
             also: ending.as_ref().map(FinalCwd::also),
-            forgo,
+            restrictions,
             user: login.map(ChildUser::of),
         });
         let pid = started.map_err(|error| StartError::Exec { path: exec.program.path.clone(), error })?;
@@ -122,7 +122,7 @@ impl Shim<'_> {
         self.main.start(pid, ending);
         self.started(pid, enforced);
         if self.sandbox.confinement == Confinement::ReadOnly {
-            self.limits.set_budget(Budget::new(clock::steady(), temporary, self.what.login.clone()));
+            self.limits.set_budget(Budget::new(clock::steady(), temporary, self.what.user.clone()));
         }
         if ends.terminal.is_some() {
             self.journal.push(&Frame::Resized { rows: self.what.rows, cols: self.what.cols, by: None });
@@ -134,7 +134,7 @@ impl Shim<'_> {
 
     /// Does something with the rights of the task's user.
     fn as_login<T>(&self, act: impl FnOnce() -> T) -> Result<T, StartError> {
-        in_the_name_of(self.what.login.as_ref(), act).map_err(StartError::User)
+        with_user_ids(self.what.user.as_ref(), act).map_err(StartError::User)
     }
 
     /// The sandbox; and from then on the files that could let something out of it are watched.
@@ -146,12 +146,12 @@ impl Shim<'_> {
             env: &self.what.env,
             terminal: ends.terminal.as_ref().and_then(Terminal::name),
         };
-        let foundation = self.sandbox.take_foundation();
-        let another = self.what.login.as_ref().map(|l| (l.uid, l.gid));
+        let base_ruleset = self.sandbox.take_foundation();
+        let another = self.what.user.as_ref().map(|l| (l.uid, l.gid));
         let (built, escapes) = self.as_login(|| {
-            let built = sandbox::build(confinement, &self.what.walls, &site, foundation, another);
+            let built = sandbox::build(confinement, &self.what.sandbox, &site, base_ruleset, another);
             let watched = confinement != Confinement::ReadOnly && built.is_ok();
-            (built, watched.then(|| EscapeFiles::of(&self.what.walls)))
+            (built, watched.then(|| EscapeFiles::of(&self.what.sandbox)))
         })?;
         self.sandbox.watch(escapes);
         Ok(built?)
@@ -182,7 +182,7 @@ impl Shim<'_> {
             inode: exec.program.inode,
             confinement: self.sandbox.confinement,
             enforced,
-            uid: self.what.login.as_ref().map(|l| l.uid),
+            uid: self.what.user.as_ref().map(|l| l.uid),
         });
     }
 

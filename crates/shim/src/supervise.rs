@@ -103,7 +103,7 @@ impl Shim<'_> {
     fn publish(&mut self) -> io::Result<()> {
         self.journal.write()?;
         if self.notify.take(self.journal.next_seq(), clock::steady()) {
-            self.control.ring();
+            self.control.notify();
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Shim<'_> {
             match self.control.peer(n) {
                 None => self.control.accept(),
                 Some(peer) => {
-                    for operation in self.control.hear(n) {
+                    for operation in self.control.read_messages(n) {
                         self.operate(peer, operation);
                     }
                 }
@@ -183,7 +183,7 @@ impl Shim<'_> {
             match effect {
                 LifecycleAction::Limit { name, value } => {
                     let value = u64::try_from(value.as_millis()).unwrap_or(u64::MAX);
-                    let (limit, action) = (Text::of(name), Text::of("stopped"));
+                    let (limit, action) = (Text::from_static(name), Text::from_static("stopped"));
                     self.journal.push(&Frame::LimitReached { limit, value, action });
                 }
                 LifecycleAction::Terminate => tree::terminate(std::process::id()),

@@ -190,7 +190,7 @@ pub(crate) struct ChildSpec<'a> {
     /// More descriptors, and their numbers there.
     pub also: Option<[(RawFd, RawFd); 2]>,
     /// What it gives up before it starts.
-    pub forgo: Restrictions,
+    pub restrictions: Restrictions,
     /// Whom it becomes, if that is somebody else.
     pub user: Option<ChildUser>,
 }
@@ -222,7 +222,8 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
         command.arg0(name).args(args);
     }
     command.env_clear().envs(child.env);
-    let (terminal, forgo, user) = (matches!(child.stdio, ChildStdio::Terminal(_)), child.forgo, child.user);
+    let (terminal, restrictions, user) =
+        (matches!(child.stdio, ChildStdio::Terminal(_)), child.restrictions, child.user);
     let also = child.also;
     match child.stdio {
         ChildStdio::Pipes { stdin, stdout, stderr } => {
@@ -235,7 +236,7 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
     }
     // SAFETY: only system calls on values made before the fork; no allocation, no locks.
     unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent, terminal, also, user.as_ref(), &forgo));
+        command.pre_exec(move || prepare_child(cwd, parent, terminal, also, user.as_ref(), &restrictions));
     }
     let started = command.spawn();
     drop(child.cwd);
@@ -249,7 +250,7 @@ fn prepare_child(
     terminal: bool,
     also: Option<[(RawFd, RawFd); 2]>,
     user: Option<&ChildUser>,
-    forgo: &Restrictions,
+    restrictions: &Restrictions,
 ) -> io::Result<()> {
     // SAFETY: plain system calls on integers.
     unsafe {
@@ -258,14 +259,14 @@ fn prepare_child(
             return Err(io::Error::last_os_error());
         }
     }
-    if let Some(own) = forgo.own_network.as_ref().filter(|own| own.comes_first()) {
+    if let Some(own) = restrictions.own_network.as_ref().filter(|own| own.comes_first()) {
         own.enter()?;
     }
     // Before the rest: it undoes some of that.
     if let Some(user) = user {
         user.apply()?;
     }
-    if let Some(own) = forgo.own_network.as_ref().filter(|own| !own.comes_first()) {
+    if let Some(own) = restrictions.own_network.as_ref().filter(|own| !own.comes_first()) {
         own.enter()?;
     }
     // SAFETY: as above.
@@ -289,5 +290,5 @@ fn prepare_child(
         }
     }
     // Last, since from here on even this may do less than before.
-    forgo.apply()
+    restrictions.apply()
 }

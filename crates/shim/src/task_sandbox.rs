@@ -4,7 +4,7 @@
 use crate::{
     post_run::{self, EscapeFiles},
     sandbox::{self, BaseRuleset},
-    sys::user::in_the_name_of,
+    sys::user::with_user_ids,
 };
 use countersign_model::{Confinement, Frame, Limits, Outcome, ResolvedRequest, Text, TimedOut};
 use countersign_redact::{Mask, text};
@@ -13,18 +13,18 @@ use std::path::{Path, PathBuf};
 pub(crate) struct TaskSandbox {
     pub(crate) confinement: Confinement,
     /// What was made of it before anybody knew which task it would be for.
-    foundation: Option<BaseRuleset>,
+    base_ruleset: Option<BaseRuleset>,
     /// The files that make programs run later, as they were before the task.
     escapes: Option<EscapeFiles>,
 }
 
 impl TaskSandbox {
-    pub(crate) fn new(confinement: Confinement, foundation: Option<BaseRuleset>) -> Self {
-        Self { confinement, foundation, escapes: None }
+    pub(crate) fn new(confinement: Confinement, base_ruleset: Option<BaseRuleset>) -> Self {
+        Self { confinement, base_ruleset, escapes: None }
     }
 
     pub(crate) fn take_foundation(&mut self) -> Option<BaseRuleset> {
-        self.foundation.take()
+        self.base_ruleset.take()
     }
 
     pub(crate) fn watch(&mut self, escapes: Option<EscapeFiles>) {
@@ -41,7 +41,7 @@ impl TaskSandbox {
     ) -> Vec<Frame> {
         let mut frames = Vec::new();
         if let Some(before) = self.escapes.take() {
-            let now = in_the_name_of(what.login.as_ref(), || EscapeFiles::of(&what.walls)).unwrap_or_default();
+            let now = with_user_ids(what.user.as_ref(), || EscapeFiles::of(&what.sandbox)).unwrap_or_default();
             for (path, change) in before.changes(&now) {
                 let path = text(mask, &path);
                 frames.push(Frame::WriteDetected { path, change, escape: true, before: None, after: None });
@@ -52,8 +52,8 @@ impl TaskSandbox {
         // Its own limit it knows about.
         let late = late && what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {
-            frames.push(Frame::WallMet { note: Text::of(post_run::LATE) });
-        } else if failed && let Some(note) = post_run::note(self.confinement, &what.walls, streams) {
+            frames.push(Frame::WallMet { note: Text::from_static(post_run::LATE) });
+        } else if failed && let Some(note) = post_run::note(self.confinement, &what.sandbox, streams) {
             frames.push(Frame::WallMet { note: text(mask, &note) });
         }
         frames
@@ -62,7 +62,7 @@ impl TaskSandbox {
     /// Removes what only the task needed.
     pub(crate) fn clear(&self, dir: &Path, what: &ResolvedRequest) {
         if self.confinement >= Confinement::Workspace {
-            sandbox::clear_temporary(dir, what.login.as_ref());
+            sandbox::clear_temporary(dir, what.user.as_ref());
         }
     }
 }

@@ -58,7 +58,7 @@ fn main() {
     );
     let frames = 200_000;
     let began = Instant::now();
-    let quiet = Frame::EnvExposed { class: EnvClass::Base, names: vec![Text::of("PATH")], withheld: vec![] };
+    let quiet = Frame::EnvExposed { class: EnvClass::Base, names: vec![Text::from_static("PATH")], withheld: vec![] };
     for n in 0..frames {
         match n % 2 {
             0 => writer.push(&Frame::Output { stream: StreamName::Stdout, offset: n, len: 80, digest: head }),

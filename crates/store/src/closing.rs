@@ -72,7 +72,7 @@ impl SettledTask {
         rest.for_each(|record| account.apply(record));
         let mut streams = BTreeMap::new();
         if journal.as_ref().is_some_and(|(_, j)| !j.closed) {
-            for name in StreamName::of(account.state.request.mode) {
+            for name in StreamName::for_mode(account.state.request.mode) {
                 match digest_of_some(&home.task_dir(task).join(name.file())) {
                     Ok((sha256, _)) => drop(streams.insert(*name, sha256)),
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -93,7 +93,7 @@ impl SettledTask {
     }
 
     #[must_use]
-    pub fn kept(&self) -> TaskFileDigests {
+    pub fn file_digests(&self) -> TaskFileDigests {
         let decisions = Digest::from_bytes(self.decisions.clone().finalize().into());
         TaskFileDigests { decisions, journal: self.journal.clone(), streams: self.streams.clone() }
     }
@@ -106,7 +106,7 @@ pub(crate) fn add_line(hash: &mut Sha256, line: &str) {
 
 fn damage(journal: &mut Option<(Digest, SealedJournal)>, what: &'static str) {
     if let Some((_, journal)) = journal {
-        journal.damage.get_or_insert(Text::of(what));
+        journal.damage.get_or_insert(Text::from_static(what));
     }
 }
 
@@ -177,7 +177,7 @@ impl<'a> JournalCheck<'a> {
     }
 
     fn damaged(&mut self, what: &'static str) {
-        self.damage.get_or_insert(Text::of(what));
+        self.damage.get_or_insert(Text::from_static(what));
     }
 
     fn all(&mut self, file: File) -> io::Result<()> {

@@ -166,7 +166,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Opens the ledger of a home, if it can be gone on from.
-    pub fn of(home: &Home) -> LedgerResult<Self> {
+    pub fn open_home(home: &Home) -> LedgerResult<Self> {
         condition::check(home, CheckDepth::Quick)?;
         Self::open(&home.ledger())
     }
@@ -419,7 +419,7 @@ impl LedgerReader {
     }
 
     /// Whose a task is; none when there is no such task.
-    pub fn whose(&self, task: TaskId) -> LedgerResult<Option<(PrincipalId, Option<SessionId>)>> {
+    pub fn task_owner(&self, task: TaskId) -> LedgerResult<Option<(PrincipalId, Option<SessionId>)>> {
         let mut query = self.conn.prepare_cached("SELECT principal, session FROM tasks WHERE id = ?1")?;
         let row = query
             .query_row(params![task.to_string()], |r| Ok((r.get::<_, String>(0)?, r.get::<_, Option<String>>(1)?)))

@@ -170,7 +170,7 @@ pub struct StreamGaps(HashMap<StreamName, Gap>);
 impl StreamGaps {
     /// Those that are known of a task as it is: for readers that begin behind them.
     #[must_use]
-    pub fn of(state: &TaskState) -> Self {
+    pub fn from_state(state: &TaskState) -> Self {
         let gap = |(stream, s): (&StreamName, &StreamState)| {
             let offset = state.request.limits.output_bytes?;
             (s.dropped > 0).then_some((*stream, Gap { offset, bytes: s.dropped }))

@@ -74,5 +74,5 @@ fn kind(pid: u32) -> ProcessKind {
     let terminal = proc::open_file(pid, 0).map_or(true, |input| {
         ["/dev/pts/", "/dev/tty", "/dev/console"].iter().any(|t| input.to_string_lossy().starts_with(t))
     });
-    ProcessKind::of(comm.trim_end(), &words, terminal)
+    ProcessKind::classify(comm.trim_end(), &words, terminal)
 }

@@ -1,28 +1,28 @@
 //! What reading can fail of, as a caller is told it.
 
 use crate::output::ReadError;
-use countersign_model::{Code, Refusal, TaskRefusal};
+use countersign_model::{Refusal, RefusalCode, TaskRefusal};
 
 #[cfg(feature = "ledger")]
 impl From<crate::ledger::LedgerError> for TaskRefusal {
     fn from(e: crate::ledger::LedgerError) -> Self {
-        Refusal::new(Code::LedgerUnavailable, e.to_string()).hint("see `csn doctor`").into()
+        Refusal::new(RefusalCode::LedgerUnavailable, e.to_string()).hint("see `csn doctor`").into()
     }
 }
 
 #[cfg(feature = "ledger")]
 impl From<crate::stream::StreamError> for TaskRefusal {
     fn from(e: crate::stream::StreamError) -> Self {
-        Refusal::new(Code::Internal, e.to_string()).hint("see `csn doctor`").into()
+        Refusal::new(RefusalCode::Internal, e.to_string()).hint("see `csn doctor`").into()
     }
 }
 
 impl From<ReadError> for TaskRefusal {
     fn from(e: ReadError) -> Self {
         let code = match &e {
-            ReadError::Tampered { .. } => Code::ArtifactTampered,
-            ReadError::BeyondEnd { .. } | ReadError::InGap { .. } => Code::RangeNotSatisfiable,
-            ReadError::Io(_) => Code::Internal,
+            ReadError::Tampered { .. } => RefusalCode::ArtifactTampered,
+            ReadError::BeyondEnd { .. } | ReadError::InGap { .. } => RefusalCode::RangeNotSatisfiable,
+            ReadError::Io(_) => RefusalCode::Internal,
         };
         Refusal::new(code, e.to_string()).into()
     }

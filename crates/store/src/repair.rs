@@ -71,7 +71,7 @@ pub fn repair(home: &Home, _held: &HomeLock) -> Result<Option<RepairRecord>, Led
     // Notes how far the new ledger has come.
     drop(Ledger::open(&home.ledger())?);
     let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
-    let report = verify::house(home, &wanted, &|_, _| {})?;
+    let report = verify::home(home, &wanted, &|_, _| {})?;
     repair.findings = report.findings.iter().map(ToString::to_string).collect();
     write_down(home, &repair).map_err(failed)?;
     let _ = fs::remove_file(beside(&finished, ".json"));
@@ -114,7 +114,7 @@ fn revoke(ledger: &mut Ledger) -> Result<(u64, u64), LedgerError> {
     for (at, entered) in ledger.reader()?.entered()? {
         register.enter(at, &entered);
     }
-    let by = Text::of("csn doctor --fix");
+    let by = Text::from_static("csn doctor --fix");
     let grants =
         register.grants.iter().filter_map(|g| Some(RegisterEntry::GrantRevoked { grant: g.id?, by: by.clone() }));
     let grants: Vec<RegisterEntry> = grants.collect();

@@ -281,12 +281,12 @@ fn told(home: &Home, task: TaskId) -> io::Result<Vec<LedgerEntry>> {
     let Some((_, first)) = reader.lines(64 * 1024)?.into_iter().next() else { return Ok(Vec::new()) };
     let first = Record::parse(&first).map_err(io::Error::other)?;
     let mode = if dir.join(StreamName::Pty.file()).exists() { Mode::Pty } else { Mode::Pipes };
-    let unknown = Text::of("not known: the ledger cannot be read");
+    let unknown = Text::from_static("not known: the ledger cannot be read");
     let planned = Decision::Planned {
         plan_digest: Digest::sha256(&[]),
         display: unknown.clone(),
-        verb: Text::of("unknown"),
-        cwd: Text::of("unknown"),
+        verb: Text::from_static("unknown"),
+        cwd: Text::from_static("unknown"),
         mode,
         tool: Tool::Shell,
         title: None,
@@ -332,7 +332,7 @@ fn ending(dir: &Path) -> io::Result<Option<(u64, Timestamp, Outcome)>> {
     if journal::take_over(dir)?.is_none() {
         return Ok(None);
     }
-    let why = Text::of("its supervisor is gone and its journal was not closed");
+    let why = Text::from_static("its supervisor is gone and its journal was not closed");
     let (seq, at) = last.map_or((u64::MAX, clock::now()), |r| (r.seq + 1, r.at));
     Ok((seq != u64::MAX).then_some((seq, at, Outcome::Lost { why })))
 }

@@ -61,7 +61,7 @@ impl std::fmt::Display for Finding {
 
 impl VerifyReport {
     #[must_use]
-    pub fn on(what: impl Into<String>) -> Self {
+    pub fn about(what: impl Into<String>) -> Self {
         Self { what: what.into(), ..Self::default() }
     }
 
@@ -111,7 +111,7 @@ pub struct VerifyScope<'a> {
 }
 
 /// The whole house: every decision, every receipt, everything that they speak for.
-pub fn house(home: &Home, wanted: &VerifyScope<'_>, progress: VerifyProgress<'_>) -> Result<VerifyReport, LedgerError> {
+pub fn home(home: &Home, wanted: &VerifyScope<'_>, progress: VerifyProgress<'_>) -> Result<VerifyReport, LedgerError> {
     let trouble = match condition::check(home, CheckDepth::Whole) {
         Ok(()) => None,
         Err(e @ LedgerError::Newer { .. }) => return Err(e),
@@ -170,7 +170,7 @@ fn whole(
     let ledger = LedgerReader::open(path)?;
     // What is decided meanwhile is not looked at.
     ledger.conn.execute_batch("BEGIN")?;
-    let mut report = VerifyReport::on(format!("the house at {}", home.path().display()));
+    let mut report = VerifyReport::about(format!("the house at {}", home.path().display()));
     let keys = TrustedKeys::of(&KeyAnnouncement::all(&ledger)?, wanted.pinned, &mut report);
     receipt_chain::outside(&ledger, &mut report)?;
     let rows = receipt_chain::check(&ledger, 1, None, &keys, &mut report)?;
@@ -221,7 +221,7 @@ fn range_in(
 ) -> Result<VerifyReport, LedgerError> {
     let ledger = LedgerReader::open(path)?;
     ledger.conn.execute_batch("BEGIN")?;
-    let mut report = VerifyReport::on(match to {
+    let mut report = VerifyReport::about(match to {
         Some(to) if to == from => format!("receipt {from}"),
         Some(to) => format!("receipts {from} to {to}"),
         None => format!("receipts from {from} on"),
@@ -259,7 +259,7 @@ fn task_in(home: &Home, path: &Path, task: TaskId, wanted: &VerifyScope<'_>) -> 
         Some(number) => range_in(home, path, number, Some(number), wanted, &|_, _| {})?,
         None => {
             let mut report = VerifyReport::default();
-            let what = match (ledger.whose(task)?, ledger.settled_by(task)?) {
+            let what = match (ledger.task_owner(task)?, ledger.settled_by(task)?) {
                 (None, _) => "the ledger does not know this task",
                 (Some(_), None) => "it has not settled, so it has no receipt",
                 (Some(_), Some(_)) => "it has settled and has no receipt",
@@ -338,7 +338,7 @@ fn strangers(home: &Home, path: &Path, told: &LedgerPass, report: &mut VerifyRep
     let fresh = LedgerReader::open(path)?;
     for task in crate::salvage::tasks(home) {
         // Asked for only after the snapshot was taken, perhaps.
-        if !told.knows(task) && fresh.whose(task)?.is_none() {
+        if !told.knows(task) && fresh.task_owner(task)?.is_none() {
             report.find(
                 format!("tasks/{}/{task}", task.shard()),
                 "the ledger does not know this task: the ledger is older than the directory",

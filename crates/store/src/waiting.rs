@@ -21,7 +21,7 @@ pub struct WaitingRequest {
 }
 
 /// Written and synced before the ask is acknowledged.
-pub fn keep(home: &Home, task: TaskId, waiting: &WaitingRequest) -> io::Result<()> {
+pub fn save(home: &Home, task: TaskId, waiting: &WaitingRequest) -> io::Result<()> {
     let bytes = serde_json::to_vec(waiting).map_err(io::Error::other)?;
     fsx::write_durably(&home.waiting(), &task.to_string(), &bytes)
 }

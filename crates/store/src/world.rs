@@ -35,7 +35,7 @@ impl LookupLimits {
 }
 
 /// Answers what a plan needs to know.
-pub fn look(needs: &FactQuery, sight: &LookupLimits, facts: &mut Facts) {
+pub fn look_up_facts(needs: &FactQuery, sight: &LookupLimits, facts: &mut Facts) {
     let mut patience = LookupBudget { until: clock::steady() + LONGEST_LOOK, entries: MOST_LOOKED_AT };
     for path in &needs.paths {
         if sight.sees(path) && !is_of_the_looker(path) {
@@ -311,7 +311,7 @@ mod tests {
         let needs =
             FactQuery { paths: vec!["/etc/hosts".to_owned(), "/work/../etc/hosts".to_owned()], ..FactQuery::default() };
         let mut facts = Facts::none("/work");
-        look(&needs, &LookupLimits { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
+        look_up_facts(&needs, &LookupLimits { below: Some(vec!["/work".to_owned()]), path: None }, &mut facts);
         assert!(facts.paths.is_empty());
     }
 }

@@ -26,9 +26,9 @@ fn digest(text: &str) -> Digest {
 fn planned(display: &'static str) -> Decision {
     Decision::Planned {
         plan_digest: digest("plan"),
-        display: Text::of(display),
-        verb: Text::of("make"),
-        cwd: Text::of("/p"),
+        display: Text::from_static(display),
+        verb: Text::from_static("make"),
+        cwd: Text::from_static("/p"),
         mode: Mode::Pipes,
         tool: Tool::Shell,
         title: None,
@@ -66,7 +66,7 @@ fn settled(code: i32) -> Decision {
 }
 
 fn env_exposed() -> Frame {
-    Frame::EnvExposed { class: EnvClass::Base, names: vec![Text::of("PATH")], withheld: vec![] }
+    Frame::EnvExposed { class: EnvClass::Base, names: vec![Text::from_static("PATH")], withheld: vec![] }
 }
 
 fn write_journal(dir: &Path, frames: u64) -> countersign_model::JournalEnd {
@@ -134,7 +134,7 @@ fn a_journal_that_does_not_read_is_cut_and_what_was_cut_is_kept() {
 /// A task whose journal is gone still has its end.
 #[test]
 fn a_stream_without_its_journal_tells_how_the_task_ended() {
-    let (_dir, home, mut ledger) = house();
+    let (_dir, home, mut ledger) = daemon();
     ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
     ledger.commit(&entries(task(1), 9, vec![settled(3)])).unwrap();
     let reader = ledger_reader(&home);
@@ -177,7 +177,7 @@ fn readers_follow_a_journal_from_any_number() {
     }
 }
 
-fn house() -> (tempfile::TempDir, Home, Ledger) {
+fn daemon() -> (tempfile::TempDir, Home, Ledger) {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::at(dir.path());
     home.prepare().unwrap();
@@ -187,7 +187,7 @@ fn house() -> (tempfile::TempDir, Home, Ledger) {
 
 #[test]
 fn the_index_can_be_rebuilt_from_the_decisions() {
-    let (_dir, home, mut ledger) = house();
+    let (_dir, home, mut ledger) = daemon();
     let approval = countersign_model::ApprovalId::mint(&mut IdMint::default(), 1, 1);
     let asked =
         Decision::PermissionRequested { approval, uncovered: vec![], options: vec![Choice::Once], about: vec![] };
@@ -219,7 +219,7 @@ fn settled_without_receipt() -> String {
 /// What a check of receipts and ledger finds.
 fn broken(home: &Home) -> Vec<String> {
     let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
-    let report = verify::house(home, &wanted, &|_, _| {}).unwrap();
+    let report = verify::home(home, &wanted, &|_, _| {}).unwrap();
     report.findings.iter().map(|f| format!("{}: {}", f.place, f.what)).collect()
 }
 
@@ -229,7 +229,7 @@ fn ledger_reader(home: &Home) -> countersign_store::ledger::LedgerReader {
 
 #[test]
 fn a_changed_decision_breaks_the_chain() {
-    let (_dir, home, mut ledger) = house();
+    let (_dir, home, mut ledger) = daemon();
     ledger.commit(&entries(task(1), 0, vec![planned("one"), launched(2)])).unwrap();
     drop(ledger);
     let conn = rusqlite::Connection::open(home.ledger()).unwrap();
@@ -241,7 +241,7 @@ fn a_changed_decision_breaks_the_chain() {
 
 #[test]
 fn pages_and_filters() {
-    let (_dir, home, mut ledger) = house();
+    let (_dir, home, mut ledger) = daemon();
     for n in 0..30 {
         ledger.commit(&entries(task(n), 0, vec![planned(if n == 7 { "needle in" } else { "hay" })])).unwrap();
     }
@@ -260,7 +260,7 @@ fn pages_and_filters() {
 /// The journal may exist before the launch can be read: its numbers are not known until then.
 #[test]
 fn a_stream_waits_for_the_launch_before_it_reads_the_journal() {
-    let (_dir, home, mut ledger) = house();
+    let (_dir, home, mut ledger) = daemon();
     let dir = home.task_dir(task(1));
     std::fs::create_dir_all(&dir).unwrap();
     ledger.commit(&entries(task(1), 0, vec![planned("one")])).unwrap();

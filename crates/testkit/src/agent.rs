@@ -59,7 +59,7 @@ impl TestAgent {
         self.child.id()
     }
 
-    fn wish(&mut self, wish: &Value) -> Value {
+    fn call(&mut self, wish: &Value) -> Value {
         writeln!(self.to, "{wish}").expect("the agent listens");
         let mut line = String::new();
         self.from.read_line(&mut line).expect("the agent answers");
@@ -68,7 +68,7 @@ impl TestAgent {
 
     /// A program to its end: its exit code, what it said, and what it complained about.
     pub fn run(&mut self, argv: &[&str], input: &str) -> (i64, String, String) {
-        let said = self.wish(&json!({"argv": argv, "input": input}));
+        let said = self.call(&json!({"argv": argv, "input": input}));
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
         (said["code"].as_i64().expect("a code"), text("stdout"), text("stderr"))
     }
@@ -93,22 +93,22 @@ impl TestAgent {
     /// Begins a conversation with `csn mcp`.
     pub fn talk(&mut self, name: &str) {
         let argv = [self.csn.clone(), "mcp".to_owned()];
-        self.wish(&json!({"talk": argv, "name": name}));
+        self.call(&json!({"talk": argv, "name": name}));
     }
 
     pub fn say(&mut self, name: &str, message: &Value) {
-        self.wish(&json!({"say": message.to_string(), "name": name}));
+        self.call(&json!({"say": message.to_string(), "name": name}));
     }
 
     /// The next message; none when it has hung up.
-    pub fn hear(&mut self, name: &str) -> Option<Value> {
-        let said = self.wish(&json!({"hear": true, "name": name}));
+    pub fn next_event(&mut self, name: &str) -> Option<Value> {
+        let said = self.call(&json!({"hear": true, "name": name}));
         serde_json::from_str(said["line"].as_str().unwrap_or_default()).ok()
     }
 
     /// Hangs up, and waits until the other side has ended.
     pub fn hang_up(&mut self, name: &str) -> i64 {
-        self.wish(&json!({"name": name}))["code"].as_i64().unwrap_or(-1)
+        self.call(&json!({"name": name}))["code"].as_i64().unwrap_or(-1)
     }
 }
 

@@ -43,7 +43,7 @@ impl TestHome {
 
     /// A house that serves.
     #[must_use]
-    pub fn up(csn: &str) -> Self {
+    pub fn started(csn: &str) -> Self {
         let house = Self::new(csn);
         house.start();
         house
@@ -298,7 +298,7 @@ impl TestHome {
     }
 
     /// Waits until the task has written `text` to stdout, in one chunk.
-    pub fn says(&self, task: TaskId, text: &str) {
+    pub fn wait_for_stdout(&self, task: TaskId, text: &str) {
         let mut events = self.client().events(task, None);
         while let Some(event) = events.next_event().expect("the stream reads") {
             if event.value.output.is_some_and(|output| output.text.contains(text)) {
@@ -420,7 +420,7 @@ pub struct MemoryUse {
 
 impl MemoryUse {
     #[must_use]
-    pub fn of(pid: u32) -> Self {
+    pub fn of_process(pid: u32) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
         let kib = |name: &str| {
             let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("the kernel says it");
@@ -433,7 +433,7 @@ impl MemoryUse {
     /// pages that were there at the beginning are in it, and those that came later are counted as its own.
     #[must_use]
     pub fn peak_of_its_own(pid: u32, at_first: MemoryUse) -> u64 {
-        let now = Self::of(pid);
+        let now = Self::of_process(pid);
         now.peak.saturating_sub(at_first.file.min(now.file)).max(now.anonymous)
     }
 }

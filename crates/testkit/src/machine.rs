@@ -40,7 +40,7 @@ pub struct SystemService {
 impl SystemService {
     /// One that serves; none where we are not root.
     #[must_use]
-    pub fn up(csn: &str) -> Option<Self> {
+    pub fn started(csn: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("not root: a house of several users cannot be made");
             return None;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::say;
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, StreamName, TaskId, TaskRefusal, TaskState};
+use countersign_model::{RefusalCode, StreamName, TaskId, TaskRefusal, TaskState};
 use std::io::{self, IsTerminal as _, Write as _};
 
 /// How much is asked for at a time: less at a terminal, where somebody may want it to stop.
@@ -115,7 +115,7 @@ impl StreamPrinter {
             }
             let at = &mut self.printed[stream as usize];
             let bytes = match self.client.output(self.task, stream, *at, piece.min(end - *at)) {
-                Err(ClientError::Refused(refused)) if refused.refusal.code == Code::RangeNotSatisfiable => {
+                Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::RangeNotSatisfiable => {
                     // The output limit dropped what comes here; it goes on behind that.
                     let state = self.client.task(&self.task.to_string())?;
                     let Some(behind) = behind_gap(&state, stream, *at) else { return Err(without_task(refused)) };

@@ -3,7 +3,7 @@
 use super::interrupts::TerminalReader;
 use crate::render::card::{CardLimits, card, choices, resolution};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Approval, ApprovalId, CardView, Choice, Code, DisplaySafe};
+use countersign_model::{Approval, ApprovalId, CardView, Choice, DisplaySafe, RefusalCode};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     termios::{QueueSelector, tcflush, tcgetpgrp},
@@ -79,7 +79,7 @@ fn ask(
 ) -> std::io::Result<()> {
     let approval = asked.id;
     let room = CardLimits::of_screen();
-    let view = CardView::of(asked);
+    let view = CardView::from_approval(asked);
     let mut text = card(&view, room);
     if view.is_longer_than(room.command) {
         let _ = writeln!(text, "  the whole command: csn approvals show {approval}");
@@ -126,7 +126,7 @@ fn ask(
         let words = Some(words.as_str()).filter(|w| !w.is_empty());
         return match client.answer_with(approval, choice, words, any) {
             Ok(answered) => writeln!(tty, "{}", resolution(&answered)),
-            Err(ClientError::Refused(refused)) if refused.refusal.code == Code::AlreadyAnswered => {
+            Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::AlreadyAnswered => {
                 writeln!(tty, "{}", refused.refusal.message)
             }
             Err(e) => {

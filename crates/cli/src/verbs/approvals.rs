@@ -45,7 +45,7 @@ pub(crate) fn approvals(command: Option<ApprovalsCommand>) -> anyhow::Result<Exi
             match json {
                 true => writeln!(out, "{}", serde_json::to_string(&approval)?)?,
                 false => {
-                    let view = CardView::of(&approval);
+                    let view = CardView::from_approval(&approval);
                     write!(out, "{}", card::card(&view, CardLimits::WHOLE))?;
                     match approval.state {
                         ApprovalState::Waiting => {

@@ -22,8 +22,8 @@ use crate::{
 };
 use countersign_client::{AttachedEvent, Attachment, Client, ClientError};
 use countersign_model::{
-    Code, Decision, Frame, Mode, Record, RecordContent, Refusal, Status, StreamName, TaskId, TaskRefusal, TaskState,
-    Text,
+    Decision, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, Status, StreamName, TaskId, TaskRefusal,
+    TaskState, Text,
     api::{AttachEvent, AttachQuery},
 };
 use countersign_store::clock;
@@ -122,7 +122,7 @@ impl AttachSession {
             detach: DetachWatch::new(detach),
             outbox: Outbox::new(send::random_key()),
             position: StreamPosition::default(),
-            display: Display::new(draws.then_some(rule), StreamName::of(mode)[0]),
+            display: Display::new(draws.then_some(rule), StreamName::for_mode(mode)[0]),
             size: None,
             asking: None,
             keyboard,
@@ -188,33 +188,33 @@ impl AttachSession {
             key: Some(self.outbox.key().to_owned()),
             from: self.outbox.first(),
         };
-        let mut house = self.client.attach(self.task, &options)?;
-        self.outbox.send_again(&mut house)?;
+        let mut daemon = self.client.attach(self.task, &options)?;
+        self.outbox.send_again(&mut daemon)?;
         loop {
-            while let Some(came) = house.next_message()? {
-                if let Some(end) = self.take(&mut house, came)? {
+            while let Some(came) = daemon.next_message()? {
+                if let Some(end) = self.take(&mut daemon, came)? {
                     return Ok(end);
                 }
             }
-            if house.is_over() {
+            if daemon.is_over() {
                 return Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into()).into());
             }
-            if let Some(end) = self.wait(&mut house, signals)? {
+            if let Some(end) = self.wait(&mut daemon, signals)? {
                 return Ok(end);
             }
         }
     }
 
     /// Waits for whatever comes first, and deals with all but what the house says.
-    fn wait(&mut self, house: &mut Attachment, signals: &UnixStream) -> anyhow::Result<Option<AttachEnd>> {
+    fn wait(&mut self, daemon: &mut Attachment, signals: &UnixStream) -> anyhow::Result<Option<AttachEnd>> {
         let stdin = io::stdin();
         let mut out = PollFlags::IN;
-        out.set(PollFlags::OUT, house.wants_to_write());
+        out.set(PollFlags::OUT, daemon.wants_to_write());
         // Before the task runs, what is typed is an answer to a question or nothing.
         let looking = self.display.is_raw();
         let typing = looking || self.typing && (self.mode == Mode::Pipes || !stdin.is_terminal());
         let (typed, told, signalled) = {
-            let mut fds = vec![PollFd::new(&*house, out), PollFd::new(signals, PollFlags::IN)];
+            let mut fds = vec![PollFd::new(&*daemon, out), PollFd::new(signals, PollFlags::IN)];
             if typing && self.outbox.has_room() && self.asking.is_none() {
                 fds.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
             }
@@ -226,85 +226,85 @@ impl AttachSession {
             let ready = |n: usize| fds.get(n).is_some_and(|fd| !fd.revents().is_empty());
             (ready(2), ready(0), ready(1))
         };
-        if told && house.wants_to_write() {
-            house.flush()?;
+        if told && daemon.wants_to_write() {
+            daemon.flush()?;
         }
-        if signalled && self.signalled(house, signals)? {
+        if signalled && self.signalled(daemon, signals)? {
             return Ok(Some(AttachEnd::Signalled));
         }
         if typed {
             let mut buf = [0; 4096];
             let n = rustix::io::read(stdin.as_fd(), &mut buf).unwrap_or(0);
             if n == 0 {
-                return self.end_of_input(house, stdin.is_terminal());
+                return self.end_of_input(daemon, stdin.is_terminal());
             }
-            if self.typed(house, &buf[..n])? {
+            if self.typed(daemon, &buf[..n])? {
                 return Ok(Some(AttachEnd::Detached));
             }
         } else if let Some(held) = self.detach.overdue(clock::steady()).filter(|_| !self.read_only) {
-            self.outbox.send(house, OutboxMessage::Typed(held))?;
+            self.outbox.send(daemon, OutboxMessage::Typed(held))?;
         }
         Ok(None)
     }
 
-    fn end_of_input(&mut self, house: &mut Attachment, terminal: bool) -> anyhow::Result<Option<AttachEnd>> {
+    fn end_of_input(&mut self, daemon: &mut Attachment, terminal: bool) -> anyhow::Result<Option<AttachEnd>> {
         self.typing = false;
         if terminal && self.display.is_raw() {
             // The terminal is gone, and with it whoever sat there.
             return Ok(Some(AttachEnd::Detached));
         }
-        self.outbox.send(house, OutboxMessage::End)?;
+        self.outbox.send(daemon, OutboxMessage::End)?;
         Ok(None)
     }
 
     /// Whether we were told to go.
-    fn signalled(&mut self, house: &mut Attachment, mut signals: &UnixStream) -> anyhow::Result<bool> {
+    fn signalled(&mut self, daemon: &mut Attachment, mut signals: &UnixStream) -> anyhow::Result<bool> {
         let mut buf = [0; 64];
         let n = signals.read(&mut buf).unwrap_or(0);
         if buf[..n].contains(&b'e') {
             return Ok(true);
         }
-        self.tell_size(house)?;
+        self.tell_size(daemon)?;
         Ok(false)
     }
 
     /// Bytes from the keyboard. Whether they were the detach keys.
-    fn typed(&mut self, house: &mut Attachment, bytes: &[u8]) -> anyhow::Result<bool> {
+    fn typed(&mut self, daemon: &mut Attachment, bytes: &[u8]) -> anyhow::Result<bool> {
         // Who only looks on can only leave, also as one leaves anything else.
         if self.read_only && bytes.contains(&3) {
             return Ok(true);
         }
         let TypedBytes { bytes, detach } = self.detach.feed(bytes, self.display.is_raw(), clock::steady());
         if !bytes.is_empty() && !self.read_only {
-            self.outbox.send(house, OutboxMessage::Typed(bytes))?;
+            self.outbox.send(daemon, OutboxMessage::Typed(bytes))?;
         }
         Ok(detach)
     }
 
-    fn tell_size(&mut self, house: &mut Attachment) -> anyhow::Result<()> {
+    fn tell_size(&mut self, daemon: &mut Attachment) -> anyhow::Result<()> {
         let Some(size) = size().filter(|size| self.size != Some(*size)) else { return Ok(()) };
         if self.mode == Mode::Pty && !self.read_only && self.display.is_raw() {
             self.size = Some(size);
-            self.outbox.send(house, OutboxMessage::Size(size.0, size.1))?;
+            self.outbox.send(daemon, OutboxMessage::Size(size.0, size.1))?;
         }
         Ok(())
     }
 
-    fn take(&mut self, house: &mut Attachment, came: AttachedEvent) -> anyhow::Result<Option<AttachEnd>> {
+    fn take(&mut self, daemon: &mut Attachment, came: AttachedEvent) -> anyhow::Result<Option<AttachEnd>> {
         match came {
             AttachedEvent::Bytes(bytes) => {
                 self.position.last_seq = self.position.of_bytes.take().or(self.position.last_seq);
                 self.display.show(&bytes)?;
                 Ok(None)
             }
-            AttachedEvent::Record(record) => self.record(house, record.record),
-            AttachedEvent::Word(word) => self.word(house, *word),
+            AttachedEvent::Record(record) => self.record(daemon, record.record),
+            AttachedEvent::Word(word) => self.word(daemon, *word),
         }
     }
 
-    fn word(&mut self, house: &mut Attachment, word: AttachEvent) -> anyhow::Result<Option<AttachEnd>> {
+    fn word(&mut self, daemon: &mut Attachment, word: AttachEvent) -> anyhow::Result<Option<AttachEnd>> {
         match word {
-            AttachEvent::Begin { task, screen, .. } => return self.begin(house, *task, screen.is_some()),
+            AttachEvent::Begin { task, screen, .. } => return self.begin(daemon, *task, screen.is_some()),
             AttachEvent::Applied { n, .. } => self.outbox.answered(n),
             AttachEvent::Refused { n: Some(n), refusal } => self.refused(n, &refusal),
             AttachEvent::Refused { n: None, refusal } => {
@@ -319,21 +319,21 @@ impl AttachSession {
     fn refused(&mut self, n: u64, refusal: &Refusal) {
         self.outbox.answered(n);
         // A task that has no input is not asked again; one that is over says so by itself.
-        if refusal.code == Code::WrongMode {
+        if refusal.code == RefusalCode::WrongMode {
             self.typing = false;
-        } else if !matches!(refusal.code, Code::TaskOver | Code::Forbidden) {
+        } else if !matches!(refusal.code, RefusalCode::TaskOver | RefusalCode::Forbidden) {
             say(&format!("csn: {}\r", refusal.message));
         }
     }
 
     /// The house says what there is.
-    fn begin(&mut self, house: &mut Attachment, state: TaskState, draws: bool) -> anyhow::Result<Option<AttachEnd>> {
+    fn begin(&mut self, daemon: &mut Attachment, state: TaskState, draws: bool) -> anyhow::Result<Option<AttachEnd>> {
         if draws {
             self.display.make_room(size().map_or(24, |(rows, _)| usize::from(rows)))?;
         }
         self.size = state.io.terminal.map(|t| (t.rows, t.cols));
         match (state.status, state.position(), state.approval_id()) {
-            (Status::Running, ..) => self.started(house)?,
+            (Status::Running, ..) => self.started(daemon)?,
             (Status::Queued, Some(position), _) => say(&format!("csn: waiting for a slot, {position}. in line")),
             (Status::Queued, None, Some(approval)) if self.asking.is_none() => {
                 say(&format!("csn: waiting for approval {approval}: csn approvals answer {approval} once"));
@@ -342,16 +342,16 @@ impl AttachSession {
         }
         if let Some(outcome) = state.outcome() {
             // The screen follows; it is the last thing that the house sends.
-            while !house.is_over() {
-                match house.next_message()? {
-                    Some(bytes @ AttachedEvent::Bytes(_)) => drop(self.take(house, bytes)?),
+            while !daemon.is_over() {
+                match daemon.next_message()? {
+                    Some(bytes @ AttachedEvent::Bytes(_)) => drop(self.take(daemon, bytes)?),
                     Some(AttachedEvent::Word(word)) => {
                         if let AttachEvent::Tail { stream, .. } = *word {
                             self.display.stream = stream;
                         }
                     }
                     Some(AttachedEvent::Record(_)) => {}
-                    None => drop(poll(&mut [PollFd::new(&*house, PollFlags::IN)], None)),
+                    None => drop(poll(&mut [PollFd::new(&*daemon, PollFlags::IN)], None)),
                 }
             }
             let took = state.usage().map(|u| Duration::from_micros(u.duration_us));
@@ -368,14 +368,14 @@ impl AttachSession {
     }
 
     /// The task runs: from now on the keyboard is its own.
-    fn started(&mut self, house: &mut Attachment) -> anyhow::Result<()> {
+    fn started(&mut self, daemon: &mut Attachment) -> anyhow::Result<()> {
         if self.mode == Mode::Pty && self.keyboard {
             self.display.make_raw()?;
         }
-        self.tell_size(house)
+        self.tell_size(daemon)
     }
 
-    fn record(&mut self, house: &mut Attachment, record: Record) -> anyhow::Result<Option<AttachEnd>> {
+    fn record(&mut self, daemon: &mut Attachment, record: Record) -> anyhow::Result<Option<AttachEnd>> {
         match record.what {
             // Seen once its bytes have come.
             RecordContent::Frame(Frame::Output { .. }) => self.position.of_bytes = Some(record.seq),
@@ -397,7 +397,7 @@ impl AttachSession {
                 self.account.words = words;
                 self.asked(false);
             }
-            RecordContent::Decision(Decision::Launched { .. }) => self.started(house)?,
+            RecordContent::Decision(Decision::Launched { .. }) => self.started(daemon)?,
             RecordContent::Decision(Decision::Settled { outcome, journal_head, recovered }) => {
                 let AttachSummary { took, words, notes } = std::mem::take(&mut self.account);
                 let never_began = never_began(&outcome, journal_head, recovered);

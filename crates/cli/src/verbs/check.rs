@@ -101,7 +101,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             "verb": label.verb, "directory": label.directory, "sandbox": GrantSandbox::Narrow,
         }))?);
     }
-    let grants = Grants::of(grants);
+    let grants = Grants::from_grants(grants);
     let repository = world::repository(&cwd);
     let here = repository.clone().unwrap_or_else(|| cwd.clone());
     let mut roots = args.root.clone();
@@ -117,7 +117,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     };
     let mut facts = Facts::none(&cwd);
     let sight = world::LookupLimits { below: None, path: std::env::var("PATH").ok() };
-    world::look(&countersign_policy::needs(&plan), &sight, &mut facts);
+    world::look_up_facts(&countersign_policy::needs(&plan), &sight, &mut facts);
     let context = JudgeContext {
         profile: args.profile.map_or(basis.config.profile, Into::into),
         attended: !args.unattended,
@@ -186,7 +186,7 @@ fn respond(question: &CheckQuestion, basis: &CheckSettings) -> Value {
     let mut below = question.roots.clone();
     below.push(question.cwd.clone());
     let needs = countersign_policy::needs(&plan);
-    world::look(&needs, &world::LookupLimits { below: Some(below), path: None }, &mut facts);
+    world::look_up_facts(&needs, &world::LookupLimits { below: Some(below), path: None }, &mut facts);
     // What does not exist is judged by its letters, unless a link leads to where it would be.
     facts.paths.retain(|path, f| f.kind != PathTargetKind::Absent || f.resolved != countersign_policy::clean(path));
     let context = JudgeContext {
@@ -198,7 +198,7 @@ fn respond(question: &CheckQuestion, basis: &CheckSettings) -> Value {
         ..JudgeContext::personal(&basis.home, question.roots.clone())
     };
     let narrow = |g: &Grant| Grant { sandbox: GrantSandbox::Narrow, ..g.clone() };
-    let grants = Grants::of(question.grants.iter().map(narrow).collect());
+    let grants = Grants::from_grants(question.grants.iter().map(narrow).collect());
     let assessment = countersign_policy::judge(&plan, &facts, &context, &basis.rules, &grants);
     answer(&question.id, &plan, &assessment)
 }

@@ -4,7 +4,7 @@ use super::receipts;
 use crate::{args::ExportArgs, target_home::reach};
 use anyhow::Context as _;
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, ReceiptSubject, Record};
+use countersign_model::{ReceiptSubject, Record, RefusalCode};
 use countersign_store::verify::{self, BundleNames};
 use serde_json::json;
 use std::{
@@ -51,7 +51,7 @@ fn write(client: &Client, state: &countersign_model::TaskState, file: File) -> a
     for subject in &statement.subject {
         let (length, mut bytes) = match client.artifact(subject.digest.sha256) {
             Ok(found) => found,
-            Err(ClientError::Refused(refused)) if refused.refusal.code == Code::Expired => {
+            Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::Expired => {
                 left_out.push(subject.name.clone());
                 continue;
             }

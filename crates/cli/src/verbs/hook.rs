@@ -115,7 +115,7 @@ fn answered(agent: HookAgent, witness: bool) -> anyhow::Result<String> {
     if matches!(said.hook_event_name.as_str(), "PostToolUse" | "PostToolUseFailure") {
         return Ok(if witness { after(agent, &said) } else { String::new() });
     }
-    let client = house()?;
+    let client = daemon()?;
     let Some(command) = said.tool_input.get("command").and_then(Value::as_str) else {
         bail!("the hook's input names no command that can be read");
     };
@@ -125,14 +125,14 @@ fn answered(agent: HookAgent, witness: bool) -> anyhow::Result<String> {
 
 /// What has run has run: that its end cannot be written down blocks nothing.
 fn after(agent: HookAgent, said: &HookInput) -> String {
-    if let Err(e) = house().and_then(|client| Ok(client.hook_after(&told(agent, said)?)?)) {
+    if let Err(e) = daemon().and_then(|client| Ok(client.hook_after(&told(agent, said)?)?)) {
         say(&format!("csn: how it ended was not written down: {e:#}"));
     }
     String::new()
 }
 
 /// The house that is meant, if it is up.
-fn house() -> anyhow::Result<Client> {
+fn daemon() -> anyhow::Result<Client> {
     let TargetHome { client, home, .. } = TargetHome::find()?;
     match client.lifecycle() {
         Ok(_) => Ok(client),

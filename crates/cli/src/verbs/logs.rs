@@ -3,7 +3,9 @@
 
 use crate::{UsageError, args::LogsArgs, target_home::reach, terminal::output::StreamPrinter, verbs::run};
 use countersign_client::ClientError;
-use countersign_model::{Code, Frame, Record, RecordContent, Refusal, StreamName, TaskRefusal, TaskState, Timestamp};
+use countersign_model::{
+    Frame, Record, RecordContent, Refusal, RefusalCode, StreamName, TaskRefusal, TaskState, Timestamp,
+};
 use countersign_store::clock;
 use std::{
     io::{self, Write as _},
@@ -15,13 +17,15 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
     let state = client.task(&args.task)?;
     let task = state.task_id;
     kept(&state)?;
-    if let Some(stream) = args.stream.map(|s| s.name()).filter(|s| !StreamName::of(state.request.mode).contains(s)) {
-        let names: Vec<&str> = StreamName::of(state.request.mode).iter().map(|s| s.as_str()).collect();
+    if let Some(stream) =
+        args.stream.map(|s| s.name()).filter(|s| !StreamName::for_mode(state.request.mode).contains(s))
+    {
+        let names: Vec<&str> = StreamName::for_mode(state.request.mode).iter().map(|s| s.as_str()).collect();
         return Err(UsageError(format!("--stream {stream}: this task has {}", names.join(" and "))).into());
     }
     let streams = match args.stream {
         Some(one) => vec![one.name()],
-        None => StreamName::of(state.request.mode).to_vec(),
+        None => StreamName::for_mode(state.request.mode).to_vec(),
     };
     let since = args.since.as_deref().map(since).transpose()?;
     let lines = args.lines.as_deref().map(lines).transpose()?.or(args.tail.map(LineSelection::Last));
@@ -83,7 +87,7 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
 /// Whether what a task wrote is still there.
 pub(crate) fn kept(state: &TaskState) -> anyhow::Result<()> {
     let Some(at) = state.expired_at else { return Ok(()) };
-    let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"));
+    let refusal = Refusal::new(RefusalCode::Expired, format!("what this task wrote was removed at {at}"));
     let refusal = refusal.hint("its decisions and digests stay: csn show");
     Err(ClientError::from(TaskRefusal::from(refusal).of_task(state.task_id)).into())
 }

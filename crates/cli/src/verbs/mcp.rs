@@ -55,7 +55,7 @@ struct StdioBridge {
 }
 
 struct BridgeState {
-    house: Option<Connection>,
+    daemon: Option<Connection>,
     /// Since when there is none.
     alone: Instant,
     /// How the agent began, to begin again for it.
@@ -78,7 +78,7 @@ impl StdioBridge {
         };
         let said = McpSessionBody { conversation, environment: base() };
         let (initialize, initialized, open) = (None, None, BTreeMap::new());
-        let talk = BridgeState { house: None, alone: clock::steady(), initialize, initialized, open };
+        let talk = BridgeState { daemon: None, alone: clock::steady(), initialize, initialized, open };
         Ok(Self { client, said, talk: Mutex::new(talk), connected: Condvar::new() })
     }
 
@@ -86,7 +86,7 @@ impl StdioBridge {
     fn listen(&self) {
         loop {
             match self.connect() {
-                Ok(house) => self.hear(house),
+                Ok(daemon) => self.hear(daemon),
                 // There is nothing to wait for but time: nobody tells when a house comes up.
                 Err(_) => std::thread::sleep(PAUSE),
             }
@@ -104,15 +104,15 @@ impl StdioBridge {
             from.read_line(&mut answer)?;
             talk.initialized.iter().try_for_each(|line| writeln!(to, "{line}"))?;
         }
-        talk.house = Some(to);
+        talk.daemon = Some(to);
         drop(talk);
         self.connected.notify_all();
         Ok(from)
     }
 
     /// Until the house hangs up.
-    fn hear(&self, house: BufReader<Body>) {
-        for line in house.lines().map_while(Result::ok) {
+    fn hear(&self, daemon: BufReader<Body>) {
+        for line in daemon.lines().map_while(Result::ok) {
             if let Ok(message) = serde_json::from_str::<Value>(&line)
                 && message.get("method").is_none()
                 && let Some(id) = message.get("id")
@@ -125,7 +125,7 @@ impl StdioBridge {
             print_line(&line);
         }
         let mut talk = self.talk.lock().expect("nothing panics while it holds this lock");
-        (talk.house, talk.alone) = (None, clock::steady());
+        (talk.daemon, talk.alone) = (None, clock::steady());
         let open = std::mem::take(&mut talk.open);
         drop(talk);
         for id in open.into_values() {
@@ -149,9 +149,9 @@ impl StdioBridge {
         let id = message.get("id").filter(|_| method.is_some()).cloned();
         let talk = self.talk.lock().expect("nothing panics while it holds this lock");
         let patience = PATIENCE.saturating_sub(talk.alone.elapsed());
-        let waited = self.connected.wait_timeout_while(talk, patience, |talk| talk.house.is_none());
+        let waited = self.connected.wait_timeout_while(talk, patience, |talk| talk.daemon.is_none());
         let (mut talk, _) = waited.expect("nothing panics while it holds this lock");
-        let sent = talk.house.as_mut().is_some_and(|house| writeln!(house, "{line}").is_ok());
+        let sent = talk.daemon.as_mut().is_some_and(|daemon| writeln!(daemon, "{line}").is_ok());
         match (sent, id) {
             (true, Some(id)) => {
                 talk.open.insert(id.to_string(), id);

@@ -186,7 +186,7 @@ fn send_when_running(client: &Client, task: TaskId) -> anyhow::Result<()> {
 }
 
 fn is_over(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused(refused) if refused.refusal.code == countersign_model::Code::TaskOver)
+    matches!(error, ClientError::Refused(refused) if refused.refusal.code == countersign_model::RefusalCode::TaskOver)
 }
 
 /// Says where in line a task stands, whenever that changes, until it goes.

@@ -2,7 +2,7 @@
 
 use crate::{UsageError, args::SendArgs, target_home::reach};
 use countersign_client::{Client, ClientError};
-use countersign_model::{Code, KeyPress, Mode, TaskId, api::StdinBody};
+use countersign_model::{KeyPress, Mode, RefusalCode, TaskId, api::StdinBody};
 use std::{
     io::{self, Read as _},
     process::ExitCode,
@@ -73,7 +73,9 @@ fn once(client: &Client, task: TaskId, body: &StdinBody, key: &str) -> Result<()
     loop {
         match client.stdin_once(task, body, key) {
             Err(ClientError::Broken(_) | ClientError::NoHouse { .. }) => thread::sleep(PAUSE),
-            Err(ClientError::Refused(refused)) if refused.refusal.code == Code::ShimUnreachable => thread::sleep(PAUSE),
+            Err(ClientError::Refused(refused)) if refused.refusal.code == RefusalCode::ShimUnreachable => {
+                thread::sleep(PAUSE)
+            }
             done => return done.map(drop),
         }
     }

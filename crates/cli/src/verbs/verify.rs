@@ -47,7 +47,7 @@ fn check(args: &VerifyArgs) -> anyhow::Result<VerifyReport> {
     let waits = ProgressLine::new();
     let progress = |done, total| waits.tell(done, total);
     let mut report = match (&args.target, args.from, args.to) {
-        (None, None, None) => verify::house(&home, &wanted, &progress)?,
+        (None, None, None) => verify::home(&home, &wanted, &progress)?,
         (None, from, to) => verify::range(&home, from.unwrap_or(1), to, &wanted, &progress)?,
         (Some(target), ..) => match named(&home, target)? {
             VerifyTarget::Task(task) => verify::task(&home, task, &wanted)?,

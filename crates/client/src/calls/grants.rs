@@ -16,7 +16,7 @@ pub fn show(id: impl Display) -> Call<GrantView> {
 }
 
 #[must_use]
-pub fn give(body: &GrantBody) -> Call<GrantView> {
+pub fn add(body: &GrantBody) -> Call<GrantView> {
     Call::json(HttpRequest::post(&["grants"]).json(body))
 }
 

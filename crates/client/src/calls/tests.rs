@@ -52,7 +52,7 @@ fn every_call() -> Vec<HttpRequest> {
         approvals::events().request,
         grants::list(&of(paged.clone())).request,
         grants::show("gr_1").request,
-        grants::give(&of(json!({"verb": "ls", "directory": null}))).request,
+        grants::add(&of(json!({"verb": "ls", "directory": null}))).request,
         grants::revoke("gr_1").request,
         grants::narrow("gr_1").request,
         sessions::list(&of(paged.clone())).request,

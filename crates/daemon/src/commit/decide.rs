@@ -13,8 +13,8 @@ use crate::{
     question,
 };
 use countersign_model::{
-    Assessment, Choice, Code, Confinement, DecidedBy, Decision, Idempotency, Refusal, Request, Requester, Sandbox,
-    Session, TaskId, Text, Tool, Verdict,
+    Assessment, Choice, Confinement, DecidedBy, Decision, Idempotency, Refusal, RefusalCode, Request, Requester,
+    Sandbox, Session, TaskId, Text, Tool, Verdict,
 };
 use countersign_redact::text_by_shape;
 use countersign_shim::IdleShim;
@@ -25,13 +25,13 @@ use std::sync::Arc;
 const MOST_WAITING: usize = 2_000;
 
 /// Nothing is decided: whoever called is told, with everybody else.
-fn told(done: Done) -> Option<PendingReplies> {
-    Some(PendingReplies { step: DeskStep::default(), looked: None, spare: None, done })
+fn pending_of(done: Done) -> Option<PendingReplies> {
+    Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, done })
 }
 
 fn same(asking: &AskCall) -> RequestIdentity {
     let Requester { principal, session, profile, .. } = asking.requester;
-    let (plan_digest, background) = (asking.looked.plan_digest, asking.request.background);
+    let (plan_digest, background) = (asking.prepared.plan_digest, asking.request.background);
     RequestIdentity { principal, session, plan_digest, background, profile }
 }
 
@@ -39,17 +39,17 @@ impl CommitLoop {
     pub(super) fn ask(&mut self, mut asking: AskCall, reply: CommitReply<AskOutcome>) -> Option<PendingReplies> {
         if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
             // Told with the rest: what it repeats may be in this very batch.
-            return told(Done::Replayed(reply, earlier));
+            return pending_of(Done::Replayed(reply, earlier));
         }
         let session = self.session_of(&mut asking);
         if session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
-            let over = Refusal::new(Code::SessionOver, "the session has ended");
-            return told(Done::Replayed(reply, Err(over)));
+            let over = Refusal::new(RefusalCode::SessionOver, "the session has ended");
+            return pending_of(Done::Replayed(reply, Err(over)));
         }
         let same = same(&asking);
         if let Some(task) = self.desk.joins(same).filter(|_| asking.request.attended && asking.refused.is_none()) {
             self.joined(asking.idempotency, task);
-            return told(Done::Replayed(reply, Ok(AskOutcome { task, denied: None, state: None, joined: true })));
+            return pending_of(Done::Replayed(reply, Ok(AskOutcome { task, denied: None, state: None, joined: true })));
         }
         let refused = asking.refused.take();
         let earlier = asking.judged.take().filter(|_| refused.is_some());
@@ -65,8 +65,8 @@ impl CommitLoop {
         asking.texts = texts;
         asking.note(&assessment);
         let task = TaskId::mint(&mut self.mint, clock::now().millis(), u32::from_le_bytes(random()));
-        let spare = match self.reserve(task, &answer, &asking) {
-            Ok(spare) => spare,
+        let idle_shim = match self.reserve(task, &answer, &asking) {
+            Ok(idle_shim) => idle_shim,
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
                 return None;
@@ -81,7 +81,7 @@ impl CommitLoop {
             Verdict::Deny(refusal) => Some(refusal.clone()),
             _ => None,
         };
-        let AskCall { request, looked, planned, opens, idempotency, .. } = asking;
+        let AskCall { request, prepared, planned, opens, idempotency, .. } = asking;
         let event = NewTask {
             task,
             planned,
@@ -90,7 +90,7 @@ impl CommitLoop {
             grants: assessment.grants(),
             sandbox: PermittedSandbox::of(&assessment.sandbox),
             opens,
-            shim: spare.as_ref().map(IdleShim::pid),
+            shim: idle_shim.as_ref().map(IdleShim::pid),
         };
         if let Some(idempotency) = idempotency {
             self.fresh_keys.insert(idempotency.key, (task, idempotency));
@@ -98,8 +98,8 @@ impl CommitLoop {
         match self.step(DeskEvent::Asked(Box::new(event))) {
             Ok(step) => {
                 let asked = AskOutcome { task, denied, state: step.state(task).map(Box::new), joined: false };
-                let looked = Some((looked, request, assessment.sandbox));
-                Some(PendingReplies { step, looked, spare, done: Done::Asked(reply, asked) })
+                let prepared = Some((prepared, request, assessment.sandbox));
+                Some(PendingReplies { step, prepared, idle_shim, done: Done::Asked(reply, asked) })
             }
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
@@ -139,23 +139,23 @@ impl CommitLoop {
         match answer {
             Verdict::Deny(_) => Ok(None),
             Verdict::Allow { .. } if self.desk.has_room(SlotOwner { session, principal }) => {
-                self.spares.take().map(Some).map_err(|e| no_shim(&self.spares, &e))
+                self.pool.take().map(Some).map_err(|e| no_shim(&self.pool, &e))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } if self.desk.waiting_of(principal) >= MOST_WAITING => {
-                Err(Refusal::new(Code::TooMany, format!("{MOST_WAITING} requests of yours wait already"))
+                Err(Refusal::new(RefusalCode::TooMany, format!("{MOST_WAITING} requests of yours wait already"))
                     .hint("answer or withdraw some first: csn approvals list, csn cancel"))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } => {
                 let kept = waiting::WaitingRequest {
                     v: 1,
                     request: asking.request.clone(),
-                    facts: asking.looked.facts.clone(),
+                    facts: asking.prepared.facts.clone(),
                     asker: asking.asker,
-                    uid: asking.looked.login.as_ref().map(|l| l.uid),
+                    uid: asking.prepared.user.as_ref().map(|l| l.uid),
                 };
-                let kept = waiting::keep(&self.home, task, &kept);
+                let kept = waiting::save(&self.home, task, &kept);
                 kept.map_err(|e| {
-                    Refusal::new(Code::LedgerUnavailable, format!("the request could not be kept: {e}"))
+                    Refusal::new(RefusalCode::LedgerUnavailable, format!("the request could not be kept: {e}"))
                         .hint("make room below the house's home; nothing was started")
                 })?;
                 crash::point("office.after_waiting");
@@ -201,7 +201,7 @@ impl CommitLoop {
             Verdict::Ask { .. } => match self.desk.refused(same, clock::now()) {
                 Some((at, words)) => {
                     let minutes = NOT_AGAIN.as_secs() / 60;
-                    let refusal = Refusal::new(Code::DeniedByPerson, format!("denied by user at {at}"));
+                    let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("denied by user at {at}"));
                     let words = words.map(|w| format!("they said: \"{w}\"; ")).unwrap_or_default();
                     Verdict::Deny(refusal.hint(format!(
                         "{words}the same request is not asked again for {minutes} minutes, unless a grant covers it; do something else"
@@ -226,7 +226,7 @@ impl CommitLoop {
                 Ok(Some(AskOutcome { task, denied: None, state: None, joined: false }))
             }
             Some((task, _, _)) => Err(Refusal::new(
-                Code::IdempotencyConflict,
+                RefusalCode::IdempotencyConflict,
                 format!("this Idempotency-Key came with another request before ({task})"),
             )
             .hint("use a new key for a new request")),
@@ -234,25 +234,25 @@ impl CommitLoop {
     }
 
     pub(super) fn answer(&mut self, answering: AnswerCall, reply: CommitReply<()>) -> Option<PendingReplies> {
-        let AnswerCall { task, approval, choice, any_arguments, words, by, world, looked } = answering;
+        let AnswerCall { task, approval, choice, any_arguments, words, by, world, prepared } = answering;
         let refuse = |reply: CommitReply<()>, refusal| {
             let done = Done::Plain(reply, Err(refusal));
-            Some(PendingReplies { step: DeskStep::default(), looked: None, spare: None, done })
+            Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, done })
         };
         let (mut saves, mut denied, mut moves, mut sandbox) = (Vec::new(), None, None, Sandbox::default());
         let requester = self.desk.requester(task);
         let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
-            let over = Refusal::new(Code::SessionOver, "the session has ended: nothing can be saved for it");
+            let over = Refusal::new(RefusalCode::SessionOver, "the session has ended: nothing can be saved for it");
             return refuse(reply, over.hint("answer `once` or `deny`"));
         }
-        if let (Some((looked, request)), Some(requester), true) = (&looked, &requester, choice != Choice::Deny) {
+        if let (Some((prepared, request)), Some(requester), true) = (&prepared, &requester, choice != Choice::Deny) {
             if request.tool == Tool::SetWorkingDirectory {
-                moves = Some(text_by_shape(&looked.facts.cwd.resolved));
+                moves = Some(text_by_shape(&prepared.facts.cwd.resolved));
             } else {
                 let (settings, grants, now) = (&self.gate, &self.desk.register.grants, clock::now());
                 let session = session.as_deref();
-                let case = Case { request, prepared: looked, settings, requester, session, grants, now };
+                let case = Case { request, prepared, settings, requester, session, grants, now };
                 let assessment = case.assess();
                 if let Verdict::Deny(refusal) = &assessment.verdict {
                     denied = Some(refusal.clone());
@@ -266,19 +266,19 @@ impl CommitLoop {
                 sandbox = assessment.sandbox;
             }
         }
-        let mut spare = None;
+        let mut idle_shim = None;
         let runs = choice != Choice::Deny && moves.is_none();
-        if runs && self.desk.whose(task).is_some_and(|whose| self.desk.has_room(whose)) {
-            match self.spares.take() {
-                Ok(taken) => spare = Some(taken),
+        if runs && self.desk.slot_owner(task).is_some_and(|whose| self.desk.has_room(whose)) {
+            match self.pool.take() {
+                Ok(taken) => idle_shim = Some(taken),
                 Err(e) => {
-                    let _ = reply.send(Err(no_shim(&self.spares, &e)));
+                    let _ = reply.send(Err(no_shim(&self.pool, &e)));
                     return None;
                 }
             }
         }
         let hint = self.hint_outside(task, session.as_deref());
-        let shim = spare.as_ref().map(IdleShim::pid);
+        let shim = idle_shim.as_ref().map(IdleShim::pid);
         let permitted = PermittedSandbox::of(&sandbox);
         let answered = PersonAnswer {
             task,
@@ -296,13 +296,13 @@ impl CommitLoop {
         };
         match self.step(DeskEvent::Answered(Box::new(answered))) {
             Ok(step) => {
-                let looked = looked.map(|(looked, request)| (looked, request, sandbox));
-                Some(PendingReplies { step, looked, spare, done: Done::Plain(reply, Ok(())) })
+                let prepared = prepared.map(|(prepared, request)| (prepared, request, sandbox));
+                Some(PendingReplies { step, prepared, idle_shim, done: Done::Plain(reply, Ok(())) })
             }
             Err(refusal) => Some(PendingReplies {
                 step: DeskStep::default(),
-                looked: None,
-                spare,
+                prepared: None,
+                idle_shim,
                 done: Done::Plain(reply, Err(refusal)),
             }),
         }
@@ -322,37 +322,37 @@ impl CommitLoop {
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        looked: Option<(Prepared, Request)>,
+        prepared: Option<(Prepared, Request)>,
     ) -> Option<PendingReplies> {
-        let (looked, request) = looked?;
+        let (prepared, request) = prepared?;
         if world != FactsAtLaunch::Same {
             return None;
         }
-        let assessment = self.assess_again(task, &looked, &request)?;
+        let assessment = self.assess_again(task, &prepared, &request)?;
         let grants = assessment.grants();
         if !matches!(assessment.verdict, Verdict::Allow { .. }) || grants.is_empty() {
             return None;
         }
-        let whose = self.desk.whose(task)?;
-        let spare = match self.desk.has_room(whose) {
-            true => match self.spares.take() {
-                Ok(spare) => Some(spare),
+        let whose = self.desk.slot_owner(task)?;
+        let idle_shim = match self.desk.has_room(whose) {
+            true => match self.pool.take() {
+                Ok(idle_shim) => Some(idle_shim),
                 // Without one it waits in line, where it is tried again.
                 Err(e) => {
-                    crate::log!("{}", no_shim(&self.spares, &e));
+                    crate::log!("{}", no_shim(&self.pool, &e));
                     None
                 }
             },
             false => None,
         };
-        let (sandbox, shim) = (PermittedSandbox::of(&assessment.sandbox), spare.as_ref().map(IdleShim::pid));
+        let (sandbox, shim) = (PermittedSandbox::of(&assessment.sandbox), idle_shim.as_ref().map(IdleShim::pid));
         match self.step(DeskEvent::Covered { task, grants, sandbox, shim }) {
             Ok(step) => {
-                let looked = Some((looked, request, assessment.sandbox));
-                Some(PendingReplies { step, looked, spare, done: Done::Told(None) })
+                let prepared = Some((prepared, request, assessment.sandbox));
+                Some(PendingReplies { step, prepared, idle_shim, done: Done::Told(None) })
             }
             Err(_) => {
-                self.give_back(spare);
+                self.give_back(idle_shim);
                 None
             }
         }
@@ -373,30 +373,30 @@ impl CommitLoop {
         &mut self,
         task: TaskId,
         world: FactsAtLaunch,
-        looked: Option<(Prepared, Request)>,
+        prepared: Option<(Prepared, Request)>,
     ) -> Option<PendingReplies> {
         if !self.serving || !self.desk.ready().contains(&task) {
             return None;
         }
-        let spare = match self.spares.take() {
-            Ok(spare) => spare,
+        let idle_shim = match self.pool.take() {
+            Ok(idle_shim) => idle_shim,
             Err(e) => {
-                crate::log!("{}", no_shim(&self.spares, &e));
+                crate::log!("{}", no_shim(&self.pool, &e));
                 return None;
             }
         };
-        let judged = looked.as_ref().and_then(|(looked, request)| self.assess_again(task, looked, request));
+        let judged = prepared.as_ref().and_then(|(prepared, request)| self.assess_again(task, prepared, request));
         let denied = judged.as_ref().and_then(|assessment| self.denied_now(task, assessment));
         // Of one that only reads that is what it was permitted with.
         let sandbox = judged.map(|assessment| assessment.sandbox).unwrap_or_default();
         let now = PermittedSandbox::of(&sandbox);
-        match self.step(DeskEvent::Slot { task, world, denied, sandbox: now, shim: spare.pid() }) {
+        match self.step(DeskEvent::Slot { task, world, denied, sandbox: now, shim: idle_shim.pid() }) {
             Ok(step) => {
-                let looked = looked.map(|(looked, request)| (looked, request, sandbox));
-                Some(PendingReplies { step, looked, spare: Some(spare), done: Done::Told(None) })
+                let prepared = prepared.map(|(prepared, request)| (prepared, request, sandbox));
+                Some(PendingReplies { step, prepared, idle_shim: Some(idle_shim), done: Done::Told(None) })
             }
             Err(_) => {
-                self.spares.give_back(spare);
+                self.pool.give_back(idle_shim);
                 None
             }
         }
@@ -407,7 +407,7 @@ impl CommitLoop {
         let register = &self.desk.register;
         if let Verdict::Deny(refusal) = &assessment.verdict
             // Nobody could be asked, but nobody has to be.
-            && !matches!(refusal.code, Code::ApprovalRequiredUnattended | Code::Locked)
+            && !matches!(refusal.code, RefusalCode::ApprovalRequiredUnattended | RefusalCode::Locked)
         {
             return Some(refusal.clone());
         }
@@ -416,7 +416,7 @@ impl CommitLoop {
         let gone =
             grants.iter().find(|g| register.grants.get(**g).is_none_or(|g| g.expires_at.is_some_and(|e| e <= now)));
         gone.map(|grant| {
-            Refusal::new(Code::GrantRevoked, format!("{grant}, which let it run, does not hold any more"))
+            Refusal::new(RefusalCode::GrantRevoked, format!("{grant}, which let it run, does not hold any more"))
                 .hint("ask again: a person will be asked")
         })
     }

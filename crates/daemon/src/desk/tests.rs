@@ -3,8 +3,8 @@
 use super::*;
 use crate::register_command::{RegisterCommand, RegisterReply};
 use countersign_model::{
-    Audience, Channel, Code, Confinement, CredentialKind, GrantId, IdMint, JournalEnd, Mode, OnSessionEnd, Outcome,
-    PrincipalId, Profile, Risk, Tool, Verdict,
+    Audience, Channel, Confinement, CredentialKind, GrantId, IdMint, JournalEnd, Mode, OnSessionEnd, Outcome,
+    PrincipalId, Profile, RefusalCode, Risk, Tool, Verdict,
 };
 use countersign_store::ledger::LedgerEntry;
 
@@ -46,10 +46,10 @@ impl TestDesk {
         let task = TaskId::mint(&mut self.mint, 1, 1);
         let planned = planned(session, Vec::new());
         let question = ApprovalQuestion {
-            uncovered: vec![Text::of("make")],
+            uncovered: vec![Text::from_static("make")],
             about: vec![UncoveredCommand {
-                verb: Text::of("make"),
-                directories: vec![Text::of("/p/x")],
+                verb: Text::from_static("make"),
+                directories: vec![Text::from_static("/p/x")],
                 risks: vec![],
             }],
             options: Choice::ALL.to_vec(),
@@ -122,9 +122,9 @@ fn held(confinement: Confinement) -> PermittedSandbox {
 fn planned(session: Option<SessionId>, risks: Vec<Risk>) -> Decision {
     Decision::Planned {
         plan_digest: Digest::sha256(&[b"plan"]),
-        display: Text::of("make"),
-        verb: Text::of("make"),
-        cwd: Text::of("/p"),
+        display: Text::from_static("make"),
+        verb: Text::from_static("make"),
+        cwd: Text::from_static("/p"),
         mode: Mode::Pipes,
         tool: Tool::Shell,
         title: None,
@@ -152,53 +152,59 @@ fn kinds(step: &DeskStep) -> Vec<String> {
 
 #[test]
 fn allowed_at_once_is_one_commit_up_to_launch() {
-    let mut office = TestDesk::new();
-    let (_, step) = office.ask(Verdict::Allow { rule: "profile.full_auto" });
+    let mut desk = TestDesk::new();
+    let (_, step) = desk.ask(Verdict::Allow { rule: "profile.full_auto" });
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.launched"]);
     assert_eq!(step.launch.unwrap().first_seq, 3);
 }
 
 #[test]
 fn a_question_is_answered_once() {
-    let mut office = TestDesk::new();
-    let (task, step) = office.ask(Verdict::Ask { uncovered: vec![0] });
+    let mut desk = TestDesk::new();
+    let (task, step) = desk.ask(Verdict::Ask { uncovered: vec![0] });
     assert_eq!(kinds(&step), ["command.planned", "permission.requested", "task.queued"]);
     assert!(step.launch.is_none());
-    let step = office.answer(task, Choice::Once, FactsAtLaunch::Same).unwrap();
+    let step = desk.answer(task, Choice::Once, FactsAtLaunch::Same).unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
-    assert_eq!(office.answer(task, Choice::Deny, FactsAtLaunch::Same).unwrap_err().code, Code::AlreadyAnswered);
+    assert_eq!(desk.answer(task, Choice::Deny, FactsAtLaunch::Same).unwrap_err().code, RefusalCode::AlreadyAnswered);
 }
 
 #[test]
 fn what_changed_since_the_question_does_not_run() {
-    let mut office = TestDesk::new();
-    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let step = office.answer(task, Choice::Once, FactsAtLaunch::Changed("x")).unwrap();
+    let mut desk = TestDesk::new();
+    let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let step = desk.answer(task, Choice::Once, FactsAtLaunch::Changed("x")).unwrap();
     assert!(step.launch.is_none());
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
 }
 
 #[test]
 fn withdrawn_or_denied_never_launches() {
-    let mut office = TestDesk::new();
-    let (a, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    assert!(office.step(DeskEvent::Withdrawn { task: a, by: Text::of("t") }).unwrap().launch.is_none());
-    assert!(office.answer(b, Choice::Deny, FactsAtLaunch::Same).unwrap().launch.is_none());
+    let mut desk = TestDesk::new();
+    let (a, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let (b, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    assert!(desk.step(DeskEvent::Withdrawn { task: a, by: Text::from_static("t") }).unwrap().launch.is_none());
+    assert!(desk.answer(b, Choice::Deny, FactsAtLaunch::Same).unwrap().launch.is_none());
     for task in [a, b] {
-        assert_eq!(office.answer(task, Choice::Once, FactsAtLaunch::Same).unwrap_err().code, Code::AlreadyAnswered);
+        assert_eq!(
+            desk.answer(task, Choice::Once, FactsAtLaunch::Same).unwrap_err().code,
+            RefusalCode::AlreadyAnswered
+        );
     }
 }
 
 #[test]
 fn a_task_settles_once() {
-    let mut office = TestDesk::new();
-    let (task, step) = office.ask(Verdict::Allow { rule: "profile.full_auto" });
+    let mut desk = TestDesk::new();
+    let (task, step) = desk.ask(Verdict::Allow { rule: "profile.full_auto" });
     let head = step.launch.unwrap().prologue_head;
     let closing = JournalEnd { outcome: Outcome::Exited { code: 0 }, head, next_seq: 9 };
-    let step = office.step(DeskEvent::Closed { task, closing: closing.clone(), recovered: false }).unwrap();
+    let step = desk.step(DeskEvent::Closed { task, closing: closing.clone(), recovered: false }).unwrap();
     assert_eq!(step.decisions[0].seq, 9);
-    assert_eq!(office.step(DeskEvent::Closed { task, closing, recovered: false }).unwrap_err().code, Code::TaskOver);
+    assert_eq!(
+        desk.step(DeskEvent::Closed { task, closing, recovered: false }).unwrap_err().code,
+        RefusalCode::TaskOver
+    );
 }
 const YES: Verdict = Verdict::Allow { rule: "profile.full_auto" };
 
@@ -206,81 +212,80 @@ fn small(session: u64, principal: u64, total: u64) -> TestDesk {
     TestDesk { desk: Desk::new(TaskCaps { session, principal, total }), ..TestDesk::new() }
 }
 
-fn end(office: &mut TestDesk, task: TaskId) {
+fn end(desk: &mut TestDesk, task: TaskId) {
     let closing = JournalEnd { outcome: Outcome::Exited { code: 0 }, head: Digest::sha256(&[]), next_seq: 9 };
-    office.step(DeskEvent::Closed { task, closing, recovered: false }).unwrap();
+    desk.step(DeskEvent::Closed { task, closing, recovered: false }).unwrap();
 }
 
-fn slot(office: &mut TestDesk, task: TaskId) -> DeskStep {
-    office
-        .step(DeskEvent::Slot {
-            task,
-            world: FactsAtLaunch::Same,
-            denied: None,
-            sandbox: held(Confinement::Shield),
-            shim: 7,
-        })
-        .unwrap()
+fn slot(desk: &mut TestDesk, task: TaskId) -> DeskStep {
+    desk.step(DeskEvent::Slot {
+        task,
+        world: FactsAtLaunch::Same,
+        denied: None,
+        sandbox: held(Confinement::Shield),
+        shim: 7,
+    })
+    .unwrap()
 }
 
 #[test]
 fn f170_the_line_is_first_come_first_served() {
-    let mut office = small(16, 64, 2);
-    let (a, _) = office.ask(YES);
-    office.ask(YES);
-    let (c, step) = office.ask(YES);
+    let mut desk = small(16, 64, 2);
+    let (a, _) = desk.ask(YES);
+    desk.ask(YES);
+    let (c, step) = desk.ask(YES);
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.queued"]);
     assert_eq!(step.state(c).unwrap().position(), Some(1));
-    let (d, step) = office.ask(YES);
+    let (d, step) = desk.ask(YES);
     assert_eq!(step.state(d).unwrap().position(), Some(2));
-    assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![c, d]));
-    end(&mut office, a);
-    assert_eq!(office.desk.ready(), [c]);
-    let (e, step) = office.ask(YES);
+    assert_eq!((desk.desk.ready(), desk.desk.line()), (vec![], vec![c, d]));
+    end(&mut desk, a);
+    assert_eq!(desk.desk.ready(), [c]);
+    let (e, step) = desk.ask(YES);
     assert!(step.launch.is_none(), "nobody overtakes somebody who is about to go");
-    assert_eq!(kinds(&slot(&mut office, c)), ["task.launched"]);
-    assert_eq!((office.desk.ready(), office.desk.line()), (vec![], vec![d, e]));
+    assert_eq!(kinds(&slot(&mut desk, c)), ["task.launched"]);
+    assert_eq!((desk.desk.ready(), desk.desk.line()), (vec![], vec![d, e]));
 }
 
 #[test]
 fn the_line_keeps_its_order_when_the_clock_goes_back() {
-    let mut office = small(16, 64, 1);
-    office.ask(YES);
-    let (b, _) = office.ask(YES);
-    office.clock -= 3_600_000_000;
-    let (c, _) = office.ask(YES);
-    let (d, _) = office.ask(YES);
-    assert_eq!(office.desk.line(), [b, c, d]);
+    let mut desk = small(16, 64, 1);
+    desk.ask(YES);
+    let (b, _) = desk.ask(YES);
+    desk.clock -= 3_600_000_000;
+    let (c, _) = desk.ask(YES);
+    let (d, _) = desk.ask(YES);
+    assert_eq!(desk.desk.line(), [b, c, d]);
 }
 
 #[test]
 fn a_full_session_holds_up_nobody_else() {
-    let mut office = small(1, 3, 4);
+    let mut desk = small(1, 3, 4);
     let session = |n: u32| Some(SessionId::mint(&mut IdMint::default(), 1, n));
-    let (a, _) = office.ask_in(session(1), YES);
-    let (b, _) = office.ask_in(session(1), YES);
-    let (c, step) = office.ask_in(session(2), YES);
+    let (a, _) = desk.ask_in(session(1), YES);
+    let (b, _) = desk.ask_in(session(1), YES);
+    let (c, step) = desk.ask_in(session(2), YES);
     assert!(step.launch.is_some(), "another session has room");
-    let (d, _) = office.ask(YES);
-    let (e, _) = office.ask(YES);
-    assert_eq!(office.desk.line(), [b, e]);
-    end(&mut office, c);
-    assert_eq!(office.desk.ready(), [e], "the first in line is held up by its own session");
-    end(&mut office, a);
-    end(&mut office, d);
-    assert_eq!(office.desk.ready(), [b, e]);
+    let (d, _) = desk.ask(YES);
+    let (e, _) = desk.ask(YES);
+    assert_eq!(desk.desk.line(), [b, e]);
+    end(&mut desk, c);
+    assert_eq!(desk.desk.ready(), [e], "the first in line is held up by its own session");
+    end(&mut desk, a);
+    end(&mut desk, d);
+    assert_eq!(desk.desk.ready(), [b, e]);
 }
 
 #[test]
 fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
-    let mut office = small(16, 64, 1);
-    let (a, _) = office.ask(YES);
-    let (b, _) = office.ask(YES);
-    let (c, _) = office.ask(YES);
-    let (d, _) = office.ask(YES);
-    let step = office.step(DeskEvent::Withdrawn { task: b, by: Text::of("t") }).unwrap();
+    let mut desk = small(16, 64, 1);
+    let (a, _) = desk.ask(YES);
+    let (b, _) = desk.ask(YES);
+    let (c, _) = desk.ask(YES);
+    let (d, _) = desk.ask(YES);
+    let step = desk.step(DeskEvent::Withdrawn { task: b, by: Text::from_static("t") }).unwrap();
     assert_eq!(kinds(&step), ["task.withdrawn", "task.settled"]);
-    end(&mut office, a);
+    end(&mut desk, a);
     let gone = DeskEvent::Slot {
         task: c,
         world: FactsAtLaunch::Changed("x"),
@@ -288,8 +293,8 @@ fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
         sandbox: held(Confinement::Shield),
         shim: 7,
     };
-    assert_eq!(kinds(&office.step(gone).unwrap()), ["permission.denied", "task.settled"]);
-    let revoked = Refusal::new(Code::Locked, "not any more");
+    assert_eq!(kinds(&desk.step(gone).unwrap()), ["permission.denied", "task.settled"]);
+    let revoked = Refusal::new(RefusalCode::Locked, "not any more");
     let denied = DeskEvent::Slot {
         task: d,
         world: FactsAtLaunch::Same,
@@ -297,102 +302,106 @@ fn f151_in_line_can_be_withdrawn_and_a_changed_world_does_not_run() {
         sandbox: held(Confinement::Shield),
         shim: 7,
     };
-    let step = office.step(denied).unwrap();
+    let step = desk.step(denied).unwrap();
     assert!(step.launch.is_none() && step.forget == Some(d));
     assert_eq!(kinds(&step), ["permission.denied", "task.settled"]);
 }
 
 #[test]
 fn what_a_person_approved_waits_in_line_too() {
-    let mut office = small(16, 64, 1);
-    let (a, _) = office.ask(YES);
-    let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let step = office.answer_and_save(b, Choice::Once, FactsAtLaunch::Same, Vec::new(), None).unwrap();
+    let mut desk = small(16, 64, 1);
+    let (a, _) = desk.ask(YES);
+    let (b, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let step = desk.answer_and_save(b, Choice::Once, FactsAtLaunch::Same, Vec::new(), None).unwrap();
     assert_eq!((kinds(&step), step.forget), (vec!["permission.granted".to_owned(), "task.queued".into()], None));
-    end(&mut office, a);
-    let step = slot(&mut office, b);
+    end(&mut desk, a);
+    let step = slot(&mut desk, b);
     assert_eq!(step.launch.unwrap().permit.scope, Scope::Once);
 }
 
 #[test]
 fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() {
-    let mut office = TestDesk::new();
-    let (a, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let (b, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let grant = office.grant("make", None, None);
-    let step = office.answer_and_save(a, Choice::Here, FactsAtLaunch::Same, vec![grant.clone()], Some(1)).unwrap();
+    let mut desk = TestDesk::new();
+    let (a, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let (b, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let grant = desk.grant("make", None, None);
+    let step = desk.answer_and_save(a, Choice::Here, FactsAtLaunch::Same, vec![grant.clone()], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["grant.saved", "permission.granted", "task.launched"]);
     assert_eq!(step.release, [b], "whoever waits for the same verb is looked at again");
     let state = step.state(a);
     assert!(state.is_none(), "its life began before");
     let ids = vec![grant.id.unwrap()];
-    let step = office
+    let step = desk
         .step(DeskEvent::Covered { task: b, grants: ids.clone(), sandbox: held(Confinement::Shield), shim: Some(2) })
         .unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"]);
     assert_eq!(step.launch.unwrap().permit.by, DecidedBy::Grants(ids));
     assert!(
-        office
-            .step(DeskEvent::Covered { task: b, grants: Vec::new(), sandbox: held(Confinement::Shield), shim: Some(2) })
-            .is_err()
+        desk.step(DeskEvent::Covered {
+            task: b,
+            grants: Vec::new(),
+            sandbox: held(Confinement::Shield),
+            shim: Some(2)
+        })
+        .is_err()
     );
 }
 
 #[test]
 fn f020_the_same_grant_twice_is_one_and_keeps_its_beginning() {
-    let mut office = TestDesk::new();
-    let first = office.grant("make", None, None);
+    let mut desk = TestDesk::new();
+    let first = desk.grant("make", None, None);
     let kept = |step: DeskStep| match step.kept {
         Some(RegisterReply::Grant { grant, new }) => (grant.id.unwrap(), grant.created_at, new),
         other => panic!("{other:?}"),
     };
-    let (id, at, new) = kept(office.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first.clone())))).unwrap());
+    let (id, at, new) = kept(desk.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first.clone())))).unwrap());
     assert!(new);
-    assert_eq!(kept(office.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first)))).unwrap()), (id, at, false));
-    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let again = office.grant("make", None, None);
-    let step = office.answer_and_save(task, Choice::Here, FactsAtLaunch::Same, vec![again], Some(1)).unwrap();
+    assert_eq!(kept(desk.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(first)))).unwrap()), (id, at, false));
+    let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let again = desk.grant("make", None, None);
+    let step = desk.answer_and_save(task, Choice::Here, FactsAtLaunch::Same, vec![again], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["permission.granted", "task.launched"], "nothing new was saved");
-    assert_eq!(office.desk.register.grants.len(), 1);
+    assert_eq!(desk.desk.register.grants.len(), 1);
 }
 
 #[test]
 fn uses_are_counted_with_the_permit_and_survive_a_replay() {
-    let mut office = TestDesk::new();
-    let grant = office.grant("make", None, Some(1));
-    office.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(grant)))).unwrap();
-    let id = office.desk.register.grants.iter().next().unwrap().id.unwrap();
-    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let step = office
+    let mut desk = TestDesk::new();
+    let grant = desk.grant("make", None, Some(1));
+    desk.step(DeskEvent::Wished(RegisterCommand::Grant(Box::new(grant)))).unwrap();
+    let id = desk.desk.register.grants.iter().next().unwrap().id.unwrap();
+    let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let step = desk
         .step(DeskEvent::Covered { task, grants: vec![id], sandbox: held(Confinement::Shield), shim: Some(1) })
         .unwrap();
     assert_eq!(kinds(&step), ["grant.used", "permission.granted", "task.launched"]);
-    assert!(!office.desk.register.grants.get(id).unwrap().holds(Timestamp::from_micros(0)));
+    assert!(!desk.desk.register.grants.get(id).unwrap().holds(Timestamp::from_micros(0)));
 }
 
 #[test]
 fn f014_what_a_person_refused_is_remembered_for_a_while() {
-    let mut office = TestDesk::new();
-    let (task, _) = office.ask(Verdict::Ask { uncovered: vec![0] });
-    let same = office.desk.open[&task].same();
-    assert_eq!(office.desk.joins(same), Some(task), "the same request joins while it waits");
-    office.answer(task, Choice::Deny, FactsAtLaunch::Same).unwrap();
-    assert_eq!(office.desk.joins(same), None);
-    let now = Timestamp::from_micros(office.clock + 60_000_000);
-    assert!(office.desk.refused(same, now).is_some());
+    let mut desk = TestDesk::new();
+    let (task, _) = desk.ask(Verdict::Ask { uncovered: vec![0] });
+    let same = desk.desk.open[&task].same();
+    assert_eq!(desk.desk.joins(same), Some(task), "the same request joins while it waits");
+    desk.answer(task, Choice::Deny, FactsAtLaunch::Same).unwrap();
+    assert_eq!(desk.desk.joins(same), None);
+    let now = Timestamp::from_micros(desk.clock + 60_000_000);
+    assert!(desk.desk.refused(same, now).is_some());
     assert!(
-        office.desk.refused(RequestIdentity { background: true, ..same }, now).is_none(),
+        desk.desk.refused(RequestIdentity { background: true, ..same }, now).is_none(),
         "another request is another"
     );
-    let later = Timestamp::from_micros(office.clock + 601_000_000);
-    assert!(office.desk.refused(same, later).is_none());
+    let later = Timestamp::from_micros(desk.clock + 601_000_000);
+    assert!(desk.desk.refused(same, later).is_none());
 }
 
 /// What an agent's own client answers could have been made up by it.
 #[test]
 fn in_band_is_once_or_no_and_nothing_grave() {
-    let in_band = |office: &mut TestDesk, task, choice| {
-        let Some(OpenStage::Waiting { approval, .. }) = office.desk.open.get(&task).map(|o| o.stage.clone()) else {
+    let in_band = |desk: &mut TestDesk, task, choice| {
+        let Some(OpenStage::Waiting { approval, .. }) = desk.desk.open.get(&task).map(|o| o.stage.clone()) else {
             panic!()
         };
         let by = DecidedBy::Person {
@@ -400,7 +409,7 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             surface: countersign_model::Via::Mcp,
             channel: Channel::InBand,
         };
-        office.step(DeskEvent::Answered(Box::new(PersonAnswer {
+        desk.step(DeskEvent::Answered(Box::new(PersonAnswer {
             task,
             approval,
             choice,
@@ -416,8 +425,8 @@ fn in_band_is_once_or_no_and_nothing_grave() {
         })))
     };
     for risk in Risk::ALL {
-        let mut office = TestDesk::new();
-        let task = TaskId::mint(&mut office.mint, 1, 1);
+        let mut desk = TestDesk::new();
+        let task = TaskId::mint(&mut desk.mint, 1, 1);
         let question = ApprovalQuestion { options: Choice::ALL.to_vec(), ..ApprovalQuestion::default() };
         let asked = NewTask {
             task,
@@ -429,15 +438,15 @@ fn in_band_is_once_or_no_and_nothing_grave() {
             sandbox: held(Confinement::None),
             shim: None,
         };
-        office.step(DeskEvent::Asked(Box::new(asked))).unwrap();
+        desk.step(DeskEvent::Asked(Box::new(asked))).unwrap();
         for saves in [Choice::Session, Choice::Here, Choice::Repository, Choice::Anywhere] {
-            assert_eq!(in_band(&mut office, task, saves).unwrap_err().code, Code::OptionNotOffered);
+            assert_eq!(in_band(&mut desk, task, saves).unwrap_err().code, RefusalCode::OptionNotOffered);
         }
-        match (in_band(&mut office, task, Choice::Once), risk.is_grave()) {
+        match (in_band(&mut desk, task, Choice::Once), risk.is_grave()) {
             (Ok(step), false) => assert!(step.launch.is_some()),
             (Err(refusal), true) => {
-                assert_eq!(refusal.code, Code::OptionNotOffered);
-                let denied = in_band(&mut office, task, Choice::Deny).unwrap();
+                assert_eq!(refusal.code, RefusalCode::OptionNotOffered);
+                let denied = in_band(&mut desk, task, Choice::Deny).unwrap();
                 assert_eq!(kinds(&denied), ["permission.denied", "task.settled"]);
             }
             (other, _) => panic!("{risk:?}: {other:?}"),
@@ -447,21 +456,21 @@ fn in_band_is_once_or_no_and_nothing_grave() {
 
 #[test]
 fn what_others_run_is_open_until_it_is_told() {
-    let mut office = TestDesk::new();
-    let task = TaskId::mint(&mut office.mint, 1, 1);
-    let (rule, grants, by) = ("phrase", Vec::new(), Text::of("claude-code"));
+    let mut desk = TestDesk::new();
+    let task = TaskId::mint(&mut desk.mint, 1, 1);
+    let (rule, grants, by) = ("phrase", Vec::new(), Text::from_static("claude-code"));
     let planned = || Box::new(planned(None, Vec::new()));
-    let step = office.step(DeskEvent::Observed { task, planned: planned(), opens: None, rule, grants, by }).unwrap();
+    let step = desk.step(DeskEvent::Observed { task, planned: planned(), opens: None, rule, grants, by }).unwrap();
     assert_eq!(kinds(&step), ["command.planned", "permission.granted", "task.observing"]);
-    assert!(step.launch.is_none() && office.desk.launched().is_empty() && office.desk.busy() == 0);
-    assert_eq!(office.desk.never_told(Timestamp::from_micros(i64::MAX)), [task]);
-    assert!(office.desk.never_told(Timestamp::from_micros(0)).is_empty());
-    assert!(office.step(DeskEvent::Withdrawn { task, by: Text::of("owner") }).is_err());
+    assert!(step.launch.is_none() && desk.desk.launched().is_empty() && desk.desk.busy() == 0);
+    assert_eq!(desk.desk.never_told(Timestamp::from_micros(i64::MAX)), [task]);
+    assert!(desk.desk.never_told(Timestamp::from_micros(0)).is_empty());
+    assert!(desk.step(DeskEvent::Withdrawn { task, by: Text::from_static("owner") }).is_err());
     let told = || DeskEvent::Told { task, outcome: Outcome::Exited { code: 2 } };
-    assert_eq!(kinds(&office.step(told()).unwrap()), ["task.settled"]);
-    assert!(office.step(told()).is_err(), "it is told once");
-    let task = TaskId::mint(&mut office.mint, 1, 1);
-    let by = Text::of("nobody");
-    let step = office.step(DeskEvent::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();
+    assert_eq!(kinds(&desk.step(told()).unwrap()), ["task.settled"]);
+    assert!(desk.step(told()).is_err(), "it is told once");
+    let task = TaskId::mint(&mut desk.mint, 1, 1);
+    let by = Text::from_static("nobody");
+    let step = desk.step(DeskEvent::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();
     assert_eq!(kinds(&step), ["command.planned", "task.withdrawn", "task.settled"]);
 }

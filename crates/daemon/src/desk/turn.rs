@@ -9,8 +9,8 @@ use crate::{
     register_command::{self, RegisterCommand},
 };
 use countersign_model::{
-    ApprovalId, Channel, Choice, Code, Confinement, DecidedBy, Decision, DenialReason, Digest, Grant, GrantId,
-    JournalEnd, Outcome, Permit, PermitId, Record, Refusal, RegisterEntry, SavedGrant, Scope, SealedReceipt, Session,
+    ApprovalId, Channel, Choice, Confinement, DecidedBy, Decision, DenialReason, Digest, Grant, GrantId, JournalEnd,
+    Outcome, Permit, PermitId, Record, Refusal, RefusalCode, RegisterEntry, SavedGrant, Scope, SealedReceipt, Session,
     TaskId, Text, Timestamp, Tool, TouchedFiles, Verdict, WaitsFor,
 };
 use countersign_store::{SignedReceipt, ledger::LedgerEntry};
@@ -87,9 +87,9 @@ impl Turn<'_> {
             answer;
         let tool = self.waiting(task, approval, choice, &by)?.requester.tool;
         self.step.forget = Some(task);
-        match (Scope::of(choice), world, denied) {
+        match (Scope::from_choice(choice), world, denied) {
             (None, ..) => {
-                let mut refusal = Refusal::new(Code::DeniedByPerson, "denied by user");
+                let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "denied by user");
                 refusal.hint = hint;
                 self.deny(task, by, &refusal, words);
             }
@@ -126,7 +126,7 @@ impl Turn<'_> {
     }
 
     fn wished(&mut self, wish: RegisterCommand) -> Result<(), Refusal> {
-        let (entered, kept) = register_command::consider(wish, &self.desk.register, &mut self.now)?;
+        let (entered, kept) = register_command::decide_command(wish, &self.desk.register, &mut self.now)?;
         for entry in entered {
             if let RegisterEntry::GrantSaved { grant } = &entry {
                 self.step.release.extend(self.desk.may_cover(grant));
@@ -169,7 +169,7 @@ impl Turn<'_> {
                 OpenStage::Waiting { .. } | OpenStage::Planned | OpenStage::Permitted(_) | OpenStage::InLine { .. },
             ) => {}
             Some(OpenStage::Launched | OpenStage::Observed(_)) => {
-                return Err(Refusal::new(Code::TaskStarted, "the task has been launched"));
+                return Err(Refusal::new(RefusalCode::TaskStarted, "the task has been launched"));
             }
             None => return Err(over()),
         }
@@ -265,14 +265,14 @@ impl Turn<'_> {
     /// The task whose question this answers, if it may be answered so.
     fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &DecidedBy) -> Result<&OpenTask, Refusal> {
         let answered = || {
-            Refusal::new(Code::AlreadyAnswered, "this has been answered or withdrawn already")
+            Refusal::new(RefusalCode::AlreadyAnswered, "this has been answered or withdrawn already")
                 .hint(format!("see `csn approvals show {wanted}`"))
         };
         let open = self.desk.open.get(&task).ok_or_else(answered)?;
         match &open.stage {
             OpenStage::Waiting { approval, options, .. } if *approval == wanted => {
                 if !options.contains(&choice) {
-                    return Err(Refusal::new(Code::OptionNotOffered, format!("`{choice}` was not offered"))
+                    return Err(Refusal::new(RefusalCode::OptionNotOffered, format!("`{choice}` was not offered"))
                         .hint("look at the options with `csn approvals show`"));
                 }
             }
@@ -291,9 +291,9 @@ impl Turn<'_> {
     /// What lets a call run that nobody was asked about.
     fn covered_by(&self, grants: &[GrantId], rule: &'static str) -> (DecidedBy, Scope) {
         let scope = grants.iter().filter_map(|g| self.desk.register.grants.get(*g)).map(|g| g.scope()).min();
-        match scope.and_then(Scope::of) {
+        match scope.and_then(Scope::from_choice) {
             Some(scope) => (DecidedBy::Grants(grants.to_vec()), scope),
-            None => (DecidedBy::Rule(Text::of(rule)), Scope::Policy),
+            None => (DecidedBy::Rule(Text::from_static(rule)), Scope::Policy),
         }
     }
 
@@ -391,12 +391,12 @@ impl Turn<'_> {
     }
 
     fn paths_changed(&mut self, task: TaskId, what: &'static str) {
-        let refusal = Refusal::new(Code::PathsChanged, what);
+        let refusal = Refusal::new(RefusalCode::PathsChanged, what);
         self.deny_by_rule(task, &refusal.hint("ask again: what was approved is not what is there now"));
     }
 
     fn deny_by_rule(&mut self, task: TaskId, refusal: &Refusal) {
-        self.deny(task, DecidedBy::Rule(Text::of(refusal.code.as_str())), refusal, None);
+        self.deny(task, DecidedBy::Rule(Text::from_static(refusal.code.as_str())), refusal, None);
     }
 
     fn deny(&mut self, task: TaskId, by: DecidedBy, refusal: &Refusal, words: Option<Text>) {
@@ -448,12 +448,16 @@ fn in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
         Choice::Deny => Ok(()),
         Choice::Once if !grave => Ok(()),
         Choice::Once => {
-            Err(Refusal::new(Code::OptionNotOffered, "this is not approved through the agent's own client").hint(hint))
+            Err(Refusal::new(RefusalCode::OptionNotOffered, "this is not approved through the agent's own client")
+                .hint(hint))
         }
-        _ => Err(Refusal::new(Code::OptionNotOffered, "nothing is saved through the agent's own client").hint(hint)),
+        _ => {
+            Err(Refusal::new(RefusalCode::OptionNotOffered, "nothing is saved through the agent's own client")
+                .hint(hint))
+        }
     }
 }
 
 fn over() -> Refusal {
-    Refusal::new(Code::TaskOver, "the task is over")
+    Refusal::new(RefusalCode::TaskOver, "the task is over")
 }

@@ -31,8 +31,8 @@ use axum::{
     response::Response,
 };
 use countersign_model::{
-    Code, CredentialScope, Decision, Frame, Idempotency, Mode, Record, RecordContent, Refusal, StreamName, TaskId,
-    TaskRefusal, TaskState, Text,
+    CredentialScope, Decision, Frame, Idempotency, Mode, Record, RecordContent, Refusal, RefusalCode, StreamName,
+    TaskId, TaskRefusal, TaskState, Text,
     api::{AttachEvent, AttachMessage, AttachQuery, AttachScreen, ResizeBody},
 };
 use countersign_shim::wire::ToShim;
@@ -60,17 +60,17 @@ pub(crate) async fn attach(
     let ops = Arc::clone(&front.ops);
     let AttachQuery { read_only, after, key, from: count, skip } = query;
     if count > u64::from(u32::MAX) {
-        return Err(Refusal::new(Code::BadRequest, "`from` is the number of a message").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`from` is the number of a message").into());
     }
     if key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 255) {
-        return Err(Refusal::new(Code::BadRequest, "`key` takes 1 to 255 characters").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`key` takes 1 to 255 characters").into());
     }
     let task = ops.records.find(&caller, &id)?;
     let types = caller.may(CredentialScope::Run).is_ok() && ops.records.find_own(&caller, &id).is_ok();
     ops.records.warm(task).await?;
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(|e| {
-        Refusal::new(Code::BadRequest, format!("this address speaks WebSocket: {e}"))
+        Refusal::new(RefusalCode::BadRequest, format!("this address speaks WebSocket: {e}"))
             .hint("`csn attach`, or /tasks/{id}/events for server-sent events")
     })?;
     let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).max_frame_size(LARGEST_MESSAGE);
@@ -154,22 +154,22 @@ struct AttachedViewer {
 
 impl AttachedViewer {
     async fn run(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
-        let mut bell = self.ops.keeper.bell(self.task);
+        let mut notifications = self.ops.registry.subscribe(self.task);
         self.begin(after).await?;
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             if !self.ops.still_admits(&self.caller) {
-                return Err(Refusal::new(Code::Unauthorized, "the token does not hold any more").into());
+                return Err(Refusal::new(RefusalCode::Unauthorized, "the token does not hold any more").into());
             }
-            let rung = bell.has_changed().unwrap_or(true);
-            bell.mark_unchanged();
+            let rung = notifications.has_changed().unwrap_or(true);
+            notifications.mark_unchanged();
             self.read_on().await?;
             if rung && self.sees_the_screen() && self.read.is_empty() && !self.over {
                 self.redraw().await?;
             }
             if self.over {
-                self.ops.keeper.unlist(self.task);
+                self.ops.registry.unlist(self.task);
                 return Ok(());
             }
             let waiting = self.read.is_empty();
@@ -183,10 +183,10 @@ impl AttachedViewer {
                     }
                 }
                 () = std::future::ready(()), if !waiting => self.send_next().await?,
-                rung = bell.changed() => match rung {
-                    Err(_) => bell = self.ops.keeper.bell(self.task),
+                rung = notifications.changed() => match rung {
+                    Err(_) => notifications = self.ops.registry.subscribe(self.task),
                     // Looked at as not seen yet: at the top of the loop it may have to draw.
-                    Ok(()) => bell.mark_changed(),
+                    Ok(()) => notifications.mark_changed(),
                 },
                 _ = heartbeat.tick() => self.socket.send(Message::Ping(Default::default())).await?,
             }
@@ -229,7 +229,7 @@ impl AttachedViewer {
     async fn begin(&mut self, after: Option<u64>) -> Result<(), DetachCause> {
         let state = self.ops.records.state(self.task)?;
         self.limited = is_limited(&state);
-        self.gaps = StreamGaps::of(&state);
+        self.gaps = StreamGaps::from_state(&state);
         let begin = |screen| AttachEvent::Begin { v: 1, task: Box::new(state.clone()), screen };
         if after.is_some() || state.first_seq().is_none() {
             let from = after.map_or(0, |seq| seq.saturating_add(1));
@@ -238,7 +238,7 @@ impl AttachedViewer {
         }
         if state.request.mode == Mode::Pipes {
             self.tell(&begin(None)).await?;
-            for stream in StreamName::of(state.request.mode) {
+            for stream in StreamName::for_mode(state.request.mode) {
                 self.tail(&state, *stream).await?;
             }
             self.stream = self.ops.records.stream(self.task, state.next_seq);
@@ -359,7 +359,7 @@ impl AttachedViewer {
         self.count += 1;
         match wish.and_then(|wish| self.wish(n, wish, bytes)) {
             Err(refusal) => self.answer(n, Err(refusal)).await,
-            Ok(wish) => match self.ops.keeper.wish(self.task, wish).await {
+            Ok(wish) => match self.ops.registry.request(self.task, wish).await {
                 Err(refusal) => {
                     let refusal = self.why_not(refusal)?;
                     self.answer(n, Err(refusal)).await
@@ -377,8 +377,8 @@ impl AttachedViewer {
     fn why_not(&self, refusal: Refusal) -> Result<Refusal, DetachCause> {
         let state = self.ops.records.state(self.task)?;
         Ok(match (state.outcome(), state.first_seq()) {
-            (Some(outcome), _) => Refusal::new(Code::TaskOver, format!("the task is over: {outcome}")),
-            (None, None) => Refusal::new(Code::TaskOver, "the task has not started"),
+            (Some(outcome), _) => Refusal::new(RefusalCode::TaskOver, format!("the task is over: {outcome}")),
+            (None, None) => Refusal::new(RefusalCode::TaskOver, "the task has not started"),
             _ => refusal,
         })
     }
@@ -390,7 +390,7 @@ impl AttachedViewer {
         bytes: &[u8],
     ) -> Result<Box<dyn FnOnce(u64) -> ToShim + Send>, Refusal> {
         if self.read_only || !self.ops.still_admits(&self.caller) {
-            return Err(Refusal::new(Code::Forbidden, "this viewer only looks on"));
+            return Err(Refusal::new(RefusalCode::Forbidden, "this viewer only looks on"));
         }
         let by = self.by.clone();
         let task = self.task.to_string();
@@ -399,9 +399,9 @@ impl AttachedViewer {
             body: self.ops.key.digest("idempotency-body", &[bytes]),
         });
         Ok(match wish {
-            None if bytes.is_empty() => return Err(Refusal::new(Code::BadRequest, "there is nothing to write")),
+            None if bytes.is_empty() => return Err(Refusal::new(RefusalCode::BadRequest, "there is nothing to write")),
             None if bytes.len() > control::MAX_INPUT_BYTES => {
-                return Err(Refusal::new(Code::TooLarge, "this is more than a message takes"));
+                return Err(Refusal::new(RefusalCode::TooLarge, "this is more than a message takes"));
             }
             None => {
                 let input = control::bytes_of(bytes.to_vec(), false);
@@ -450,7 +450,9 @@ async fn applied(answer: oneshot::Receiver<Result<ShimReply, Refusal>>) -> Resul
     match answer.await {
         Ok(Ok(ShimReply::Applied(seq))) => Ok(seq),
         Ok(Err(refusal)) => Err(refusal),
-        _ => Err(Refusal::new(Code::ShimUnreachable, "the task's supervisor did not say whether it was applied")),
+        _ => {
+            Err(Refusal::new(RefusalCode::ShimUnreachable, "the task's supervisor did not say whether it was applied"))
+        }
     }
 }
 

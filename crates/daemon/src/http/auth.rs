@@ -18,7 +18,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use countersign_model::{Code, CredentialScope, DaemonState, DisplaySafe, Refusal};
+use countersign_model::{CredentialScope, DaemonState, DisplaySafe, Refusal, RefusalCode};
 use std::{sync::Arc, time::Duration};
 
 /// How long a request waits for a daemon that is just coming up.
@@ -51,7 +51,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<Arc<Caller>>().map(|caller| (**caller).clone());
-        caller.ok_or_else(|| Refusal::new(Code::Internal, "nobody was recognised").into())
+        caller.ok_or_else(|| Refusal::new(RefusalCode::Internal, "nobody was recognised").into())
     }
 }
 
@@ -122,7 +122,7 @@ async fn admit(
     caller.may(scope)?;
     let writes = scope != CredentialScope::Observe && route.while_draining != WhileDraining::AlwaysServed;
     if let (true, Some(why)) = (writes, ops.reading_only.why()) {
-        return Err(Refusal::new(Code::LedgerUnavailable, why)
+        return Err(Refusal::new(RefusalCode::LedgerUnavailable, why)
             .hint("nothing runs until the ledger is repaired (csn doctor); tasks, logs and replays can be read"));
     }
     arrival.connection.recognise(caller.kind)?;
@@ -140,7 +140,7 @@ fn takes_query(route: &Route, query: Option<&str>) -> Result<(), Refusal> {
         return Ok(());
     }
     let name = DisplaySafe::bounded(&first.0, 40);
-    Err(Refusal::new(Code::BadRequest, format!("unknown parameter `{name}`: this address takes none")))
+    Err(Refusal::new(RefusalCode::BadRequest, format!("unknown parameter `{name}`: this address takes none")))
 }
 
 /// The credential that came with a request.
@@ -166,11 +166,11 @@ async fn serves(ops: &Ops, route: &Route) -> Result<(), Refusal> {
     let up = |s: &DaemonState| !matches!(s, DaemonState::Boot | DaemonState::Recovering | DaemonState::Ready);
     let now = match tokio::time::timeout(COMING_UP, state.wait_for(up)).await {
         Ok(Ok(state)) => *state,
-        _ => return Err(Refusal::new(Code::Draining, "the house is not up yet").hint("see GET /readyz for why")),
+        _ => return Err(Refusal::new(RefusalCode::Draining, "the house is not up yet").hint("see GET /readyz for why")),
     };
     if now == DaemonState::Running || route.while_draining == WhileDraining::Served {
         return Ok(());
     }
-    Err(Refusal::new(Code::Draining, "the house is going down and takes nothing new")
+    Err(Refusal::new(RefusalCode::Draining, "the house is going down and takes nothing new")
         .hint("what waits goes on waiting; ask again when it is up"))
 }

@@ -19,7 +19,7 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use countersign_model::{
-    Code, CredentialScope, Decision, INLINE_WHOLE, Record, RecordContent, Refusal, Rendered, TaskId, TaskState,
+    CredentialScope, Decision, INLINE_WHOLE, Record, RecordContent, Refusal, RefusalCode, Rendered, TaskId, TaskState,
     api::EventQuery,
     view::{self, View},
 };
@@ -65,17 +65,18 @@ pub(crate) async fn of_task(
     caller.may(CredentialScope::Observe)?;
     let ops = Arc::clone(&front.ops);
     if query.speed.is_some_and(|s| !s.is_finite() || s <= 0.0) {
-        return Err(Refusal::new(Code::BadRequest, "`speed` is a number above zero").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`speed` is a number above zero").into());
     }
-    let last =
-        match headers.get("last-event-id") {
-            None => None,
-            Some(id) => Some(id.to_str().ok().and_then(|id| id.parse::<EventPosition>().ok()).ok_or_else(|| {
-                Refusal::new(Code::BadRequest, "`Last-Event-ID` is the id of an event of this stream")
-            })?),
-        };
+    let last = match headers.get("last-event-id") {
+        None => None,
+        Some(id) => Some(id.to_str().ok().and_then(|id| id.parse::<EventPosition>().ok()).ok_or_else(|| {
+            Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` is the id of an event of this stream")
+        })?),
+    };
     if last.is_some_and(|last| last.nth.is_some()) && query.view != Some(View::ToolTask) {
-        return Err(Refusal::new(Code::BadRequest, "`Last-Event-ID` is the id of an event of this stream").into());
+        return Err(
+            Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` is the id of an event of this stream").into()
+        );
     }
     let task = ops.records.find(&caller, &id)?;
     ops.records.warm(task).await?;
@@ -94,7 +95,7 @@ pub(crate) async fn of_task(
         view: query.view.unwrap_or_default(),
         seen,
         state: None,
-        gaps: StreamGaps::of(&ops.records.state(task)?),
+        gaps: StreamGaps::from_state(&ops.records.state(task)?),
         pace: query.speed.map(|speed| ReadPace { speed, last_us: None }),
         ops,
         task,
@@ -141,16 +142,16 @@ impl EventReader {
     async fn run(mut self, send: mpsc::Sender<Bytes>) {
         self.tell(&send).await;
         // Others who wait for the same bell make it anew.
-        self.ops.keeper.unlist(self.task);
+        self.ops.registry.unlist(self.task);
     }
 
     async fn tell(&mut self, send: &mpsc::Sender<Bytes>) {
-        let mut bell = self.ops.keeper.bell(self.task);
+        let mut notifications = self.ops.registry.subscribe(self.task);
         if send.send(Bytes::from_static(b"retry: 2000\n\n")).await.is_err() {
             return;
         }
         loop {
-            bell.mark_unchanged();
+            notifications.mark_unchanged();
             if !self.keep_pace(send).await {
                 return;
             }
@@ -180,11 +181,11 @@ impl EventReader {
             // A view may have nothing to say of many records; there may be more behind them.
             if nothing && self.next_seq == before {
                 tokio::select! {
-                    rung = bell.changed() => if rung.is_err() {
+                    rung = notifications.changed() => if rung.is_err() {
                         // The entry went with its settlement: what that wrote is there now.
-                        bell = self.ops.keeper.bell(self.task);
+                        notifications = self.ops.registry.subscribe(self.task);
                     } else {
-                        self.let_the_task_work(&mut bell).await;
+                        self.let_the_task_work(&mut notifications).await;
                     },
                     () = tokio::time::sleep(HEARTBEAT) => {
                         if send.send(Bytes::from_static(b": \n\n")).await.is_err() {
@@ -218,11 +219,11 @@ impl EventReader {
 
     /// Where many read along, they are not all woken for every line: the task needs the processor too. The end of a
     /// task is told at once.
-    async fn let_the_task_work(&self, bell: &mut watch::Receiver<u64>) {
-        let listeners = self.ops.keeper.listeners(self.task);
+    async fn let_the_task_work(&self, notifications: &mut watch::Receiver<u64>) {
+        let listeners = self.ops.registry.listeners(self.task);
         if listeners > FEW {
             let pause = (PAUSE_EACH * u32::try_from(listeners).unwrap_or(u32::MAX)).min(PAUSE_MOST);
-            let _ = tokio::time::timeout(pause, bell.wait_for(|rings| *rings == SETTLED)).await;
+            let _ = tokio::time::timeout(pause, notifications.wait_for(|rings| *rings == SETTLED)).await;
         }
     }
 
@@ -251,7 +252,7 @@ impl EventReader {
         if self.read.is_empty() {
             if self.stream.next_seq() < self.next_seq {
                 let skipped = self.stream.skip_to(self.next_seq);
-                skipped.map_err(|e| Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")))?;
+                skipped.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the journal cannot be read: {e}")))?;
             }
             self.read = self.ops.records.next(&mut self.stream, LINES)?.into();
         }
@@ -322,7 +323,7 @@ impl EventReader {
         let (records, len) = (&self.ops.records, chunk.len);
         let dropped = self.gaps.before(chunk.stream, chunk.offset);
         let long = len > INLINE_WHOLE as u64;
-        let read = if long && self.ops.keeper.is_kept(self.task) {
+        let read = if long && self.ops.registry.has_shim(self.task) {
             // Just written by a shim that lives: reading the whole chunk to check it would cost the task its speed.
             let ends = records.chunk_ends(self.task, chunk, dropped, Rendered::END);
             ends.map(|(head, tail)| Rendered::ends(&head, &tail, len, encode))

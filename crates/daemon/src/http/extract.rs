@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, StatusCode, request::Parts},
 };
 use bytes::Bytes;
-use countersign_model::{Code, DisplaySafe, Refusal, api::query};
+use countersign_model::{DisplaySafe, Refusal, RefusalCode, api::query};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
@@ -85,9 +85,9 @@ fn idempotency_key(headers: &HeaderMap) -> Option<String> {
 async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
     Ok(Bytes::from_request(request, state).await.map_err(|e| match e.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
-            Refusal::new(Code::TooLarge, format!("the body: {e}")).hint("bodies have at most 4 MiB")
+            Refusal::new(RefusalCode::TooLarge, format!("the body: {e}")).hint("bodies have at most 4 MiB")
         }
-        _ => Refusal::new(Code::BadRequest, format!("the body: {e}")),
+        _ => Refusal::new(RefusalCode::BadRequest, format!("the body: {e}")),
     })?)
 }
 
@@ -101,12 +101,12 @@ impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Params<Q> {
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
             if pairs.insert(name.clone().into_owned(), value.into_owned()).is_some() {
                 let shown = DisplaySafe::bounded(&name, 40);
-                return Err(Refusal::new(Code::BadRequest, format!("`{shown}` is given more than once")).into());
+                return Err(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is given more than once")).into());
             }
         }
         match query::from_pairs(pairs) {
             Ok(query) => Ok(Self(query)),
-            Err(e) => Err(Refusal::new(Code::BadRequest, e.to_string()).into()),
+            Err(e) => Err(Refusal::new(RefusalCode::BadRequest, e.to_string()).into()),
         }
     }
 }
@@ -118,6 +118,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::from_request_parts(parts, state).await;
-        path.map(|p| Self(p.0)).map_err(|_| Refusal::new(Code::NotFound, "there is nothing at this address").into())
+        path.map(|p| Self(p.0))
+            .map_err(|_| Refusal::new(RefusalCode::NotFound, "there is nothing at this address").into())
     }
 }

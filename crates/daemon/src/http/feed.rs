@@ -9,7 +9,8 @@ use crate::{
 use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use countersign_model::{
-    Approval, Code, CredentialScope, Decision, PrincipalId, Record, RecordContent, Refusal, TaskId, api::LedgerQuery,
+    Approval, CredentialScope, Decision, PrincipalId, Record, RecordContent, Refusal, RefusalCode, TaskId,
+    api::LedgerQuery,
 };
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -74,7 +75,7 @@ fn cursor(headers: &HeaderMap, query: LedgerQuery) -> Result<Option<i64>, Refusa
         None => Ok(query.after),
         Some(id) => match id.to_str().ok().and_then(|id| id.parse().ok()) {
             Some(id) => Ok(Some(id)),
-            None => Err(Refusal::new(Code::BadRequest, "`Last-Event-ID` is the number of a decision")),
+            None => Err(Refusal::new(RefusalCode::BadRequest, "`Last-Event-ID` is the number of a decision")),
         },
     }
 }
@@ -197,7 +198,7 @@ impl FeedReader {
                 Some(task) => *match seen.entry(task) {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
-                        let whose = ops.records.ledger(|r| r.whose(task))?;
+                        let whose = ops.records.ledger(|r| r.task_owner(task))?;
                         new.insert(whose.is_some_and(|(p, s)| caller.sees(&ops.records.roster(), p, s)))
                     }
                 },

@@ -15,7 +15,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Code, Refusal,
+    Refusal, RefusalCode,
     api::{McpSessionBody, McpSessionResponse, McpStdioQuery},
 };
 use hyper_util::rt::TokioIo;
@@ -37,7 +37,8 @@ async fn bound(State(front): Shared, caller: Caller, request: Request, next: Nex
     if let Some(id) = named(request.headers())
         && !front.mcp.has(&caller, &id)
     {
-        let refusal = Refusal::new(Code::NotFound, "there is no such conversation").hint("begin anew: initialize");
+        let refusal =
+            Refusal::new(RefusalCode::NotFound, "there is no such conversation").hint("begin anew: initialize");
         return Problem::from(refusal).into_response();
     }
     let response = next.run(request).await;
@@ -66,13 +67,13 @@ pub(crate) async fn stdio(
 ) -> HttpResult<Response> {
     let connected = mcp::connect(&front.ops, &front.mcp, &caller, &query.session, arrival.pid())?;
     if request.headers().get(header::UPGRADE).is_none_or(|v| v.as_bytes() != b"mcp") {
-        return Err(Refusal::new(Code::BadRequest, "this address speaks MCP with `csn mcp`")
+        return Err(Refusal::new(RefusalCode::BadRequest, "this address speaks MCP with `csn mcp`")
             .hint("over HTTP it is /mcp")
             .into());
     }
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            connected.speak(TokioIo::new(upgraded)).await;
+            connected.serve_stream(TokioIo::new(upgraded)).await;
         }
     });
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();

@@ -29,7 +29,7 @@ use axum::{
     extract::{DefaultBodyLimit, State},
     middleware,
 };
-use countersign_model::{Code, Refusal};
+use countersign_model::{Refusal, RefusalCode};
 use problem::Problem;
 use server::UserLimits;
 pub(crate) use server::serve_unix;
@@ -65,9 +65,11 @@ impl HttpState {
 }
 
 async fn nowhere() -> Problem {
-    Refusal::new(Code::NotFound, "there is nothing at this address").hint("see docs/api.md for the routes").into()
+    Refusal::new(RefusalCode::NotFound, "there is nothing at this address")
+        .hint("see docs/api.md for the routes")
+        .into()
 }
 
 async fn not_that_way() -> Problem {
-    Refusal::new(Code::MethodNotAllowed, "this address does not take this method").hint("see docs/api.md").into()
+    Refusal::new(RefusalCode::MethodNotAllowed, "this address does not take this method").hint("see docs/api.md").into()
 }

@@ -4,7 +4,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use countersign_model::{Code, Refusal, TaskRefusal, api};
+use countersign_model::{Refusal, RefusalCode, TaskRefusal, api};
 use countersign_redact::text_by_shape;
 
 /// A refusal on its way out.
@@ -46,10 +46,10 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&api::Problem::from(TaskRefusal { refusal, task })).unwrap_or_default();
         let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
-        if code == Code::Unauthorized {
+        if code == RefusalCode::Unauthorized {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if code == Code::Draining {
+        if code == RefusalCode::Draining {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use countersign_model::{
-    Code, Refusal, Request, Status,
+    Refusal, RefusalCode, Request, Status,
     api::{
         CastQuery, CheckResponse, CursorPosition, OutputQuery, ScreenView, SearchPage, SearchQuery, TaskPage,
         TaskQuery, WaitQuery,
@@ -136,7 +136,7 @@ pub(crate) fn byte_range(range: &str) -> Option<ByteRange> {
 }
 
 pub(crate) fn not_satisfiable(total: u64) -> Response {
-    let refusal = Refusal::new(Code::RangeNotSatisfiable, format!("the stream has {total} bytes"));
+    let refusal = Refusal::new(RefusalCode::RangeNotSatisfiable, format!("the stream has {total} bytes"));
     let mut response = Problem::from(refusal).into_response();
     if let Ok(range) = HeaderValue::from_str(&format!("bytes */{total}")) {
         response.headers_mut().insert(header::CONTENT_RANGE, range);

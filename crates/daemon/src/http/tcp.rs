@@ -2,7 +2,7 @@
 
 use super::HttpState;
 use axum::http::{HeaderMap, header};
-use countersign_model::{Code, DisplaySafe, Refusal};
+use countersign_model::{DisplaySafe, Refusal, RefusalCode};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
@@ -15,22 +15,25 @@ pub(crate) const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 /// Opens the door, once; where it is. A second call with the same wish is told where it is.
 pub(crate) async fn open(front: &Arc<HttpState>, wanted: SocketAddr) -> Result<SocketAddr, Refusal> {
     if !wanted.ip().is_loopback() {
-        return Err(Refusal::new(Code::BadRequest, format!("{wanted} is not on loopback: others could listen in"))
-            .hint("put a proxy with TLS in front of 127.0.0.1"));
+        return Err(Refusal::new(
+            RefusalCode::BadRequest,
+            format!("{wanted} is not on loopback: others could listen in"),
+        )
+        .hint("put a proxy with TLS in front of 127.0.0.1"));
     }
     let mut door = front.ops.tcp.lock().await;
     if let Some(open) = *door {
         return match wanted.port() == 0 || open == wanted {
             true => Ok(open),
-            false => Err(Refusal::new(Code::BadRequest, format!("it listens on {open} already"))
+            false => Err(Refusal::new(RefusalCode::BadRequest, format!("it listens on {open} already"))
                 .hint("stop the house first: csn down")),
         };
     }
     let listener = TcpListener::bind(wanted).await.map_err(|e| {
-        Refusal::new(Code::Internal, format!("cannot listen on {wanted}: {e}"))
+        Refusal::new(RefusalCode::Internal, format!("cannot listen on {wanted}: {e}"))
             .hint("another program has this port: name another with --tcp 127.0.0.1:PORT")
     })?;
-    let address = listener.local_addr().map_err(|e| Refusal::new(Code::Internal, e.to_string()))?;
+    let address = listener.local_addr().map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
     *door = Some(address);
     tokio::spawn(super::server::serve_tcp(Arc::clone(front), listener));
     Ok(address)
@@ -43,7 +46,7 @@ pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), Refusal> {
     let host = text(header::HOST).unwrap_or_default();
     let refused = |what: &str, value: &str| {
         let shown = DisplaySafe::bounded(value, 80).to_string();
-        Refusal::new(Code::Forbidden, format!("{what} `{shown}` is not this house"))
+        Refusal::new(RefusalCode::Forbidden, format!("{what} `{shown}` is not this house"))
             .hint("use http://127.0.0.1 and the port")
     };
     if !is_here(host) {

@@ -11,7 +11,7 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
-    Code, Refusal, TaskRefusal,
+    Refusal, RefusalCode, TaskRefusal,
     api::{
         AppliedRecord, CancelBody, OutputQuery, ResizeBody, SearchQuery, SignalBody, StdinBody, TaskQuery, WaitQuery,
     },
@@ -44,7 +44,9 @@ pub(super) async fn simple(
     let task = match args.remove("task_id") {
         Some(Value::String(task)) if is_id(&task) => task,
         None => String::new(),
-        Some(_) => return Some(Err(Refusal::new(Code::BadRequest, "`task_id` is the id that `run` gave").into())),
+        Some(_) => {
+            return Some(Err(Refusal::new(RefusalCode::BadRequest, "`task_id` is the id that `run` gave").into()));
+        }
     };
     let done = call(mcp, caller, name, &task, args).await.transpose()?;
     Some(done.map(|structured| CallOutcome::Done(ToolResult { structured, failed: false, links: Vec::new() })))

@@ -16,7 +16,7 @@ use crate::{
     peer,
 };
 use countersign_model::{
-    Code, CredentialScope, PrincipalId, Refusal, SessionId, Via,
+    CredentialScope, PrincipalId, Refusal, RefusalCode, SessionId, Via,
     api::{McpSessionBody, McpSessionResponse},
 };
 use protocol::{HttpService, ProtocolServer};
@@ -138,7 +138,7 @@ pub(crate) fn connect(
     caller.may(CredentialScope::Run)?;
     let session = sessions::find_own(ops, caller, session)?;
     if session.ended_at.is_some() {
-        return Err(Refusal::new(Code::SessionOver, "the session has ended").into());
+        return Err(Refusal::new(RefusalCode::SessionOver, "the session has ended").into());
     }
     // Who made the agent known was there before anything that it runs; whatever comes later could be a script of it.
     let speaks = session.speaker.is_some_and(|speaker| pid == Some(speaker.pid) && peer::is_there(speaker) == Ok(true));
@@ -148,7 +148,7 @@ pub(crate) fn connect(
 
 impl AgentConnection {
     /// Until the other side hangs up, a message a line.
-    pub(crate) async fn speak(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+    pub(crate) async fn serve_stream(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         protocol::over_lines(self.0, stream).await;
     }
 }

@@ -7,7 +7,7 @@ use super::{
     },
 };
 use crate::caller::Caller;
-use countersign_model::{Choice, Code, Refusal, tools::ToolSpec};
+use countersign_model::{Choice, Refusal, RefusalCode, tools::ToolSpec};
 use countersign_redact::text_by_shape;
 use hyper::http::request::Parts;
 use rmcp::{
@@ -184,7 +184,9 @@ fn missing(refusal: &Refusal, uri: &str) -> ErrorData {
     let clean = |text: &str| text_by_shape(text).into_inner();
     let data = Some(json!({"uri": uri, "code": refusal.code, "hint": refusal.hint.as_deref().map(clean)}));
     match refusal.code {
-        Code::Internal | Code::LedgerUnavailable => ErrorData::internal_error(clean(&refusal.message), data),
+        RefusalCode::Internal | RefusalCode::LedgerUnavailable => {
+            ErrorData::internal_error(clean(&refusal.message), data)
+        }
         _ => ErrorData::resource_not_found(clean(&refusal.message), data),
     }
 }

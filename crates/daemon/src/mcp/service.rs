@@ -6,7 +6,7 @@ use crate::{
     lock,
     ops::Ops,
 };
-use countersign_model::{Choice, Code, Refusal, SessionId, TaskId, TaskRefusal, tools::ToolSpec};
+use countersign_model::{Choice, Refusal, RefusalCode, SessionId, TaskId, TaskRefusal, tools::ToolSpec};
 use serde_json::{Map, Value, json};
 use std::{
     collections::VecDeque,
@@ -156,10 +156,10 @@ impl DaemonTools {
 
     /// Whoever is connected, or came with this request.
     pub(super) fn who(&self, came: Option<Caller>) -> Result<Caller, Refusal> {
-        let nobody = || Refusal::new(Code::Unauthorized, "nobody was recognised");
+        let nobody = || Refusal::new(RefusalCode::Unauthorized, "nobody was recognised");
         let who = self.connected.clone().or(came).ok_or_else(nobody)?;
         if !self.ops.still_admits(&who) {
-            return Err(Refusal::new(Code::Unauthorized, "the token does not hold any more"));
+            return Err(Refusal::new(RefusalCode::Unauthorized, "the token does not hold any more"));
         }
         Ok(who)
     }
@@ -178,7 +178,9 @@ impl DaemonTools {
 }
 
 /// What a model is told of a refusal: what to do about it as well.
-pub(super) fn told(TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal) -> CallOutcome {
+pub(super) fn refusal_outcome(
+    TaskRefusal { refusal: Refusal { code, message, hint }, task }: TaskRefusal,
+) -> CallOutcome {
     let clean = |text: String| countersign_redact::text_by_shape(&text);
     let structured = json!({
         "error": code, "message": clean(message), "hint": hint.map(clean), "task_id": task,

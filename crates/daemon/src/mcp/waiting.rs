@@ -6,14 +6,14 @@ use super::{
     calls::{is_id, simple},
     service::{
         CallOutcome, ClientChannel, DaemonTools, Elicitation, ElicitationSupport, McpService, ResourceBytes,
-        ResourceLink, RetryAnswer, ToolCall, ToolResult, told,
+        ResourceLink, RetryAnswer, ToolCall, ToolResult, refusal_outcome,
     },
 };
 use crate::{caller::Caller, json::parse_arguments, ops};
 use countersign_model::{
-    Approval, CardView, Choice, Code, Command, Confinement, CredentialScope, Digest, DisplaySafe, Encoding, KilledWhy,
-    Limits, Mode, Network, Outcome as Ended, Refusal, Request, Ruling, Status, StreamName, TaskId, TaskRefusal,
-    TaskState, Text, Tool, Via, WaitsFor,
+    Approval, CardView, Choice, Command, Confinement, CredentialScope, Digest, DisplaySafe, Encoding, KilledWhy,
+    Limits, Mode, Network, Outcome as Ended, Refusal, RefusalCode, Request, Ruling, Status, StreamName, TaskId,
+    TaskRefusal, TaskState, Text, Tool, Via, WaitsFor,
     api::{DirectoryBody, OpenSessionBody, OutputQuery, SessionMove, WaitQuery},
     tools::{self, ToolSpec},
 };
@@ -83,7 +83,7 @@ impl McpService for DaemonTools {
     async fn call(&self, call: ToolCall, talk: &impl ClientChannel) -> CallOutcome {
         let who = match self.who(call.who.clone()) {
             Ok(who) => who,
-            Err(refusal) => return told(refusal.into()),
+            Err(refusal) => return refusal_outcome(refusal.into()),
         };
         let done = match call.name.as_str() {
             "run" => self.run(&who, call, talk).await,
@@ -94,11 +94,11 @@ impl McpService for DaemonTools {
                 None => return CallOutcome::Unknown,
             },
         };
-        done.unwrap_or_else(told)
+        done.unwrap_or_else(refusal_outcome)
     }
 
     async fn read(&self, uri: &str, came: Option<Caller>) -> Result<ResourceBytes, Refusal> {
-        let unknown = || Refusal::new(Code::NotFound, "there is nothing at this address");
+        let unknown = || Refusal::new(RefusalCode::NotFound, "there is nothing at this address");
         let who = self.who(came)?;
         let rest = uri.strip_prefix("countersign://tasks/").ok_or_else(unknown)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -195,7 +195,7 @@ impl DaemonTools {
         let session = match self.session(who) {
             Some(session) => session,
             None if !talk.lasts() => {
-                let refusal = Refusal::new(Code::WrongMode, "there is no session here that could move");
+                let refusal = Refusal::new(RefusalCode::WrongMode, "there is no session here that could move");
                 return Err(refusal.hint("name `cwd` with each `run`").into());
             }
             None => {
@@ -223,7 +223,8 @@ impl DaemonTools {
         returned: RetryAnswer,
         lasts: bool,
     ) -> Result<TaskId, TaskRefusal> {
-        let forged = || Refusal::new(Code::BadRequest, "`requestState` is not one of ours, or is for another call");
+        let forged =
+            || Refusal::new(RefusalCode::BadRequest, "`requestState` is not one of ours, or is for another call");
         let (task, sealed) = returned.state.split_once('.').ok_or_else(forged)?;
         let task = self.ops.records.find(who, task)?;
         // Where a connection lasts, the question was put on it.
@@ -313,7 +314,7 @@ impl DaemonTools {
             return None;
         }
         // All of it, or it is for a surface that can show all of it.
-        let message = CardView::of(&Approval::of(state)?).in_one_line(LONGEST_SHOWN)?;
+        let message = CardView::from_approval(&Approval::from_task(state)?).in_one_line(LONGEST_SHOWN)?;
         Some(Elicitation { message, choices: vec![Choice::Once, Choice::Deny] })
     }
 
@@ -324,7 +325,7 @@ impl DaemonTools {
                 None => "waiting in line".to_owned(),
             };
         }
-        let stream = StreamName::of(state.request.mode)[0];
+        let stream = StreamName::for_mode(state.request.mode)[0];
         let query = OutputQuery { stream: Some(stream), tail_lines: Some(1), ..OutputQuery::default() };
         let last = ops::output::read(&self.ops, who, &task.to_string(), query).await.ok();
         let last = last.map(|page| DisplaySafe::bounded(page.content.trim(), 200).to_string());
@@ -355,7 +356,7 @@ impl DaemonTools {
             (Some(Ruling::Denied { reason, hint, words, .. }), _) => {
                 (structured["reason"], structured["hint"]) = (json!(reason), json!(hint));
                 structured["words"] = json!(words);
-                if reason.as_str() == Code::DeniedByPerson.as_str() {
+                if reason.as_str() == RefusalCode::DeniedByPerson.as_str() {
                     structured["message"] = "Command denied by user".into();
                 }
             }
@@ -426,7 +427,8 @@ impl Drop for CancelGuard {
         if self.armed {
             let (at, task) = (Arc::clone(&self.ops), self.task);
             tokio::spawn(async move {
-                let (by, reason) = (Text::of("agent"), Some(Text::of("whoever waited for it hung up")));
+                let (by, reason) =
+                    (Text::from_static("agent"), Some(Text::from_static("whoever waited for it hung up")));
                 let _ = ops::control::stop(&at, task, by, reason, KilledWhy::Cancel).await;
             });
         }

@@ -8,11 +8,12 @@ use crate::{
     desk::FactsAtLaunch,
     facts::{self, Prepared},
     peer,
-    users::in_the_name_of,
+    users::with_user_ids,
 };
 use countersign_model::{
-    Approval, ApprovalId, ApprovalState, AskerPresence, Card, Channel, Choice, Code, CredentialKind, CredentialScope,
-    DecidedBy, DisplaySafe, Grants, Refusal, Request, Requester, Session, SessionId, TaskId, TaskRefusal, Tool, Via,
+    Approval, ApprovalId, ApprovalState, AskerPresence, Card, Channel, Choice, CredentialKind, CredentialScope,
+    DecidedBy, DisplaySafe, Grants, Refusal, RefusalCode, Request, Requester, Session, SessionId, TaskId, TaskRefusal,
+    Tool, Via,
     api::{AnswerBody, ApprovalPage, ApprovalQuery},
 };
 use countersign_store::{InBandAnswers, clock};
@@ -82,7 +83,7 @@ fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiRe
 
 /// The approval of a task as it is now, and whether its asker is there.
 pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
-    let approval = Approval::of(&ops.records.state(task)?);
+    let approval = Approval::from_task(&ops.records.state(task)?);
     Ok(approval.map(|mut approval| {
         if approval.state == ApprovalState::Waiting {
             let asker = ops.records.waiting(task).and_then(|w| w.asker);
@@ -112,43 +113,43 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
         let ops = Arc::clone(ops);
         crate::blocking(move || {
             let kept = ops.records.waiting(task)?;
-            let eyes = ops.people.eyes(kept.uid).ok()?;
-            let mut looked = facts::look(&kept.request, &ops.key, &eyes).ok()?;
+            let run_as = ops.users.run_as(kept.uid).ok()?;
+            let mut prepared = facts::prepare(&kept.request, &ops.key, &run_as).ok()?;
             // What was asked about, not what is there now: a script that has changed since says so.
-            looked.facts.scripts = kept.facts.scripts;
-            Some((looked, kept.request))
+            prepared.facts.scripts = kept.facts.scripts;
+            Some((prepared, kept.request))
         })
     };
-    let (looked, request) = look.await.ok()??;
+    let (prepared, request) = look.await.ok()??;
     let requester = Requester::of_task(&ops.records.state(task).ok()?);
     let gate = Arc::clone(&ops.gate);
     let judged = ops.commit.read(move |register| {
         let session = requester.session.and_then(|s| register.roster.session(s)).cloned();
         let (now, grants) = (clock::now(), &register.grants);
-        let (prepared, session_now) = (&looked, session.as_deref());
         let case = Case {
             request: &request,
-            prepared,
+            prepared: &prepared,
             settings: &gate,
             requester: &requester,
-            session: session_now,
+            session: session.as_deref(),
             grants,
             now,
         };
         let assessment = case.assess();
         // What it rests on goes along, not everything that was ever granted.
-        let grants = Grants::of(assessment.grants().into_iter().filter_map(|id| grants.get(id).cloned()).collect());
-        (request, looked, session, grants, now, assessment)
+        let grants =
+            Grants::from_grants(assessment.grants().into_iter().filter_map(|id| grants.get(id).cloned()).collect());
+        (request, prepared, session, grants, now, assessment)
     });
-    let (request, looked, session, grants, now, assessment) = judged.await.ok()?;
+    let (request, prepared, session, grants, now, assessment) = judged.await.ok()?;
     let (gate, options) = (Arc::clone(&ops.gate), options.to_vec());
     let made = crate::blocking(move || {
-        let (prepared, session) = (&looked, session.as_deref());
+        let (prepared, session) = (&prepared, session.as_deref());
         let case =
             Case { request: &request, prepared, settings: &gate, requester: &requester, session, grants: &grants, now };
         let asked_by = asked_by(requester.credential, session);
         // Scripts are shown as whom they run as reads them.
-        in_the_name_of(looked.login.as_ref(), || case.card(&asked_by, &options, &assessment)).ok()
+        with_user_ids(prepared.user.as_ref(), || case.card(&asked_by, &options, &assessment)).ok()
     });
     made.await.ok()?
 }
@@ -174,14 +175,15 @@ fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
 pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: AnswerBody) -> ApiResult<Approval> {
     caller.may(CredentialScope::Approve)?;
     if body.words.as_ref().is_some_and(|w| w.len() > MAX_WORDS_BYTES) {
-        return Err(Refusal::new(Code::TooLarge, "`words` takes at most 4096 bytes").into());
+        return Err(Refusal::new(RefusalCode::TooLarge, "`words` takes at most 4096 bytes").into());
     }
     if body.words.is_some() && body.choice != Choice::Deny || body.any_arguments && !body.choice.saves() {
-        let refusal = Refusal::new(Code::BadRequest, "`words` go with `deny`, `any_arguments` with what is saved");
+        let refusal =
+            Refusal::new(RefusalCode::BadRequest, "`words` go with `deny`, `any_arguments` with what is saved");
         return Err(refusal.into());
     }
     let (approval, task) = find(ops, caller, id)?;
-    give(ops, task, approval, caller.by(), body).await?;
+    commit_answer(ops, task, approval, caller.by(), body).await?;
     read(ops, task)
 }
 
@@ -194,41 +196,50 @@ pub(crate) async fn answer_in_band(
     via: Via,
 ) -> ApiResult<()> {
     if ops.config.approvals.in_band == InBandAnswers::Off {
-        return Err(Refusal::new(Code::OptionNotOffered, "nothing is answered through the agent's own client here")
-            .hint("answer it as a person: csn approvals answer")
-            .into());
+        return Err(Refusal::new(
+            RefusalCode::OptionNotOffered,
+            "nothing is answered through the agent's own client here",
+        )
+        .hint("answer it as a person: csn approvals answer")
+        .into());
     }
     let principal = ops.records.state(task)?.request.principal;
     let by = DecidedBy::Person { principal, surface: via, channel: Channel::InBand };
-    give(ops, task, approval, by, AnswerBody { choice, words: None, any_arguments: false }).await
+    commit_answer(ops, task, approval, by, AnswerBody { choice, words: None, any_arguments: false }).await
 }
 
-async fn give(ops: &Arc<Ops>, task: TaskId, approval: ApprovalId, by: DecidedBy, body: AnswerBody) -> ApiResult<()> {
+async fn commit_answer(
+    ops: &Arc<Ops>,
+    task: TaskId,
+    approval: ApprovalId,
+    by: DecidedBy,
+    body: AnswerBody,
+) -> ApiResult<()> {
     let AnswerBody { choice, words, any_arguments } = body;
     let words = words.filter(|w| !w.trim().is_empty()).map(|w| countersign_redact::text_by_shape(&w));
-    let (world, looked) = match choice {
+    let (world, prepared) = match choice {
         Choice::Deny => (FactsAtLaunch::Same, None),
         _ => again(ops, task).await?,
     };
-    match ops.commit.answer(AnswerCall { task, approval, choice, any_arguments, words, by, world, looked }).await {
+    match ops.commit.answer(AnswerCall { task, approval, choice, any_arguments, words, by, world, prepared }).await {
         Ok(()) => Ok(()),
-        Err(refusal) if refusal.code == Code::AlreadyAnswered => Err(already(ops, task, refusal)),
+        Err(refusal) if refusal.code == RefusalCode::AlreadyAnswered => Err(already(ops, task, refusal)),
         Err(refusal) => Err(TaskRefusal::from(refusal).of_task(task)),
     }
 }
 
 async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option<(Prepared, Request)>)> {
     let ops = Arc::clone(ops);
-    Ok(crate::blocking(move || facts::look_again(&ops.home, &ops.key, &ops.people, task)).await??)
+    Ok(crate::blocking(move || facts::prepare_again(&ops.home, &ops.key, &ops.users, task)).await??)
 }
 
 /// A second answer is told of the first.
 fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
     let told = match read(ops, task).map(|a| a.state) {
         Ok(ApprovalState::Answered { choice, by, at, .. }) => {
-            Refusal::new(Code::AlreadyAnswered, format!("already answered `{choice}` by {by} at {at}"))
+            Refusal::new(RefusalCode::AlreadyAnswered, format!("already answered `{choice}` by {by} at {at}"))
         }
-        Ok(ApprovalState::Withdrawn) => Refusal::new(Code::AlreadyAnswered, "the request was withdrawn"),
+        Ok(ApprovalState::Withdrawn) => Refusal::new(RefusalCode::AlreadyAnswered, "the request was withdrawn"),
         _ => refusal,
     };
     TaskRefusal::from(told).of_task(task)
@@ -253,7 +264,9 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
         let mut seen = Vec::new();
         for (approval, task) in all {
             seen.extend(
-                r.whose(task)?.filter(|(p, s)| caller.sees(&ops.records.roster(), *p, *s)).map(|_| (approval, task)),
+                r.task_owner(task)?
+                    .filter(|(p, s)| caller.sees(&ops.records.roster(), *p, *s))
+                    .map(|_| (approval, task)),
             );
         }
         Ok(seen)
@@ -261,7 +274,7 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
     match found.as_slice() {
         [one] => Ok(*one),
         [] => Err(unknown(text).into()),
-        _ => Err(Refusal::new(Code::AmbiguousId, format!("more than one approval begins with {prefix}"))
+        _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one approval begins with {prefix}"))
             .hint("give more characters of the id")
             .into()),
     }
@@ -269,5 +282,6 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
 
 fn unknown(text: &str) -> Refusal {
     let shown = DisplaySafe::bounded(text, 60);
-    Refusal::new(Code::NotFound, format!("there is no approval {shown}")).hint("`csn approvals list` shows what waits")
+    Refusal::new(RefusalCode::NotFound, format!("there is no approval {shown}"))
+        .hint("`csn approvals list` shows what waits")
 }

@@ -4,7 +4,7 @@ use super::{ApiResult, Ops};
 use crate::{caller::Caller, records::OutputChunk};
 use bytes::Bytes;
 use countersign_model::{
-    Code, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, TaskState,
+    CredentialScope, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, TaskState,
     api::CastQuery,
     cast::{Cast, Header, Version},
 };
@@ -27,7 +27,7 @@ pub(crate) async fn cast(
     ops.records.warm(task).await?;
     let state = ops.records.state(task)?;
     if state.expired_at.is_some() {
-        return Err(Refusal::new(Code::Expired, "what this task wrote was removed")
+        return Err(Refusal::new(RefusalCode::Expired, "what this task wrote was removed")
             .hint("its decisions and digests stay: csn show")
             .into());
     }

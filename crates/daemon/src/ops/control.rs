@@ -9,7 +9,7 @@ use super::{
 use crate::{caller::Caller, facts};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
-    Code, CredentialScope, Idempotency, KilledWhy, Refusal, Status, TaskId, TaskRefusal, TaskState, Text,
+    CredentialScope, Idempotency, KilledWhy, Refusal, RefusalCode, Status, TaskId, TaskRefusal, TaskState, Text,
     api::{AppliedRecord, CancelBody, ResizeBody, SignalBody, StdinBody},
 };
 use countersign_redact::{Mask, text_bounded};
@@ -22,7 +22,7 @@ pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
 /// What is to be written into a task.
 pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
     let bad = |message: &str| {
-        Err(Refusal::new(Code::BadRequest, message).hint("one of `text`, `chunk_b64`, `keys`, `paste`, `eof`"))
+        Err(Refusal::new(RefusalCode::BadRequest, message).hint("one of `text`, `chunk_b64`, `keys`, `paste`, `eof`"))
     };
     let input = match (body.chunk_b64, body.text, body.keys, body.paste, body.eof) {
         (None, Some(text), None, None, eof) => TypedInput::Text { text, eof },
@@ -50,7 +50,7 @@ pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
         TypedInput::Keys(keys) => keys.len() * 8,
     };
     if len > MAX_INPUT_BYTES {
-        return Err(Refusal::new(Code::TooLarge, format!("{len} bytes are more than a call takes"))
+        return Err(Refusal::new(RefusalCode::TooLarge, format!("{len} bytes are more than a call takes"))
             .hint(format!("send at most {MAX_INPUT_BYTES} bytes at a time")));
     }
     Ok(input)
@@ -91,7 +91,7 @@ pub(crate) async fn stop(
         if open(ops, task)?.status == Status::Queued {
             match withdraw(ops, task, by.clone()).await.map_err(|refused: TaskRefusal| refused.refusal) {
                 // It was launched a moment ago: then it is cancelled.
-                Err(refusal) if refusal.code == Code::TaskStarted => {}
+                Err(refusal) if refusal.code == RefusalCode::TaskStarted => {}
                 withdrawn => {
                     withdrawn?;
                     return Ok(ops.records.state(task)?.next_seq - 1);
@@ -100,7 +100,7 @@ pub(crate) async fn stop(
         }
         let state = open(ops, task)?;
         if state.observed() {
-            return Err(Refusal::new(Code::WrongMode, "its agent runs it: the house only looks on")
+            return Err(Refusal::new(RefusalCode::WrongMode, "its agent runs it: the house only looks on")
                 .hint("stop it in the agent")
                 .into());
         }
@@ -158,7 +158,7 @@ async fn operate(
     let task = ops.records.find_own(caller, id)?;
     ops.records.warm(task).await?;
     if open(ops, task)?.status == Status::Queued {
-        let refusal = Refusal::new(Code::TaskOver, "the task has not started").hint("`csn cancel` withdraws it");
+        let refusal = Refusal::new(RefusalCode::TaskOver, "the task has not started").hint("`csn cancel` withdraws it");
         return Err(TaskRefusal::from(refusal).of_task(task));
     }
     let key = once.map(|once| once.digest(ops, caller, &format!("{operation} {task}"))).transpose()?;
@@ -167,8 +167,8 @@ async fn operate(
 
 /// Asks the shim. One that cannot be reached may just be closing: then the task is over, and that is the answer.
 async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim + Send + 'static) -> ApiResult<u64> {
-    match ops.keeper.operate(task, request).await {
-        Err(refusal) if refusal.code == Code::ShimUnreachable => {
+    match ops.registry.operate(task, request).await {
+        Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
             ops.records.wait_for(task, CLOSING).await?;
             open(ops, task)?;
             Err(refusal.into())
@@ -184,7 +184,8 @@ fn open(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
     match state.outcome() {
         None => Ok(state),
         Some(outcome) => {
-            Err(TaskRefusal::from(Refusal::new(Code::TaskOver, format!("the task is over: {outcome}"))).of_task(task))
+            Err(TaskRefusal::from(Refusal::new(RefusalCode::TaskOver, format!("the task is over: {outcome}")))
+                .of_task(task))
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     users::RunAs,
 };
 use countersign_model::{
-    Code, Confinement, CredentialScope, DisplaySafe, Grant, GrantId, GrantSandbox, Refusal, Register, Risk,
+    Confinement, CredentialScope, DisplaySafe, Grant, GrantId, GrantSandbox, Refusal, RefusalCode, Register, Risk,
     TaskRefusal, Text,
     api::{GrantBody, GrantPage, GrantQuery, GrantView},
 };
@@ -59,28 +59,28 @@ pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> Api
     caller.may(CredentialScope::Approve)?;
     let grant = {
         let (ops, caller) = (Arc::clone(ops), caller.clone());
-        crate::blocking(move || given(&ops, &caller, body)).await??
+        crate::blocking(move || resolve_grant(&ops, &caller, body)).await??
     };
     match ops.commit.register(RegisterCommand::Grant(Box::new(grant))).await? {
         RegisterReply::Grant { grant, new } => Ok((shown(*grant), new)),
-        _ => Err(Refusal::new(Code::Internal, "no grant came of it").into()),
+        _ => Err(Refusal::new(RefusalCode::Internal, "no grant came of it").into()),
     }
 }
 
-fn given(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
-    let bad = |message: String| TaskRefusal::from(Refusal::new(Code::BadRequest, message));
+fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
+    let bad = |message: String| TaskRefusal::from(Refusal::new(RefusalCode::BadRequest, message));
     let verb = verb_alone(&giving.verb)
         .map_err(|why| bad(format!("`{}` is not a verb: {why}", DisplaySafe::bounded(&giving.verb, 200))))?;
     let clean = |raw: &str| match text_by_shape(raw) {
         clean if clean.as_str() == raw => Ok(clean),
         _ => Err(bad("it holds what looks like a secret".to_owned())),
     };
-    let eyes = ops.eyes(caller.principal)?;
-    let directory = giving.directory.map(|d| place(ops, &eyes, &d)).transpose()?;
+    let run_as = ops.run_as(caller.principal)?;
+    let directory = giving.directory.map(|d| place(ops, &run_as, &d)).transpose()?;
     if let Some(session) = giving.session {
         let known = ops.roster.borrow().session(session).cloned();
         if known.is_none_or(|s| s.ended_at.is_some() || !caller.sees(&ops.records.roster(), s.principal, Some(s.id))) {
-            return Err(Refusal::new(Code::NotFound, format!("there is no session {session}")).into());
+            return Err(Refusal::new(RefusalCode::NotFound, format!("there is no session {session}")).into());
         }
     }
     if giving.confinement == Some(Confinement::None) {
@@ -128,19 +128,19 @@ fn given(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Grant> {
 }
 
 /// A directory as a grant holds it: where it really is, and not nearly everything.
-fn place(ops: &Ops, eyes: &RunAs, directory: &str) -> ApiResult<String> {
+fn place(ops: &Ops, run_as: &RunAs, directory: &str) -> ApiResult<String> {
     let bad = |what: &str| {
         let shown = DisplaySafe::bounded(directory, 300).to_string();
-        TaskRefusal::from(Refusal::new(Code::BadRequest, format!("`{shown}` {what}")))
+        TaskRefusal::from(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` {what}")))
     };
     if !directory.starts_with('/') || directory.contains('\0') || directory.len() > 4096 {
         return Err(bad("is not an absolute path"));
     }
-    let resolved = match eyes.see(|| world::path_fact(directory))? {
+    let resolved = match run_as.with_fs_ids(|| world::path_fact(directory))? {
         Some(fact) => fact.resolved,
         None => countersign_policy::clean(directory),
     };
-    let mut context = JudgeContext::personal(eyes.home(), Vec::new());
+    let mut context = JudgeContext::personal(run_as.home(), Vec::new());
     let roster = Arc::clone(&ops.roster.borrow());
     let folders = roster.sessions().filter_map(|s| s.folder.as_ref());
     context.folder = folders.map(Text::as_str).find(|f| resolved.starts_with(*f)).map(str::to_owned);
@@ -179,7 +179,7 @@ async fn change(
 
 fn unknown(id: &str) -> Refusal {
     let shown = DisplaySafe::bounded(id, 60);
-    Refusal::new(Code::NotFound, format!("there is no grant {shown}")).hint("`csn grants list` shows them")
+    Refusal::new(RefusalCode::NotFound, format!("there is no grant {shown}")).hint("`csn grants list` shows them")
 }
 
 /// By a whole id, or the beginning of exactly one.
@@ -211,6 +211,6 @@ async fn find(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
     match &found[..] {
         [one] => Ok(one.clone()),
         [] => Err(unknown(id).into()),
-        _ => Err(Refusal::new(Code::AmbiguousId, "more than one grant begins like that").into()),
+        _ => Err(Refusal::new(RefusalCode::AmbiguousId, "more than one grant begins like that").into()),
     }
 }

@@ -7,11 +7,11 @@ use crate::{
     case,
     facts::{self, Prepared},
     question::CleanTexts,
-    users::in_the_name_of,
+    users::with_user_ids,
 };
 use countersign_model::{
-    Assessment, Audience, Code, CredentialKind, CredentialScope, Decision, DenialReason, Idempotency, Mode, Outcome,
-    Refusal, Request, Requester, Session, TaskRefusal, Text, Tool, Verdict,
+    Assessment, Audience, CredentialKind, CredentialScope, Decision, DenialReason, Idempotency, Mode, Outcome, Refusal,
+    RefusalCode, Request, Requester, Session, TaskRefusal, Text, Tool, Verdict,
     api::{AskResponse, CheckResponse},
     quoted, tools,
 };
@@ -44,9 +44,9 @@ pub(crate) async fn ask(
     let idempotency = once.map(|once| once.digest(ops, caller, "POST /tasks")).transpose()?;
     let wait = request.wait_ms.take().map(|ms| Duration::from_millis(ms).min(MAX_WAIT));
     let asking = considered(ops, caller, request, idempotency).await?;
-    let asked = put(ops, asking).await?;
+    let asked = commit_ask(ops, asking).await?;
     if asked.state.is_none() && ops.records.find(caller, &asked.task.to_string()).is_err() {
-        let refusal = Refusal::new(Code::IdempotencyConflict, "somebody else has used this Idempotency-Key");
+        let refusal = Refusal::new(RefusalCode::IdempotencyConflict, "somebody else has used this Idempotency-Key");
         return Err(refusal.hint("use a new key for a new request").into());
     }
     let replayed = asked.state.is_none() && !asked.joined;
@@ -97,7 +97,7 @@ pub(super) async fn judged(ops: &Arc<Ops>, mut asking: AskCall) -> ApiResult<(Bo
 }
 
 /// Puts a request to the commit loop. A denial is a problem that names its task.
-pub(crate) async fn put(ops: &Ops, asking: AskCall) -> ApiResult<AskOutcome> {
+pub(crate) async fn commit_ask(ops: &Ops, asking: AskCall) -> ApiResult<AskOutcome> {
     let asked = ops.commit.ask(asking).await?;
     match asked.denied {
         Some(refusal) => Err(TaskRefusal::from(refusal).of_task(asked.task)),
@@ -119,22 +119,29 @@ pub(crate) async fn considered(
 ) -> ApiResult<AskCall> {
     let _turn = ops.turn(caller.principal).await;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
-    crate::blocking(move || consider(&ops, &caller, request, idempotency)).await?
+    crate::blocking(move || prepare_request(&ops, &caller, request, idempotency)).await?
 }
 
 /// Reads and looks: everything before the desk.
-fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Option<Idempotency>) -> ApiResult<AskCall> {
+fn prepare_request(
+    ops: &Ops,
+    caller: &Caller,
+    mut request: Request,
+    idempotency: Option<Idempotency>,
+) -> ApiResult<AskCall> {
     tools::check_requestable(request.tool)?;
     refuse_placeholders(&request)?;
     bound_labels(&request.labels)?;
     if caller.kind == CredentialKind::Agent && request.mode == Mode::Pty && request.rationale.is_none() {
-        return Err(
-            Refusal::new(Code::BadRequest, "`rationale` is missing: an agent says why it needs a terminal").into()
-        );
+        return Err(Refusal::new(
+            RefusalCode::BadRequest,
+            "`rationale` is missing: an agent says why it needs a terminal",
+        )
+        .into());
     }
-    let eyes = ops.eyes(caller.principal)?;
+    let run_as = ops.run_as(caller.principal)?;
     if caller.kind == CredentialKind::Agent
-        && let (Some(home), true) = (eyes.base.get("HOME"), request.args.inherit.contains_key("HOME"))
+        && let (Some(home), true) = (run_as.base.get("HOME"), request.args.inherit.contains_key("HOME"))
     {
         // What is judged by whose home it is, is judged by whom it runs as.
         request.args.inherit.insert("HOME".to_owned(), home.clone());
@@ -142,16 +149,16 @@ fn consider(ops: &Ops, caller: &Caller, mut request: Request, idempotency: Optio
     let session = sessions::of_request(ops, caller, &mut request)?;
     work_beside_the_file(&mut request);
     facts::bound(&mut request, &ops.config, caller.kind)?;
-    let looked = facts::look(&request, &ops.key, &eyes)?;
+    let prepared = facts::prepare(&request, &ops.key, &run_as)?;
     let (session, opens) = match session {
         Some(session) => (session, None),
         None => {
-            let (session, new) = sessions::implicit(ops, caller, &looked.facts);
+            let (session, new) = sessions::implicit(ops, caller, &prepared.facts);
             (Arc::clone(&session), new.then(|| Box::new((*session).clone())))
         }
     };
     request.session_id = Some(session.id);
-    asking(ops, caller, request, looked, &session, opens, idempotency)
+    asking(ops, caller, request, prepared, &session, opens, idempotency)
 }
 
 /// A file tool with an absolute path needs no other directory than that of its file.
@@ -174,7 +181,7 @@ fn bound_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
     match bad {
         false => Ok(()),
         true => Err(Refusal::new(
-            Code::BadRequest,
+            RefusalCode::BadRequest,
             format!(
                 "`labels` are at most {MAX_LABELS}, each a plain name of up to 64 and a text of up to {MAX_LABEL_BYTES} characters"
             ),
@@ -183,14 +190,14 @@ fn bound_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
 }
 
 /// What a request wants run or given to what runs.
-fn given(request: &Request) -> impl Iterator<Item = &str> {
+fn secret_sources(request: &Request) -> impl Iterator<Item = &str> {
     let args = &request.args;
     args.command.iter().chain(args.argv.iter().flatten()).chain(args.env.values()).map(String::as_str)
 }
 
 /// Placeholders are for reading. Only `edit_file` can put back what one stands for: where `old` has it too.
 fn refuse_placeholders(request: &Request) -> Result<(), Refusal> {
-    if let Some(placeholder) = given(request).find_map(countersign_redact::placeholder) {
+    if let Some(placeholder) = secret_sources(request).find_map(countersign_redact::placeholder) {
         return Err(no_placeholder(placeholder, "a command"));
     }
     let args = &request.args;
@@ -206,7 +213,7 @@ fn refuse_placeholders(request: &Request) -> Result<(), Refusal> {
 
 /// A placeholder stands for something that this house knows and whoever asks does not: passed on, it would be garbage.
 pub(crate) fn no_placeholder(placeholder: &str, place: &str) -> Refusal {
-    Refusal::new(Code::PlaceholderInText, format!("{placeholder} stands for a secret and cannot be used in {place}"))
+    Refusal::new(RefusalCode::PlaceholderInText, format!("{placeholder} stands for a secret and cannot be used in {place}"))
         .hint("leave the secret where it is: use a variable or a file that holds it, or edit_file, which keeps what it stands for")
 }
 
@@ -215,7 +222,7 @@ pub(crate) fn asking(
     ops: &Ops,
     caller: &Caller,
     request: Request,
-    looked: Prepared,
+    prepared: Prepared,
     session: &Session,
     opens: Option<Box<Session>>,
     idempotency: Option<Idempotency>,
@@ -223,8 +230,11 @@ pub(crate) fn asking(
     let profile = request.profile.unwrap_or(ops.config.profile);
     let wider = caller.kind == CredentialKind::Agent && profile > ops.config.profile;
     let refused = wider.then(|| {
-        Refusal::new(Code::ProfileWider, "an agent cannot choose a profile that asks less than the configured one")
-            .hint("leave `profile` out, or let a person run it")
+        Refusal::new(
+            RefusalCode::ProfileWider,
+            "an agent cannot choose a profile that asks less than the configured one",
+        )
+        .hint("leave `profile` out, or let a person run it")
     });
     let requester = Requester {
         principal: caller.principal,
@@ -236,16 +246,16 @@ pub(crate) fn asking(
     };
     let refused = refused.or_else(|| {
         let public = requester.audience == Audience::Public && (request.mode == Mode::Pty || request.background);
-        public.then(|| Refusal::new(Code::NotForAudience, "strangers get no terminal and no background"))
+        public.then(|| Refusal::new(RefusalCode::NotForAudience, "strangers get no terminal and no background"))
     });
     let workspace = match request.workspace.as_deref() {
         Some(path) => {
-            let login = looked.login.as_ref();
-            Some(in_the_name_of(login, || crate::receipts::publish::workspace(path, login))??)
+            let user = prepared.user.as_ref();
+            Some(with_user_ids(user, || crate::receipts::publish::workspace(path, user))??)
         }
         None => None,
     };
-    let mask = case::mask(&ops.key, &looked);
+    let mask = case::mask(&ops.key, &prepared);
     let clean = |raw: &str| text_bounded(&mask, raw, MAX_TEXT_BYTES);
     // Whole, however long: what a person approves is all there is.
     let whole = |raw: &str| text(&mask, raw);
@@ -253,16 +263,16 @@ pub(crate) fn asking(
         (Some(text), _) => whole(text),
         (None, Some(argv)) => whole(&argv.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ")),
         (None, None) if request.tool.is_builtin() => whole(&work(&request)),
-        (None, None) => whole(&format!("Let this session read {}?", looked.facts.cwd.resolved)),
+        (None, None) => whole(&format!("Let this session read {}?", prepared.facts.cwd.resolved)),
     };
-    let texts = CleanTexts::of(&request, &looked, &mask, &display);
+    let texts = CleanTexts::of(&request, &prepared, &mask, &display);
     let moves = request.tool == Tool::SetWorkingDirectory;
     let planned = Decision::Planned {
-        plan_digest: looked.plan_digest,
+        plan_digest: prepared.plan_digest,
         display,
         // Of a command, the judgement tells which verbs matter.
-        verb: Text::of(if moves { Tool::SetWorkingDirectory.as_str() } else { "" }),
-        cwd: clean(&looked.facts.cwd.resolved),
+        verb: Text::from_static(if moves { Tool::SetWorkingDirectory.as_str() } else { "" }),
+        cwd: clean(&prepared.facts.cwd.resolved),
         mode: request.mode,
         tool: request.tool,
         title: request.title.as_deref().map(clean),
@@ -281,7 +291,7 @@ pub(crate) fn asking(
         idempotency: idempotency.map(Box::new),
     };
     let asker = caller.process;
-    Ok(AskCall { request, looked, planned, requester, opens, texts, refused, asker, idempotency, judged: None })
+    Ok(AskCall { request, prepared, planned, requester, opens, texts, refused, asker, idempotency, judged: None })
 }
 
 /// What a file tool would do, for people: what goes and what comes, line by line.

@@ -24,7 +24,7 @@ pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         home: ops.home.path().to_path_buf(),
         home_id: ops.records.home_id(),
-        machine: ops.people.is_machine(),
+        machine: ops.users.is_machine(),
         profile: ops.config.profile,
         tcp,
         degraded: ops.gate.degraded.clone(),
@@ -82,7 +82,7 @@ fn checks(ops: &Ops) -> [(&'static str, Option<String>); 5] {
         (None, Err(e)) => Some(e.to_string()),
         (None, Ok(_)) => None,
     };
-    let looked_for = ops.keeper.looked_for.load(Ordering::Relaxed);
+    let looked_for = ops.registry.looked_for.load(Ordering::Relaxed);
     let recovery = match (state, looked_for) {
         (DaemonState::Boot | DaemonState::Recovering, _) => Some("not done yet".to_owned()),
         (_, 0) => None,

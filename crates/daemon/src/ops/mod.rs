@@ -34,8 +34,8 @@ use crate::{
     users::{RunAs, Users},
 };
 use countersign_model::{
-    Code, DaemonState, HomeKey, Idempotency, PrincipalId, Refusal, Roster, ShutdownStep, TaskId, TaskRefusal, TaskUser,
-    Text, Timestamp,
+    DaemonState, HomeKey, Idempotency, PrincipalId, Refusal, RefusalCode, Roster, ShutdownStep, TaskId, TaskRefusal,
+    TaskUser, Text, Timestamp,
 };
 use countersign_redact::text_by_shape;
 use countersign_store::{Config, Home, TasksAtStop, clock};
@@ -61,11 +61,11 @@ pub(crate) struct Ops {
     pub(crate) key: HomeKey,
     pub(crate) config: Config,
     pub(crate) gate: Arc<GateSettings>,
-    pub(crate) people: Users,
+    pub(crate) users: Users,
     /// Where it listens.
     pub(crate) socket: PathBuf,
     pub(crate) records: Arc<Records>,
-    pub(crate) keeper: Arc<ShimRegistry>,
+    pub(crate) registry: Arc<ShimRegistry>,
     pub(crate) commit: CommitHandle,
     /// Sessions and credentials, as far as they are written.
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
@@ -99,10 +99,10 @@ pub(crate) struct OpsParts {
     pub(crate) home: Home,
     pub(crate) config: Config,
     pub(crate) gate: Arc<GateSettings>,
-    pub(crate) people: Users,
+    pub(crate) users: Users,
     pub(crate) socket: PathBuf,
     pub(crate) records: Arc<Records>,
-    pub(crate) keeper: Arc<ShimRegistry>,
+    pub(crate) registry: Arc<ShimRegistry>,
     pub(crate) commit: CommitHandle,
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
     pub(crate) head: watch::Receiver<i64>,
@@ -113,17 +113,17 @@ pub(crate) struct OpsParts {
 
 impl Ops {
     pub(crate) fn new(parts: OpsParts) -> Self {
-        let OpsParts { home, config, gate, people, socket, records, keeper, commit, roster, head, .. } = parts;
+        let OpsParts { home, config, gate, users, socket, records, registry, commit, roster, head, .. } = parts;
         Self {
             key: gate.key.clone(),
             stop_tasks: AtomicBool::new(config.shutdown.tasks == TasksAtStop::Stop),
             home,
             config,
             gate,
-            people,
+            users,
             socket,
             records,
-            keeper,
+            registry,
             commit,
             roster,
             head,
@@ -149,7 +149,7 @@ impl Ops {
         self.state.send_replace(state);
         self.reason.send_replace(reason.clone());
         let boot = (state == DaemonState::Boot).then(recovery::boot).flatten().map(|b| text_by_shape(&b));
-        self.commit.tell(DeskEvent::House { state, reason, boot });
+        self.commit.send_event(DeskEvent::House { state, reason, boot });
     }
 
     /// Whether a caller whose connection goes on may still be served: its token may have been revoked, or have expired.
@@ -158,9 +158,9 @@ impl Ops {
     }
 
     /// The eyes of a principal.
-    pub(crate) fn eyes(&self, principal: PrincipalId) -> Result<RunAs, Refusal> {
+    pub(crate) fn run_as(&self, principal: PrincipalId) -> Result<RunAs, Refusal> {
         let uid = self.roster.borrow().uid(principal);
-        self.people.eyes(uid)
+        self.users.run_as(uid)
     }
 
     /// One's turn to have the world looked at: nobody takes all of those who look.
@@ -177,8 +177,8 @@ impl Ops {
     }
 
     /// Enters a user of the machine as a principal, unless they are one.
-    pub(crate) async fn welcome(&self, login: TaskUser) -> Result<(), Refusal> {
-        let wish = RegisterCommand::Welcome { uid: login.uid, name: text_by_shape(&login.name) };
+    pub(crate) async fn welcome(&self, user: TaskUser) -> Result<(), Refusal> {
+        let wish = RegisterCommand::Welcome { uid: user.uid, name: text_by_shape(&user.name) };
         self.commit.register(wish).await.map(drop)
     }
 
@@ -204,7 +204,7 @@ impl OnceKey<'_> {
     /// As records hold it: of this caller and this operation.
     fn digest(self, ops: &Ops, caller: &Caller, operation: &str) -> Result<Idempotency, Refusal> {
         if self.key.is_empty() || self.key.len() > 255 {
-            return Err(Refusal::new(Code::BadRequest, "`Idempotency-Key` takes 1 to 255 characters"));
+            return Err(Refusal::new(RefusalCode::BadRequest, "`Idempotency-Key` takes 1 to 255 characters"));
         }
         let owner = caller.principal.to_string();
         let key = [owner.as_bytes(), operation.as_bytes(), self.key.as_bytes()];
@@ -219,7 +219,7 @@ impl OnceKey<'_> {
 fn page_limit(wanted: Option<usize>, usual: usize, most: usize) -> Result<usize, Refusal> {
     let limit = wanted.unwrap_or(usual);
     if !(1..=most).contains(&limit) {
-        return Err(Refusal::new(Code::BadRequest, format!("`limit` is 1 to {most}")));
+        return Err(Refusal::new(RefusalCode::BadRequest, format!("`limit` is 1 to {most}")));
     }
     Ok(limit)
 }

@@ -6,7 +6,7 @@ use crate::lock;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use countersign_model::{
-    Code, CredentialScope, Encoding, INLINE_WHOLE, Mode, Refusal, Rendered, StreamName, TaskId, TaskState,
+    CredentialScope, Encoding, INLINE_WHOLE, Mode, Refusal, RefusalCode, Rendered, StreamName, TaskId, TaskState,
     api::{BoundedOutput, OutputGap, OutputPage, OutputQuery},
 };
 use countersign_store::output::{Gap, ReadError};
@@ -147,7 +147,7 @@ async fn find(
     ops.records.warm(task).await?;
     let mode = ops.records.state(task)?.request.mode;
     let stream = match stream {
-        None => StreamName::of(mode)[0],
+        None => StreamName::for_mode(mode)[0],
         Some(stream) => stream_of(mode, stream)?,
     };
     Ok((task, stream))
@@ -155,12 +155,12 @@ async fn find(
 
 /// A stream, if tasks of this mode have it.
 pub(crate) fn stream_of(mode: Mode, stream: StreamName) -> Result<StreamName, Refusal> {
-    let streams = StreamName::of(mode);
+    let streams = StreamName::for_mode(mode);
     if streams.contains(&stream) {
         return Ok(stream);
     }
     let names: Vec<&str> = streams.iter().map(|s| s.as_str()).collect();
-    Err(Refusal::new(Code::BadRequest, format!("this task has {}, no stream `{stream}`", names.join(" and "))))
+    Err(Refusal::new(RefusalCode::BadRequest, format!("this task has {}, no stream `{stream}`", names.join(" and "))))
 }
 
 async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
@@ -237,7 +237,7 @@ impl From<StreamSlice> for OutputPage {
 /// Every stream for a caller who asked to wait: whole when short, else both ends.
 pub(crate) fn bounded(ops: &Ops, state: &TaskState) -> ApiResult<BoundedOutput> {
     let mut output = BoundedOutput::new();
-    for &stream in StreamName::of(state.request.mode) {
+    for &stream in StreamName::for_mode(state.request.mode) {
         if state.io.streams.contains_key(&stream) {
             output.insert(stream, ends(ops, state, stream)?);
         }

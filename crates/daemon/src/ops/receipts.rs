@@ -4,8 +4,8 @@ use super::{ApiResult, Ops};
 use crate::caller::Caller;
 use bytes::Bytes;
 use countersign_model::{
-    Code, CredentialScope, DecimalCount, Decision, Digest, DisplaySafe, KeyAnnounced, ReceiptSubject, Record,
-    RecordContent, Refusal, Statement, TaskId, TaskRefusal,
+    CredentialScope, DecimalCount, Decision, Digest, DisplaySafe, KeyAnnounced, ReceiptSubject, Record, RecordContent,
+    Refusal, RefusalCode, Statement, TaskId, TaskRefusal,
     api::{KeyList, KeyView, ReceiptPage, ReceiptQuery, ReceiptRow, RotateBody, WaitQuery},
 };
 use countersign_store::{Envelope, PublicKey, SignedReceipt, ledger::LedgerReader};
@@ -83,7 +83,7 @@ pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Wa
         None => "it gets one a moment after it has settled".to_owned(),
         Some(why) => format!("receipts: {why}"),
     };
-    let refusal = Refusal::new(Code::NotSealed, "this task has no receipt yet").hint(hint);
+    let refusal = Refusal::new(RefusalCode::NotSealed, "this task has no receipt yet").hint(hint);
     Err(TaskRefusal::from(refusal).of_task(task))
 }
 
@@ -103,7 +103,7 @@ fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
 }
 
 fn no_receipt(text: &str) -> Refusal {
-    Refusal::new(Code::NotFound, format!("there is no receipt {}", DisplaySafe::bounded(text, 40)))
+    Refusal::new(RefusalCode::NotFound, format!("there is no receipt {}", DisplaySafe::bounded(text, 40)))
         .hint("`csn receipts list` shows them")
 }
 
@@ -113,14 +113,14 @@ async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Optio
         // Somebody waits: it need not wait for others.
         ops.sealed_so_far(wait.min(SEALED_WITHIN)).await;
     }
-    let mut bell = ops.keeper.bell(task);
+    let mut notifications = ops.registry.subscribe(task);
     let there = async {
         loop {
             if let Some(signed) = ops.records.ledger(|r| r.receipt_of(task))? {
                 return Ok(Some(signed));
             }
-            if bell.changed().await.is_err() {
-                bell = ops.keeper.bell(task);
+            if notifications.changed().await.is_err() {
+                notifications = ops.registry.subscribe(task);
             }
         }
     };
@@ -129,13 +129,13 @@ async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Optio
         Err(_) => Ok(ops.records.ledger(|r| r.receipt_of(task))?),
     };
     if found.as_ref().is_ok_and(Option::is_some) {
-        ops.keeper.unlist(task);
+        ops.registry.unlist(task);
     }
     found
 }
 
 fn busy() -> Refusal {
-    Refusal::new(Code::SealerUnavailable, "whoever signs is busy").hint("ask again in a moment")
+    Refusal::new(RefusalCode::SealerUnavailable, "whoever signs is busy").hint("ask again in a moment")
 }
 
 /// A head of the ledger, signed: kept elsewhere, it proves later that nothing before it was taken back.
@@ -164,7 +164,9 @@ pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
 pub(crate) async fn rotate(ops: &Ops, caller: &Caller, body: RotateBody) -> ApiResult<KeyAnnounced> {
     caller.may(CredentialScope::Admin)?;
     if !body.rotate {
-        return Err(Refusal::new(Code::BadRequest, "`rotate` is true: nothing else can be done with keys").into());
+        return Err(
+            Refusal::new(RefusalCode::BadRequest, "`rotate` is true: nothing else can be done with keys").into()
+        );
     }
     Ok(ops.sealer.rotate(body.lost).await?)
 }
@@ -184,8 +186,9 @@ pub(crate) async fn artifact(ops: &Arc<Ops>, caller: &Caller, digest: &str) -> A
     caller.may(CredentialScope::Observe)?;
     let shown = DisplaySafe::bounded(digest, 70).to_string();
     let wanted = digest.strip_prefix("sha256:").unwrap_or(digest).to_ascii_lowercase();
-    let wanted = Digest::parse(&wanted)
-        .ok_or_else(|| Refusal::new(Code::BadRequest, format!("`{shown}` is not a SHA-256 digest: 64 hex digits")))?;
+    let wanted = Digest::parse(&wanted).ok_or_else(|| {
+        Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is not a SHA-256 digest: 64 hex digits"))
+    })?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     Ok((wanted, crate::blocking(move || find(&ops, &caller, wanted)).await??))
 }
@@ -216,23 +219,25 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
             }
         };
         let held = ops.records.verified.holds(wanted, &file);
-        if !held.map_err(|e| Refusal::new(Code::Internal, format!("{name} cannot be read: {e}")))? {
+        if !held.map_err(|e| Refusal::new(RefusalCode::Internal, format!("{name} cannot be read: {e}")))? {
             tampered = Some((task, name));
             continue;
         }
-        let bytes = file.metadata().map_err(|e| Refusal::new(Code::Internal, e.to_string()))?.len();
+        let bytes = file.metadata().map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?.len();
         return Ok(ArtifactBytes::File { file, bytes });
     }
     let (refusal, task) = match (tampered, expired) {
         (Some((task, name)), _) => {
             let message = format!("{name} of {task} is not what its receipt speaks for");
-            (Refusal::new(Code::ArtifactTampered, message), task)
+            (Refusal::new(RefusalCode::ArtifactTampered, message), task)
         }
         (None, Some(task)) => {
-            let refusal = Refusal::new(Code::Expired, "what this digest names is not kept any more");
+            let refusal = Refusal::new(RefusalCode::Expired, "what this digest names is not kept any more");
             (refusal.hint("the receipt still speaks for it"), task)
         }
-        (None, None) => return Err(Refusal::new(Code::NotFound, format!("there is no artifact {wanted}")).into()),
+        (None, None) => {
+            return Err(Refusal::new(RefusalCode::NotFound, format!("there is no artifact {wanted}")).into());
+        }
     };
     Err(TaskRefusal::from(refusal).of_task(task))
 }

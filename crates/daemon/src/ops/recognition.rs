@@ -12,8 +12,8 @@ use crate::{
     users,
 };
 use countersign_model::{
-    Audience, Code, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, Roster, SessionId, Text,
-    TokenId, Via,
+    Audience, CredentialKind, CredentialScope, Digest, PrincipalId, Process, Refusal, RefusalCode, Roster, SessionId,
+    Text, TokenId, Via,
 };
 use countersign_store::clock;
 use rustix::fd::OwnedFd;
@@ -66,10 +66,10 @@ impl SocketPeer {
     pub(crate) async fn welcome(&self, ops: &Ops) -> Result<(), Refusal> {
         let Some(uid) = self.uid else { return Ok(()) };
         let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
-        if known || !ops.people.is_machine() || ops.reading_only.is_set() {
+        if known || !ops.users.is_machine() || ops.reading_only.is_set() {
             return Ok(());
         }
-        ops.welcome(users::login(uid)?).await
+        ops.welcome(users::find_task_user(uid)?).await
     }
 
     /// Who came; with a token, as whom it says.
@@ -161,7 +161,7 @@ impl TcpPeer {
                 Ok(())
             }
             _ => Err(Refusal::new(
-                Code::MissingScope,
+                RefusalCode::MissingScope,
                 format!("{} is a person's, and used by a task, by an agent, or by nobody who can be found", caller.via),
             )
             .hint("if it was stolen: csn token revoke")),
@@ -237,7 +237,7 @@ fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer,
 fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     let roster = Arc::clone(&ops.roster.borrow());
     look(&KnownProcesses {
-        shim: &|pid| ops.keeper.task_of_shim(pid),
+        shim: &|pid| ops.registry.task_of_shim(pid),
         agent: &|process| roster.of_agent(process).map(|s| s.id),
         left: &|chain| left_agent::left(chain, &roster),
         daemon: std::process::id(),
@@ -253,17 +253,17 @@ struct SystemUser {
 
 /// Whom the kernel says has come. An ordinary daemon knows its own user; the owner of a machine's daemon is root.
 fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
-    let uid = uid.ok_or_else(|| Refusal::new(Code::Forbidden, "the kernel does not say who asks"))?;
+    let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not say who asks"))?;
     let roster = ops.roster.borrow();
-    let owner = uid == rustix::process::geteuid().as_raw() || ops.people.is_machine() && uid == 0;
+    let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_machine() && uid == 0;
     let principal =
-        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.people.is_machine()) };
+        if owner { Some(PrincipalId::owner()) } else { roster.of_uid(uid).filter(|_| ops.users.is_machine()) };
     match principal {
         Some(principal) => {
-            let called = roster.name(principal).cloned().unwrap_or_else(|| Text::of("owner"));
+            let called = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
             Ok(SystemUser { uid, principal, called })
         }
-        None => Err(Refusal::new(Code::Forbidden, "this house belongs to another user")),
+        None => Err(Refusal::new(RefusalCode::Forbidden, "this house belongs to another user")),
     }
 }
 
@@ -294,7 +294,7 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
             None => agent(own, Audience::Personal, Visibility::Own, Via::Orphan, why),
         }
     };
-    let of_task = |task| ops.records.whose(task).ok().flatten().and_then(|(_, session)| session);
+    let of_task = |task| ops.records.task_owner(task).ok().flatten().and_then(|(_, session)| session);
     match peer {
         Peer::Person(process) => Caller {
             principal: own,
@@ -362,6 +362,6 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
 
 /// No token came, or one that is not good.
 pub(crate) fn no_token() -> Refusal {
-    Refusal::new(Code::Unauthorized, "this needs a token that is good: `Authorization: Bearer csn_…`")
+    Refusal::new(RefusalCode::Unauthorized, "this needs a token that is good: `Authorization: Bearer csn_…`")
         .hint("make one with `csn token create`; one that was revoked or has expired is not good any more")
 }

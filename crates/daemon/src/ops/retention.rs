@@ -6,7 +6,7 @@
 use super::{ApiResult, Ops};
 use crate::desk::DeskEvent;
 use countersign_model::{
-    Code, Refusal, StreamState, StreamTotal, StreamTotals, TaskId, Text, Timestamp,
+    Refusal, RefusalCode, StreamState, StreamTotal, StreamTotals, TaskId, Text, Timestamp,
     api::{GcRemoved, GcReport},
 };
 use countersign_store::{RetentionConfig, clock};
@@ -71,8 +71,8 @@ pub(crate) async fn tidy(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Re
             false => None,
         };
         let why = match known {
-            Some((at, _)) if now.since(at) >= oldest => Text::of("older than is kept"),
-            Some(_) if too_much => Text::of("more than is kept"),
+            Some((at, _)) if now.since(at) >= oldest => Text::from_static("older than is kept"),
+            Some(_) if too_much => Text::from_static("more than is kept"),
             // Young enough, or it has not settled: that is never touched.
             _ => {
                 done.kept_tasks += 1;
@@ -96,7 +96,7 @@ pub(crate) async fn tidy(ops: &Arc<Ops>, rule: RetentionConfig, dry: bool) -> Re
 }
 
 fn internal(e: String) -> Refusal {
-    Refusal::new(Code::Internal, e)
+    Refusal::new(RefusalCode::Internal, e)
 }
 
 /// Every task that has a directory, and how much is in it.

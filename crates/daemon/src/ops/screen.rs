@@ -3,7 +3,7 @@
 use super::{ApiResult, Ops};
 use crate::{caller::Caller, records::OutputChunk, shims::registry::ScreenAt};
 use countersign_model::{
-    Artifact, Code, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, StreamName, TaskId, TaskState,
+    Artifact, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, StreamName, TaskId, TaskState,
 };
 use countersign_redact::Mask;
 use countersign_shim::{SCREEN, Screen, ScreenSnapshot};
@@ -26,18 +26,18 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
 pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<ScreenAt>> {
     let state = ops.records.state(task)?;
     if state.request.mode != Mode::Pty {
-        return Err(Refusal::new(Code::WrongMode, "the task has no terminal: it runs over pipes")
+        return Err(Refusal::new(RefusalCode::WrongMode, "the task has no terminal: it runs over pipes")
             .hint("its output is there: csn logs")
             .into());
     }
     if state.first_seq().is_none() {
-        return Err(Refusal::new(Code::TaskOver, "the task has not started, so it has no screen").into());
+        return Err(Refusal::new(RefusalCode::TaskOver, "the task has not started, so it has no screen").into());
     }
     if !state.settled() {
-        match ops.keeper.screen(task).await {
+        match ops.registry.screen(task).await {
             Ok(now) => return Ok(now),
             // It may be closing at this moment: then what it leaves is there in a moment.
-            Err(refusal) if refusal.code == Code::ShimUnreachable => {
+            Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
                 if !ops.records.wait_for(task, CLOSING).await?.settled() {
                     return Err(refusal.into());
                 }
@@ -53,12 +53,12 @@ pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<Screen
 /// The artifact that the shim left, else the recording drawn again.
 fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
     if state.expired_at.is_some() {
-        return Err(Refusal::new(Code::Expired, "what this task wrote was removed")
+        return Err(Refusal::new(RefusalCode::Expired, "what this task wrote was removed")
             .hint("its decisions and digests stay: csn show")
             .into());
     }
     let screen = match state.io.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
-        Some(artifact) => kept(ops, state, artifact)?,
+        Some(artifact) => read_final_screen(ops, state, artifact)?,
         None => drawn_again(ops, state)?,
     };
     let offset = state.io.streams.get(&StreamName::Pty).map_or(0, |s| s.bytes);
@@ -66,11 +66,11 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
 }
 
 /// The artifact, checked against what its frame says.
-fn kept(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<ScreenSnapshot> {
+fn read_final_screen(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<ScreenSnapshot> {
     let mut bytes = Vec::new();
     let read = ops.records.file(state.task_id, SCREEN).and_then(|mut file| file.read_to_end(&mut bytes));
-    read.map_err(|e| Refusal::new(Code::Internal, format!("the screen cannot be read: {e}")))?;
-    let tampered = || Refusal::new(Code::ArtifactTampered, "the screen was changed after it was recorded");
+    read.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the screen cannot be read: {e}")))?;
+    let tampered = || Refusal::new(RefusalCode::ArtifactTampered, "the screen was changed after it was recorded");
     if countersign_model::Digest::sha256(&[&bytes]) != artifact.sha256 {
         return Err(tampered().into());
     }

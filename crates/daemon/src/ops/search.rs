@@ -8,7 +8,7 @@ use super::{
 use crate::{caller::Caller, lock};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use countersign_model::{
-    Code, CredentialScope, Encoding, Refusal, StreamName, TaskState,
+    CredentialScope, Encoding, Refusal, RefusalCode, StreamName, TaskState,
     api::{Excerpt, SearchMatch, SearchPage, SearchQuery},
 };
 use countersign_store::{
@@ -44,7 +44,7 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
     let task = ops.records.find(caller, id)?;
     ops.records.warm(task).await?;
     let state = ops.records.state(task)?;
-    let bad = |message: String| Refusal::new(Code::BadRequest, message);
+    let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
     if query.pattern.len() > MAX_PATTERN_BYTES {
         return Err(bad(format!("`pattern` has at most {MAX_PATTERN_BYTES} bytes")).into());
     }
@@ -56,7 +56,7 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
     }
     let mut streams = match query.stream {
         Some(stream) => vec![stream_of(state.request.mode, stream)?],
-        None => StreamName::of(state.request.mode).to_vec(),
+        None => StreamName::for_mode(state.request.mode).to_vec(),
     };
     let mut from = SearchPosition { offset: 0, line: 1, into: 0 };
     if let Some(cursor) = query.after {
@@ -66,7 +66,7 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
         from = place;
     }
     let ops = Arc::clone(ops);
-    crate::blocking(move || look(&ops, &state, &pattern, context, most, &streams, from)).await?
+    crate::blocking(move || search_stream(&ops, &state, &pattern, context, most, &streams, from)).await?
 }
 
 fn parse_cursor(text: &str) -> Option<(StreamName, SearchPosition)> {
@@ -78,7 +78,7 @@ fn parse_cursor(text: &str) -> Option<(StreamName, SearchPosition)> {
     parts.next().is_none().then_some((stream, place))
 }
 
-fn look(
+fn search_stream(
     ops: &Ops,
     state: &TaskState,
     pattern: &SearchPattern,

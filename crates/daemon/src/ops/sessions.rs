@@ -10,8 +10,8 @@ use crate::{
     users::RunAs,
 };
 use countersign_model::{
-    Audience, Code, Command, CredentialKind, CredentialScope, DisplaySafe, Facts, IdMint, KilledWhy, OnSessionEnd,
-    Process, Refusal, Request, Session, SessionId, Status, TaskId, TaskRefusal, Text, Tool, Via,
+    Audience, Command, CredentialKind, CredentialScope, DisplaySafe, Facts, IdMint, KilledWhy, OnSessionEnd, Process,
+    Refusal, RefusalCode, Request, Session, SessionId, Status, TaskId, TaskRefusal, Text, Tool, Via,
     api::{Conversation, DirectoryBody, OpenSessionBody, SessionEnd, SessionMove, SessionPage, SessionQuery},
 };
 use countersign_redact::text_by_shape;
@@ -45,7 +45,7 @@ pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> A
 }
 
 fn over(session: &Session) -> Refusal {
-    Refusal::new(Code::SessionOver, format!("{} has ended", session.id)).hint("open another: csn sessions open")
+    Refusal::new(RefusalCode::SessionOver, format!("{} has ended", session.id)).hint("open another: csn sessions open")
 }
 
 /// The session of a credential's requests from one place, and whether it has to be opened.
@@ -89,15 +89,15 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
         // What an agent has is what it gets: another session would be another set of cards.
         Visibility::Session(own) => {
             let own = ops.roster.borrow().session(own).cloned();
-            let gone = || Refusal::new(Code::NotFound, "the session of this agent is not there any more");
+            let gone = || Refusal::new(RefusalCode::NotFound, "the session of this agent is not there any more");
             return Ok((own.ok_or_else(gone)?, false));
         }
         Visibility::Own => {
-            return Err(Refusal::new(Code::Forbidden, "who cannot be recognised opens no session").into());
+            return Err(Refusal::new(RefusalCode::Forbidden, "who cannot be recognised opens no session").into());
         }
         Visibility::All => {}
     }
-    let eyes = ops.eyes(caller.principal);
+    let run_as = ops.run_as(caller.principal);
     let session = {
         let (ops, caller) = (Arc::clone(ops), caller.clone());
         crate::blocking(move || prepare(&ops, &caller, opening)).await??
@@ -105,11 +105,11 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
     let folder = session.folder.clone();
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await {
         Ok(RegisterReply::Session(session)) => Ok((session, true)),
-        Ok(_) => Err(Refusal::new(Code::Internal, "no session came of it").into()),
+        Ok(_) => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
         Err(refusal) => {
             // Nobody will ever work there.
-            if let (Some(folder), Ok(eyes)) = (folder, eyes) {
-                let _ = eyes.see(|| std::fs::remove_dir(folder.as_str()));
+            if let (Some(folder), Ok(run_as)) = (folder, run_as) {
+                let _ = run_as.with_fs_ids(|| std::fs::remove_dir(folder.as_str()));
             }
             Err(refusal.into())
         }
@@ -117,7 +117,7 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
 }
 
 fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Session> {
-    let eyes = ops.eyes(caller.principal)?;
+    let run_as = ops.run_as(caller.principal)?;
     let mut session = new(caller);
     session.title = opening
         .title
@@ -127,12 +127,12 @@ fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Se
         session.credential = CredentialKind::Agent;
     }
     if let Some(directory) = opening.directory {
-        let facts = place(&eyes, &directory)?;
+        let facts = place(&run_as, &directory)?;
         session.directory = Some(text_by_shape(&facts.cwd.resolved));
         session.roots =
-            facts::root_of(&facts, eyes.home(), eyes.home(), &ops.gate).iter().map(|r| text_by_shape(r)).collect();
+            facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate).iter().map(|r| text_by_shape(r)).collect();
     }
-    session.folder = Some(folder(&eyes, session.id)?);
+    session.folder = Some(folder(&run_as, session.id)?);
     Ok(session)
 }
 
@@ -145,17 +145,18 @@ pub(crate) async fn conversation(
     talking: &Conversation,
 ) -> ApiResult<(Caller, Arc<Session>)> {
     if talking.agent.is_empty() || talking.agent.len() + talking.id.len() > MAX_NAME_BYTES {
-        return Err(Refusal::new(Code::BadRequest, "`agent` and `id` name a conversation in a few words").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`agent` and `id` name a conversation in a few words").into());
     }
     let agent = match (&caller.sees, talking.agent_pid) {
         (Visibility::All, Some(pid)) => above(caller, pid)?,
         (Visibility::All, None) => {
-            caller.process.ok_or_else(|| Refusal::new(Code::BadRequest, "`agent_pid` is missing"))?
+            caller.process.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, "`agent_pid` is missing"))?
         }
         (Visibility::Session(own), _) => {
             let own = ops.roster.borrow().session(*own).cloned();
-            let own =
-                own.ok_or_else(|| Refusal::new(Code::NotFound, "the session of this agent is not there any more"))?;
+            let own = own.ok_or_else(|| {
+                Refusal::new(RefusalCode::NotFound, "the session of this agent is not there any more")
+            })?;
             match own.agent {
                 Some(agent) => agent,
                 // An agent that runs as a task is part of what that task is part of.
@@ -163,7 +164,7 @@ pub(crate) async fn conversation(
             }
         }
         (Visibility::Own, _) => {
-            return Err(Refusal::new(Code::Forbidden, "who cannot be recognised has no session").into());
+            return Err(Refusal::new(RefusalCode::Forbidden, "who cannot be recognised has no session").into());
         }
     };
     let name = text_by_shape(&format!("{} {}", talking.agent, talking.id));
@@ -178,34 +179,34 @@ pub(crate) async fn conversation(
     let session = session?;
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await? {
         RegisterReply::Session(session) => Ok((caller.as_agent(&session), session)),
-        _ => Err(Refusal::new(Code::Internal, "no session came of it").into()),
+        _ => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
     }
 }
 
 /// What an agent says of its directory is only what it says, once it is known for one: then its roots are those it has,
 /// and where its process itself works.
 fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text) -> ApiResult<Session> {
-    let eyes = ops.eyes(caller.principal)?;
+    let run_as = ops.run_as(caller.principal)?;
     let mut session = new(caller);
     (session.credential, session.agent) = (CredentialKind::Agent, Some(agent));
     session.by = Via::Agent;
     session.speaker = caller.process.filter(|_| caller.sees == Visibility::All);
     session.conversation = Some(name);
-    let facts = place(&eyes, directory)?;
+    let facts = place(&run_as, directory)?;
     session.directory = Some(text_by_shape(&facts.cwd.resolved));
-    let root = facts::root_of(&facts, eyes.home(), eyes.home(), &ops.gate);
+    let root = facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate);
     let mut may = Vec::new();
     if let Visibility::Session(own) = caller.sees {
         let roster = ops.roster.borrow();
         may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
         let works = countersign_shim::as_owner_of(agent.pid, || proc::working_directory(agent.pid));
         let works = works.ok().and_then(|p| p.into_os_string().into_string().ok());
-        let works = works.and_then(|dir| place(&eyes, &dir).ok());
-        may.extend(works.and_then(|facts| facts::root_of(&facts, eyes.home(), eyes.home(), &ops.gate)));
+        let works = works.and_then(|dir| place(&run_as, &dir).ok());
+        may.extend(works.and_then(|facts| facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate)));
     }
     let trusted = |root: &String| caller.sees == Visibility::All || countersign_policy::in_roots(root, &may);
     session.roots = root.iter().filter(|root| trusted(root)).map(|r| text_by_shape(r)).collect();
-    session.folder = Some(folder(&eyes, session.id)?);
+    session.folder = Some(folder(&run_as, session.id)?);
     Ok(session)
 }
 
@@ -213,13 +214,15 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
 fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
     let refused = || {
         TaskRefusal::from(
-            Refusal::new(Code::BadRequest, format!("process {pid} is not above the one that asks"))
+            Refusal::new(RefusalCode::BadRequest, format!("process {pid} is not above the one that asks"))
                 .hint("`agent_pid` is the agent that started you"),
         )
     };
     if is_a_persons(pid) {
-        let refusal =
-            Refusal::new(Code::BadRequest, format!("process {pid} is a person's, and what is theirs is below it"));
+        let refusal = Refusal::new(
+            RefusalCode::BadRequest,
+            format!("process {pid} is a person's, and what is theirs is below it"),
+        );
         return Err(refusal.hint("start the agent from a script or by itself, and name that").into());
     }
     let mut at = caller.process.map(|p| p.pid).ok_or_else(refused)?;
@@ -243,38 +246,40 @@ fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
     Err(refused())
 }
 
-fn place(eyes: &RunAs, directory: &str) -> ApiResult<Facts> {
+fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     let shown = || DisplaySafe::bounded(directory, 300).to_string();
     if !directory.starts_with('/') || directory.contains('\0') {
-        return Err(Refusal::new(Code::BadRequest, format!("`{}` is not an absolute path", shown())).into());
+        return Err(Refusal::new(RefusalCode::BadRequest, format!("`{}` is not an absolute path", shown())).into());
     }
-    let fact = eyes.see(|| world::path_fact(directory).filter(|f| std::path::Path::new(&f.resolved).is_dir()))?;
-    let fact = fact.ok_or_else(|| Refusal::new(Code::BadRequest, format!("there is no directory {}", shown())))?;
+    let fact =
+        run_as.with_fs_ids(|| world::path_fact(directory).filter(|f| std::path::Path::new(&f.resolved).is_dir()))?;
+    let fact =
+        fact.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, format!("there is no directory {}", shown())))?;
     let mut facts = Facts { cwd: fact, ..Facts::none(directory) };
-    if let Some(top) = eyes.see(|| world::repository(&facts.cwd.resolved))? {
+    if let Some(top) = run_as.with_fs_ids(|| world::repository(&facts.cwd.resolved))? {
         facts.repositories.insert(facts.cwd.resolved.clone(), top);
     }
     Ok(facts)
 }
 
 /// The folder of a session, made for it alone.
-fn folder(eyes: &RunAs, id: SessionId) -> ApiResult<Text> {
-    let var = |name: &str| eyes.base.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
+fn folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
+    let var = |name: &str| run_as.base.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|h| h.join(".local/share")));
     let data = data.ok_or_else(|| {
         Refusal::new(
-            Code::Internal,
+            RefusalCode::Internal,
             "there is no place for the session's folder: neither XDG_DATA_HOME nor HOME is set",
         )
     })?;
     let path = data.join("countersign/sessions").join(id.to_string());
-    let made = eyes.see(|| {
+    let made = run_as.with_fs_ids(|| {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.and_then(|()| std::fs::canonicalize(&path))
     })?;
     match made {
         Ok(path) => Ok(text_by_shape(&path.to_string_lossy())),
-        Err(e) => Err(Refusal::new(Code::Internal, format!("{} cannot be made: {e}", path.display())).into()),
+        Err(e) => Err(Refusal::new(RefusalCode::Internal, format!("{} cannot be made: {e}", path.display())).into()),
     }
 }
 
@@ -282,7 +287,7 @@ fn folder(eyes: &RunAs, id: SessionId) -> ApiResult<Text> {
 fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let prefix = if text.starts_with("se_") { text.to_owned() } else { format!("se_{text}") };
     let unknown = || {
-        Refusal::new(Code::NotFound, format!("there is no session {}", DisplaySafe::bounded(text, 60)))
+        Refusal::new(RefusalCode::NotFound, format!("there is no session {}", DisplaySafe::bounded(text, 60)))
             .hint("`csn sessions list` shows them")
     };
     let roster = Arc::clone(&ops.roster.borrow());
@@ -294,7 +299,7 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(Arc::clone(one)),
         (Some(_), Some(_)) => {
-            Err(Refusal::new(Code::AmbiguousId, format!("more than one session begins with {prefix}"))
+            Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one session begins with {prefix}"))
                 .hint("give more characters of the id")
                 .into())
         }
@@ -308,7 +313,7 @@ pub(crate) fn find_own(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<
     if caller.controls(&ops.records.roster(), session.principal, Some(session.id)) {
         return Ok(session);
     }
-    Err(Refusal::new(Code::Forbidden, format!("{} was opened by somebody else", session.id))
+    Err(Refusal::new(RefusalCode::Forbidden, format!("{} was opened by somebody else", session.id))
         .hint("open your own: csn sessions open")
         .into())
 }
@@ -348,12 +353,14 @@ pub(crate) async fn set_directory(
         return Err(over(&session).into());
     }
     if session.implicit.is_some() {
-        return Err(
-            Refusal::new(Code::WrongMode, "nobody opened this session: each request names its own directory").into()
-        );
+        return Err(Refusal::new(
+            RefusalCode::WrongMode,
+            "nobody opened this session: each request names its own directory",
+        )
+        .into());
     }
     if session.audience == Audience::Public {
-        return Err(Refusal::new(Code::NotForAudience, "strangers work in their own folder").into());
+        return Err(Refusal::new(RefusalCode::NotForAudience, "strangers work in their own folder").into());
     }
     let moving = {
         let (ops, caller, session) = (Arc::clone(ops), caller.clone(), Arc::clone(&session));
@@ -363,11 +370,11 @@ pub(crate) async fn set_directory(
         DirectoryTarget::Inside(directory) => {
             match ops.commit.register(RegisterCommand::Move { session: session.id, directory }).await? {
                 RegisterReply::Session(session) => Ok(SessionMove::There(Box::new((*session).clone()))),
-                _ => Err(Refusal::new(Code::Internal, "no session came of it").into()),
+                _ => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
             }
         }
         DirectoryTarget::Asked(asking) => {
-            let asked = intake::put(ops, *asking).await?;
+            let asked = intake::commit_ask(ops, *asking).await?;
             let state = match asked.state {
                 Some(state) => state,
                 None => Box::new(ops.records.state(asked.task)?),
@@ -383,8 +390,8 @@ enum DirectoryTarget {
 }
 
 fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> ApiResult<DirectoryTarget> {
-    let eyes = ops.eyes(caller.principal)?;
-    let facts = place(&eyes, directory)?;
+    let run_as = ops.run_as(caller.principal)?;
+    let facts = place(&run_as, directory)?;
     let to = &facts.cwd.resolved;
     let own = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned());
     let roots: Vec<String> = own.chain(ops.gate.roots.iter().cloned()).collect();
@@ -393,13 +400,17 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
     }
     let args = Command { cwd: Some(to.clone()), ..Command::default() };
     let request = Request { session_id: Some(session.id), ..Request::new(Tool::SetWorkingDirectory, args) };
-    let looked: Prepared = facts::look(&request, &ops.key, &eyes)?;
-    let can =
-        countersign_policy::can_be_root(to, &looked.home, &ops.gate.protected, facts.repositories.get(to) == Some(to));
-    let mut asking = intake::asking(ops, caller, request, looked, session, None, None)?;
+    let prepared: Prepared = facts::prepare(&request, &ops.key, &run_as)?;
+    let can = countersign_policy::can_be_root(
+        to,
+        &prepared.home,
+        &ops.gate.protected,
+        facts.repositories.get(to) == Some(to),
+    );
+    let mut asking = intake::asking(ops, caller, request, prepared, session, None, None)?;
     if !can {
         asking.refused = Some(
-            Refusal::new(Code::ProtectedPath, format!("{} can be no root", DisplaySafe::bounded(to, 300)))
+            Refusal::new(RefusalCode::ProtectedPath, format!("{} can be no root", DisplaySafe::bounded(to, 300)))
                 .hint("a root is a project: not /, not a home, nothing that holds keys"),
         );
     }

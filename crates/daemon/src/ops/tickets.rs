@@ -16,7 +16,7 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
-    Code, Command, CredentialKind, CredentialScope, GrantId, IdMint, Outcome, Plan, Refusal, Request, Session,
+    Command, CredentialKind, CredentialScope, GrantId, IdMint, Outcome, Plan, Refusal, RefusalCode, Request, Session,
     SessionId, TaskId, TaskRefusal, TaskState, Text, Tool, Verdict,
     api::{HookAfterBody, HookAfterResponse, HookBeforeBody, HookBeforeResponse, RedeemBody, RedeemResponse},
 };
@@ -74,25 +74,25 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
     });
     if let Some(refusal) = refused {
         (asking.refused, asking.judged) = (Some(refusal), Some(Box::new(assessment)));
-        return match intake::put(ops, *asking).await {
+        return match intake::commit_ask(ops, *asking).await {
             Err(refused) => Ok(denied(refused)),
-            Ok(_) => Err(Refusal::new(Code::Internal, "what was denied was let through").into()),
+            Ok(_) => Err(Refusal::new(RefusalCode::Internal, "what was denied was let through").into()),
         };
     }
     if witness {
         // Nobody is asked here: what is not allowed outright was denied above.
         let Verdict::Allow { rule } = assessment.verdict else {
-            return Err(Refusal::new(Code::Internal, "a question came up where nobody can be asked").into());
+            return Err(Refusal::new(RefusalCode::Internal, "a question came up where nobody can be asked").into());
         };
         let agent = text_by_shape(&conversation.agent);
         let task = observe(ops, *asking, rule, assessment.grants(), agent).await?;
         return Ok(HookBeforeResponse::Allow { ticket: None, moves: None, task_id: Some(task) });
     }
     let asks = matches!(assessment.verdict, Verdict::Ask { .. });
-    let moves = may_move(&asking.looked.plan);
+    let moves = may_move(&asking.prepared.plan);
     let ticket = Ticket {
         session: session.id,
-        cwd: asking.looked.facts.cwd.resolved.clone(),
+        cwd: asking.prepared.facts.cwd.resolved.clone(),
         patience_ms: patience_ms.unwrap_or(PATIENCE_MS),
         command,
         moves,
@@ -147,12 +147,13 @@ pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) 
     caller.may(CredentialScope::Run)?;
     let HookAfterBody { conversation, tool_use, exit_code, interrupted } = body;
     let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
-    let unknown = || Refusal::new(Code::NotFound, "nothing of this name was let run, or its end was told already");
+    let unknown =
+        || Refusal::new(RefusalCode::NotFound, "nothing of this name was let run, or its end was told already");
     let task = observed(ops, session.id, &tool_use)?.ok_or_else(unknown)?;
     let outcome = match (interrupted, exit_code) {
         (true, _) => Outcome::Cancelled { by: text_by_shape(&conversation.agent), reason: None },
         (false, Some(code)) => Outcome::Exited { code },
-        (false, None) => Outcome::Lost { why: Text::of("its agent did not say how it ended") },
+        (false, None) => Outcome::Lost { why: Text::from_static("its agent did not say how it ended") },
     };
     decide(ops, DeskEvent::Told { task, outcome }).await?;
     Ok(HookAfterResponse { task_id: task })
@@ -191,22 +192,22 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
             }
         }
     });
-    done.await.map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
+    done.await.map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?
 }
 
 async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: RedeemBody) -> ApiResult<TaskState> {
     let RedeemBody { command, cwd, inherit } = redeemed;
-    let gone = || Refusal::new(Code::NotFound, "the session of this ticket is not there any more");
+    let gone = || Refusal::new(RefusalCode::NotFound, "the session of this ticket is not there any more");
     let session = ops.roster.borrow().session(ticket.session).cloned().ok_or_else(gone)?;
     let args =
         Command { command: Some(command), cwd: Some(cwd), inherit, tell_directory: ticket.moves, ..Command::default() };
     let mut request = plain(args, &session);
     (request.title, request.labels) = (ticket.asking.request.title.clone(), ticket.asking.request.labels.clone());
     let asking = intake::considered(ops, &caller.as_agent(&session), request, None).await?;
-    if asking.looked.facts.cwd.resolved != ticket.cwd {
+    if asking.prepared.facts.cwd.resolved != ticket.cwd {
         return Err(refused("this ticket is for another directory").into());
     }
-    let asked = intake::put(ops, asking).await?;
+    let asked = intake::commit_ask(ops, asking).await?;
     match asked.state {
         Some(state) => {
             ops.records.begin(&state);
@@ -219,13 +220,13 @@ async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: 
 /// The task that a ticket was redeemed for.
 pub(crate) fn redeemed(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<TaskState> {
     caller.may(CredentialScope::Observe)?;
-    let task = ops.tickets.task_of(id).ok_or_else(|| Refusal::new(Code::NotFound, "there is no such ticket"))?;
+    let task = ops.tickets.task_of(id).ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no such ticket"))?;
     let task = ops.records.find(caller, &task.to_string())?;
     ops.records.state(task)
 }
 
 fn refused(message: &str) -> Refusal {
-    Refusal::new(Code::Forbidden, message).hint("run the command again: its hook asks anew")
+    Refusal::new(RefusalCode::Forbidden, message).hint("run the command again: its hook asks anew")
 }
 
 impl Tickets {
@@ -233,7 +234,7 @@ impl Tickets {
         let id = format!("ti_{}", URL_SAFE_NO_PAD.encode(random::<16>()));
         let mut out = lock(&self.out);
         if out.len() >= MAX_OUT {
-            return Err(Refusal::new(Code::TooMany, "too many tickets are out").hint("try again in a minute"));
+            return Err(Refusal::new(RefusalCode::TooMany, "too many tickets are out").hint("try again in a minute"));
         }
         out.insert(id.clone(), ticket);
         drop(out);
@@ -264,7 +265,7 @@ impl Tickets {
     /// Nobody came with it: it is on record all the same.
     async fn unredeemed(&self, ops: &Ops, ticket: Ticket) {
         let AskCall { planned, opens, .. } = *ticket.asking;
-        let by = Text::of("its agent, which did not run it");
+        let by = Text::from_static("its agent, which did not run it");
         let event = DeskEvent::Unredeemed { task: new_task(), planned: Box::new(planned), opens, by };
         if let Err(e) = decide(ops, event).await {
             crate::log!("a ticket that nobody came with is not on record: {}", e.refusal);
@@ -276,7 +277,7 @@ impl Tickets {
     fn take(&self, ops: &Arc<Ops>, caller: &Caller, id: &str, command: &str) -> Result<Ticket, Refusal> {
         let taken = lock(&self.out).remove(id);
         let unknown = || {
-            Refusal::new(Code::NotFound, "there is no such ticket: it was used, or a minute has gone by")
+            Refusal::new(RefusalCode::NotFound, "there is no such ticket: it was used, or a minute has gone by")
                 .hint("run the command again: its hook asks anew")
         };
         let ticket = taken.ok_or_else(unknown)?;

@@ -8,7 +8,7 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use countersign_model::{
-    Code, CredentialScope, Digest, DisplaySafe, IdMint, PrincipalId, Refusal, Text, Token, TokenId,
+    CredentialScope, Digest, DisplaySafe, IdMint, PrincipalId, Refusal, RefusalCode, Text, Token, TokenId,
     api::{NewToken, TokenBody, TokenList, TokenView},
 };
 use countersign_redact::text_by_shape;
@@ -26,7 +26,7 @@ fn name(text: &str, what: &str) -> Result<Text, Refusal> {
         return Ok(text_by_shape(text));
     }
     let shown = DisplaySafe::bounded(text, 40);
-    Err(Refusal::new(Code::BadRequest, format!("`{what}`: 1 to 40 letters, digits, - _ . @, not `{shown}`")))
+    Err(Refusal::new(RefusalCode::BadRequest, format!("`{what}`: 1 to 40 letters, digits, - _ . @, not `{shown}`")))
 }
 
 /// Makes a token: the only time that it is shown itself.
@@ -36,11 +36,11 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
     scopes.sort_unstable();
     scopes.dedup();
     if scopes.is_empty() {
-        return Err(Refusal::new(Code::BadRequest, "`scopes` is empty: it could do nothing").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`scopes` is empty: it could do nothing").into());
     }
     let now = clock::now();
     if making.expires_at.is_some_and(|end| end <= now) {
-        return Err(Refusal::new(Code::BadRequest, "`expires_at` has passed already").into());
+        return Err(Refusal::new(RefusalCode::BadRequest, "`expires_at` has passed already").into());
     }
     let id = TokenId::mint(&mut IdMint::default(), now.millis(), u32::from_le_bytes(random()));
     let secret = format!("{TOKEN}{}_{}", id.tail(), URL_SAFE_NO_PAD.encode(random::<32>()));
@@ -59,19 +59,22 @@ pub(crate) async fn create(ops: &Arc<Ops>, caller: &Caller, making: TokenBody) -
     };
     let of = making.principal.as_deref().map(|p| name(p, "principal")).transpose()?;
     if of.as_ref().is_some_and(|of| of.as_str() == "owner") {
-        return Err(Refusal::new(Code::BadRequest, "`principal`: the owner is whom it is for without one").into());
+        return Err(
+            Refusal::new(RefusalCode::BadRequest, "`principal`: the owner is whom it is for without one").into()
+        );
     }
     if let Some(of) =
-        of.as_ref().filter(|of| ops.people.is_machine() && ops.roster.borrow().principal(of.as_str()).is_none())
+        of.as_ref().filter(|of| ops.users.is_machine() && ops.roster.borrow().principal(of.as_str()).is_none())
     {
         // Whoever it is for, it is a user of the machine: nothing runs as anybody else.
-        let uid = users::uid_of(of.as_str())
-            .ok_or_else(|| Refusal::new(Code::BadRequest, format!("`principal`: the machine has no user {of}")))?;
-        ops.welcome(users::login(uid)?).await?;
+        let uid = users::uid_of(of.as_str()).ok_or_else(|| {
+            Refusal::new(RefusalCode::BadRequest, format!("`principal`: the machine has no user {of}"))
+        })?;
+        ops.welcome(users::find_task_user(uid)?).await?;
     }
     match ops.commit.register(RegisterCommand::Token { token: Box::new(token), of }).await? {
         RegisterReply::Token(token) => Ok(NewToken { view: shown(ops, &token), token: secret }),
-        _ => Err(Refusal::new(Code::Internal, "no token came of it").into()),
+        _ => Err(Refusal::new(RefusalCode::Internal, "no token came of it").into()),
     }
 }
 
@@ -93,15 +96,15 @@ pub(crate) async fn revoke(ops: &Arc<Ops>, caller: &Caller, text: &str) -> ApiRe
     let (token, other) = (found.next(), found.next());
     let Some(token) = token else {
         let shown = DisplaySafe::bounded(text, 60);
-        return Err(Refusal::new(Code::NotFound, format!("there is no token {shown}"))
+        return Err(Refusal::new(RefusalCode::NotFound, format!("there is no token {shown}"))
             .hint("`csn token list` shows them")
             .into());
     };
     if other.is_some() {
-        return Err(Refusal::new(Code::AmbiguousId, "more than one token is called that").into());
+        return Err(Refusal::new(RefusalCode::AmbiguousId, "more than one token is called that").into());
     }
     match ops.commit.register(RegisterCommand::RevokeToken { token: token.id, by: caller.actor() }).await? {
         RegisterReply::Token(token) => Ok(shown(ops, &token)),
-        _ => Err(Refusal::new(Code::Internal, "no token came of it").into()),
+        _ => Err(Refusal::new(RefusalCode::Internal, "no token came of it").into()),
     }
 }

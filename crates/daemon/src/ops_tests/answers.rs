@@ -2,7 +2,7 @@
 
 use super::{Daemon, agent, of, person};
 use crate::{caller::Caller, ops};
-use countersign_model::{Approval, ApprovalState, Choice, Code, IdMint, PrincipalId, TaskId, api::AnswerBody};
+use countersign_model::{Approval, ApprovalState, Choice, IdMint, PrincipalId, RefusalCode, TaskId, api::AnswerBody};
 use serde_json::json;
 
 fn ask(daemon: &Daemon, command: &str) -> (TaskId, Approval) {
@@ -12,7 +12,7 @@ fn ask(daemon: &Daemon, command: &str) -> (TaskId, Approval) {
     (task, approval)
 }
 
-fn answer(daemon: &Daemon, approval: &Approval, body: serde_json::Value) -> Result<Approval, Code> {
+fn answer(daemon: &Daemon, approval: &Approval, body: serde_json::Value) -> Result<Approval, RefusalCode> {
     let body: AnswerBody = of(body);
     let (caller, id) = (person(), approval.id.to_string());
     daemon.run(ops::answers::answer(&daemon.ops, &caller, &id, body)).map_err(|refused| refused.refusal.code)
@@ -43,9 +43,9 @@ fn a_denial_with_words_ends_it_and_is_remembered() {
     let denied = answer(&daemon, &approval, json!({"choice": "deny", "words": "not today"})).unwrap();
     assert!(matches!(denied.state, ApprovalState::Answered { choice: Choice::Deny, .. }));
     assert!(daemon.ops.records.state(task).unwrap().settled());
-    assert_eq!(answer(&daemon, &approval, json!({"choice": "once"})), Err(Code::AlreadyAnswered));
+    assert_eq!(answer(&daemon, &approval, json!({"choice": "once"})), Err(RefusalCode::AlreadyAnswered));
     let again = daemon.refused(ops::intake::ask(&daemon.ops, &agent(), daemon.request("git push"), None));
-    assert_eq!(again, Some(Code::DeniedByPerson));
+    assert_eq!(again, Some(RefusalCode::DeniedByPerson));
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn what_does_not_go_together_is_refused() {
     let daemon = Daemon::new();
     let (_, approval) = ask(&daemon, "git push");
     for (body, code) in [
-        (json!({"choice": "once", "words": "sure"}), Code::BadRequest),
-        (json!({"choice": "deny", "any_arguments": true}), Code::BadRequest),
-        (json!({"choice": "deny", "words": "x".repeat(5000)}), Code::TooLarge),
+        (json!({"choice": "once", "words": "sure"}), RefusalCode::BadRequest),
+        (json!({"choice": "deny", "any_arguments": true}), RefusalCode::BadRequest),
+        (json!({"choice": "deny", "words": "x".repeat(5000)}), RefusalCode::TooLarge),
     ] {
         assert_eq!(answer(&daemon, &approval, body.clone()).map(drop), Err(code), "{body}");
     }
@@ -68,9 +68,9 @@ fn a_question_is_not_there_for_another_principal() {
     let (_, approval) = ask(&daemon, "git push");
     let other = Caller { principal: PrincipalId::mint(&mut IdMint::default(), 1, 1), ..person() };
     let id = approval.id.to_string();
-    assert_eq!(daemon.refused(ops::answers::show(&daemon.ops, &other, &id)), Some(Code::NotFound));
+    assert_eq!(daemon.refused(ops::answers::show(&daemon.ops, &other, &id)), Some(RefusalCode::NotFound));
     let deny = || of(json!({"choice": "deny"}));
-    assert_eq!(daemon.refused(ops::answers::answer(&daemon.ops, &other, &id, deny())), Some(Code::NotFound));
+    assert_eq!(daemon.refused(ops::answers::answer(&daemon.ops, &other, &id, deny())), Some(RefusalCode::NotFound));
     let page = daemon.run(ops::answers::list(&daemon.ops, &other, of(json!({})))).unwrap();
     assert!(page.approvals.is_empty());
     let page = daemon.run(ops::answers::list(&daemon.ops, &person(), of(json!({})))).unwrap();

@@ -2,10 +2,10 @@
 
 use super::{Daemon, of, person};
 use crate::ops;
-use countersign_model::{Code, VerdictKind, api::GrantView};
+use countersign_model::{RefusalCode, VerdictKind, api::GrantView};
 use serde_json::{Value, json};
 
-fn add(daemon: &Daemon, body: Value) -> Result<(GrantView, bool), Code> {
+fn add(daemon: &Daemon, body: Value) -> Result<(GrantView, bool), RefusalCode> {
     daemon.run(ops::grants::add(&daemon.ops, &person(), of(body))).map_err(|refused| refused.refusal.code)
 }
 
@@ -26,7 +26,7 @@ fn a_grant_covers_until_it_is_revoked() {
     let id = grant.grant.id.unwrap().to_string();
     daemon.run(ops::grants::revoke(&daemon.ops, &person(), &id)).unwrap();
     assert_eq!(verdict(), VerdictKind::Ask);
-    assert_eq!(daemon.refused(ops::grants::show(&daemon.ops, &person(), &id)), Some(Code::NotFound));
+    assert_eq!(daemon.refused(ops::grants::show(&daemon.ops, &person(), &id)), Some(RefusalCode::NotFound));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn what_cannot_be_granted_is_refused() {
         json!({"verb": "git push && rm", "directory": null}),
         json!({"verb": "git push", "directory": daemon.work(), "uses": 0}),
     ] {
-        assert_eq!(add(&daemon, body.clone()).map(drop), Err(Code::BadRequest), "{body}");
+        assert_eq!(add(&daemon, body.clone()).map(drop), Err(RefusalCode::BadRequest), "{body}");
     }
 }
 
@@ -65,7 +65,7 @@ fn lists_go_page_by_page_newest_first() {
         let (caller, query) = (person(), of(json!({"limit": limit})));
         assert_eq!(
             daemon.refused(ops::grants::list(&daemon.ops, &caller, query)),
-            Some(Code::BadRequest),
+            Some(RefusalCode::BadRequest),
             "limit {limit}"
         );
     }

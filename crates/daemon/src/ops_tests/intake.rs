@@ -2,7 +2,7 @@
 
 use super::{Daemon, agent, of, person};
 use crate::ops::{self, OnceKey};
-use countersign_model::{Code, Outcome, Request, Status, TaskId, VerdictKind};
+use countersign_model::{Outcome, RefusalCode, Request, Status, TaskId, VerdictKind};
 use serde_json::{Value, json};
 
 #[test]
@@ -46,11 +46,11 @@ fn a_request_under_one_key_is_one_task_and_another_body_is_refused() {
     let again = ask("touch a", b"a").unwrap();
     assert_eq!(first.answer.task.task_id, again.answer.task.task_id);
     assert_eq!((first.replayed, again.replayed), (false, true));
-    assert_eq!(ask("touch b", b"b").err().unwrap().refusal.code, Code::IdempotencyConflict);
+    assert_eq!(ask("touch b", b"b").err().unwrap().refusal.code, RefusalCode::IdempotencyConflict);
     for key in [String::new(), "k".repeat(256)] {
         let once = Some(OnceKey { key: &key, body: b"a" });
         let refused = daemon.refused(ops::intake::ask(&daemon.ops, &person(), daemon.request("touch a"), once));
-        assert_eq!(refused, Some(Code::BadRequest), "a key of {} bytes", key.len());
+        assert_eq!(refused, Some(RefusalCode::BadRequest), "a key of {} bytes", key.len());
     }
 }
 
@@ -65,17 +65,20 @@ fn what_cannot_be_meant_is_refused_before_it_is_decided() {
     };
     let shell = json!({"tool": "shell", "args": {"command": "true", "cwd": daemon.work()}});
     for (request, code) in [
-        (daemon.request(""), Code::BadRequest),
-        (daemon.request("a\0b"), Code::BadRequest),
-        (daemon.request(&"x".repeat(200_000)), Code::TooLarge),
-        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "relative"}})), Code::BadRequest),
-        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "/no/such/place"}})), Code::BadRequest),
-        (of(json!({"tool": "shell", "args": {"command": "true", "argv": ["true"], "cwd": "/"}})), Code::BadRequest),
-        (of(json!({"tool": "write_file", "args": {"path": "/f", "old": "x"}})), Code::BadRequest),
-        (with(shell.clone(), json!({"labels": {"": "x"}})), Code::BadRequest),
-        (with(shell.clone(), json!({"limits": {"wall_ms": u64::MAX}})), Code::BadRequest),
-        (with(shell.clone(), json!({"session_id": "se_01jcx3v9q8k2m4tz"})), Code::NotFound),
-        (daemon.request("echo [redacted:known-value:aaaa]"), Code::PlaceholderInText),
+        (daemon.request(""), RefusalCode::BadRequest),
+        (daemon.request("a\0b"), RefusalCode::BadRequest),
+        (daemon.request(&"x".repeat(200_000)), RefusalCode::TooLarge),
+        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "relative"}})), RefusalCode::BadRequest),
+        (of(json!({"tool": "shell", "args": {"command": "true", "cwd": "/no/such/place"}})), RefusalCode::BadRequest),
+        (
+            of(json!({"tool": "shell", "args": {"command": "true", "argv": ["true"], "cwd": "/"}})),
+            RefusalCode::BadRequest,
+        ),
+        (of(json!({"tool": "write_file", "args": {"path": "/f", "old": "x"}})), RefusalCode::BadRequest),
+        (with(shell.clone(), json!({"labels": {"": "x"}})), RefusalCode::BadRequest),
+        (with(shell.clone(), json!({"limits": {"wall_ms": u64::MAX}})), RefusalCode::BadRequest),
+        (with(shell.clone(), json!({"session_id": "se_01jcx3v9q8k2m4tz"})), RefusalCode::NotFound),
+        (daemon.request("echo [redacted:known-value:aaaa]"), RefusalCode::PlaceholderInText),
     ] {
         let text = serde_json::to_string(&request).unwrap();
         let refused = daemon.refused(ops::intake::ask(&daemon.ops, &person(), request, None));
@@ -83,7 +86,7 @@ fn what_cannot_be_meant_is_refused_before_it_is_decided() {
     }
     let terminal = with(shell, json!({"execution_mode": "pty"}));
     let refused = daemon.refused(ops::intake::ask(&daemon.ops, &agent(), terminal, None));
-    assert_eq!(refused, Some(Code::BadRequest), "an agent says why it needs a terminal");
+    assert_eq!(refused, Some(RefusalCode::BadRequest), "an agent says why it needs a terminal");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
     ops::{ApiResult, Ops},
     startup,
 };
-use countersign_model::{Code, CredentialKind, CredentialScope, Request, TaskRefusal};
+use countersign_model::{CredentialKind, CredentialScope, RefusalCode, Request, TaskRefusal};
 use countersign_store::Config;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ impl Daemon {
     }
 
     /// The code with which an operation is refused; none when it is not.
-    pub(crate) fn refused<T>(&self, operation: impl Future<Output = ApiResult<T>>) -> Option<Code> {
+    pub(crate) fn refused<T>(&self, operation: impl Future<Output = ApiResult<T>>) -> Option<RefusalCode> {
         self.run(operation).err().map(|refused: TaskRefusal| refused.refusal.code)
     }
 

@@ -3,13 +3,14 @@
 use super::{Daemon, of};
 use crate::{caller::Caller, ops};
 use countersign_model::{
-    Code, CredentialKind,
+    CredentialKind,
     CredentialScope::{self, Admin, Approve, Observe, Run},
+    RefusalCode,
 };
 use serde_json::json;
 
 /// Calls an operation in the name of a caller; the code of its refusal.
-type Operation = fn(&Daemon, &Caller) -> Option<Code>;
+type Operation = fn(&Daemon, &Caller) -> Option<RefusalCode>;
 
 /// Each operation with the scope that it needs. What it is called with names nothing that is there: past the scope it
 /// is refused for that, or answers.
@@ -92,9 +93,9 @@ fn an_operation_without_its_scope_is_refused_and_with_it_alone_is_not() {
     for (name, scope, operation) in OPERATIONS {
         let others: Vec<CredentialScope> = CredentialScope::ALL.into_iter().filter(|s| s != scope).collect();
         let without = operation(&daemon, &Caller::test(CredentialKind::Person, &others));
-        assert_eq!(without, Some(Code::MissingScope), "{name} without `{scope}`");
+        assert_eq!(without, Some(RefusalCode::MissingScope), "{name} without `{scope}`");
         let with = operation(&daemon, &Caller::test(CredentialKind::Person, &[*scope]));
-        assert_ne!(with, Some(Code::MissingScope), "{name} with `{scope}` alone");
+        assert_ne!(with, Some(RefusalCode::MissingScope), "{name} with `{scope}` alone");
     }
 }
 
@@ -103,6 +104,6 @@ fn no_agent_answers_grants_or_administers() {
     let daemon = Daemon::new();
     let agent = super::agent();
     for (name, scope, operation) in OPERATIONS.iter().filter(|(_, scope, _)| matches!(scope, Approve | Admin)) {
-        assert_eq!(operation(&daemon, &agent), Some(Code::MissingScope), "{name} needs `{scope}`");
+        assert_eq!(operation(&daemon, &agent), Some(RefusalCode::MissingScope), "{name} needs `{scope}`");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Daemon, agent, of, person};
 use crate::ops;
-use countersign_model::{Code, api::SessionMove};
+use countersign_model::{RefusalCode, api::SessionMove};
 use serde_json::json;
 
 #[test]
@@ -21,7 +21,7 @@ fn a_session_moves_inside_its_roots_and_asks_outside() {
         SessionMove::Asked(task) => panic!("asked about {}", task.request.display),
     }
     assert!(matches!(go("/usr/share").unwrap(), SessionMove::Asked(_)));
-    assert_eq!(go("/").err().map(|r| r.refusal.code), Some(Code::ProtectedPath), "a root is a project");
+    assert_eq!(go("/").err().map(|r| r.refusal.code), Some(RefusalCode::ProtectedPath), "a root is a project");
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn an_ended_session_takes_nothing_and_is_listed_only_with_all() {
     assert!(ended.session.ended_at.is_some() && ended.stopped.is_empty() && ended.left.is_empty());
     let mut request = daemon.request("touch x");
     request.session_id = Some(session.id);
-    assert_eq!(daemon.refused(ops::intake::ask(&daemon.ops, &person(), request, None)), Some(Code::SessionOver));
+    assert_eq!(daemon.refused(ops::intake::ask(&daemon.ops, &person(), request, None)), Some(RefusalCode::SessionOver));
     let listed = |all: bool| {
         let page = ops::sessions::list(&daemon.ops, &person(), of(json!({"all": all}))).unwrap();
         page.sessions.iter().any(|s| s.id == session.id)
@@ -48,5 +48,5 @@ fn an_agent_does_not_end_what_a_person_opened() {
     let open = of(json!({"directory": daemon.work()}));
     let (session, _) = daemon.run(ops::sessions::open(&daemon.ops, &person(), open)).unwrap();
     let refused = daemon.refused(ops::sessions::end(&daemon.ops, &agent(), &session.id.to_string()));
-    assert_eq!(refused, Some(Code::Forbidden));
+    assert_eq!(refused, Some(RefusalCode::Forbidden));
 }

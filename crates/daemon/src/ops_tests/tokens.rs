@@ -2,7 +2,7 @@
 
 use super::{Daemon, of, person};
 use crate::ops::{self, recognition};
-use countersign_model::{Code, CredentialKind, CredentialScope};
+use countersign_model::{CredentialKind, CredentialScope, RefusalCode};
 use serde_json::json;
 
 #[test]
@@ -16,7 +16,7 @@ fn a_token_is_good_until_it_is_revoked() {
     assert!(caller.may(CredentialScope::Approve).is_err());
     for wrong in ["", "csn_", "csn_x_y", &made.token[..made.token.len() - 1], &format!("{}x", made.token)] {
         let refused = recognition::of_token(&daemon.ops, wrong).err().map(|r| r.code);
-        assert_eq!(refused, Some(Code::Unauthorized), "{wrong}");
+        assert_eq!(refused, Some(RefusalCode::Unauthorized), "{wrong}");
     }
     assert!(daemon.ops.still_admits(&caller));
     daemon.run(ops::tokens::revoke(&daemon.ops, &person(), "ci")).unwrap();
@@ -31,6 +31,6 @@ fn an_agent_gets_no_scope_that_agents_never_have() {
     for scope in ["approve", "admin"] {
         let body = of(json!({"name": "bot", "kind": "agent", "scopes": ["observe", scope]}));
         let refused = daemon.refused(ops::tokens::create(&daemon.ops, &person(), body));
-        assert_eq!(refused, Some(Code::BadRequest), "{scope}");
+        assert_eq!(refused, Some(RefusalCode::BadRequest), "{scope}");
     }
 }

@@ -4,7 +4,9 @@
 //! is followed: no link, nothing that another user owns.
 
 use crate::users::{RunAs, Users};
-use countersign_model::{Code, DisplaySafe, PrincipalId, Refusal, Roster, StreamName, TaskId, TaskState, TaskUser};
+use countersign_model::{
+    DisplaySafe, PrincipalId, Refusal, RefusalCode, Roster, StreamName, TaskId, TaskState, TaskUser,
+};
 use countersign_store::{Home, ledger::LedgerReader, stream::TaskStream};
 use rustix::{
     fd::OwnedFd,
@@ -25,14 +27,14 @@ const END: u64 = 1024 * 1024;
 const RUNS: &str = ".runs";
 
 /// A workspace as it will be opened: by its real path, without links.
-pub(crate) fn workspace(path: &str, login: Option<&TaskUser>) -> Result<String, Refusal> {
+pub(crate) fn workspace(path: &str, user: Option<&TaskUser>) -> Result<String, Refusal> {
     let bad = |why: String| {
-        Refusal::new(Code::BadRequest, format!("the workspace {}: {why}", DisplaySafe::bounded(path, 300)))
+        Refusal::new(RefusalCode::BadRequest, format!("the workspace {}: {why}", DisplaySafe::bounded(path, 300)))
             .hint("name a directory that is there")
     };
     let real = std::fs::canonicalize(path).map_err(|e| bad(e.to_string()))?;
     // Told now, when somebody listens; whoever changes it later finds the reason in the daemon's log.
-    if let Some(why) = std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit(&runs, owner(login))) {
+    if let Some(why) = std::fs::symlink_metadata(real.join(RUNS)).ok().and_then(|runs| unfit(&runs, owner(user))) {
         return Err(bad(format!("{RUNS} in it {why}")));
     }
     match real.is_dir() {
@@ -42,8 +44,8 @@ pub(crate) fn workspace(path: &str, login: Option<&TaskUser>) -> Result<String, 
 }
 
 /// Whose `.runs` must be.
-fn owner(login: Option<&TaskUser>) -> u32 {
-    login.map_or_else(|| rustix::process::geteuid().as_raw(), |l| l.uid)
+fn owner(user: Option<&TaskUser>) -> u32 {
+    user.map_or_else(|| rustix::process::geteuid().as_raw(), |l| l.uid)
 }
 
 /// Why nothing is published to a `.runs` like this one.
@@ -59,15 +61,15 @@ fn unfit(runs: &std::fs::Metadata, owner: u32) -> Option<&'static str> {
 /// A thread that publishes what it is told has settled.
 pub(crate) fn publisher(
     home: &Home,
-    people: Users,
+    users: Users,
     roster: watch::Receiver<Arc<Roster>>,
 ) -> io::Result<mpsc::Sender<TaskId>> {
     let (send, settled) = mpsc::channel();
     let home = home.clone();
     std::thread::Builder::new().name("publish".into()).spawn(move || {
         for task in settled {
-            let eyes = |principal| people.eyes(roster.borrow().uid(principal)).map_err(io::Error::other);
-            if let Err(e) = publish(&home, task, &eyes) {
+            let run_as = |principal| users.run_as(roster.borrow().uid(principal)).map_err(io::Error::other);
+            if let Err(e) = publish(&home, task, &run_as) {
                 crate::log!("{task}: not published to its workspace: {e}");
             }
         }
@@ -75,7 +77,7 @@ pub(crate) fn publisher(
     Ok(send)
 }
 
-fn publish(home: &Home, task: TaskId, eyes: &dyn Fn(PrincipalId) -> io::Result<RunAs>) -> io::Result<()> {
+fn publish(home: &Home, task: TaskId, run_as: &dyn Fn(PrincipalId) -> io::Result<RunAs>) -> io::Result<()> {
     let reader = LedgerReader::open(&home.ledger()).map_err(io::Error::other)?;
     let lines = reader.decisions(task, 0).map_err(io::Error::other)?;
     // Most tasks have no workspace: their journal need not be folded to find that out.
@@ -84,11 +86,11 @@ fn publish(home: &Home, task: TaskId, eyes: &dyn Fn(PrincipalId) -> io::Result<R
     }
     let Some(state) = TaskStream::state(home, task, &reader).map_err(io::Error::other)? else { return Ok(()) };
     let Some(workspace) = &state.request.workspace else { return Ok(()) };
-    let login = eyes(state.request.principal)?.login;
-    let login = login.as_ref();
-    let runs = countersign_shim::in_the_name_of(login, || runs(Path::new(workspace.as_str()), owner(login)))??;
+    let user = run_as(state.request.principal)?.user;
+    let user = user.as_ref();
+    let runs = countersign_shim::with_user_ids(user, || runs(Path::new(workspace.as_str()), owner(user)))??;
     for (stream, _) in state.io.streams.iter().filter(|(_, s)| s.bytes > 0) {
-        put(&runs, home, &state, *stream, login)?;
+        put(&runs, home, &state, *stream, user)?;
     }
     Ok(())
 }
@@ -120,18 +122,18 @@ fn create(dir: &OwnedFd, name: &str) -> io::Result<File> {
     Ok(File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, login: Option<&TaskUser>) -> io::Result<()> {
+fn put(runs: &OwnedFd, home: &Home, state: &TaskState, stream: StreamName, user: Option<&TaskUser>) -> io::Result<()> {
     let task = state.task_id;
     let mut from = File::open(home.task_dir(task).join(stream.file()))?;
     // Under its name only when it is whole: half a copy would never be made whole.
     let (name, fresh) = (format!("{task}.{stream}.log"), format!(".{task}.{stream}.new"));
     // What is read is the house's, what is written theirs.
-    let mut to = countersign_shim::in_the_name_of(login, || {
+    let mut to = countersign_shim::with_user_ids(user, || {
         let _ = rustix::fs::unlinkat(runs, &fresh, AtFlags::empty());
         create(runs, &fresh)
     })??;
     copy(&mut from, &mut to, state, stream)?;
-    Ok(countersign_shim::in_the_name_of(login, || renameat(runs, &fresh, runs, &name))??)
+    Ok(countersign_shim::with_user_ids(user, || renameat(runs, &fresh, runs, &name))??)
 }
 
 fn copy(from: &mut File, mut to: &mut File, state: &TaskState, stream: StreamName) -> io::Result<()> {

@@ -12,8 +12,8 @@ use crate::{
     users::Users,
 };
 use countersign_model::{
-    Code, DecimalCount, Decision, Digest, FileObservation, HomeId, IdMint, KeyAnnounced, KeySignature, LedgerHead,
-    ReceiptId, ReceiptPosition, Record, RecordContent, Refusal, Roster, SealedReceipt, Statement, TaskId, Text,
+    DecimalCount, Decision, Digest, FileObservation, HomeId, IdMint, KeyAnnounced, KeySignature, LedgerHead, ReceiptId,
+    ReceiptPosition, Record, RecordContent, Refusal, RefusalCode, Roster, SealedReceipt, Statement, TaskId, Text,
     Timestamp, TouchedFile, TouchedFiles,
 };
 use countersign_redact::{Known, Mask, text, text_by_shape};
@@ -182,7 +182,7 @@ pub(crate) struct SealerParts<'a> {
     pub(crate) home: &'a Home,
     /// What receipts name; none where the home has no id.
     pub(crate) home_id: Option<HomeId>,
-    pub(crate) people: &'a Users,
+    pub(crate) users: &'a Users,
     pub(crate) gate: &'a GateSettings,
     pub(crate) ledger: &'a Ledger,
     pub(crate) commit: &'a CommitHandle,
@@ -201,7 +201,7 @@ pub(crate) struct Sealer {
     commit: CommitHandle,
     work: mpsc::Receiver<SealerCall>,
     roster: watch::Receiver<Arc<Roster>>,
-    people: Users,
+    users: Users,
     sealing: watch::Sender<SealingState>,
     /// What digests the contents of files.
     file_key: Digest,
@@ -240,7 +240,7 @@ impl Sealer {
     pub(crate) fn new(
         parts: SealerParts<'_>,
     ) -> Result<(Self, SealerHandle, watch::Receiver<SealingState>), LedgerError> {
-        let SealerParts { home, home_id, people, gate, ledger, commit, roster, given, after_a_crash, reading_only } =
+        let SealerParts { home, home_id, users, gate, ledger, commit, roster, given, after_a_crash, reading_only } =
             parts;
         let reader = ledger.reader()?;
         let key = match reading_only {
@@ -259,7 +259,7 @@ impl Sealer {
             commit: commit.clone(),
             work: asked,
             roster,
-            people: people.clone(),
+            users: users.clone(),
             sealing,
             file_key: case::mask_key(&gate.key),
             skip: gate.protected.iter().map(PathBuf::from).collect(),
@@ -494,7 +494,7 @@ impl Sealer {
             Some(n) => self.after_a_crash || self.reader.crashed_since(n)?,
             None => false,
         };
-        let touched = self.look(closed, scans);
+        let touched = self.scan_touched(closed, scans);
         if let Some(touched) = &touched {
             let decision = Decision::Touched(touched.clone());
             let line = Record::decision_line(seq, at, &decision);
@@ -502,7 +502,8 @@ impl Sealer {
         }
         let receipt = ReceiptId::mint(&mut self.mint, at.millis(), u32::from_le_bytes(random()));
         let seal = ReceiptPosition { receipt, home: self.home_id, number, prev, ledger_head, at, late };
-        let statement = Statement::of(&closed.account, &closed.kept(), seal).ok_or(SealError::NotSettled)?;
+        let statement =
+            Statement::from_account(&closed.account, &closed.file_digests(), seal).ok_or(SealError::NotSettled)?;
         let payload = statement.payload();
         let signature = key.sign(RECEIPT_TYPE, payload.as_bytes()).to_vec();
         let signed = Box::new(SignedReceipt { number, receipt, task, payload, key: key.public().id(), signature });
@@ -525,7 +526,7 @@ impl Sealer {
 
     fn head(&self) -> Result<Envelope, Refusal> {
         let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
-        let internal = |e: &dyn std::fmt::Display| Refusal::new(Code::Internal, e.to_string());
+        let internal = |e: &dyn std::fmt::Display| Refusal::new(RefusalCode::Internal, e.to_string());
         let (n, sha256) = self.reader.head().map_err(|e| internal(&e))?;
         let last = self.reader.last_receipt().map_err(|e| internal(&e))?;
         let sha256 = sha256.ok_or_else(|| internal(&"the ledger is empty"))?;
@@ -543,18 +544,18 @@ impl Sealer {
 
     fn expiry(&self, task: TaskId) -> Result<KeySignature, Refusal> {
         let key = self.key.as_ref().ok_or_else(|| no_key(&self.sealing))?;
-        let signed = self.reader.receipt_of(task).map_err(|e| Refusal::new(Code::Internal, e.to_string()))?;
-        let signed = signed.ok_or_else(|| Refusal::new(Code::NotSealed, format!("{task} has no receipt")))?;
+        let signed = self.reader.receipt_of(task).map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string()))?;
+        let signed = signed.ok_or_else(|| Refusal::new(RefusalCode::NotSealed, format!("{task} has no receipt")))?;
         Ok(key.expiry(task, signed.digest()))
     }
 
     /// Goes over to a new key. The old one speaks for it, unless it is lost.
     fn rotate(&mut self, lost: bool) -> Result<KeyAnnounced, Refusal> {
-        let internal = |e: &dyn std::fmt::Display| Refusal::new(Code::Internal, e.to_string());
+        let internal = |e: &dyn std::fmt::Display| Refusal::new(RefusalCode::Internal, e.to_string());
         let before = match (&self.key, lost) {
             (None, false) => return Err(no_key(&self.sealing)),
             (Some(_), true) => {
-                let refusal = Refusal::new(Code::BadRequest, "the key is not lost: it signs");
+                let refusal = Refusal::new(RefusalCode::BadRequest, "the key is not lost: it signs");
                 return Err(refusal.hint("csn keys rotate, without --lost"));
             }
             (key, _) => key.as_ref(),
@@ -579,7 +580,7 @@ impl Sealer {
 
 fn no_key(sealing: &watch::Sender<SealingState>) -> Refusal {
     let why = sealing.borrow().why().unwrap_or_else(|| SealError::NoKey.to_string());
-    Refusal::new(Code::SealerUnavailable, why).hint("see `csn doctor`")
+    Refusal::new(RefusalCode::SealerUnavailable, why).hint("see `csn doctor`")
 }
 
 /// What the tasks that this daemon has launched were given, until they have their receipt: what of it is secret must not
@@ -596,7 +597,7 @@ struct Words {
 const MOST_GIVEN: usize = 4096;
 
 impl LaunchSecrets {
-    pub(crate) fn keep(&self, task: TaskId, env: &[(String, String)], argv: &[String]) {
+    pub(crate) fn remember(&self, task: TaskId, env: &[(String, String)], argv: &[String]) {
         let mut all = crate::lock(&self.0);
         if all.len() < MOST_GIVEN {
             all.insert(task, Words { env: env.to_vec(), argv: argv.to_vec() });
@@ -622,7 +623,7 @@ impl Sealer {
     }
 
     /// Looks for the files that a task changed, where it could have and nobody knows yet.
-    fn look(&self, closed: &SettledTask, scans: &mut RootScans) -> Option<TouchedFiles> {
+    fn scan_touched(&self, closed: &SettledTask, scans: &mut RootScans) -> Option<TouchedFiles> {
         let state = &closed.account.state;
         let known = closed.account.files();
         // From its launch on: it may have run for a while before that it did was written down.
@@ -633,22 +634,22 @@ impl Sealer {
         let roster = self.roster.borrow().clone();
         let session = state.request.session_id.and_then(|s| roster.session(s));
         // Who is no user of the machine any more has left nothing that anybody can look at.
-        let eyes = self.people.eyes(roster.uid(state.request.principal)).ok()?;
+        let run_as = self.users.run_as(roster.uid(state.request.principal)).ok()?;
         // Of a session that nobody opened, the place that it stands for.
         let place = session.filter(|s| s.implicit.is_some()).and_then(|s| s.directory.as_ref());
         let roots = session.iter().flat_map(|s| s.roots.iter().chain(&s.folder)).chain(place);
         let mut roots: Vec<PathBuf> = roots.map(|r| PathBuf::from(r.as_str())).collect();
         roots.dedup();
         // Not all of a home or of a disk: that tells nothing about a task, and takes long.
-        roots.retain(|root| self.is_root(root, eyes.home()));
+        roots.retain(|root| self.is_root(root, run_as.home()));
         if roots.is_empty() {
             return None;
         }
-        let login = eyes.login;
-        let found = scans.of(&roots, RunWindow { from, to }, login.as_ref());
-        let looked = roots.iter().map(|root| text_by_shape(&root.to_string_lossy())).collect();
+        let user = run_as.user;
+        let found = scans.of(&roots, RunWindow { from, to }, user.as_ref());
+        let prepared = roots.iter().map(|root| text_by_shape(&root.to_string_lossy())).collect();
         let mut touched =
-            TouchedFiles { observed: FileObservation::Scan, roots: looked, complete: found.complete, ..known };
+            TouchedFiles { observed: FileObservation::Scan, roots: prepared, complete: found.complete, ..known };
         // Without what the task was given, or with what was typed into it unseen, a name may be a secret.
         let mask = self.given.mask(state.task_id, self.file_key).filter(|_| !closed.account.typed_unseen());
         let Some(mask) = mask else {

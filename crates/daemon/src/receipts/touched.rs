@@ -4,7 +4,7 @@
 //! is not seen, only that something went from its directory, and then the list does not claim to be complete.
 
 use countersign_model::{Digest, FileChange, TaskUser, Timestamp, file_digest};
-use countersign_shim::in_the_name_of;
+use countersign_shim::with_user_ids;
 use countersign_store::{clock, read_regular};
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use std::{
@@ -96,15 +96,15 @@ impl RootScans {
     }
 
     /// As this user sees them; none is the house itself.
-    pub(crate) fn of(&mut self, roots: &[PathBuf], window: RunWindow, login: Option<&TaskUser>) -> TouchedByTask {
-        let at = |root: &PathBuf| (login.map(|l| l.uid), root.clone());
+    pub(crate) fn of(&mut self, roots: &[PathBuf], window: RunWindow, user: Option<&TaskUser>) -> TouchedByTask {
+        let at = |root: &PathBuf| (user.map(|l| l.uid), root.clone());
         let mut touched = TouchedByTask { complete: true, ..TouchedByTask::default() };
         let mut found: Vec<(bool, &ChangedFile)> = Vec::new();
         let outermost = |root: &&PathBuf| !roots.iter().any(|r| r != *root && root.starts_with(r));
         for root in roots.iter().filter(outermost) {
             if !self.done.contains_key(&at(root)) {
                 let began = clock::steady();
-                let seen = within(root.clone(), self.since, self.skip.clone(), login.cloned());
+                let seen = within(root.clone(), self.since, self.skip.clone(), user.cloned());
                 self.took += clock::steady().duration_since(began);
                 self.done.insert(at(root), seen);
             }
@@ -128,27 +128,27 @@ impl RootScans {
         for (n, (escape, file)) in found.into_iter().take(LISTED).enumerate() {
             let born = file.born.is_some_and(|b| window.holds(b));
             let change = if born { FileChange::Created } else { FileChange::Modified };
-            let after = (n < DIGESTED).then(|| self.digest(&file.path, login)).flatten();
+            let after = (n < DIGESTED).then(|| self.digest(&file.path, user)).flatten();
             touched.files.push(TouchedPath { path: file.path.clone(), change, escape, after });
         }
         touched
     }
 
-    fn digest(&self, path: &Path, login: Option<&TaskUser>) -> Option<Digest> {
+    fn digest(&self, path: &Path, user: Option<&TaskUser>) -> Option<Digest> {
         let read = || {
             // Not what a link leads to.
             let plain = fs::symlink_metadata(path).ok()?.is_file();
             read_regular(path.to_str().filter(|_| plain)?, SMALL).ok()
         };
-        Some(file_digest(self.key, &in_the_name_of(login, read).ok()??))
+        Some(file_digest(self.key, &with_user_ids(user, read).ok()??))
     }
 }
 
 /// One root, on a thread of its own that is left behind if it does not come back.
-fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, login: Option<TaskUser>) -> RootScan {
+fn within(root: PathBuf, since: i64, skip: Vec<PathBuf>, user: Option<TaskUser>) -> RootScan {
     let (send, receive) = mpsc::channel();
     let walking = std::thread::Builder::new().name("scan".into()).spawn(move || {
-        let seen = in_the_name_of(login.as_ref(), || walk(&root, since, &skip));
+        let seen = with_user_ids(user.as_ref(), || walk(&root, since, &skip));
         let _ = send.send(seen.unwrap_or_default());
     });
     match walking {
@@ -163,7 +163,7 @@ fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
     let Some(device) = stat(root).map(|s| (s.stx_dev_major, s.stx_dev_minor)) else {
         return RootScan::default();
     };
-    let (mut todo, mut looked) = (vec![root.to_owned()], 0);
+    let (mut todo, mut prepared) = (vec![root.to_owned()], 0);
     while let Some(dir) = todo.pop() {
         seen.directories += usize::from(stat(&dir).is_none_or(|s| micros(&s.stx_mtime) >= since));
         // What cannot be listed by us may still be changed by others.
@@ -176,8 +176,8 @@ fn walk(root: &Path, since: i64, skip: &[PathBuf]) -> RootScan {
                 seen.complete = false;
                 continue;
             };
-            looked += 1;
-            if looked > MOST || clock::steady() > until {
+            prepared += 1;
+            if prepared > MOST || clock::steady() > until {
                 seen.complete = false;
                 return seen;
             }

@@ -10,8 +10,8 @@ pub(crate) use event_batches::EventBatch;
 
 use crate::{blocking, caller::Caller, receipts::sealing::SealingState, shims::registry::ShimRegistry};
 use countersign_model::{
-    Code, Digest, DisplaySafe, Frame, HomeId, PrincipalId, QueueWait, Refusal, Roster, SessionId, Status, StreamName,
-    TaskAddress, TaskId, TaskRefusal, TaskState, WaitsFor,
+    Digest, DisplaySafe, Frame, HomeId, PrincipalId, QueueWait, Refusal, RefusalCode, Roster, SessionId, Status,
+    StreamName, TaskAddress, TaskId, TaskRefusal, TaskState, WaitsFor,
 };
 use countersign_store::{
     Home,
@@ -153,10 +153,10 @@ impl Records {
     }
 
     /// Whose a task is.
-    pub(crate) fn whose(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>, LedgerError> {
-        match self.projections.whose(task) {
+    pub(crate) fn task_owner(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>, LedgerError> {
+        match self.projections.task_owner(task) {
             Some(whose) => Ok(Some(whose)),
-            None => self.ledger(|r| r.whose(task)),
+            None => self.ledger(|r| r.task_owner(task)),
         }
     }
 
@@ -164,12 +164,14 @@ impl Records {
     /// task that the caller may not see is one that is not there.
     pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let text = TaskAddress::within(text, self.home_id).map_err(|why| {
-            Refusal::new(Code::NotFound, format!("there is no task {}: {why}", DisplaySafe::bounded(text, 60)))
+            Refusal::new(RefusalCode::NotFound, format!("there is no task {}: {why}", DisplaySafe::bounded(text, 60)))
         })?;
-        let unknown = || Refusal::new(Code::NotFound, format!("there is no task {}", DisplaySafe::bounded(text, 60)));
+        let unknown =
+            || Refusal::new(RefusalCode::NotFound, format!("there is no task {}", DisplaySafe::bounded(text, 60)));
         let roster = self.roster();
         if let Ok(task) = text.parse::<TaskId>() {
-            let seen = self.whose(task)?.is_some_and(|(principal, session)| caller.sees(&roster, principal, session));
+            let seen =
+                self.task_owner(task)?.is_some_and(|(principal, session)| caller.sees(&roster, principal, session));
             return if seen { Ok(task) } else { Err(unknown().into()) };
         }
         if text.starts_with("ap_") {
@@ -182,14 +184,14 @@ impl Records {
         let found = self.ledger(|r| {
             let mut found = Vec::new();
             for task in r.by_prefix(&prefixed, caller.principal)? {
-                found.extend(r.whose(task)?.filter(|(p, s)| caller.sees(&roster, *p, *s)).map(|_| task));
+                found.extend(r.task_owner(task)?.filter(|(p, s)| caller.sees(&roster, *p, *s)).map(|_| task));
             }
             Ok(found)
         })?;
         match found.as_slice() {
             [] => Err(unknown().into()),
             [one] => Ok(*one),
-            _ => Err(Refusal::new(Code::AmbiguousId, format!("more than one task begins with {prefixed}"))
+            _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one task begins with {prefixed}"))
                 .hint("give more characters of the id")
                 .into()),
         }
@@ -198,12 +200,12 @@ impl Records {
     /// The same, for those who want to type into it or stop it.
     pub(crate) fn find_own(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let task = self.find(caller, text)?;
-        let whose = self.ledger(|r| r.whose(task))?;
+        let whose = self.ledger(|r| r.task_owner(task))?;
         let roster = self.roster();
         if whose.is_some_and(|(principal, session)| caller.controls(&roster, principal, session)) {
             return Ok(task);
         }
-        let refusal = Refusal::new(Code::Forbidden, "this task is of a session that somebody else opened");
+        let refusal = Refusal::new(RefusalCode::Forbidden, "this task is of a session that somebody else opened");
         Err(TaskRefusal::from(refusal).of_task(task))
     }
 
@@ -228,16 +230,16 @@ impl Records {
 
     /// The state of a task when it has settled or time is up.
     pub(crate) async fn wait_for(&self, task: TaskId, wait: Duration) -> Result<TaskState, TaskRefusal> {
-        let mut bell = self.shims.bell(task);
+        let mut notifications = self.shims.subscribe(task);
         let ended = async {
             loop {
                 let state = self.state(task)?;
                 if state.settled() {
                     return Ok(state);
                 }
-                if bell.changed().await.is_err() {
+                if notifications.changed().await.is_err() {
                     // The entry went with its settlement: what that wrote is there now.
-                    bell = self.shims.bell(task);
+                    notifications = self.shims.subscribe(task);
                 }
             }
         };
@@ -279,5 +281,5 @@ impl Records {
 
 /// There is no such task.
 fn unknown(task: TaskId) -> Refusal {
-    Refusal::new(Code::NotFound, format!("there is no task {task}"))
+    Refusal::new(RefusalCode::NotFound, format!("there is no task {task}"))
 }

@@ -2,7 +2,7 @@
 
 use super::Records;
 use crate::lock;
-use countersign_model::{Code, Refusal, StreamName, TaskId, TaskRefusal, TaskState};
+use countersign_model::{Refusal, RefusalCode, StreamName, TaskId, TaskRefusal, TaskState};
 use countersign_store::output::{ChunkCache, Gap, OutputChunk, OutputMap};
 use std::{
     collections::VecDeque,
@@ -34,7 +34,7 @@ impl Records {
     /// What a task has written; none before it was launched.
     pub(crate) fn output(&self, state: &TaskState) -> Result<Option<Arc<Mutex<OutputReader>>>, TaskRefusal> {
         if let Some(at) = state.expired_at {
-            let refusal = Refusal::new(Code::Expired, format!("what this task wrote was removed at {at}"))
+            let refusal = Refusal::new(RefusalCode::Expired, format!("what this task wrote was removed at {at}"))
                 .hint("its decisions and digests stay: csn show");
             return Err(TaskRefusal::from(refusal).of_task(state.task_id));
         }
@@ -68,7 +68,7 @@ impl Records {
 }
 
 fn unreadable(e: &std::io::Error) -> TaskRefusal {
-    Refusal::new(Code::Internal, format!("the journal cannot be read: {e}")).into()
+    Refusal::new(RefusalCode::Internal, format!("the journal cannot be read: {e}")).into()
 }
 
 impl OutputReader {

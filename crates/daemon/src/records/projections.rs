@@ -36,7 +36,7 @@ impl Projections {
     }
 
     /// Whose a task is that was looked at of late.
-    pub(super) fn whose(&self, task: TaskId) -> Option<(PrincipalId, Option<SessionId>)> {
+    pub(super) fn task_owner(&self, task: TaskId) -> Option<(PrincipalId, Option<SessionId>)> {
         let folding = lock(&self.recent).iter().find(|(t, _)| *t == task).map(|(_, f)| Arc::clone(f))?;
         let folding = lock(&folding);
         folding.state.as_ref().map(|s| (s.request.principal, s.request.session_id))

@@ -13,30 +13,30 @@ const KEPT: usize = 3;
 
 pub(crate) struct ShimPool {
     shim: PathBuf,
-    nursery: Mutex<ForkServer>,
+    fork_server: Mutex<ForkServer>,
     shelf: Mutex<IdleShims>,
     taken: Condvar,
 }
 
 #[derive(Default)]
 struct IdleShims {
-    spares: VecDeque<IdleShim>,
+    pool: VecDeque<IdleShim>,
     closed: bool,
 }
 
 impl ShimPool {
     pub(crate) fn stock(shim: PathBuf) -> Arc<Self> {
-        let spares = Arc::new(Self {
-            nursery: Mutex::new(ForkServer::new(shim.clone())),
+        let pool = Arc::new(Self {
+            fork_server: Mutex::new(ForkServer::new(shim.clone())),
             shim,
             shelf: Mutex::default(),
             taken: Condvar::new(),
         });
-        let filler = Arc::clone(&spares);
+        let filler = Arc::clone(&pool);
         std::thread::Builder::new().name("spares".into()).spawn(move || filler.fill()).map(drop).unwrap_or_else(|e| {
             crate::log!("no thread to keep spare shims: {e}; each task starts its own");
         });
-        spares
+        pool
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -45,34 +45,34 @@ impl ShimPool {
 
     /// A shim that waits for its order: one from the shelf, else a new one.
     pub(crate) fn take(&self) -> io::Result<IdleShim> {
-        let spare = self.shelf.lock().ok().and_then(|mut shelf| shelf.spares.pop_front());
+        let idle_shim = self.shelf.lock().ok().and_then(|mut shelf| shelf.pool.pop_front());
         self.taken.notify_one();
-        match spare {
-            Some(spare) => Ok(spare),
+        match idle_shim {
+            Some(idle_shim) => Ok(idle_shim),
             None => self.fresh(),
         }
     }
 
     /// Gives back one that was not needed after all.
-    pub(crate) fn give_back(&self, spare: IdleShim) {
+    pub(crate) fn give_back(&self, idle_shim: IdleShim) {
         if let Ok(mut shelf) = self.shelf.lock() {
-            shelf.spares.push_front(spare);
+            shelf.pool.push_front(idle_shim);
         }
     }
 
     pub(crate) fn close(&self) {
         if let Ok(mut shelf) = self.shelf.lock() {
             shelf.closed = true;
-            shelf.spares.clear();
+            shelf.pool.clear();
         }
         self.taken.notify_one();
-        if let Ok(mut nursery) = self.nursery.lock() {
-            nursery.dismiss();
+        if let Ok(mut fork_server) = self.fork_server.lock() {
+            fork_server.dismiss();
         }
     }
 
     fn fresh(&self) -> io::Result<IdleShim> {
-        crate::lock(&self.nursery).shim()
+        crate::lock(&self.fork_server).shim()
     }
 
     fn fill(&self) {
@@ -81,7 +81,7 @@ impl ShimPool {
             if shelf.closed {
                 return;
             }
-            if shelf.spares.len() < KEPT {
+            if shelf.pool.len() < KEPT {
                 drop(shelf);
                 let started = self.fresh();
                 shelf = match self.shelf.lock() {
@@ -90,8 +90,8 @@ impl ShimPool {
                 };
                 match started {
                     Ok(_) if shelf.closed => return,
-                    Ok(spare) => {
-                        shelf.spares.push_back(spare);
+                    Ok(idle_shim) => {
+                        shelf.pool.push_back(idle_shim);
                         continue;
                     }
                     // A task that needs one will say why there is none.

@@ -54,14 +54,14 @@ pub(crate) enum RecoveredEnd {
 
 /// Finds the shims of launched tasks again, all at once; what has ended meanwhile is told to the office. Waits for
 /// those that answer quickly, not for those that do not.
-pub(crate) fn adopt_all(keeper: &Arc<ShimRegistry>, tasks: &[TaskId]) {
+pub(crate) fn adopt_all(registry: &Arc<ShimRegistry>, tasks: &[TaskId]) {
     let (done, all) = mpsc::channel();
     for task in tasks.iter().copied() {
-        let (keeper, done) = (Arc::clone(keeper), done.clone());
-        keeper.looked_for.fetch_add(1, Ordering::Relaxed);
+        let (registry, done) = (Arc::clone(registry), done.clone());
+        registry.looked_for.fetch_add(1, Ordering::Relaxed);
         let adopting = thread::Builder::new().name("adopt".into()).spawn(move || {
-            settle_or_keep(&keeper, task, None);
-            keeper.looked_for.fetch_sub(1, Ordering::Relaxed);
+            settle_or_keep(&registry, task, None);
+            registry.looked_for.fetch_sub(1, Ordering::Relaxed);
             let _ = done.send(());
         });
         if let Err(e) = adopting {
@@ -74,9 +74,9 @@ pub(crate) fn adopt_all(keeper: &Arc<ShimRegistry>, tasks: &[TaskId]) {
 }
 
 /// The shim is gone without a word: what is on the disk says what became of its task.
-pub(crate) fn settle_from_disk(keeper: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
-    let keeper = Arc::clone(keeper);
-    let settling = thread::Builder::new().name("settle".into()).spawn(move || settle_or_keep(&keeper, task, shim));
+pub(crate) fn settle_from_disk(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
+    let registry = Arc::clone(registry);
+    let settling = thread::Builder::new().name("settle".into()).spawn(move || settle_or_keep(&registry, task, shim));
     if let Err(e) = settling {
         crate::log!("{task}: no thread to settle it: {e}; restart the house");
     }
@@ -84,18 +84,18 @@ pub(crate) fn settle_from_disk(keeper: &Arc<ShimRegistry>, task: TaskId, shim: O
 
 /// Keeps at it until the task has a keeper or an end. Nothing tells us when a stopped shim goes on or a full disk has
 /// room again, so this asks, first often, then every second.
-fn settle_or_keep(keeper: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
+fn settle_or_keep(registry: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
     let mut last = String::new();
     for attempt in 0u32.. {
         let found = match shim {
             Some(_) => None,
-            None => reach(keeper, task).ok(),
+            None => reach(registry, task).ok(),
         };
         if let Some((pid, channel)) = found {
-            return keeper.keep(task, pid, channel);
+            return registry.adopt_shim(task, pid, channel);
         }
-        match ending(keeper, task, shim) {
-            Ok(RecoveredEnd::Settles(event)) => return keeper.tell(*event),
+        match ending(registry, task, shim) {
+            Ok(RecoveredEnd::Settles(event)) => return registry.send_event(*event),
             // It opens its door when it notices that the last daemon is gone, which may be only now.
             Ok(RecoveredEnd::Lives) if attempt < QUICK => thread::sleep(PAUSE),
             outcome => {
@@ -114,8 +114,8 @@ fn settle_or_keep(keeper: &Arc<ShimRegistry>, task: TaskId, shim: Option<u32>) {
 }
 
 /// Comes back to a shim through its control socket.
-fn reach(keeper: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
-    let (_dir, path) = Home::short(&keeper.home.run(), &socket_name(task))?;
+fn reach(registry: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
+    let (_dir, path) = Home::short(&registry.home.run(), &socket_name(task))?;
     // Without waiting: a stopped shim takes nobody in, and a full queue would hold us for ever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -127,7 +127,7 @@ fn reach(keeper: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
         FromShim::Hello { protocol: PROTOCOL, task: Some(said), .. } if said == task => {}
         _ => return Err(io::Error::other("not the shim of this task")),
     }
-    wire::send(&mut channel, &ToShim::Hello { protocol: PROTOCOL, secret: secret(&keeper.key, task) })?;
+    wire::send(&mut channel, &ToShim::Hello { protocol: PROTOCOL, secret: secret(&registry.key, task) })?;
     channel.set_read_timeout(None)?;
     let peer = sockopt::socket_peercred(&channel)?;
     Ok((peer.pid.as_raw_nonzero().get().unsigned_abs(), channel))
@@ -135,27 +135,27 @@ fn reach(keeper: &ShimRegistry, task: TaskId) -> io::Result<(u32, UnixStream)> {
 
 /// How a launched task ended, from the disk. `shim` is the pid of a shim that has just died before our eyes: then its
 /// process group and session are certainly its own.
-pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> Result<RecoveredEnd, RecoverError> {
-    let dir = keeper.home.task_dir(task);
+pub(crate) fn ending(registry: &ShimRegistry, task: TaskId, shim: Option<u32>) -> Result<RecoveredEnd, RecoverError> {
+    let dir = registry.home.task_dir(task);
     std::fs::create_dir_all(&dir)?;
     // Found out by a daemon that came after one that had ended without a word.
-    let recovered = shim.is_none() && keeper.after_a_crash;
+    let recovered = shim.is_none() && registry.after_a_crash;
     // Taking the name first: a shim that is late finds it taken and stops.
     match journal::take_name(&dir) {
-        Ok(_held) if after_a_restart(keeper, task)? => {
-            let reader = LedgerReader::open(&keeper.home.ledger())?;
+        Ok(_held) if after_a_restart(registry, task)? => {
+            let reader = LedgerReader::open(&registry.home.ledger())?;
             let (next_seq, _) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
             return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Lost {
                 task,
-                known: Text::of("the machine was started anew, and nothing of the task is on the disk"),
-                why: Text::of("power"),
+                known: Text::from_static("the machine was started anew, and nothing of the task is on the disk"),
+                why: Text::from_static("power"),
                 head: None,
                 next_seq,
                 recovered: true,
             })));
         }
         Ok(_held) => {
-            let error = Text::of("the supervisor ended before it had begun");
+            let error = Text::from_static("the supervisor ended before it had begun");
             return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::NotStarted { task, error, code: 125, recovered })));
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -163,16 +163,16 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
     }
     // The lock is held until we are done: nobody can begin to write what we are about to close.
     let Some(file) = journal::take_over(&dir)? else { return Ok(RecoveredEnd::Lives) };
-    let reader = LedgerReader::open(&keeper.home.ledger())?;
+    let reader = LedgerReader::open(&registry.home.ledger())?;
     let (first_seq, prologue_head) = stream::prologue(&reader, task)?.ok_or(RecoverError::NotLaunched)?;
     let remains = journal::recover(&file, &dir, task, prologue_head, first_seq)?;
-    let _ = std::fs::remove_file(keeper.home.run().join(socket_name(task)));
+    let _ = std::fs::remove_file(registry.home.run().join(socket_name(task)));
     if let Some(closing) = remains.closing {
         return Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Closed { task, closing, recovered })));
     }
-    let (ended, survivors) = end_strays(keeper, task, shim, first_seq);
+    let (ended, survivors) = end_strays(registry, task, shim, first_seq);
     // Its temporary files were to go with it.
-    let user = of_main_process(keeper, task, first_seq, |_, uid| uid).and_then(|uid| users::login(uid).ok());
+    let user = of_main_process(registry, task, first_seq, |_, uid| uid).and_then(|uid| users::find_task_user(uid).ok());
     countersign_shim::clear_temporary(&dir, user.as_ref());
     let mut known =
         format!("the supervisor ended without closing its journal; {ended} processes of the task were ended");
@@ -190,7 +190,7 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
     Ok(RecoveredEnd::Settles(Box::new(DeskEvent::Lost {
         task,
         known: text_by_shape(&known),
-        why: Text::of("its supervisor was killed"),
+        why: Text::from_static("its supervisor was killed"),
         head: Some(remains.head),
         next_seq: remains.next_seq,
         recovered,
@@ -198,8 +198,8 @@ pub(crate) fn ending(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>) -> 
 }
 
 /// Whether the machine has been started anew since a task was launched: what was not synced then may be gone.
-fn after_a_restart(keeper: &ShimRegistry, task: TaskId) -> Result<bool, RecoverError> {
-    let then = LedgerReader::open(&keeper.home.ledger())?.boot_of(task)?;
+fn after_a_restart(registry: &ShimRegistry, task: TaskId) -> Result<bool, RecoverError> {
+    let then = LedgerReader::open(&registry.home.ledger())?.boot_of(task)?;
     Ok(then.zip(boot()).is_some_and(|(then, now)| then != now))
 }
 
@@ -209,12 +209,12 @@ pub(crate) fn boot() -> Option<String> {
 }
 
 /// Ends what a dead shim left behind.
-fn end_strays(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>, first_seq: u64) -> (u64, Vec<u32>) {
+fn end_strays(registry: &ShimRegistry, task: TaskId, shim: Option<u32>, first_seq: u64) -> (u64, Vec<u32>) {
     let id = task.to_string();
     let mut groups = Vec::new();
     if let Some(shim) = shim {
         groups.push(shim);
-        groups.extend(of_main_process(keeper, task, first_seq, |pgid, _| Some(pgid)));
+        groups.extend(of_main_process(registry, task, first_seq, |pgid, _| Some(pgid)));
     }
     let found = || {
         let mut found = tree::strays(&id, &groups);
@@ -230,12 +230,12 @@ fn end_strays(keeper: &ShimRegistry, task: TaskId, shim: Option<u32>, first_seq:
 
 /// Something of what the record says of the main process: its group, and the user that it runs as.
 fn of_main_process(
-    keeper: &ShimRegistry,
+    registry: &ShimRegistry,
     task: TaskId,
     first_seq: u64,
     wanted: impl Fn(u32, Option<u32>) -> Option<u32>,
 ) -> Option<u32> {
-    let mut journal = journal::JournalReader::open(&keeper.home.task_dir(task), first_seq).ok()?;
+    let mut journal = journal::JournalReader::open(&registry.home.task_dir(task), first_seq).ok()?;
     let lines = journal.lines(64 * 1024).ok()?;
     lines.iter().find_map(|(_, line)| match Record::parse(line).ok()?.what {
         RecordContent::Frame(Frame::Spawned { pgid, uid, .. }) => wanted(pgid, uid),

@@ -1,7 +1,7 @@
 //! Keeping shims: a conversation with each, a bell for those who read along, and what to do when one ends.
 
 use crate::{calls::CommitHandle, desk::DeskEvent, receipts::sealing::SealingState, shims::recovery};
-use countersign_model::{Code, Digest, HomeKey, Refusal, TaskId};
+use countersign_model::{Digest, HomeKey, Refusal, RefusalCode, TaskId};
 use countersign_shim::{
     ScreenSnapshot,
     wire::{self, FromShim, MessageReader, ToShim},
@@ -44,7 +44,7 @@ pub(crate) struct ShimRegistry {
 
 /// A task that is not settled, as far as those who wait for it are concerned.
 pub(crate) struct LiveTask {
-    bell: watch::Sender<u64>,
+    notifications: watch::Sender<u64>,
     control: Mutex<Option<mpsc::Sender<ShimRequest>>>,
 }
 
@@ -118,7 +118,7 @@ impl ShimRegistry {
 
     fn live(&self, task: TaskId) -> Arc<LiveTask> {
         let mut live = crate::lock(&self.live);
-        let fresh = || Arc::new(LiveTask { bell: watch::Sender::new(next_ring()), control: Mutex::default() });
+        let fresh = || Arc::new(LiveTask { notifications: watch::Sender::new(next_ring()), control: Mutex::default() });
         Arc::clone(live.entry(task).or_insert_with(fresh))
     }
 
@@ -133,18 +133,18 @@ impl ShimRegistry {
     }
 
     /// Rings whenever there is more to read of this task. Look first, then wait: what came before is there already.
-    pub(crate) fn bell(&self, task: TaskId) -> watch::Receiver<u64> {
-        self.live(task).bell.subscribe()
+    pub(crate) fn subscribe(&self, task: TaskId) -> watch::Receiver<u64> {
+        self.live(task).notifications.subscribe()
     }
 
     /// The last ring of an unsettled task's bell: as long as this stays the same, so does the task.
     pub(crate) fn rings(&self, task: TaskId) -> Option<u64> {
         let live = crate::lock(&self.live);
-        live.get(&task).map(|l| *l.bell.borrow())
+        live.get(&task).map(|l| *l.notifications.borrow())
     }
 
     /// Whether a shim of this task is being talked to.
-    pub(crate) fn is_kept(&self, task: TaskId) -> bool {
+    pub(crate) fn has_shim(&self, task: TaskId) -> bool {
         let live = crate::lock(&self.live);
         live.get(&task).is_some_and(|l| l.control.lock().is_ok_and(|c| c.is_some()))
     }
@@ -152,13 +152,13 @@ impl ShimRegistry {
     /// How many wait for the bell of this task.
     pub(crate) fn listeners(&self, task: TaskId) -> usize {
         let live = crate::lock(&self.live);
-        live.get(&task).map_or(0, |l| l.bell.receiver_count())
+        live.get(&task).map_or(0, |l| l.notifications.receiver_count())
     }
 
-    pub(crate) fn ring(&self, task: TaskId, why: Notification) {
+    pub(crate) fn notify(&self, task: TaskId, why: Notification) {
         let mut live = crate::lock(&self.live);
         if let Some(entry) = live.get(&task) {
-            entry.bell.send_replace(if why == Notification::More { next_ring() } else { SETTLED });
+            entry.notifications.send_replace(if why == Notification::More { next_ring() } else { SETTLED });
         }
         if why == Notification::Settled {
             if let Some(entry) = live.get(&task) {
@@ -200,7 +200,7 @@ impl ShimRegistry {
         task: TaskId,
         wish: impl FnOnce(u64) -> ToShim + Send + 'static,
     ) -> Result<u64, Refusal> {
-        match self.wish(task, wish).await?.await.map_err(|_| unreachable())?? {
+        match self.request(task, wish).await?.await.map_err(|_| unreachable())?? {
             ShimReply::Applied(seq) => Ok(seq),
             ShimReply::Screen(_) => Err(unreachable()),
         }
@@ -208,7 +208,7 @@ impl ShimRegistry {
 
     /// What the terminal of a running task shows.
     pub(crate) async fn screen(&self, task: TaskId) -> Result<Box<ScreenAt>, Refusal> {
-        let answer = self.wish(task, |re| ToShim::Screen { re }).await?;
+        let answer = self.request(task, |re| ToShim::Screen { re }).await?;
         let answer = tokio::time::timeout(PATIENCE, answer).await.map_err(|_| unreachable())?;
         match answer.map_err(|_| unreachable())?? {
             ShimReply::Screen(screen) => Ok(screen),
@@ -218,7 +218,7 @@ impl ShimRegistry {
 
     /// Sends a wish. Wishes of one sender reach the shim in the order in which they were sent; the answer is waited
     /// for apart.
-    pub(crate) async fn wish(
+    pub(crate) async fn request(
         &self,
         task: TaskId,
         wish: impl FnOnce(u64) -> ToShim + Send + 'static,
@@ -231,19 +231,19 @@ impl ShimRegistry {
     }
 
     /// Looks after a shim: one of this daemon's, or one that an earlier daemon left.
-    pub(crate) fn keep(self: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
+    pub(crate) fn adopt_shim(self: &Arc<Self>, task: TaskId, pid: u32, channel: StdStream) {
         self.remember_shim(task, pid);
         let (control, operations) = mpsc::channel(16);
         *crate::lock(&self.live(task).control) = Some(control);
         // By descriptor: a pid that is used again is another process.
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let keeper = Arc::clone(self);
+        let registry = Arc::clone(self);
         self.runtime.spawn(async move {
-            let closed = keeper.converse(task, channel, operations).await;
+            let closed = registry.converse(task, channel, operations).await;
             if !closed {
                 gone(process).await;
-                recovery::settle_from_disk(&keeper, task, Some(pid));
+                recovery::settle_from_disk(&registry, task, Some(pid));
             }
         });
     }
@@ -275,10 +275,10 @@ impl ShimRegistry {
             loop {
                 match inbox.message::<FromShim>() {
                     Ok(None) => break,
-                    Ok(Some(FromShim::More)) => self.ring(task, Notification::More),
+                    Ok(Some(FromShim::More)) => self.notify(task, Notification::More),
                     Ok(Some(FromShim::Applied { re, seq })) => {
                         // Whoever is told can look at once, and see it.
-                        self.ring(task, Notification::More);
+                        self.notify(task, Notification::More);
                         asked.remove(&re).map(|reply| reply.send(Ok(ShimReply::Applied(seq))));
                     }
                     Ok(Some(FromShim::Screen { re, screen, offset, next_seq })) => {
@@ -290,11 +290,11 @@ impl ShimRegistry {
                     }
                     Ok(Some(FromShim::Closed(closing))) => {
                         closed = true;
-                        self.tell(DeskEvent::Closed { task, closing, recovered: false });
+                        self.send_event(DeskEvent::Closed { task, closing, recovered: false });
                     }
                     Ok(Some(FromShim::NotStarted { error, code })) => {
                         closed = true;
-                        self.tell(DeskEvent::NotStarted { task, error, code, recovered: false });
+                        self.send_event(DeskEvent::NotStarted { task, error, code, recovered: false });
                     }
                     Ok(Some(FromShim::Hello { .. })) => {}
                     Err(e) => {
@@ -306,13 +306,13 @@ impl ShimRegistry {
         }
     }
 
-    pub(crate) fn tell(&self, event: DeskEvent) {
-        self.commit.tell(event);
+    pub(crate) fn send_event(&self, event: DeskEvent) {
+        self.commit.send_event(event);
     }
 }
 
 fn unreachable() -> Refusal {
-    Refusal::new(Code::ShimUnreachable, "the task's supervisor cannot be reached")
+    Refusal::new(RefusalCode::ShimUnreachable, "the task's supervisor cannot be reached")
         .hint("it goes on recording; try again, or see `csn doctor`")
 }
 

@@ -1,7 +1,7 @@
 //! `/hooks` and `/tickets`: agents that ask before their own shell runs something.
 
 use super::sessions::Conversation;
-use crate::{Code, TaskId, TaskState, Text};
+use crate::{RefusalCode, TaskId, TaskState, Text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub struct HookBeforeBody {
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum HookBeforeResponse {
     Deny {
-        code: Code,
+        code: RefusalCode,
         reason: Text,
         hint: Option<Text>,
         task_id: Option<TaskId>,

@@ -1,6 +1,6 @@
 //! Every error is `application/problem+json` (RFC 9457) with a stable code and, where something helps, a hint.
 
-use crate::{Code, Refusal, TaskId, TaskRefusal};
+use crate::{Refusal, RefusalCode, TaskId, TaskRefusal};
 use serde::{Deserialize, Serialize};
 
 /// The body of every answer that is an error.
@@ -12,7 +12,7 @@ pub struct Problem {
     pub title: String,
     pub status: u16,
     pub detail: String,
-    pub code: Code,
+    pub code: RefusalCode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The task that was refused, or that the refusal is about.
@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn a_refusal_comes_back_from_the_wire_as_it_was() {
-        let refused = TaskRefusal::from(Refusal::new(Code::NotFound, "there is no such task").hint("see csn ps"));
+        let refused =
+            TaskRefusal::from(Refusal::new(RefusalCode::NotFound, "there is no such task").hint("see csn ps"));
         let sent = serde_json::to_string(&Problem::from(refused.clone())).unwrap();
         let read: Problem = serde_json::from_str(&sent).unwrap();
         assert_eq!(TaskRefusal::from(read), refused);

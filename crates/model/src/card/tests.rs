@@ -31,7 +31,7 @@ fn card(changes: Value) -> Value {
 }
 
 fn view(changes: Value) -> CardView {
-    CardView::of(&approval(changes))
+    CardView::from_approval(&approval(changes))
 }
 
 #[test]

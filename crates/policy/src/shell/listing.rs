@@ -80,7 +80,7 @@ fn of_git(words: &[Word], lists: &[&str]) -> Option<Vec<String>> {
 /// Words by the grammar of a read-only phrase; none when they do not fit it.
 fn parsed<'w>(verb: &str, words: &'w [Word]) -> Option<ParsedOptions<'w>> {
     let phrase = tables::phrase(verb)?;
-    let parsed = phrase.grammar.tell(words, phrase.harmless, false);
+    let parsed = phrase.grammar.parse_options(words, phrase.harmless, false);
     parsed.misfit.is_none().then_some(parsed)
 }
 

@@ -44,7 +44,7 @@ impl<'a> WrapperScan<'a> {
         assignments: &[Assignment],
         state: &ShellState,
     ) -> Self {
-        let parsed: ParsedOptions<'_> = wrapper.grammar.tell(&words[1..], false, true);
+        let parsed: ParsedOptions<'_> = wrapper.grammar.parse_options(&words[1..], false, true);
         Self {
             program,
             wrapper,

@@ -167,7 +167,7 @@ impl OptionGrammar {
 
     /// Tells the words behind a program's name apart. `lead`: what the first operand is, when it is not what the
     /// grammar says.
-    pub(crate) fn tell<'w>(&self, words: &'w [Word], harmless: bool, in_order: bool) -> ParsedOptions<'w> {
+    pub(crate) fn parse_options<'w>(&self, words: &'w [Word], harmless: bool, in_order: bool) -> ParsedOptions<'w> {
         let mut parsed = ParsedOptions::default();
         let mut operands: Vec<&'w Word> = Vec::new();
         let (mut n, mut only_operands) = (0, false);

@@ -1,7 +1,7 @@
 //! Coverage, and the ways around it.
 
 use crate::support::{ROOT, assess, check, grant, plan, saved, told, word};
-use countersign_model::{Audience, Choice, Code, Facts, Grants, PathTarget, PathTargetKind, Profile, Verdict};
+use countersign_model::{Audience, Choice, Facts, Grants, PathTarget, PathTargetKind, Profile, RefusalCode, Verdict};
 use countersign_policy::{CheckedRules, JudgeContext, judge};
 
 #[test]
@@ -191,12 +191,12 @@ fn f093_unattended_is_refused_granted_or_harmless() {
             &Facts::none(ROOT),
             &context,
             &CheckedRules::default(),
-            &Grants::of(grants.to_vec()),
+            &Grants::from_grants(grants.to_vec()),
         )
         .verdict
     };
     assert!(
-        matches!(alone("make", &[]), Verdict::Deny(r) if r.code == Code::ApprovalRequiredUnattended && r.hint.is_some())
+        matches!(alone("make", &[]), Verdict::Deny(r) if r.code == RefusalCode::ApprovalRequiredUnattended && r.hint.is_some())
     );
     assert!(matches!(alone("make", &[grant("make", Some(ROOT))]), Verdict::Allow { .. }));
     assert!(matches!(alone("echo hi", &[]), Verdict::Allow { .. }));
@@ -318,7 +318,7 @@ fn profiles_and_audiences_decide_how_much_is_asked() {
             &Facts::none(ROOT),
             &context,
             &CheckedRules::default(),
-            &Grants::of(vec![grant("make", None)]),
+            &Grants::from_grants(vec![grant("make", None)]),
         );
         told(&assessment, &plan(command, ROOT))
     };

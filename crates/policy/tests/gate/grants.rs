@@ -198,8 +198,13 @@ fn session_grants_hold_in_their_session_and_their_directories() {
     let session = "se_01m7h4jys3gnc16h".parse().unwrap();
     let under = |command: &str, cwd: &str, from: Option<_>, grants: Vec<Grant>| {
         let context = JudgeContext { session: from, ..JudgeContext::personal(HOME, vec![ROOT.to_owned()]) };
-        let judged =
-            judge(&plan(command, cwd), &Facts::none(cwd), &context, &CheckedRules::default(), &Grants::of(grants));
+        let judged = judge(
+            &plan(command, cwd),
+            &Facts::none(cwd),
+            &context,
+            &CheckedRules::default(),
+            &Grants::from_grants(grants),
+        );
         word(&judged) == "allow"
     };
     let of_session = |command: &str| -> Vec<Grant> {
@@ -221,7 +226,7 @@ fn another_audience_tool_or_principal_is_not_covered() {
     let under = |with: &dyn Fn(&mut JudgeContext<'_>)| {
         let mut context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
         with(&mut context);
-        let grants = Grants::of(vec![grant("make", None)]);
+        let grants = Grants::from_grants(vec![grant("make", None)]);
         word(&judge(&plan("make", ROOT), &Facts::none(ROOT), &context, &CheckedRules::default(), &grants)).to_owned()
     };
     assert_eq!(under(&|_| {}), "allow");
@@ -281,7 +286,7 @@ fn verbs_are_read_as_the_gate_reads_them() {
 fn the_one_grant_among_many_is_found() {
     let mut all: Vec<Grant> = (0..10_000).map(|n| grant("make", Some(&format!("/work/p{n}/x")))).collect();
     all.extend((0..1000).map(|n| grant(&format!("tool{n}"), None)));
-    let grants = Grants::of(all);
+    let grants = Grants::from_grants(all);
     assert_eq!(grants.candidates("make", Some("/work/p77/x/y/z"), None).count(), 1);
     assert_eq!(grants.candidates("make", Some("/work/q/x"), None).count(), 0);
     let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
@@ -341,7 +346,7 @@ fn what_is_granted_is_this_call_and_not_one_like_it() {
             &Facts::none(ROOT),
             &context,
             &CheckedRules::default(),
-            &Grants::of(session.clone()),
+            &Grants::from_grants(session.clone()),
         );
         word(&judged).to_owned()
     };
@@ -386,7 +391,8 @@ fn variables_of_a_request_are_seen() {
             &countersign_policy::ParseContext { cwd: ROOT, home: HOME, environment: &|_| false },
         );
         let context = JudgeContext::personal(HOME, vec![ROOT.to_owned()]);
-        let assessment = judge(&plan, &Facts::none(ROOT), &context, &CheckedRules::default(), &Grants::of(grants));
+        let assessment =
+            judge(&plan, &Facts::none(ROOT), &context, &CheckedRules::default(), &Grants::from_grants(grants));
         (word(&assessment).to_owned(), assessment.one_shot)
     };
     let granted = || vec![grant("git push", None)];
@@ -412,8 +418,13 @@ fn where_nothing_confines_a_grant_covers_what_only_reads() {
         ..JudgeContext::personal(HOME, vec![ROOT.to_owned()])
     };
     let under = |command: &str, grants: Vec<Grant>| {
-        let judged =
-            judge(&plan(command, ROOT), &Facts::none(ROOT), &context, &CheckedRules::default(), &Grants::of(grants));
+        let judged = judge(
+            &plan(command, ROOT),
+            &Facts::none(ROOT),
+            &context,
+            &CheckedRules::default(),
+            &Grants::from_grants(grants),
+        );
         word(&judged).to_owned()
     };
     let ls = || vec![grant("ls", Some(ROOT))];

@@ -357,7 +357,7 @@ fn allowed(jail: &Jail, text: &str) -> Option<Plan> {
     let plan = jail.plan(text);
     let home = jail.home();
     let context = JudgeContext::personal(&home, vec![jail.cwd()]);
-    let grants = Grants::of(vec![grant("git commit", Some(&jail.cwd()))]);
+    let grants = Grants::from_grants(vec![grant("git commit", Some(&jail.cwd()))]);
     let answer = judge(&plan, &Facts::none(&jail.cwd()), &context, &CheckedRules::default(), &grants);
     (word(&answer) == "allow").then_some(plan)
 }

@@ -12,7 +12,13 @@ fn context() -> JudgeContext<'static> {
 }
 
 fn with(command: &str, context: &JudgeContext<'_>, grants: &[Grant]) -> Assessment {
-    judge(&plan(command, ROOT), &Facts::none(ROOT), context, &CheckedRules::default(), &Grants::of(grants.to_vec()))
+    judge(
+        &plan(command, ROOT),
+        &Facts::none(ROOT),
+        context,
+        &CheckedRules::default(),
+        &Grants::from_grants(grants.to_vec()),
+    )
 }
 
 fn narrow(verb: &str) -> Grant {

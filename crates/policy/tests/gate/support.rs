@@ -13,7 +13,7 @@ pub(crate) fn plan(command: &str, cwd: &str) -> Plan {
 pub(crate) fn assess(command: &str, cwd: &str, roots: &[&str], grants: &[Grant], facts: Option<Facts>) -> Assessment {
     let context = JudgeContext::personal(HOME, roots.iter().map(|r| (*r).to_owned()).collect());
     let facts = facts.unwrap_or_else(|| Facts::none(cwd));
-    judge(&plan(command, cwd), &facts, &context, &CheckedRules::default(), &Grants::of(grants.to_vec()))
+    judge(&plan(command, cwd), &facts, &context, &CheckedRules::default(), &Grants::from_grants(grants.to_vec()))
 }
 
 pub(crate) fn word(assessment: &Assessment) -> &'static str {

@@ -9,9 +9,9 @@ use std::{
 };
 
 /// The places of a task where files lie that make programs run later: its roots, and where their git directories are elsewhere, those.
-pub(crate) fn places_of_escapes(walls: &SandboxSpec) -> Vec<(PathBuf, &'static [&'static str])> {
+pub(crate) fn places_of_escapes(sandbox: &SandboxSpec) -> Vec<(PathBuf, &'static [&'static str])> {
     let mut all: Vec<(PathBuf, &'static [&'static str])> = Vec::new();
-    for root in walls.roots.iter().map(Path::new) {
+    for root in sandbox.roots.iter().map(Path::new) {
         all.push((root.to_owned(), tables::ESCAPES));
         let linked = fs::symlink_metadata(root.join(".git")).is_ok_and(|m| m.is_file()).then(|| linked(root)).flatten();
         all.extend(linked.into_iter().flatten().map(|git_dir| (git_dir, tables::ESCAPES_OF_GIT)));

@@ -11,7 +11,7 @@ use std::io;
 /// Does something with files as this user would. None is whoever we are.
 ///
 /// The rights are the calling thread's alone: nothing here may wait for another one to do the work.
-pub fn in_the_name_of<T>(user: Option<&TaskUser>, work: impl FnOnce() -> T) -> io::Result<T> {
+pub fn with_user_ids<T>(user: Option<&TaskUser>, work: impl FnOnce() -> T) -> io::Result<T> {
     let Some(user) = user else { return Ok(work()) };
     let _back = FsIdentity::begin(user)?;
     Ok(work())

@@ -86,7 +86,7 @@ pub fn plan(task: TaskId, decisions: &[u8]) -> Option<Value> {
 
 /// Checks what was exported to a directory.
 pub fn bundle(dir: &Path, pinned: &[PublicKey]) -> Result<VerifyReport, String> {
-    let mut report = VerifyReport::on(format!("the bundle {}", dir.display()));
+    let mut report = VerifyReport::about(format!("the bundle {}", dir.display()));
     let receipt = read(dir, BundleNames::RECEIPT, LARGE)
         .map_err(|e| format!("{}: {}", BundleNames::RECEIPT, files::unread(&e)))?;
     let envelope: Envelope = serde_json::from_slice(&receipt).map_err(|e| format!("{}: {e}", BundleNames::RECEIPT))?;

@@ -85,7 +85,7 @@ pub(super) fn of_task(dir: &Path, checked: &CheckedReceipt, settled: Option<Dige
 }
 
 fn streams(checked: &CheckedReceipt) -> &'static [StreamName] {
-    StreamName::of(if checked.pty { countersign_model::Mode::Pty } else { countersign_model::Mode::Pipes })
+    StreamName::for_mode(if checked.pty { countersign_model::Mode::Pty } else { countersign_model::Mode::Pipes })
 }
 
 /// Why a file was not looked at.

@@ -9,17 +9,17 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 const WRITES: &str = "touch made";
 
 /// The command must not have run, and the model must have been told something.
-fn nothing_ran(house: &TrialHome, more: &[&str]) -> Result<Vec<String>> {
-    let saw = AgentSession::start(house, &[house.run(WRITES)], more)?.end()?;
-    if house.project("made").exists() {
+fn nothing_ran(daemon: &TrialHome, more: &[&str]) -> Result<Vec<String>> {
+    let saw = AgentSession::start(daemon, &[daemon.run(WRITES)], more)?.end()?;
+    if daemon.project("made").exists() {
         return Err(format!("it ran; the model saw {saw:?}"));
     }
     Ok(saw)
 }
 
 /// Puts another program in the place of the one that the hook names.
-fn replace(house: &TrialHome, script: &str) -> Result<()> {
-    let path = house.dir.join("bin/csn");
+fn replace(daemon: &TrialHome, script: &str) -> Result<()> {
+    let path = daemon.dir.join("bin/csn");
     // Taken away first: what is there is another name of the program that was built.
     let made = fs::remove_file(&path)
         .and_then(|()| fs::write(&path, script))
@@ -27,47 +27,47 @@ fn replace(house: &TrialHome, script: &str) -> Result<()> {
     made.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-pub(super) fn crash(house: &TrialHome) -> Result<()> {
+pub(super) fn crash(daemon: &TrialHome) -> Result<()> {
     // Silent deaths: Codex blocks with exit code 2 only if there is something on stderr too.
     for script in ["#!/bin/sh\nexit 1\n", "#!/bin/sh\nkill -SEGV $$\n"] {
-        replace(house, script)?;
-        nothing_ran(house, house.agent.willing(house.way)).map_err(|why| format!("{script:?}: {why}"))?;
+        replace(daemon, script)?;
+        nothing_ran(daemon, daemon.agent.willing(daemon.way)).map_err(|why| format!("{script:?}: {why}"))?;
     }
     Ok(())
 }
 
-pub(super) fn missing(house: &TrialHome) -> Result<()> {
-    let path = house.dir.join("bin/csn");
+pub(super) fn missing(daemon: &TrialHome) -> Result<()> {
+    let path = daemon.dir.join("bin/csn");
     fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    nothing_ran(house, house.agent.willing(house.way)).map(drop)
+    nothing_ran(daemon, daemon.agent.willing(daemon.way)).map(drop)
 }
 
-pub(super) fn down(house: &TrialHome) -> Result<()> {
-    house.csn(&["down"])?;
-    nothing_ran(house, house.agent.willing(house.way))?;
-    match house.doctor()?["daemon"]["pid"].as_u64() {
+pub(super) fn down(daemon: &TrialHome) -> Result<()> {
+    daemon.csn(&["down"])?;
+    nothing_ran(daemon, daemon.agent.willing(daemon.way))?;
+    match daemon.doctor()?["daemon"]["pid"].as_u64() {
         None => Ok(()),
         Some(pid) => Err(format!("a daemon was started for it: {pid}")),
     }
 }
 
-pub(super) fn stuck(house: &TrialHome) -> Result<()> {
-    let pid = house.doctor()?["daemon"]["pid"].as_u64().ok_or("the doctor knows of no daemon")?.to_string();
+pub(super) fn stuck(daemon: &TrialHome) -> Result<()> {
+    let pid = daemon.doctor()?["daemon"]["pid"].as_u64().ok_or("the doctor knows of no daemon")?.to_string();
     let signal = |name: &str| command("kill").args([name, &pid]).status().map_err(|e| format!("kill: {e}")).map(drop);
     signal("-STOP")?;
-    let done = nothing_ran(house, house.agent.willing(house.way));
+    let done = nothing_ran(daemon, daemon.agent.willing(daemon.way));
     signal("-CONT")?;
     done.map(drop)
 }
 
-pub(super) fn untrusted(house: &TrialHome) -> Result<()> {
+pub(super) fn untrusted(daemon: &TrialHome) -> Result<()> {
     // Without the flag that trusts every hook. That the command runs is the agent's doing, and the reason for the rest.
     let sandbox = ["--sandbox", "workspace-write"];
-    AgentSession::start(house, &[house.run(WRITES)], &sandbox)?.end()?;
-    if !house.project("made").exists() {
+    AgentSession::start(daemon, &[daemon.run(WRITES)], &sandbox)?.end()?;
+    if !daemon.project("made").exists() {
         return Err("Codex no longer skips what it does not trust: say so in the notes, and drop this check".into());
     }
-    let doctor = house.doctor()?;
+    let doctor = daemon.doctor()?;
     let checks = doctor["checks"].as_array().into_iter().flatten();
     let named =
         checks.filter(|check| check["ok"] == false).any(|check| check.to_string().contains(AgentKind::Codex.name()));
@@ -77,9 +77,9 @@ pub(super) fn untrusted(house: &TrialHome) -> Result<()> {
     }
 }
 
-pub(super) fn sandboxed(house: &TrialHome) -> Result<()> {
+pub(super) fn sandboxed(daemon: &TrialHome) -> Result<()> {
     let flags = ["--dangerously-bypass-hook-trust", "--sandbox", "workspace-write"];
-    let saw = nothing_ran(house, &flags)?;
+    let saw = nothing_ran(daemon, &flags)?;
     // With the colon: the name alone is in every path of this check.
     holds(&saw, 0, "csn: ")
 }

@@ -48,14 +48,14 @@ impl AgentKind {
 
     /// Writes where the model is into the agent's own configuration, beside what is there already: `csn install` comes
     /// before the model, and a second session has another port.
-    pub(super) fn point(self, house: &TrialHome, port: u16) -> Result<()> {
+    pub(super) fn point(self, daemon: &TrialHome, port: u16) -> Result<()> {
         match self {
             // By its environment.
             Self::ClaudeCode => Ok(()),
             // By arguments: they win over what config.toml says.
             Self::Codex => Ok(()),
             Self::Opencode => {
-                let path = house.user(".config/opencode/opencode.json");
+                let path = daemon.user(".config/opencode/opencode.json");
                 let there = fs::read_to_string(&path).unwrap_or_else(|_| "{}".to_owned());
                 let mut config: Value = serde_json::from_str(&there).map_err(|e| format!("opencode.json: {e}"))?;
                 config["model"] = "anthropic/claude-sonnet-4-5".into();
@@ -64,22 +64,22 @@ impl AgentKind {
                 config["share"] = "disabled".into();
                 let options = json!({"baseURL": format!("http://127.0.0.1:{port}/v1"), "apiKey": "none"});
                 config["provider"] = json!({"anthropic": {"options": options}});
-                house.write(".config/opencode/opencode.json", &config.to_string())
+                daemon.write(".config/opencode/opencode.json", &config.to_string())
             }
         }
     }
 
     /// The agent with a prompt, for one turn, in the project.
-    pub(super) fn command(self, house: &TrialHome, port: u16, more: &[&str]) -> Command {
+    pub(super) fn command(self, daemon: &TrialHome, port: u16, more: &[&str]) -> Command {
         const PROMPT: &str = "Do what you think is right.";
         match self {
             Self::ClaudeCode => {
-                let mut claude = house.command("claude");
+                let mut claude = daemon.command("claude");
                 claude.env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}")).env("ANTHROPIC_API_KEY", "none");
                 claude.env("DISABLE_AUTOUPDATER", "1").env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
                 // In place of the person who would say yes to the agent itself. Not with the hook: its `allow` is
                 // enough, and without it nothing may run. (`--dangerously-skip-permissions` refuses root.)
-                match house.way {
+                match daemon.way {
                     Integration::Plain => _ = claude.args(["--allowedTools", "Bash"]),
                     Integration::Mcp => _ = claude.args(["--allowedTools", &format!("mcp__{SERVER}__*")]),
                     Integration::Hook => {}
@@ -89,7 +89,7 @@ impl AgentKind {
                 claude
             }
             Self::Codex => {
-                let mut codex = house.command("codex");
+                let mut codex = daemon.command("codex");
                 codex.args(["exec", "--skip-git-repo-check", "--json", "-c", "model=\"scripted\""]);
                 codex.args(["-c", "model_provider=\"scripted\"", "-c", "model_providers.scripted.name=\"scripted\""]);
                 codex.args(["-c", &format!("model_providers.scripted.base_url=\"http://127.0.0.1:{port}/v1\"")]);
@@ -97,7 +97,7 @@ impl AgentKind {
                 codex
             }
             Self::Opencode => {
-                let mut opencode = house.command("opencode");
+                let mut opencode = daemon.command("opencode");
                 // With a plugin it wants a package of its own beside it, and does without when it cannot get it; with
                 // npm's usual patience that takes it more than a minute.
                 opencode.env("npm_config_registry", "http://127.0.0.1:9/").env("npm_config_fetch_retries", "0");

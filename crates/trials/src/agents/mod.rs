@@ -118,7 +118,7 @@ pub(crate) fn agents(only: Option<&str>) -> Result<()> {
     };
     let mut failed = Vec::new();
     for (name, agent, way, Proof(_, proves, check)) in &chosen {
-        match TrialHome::set(*agent, *way, &ours, &theirs).and_then(|house| check(&house)) {
+        match TrialHome::set(*agent, *way, &ours, &theirs).and_then(|daemon| check(&daemon)) {
             Ok(()) => println!("ok {name}: {proves}"),
             Err(why) => {
                 println!("FAIL {name}: {why}");

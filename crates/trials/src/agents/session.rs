@@ -23,21 +23,21 @@ pub(super) struct AgentSession {
 
 impl AgentSession {
     /// Starts the agent; its model takes these steps. `more` are arguments of the agent.
-    pub(super) fn start(house: &TrialHome, steps: &[Value], more: &[&str]) -> Result<Self> {
-        let dir = house.dir.join("model");
+    pub(super) fn start(daemon: &TrialHome, steps: &[Value], more: &[&str]) -> Result<Self> {
+        let dir = daemon.dir.join("model");
         // A check may run the agent more than once.
         let _ = fs::remove_dir_all(&dir);
         let model = ScriptedModel::start(&dir, steps)?;
-        house.agent.point(house, model.port)?;
-        let log = house.dir.join("agent.log");
+        daemon.agent.point(daemon, model.port)?;
+        let log = daemon.dir.join("agent.log");
         let file = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let errors = file.try_clone().map_err(|e| e.to_string())?;
-        let mut agent = house.agent.command(house, model.port, more);
+        let mut agent = daemon.agent.command(daemon, model.port, more);
         // At a pipe that stays open some of them wait for more of the prompt.
         agent.stdin(Stdio::null()).stdout(file).stderr(errors);
         // The programs of npm are launchers: what they launch must end with them.
         agent.process_group(0);
-        let agent = agent.spawn().map_err(|e| format!("{}: {e}", house.agent.name()))?;
+        let agent = agent.spawn().map_err(|e| format!("{}: {e}", daemon.agent.name()))?;
         Ok(Self { model, agent, log })
     }
 

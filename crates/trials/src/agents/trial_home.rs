@@ -56,9 +56,9 @@ impl TrialHome {
             ("SHELL", "/bin/bash".to_owned()),
             ("TERM", "dumb".to_owned()),
         ];
-        let house = Self { agent, way, dir, csn: ours.join("csn"), environment };
-        house.furnish()?;
-        Ok(house)
+        let daemon = Self { agent, way, dir, csn: ours.join("csn"), environment };
+        daemon.furnish()?;
+        Ok(daemon)
     }
 
     fn furnish(&self) -> Result<()> {

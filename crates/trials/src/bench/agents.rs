@@ -17,8 +17,8 @@ use std::{
 const TIMES: usize = 100;
 
 pub(super) fn agents(stand: &mut BenchHome) {
-    let house = stand.house();
-    let mut conn = house.conn();
+    let daemon = stand.daemon();
+    let mut conn = daemon.conn();
     let direct = p50((0..TIMES).map(|_| {
         let began = now();
         let body = r#"{"tool":"shell","args":{"command":"true","cwd":"/tmp"},"wait_ms":5000}"#;

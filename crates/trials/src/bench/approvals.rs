@@ -32,8 +32,8 @@ fn request(command: &str, profile: &str) -> String {
 }
 
 /// When a line of the stream that holds `part` was seen.
-fn seen(house: &LoadTarget, path: &str, part: &str) -> Instant {
-    house.conn().events(path, part).expect("the stream goes on");
+fn seen(daemon: &LoadTarget, path: &str, part: &str) -> Instant {
+    daemon.conn().events(path, part).expect("the stream goes on");
     now()
 }
 
@@ -42,14 +42,14 @@ fn us(from: Instant, to: Instant) -> f64 {
 }
 
 pub(super) fn approvals(stand: &mut BenchHome) {
-    let house = stand.house();
-    let at_first = questions(&house);
-    decisions(&house, "decision (POST /check), p50 (p99), nothing granted");
-    let slowest = fill(&house);
-    decisions(&house, "the same, 10,000 grants and 1,000 questions");
-    pages(&house);
-    let mut conn = house.conn();
-    let asked: Vec<f64> = (0..100).map(|n| spawn_seen(&house, &mut conn, n)).collect();
+    let daemon = stand.daemon();
+    let at_first = questions(&daemon);
+    decisions(&daemon, "decision (POST /check), p50 (p99), nothing granted");
+    let slowest = fill(&daemon);
+    decisions(&daemon, "the same, 10,000 grants and 1,000 questions");
+    pages(&daemon);
+    let mut conn = daemon.conn();
+    let asked: Vec<f64> = (0..100).map(|n| spawn_seen(&daemon, &mut conn, n)).collect();
     let asked = percentile(&asked, 0.5);
     row(
         "ask → spawn seen, with all of that, p50",
@@ -61,20 +61,20 @@ pub(super) fn approvals(stand: &mut BenchHome) {
 }
 
 /// How long a command that is allowed at once takes from being asked for to its process being seen.
-fn spawn_seen(house: &LoadTarget, conn: &mut Conn, n: usize) -> f64 {
+fn spawn_seen(daemon: &LoadTarget, conn: &mut Conn, n: usize) -> f64 {
     let began = now();
     let asked = post(conn, "/tasks", &request(&format!("true {n}"), "full_auto"));
     let task = field(&asked, "task_id");
-    let seen = seen(house, &format!("/tasks/{task}/events"), "process.spawned");
-    house.ends(&task);
+    let seen = seen(daemon, &format!("/tasks/{task}/events"), "process.spawned");
+    daemon.ends(&task);
     us(began, seen)
 }
 
 /// Asks, sees the question elsewhere, answers; beside it what is allowed at once, whose median is given back.
-fn questions(house: &LoadTarget) -> f64 {
-    let mut conn = house.conn();
+fn questions(daemon: &LoadTarget) -> f64 {
+    let mut conn = daemon.conn();
     let (send, lines) = mpsc::channel();
-    let watcher = house.conn();
+    let watcher = daemon.conn();
     std::thread::spawn(move || watcher.lines("/approvals/events", |line| send.send((line.to_owned(), now())).is_ok()));
     let (mut visible, mut answered, mut allowed) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..ROUNDS {
@@ -90,9 +90,9 @@ fn questions(house: &LoadTarget) -> f64 {
         visible.push(us(began, shown));
         let began = now();
         post(&mut conn, &format!("/approvals/{approval}"), r#"{"choice":"once"}"#);
-        answered.push(us(began, seen(house, &format!("/tasks/{task}/events"), "process.spawned")));
-        house.ends(&task);
-        allowed.push(spawn_seen(house, &mut conn, n));
+        answered.push(us(began, seen(daemon, &format!("/tasks/{task}/events"), "process.spawned")));
+        daemon.ends(&task);
+        allowed.push(spawn_seen(daemon, &mut conn, n));
     }
     row(
         "ask → question seen by a second client, p50 (p99)",
@@ -111,8 +111,8 @@ fn questions(house: &LoadTarget) -> f64 {
 }
 
 /// Many grants and many questions. Gives how long the slowest grant took.
-fn fill(house: &LoadTarget) -> f64 {
-    let mut conn = house.conn();
+fn fill(daemon: &LoadTarget) -> f64 {
+    let mut conn = daemon.conn();
     let mut slowest: f64 = 0.0;
     for n in 0..GRANTS {
         let began = now();
@@ -127,8 +127,8 @@ fn fill(house: &LoadTarget) -> f64 {
     slowest
 }
 
-fn pages(house: &LoadTarget) {
-    let mut conn = house.conn();
+fn pages(daemon: &LoadTarget) {
+    let mut conn = daemon.conn();
     for (name, path) in [
         ("page of 100 grants, p50", "/grants?limit=100"),
         ("page of 100 questions, p50", "/approvals?all=true&limit=100"),
@@ -144,8 +144,8 @@ fn pages(house: &LoadTarget) {
     }
 }
 
-fn decisions(house: &LoadTarget, name: &str) {
-    let mut conn = house.conn();
+fn decisions(daemon: &LoadTarget, name: &str) {
+    let mut conn = daemon.conn();
     let one = |n: usize| {
         let body = request(&format!("git status && make -j2 t{n} && git push"), "safe");
         let began = now();

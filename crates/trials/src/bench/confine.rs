@@ -28,7 +28,7 @@ fn number(text: &str, name: &str) -> Option<f64> {
 }
 
 /// Runs a command to its end: microseconds from the beginning of its record to the running process, and from there to its end.
-fn run(house: &LoadTarget, conn: &mut Conn, text: &str, cwd: &Path, confinement: &str) -> (f64, f64) {
+fn run(daemon: &LoadTarget, conn: &mut Conn, text: &str, cwd: &Path, confinement: &str) -> (f64, f64) {
     let body = format!(
         r#"{{"tool":"shell","args":{{"command":"{text}","cwd":"{}"}},"profile":"safe","attended":false,"confinement":"{confinement}"}}"#,
         cwd.display()
@@ -39,7 +39,7 @@ fn run(house: &LoadTarget, conn: &mut Conn, text: &str, cwd: &Path, confinement:
     let task = asked.split(r#""task_id":""#).nth(1).and_then(|t| t.split('"').next()).unwrap_or_default().to_owned();
     let mut spawned = 0.0;
     let mut took = 0.0;
-    house.conn().lines(&format!("/tasks/{task}/events"), |line| {
+    daemon.conn().lines(&format!("/tasks/{task}/events"), |line| {
         if line.contains(r#""kind":"process.spawned""#) {
             assert!(line.contains(&format!(r#""confinement":"{confinement}""#)), "{line}");
             spawned = number(line, "t_us").unwrap_or_default();
@@ -64,8 +64,8 @@ fn started(mut make: impl FnMut() -> Command) -> f64 {
 }
 
 pub(super) fn confinement(stand: &mut BenchHome) {
-    let house = stand.house();
-    let mut conn = house.conn();
+    let daemon = stand.daemon();
+    let mut conn = daemon.conn();
     for verb in ["true", "git status", "rg"] {
         post(&mut conn, "/grants", &format!(r#"{{"verb":"{verb}","directory":null}}"#));
     }
@@ -78,10 +78,10 @@ pub(super) fn confinement(stand: &mut BenchHome) {
     std::fs::write(secrets.join(".env"), "x").expect("a file");
     let (mut shield, mut read_only, mut workspace, mut carved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        shield.push(run(&house, &mut conn, "true", &plain, "shield").0);
-        read_only.push(run(&house, &mut conn, "true", &plain, "read_only").0);
-        workspace.push(run(&house, &mut conn, "true", &plain, "workspace").0);
-        carved.push(run(&house, &mut conn, "true", &secrets, "read_only").0);
+        shield.push(run(&daemon, &mut conn, "true", &plain, "shield").0);
+        read_only.push(run(&daemon, &mut conn, "true", &plain, "read_only").0);
+        workspace.push(run(&daemon, &mut conn, "true", &plain, "workspace").0);
+        carved.push(run(&daemon, &mut conn, "true", &secrets, "read_only").0);
     }
     let base = percentile(&shield, 0.5);
     let alone = started(|| command("/bin/true"));
@@ -105,11 +105,11 @@ pub(super) fn confinement(stand: &mut BenchHome) {
     row("added by read_only, p50", added(&read_only), bwrap, "bar 0.3 ms".to_owned());
     row("added by workspace, p50", added(&workspace), String::new(), String::new());
     row("added by read_only with a secret among 500 entries, p50", added(&carved), String::new(), String::new());
-    everyday(&house, &mut conn, &repository);
+    everyday(&daemon, &mut conn, &repository);
 }
 
 /// `git status` and `rg` in a repository of some size.
-fn everyday(house: &LoadTarget, conn: &mut Conn, at: &Path) {
+fn everyday(daemon: &LoadTarget, conn: &mut Conn, at: &Path) {
     for n in 0..FILES {
         let dir = at.join(format!("d{}", n % 60));
         std::fs::create_dir_all(&dir).expect("a directory");
@@ -121,8 +121,8 @@ fn everyday(house: &LoadTarget, conn: &mut Conn, at: &Path) {
     for text in ["git status", "rg needle.3"] {
         let (mut open, mut confined) = (Vec::new(), Vec::new());
         for _ in 0..80 {
-            open.push(run(house, conn, text, at, "shield").1);
-            confined.push(run(house, conn, text, at, "read_only").1);
+            open.push(run(daemon, conn, text, at, "shield").1);
+            confined.push(run(daemon, conn, text, at, "read_only").1);
         }
         let (o, c) = (percentile(&open, 0.5), percentile(&confined, 0.5));
         row(

@@ -37,7 +37,7 @@ impl Drop for Running {
 
 struct BenchHome {
     dir: PathBuf,
-    house: Option<Running>,
+    daemon: Option<Running>,
     floor_sync: Running,
     floor_nosync: Running,
 }
@@ -55,7 +55,7 @@ impl BenchHome {
             Ok(running)
         };
         let (floor_sync, floor_nosync) = (floor("sync.sock", "sync")?, floor("nosync.sock", "nosync")?);
-        let mut stand = Self { dir, house: None, floor_sync, floor_nosync };
+        let mut stand = Self { dir, daemon: None, floor_sync, floor_nosync };
         stand.start_house()?;
         Ok(stand)
     }
@@ -72,7 +72,7 @@ impl BenchHome {
         let mut ready = [0; 5];
         std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut ready)
             .map_err(|e| format!("the house: {e}"))?;
-        self.house = Some(Running(child));
+        self.daemon = Some(Running(child));
         Ok(began.elapsed().as_secs_f64())
     }
 
@@ -80,7 +80,7 @@ impl BenchHome {
         self.dir.join("home")
     }
 
-    fn house(&self) -> LoadTarget {
+    fn daemon(&self) -> LoadTarget {
         LoadTarget::at(&self.home().join("run/csn.sock"))
     }
 
@@ -93,13 +93,13 @@ impl BenchHome {
     }
 
     fn pid(&self) -> u32 {
-        self.house.as_ref().map_or(0, |h| h.0.id())
+        self.daemon.as_ref().map_or(0, |h| h.0.id())
     }
 }
 
 impl Drop for BenchHome {
     fn drop(&mut self) {
-        self.house = None;
+        self.daemon = None;
         let _ = (self.floor_sync.0.kill(), self.floor_nosync.0.kill());
         let _ = std::fs::remove_dir_all(&self.dir);
     }
@@ -115,8 +115,8 @@ fn until(done: impl Fn() -> bool) -> Result<()> {
     Err("it did not start".to_owned())
 }
 
-fn row(metric: &str, house: String, limit: String, ratio: String) {
-    println!("| {metric} | {house} | {limit} | {ratio} |");
+fn row(metric: &str, daemon: String, limit: String, ratio: String) {
+    println!("| {metric} | {daemon} | {limit} | {ratio} |");
 }
 
 /// A field of /proc/PID/status or smaps_rollup, in KiB. Trials look at the program from outside, and link none of it.
@@ -171,20 +171,20 @@ fn spawn_cost() -> f64 {
 }
 
 fn latency(stand: &mut BenchHome) {
-    let (mut house, mut sync) = (Vec::new(), Vec::new());
+    let (mut daemon, mut sync) = (Vec::new(), Vec::new());
     for _ in 0..6 {
-        house.extend(stand.house().latency(60));
+        daemon.extend(stand.daemon().latency(60));
         sync.extend(stand.sync().latency(60));
     }
     let spawn = spawn_cost();
-    let (h, f) = (percentile(&house, 0.5), percentile(&sync, 0.5) + spawn);
+    let (h, f) = (percentile(&daemon, 0.5), percentile(&sync, 0.5) + spawn);
     row(
         "ask → exit visible, p50",
         format!("{:.2} ms", h / 1e3),
         format!("{:.2} ms (floor-sync + one spawn of {:.2} ms)", f / 1e3, spawn / 1e3),
         format!("{:.2}×", h / f),
     );
-    let (h, f) = (percentile(&house, 0.99), percentile(&sync, 0.99));
+    let (h, f) = (percentile(&daemon, 0.99), percentile(&sync, 0.99));
     row(
         "ask → exit visible, p99",
         format!("{:.2} ms", h / 1e3),
@@ -194,13 +194,13 @@ fn latency(stand: &mut BenchHome) {
 }
 
 fn throughput(stand: &mut BenchHome) {
-    let (mut house, mut nosync, mut sync) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut daemon, mut nosync, mut sync) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
-        house.push(stand.house().throughput(8, 400));
+        daemon.push(stand.daemon().throughput(8, 400));
         nosync.push(stand.nosync().throughput(8, 400));
         sync.push(stand.sync().throughput(8, 400));
     }
-    let (h, f, s) = (percentile(&house, 0.5), percentile(&nosync, 0.5), percentile(&sync, 0.5));
+    let (h, f, s) = (percentile(&daemon, 0.5), percentile(&nosync, 0.5), percentile(&sync, 0.5));
     row(
         "tasks/s, 8 clients",
         format!("{h:.0}"),
@@ -214,16 +214,16 @@ const GIGABYTE: u64 = 1 << 30;
 fn big(stand: &mut BenchHome) {
     let command = "head -c 1073741824 /dev/zero";
     let disk_before = disk(&stand.home());
-    let (mut house, mut sync) = (Vec::new(), Vec::new());
+    let (mut daemon, mut sync) = (Vec::new(), Vec::new());
     let (mut id, mut floor_id) = (String::new(), String::new());
     for _ in 0..2 {
-        let (i, seconds) = stand.house().big(command);
-        (id, house) = (i, [house, vec![seconds]].concat());
+        let (i, seconds) = stand.daemon().big(command);
+        (id, daemon) = (i, [daemon, vec![seconds]].concat());
         let (i, seconds) = stand.sync().big(command);
         (floor_id, sync) = (i, [sync, vec![seconds]].concat());
     }
     let speed = |s: &[f64]| GIGABYTE as f64 / 1e6 / percentile(s, 0.0);
-    let (h, f) = (speed(&house), speed(&sync));
+    let (h, f) = (speed(&daemon), speed(&sync));
     row(
         "1 GiB over pipes, cleaned and hashed",
         format!("{h:.0} MB/s"),
@@ -236,10 +236,10 @@ fn big(stand: &mut BenchHome) {
         String::new(),
         String::new(),
     );
-    let per_byte = (disk(&stand.home()) - disk_before) as f64 / (house.len() as u64 * GIGABYTE) as f64;
+    let per_byte = (disk(&stand.home()) - disk_before) as f64 / (daemon.len() as u64 * GIGABYTE) as f64;
     row("disk per output byte", format!("{per_byte:.4}"), "1".to_owned(), String::new());
     let total = GIGABYTE / 8;
-    let (h, f) = (stand.house().ranges(&id, total, 64 * 1024), stand.sync().ranges(&floor_id, total, 64 * 1024));
+    let (h, f) = (stand.daemon().ranges(&id, total, 64 * 1024), stand.sync().ranges(&floor_id, total, 64 * 1024));
     let (h, f) = (percentile(&h, 0.5), percentile(&f, 0.5));
     row(
         "verified range read of 64 KiB, p50",
@@ -247,7 +247,7 @@ fn big(stand: &mut BenchHome) {
         format!("{f:.0} µs (floor, unverified)"),
         format!("{:.2}×", h / f),
     );
-    let (h, f) = (stand.house().ranges(&id, total, 1 << 20), stand.sync().ranges(&floor_id, total, 1 << 20));
+    let (h, f) = (stand.daemon().ranges(&id, total, 1 << 20), stand.sync().ranges(&floor_id, total, 1 << 20));
     let speed = |v: &[f64]| total as f64 / v.iter().sum::<f64>();
     row(
         "verified range reads of 1 MiB",
@@ -271,9 +271,9 @@ fn disk(dir: &Path) -> u64 {
 }
 
 fn small(stand: &mut BenchHome) {
-    let house = stand.house();
-    let mut conn = house.conn();
-    let id = house.ask(&mut conn, "sleep 5");
+    let daemon = stand.daemon();
+    let mut conn = daemon.conn();
+    let id = daemon.ask(&mut conn, "sleep 5");
     let (_, state) = conn.call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
     let state = String::from_utf8_lossy(&state).into_owned();
     let shim = state.split(r#""shim_pid":"#).nth(1).and_then(|s| s.split([',', '}']).next()?.parse().ok()).unwrap_or(0);
@@ -281,10 +281,10 @@ fn small(stand: &mut BenchHome) {
     std::thread::sleep(Duration::from_millis(200));
     let private = kib(shim, "smaps_rollup", "Private_Clean:") + kib(shim, "smaps_rollup", "Private_Dirty:");
     row("idle shim, private memory", format!("{:.2} MB", private as f64 / 1e3), String::new(), String::new());
-    house.ends(&id);
+    daemon.ends(&id);
     let (before, rss) = (disk(&stand.home()), kib(stand.pid(), "status", "VmRSS:"));
     let n = 2000;
-    house.throughput(8, n);
+    daemon.throughput(8, n);
     let (after, rss_after) = (disk(&stand.home()), kib(stand.pid(), "status", "VmRSS:"));
     row(
         "disk per short task (bytes in files)",
@@ -294,9 +294,9 @@ fn small(stand: &mut BenchHome) {
     );
     let kept = rss_after.saturating_sub(rss) as f64 / n as f64;
     row("daemon memory kept per finished task", format!("{kept:.2} KB"), String::new(), String::new());
-    let after_many = house.throughput(8, 400);
+    let after_many = daemon.throughput(8, 400);
     row("tasks/s, 8 clients, thousands later", format!("{after_many:.0}"), String::new(), String::new());
-    row("list page of 50, p50", format!("{:.0} µs", percentile(&house.lists(300), 0.5)), String::new(), String::new());
+    row("list page of 50, p50", format!("{:.0} µs", percentile(&daemon.lists(300), 0.5)), String::new(), String::new());
     let csn = build::out().join("csn");
     let time = |program: &str, args: &[&str]| {
         let one = |_| {
@@ -325,11 +325,11 @@ fn small(stand: &mut BenchHome) {
 }
 
 fn restart(stand: &mut BenchHome) {
-    stand.house = None;
+    stand.daemon = None;
     let mut seconds = Vec::new();
     for _ in 0..5 {
         seconds.push(stand.start_house().expect("the house starts"));
-        stand.house = None;
+        stand.daemon = None;
     }
     row(
         "restart to serving, some thousand finished",

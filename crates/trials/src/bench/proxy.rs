@@ -15,21 +15,21 @@ pub(crate) fn proxy(address: &str, socket: PathBuf) -> crate::Result<()> {
         let socket = socket.clone();
         thread::spawn(move || {
             let _ = client.set_nodelay(true);
-            if let Ok(house) = UnixStream::connect(&socket) {
-                join(client, house);
+            if let Ok(daemon) = UnixStream::connect(&socket) {
+                join(client, daemon);
             }
         });
     }
     Ok(())
 }
 
-fn join(client: TcpStream, house: UnixStream) {
-    let (Ok(from_client), Ok(to_house)) = (client.try_clone(), house.try_clone()) else { return };
+fn join(client: TcpStream, daemon: UnixStream) {
+    let (Ok(from_client), Ok(to_house)) = (client.try_clone(), daemon.try_clone()) else { return };
     thread::spawn(move || {
         copy(from_client, &to_house);
         let _ = to_house.shutdown(std::net::Shutdown::Write);
     });
-    copy(house, &client);
+    copy(daemon, &client);
     let _ = client.shutdown(std::net::Shutdown::Both);
 }
 

@@ -12,14 +12,14 @@ const RECEIPTS: usize = 10_000;
 const GIGABYTE: u64 = 1 << 30;
 
 pub(super) fn receipts(stand: &mut BenchHome) {
-    let house = stand.house();
-    let mut conn = house.conn();
+    let daemon = stand.daemon();
+    let mut conn = daemon.conn();
     let one = |_| {
-        let id = house.ask(&mut conn, "true");
+        let id = daemon.ask(&mut conn, "true");
         let path = format!("/tasks/{id}/events");
-        house.conn().events(&path, r#""kind":"task.settled""#).expect("it settles");
+        daemon.conn().events(&path, r#""kind":"task.settled""#).expect("it settles");
         let settled = now();
-        house.conn().events(&path, r#""kind":"receipt.sealed""#).expect("it is sealed");
+        daemon.conn().events(&path, r#""kind":"receipt.sealed""#).expect("it is sealed");
         settled.elapsed().as_secs_f64() * 1e6
     };
     let after: Vec<f64> = (0..200).map(one).collect();
@@ -29,10 +29,10 @@ pub(super) fn receipts(stand: &mut BenchHome) {
         String::new(),
         String::new(),
     );
-    house.throughput(8, RECEIPTS);
+    daemon.throughput(8, RECEIPTS);
     // Not one that only reads: of those less is kept.
-    let (id, _) = house.big("head -c 1073741824 /dev/zero; touch /tmp/csn-bench");
-    house.conn().events(&format!("/tasks/{id}/events"), r#""kind":"receipt.sealed""#).expect("it is sealed");
+    let (id, _) = daemon.big("head -c 1073741824 /dev/zero; touch /tmp/csn-bench");
+    daemon.conn().events(&format!("/tasks/{id}/events"), r#""kind":"receipt.sealed""#).expect("it is sealed");
     let csn = build::out().join("csn").display().to_string();
     let home = stand.home();
     let timed = |program: &str, args: &[&str]| {
@@ -61,7 +61,7 @@ pub(super) fn receipts(stand: &mut BenchHome) {
     let mut downs = Vec::new();
     for _ in 0..5 {
         downs.push(timed(&csn, &["down"]) * 1e3);
-        stand.house = None;
+        stand.daemon = None;
         stand.start_house().expect("the house starts");
     }
     row("csn down with no task, p50", format!("{:.0} ms", percentile(&downs, 0.5)), "200 ms".to_owned(), String::new());

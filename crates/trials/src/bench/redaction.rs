@@ -73,17 +73,17 @@ pub(super) fn redaction(stand: &mut BenchHome) {
     );
     let line = LINES[1].trim().replace('`', "");
     let print = format!("yes '{line}' | head -c {GIGABYTE}");
-    let (mut house, mut sync) = (Vec::new(), Vec::new());
+    let (mut daemon, mut sync) = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        house.push(stand.house().big(&print).1);
+        daemon.push(stand.daemon().big(&print).1);
         sync.push(stand.sync().big(&print).1);
     }
     let speed = |s: &[f64]| GIGABYTE as f64 / 1e6 / percentile(s, 0.0);
     row(
         "1 GiB of build log over pipes, cleaned and hashed",
-        format!("{:.0} MB/s", speed(&house)),
+        format!("{:.0} MB/s", speed(&daemon)),
         format!("{:.0} MB/s (floor-sync)", speed(&sync)),
-        format!("{:.2}×", speed(&house) / speed(&sync)),
+        format!("{:.2}×", speed(&daemon) / speed(&sync)),
     );
     let _ = fs::remove_dir_all(&dir);
 }

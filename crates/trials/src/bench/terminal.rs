@@ -48,7 +48,7 @@ fn raw_run(text: &str, into: &mut File) -> f64 {
 }
 
 fn ask_pty(stand: &BenchHome, text: &str, more: &str) -> String {
-    let mut conn = stand.house().conn();
+    let mut conn = stand.daemon().conn();
     let body = format!(
         r#"{{"tool":"shell","args":{{"command":"{text}","cwd":"/tmp"}},"profile":"full_auto","execution_mode":"pty"{more}}}"#
     );
@@ -60,36 +60,36 @@ fn ask_pty(stand: &BenchHome, text: &str, more: &str) -> String {
 
 pub(super) fn terminals(stand: &mut BenchHome) {
     let scratch = stand.dir.join("raw");
-    let (mut house, mut raw) = (Vec::new(), Vec::new());
+    let (mut daemon, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let began = now();
         let id = ask_pty(stand, SEQ, "");
-        stand.house().ends(&id);
-        house.push(began.elapsed().as_secs_f64());
+        stand.daemon().ends(&id);
+        daemon.push(began.elapsed().as_secs_f64());
         raw.push(raw_run(SEQ, &mut File::create(&scratch).expect("a file")));
     }
     let speed = |s: &[f64]| SEQ_BYTES / 1e6 / percentile(s, 0.5);
-    let (h, r) = (speed(&house), speed(&raw));
+    let (h, r) = (speed(&daemon), speed(&raw));
     row(
         "terminal, 71 MB of seq, cleaned, hashed, drawn",
         format!("{h:.1} MB/s"),
         format!("{r:.1} MB/s (raw terminal into a file)"),
         format!("{:.2}×", h / r),
     );
-    let (mut house, mut seen, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut daemon, mut seen, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..6 {
         for _ in 0..30 {
             let began = now();
             let id = ask_pty(stand, "true", "");
-            stand.house().ends(&id);
-            house.push(began.elapsed().as_secs_f64() * 1e6);
+            stand.daemon().ends(&id);
+            daemon.push(began.elapsed().as_secs_f64() * 1e6);
             seen.push(duration(stand, &id));
         }
         for _ in 0..30 {
             raw.push(raw_run("true", &mut File::create(&scratch).expect("a file")) * 1e6);
         }
     }
-    let (s, h, r) = (percentile(&seen, 0.5), percentile(&house, 0.5), percentile(&raw, 0.5));
+    let (s, h, r) = (percentile(&seen, 0.5), percentile(&daemon, 0.5), percentile(&raw, 0.5));
     row(
         "terminal: order → exit seen by the shim, p50",
         format!("{:.2} ms", s / 1e3),
@@ -108,20 +108,20 @@ pub(super) fn terminals(stand: &mut BenchHome) {
 
 /// From the beginning of a task's journal to the exit in it, in microseconds.
 fn duration(stand: &BenchHome, id: &str) -> f64 {
-    let (_, state) = stand.house().conn().call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
+    let (_, state) = stand.daemon().conn().call("GET", &format!("/tasks/{id}"), "", "").expect("an answer");
     let state = String::from_utf8_lossy(&state).into_owned();
     state.split(r#""duration_us":"#).nth(1).and_then(|s| s.split([',', '}']).next()?.parse().ok()).unwrap_or(f64::NAN)
 }
 
 fn attach(stand: &BenchHome, id: &str) -> WebSocket<UnixStream> {
-    let stream = UnixStream::connect(stand.house().socket).expect("the house listens");
+    let stream = UnixStream::connect(stand.daemon().socket).expect("the house listens");
     let address = format!("ws://bench/tasks/{id}/attach");
     tungstenite::client(address, stream).expect("a WebSocket").0
 }
 
 /// A key and its echo: on a raw terminal, and through the house and back.
 fn echo(stand: &BenchHome) {
-    let (mut raw, mut house) = (Vec::new(), Vec::new());
+    let (mut raw, mut daemon) = (Vec::new(), Vec::new());
     let (mut master, slave) = raw_pty();
     let id = ask_pty(stand, "cat >/dev/null", "");
     let mut viewer = attach(stand, &id);
@@ -142,15 +142,15 @@ fn echo(stand: &BenchHome) {
                 _ => {}
             }
         }
-        house.push(began.elapsed().as_secs_f64() * 1e6);
+        daemon.push(began.elapsed().as_secs_f64() * 1e6);
     }
     drop((slave, viewer));
-    let mut conn = stand.house().conn();
+    let mut conn = stand.daemon().conn();
     let _ = conn.call("POST", &format!("/tasks/{id}/cancel"), "", "{}");
-    let (h, r) = (percentile(&house, 0.5), percentile(&raw, 0.5));
+    let (h, r) = (percentile(&daemon, 0.5), percentile(&raw, 0.5));
     row(
         "key → echo through attach, p50 (p99)",
-        format!("{:.2} ms ({:.2})", h / 1e3, percentile(&house, 0.99) / 1e3),
+        format!("{:.2} ms ({:.2})", h / 1e3, percentile(&daemon, 0.99) / 1e3),
         format!("{:.2} ms (raw terminal)", r / 1e3),
         format!("+{:.2} ms", (h - r) / 1e3),
     );
@@ -161,16 +161,16 @@ const GIGABYTE_OF_TEXT: &str =
     "yes 'a line of ordinary text, as programs write them: 0123456789' | head -c 1073741000; echo needle";
 
 pub(super) fn searching(stand: &mut BenchHome) {
-    let (id, _) = stand.house().big(GIGABYTE_OF_TEXT);
+    let (id, _) = stand.daemon().big(GIGABYTE_OF_TEXT);
     let file = find(&stand.home().join("tasks"), &id).map(|dir| dir.join("stdout.log")).expect("its output");
-    let mut conn = stand.house().conn();
-    let (mut house, mut rg) = (Vec::new(), Vec::new());
+    let mut conn = stand.daemon().conn();
+    let (mut daemon, mut rg) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let began = now();
         let (status, answer) =
             conn.call("GET", &format!("/tasks/{id}/search?pattern=needle"), "", "").expect("an answer");
         assert!(status == 200 && String::from_utf8_lossy(&answer).contains("needle"), "found");
-        house.push(began.elapsed().as_secs_f64());
+        daemon.push(began.elapsed().as_secs_f64());
         let began = now();
         let mut peer = command("rg");
         peer.args(["-c", "-j1", "needle"]).arg(&file).stdout(Stdio::null());
@@ -180,7 +180,7 @@ pub(super) fn searching(stand: &mut BenchHome) {
         }
     }
     let speed = |s: &[f64]| if s.is_empty() { f64::NAN } else { GIGABYTE / 1e9 / percentile(s, 0.5) };
-    let (h, r) = (speed(&house), speed(&rg));
+    let (h, r) = (speed(&daemon), speed(&rg));
     row(
         "search of 1 GiB, every chunk checked",
         format!("{h:.2} GB/s"),
@@ -203,7 +203,7 @@ pub(super) fn late(stand: &mut BenchHome) {
         "stty -opost; head -c 1073741824 /dev/zero | tr '\\\\\\\\0' 'x' | fold -w 79; echo; echo done; cat",
         "",
     );
-    stand.house().conn().events(&format!("/tasks/{id}/events"), "done").expect("the stream goes on");
+    stand.daemon().conn().events(&format!("/tasks/{id}/events"), "done").expect("the stream goes on");
     let one = |_| {
         let began = now();
         let mut viewer = attach(stand, &id);
@@ -217,6 +217,6 @@ pub(super) fn late(stand: &mut BenchHome) {
         "50 ms".to_owned(),
         String::new(),
     );
-    let _ = stand.house().conn().call("POST", &format!("/tasks/{id}/cancel"), "", "{}");
-    stand.house().ends(&id);
+    let _ = stand.daemon().conn().call("POST", &format!("/tasks/{id}/cancel"), "", "{}");
+    stand.daemon().ends(&id);
 }

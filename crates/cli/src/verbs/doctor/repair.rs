@@ -20,7 +20,7 @@ pub(crate) fn examine(home: &Home) -> Result<String, String> {
         return Ok("none yet".to_owned());
     }
     let wanted = VerifyScope { receipts_only: true, ..VerifyScope::default() };
-    let report = verify::house(home, &wanted, &|_, _| {}).map_err(|e| e.to_string())?;
+    let report = verify::home(home, &wanted, &|_, _| {}).map_err(|e| e.to_string())?;
     let repairs = repairs(home);
     let known: Vec<&String> = repairs.iter().flat_map(|r| &r.findings).collect();
     let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();

@@ -2,7 +2,7 @@
 //! connection all the same, up to a bound, so that whoever sends before it reads sees the answer and not a reset.
 
 use axum::body::{Bytes, HttpBody};
-use countersign_model::{Code, Refusal};
+use countersign_model::{Refusal, RefusalCode};
 use hyper::body::{Frame, Incoming, SizeHint};
 use std::{
     pin::Pin,
@@ -31,10 +31,10 @@ pub(crate) enum BodyFault {
 impl BodyFault {
     pub(crate) fn refusal(self) -> Refusal {
         match self {
-            Self::TooLarge => Refusal::new(Code::TooLarge, self.to_string()).hint("bodies have at most 4 MiB"),
-            Self::Late => Refusal::new(Code::RequestTimeout, self.to_string())
+            Self::TooLarge => Refusal::new(RefusalCode::TooLarge, self.to_string()).hint("bodies have at most 4 MiB"),
+            Self::Late => Refusal::new(RefusalCode::RequestTimeout, self.to_string())
                 .hint("send it at once, or raise `body_timeout_ms` below [http] in config.toml"),
-            Self::Broken => Refusal::new(Code::BadRequest, self.to_string()),
+            Self::Broken => Refusal::new(RefusalCode::BadRequest, self.to_string()),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Connections on loopback all look alike until they ask. So those that have not been recognised yet are a class of
 //! their own: when it is full, the oldest of it is dropped and the new one comes in. Agents leave some room to persons.
 
-use countersign_model::{Code, CredentialKind, Refusal};
+use countersign_model::{CredentialKind, Refusal, RefusalCode};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
@@ -100,7 +100,7 @@ impl ConnectionSlot {
         if full {
             // It is answered, and hangs up like any other that has not been recognised.
             open.unrecognised.insert(self.id, Arc::clone(&self.dropped));
-            return Err(Refusal::new(Code::TooMany, "too many connections are open already")
+            return Err(Refusal::new(RefusalCode::TooMany, "too many connections are open already")
                 .hint("close some of yours, or raise `connections` below [http] in config.toml"));
         }
         *holds = Some(kind);
@@ -172,11 +172,11 @@ mod tests {
             agents.push(slot);
         }
         let one_more = slots.enter();
-        assert_eq!(one_more.recognise(Agent).unwrap_err().code, Code::TooMany);
+        assert_eq!(one_more.recognise(Agent).unwrap_err().code, RefusalCode::TooMany);
         let person = slots.enter();
         person.recognise(Person).unwrap();
         let another = slots.enter();
-        assert_eq!(another.recognise(Person).unwrap_err().code, Code::TooMany);
+        assert_eq!(another.recognise(Person).unwrap_err().code, RefusalCode::TooMany);
         drop(agents.pop());
         one_more.recognise(Agent).unwrap();
         drop((agents, person, one_more, another));
