@@ -5,7 +5,7 @@
 const ANYTHING: &str = "…";
 
 /// Words before a number that differs between machines or runs.
-const BEFORE_A_NUMBER: &[&str] = &["pid", "Landlock", "version"];
+const WORDS_BEFORE_NUMBERS: &[&str] = &["pid", "Landlock", "version"];
 /// Units behind a number, after a blank or right behind it.
 const UNITS: &[&str] = &[
     "ns", "us", "µs", "ms", "s", "m", "h", "d", "B", "kB", "KB", "MB", "GB", "KiB", "MiB", "GiB", "byte", "bytes",
@@ -65,7 +65,7 @@ pub(crate) fn normalise(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let normal = words.iter().enumerate().map(|(n, word)| {
         let unit = words.get(n + 1).map_or("", |next| next.trim_end_matches(|c: char| !c.is_alphanumeric()));
-        let number_differs = UNITS.contains(&unit) || n > 0 && BEFORE_A_NUMBER.contains(&words[n - 1]);
+        let number_differs = UNITS.contains(&unit) || n > 0 && WORDS_BEFORE_NUMBERS.contains(&words[n - 1]);
         normalise_word(word, number_differs)
     });
     normal.collect::<Vec<String>>().join(" ")
@@ -145,23 +145,30 @@ pub(crate) fn ids(line: &str) -> Vec<&str> {
 
 /// What a page prints instead of `shown`: the real lines, with the places kept that stand for anything.
 pub(crate) fn refresh(shown: &[String], actual: &[String]) -> Vec<String> {
-    let Some(first) = shown.iter().position(|l| l.trim() == ANYTHING) else {
+    let stands_for_anything = |line: &String| line.trim() == ANYTHING;
+    let Some(first) = shown.iter().position(stands_for_anything) else {
         return actual.iter().enumerate().map(|(n, real)| refresh_line(shown.get(n), real)).collect();
     };
-    let last = shown.iter().rposition(|l| l.trim() == ANYTHING).unwrap_or(first);
+    let last = shown.iter().rposition(stands_for_anything).unwrap_or(first);
     let before = first.min(actual.len());
     let after = (shown.len() - 1 - last).min(actual.len() - before);
     let mut lines: Vec<String> = (0..before).map(|n| refresh_line(shown.get(n), &actual[n])).collect();
-    lines.push(ANYTHING.to_owned());
+    // Between two such places only lines that still match can be kept.
+    let real: Vec<String> = actual.iter().map(|l| normalise(l)).collect();
+    let is_kept = |line: &&String| stands_for_anything(line) || real.iter().any(|l| line_matches(line, l));
+    lines.extend(shown[first..=last].iter().filter(is_kept).cloned());
     let behind = actual.len() - after;
     lines.extend((behind..actual.len()).map(|n| refresh_line(shown.get(n + shown.len() - actual.len()), &actual[n])));
     lines
 }
 
-/// A line that still matches stays as it is written.
+/// A line that still matches stays as it is written, with the ids of `actual`.
 fn refresh_line(shown: Option<&String>, actual: &str) -> String {
-    let stays = shown.filter(|line| line_matches(line, &normalise(actual)));
-    stays.map_or_else(|| actual.to_owned(), Clone::clone)
+    let Some(line) = shown.filter(|line| line_matches(line, &normalise(actual))) else {
+        return actual.to_owned();
+    };
+    let new_ids = ids(line).into_iter().zip(ids(actual));
+    new_ids.fold(line.clone(), |line, (old, new)| line.replace(old, new))
 }
 
 #[cfg(test)]
@@ -222,5 +229,8 @@ mod tests {
         let shown = lines("one, 3ms\n…\nold end");
         assert_eq!(refresh(&shown, &lines("one, 9ms\nx\ny\nnew end")), lines("one, 3ms\n…\nnew end"));
         assert_eq!(refresh(&lines("a …\nb"), &lines("a 1\nc\nd")), lines("a …\nc\nd"));
+        assert_eq!(refresh(&lines("…\nb\ngone\n  …\nz"), &lines("a\nb\nc\ny")), lines("…\nb\n  …\ny"));
+        let (old, new) = (lines("tk_01m7jft0k8w2h5cd, 1ms"), lines("tk_01m7qbqawx50py04, 2ms"));
+        assert_eq!(refresh(&old, &new), lines("tk_01m7qbqawx50py04, 1ms"));
     }
 }

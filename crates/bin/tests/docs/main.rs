@@ -7,6 +7,7 @@
 
 mod compare;
 mod failure_cases;
+mod links;
 mod page;
 mod run;
 mod shell;
@@ -30,12 +31,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-fn page(name: &str) -> Page {
+fn read_page(name: &str) -> Page {
     Page::read(name, &fs::read_to_string(root().join(name)).unwrap())
 }
 
 /// Every page of the documentation.
-fn pages() -> Vec<String> {
+fn page_names() -> Vec<String> {
     let listed = fs::read_dir(root().join("docs")).unwrap().flatten();
     let names = listed.map(|entry| entry.file_name().into_string().unwrap());
     let mut pages: Vec<String> = names.filter(|n| n.ends_with(".md")).map(|n| format!("docs/{n}")).collect();
@@ -43,18 +44,21 @@ fn pages() -> Vec<String> {
     pages
 }
 
-fn wanted(name: &str) -> bool {
+/// `COUNTERSIGN_DOCS_PAGE` selects one page.
+fn is_selected(name: &str) -> bool {
     std::env::var("COUNTERSIGN_DOCS_PAGE").map_or(true, |only| only == name)
 }
 
-/// Fails with everything that differs, or writes it into the page.
-fn finish(page: &Page, report: run::Report) -> Vec<String> {
-    let run::Report { failures, mut refreshed, commands } = report;
+/// Everything that is wrong with a page. A refresh writes the outputs that differ into the page instead.
+fn finish_page(page: &Page, report: run::Report) -> Vec<String> {
+    let run::Report { mut failures, mismatches, mut refreshed, commands } = report;
     eprintln!("{}: {commands} commands, {} blocks not run", page.name, page.skipped.len());
     for skipped in &page.skipped {
         eprintln!("  not run: {skipped}");
     }
-    if std::env::var_os("COUNTERSIGN_WRITE_DOCS").is_some() && !refreshed.is_empty() {
+    if std::env::var_os("COUNTERSIGN_WRITE_DOCS").is_none() {
+        failures.extend(mismatches);
+    } else if !refreshed.is_empty() {
         let mut lines = page.lines.clone();
         refreshed.sort_by_key(|(range, _)| range.start);
         for (range, new) in refreshed.into_iter().rev() {
@@ -66,26 +70,26 @@ fn finish(page: &Page, report: run::Report) -> Vec<String> {
 }
 
 fn assert_runs(page: &Page, report: run::Report) {
-    let failures = finish(page, report);
+    let failures = finish_page(page, report);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
 fn the_tour_runs_from_top_to_bottom() {
-    if wanted("docs/tour.md") {
-        let page = page("docs/tour.md");
+    if is_selected("docs/tour.md") {
+        let page = read_page("docs/tour.md");
         assert!(page.items.len() > 20, "the tour is a tour");
-        assert_runs(&page, run::run(&page));
+        assert_runs(&page, run::run_page(&page));
     }
 }
 
 /// In a directory that looks like a checkout after `cargo xtask build`.
 #[test]
 fn the_readme_prints_what_its_commands_print() {
-    if !wanted("README.md") {
+    if !is_selected("README.md") {
         return;
     }
-    let page = page("README.md");
+    let page = read_page("README.md");
     let shell = Shell::start();
     let work = shell.work();
     fs::copy(root().join("README.md"), work.join("README.md")).unwrap();
@@ -94,16 +98,16 @@ fn the_readme_prints_what_its_commands_print() {
     let cargo = shell.base().join("home/u/bin/cargo");
     fs::write(&cargo, CARGO_STUB).unwrap();
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_runs(&page, run::run_in(&page, shell));
+    assert_runs(&page, run::run_page_in(&page, shell));
 }
 
 #[test]
 fn every_other_page_runs_as_printed() {
     let mut failures = Vec::new();
-    for name in pages().into_iter().filter(|name| name != "docs/tour.md" && wanted(name)) {
-        let page = page(&name);
-        let report = run::run(&page);
-        failures.extend(finish(&page, report));
+    for name in page_names().into_iter().filter(|name| name != "docs/tour.md" && is_selected(name)) {
+        let page = read_page(&name);
+        let report = run::run_page(&page);
+        failures.extend(finish_page(&page, report));
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
@@ -113,9 +117,10 @@ fn every_other_page_runs_as_printed() {
 fn a_page_that_prints_something_else_fails() {
     let text = "# Page\n\n```console\n$ echo one; csn check 'ls' > out.txt; head -1 out.txt\none\n  ls\n$ echo two\nthree\n```\n\n```sh\nfalse\n```\n";
     let page = Page::read("page.md", text);
-    let report = run::run(&page);
-    assert_eq!(report.failures.len(), 2, "{}", report.failures.join("\n"));
-    assert!(report.failures[0].starts_with("page.md:7: `$ echo two` prints something else"), "{}", report.failures[0]);
-    assert!(report.failures[1].starts_with("page.md:12: `false` exits 1, not 0"), "{}", report.failures[1]);
+    let report = run::run_page(&page);
+    let [failure] = report.failures.as_slice() else { panic!("{:?}", report.failures) };
+    assert!(failure.starts_with("page.md:12: `false` exits 1, not 0"), "{failure}");
+    let [mismatch] = report.mismatches.as_slice() else { panic!("{:?}", report.mismatches) };
+    assert!(mismatch.starts_with("page.md:7: `$ echo two` prints something else"), "{mismatch}");
     assert_eq!(report.refreshed, [(7..8, vec!["two".to_owned()])]);
 }

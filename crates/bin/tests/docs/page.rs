@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 /// Languages of blocks that are shown and never run.
-const SHOWN: &[&str] = &["text", "json", "toml", "diff"];
+const LANGUAGES_NOT_RUN: &[&str] = &["text", "json", "toml", "diff"];
 
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -55,11 +55,11 @@ impl Page {
             let line = page.lines[at].clone();
             let indent = line.len() - line.trim_start().len();
             if let Some(info) = line.trim_start().strip_prefix("```") {
-                let end = page.end(at, |l| l.trim() == "```");
-                page.block(info.trim(), at + 1..end, indent);
+                let end = page.closing_line(at, |l| l.trim() == "```");
+                page.read_block(info.trim(), at + 1..end, indent);
                 at = end;
             } else if line.trim_end() == "<!-- setup" {
-                let end = page.end(at, |l| l.trim() == "-->");
+                let end = page.closing_line(at, |l| l.trim() == "-->");
                 let command = page.lines[at + 1..end].join("\n");
                 page.items.push(Item::Setup(Step { line: at, command, output: end..end, indent: 0 }));
                 at = end;
@@ -70,62 +70,62 @@ impl Page {
     }
 
     /// The line that closes what `at` opens.
-    fn end(&mut self, at: usize, closes: impl Fn(&str) -> bool) -> usize {
+    fn closing_line(&mut self, at: usize, closes: impl Fn(&str) -> bool) -> usize {
         let found = self.lines[at + 1..].iter().position(|l| closes(l));
         if found.is_none() {
-            self.fault(at, "it is never closed");
+            self.add_fault(at, "it is never closed");
         }
         found.map_or(self.lines.len() - 1, |n| at + 1 + n)
     }
 
-    fn fault(&mut self, line: usize, what: &str) {
+    fn add_fault(&mut self, line: usize, what: &str) {
         self.faults.push(format!("{}:{}: {what}", self.name, line + 1));
     }
 
-    fn block(&mut self, info: &str, body: Range<usize>, indent: usize) {
+    fn read_block(&mut self, info: &str, body: Range<usize>, indent: usize) {
         let fence = body.start - 1;
         let (language, mark) = info.split_once(' ').unwrap_or((info, ""));
         if let Some(reason) = mark.strip_prefix("no-run:") {
             if reason.split_whitespace().count() < 2 {
-                self.fault(fence, "`no-run:` needs a reason");
+                self.add_fault(fence, "`no-run:` needs a reason");
             }
             self.skipped.push(format!("{}:{}: {}", self.name, fence + 1, reason.trim()));
             return;
         }
         match (language, mark) {
-            ("console", "") => self.console(body, indent),
-            ("sh", "") => self.script(body, indent),
+            ("console", "") => self.read_console(body, indent),
+            ("sh", "") => self.read_script(body, indent),
             ("text", "output") => {
                 if matches!(self.items.last(), Some(Item::Script { .. })) {
                     self.items.push(Item::Output(body));
                 } else {
-                    self.fault(fence, "a `text output` block follows an `sh` block");
+                    self.add_fault(fence, "a `text output` block follows an `sh` block");
                 }
             }
-            (shown, "") if SHOWN.contains(&shown) => {
+            (shown, "") if LANGUAGES_NOT_RUN.contains(&shown) => {
                 if self.lines[body].iter().any(|l| l.trim_start().starts_with("$ ")) {
-                    self.fault(fence, "commands belong into a `console` block, which is run");
+                    self.add_fault(fence, "commands belong into a `console` block, which is run");
                 }
             }
-            ("", _) => self.fault(fence, "a block names its language"),
-            _ => self.fault(fence, &format!("`{info}` is no kind of block that this test knows")),
+            ("", _) => self.add_fault(fence, "a block names its language"),
+            _ => self.add_fault(fence, &format!("`{info}` is no kind of block that this test knows")),
         }
     }
 
-    fn console(&mut self, body: Range<usize>, indent: usize) {
-        let prompts: Vec<usize> = body.clone().filter(|n| self.text(*n, indent).starts_with("$ ")).collect();
+    fn read_console(&mut self, body: Range<usize>, indent: usize) {
+        let prompts: Vec<usize> = body.clone().filter(|n| self.block_line(*n, indent).starts_with("$ ")).collect();
         if prompts.first() != Some(&body.start) {
-            self.fault(body.start - 1, "a `console` block begins with `$ ` and a command");
+            self.add_fault(body.start - 1, "a `console` block begins with `$ ` and a command");
         }
         for (nth, line) in prompts.iter().enumerate() {
             let output = line + 1..prompts.get(nth + 1).copied().unwrap_or(body.end);
-            let command = self.text(*line, indent)[2..].to_owned();
+            let command = self.block_line(*line, indent)[2..].to_owned();
             self.items.push(Item::Console(Step { line: *line, command, output, indent }));
         }
     }
 
     /// Lines that belong together are one command: bash says what is complete.
-    fn script(&mut self, body: Range<usize>, indent: usize) {
+    fn read_script(&mut self, body: Range<usize>, indent: usize) {
         let (mut command, mut first) = (String::new(), body.start);
         for n in body.clone() {
             if command.is_empty() {
@@ -133,36 +133,36 @@ impl Page {
             } else {
                 command.push('\n');
             }
-            command.push_str(self.text(n, indent));
+            command.push_str(self.block_line(n, indent));
             if command.trim().is_empty() || command.trim_start().starts_with('#') && !command.contains('\n') {
                 command.clear();
             } else if !command.ends_with('\\') && crate::shell::is_complete(&command) {
-                let code = exit_code(&command);
+                let code = expected_exit_code(&command);
                 let step = Step { line: first, command: std::mem::take(&mut command), output: n + 1..n + 1, indent };
                 self.items.push(Item::Script { step, code });
             }
         }
         if !command.is_empty() {
-            self.fault(first, "bash finds no end of this command");
+            self.add_fault(first, "bash finds no end of this command");
         }
     }
 
     /// A line of a block that starts in column `indent`.
-    pub(crate) fn text(&self, line: usize, indent: usize) -> &str {
+    pub(crate) fn block_line(&self, line: usize, indent: usize) -> &str {
         let text = &self.lines[line];
         text.get(indent..).filter(|_| text[..indent].trim().is_empty()).unwrap_or(text.trim_start())
     }
 
     /// The lines that show an output.
-    pub(crate) fn shown(&self, output: &Range<usize>, indent: usize) -> Vec<String> {
-        output.clone().map(|n| self.text(n, indent).to_owned()).collect()
+    pub(crate) fn block_lines(&self, output: &Range<usize>, indent: usize) -> Vec<String> {
+        output.clone().map(|n| self.block_line(n, indent).to_owned()).collect()
     }
 }
 
 /// `# exits 75` at the end of a command.
-fn exit_code(command: &str) -> i32 {
-    let said = command.rsplit_once("# exits ").and_then(|(_, code)| code.trim().parse().ok());
-    said.unwrap_or(0)
+fn expected_exit_code(command: &str) -> i32 {
+    let code = command.rsplit_once("# exits ").and_then(|(_, code)| code.trim().parse().ok());
+    code.unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ mod tests {
             .iter()
             .map(|item| match item {
                 Item::Setup(s) => format!("setup {}", s.command),
-                Item::Console(s) => format!("{} -> {:?}", s.command, page.shown(&s.output, s.indent)),
+                Item::Console(s) => format!("{} -> {:?}", s.command, page.block_lines(&s.output, s.indent)),
                 Item::Script { step, code } => format!("{}: {code}", step.command),
                 Item::Output(_) => String::new(),
             })

@@ -3,57 +3,60 @@
 use crate::{
     compare,
     page::{Item, Page, Step},
-    shell::{Shell, Shown, Typed},
+    shell::{CommandOutput, KeyboardInput, Shell},
 };
 use std::{collections::BTreeMap, ops::Range};
 
 /// The home that pages print.
 const HOME: &str = "/home/u";
 /// How much of an id a later command must name.
-const SHORTEST_ID: usize = 8;
+const MIN_ID_PREFIX: usize = 8;
 
 /// What came of a page.
 #[derive(Default)]
 pub(crate) struct Report {
+    /// What no refresh repairs.
     pub(crate) failures: Vec<String>,
-    /// Outputs that differ: the lines of the page and what belongs there.
+    /// Outputs that differ, in words.
+    pub(crate) mismatches: Vec<String>,
+    /// The same outputs: the lines of the page, and what belongs there.
     pub(crate) refreshed: Vec<(Range<usize>, Vec<String>)>,
     pub(crate) commands: usize,
 }
 
-struct Run<'p> {
+struct PageRun<'p> {
     page: &'p Page,
     shell: Shell,
-    /// Printed ids and the real ones.
+    /// The real id for each printed one.
     ids: BTreeMap<String, String>,
     report: Report,
 }
 
-pub(crate) fn run(page: &Page) -> Report {
+pub(crate) fn run_page(page: &Page) -> Report {
     let runnable = page.items.iter().any(|item| !matches!(item, Item::Setup(_)));
     if !runnable {
         return Report { failures: page.faults.clone(), ..Report::default() };
     }
-    run_in(page, Shell::start())
+    run_page_in(page, Shell::start())
 }
 
-pub(crate) fn run_in(page: &Page, shell: Shell) -> Report {
+pub(crate) fn run_page_in(page: &Page, shell: Shell) -> Report {
     let report = Report { failures: page.faults.clone(), ..Report::default() };
-    let mut run = Run { page, shell, ids: BTreeMap::new(), report };
+    let mut run = PageRun { page, shell, ids: BTreeMap::new(), report };
     let mut printed = String::new();
     for item in &page.items {
         let done = match item {
-            Item::Setup(step) => run.setup(step),
-            Item::Console(step) => run.console(step),
-            Item::Script { step, code } => run.script(step, *code).map(|text| printed = text),
+            Item::Setup(step) => run.run_setup(step),
+            Item::Console(step) => run.run_console(step),
+            Item::Script { step, code } => run.run_script(step, *code).map(|text| printed = text),
             Item::Output(lines) => {
-                run.compare(lines.start - 1, lines, 0, &printed);
+                run.compare_output(lines.start - 1, lines, 0, &printed);
                 Ok(())
             }
         };
         if let Err((line, why)) = done {
             // What follows builds on this.
-            run.fail(line, &format!("{why}\n(the rest of the page was not run)"));
+            run.add_failure(line, &format!("{why}\n(the rest of the page was not run)"));
             break;
         }
     }
@@ -61,82 +64,114 @@ pub(crate) fn run_in(page: &Page, shell: Shell) -> Report {
 }
 
 /// A line of the page, and why nothing below it can be run.
-type Stopped = (usize, String);
+type Abort = (usize, String);
 
-impl Run<'_> {
-    fn fail(&mut self, line: usize, why: &str) {
+impl PageRun<'_> {
+    fn add_failure(&mut self, line: usize, why: &str) {
         self.report.failures.push(format!("{}:{}: {why}", self.page.name, line + 1));
     }
 
-    fn type_in(&mut self, step: &Step, typed: Vec<Typed>) -> Result<Shown, Stopped> {
+    fn run_step(&mut self, step: &Step, typed: Vec<KeyboardInput>) -> Result<CommandOutput, Abort> {
         let command = self.real_command(&step.command);
         self.report.commands += 1;
-        self.shell.run(&command, typed).map_err(|why| (step.line, format!("`{}`: {why}", step.command)))
+        self.shell.run_command(&command, typed).map_err(|why| (step.line, format!("`{}`: {why}", step.command)))
     }
 
-    fn setup(&mut self, step: &Step) -> Result<(), Stopped> {
-        let shown = self.type_in(step, vec![])?;
+    fn run_setup(&mut self, step: &Step) -> Result<(), Abort> {
+        let shown = self.run_step(step, vec![])?;
         if shown.code != 0 || !shown.text.is_empty() {
             return Err((step.line, format!("the setup exits {}: {}", shown.code, shown.text)));
         }
         Ok(())
     }
 
-    fn script(&mut self, step: &Step, code: i32) -> Result<String, Stopped> {
-        let shown = self.type_in(step, vec![])?;
+    fn run_script(&mut self, step: &Step, code: i32) -> Result<String, Abort> {
+        let shown = self.run_step(step, vec![])?;
         if shown.code != code {
             let why = format!("`{}` exits {}, not {code}:\n{}", step.command, shown.code, shown.text);
-            self.fail(step.line, &why);
+            self.add_failure(step.line, &why);
         }
         Ok(shown.text)
     }
 
-    fn console(&mut self, step: &Step) -> Result<(), Stopped> {
-        let printed = self.page.shown(&step.output, step.indent);
-        let typed: Vec<Typed> = printed.iter().filter_map(|line| Typed::read(line)).collect();
-        let shown = self.type_in(step, typed)?;
-        self.compare(step.line, &step.output, step.indent, &shown.text);
+    fn run_console(&mut self, step: &Step) -> Result<(), Abort> {
+        let printed = self.page.block_lines(&step.output, step.indent);
+        let typed: Vec<KeyboardInput> = printed.iter().filter_map(|line| KeyboardInput::read(line)).collect();
+        let shown = self.run_step(step, typed)?;
+        self.compare_output(step.line, &step.output, step.indent, &shown.text);
         Ok(())
     }
 
-    fn compare(&mut self, line: usize, output: &Range<usize>, indent: usize, text: &str) {
-        let printed = self.page.shown(output, indent);
+    fn compare_output(&mut self, line: usize, output: &Range<usize>, indent: usize, text: &str) {
+        let printed = self.page.block_lines(output, indent);
         // Keys are pressed, not printed.
-        let keys = |line: &String| matches!(Typed::read(line), Some(Typed::Keys(_)));
-        let expected: Vec<String> = printed.iter().filter(|line| !keys(line)).cloned().collect();
+        let is_key = |line: &String| matches!(KeyboardInput::read(line), Some(KeyboardInput::Keys(_)));
+        let expected: Vec<String> = printed.iter().filter(|line| !is_key(line)).cloned().collect();
         let actual: Vec<String> = text.lines().map(|line| self.as_printed(line)).collect();
-        match compare::align(&expected, &actual) {
-            Ok(pairs) => {
-                for (e, a) in pairs {
-                    let printed = compare::ids(&expected[e]).into_iter().map(str::to_owned);
-                    let real = compare::ids(&actual[a]).into_iter().map(str::to_owned);
-                    self.ids.extend(printed.zip(real));
+        let differs = match compare::align(&expected, &actual) {
+            Ok(pairs) => match self.learn_ids(&expected, &actual, &pairs) {
+                None => return,
+                Some(differs) => differs,
+            },
+            Err(differs) => differs,
+        };
+        let indented = |lines: &[String]| lines.iter().map(|l| format!("    {l}\n")).collect::<String>();
+        self.report.mismatches.push(format!(
+            "{}:{}: `{}` prints something else (line {} of its output):\n{}  the page says:\n{}",
+            self.page.name,
+            line + 1,
+            self.page.block_line(line, indent),
+            differs + 1,
+            indented(&actual),
+            indented(&expected)
+        ));
+        self.pair_new_ids(&expected, &actual);
+        let actual: Vec<String> = text.lines().map(|line| self.as_printed(line)).collect();
+        let mut lines = compare::refresh(&expected, &actual);
+        if let Some(at) = printed.iter().position(is_key) {
+            lines.insert(at.min(lines.len()), printed[at].clone());
+        }
+        let margin = " ".repeat(indent);
+        let lines = lines.iter().map(|l| format!("{margin}{l}").trim_end().to_owned()).collect();
+        self.report.refreshed.push((output.clone(), lines));
+    }
+
+    /// Remembers which real id each printed one stands for. A page that prints two ids for one thing, or one for two, differs:
+    /// the answer is that line.
+    fn learn_ids(&mut self, expected: &[String], actual: &[String], pairs: &[(usize, usize)]) -> Option<usize> {
+        for (e, a) in pairs {
+            for (printed, real) in compare::ids(&expected[*e]).into_iter().zip(compare::ids(&actual[*a])) {
+                let is_new = !self.ids.contains_key(printed) && !self.ids.contains_key(real);
+                if is_new {
+                    self.ids.insert(printed.to_owned(), real.to_owned());
+                } else if printed != real && self.ids.get(printed).is_none_or(|known| known != real) {
+                    return Some(*a);
                 }
             }
-            Err(differs) => {
-                let show = |lines: &[String]| lines.iter().map(|l| format!("    {l}\n")).collect::<String>();
-                let why = format!(
-                    "`{}` prints something else (line {} of its output):\n{}  the page says:\n{}",
-                    self.page.text(line, indent),
-                    differs + 1,
-                    show(&actual),
-                    show(&expected)
-                );
-                self.fail(line, &why);
-                let mut lines = compare::refresh(&expected, &actual);
-                if let Some(at) = printed.iter().position(keys) {
-                    lines.insert(at.min(lines.len()), printed[at].clone());
-                }
-                let margin = " ".repeat(indent);
-                let lines = lines.iter().map(|l| format!("{margin}{l}").trim_end().to_owned()).collect();
-                self.report.refreshed.push((output.clone(), lines));
+        }
+        None
+    }
+
+    /// Where an output differs, its new ids still take the places of the printed ones, kind by kind.
+    fn pair_new_ids(&mut self, expected: &[String], actual: &[String]) {
+        let printed: Vec<&str> = expected.iter().flat_map(|line| compare::ids(line)).collect();
+        let mut real: Vec<&str> = actual.iter().flat_map(|line| compare::ids(line)).collect();
+        real.retain(|id| !self.ids.contains_key(*id));
+        for id in printed {
+            let same_kind = real.iter().position(|other| other[..2] == id[..2]);
+            if let Some(at) = same_kind.filter(|_| !self.ids.contains_key(id)) {
+                let found = real[at];
+                real.retain(|other| *other != found);
+                self.ids.insert(id.to_owned(), found.to_owned());
             }
         }
     }
 
-    /// A line as a page prints it: the home of its reader, csn where it is installed.
+    /// A line as the page prints it: with the reader's home, and with the ids that the page has used so far.
     fn as_printed(&self, line: &str) -> String {
-        line.replace(&*self.shell.base().to_string_lossy(), "").trim_end().to_owned()
+        let line = line.replace(&*self.shell.base().to_string_lossy(), "");
+        let with_ids = self.ids.iter().fold(line, |line, (printed, real)| line.replace(real, printed));
+        with_ids.trim_end().to_owned()
     }
 
     /// A command as it is printed, with the real home and the real ids.
@@ -152,7 +187,7 @@ impl Run<'_> {
         };
         for word in words(&real) {
             let begins = |printed: &&String| {
-                word.len() >= SHORTEST_ID && (printed.starts_with(&word) || printed[3..].starts_with(&word))
+                word.len() >= MIN_ID_PREFIX && (printed.starts_with(&word) || printed[3..].starts_with(&word))
             };
             if self.ids.values().any(|id| *id == word) {
                 continue;
@@ -163,7 +198,7 @@ impl Run<'_> {
         }
         for (placeholder, args) in [("TASK", ["ps", "-a", "--json"]), ("APPROVAL", ["approvals", "list", "--json"])] {
             if words(&real).iter().any(|word| word == placeholder) {
-                let listed = self.shell.csn(&args);
+                let listed = self.shell.run_csn(&args);
                 let kind = if placeholder == "TASK" { "tk_" } else { "ap_" };
                 let text = String::from_utf8_lossy(&listed.stdout).into_owned();
                 // Ids grow with time.

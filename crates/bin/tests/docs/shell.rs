@@ -14,10 +14,10 @@ use std::{
 };
 
 /// How long a command of the documentation may take.
-const MAX_COMMAND: Duration = Duration::from_secs(30);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// A screen that has not changed for this long has come to rest.
-const QUIET: Duration = Duration::from_millis(400);
-const POLL: Duration = Duration::from_millis(50);
+const QUIET_SCREEN: Duration = Duration::from_millis(400);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The prompt: the exit code between two bytes that no program prints.
 const PROMPT: (u8, u8) = (0x1e, 0x1f);
 const PROMPT_SETUP: &str = "set +H +m; PS1=$'\\x1e$?\\x1f' PS2=\n";
@@ -35,26 +35,26 @@ pub(crate) fn is_complete(text: &str) -> bool {
 
 /// What a reader types while a command runs.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Typed {
+pub(crate) enum KeyboardInput {
     /// A line, at a prompt `> `.
     Answer(String),
     /// Keys, once the screen has come to rest.
     Keys(Vec<u8>),
 }
 
-impl Typed {
+impl KeyboardInput {
     /// A line of a `console` block that is typed rather than printed.
     pub(crate) fn read(line: &str) -> Option<Self> {
         if let Some(answer) = line.strip_prefix("> ") {
             return Some(Self::Answer(answer.to_owned()));
         }
         let keys = line.strip_prefix('[')?.strip_suffix(']')?;
-        let bytes = keys.split(' ').map(key).collect::<Option<Vec<u8>>>()?;
+        let bytes = keys.split(' ').map(parse_key).collect::<Option<Vec<u8>>>()?;
         Some(Self::Keys(bytes))
     }
 }
 
-fn key(name: &str) -> Option<u8> {
+fn parse_key(name: &str) -> Option<u8> {
     match name {
         "Enter" => Some(b'\r'),
         "Escape" => Some(0x1b),
@@ -73,7 +73,7 @@ pub(crate) struct Shell {
 }
 
 /// What a command has shown, and how it ended.
-pub(crate) struct Shown {
+pub(crate) struct CommandOutput {
     pub(crate) text: String,
     pub(crate) code: i32,
 }
@@ -93,7 +93,7 @@ impl Shell {
             fs::create_dir_all(base.join(directory)).expect("a home");
         }
         fs::write(base.join("home/u/.gitconfig"), GIT_CONFIG).expect("a configuration for git");
-        let mut command = program(&base, "script");
+        let mut command = new_command(&base, "script");
         command.args(["-qefc", "stty cols 200 rows 50; exec bash --norc --noprofile --noediting -i", "/dev/null"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("script runs");
@@ -109,8 +109,8 @@ impl Shell {
             }
         });
         let mut shell = Self { child, input, output, base };
-        shell.press(PROMPT_SETUP.as_bytes());
-        shell.until_prompt(&mut Vec::new()).unwrap_or_else(|seen| panic!("bash does not start: {seen}"));
+        shell.press_keys(PROMPT_SETUP.as_bytes());
+        shell.read_until_prompt(&mut Vec::new()).unwrap_or_else(|seen| panic!("bash does not start: {seen}"));
         shell
     }
 
@@ -123,69 +123,79 @@ impl Shell {
     }
 
     /// Runs one command. The error is what the terminal showed until the time was up.
-    pub(crate) fn run(&mut self, command: &str, mut typed: Vec<Typed>) -> Result<Shown, String> {
+    pub(crate) fn run_command(
+        &mut self,
+        command: &str,
+        mut typed: Vec<KeyboardInput>,
+    ) -> Result<CommandOutput, String> {
         let file = self.base.join("command");
         fs::write(&file, format!("{command}\n")).expect("a command");
-        self.press(format!(". {}\n", file.display()).as_bytes());
-        let (seen, code) = self.until_prompt(&mut typed)?;
+        self.press_keys(format!(". {}\n", file.display()).as_bytes());
+        let (seen, code) = self.read_until_prompt(&mut typed)?;
         if !typed.is_empty() {
-            return Err(format!("it ended before {typed:?} could be typed:\n{}", without_echo(&seen)));
+            return Err(format!("it ended before {typed:?} could be typed:\n{}", strip_echo(&seen)));
         }
-        Ok(Shown { text: without_echo(&seen), code })
+        Ok(CommandOutput { text: strip_echo(&seen), code })
     }
 
-    fn press(&mut self, bytes: &[u8]) {
+    fn press_keys(&mut self, bytes: &[u8]) {
         self.input.write_all(bytes).and_then(|()| self.input.flush()).expect("the terminal takes input");
     }
 
-    fn until_prompt(&mut self, typed: &mut Vec<Typed>) -> Result<(String, i32), String> {
+    fn read_until_prompt(&mut self, typed: &mut Vec<KeyboardInput>) -> Result<(String, i32), String> {
         let (mut seen, mut waited, mut quiet) = (Vec::new(), Duration::ZERO, Duration::ZERO);
         loop {
-            match self.output.recv_timeout(POLL) {
+            match self.output.recv_timeout(POLL_INTERVAL) {
                 Ok(bytes) => {
                     seen.extend(bytes);
                     quiet = Duration::ZERO;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    waited += POLL;
-                    quiet += POLL;
+                    waited += POLL_INTERVAL;
+                    quiet += POLL_INTERVAL;
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(format!("the shell ended:\n{}", plain(&seen))),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(format!("the shell ended:\n{}", strip_escapes(&seen)));
+                }
             }
-            if let Some((text, code)) = at_prompt(&seen) {
+            if let Some((text, code)) = split_at_prompt(&seen) {
                 return Ok((text, code));
             }
-            let shown = plain(&seen);
+            let shown = strip_escapes(&seen);
             // The first line is the echo of what was typed.
             let started = shown.contains('\n');
             let due = match typed.first() {
-                Some(Typed::Answer(_)) => started && shown.ends_with("\n> "),
-                Some(Typed::Keys(_)) => started && quiet >= QUIET,
+                Some(KeyboardInput::Answer(_)) => started && shown.ends_with("\n> "),
+                Some(KeyboardInput::Keys(_)) => started && quiet >= QUIET_SCREEN,
                 None => false,
             };
             if due {
                 match typed.remove(0) {
-                    Typed::Answer(line) => self.press(format!("{line}\n").as_bytes()),
-                    Typed::Keys(keys) => self.press(&keys),
+                    KeyboardInput::Answer(line) => self.press_keys(format!("{line}\n").as_bytes()),
+                    KeyboardInput::Keys(keys) => self.press_keys(&keys),
                 }
                 quiet = Duration::ZERO;
             }
-            if waited > MAX_COMMAND {
-                return Err(format!("it takes longer than {} s, or it asks:\n{}", MAX_COMMAND.as_secs(), plain(&seen)));
+            if waited > COMMAND_TIMEOUT {
+                return Err(format!(
+                    "it takes longer than {} s, or it asks:\n{}",
+                    COMMAND_TIMEOUT.as_secs(),
+                    strip_escapes(&seen)
+                ));
             }
         }
     }
 
     /// `csn …` beside the terminal.
-    pub(crate) fn csn(&self, args: &[&str]) -> Output {
-        let mut command = program(&self.base, "csn");
+    pub(crate) fn run_csn(&self, args: &[&str]) -> Output {
+        let mut command = new_command(&self.base, "csn");
         command.args(args).stdin(Stdio::null()).output().expect("csn runs")
     }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let _ = self.csn(&["down", "--stop-tasks"]);
+        let _ = self.run_csn(&["down", "--stop-tasks"]);
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.base);
@@ -194,7 +204,7 @@ impl Drop for Shell {
 
 /// A program with nothing of this process's environment but its PATH.
 #[expect(clippy::disallowed_methods, reason = "the documentation is tried with real programs")]
-fn program(base: &Path, name: &str) -> Command {
+fn new_command(base: &Path, name: &str) -> Command {
     let ours = base.join("usr/local/bin");
     let real = ours.join(name);
     let mut command = Command::new(if real.exists() { real } else { name.into() });
@@ -207,19 +217,19 @@ fn program(base: &Path, name: &str) -> Command {
 }
 
 /// The text before the prompt, and the exit code in it.
-fn at_prompt(seen: &[u8]) -> Option<(String, i32)> {
+fn split_at_prompt(seen: &[u8]) -> Option<(String, i32)> {
     let end = seen.iter().rposition(|b| *b == PROMPT.1)?;
     let start = seen[..end].iter().rposition(|b| *b == PROMPT.0)?;
     let code = std::str::from_utf8(&seen[start + 1..end]).ok()?.parse().ok()?;
-    Some((plain(&seen[..start]), code))
+    Some((strip_escapes(&seen[..start]), code))
 }
 
-fn without_echo(text: &str) -> String {
+fn strip_echo(text: &str) -> String {
     text.split_once('\n').map_or("", |(_, rest)| rest).trim_end().to_owned()
 }
 
 /// What a terminal shows, without escapes.
-fn plain(bytes: &[u8]) -> String {
+fn strip_escapes(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n");
     let mut out = String::new();
     let mut chars = text.chars().peekable();
@@ -254,17 +264,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typed_lines_are_told_from_printed_ones() {
-        assert_eq!(Typed::read("> h"), Some(Typed::Answer("h".into())));
-        assert_eq!(Typed::read("[Ctrl-\\ Ctrl-D]"), Some(Typed::Keys(vec![0x1c, 0x04])));
-        assert_eq!(Typed::read("[redacted:known-value:e8bd]"), None);
-        assert_eq!(Typed::read("printed"), None);
+    fn typed_lines_are_distinguished_from_printed_ones() {
+        assert_eq!(KeyboardInput::read("> h"), Some(KeyboardInput::Answer("h".into())));
+        assert_eq!(KeyboardInput::read("[Ctrl-\\ Ctrl-D]"), Some(KeyboardInput::Keys(vec![0x1c, 0x04])));
+        assert_eq!(KeyboardInput::read("[redacted:known-value:e8bd]"), None);
+        assert_eq!(KeyboardInput::read("printed"), None);
     }
 
     #[test]
     fn escapes_are_not_part_of_the_text() {
-        assert_eq!(plain(b"\x1b[33mask\x1b[0m: \x1b]0;title\x07x\r\n\x1b]8;;u\x1b\\y"), "ask: x\ny");
-        assert_eq!(at_prompt(b"out\r\n\x1e75\x1f"), Some(("out\n".into(), 75)));
-        assert_eq!(at_prompt(b"out\r\n\x1e75"), None);
+        assert_eq!(strip_escapes(b"\x1b[33mask\x1b[0m: \x1b]0;title\x07x\r\n\x1b]8;;u\x1b\\y"), "ask: x\ny");
+        assert_eq!(split_at_prompt(b"out\r\n\x1e75\x1f"), Some(("out\n".into(), 75)));
+        assert_eq!(split_at_prompt(b"out\r\n\x1e75"), None);
     }
 }
