@@ -38,7 +38,7 @@ pub(crate) fn is_complete(text: &str) -> bool {
 pub(crate) enum KeyboardInput {
     /// A line, at a prompt `> `.
     Answer(String),
-    /// Keys, once the screen has come to rest.
+    /// Keys, once the program has shown something and the screen has come to rest.
     Keys(Vec<u8>),
 }
 
@@ -162,11 +162,11 @@ impl Shell {
                 return Ok((text, code));
             }
             let shown = strip_escapes(&seen);
-            // The first line is the echo of what was typed.
-            let started = shown.contains('\n');
+            let printed = strip_echo(&shown);
             let due = match typed.first() {
-                Some(KeyboardInput::Answer(_)) => started && shown.ends_with("\n> "),
-                Some(KeyboardInput::Keys(_)) => started && quiet >= QUIET_SCREEN,
+                Some(KeyboardInput::Answer(_)) => shown.ends_with("\n> "),
+                // Keys that come before the program has set up its terminal would go elsewhere.
+                Some(KeyboardInput::Keys(_)) => !printed.is_empty() && quiet >= QUIET_SCREEN,
                 None => false,
             };
             if due {
@@ -224,6 +224,7 @@ fn split_at_prompt(seen: &[u8]) -> Option<(String, i32)> {
     Some((strip_escapes(&seen[..start]), code))
 }
 
+/// The text without its first line, which is the echo of what the test typed.
 fn strip_echo(text: &str) -> String {
     text.split_once('\n').map_or("", |(_, rest)| rest).trim_end().to_owned()
 }
