@@ -6,24 +6,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Nouns whose home is not `model`.
 const HOMES: &[(&str, &str)] = &[
+    ("BaseRuleset", "shim"),
     ("Caller", "daemon"),
+    ("CommitLoop", "daemon"),
+    ("Daemon", "daemon"),
     ("Desk", "daemon"),
-    ("Foundation", "shim"),
+    ("ForkServer", "shim"),
     ("Gap", "store"),
     ("Home", "store"),
+    ("IdleShim", "shim"),
     ("Journal", "store"),
     ("Ledger", "store"),
-    ("Marker", "store"),
-    ("Nursery", "shim"),
+    ("Notification", "daemon"),
     ("Phrase", "policy"),
+    ("ReceiptChain", "store"),
     ("Screen", "shim"),
     ("Shim", "shim"),
-    ("Slot", "daemon"),
-    ("Spare", "shim"),
-    ("Stream", "store"),
+    ("ShimPool", "daemon"),
+    ("ShimRegistry", "daemon"),
+    ("SystemService", "testkit"),
     ("Ticket", "daemon"),
     ("Verb", "policy"),
-    ("Viewer", "daemon"),
 ];
 
 /// Nouns of the wire that the glossary does not explain.
