@@ -3,9 +3,11 @@
 pub mod agent;
 pub mod machine;
 mod raw;
+pub mod snapshot;
 
 pub use agent::Agent;
 pub use raw::{RawCalls, body};
+pub use snapshot::{assert_no_other_snapshots, assert_snapshot};
 
 use countersign_client::{Client, ClientError, Events};
 use countersign_model::{
