@@ -285,6 +285,12 @@ pub(crate) enum Command {
     ///
     /// `csn install AGENT --mode mcp` writes this into the configuration of the agent.
     Mcp,
+    /// Show the help of a verb
+    Help {
+        /// Verb, and verb below it: `csn help approvals answer`
+        #[arg(value_name = "VERB")]
+        verbs: Vec<String>,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Shell to complete in

@@ -1,11 +1,14 @@
 //! Terminal surfaces. They translate between a person and the client; they decide and remember nothing.
 
 mod args;
+mod examples;
 mod follow;
+mod help;
 mod house;
 mod install;
 mod render;
 mod terminal;
+mod usage;
 mod verbs;
 
 use args::{Cli, Command};
@@ -45,10 +48,7 @@ pub(crate) mod exit {
 pub fn main() -> Action {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(e) => {
-            let _ = e.print();
-            return Action::Exit(ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 }));
-        }
+        Err(_) => return Action::Exit(usage::not_parsed()),
     };
     if let Command::Up { detach: false, detached, tcp, system } = &cli.command
         && (*detached || *system || !house::serves())
@@ -104,11 +104,12 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hook { agent, witness } => hook::hook(agent, witness),
         Command::Exec(args) => exec::exec(&args),
         Command::Mcp => mcp::mcp(),
+        Command::Help { verbs } => help::help(&verbs),
         Command::Completions { shell } => args::completions(shell),
     }
 }
 
-/// Something was typed that cannot be meant.
+/// A usage error. A message of several lines already says what to do.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -159,8 +160,15 @@ fn fail(error: &anyhow::Error) -> ExitCode {
                 // Whoever read our output has seen enough.
                 return ExitCode::SUCCESS;
             }
-            say(&format!("csn: {error:#}"));
-            ExitCode::from(if error.is::<Usage>() { exit::USAGE } else { exit::OURS })
+            let Some(Usage(message)) = error.downcast_ref() else {
+                say(&format!("csn: {error:#}"));
+                return ExitCode::from(exit::OURS);
+            };
+            usage::say_usage(message);
+            if !message.contains('\n') {
+                say(&format!("     {}", usage::help_and_example(&usage::typed_words())));
+            }
+            ExitCode::from(exit::USAGE)
         }
     }
 }
