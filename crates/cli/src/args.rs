@@ -291,6 +291,14 @@ pub(crate) enum Command {
         #[arg(value_name = "VERB")]
         verbs: Vec<String>,
     },
+    /// Write manual pages
+    ///
+    /// Without a directory, prints the page csn(1).
+    Man {
+        /// Directory for csn.1 and one page for each verb
+        #[arg(value_name = "DIR")]
+        directory: Option<std::path::PathBuf>,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Shell to complete in

@@ -47,7 +47,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("Records", &["receipts", "verify", "export", "keys"]),
     ("Agents", &["install", "sessions", "token", "hook", "exec", "mcp"]),
     ("Service", &["up", "down", "service", "doctor", "gc"]),
-    ("Help", &["help", "completions"]),
+    ("Help", &["help", "man", "completions"]),
 ];
 
 /// The width of the terminal, within bounds.
@@ -117,7 +117,7 @@ fn overview(root: &Command, width: usize) -> String {
     let rows = FIRST_STEPS.iter().map(|example| (example.line.to_owned(), example.effect.to_owned()));
     table(&mut text, "Examples", rows, 23, width);
     text.push('\n');
-    for line in wrap("`csn help VERB` explains a verb and its options.", width) {
+    for line in wrap("`csn help VERB` explains a verb and its options. `csn man DIR` writes manual pages.", width) {
         let _ = writeln!(text, "{line}");
     }
     text

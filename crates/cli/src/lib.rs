@@ -17,7 +17,7 @@ use countersign_client::ClientError;
 use countersign_model::Refused;
 use std::process::ExitCode;
 use verbs::{
-    approvals, attach, cancel, check, doctor, down, exec, export, gc, grants, hook, keys, logs, mcp, policy, ps,
+    approvals, attach, cancel, check, doctor, down, exec, export, gc, grants, hook, keys, logs, man, mcp, policy, ps,
     receipts, redact, replay, resize, run, search, send, service, sessions, show, signal, token, up, verify, wait,
 };
 
@@ -105,6 +105,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Exec(args) => exec::exec(&args),
         Command::Mcp => mcp::mcp(),
         Command::Help { verbs } => help::help(&verbs),
+        Command::Man { directory } => man::man(directory.as_deref()),
         Command::Completions { shell } => args::completions(shell),
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod grants;
 pub(crate) mod hook;
 pub(crate) mod keys;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod ps;
