@@ -1,12 +1,11 @@
 //! The verbs and options of `csn`, and the help text of each. It may not decide or print anything.
 
 use clap::{
-    Args, CommandFactory as _, Parser, Subcommand, ValueEnum,
+    Args, Parser, Subcommand, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 use countersign_install::{AgentProgram, InstallMode, InstallScope};
 use countersign_model::{Choice, Confinement, Network, Profile, StreamName};
-use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(
@@ -1188,19 +1187,4 @@ pub(crate) enum Shell {
     Elvish,
     Fish,
     Zsh,
-}
-
-pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
-    use clap_complete::{Shell as Target, generate};
-    let target = match shell {
-        Shell::Bash => Target::Bash,
-        Shell::Elvish => Target::Elvish,
-        Shell::Fish => Target::Fish,
-        Shell::Zsh => Target::Zsh,
-    };
-    let mut script = Vec::new();
-    generate(target, &mut Cli::command(), "csn", &mut script);
-    use std::io::Write as _;
-    std::io::stdout().write_all(&script)?;
-    Ok(ExitCode::SUCCESS)
 }

@@ -17,8 +17,9 @@ use countersign_client::ClientError;
 use countersign_model::Refused;
 use std::process::ExitCode;
 use verbs::{
-    approvals, attach, cancel, check, doctor, down, exec, export, gc, grants, hook, keys, logs, man, mcp, policy, ps,
-    receipts, redact, replay, resize, run, search, send, service, sessions, show, signal, token, up, verify, wait,
+    approvals, attach, cancel, check, completions, doctor, down, exec, export, gc, grants, hook, keys, logs, man, mcp,
+    policy, ps, receipts, redact, replay, resize, run, search, send, service, sessions, show, signal, token, up,
+    verify, wait,
 };
 
 /// What `main` should do next.
@@ -106,7 +107,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Mcp => mcp::mcp(),
         Command::Help { verbs } => help::help(&verbs),
         Command::Man { directory } => man::man(directory.as_deref()),
-        Command::Completions { shell } => args::completions(shell),
+        Command::Completions { shell } => completions::completions(shell),
     }
 }
 

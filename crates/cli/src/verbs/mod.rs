@@ -4,6 +4,7 @@ pub(crate) mod approvals;
 pub(crate) mod attach;
 pub(crate) mod cancel;
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod exec;
