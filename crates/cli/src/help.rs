@@ -58,7 +58,7 @@ pub(crate) fn width() -> usize {
 }
 
 /// The whole command line with groups and examples, for everything that prints help. Parsing does without them.
-pub(crate) fn command(width: usize) -> Command {
+pub(crate) fn full_command(width: usize) -> Command {
     let root = decorate(Cli::command(), "").term_width(width);
     let overview = overview(&root, width);
     root.override_help(overview)
@@ -164,7 +164,7 @@ pub(crate) fn help(verbs: &[String]) -> anyhow::Result<ExitCode> {
 
 /// The help of one verb, or of `csn` for none.
 pub(crate) fn page(verbs: &[String], width: usize) -> Result<String, Usage> {
-    let root = command(width);
+    let root = full_command(width);
     let mut found = &root;
     for (depth, verb) in verbs.iter().enumerate() {
         let unknown = || usage::no_such_verb(&verbs[..depth], verb);

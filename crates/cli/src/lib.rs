@@ -49,7 +49,7 @@ pub(crate) mod exit {
 pub fn main() -> Action {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(_) => return Action::Exit(usage::not_parsed()),
+        Err(_) => return Action::Exit(usage::report_parse_error()),
     };
     if let Command::Up { detach: false, detached, tcp, system } = &cli.command
         && (*detached || *system || !house::serves())

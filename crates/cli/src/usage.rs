@@ -26,8 +26,8 @@ pub(crate) fn typed_words() -> Vec<String> {
 }
 
 /// Prints the help that was asked for, or what is wrong with the command line.
-pub(crate) fn not_parsed() -> ExitCode {
-    let Err(error) = help::command(help::width()).try_get_matches_from(std::env::args_os()) else {
+pub(crate) fn report_parse_error() -> ExitCode {
+    let Err(error) = help::full_command(help::width()).try_get_matches_from(std::env::args_os()) else {
         // Both parsers have the same verbs and options.
         return ExitCode::from(exit::USAGE);
     };
@@ -63,8 +63,8 @@ fn message(problem: &str, hints: &[String]) -> String {
 }
 
 pub(crate) fn explain(error: &Error, words: &[String]) -> String {
-    let root = built();
-    let typed = Typed::read(&root, words);
+    let root = built_command();
+    let typed = CommandLine::read(&root, words);
     let name = typed.name();
     let argument = shown(&texts(error, ContextKind::InvalidArg).join(", "));
     let value = shown(&texts(error, ContextKind::InvalidValue).join(" "));
@@ -86,8 +86,8 @@ pub(crate) fn explain(error: &Error, words: &[String]) -> String {
             let verbs: Vec<&str> = typed.command.get_subcommands().map(Command::get_name).collect();
             (format!("`{name}` needs a verb."), Some(format!("Use one of: {}.", verbs.join(", "))))
         }
-        ErrorKind::InvalidValue if value.is_empty() => (format!("`{argument}` needs a value."), values(error)),
-        ErrorKind::InvalidValue => (format!("`{argument}` does not accept `{value}`."), values(error)),
+        ErrorKind::InvalidValue if value.is_empty() => (format!("`{argument}` needs a value."), accepted_values(error)),
+        ErrorKind::InvalidValue => (format!("`{argument}` does not accept `{value}`."), accepted_values(error)),
         ErrorKind::ValueValidation => {
             let reason = error.source().map(|e| format!(" ({e})")).unwrap_or_default();
             (format!("`{argument}` does not accept `{value}`{}.", shown(&reason)), None)
@@ -107,18 +107,18 @@ pub(crate) fn explain(error: &Error, words: &[String]) -> String {
 
 /// Where to read more about what was typed, and an example of it.
 pub(crate) fn help_and_example(words: &[String]) -> String {
-    let root = built();
-    let typed = Typed::read(&root, words);
+    let root = built_command();
+    let typed = CommandLine::read(&root, words);
     match examples(&typed.path.join(" ")) {
         [Example { line, .. }, ..] => format!("Example: {line} (see `{} --help`)", typed.name()),
         [] => format!("See `{} --help`.", typed.name()),
     }
 }
 
-/// `csn run echo hi`: the shell has taken the words apart, and nothing says how they belong together.
+/// `csn run echo hi`: the text could be shell text or a program with an argument, so the user must say which.
 pub(crate) fn several_words(words: &[String]) -> Usage {
-    let root = built();
-    let typed = Typed::read(&root, words);
+    let root = built_command();
+    let typed = CommandLine::read(&root, words);
     Usage(message("the command must be one quoted text, or words after `--`.", &typed.corrected_lines("Put")))
 }
 
@@ -128,8 +128,8 @@ pub(crate) fn no_such_verb(path: &[String], word: &str) -> Usage {
     let words: Vec<String> = line.clone().skip(1).map(str::to_owned).collect();
     let text = match Cli::command().try_get_matches_from(line) {
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
-            let root = built();
-            unknown_verb(&error, &Typed::read(&root, &words), &words, true)
+            let root = built_command();
+            unknown_verb(&error, &CommandLine::read(&root, &words), &words, true)
         }
         _ => {
             let verb = [&[help::PROGRAM.to_owned()], path].concat().join(" ");
@@ -139,7 +139,7 @@ pub(crate) fn no_such_verb(path: &[String], word: &str) -> Usage {
     Usage(text)
 }
 
-fn unknown_verb(error: &Error, typed: &Typed<'_>, words: &[String], asks_for_help: bool) -> String {
+fn unknown_verb(error: &Error, typed: &CommandLine<'_>, words: &[String], asks_for_help: bool) -> String {
     let word = texts(error, ContextKind::InvalidSubcommand).concat();
     let path = typed.path.join(" ");
     let problem = if path.is_empty() {
@@ -149,9 +149,9 @@ fn unknown_verb(error: &Error, typed: &Typed<'_>, words: &[String], asks_for_hel
     };
     let mut hints = Vec::new();
     if path.is_empty() && !asks_for_help && is_program(&word) {
-        hints.push(as_command(words));
+        hints.push(run_hint(words));
     }
-    let known = other_words::lines(&path, &word);
+    let known = other_words::suggestions(&path, &word);
     hints.extend(known.iter().map(|(purpose, line)| format!("{purpose}: {line}")));
     let clap_suggests = || texts(error, ContextKind::SuggestedSubcommand).pop().filter(|verb| begins_like(verb, &word));
     let similar = similar_verb(typed.command, &word).or_else(clap_suggests).filter(|_| known.is_empty());
@@ -162,23 +162,23 @@ fn unknown_verb(error: &Error, typed: &Typed<'_>, words: &[String], asks_for_hel
         hints.push(format!("Did you mean: {}", command_line(help.iter().chain(corrected))));
     }
     if hints.is_empty() && path.is_empty() && !asks_for_help {
-        hints.push(as_command(words));
+        hints.push(run_hint(words));
     }
     hints.push(format!("`{} --help` lists the verbs.", typed.name()));
     message(&problem, &hints)
 }
 
-fn as_command(words: &[String]) -> String {
+fn run_hint(words: &[String]) -> String {
     let first = ["run", "--"].map(str::to_owned);
     format!("To run it as a command: {}", command_line(first.iter().chain(words)))
 }
 
-/// clap compares letters without their order; two that begin alike are more likely meant.
+/// Keeps clap's looser suggestions from answering a program's name: for `git` it suggests `wait`.
 fn begins_like(verb: &str, word: &str) -> bool {
     word.len() > 3 && word.get(..2).is_some_and(|beginning| verb.starts_with(beginning))
 }
 
-fn unknown_argument(error: &Error, root: &Command, typed: &Typed<'_>, words: &[String]) -> String {
+fn unknown_argument(error: &Error, root: &Command, typed: &CommandLine<'_>, words: &[String]) -> String {
     let argument = texts(error, ContextKind::InvalidArg).concat();
     let similar = texts(error, ContextKind::SuggestedArg).pop();
     let is_option = argument.starts_with('-');
@@ -206,7 +206,7 @@ fn unknown_argument(error: &Error, root: &Command, typed: &Typed<'_>, words: &[S
     message(&problem, &hints)
 }
 
-/// The verb that a short slip of the keyboard away is the most similar one. clap knows only longer words well.
+/// The verb closest to a mistyped word. clap's own suggestion misses short verbs: for `rn` it does not find `run`.
 fn similar_verb(command: &Command, word: &str) -> Option<String> {
     let most = match word.chars().count() {
         0..=4 => 1,
@@ -214,12 +214,12 @@ fn similar_verb(command: &Command, word: &str) -> Option<String> {
         _ => 3,
     };
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(Command::get_name);
-    let near = verbs.map(|verb| (slips(word, verb), verb)).filter(|(slips, _)| *slips <= most);
+    let near = verbs.map(|verb| (edit_distance(word, verb), verb)).filter(|(distance, _)| *distance <= most);
     near.min().map(|(_, verb)| verb.to_owned())
 }
 
-/// How many letters must be added, removed, replaced or swapped with their neighbour to get from one word to the other.
-fn slips(from: &str, to: &str) -> usize {
+/// The number of letters to add, remove, replace or swap with a neighbour to turn one word into the other.
+fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut rows = vec![(0..=to.len()).collect::<Vec<usize>>()];
     for i in 1..=from.len() {
@@ -244,7 +244,7 @@ fn is_program(name: &str) -> bool {
 }
 
 /// The values that an option accepts.
-fn values(error: &Error) -> Option<String> {
+fn accepted_values(error: &Error) -> Option<String> {
     if let Some(similar) = texts(error, ContextKind::SuggestedValue).pop() {
         return Some(format!("Did you mean `{similar}`?"));
     }
@@ -252,8 +252,8 @@ fn values(error: &Error) -> Option<String> {
     (!valid.is_empty()).then(|| format!("Use one of: {}.", valid.join(", ")))
 }
 
-/// The command line with every part of it, as help and examples know it.
-fn built() -> Command {
+/// The verbs and options with what clap adds to them, such as global options and --help.
+fn built_command() -> Command {
     let mut root = Cli::command();
     root.build();
     root
@@ -277,8 +277,8 @@ fn command_line<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
     shown(&format!("{} {}", help::PROGRAM, words.join(" ")))
 }
 
-/// A command line, taken apart as far as it makes sense.
-struct Typed<'a> {
+/// What was typed, split at the first word that is neither a verb nor an option.
+struct CommandLine<'a> {
     /// The last verb.
     command: &'a Command,
     path: Vec<&'a str>,
@@ -288,7 +288,7 @@ struct Typed<'a> {
     rest: Vec<String>,
 }
 
-impl<'a> Typed<'a> {
+impl<'a> CommandLine<'a> {
     fn read(root: &'a Command, words: &[String]) -> Self {
         let mut typed = Self { command: root, path: Vec::new(), before: Vec::new(), rest: Vec::new() };
         let mut left = words;

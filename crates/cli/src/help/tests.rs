@@ -21,7 +21,7 @@ fn visible_paths() -> Vec<Vec<String>> {
 /// What `csn WORDS` prints when clap answers it itself.
 fn printed(words: &[&str], width: usize) -> String {
     let words = [PROGRAM].iter().chain(words);
-    printable(&command(width).try_get_matches_from(words).expect_err("help"))
+    printable(&full_command(width).try_get_matches_from(words).expect_err("help"))
 }
 
 fn walk(command: &Command, visit: &mut impl FnMut(&Command)) {
@@ -90,7 +90,7 @@ const PLAIN_VALUES: [&str; 3] = ["agent", "shell", "stream"];
 
 #[test]
 fn every_verb_option_argument_and_value_has_a_text() {
-    let mut root = command(DEFAULT_WIDTH);
+    let mut root = full_command(DEFAULT_WIDTH);
     root.build();
     let mut missing = Vec::new();
     walk(&root, &mut |command| {
@@ -134,5 +134,5 @@ fn every_verb_has_an_example_that_parses() {
 
 #[test]
 fn the_command_line_is_consistent() {
-    command(DEFAULT_WIDTH).debug_assert();
+    full_command(DEFAULT_WIDTH).debug_assert();
 }

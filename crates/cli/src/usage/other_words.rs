@@ -1,10 +1,10 @@
 //! Words that are not verbs of `csn` but that a user may try, and what to type instead.
 
 /// A purpose, and the command line for it.
-type Line = (&'static str, &'static str);
+type Suggestion = (&'static str, &'static str);
 
 /// What to type instead of `word` below the verbs of `path`.
-pub(super) fn lines(path: &str, word: &str) -> &'static [Line] {
+pub(super) fn suggestions(path: &str, word: &str) -> &'static [Suggestion] {
     match (path, word) {
         ("", "list" | "ls" | "tasks" | "jobs" | "top") => &[("To list tasks", "csn ps")],
         ("", "start") => &[("To start a task", "csn run 'git status'"), ("To start the daemon", "csn up --detach")],

@@ -4,7 +4,7 @@ use super::*;
 fn explained(line: &str) -> String {
     let words = split(line);
     let all = [help::PROGRAM.to_owned()].into_iter().chain(words.clone());
-    match help::command(help::DEFAULT_WIDTH).try_get_matches_from(all) {
+    match help::full_command(help::DEFAULT_WIDTH).try_get_matches_from(all) {
         Ok(_) if words[0] == "run" => several_words(&words).0,
         Ok(_) => panic!("`{line}` is no usage error"),
         Err(error) => {

@@ -39,7 +39,7 @@ pub(crate) fn man(directory: Option<&Path>) -> anyhow::Result<ExitCode> {
 
 /// `csn.1` first, then one page for each verb.
 fn pages() -> io::Result<Vec<Page>> {
-    let mut root = help::command(help::DEFAULT_WIDTH);
+    let mut root = help::full_command(help::DEFAULT_WIDTH);
     root.build();
     let mut pages = Vec::new();
     collect(&root, "", &mut pages)?;
@@ -56,10 +56,8 @@ fn collect(command: &Command, path: &str, pages: &mut Vec<Page>) -> io::Result<(
 
 fn page(command: &Command, path: &str) -> io::Result<Page> {
     let name = page_name(path);
-    let version = format!("Countersign {}", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(command.clone()).title(name.to_uppercase()).source(version).manual("Countersign Manual");
+    let man = Man::new(command.clone().subcommand_help_heading("VERBS"));
     let mut content = Vec::new();
-    man.render_title(&mut content)?;
     man.render_name_section(&mut content)?;
     man.render_synopsis_section(&mut content)?;
     man.render_description_section(&mut content)?;
@@ -70,15 +68,19 @@ fn page(command: &Command, path: &str) -> io::Result<Page> {
     }
     man.render_options_section(&mut content)?;
     closing_sections(path).to_writer(&mut content)?;
-    Ok((format!("{name}.1"), with_one_preamble(&content)))
+    let page = with_title(&name, &String::from_utf8_lossy(&content));
+    Ok((format!("{name}.1"), page.into_bytes()))
 }
 
-/// Every section is written with the same two lines before it; a page needs them once.
-fn with_one_preamble(content: &[u8]) -> Vec<u8> {
-    let text = String::from_utf8_lossy(content);
-    let Some(end) = text.find(".TH ") else { return content.to_vec() };
-    let (preamble, rest) = text.split_at(end);
-    format!("{preamble}{}", rest.replace(preamble, "")).into_bytes()
+/// Puts the title before the first section. The page has no date, so that the same version writes the same bytes.
+///
+/// Every section comes with the same preamble; a page needs it once.
+fn with_title(name: &str, sections: &str) -> String {
+    let (preamble, _) = sections.split_at(sections.find(".SH").unwrap_or_default());
+    let sections = if preamble.is_empty() { sections.to_owned() } else { sections.replace(preamble, "") };
+    let title = name.to_uppercase().replace('-', "\\-");
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{preamble}.TH {title} 1 \"\" \"Countersign {version}\" \"Countersign Manual\"\n{sections}")
 }
 
 fn page_name(path: &str) -> String {
