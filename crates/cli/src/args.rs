@@ -1,15 +1,17 @@
-//! What can be typed.
+//! The verbs and options of `csn`, and the help text of each. It may not decide or print anything.
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use countersign_install::{AgentProgram, InstallMode, InstallScope};
-use countersign_model::{Confinement, Network, Profile, StreamName};
-use std::process::ExitCode;
+use countersign_model::{Choice, Confinement, Network, Profile, StreamName};
 
 #[derive(Parser)]
 #[command(
     name = "csn",
     version,
-    about = "Runs what AI agents ask to run, and answers for it.",
+    about = "Countersign runs what AI agents ask to run: approved, sandboxed and recorded.",
     disable_help_subcommand = true
 )]
 pub(crate) struct Cli {
@@ -19,200 +21,291 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Start the daemon here, or in the background with --detach
+    /// Start the daemon
+    ///
+    /// Without --detach the daemon runs in this terminal until you stop it. Other verbs start a daemon in the background
+    /// when they need one, so `csn up` is needed only to serve the HTTP API to clients with a token, or before you start an
+    /// agent.
     Up {
-        /// Start it in the background and return once it serves
+        /// Start the daemon in the background and return once it serves
         #[arg(long)]
         detach: bool,
         #[arg(long, hide = true)]
         detached: bool,
-        /// Where to listen for those who have a token
+        /// Serve the HTTP API on this loopback address (127.0.0.1:7311 if not given)
         #[arg(long, value_name = "127.0.0.1:PORT")]
         tcp: Option<String>,
-        /// For every user of the machine, as its service starts it (csn service install --system)
+        /// Serve every user of the machine; the system service uses this (csn service install --system)
         #[arg(long, conflicts_with_all = ["detach", "detached", "tcp"])]
         system: bool,
     },
-    /// Stop the daemon; tasks go on unless told otherwise
+    /// Stop the daemon; running tasks keep running
+    ///
+    /// The next daemon finds the running tasks again. Approvals and queued tasks stay as they are.
     Down {
         /// Stop every running task first
         #[arg(long)]
         stop_tasks: bool,
-        /// Let them go on, whatever the configuration says
+        /// Keep tasks running, even if the configuration says to stop them
         #[arg(long, conflicts_with = "stop_tasks")]
         keep_tasks: bool,
     },
-    /// Run a command as a task and pass on its output and exit code
+    /// Run a command as a task; pass on its output and exit code
     ///
-    /// Its standard input is empty unless --stdin or --pty is given. Ctrl-C interrupts it, twice cancels it; Ctrl-\
-    /// Ctrl-D leaves it to run by itself.
-    #[command(override_usage = "csn run [OPTIONS] 'shell text'\n       csn run [OPTIONS] -- PROGRAM [ARGUMENT]...")]
+    /// A command that only reads runs immediately, in a read-only sandbox. Any other command needs a grant, a rule or
+    /// your approval; until then the task waits.
+    ///
+    /// Standard input is empty unless you give --stdin or --pty. Ctrl-C interrupts the task; a second Ctrl-C cancels it.
+    /// Press Ctrl-\ Ctrl-D to detach; the task keeps running.
+    #[command(override_usage = "csn run [OPTIONS] 'SHELL TEXT'\n       csn run [OPTIONS] -- PROGRAM [ARGUMENT]...")]
     Run(Box<RunArgs>),
-    /// Read, write or edit one file as a task: asked about, recorded, with secrets taken out and left where they are
+    /// Read, write or edit one file as a task
+    ///
+    /// Like a command, it may need approval, and it has a receipt. Secrets in the file are shown as placeholders and stay
+    /// unchanged on disk.
     File(Box<FileArgs>),
     /// List tasks that wait or run
     Ps {
-        /// Finished ones too
+        /// List finished tasks too
         #[arg(short, long)]
         all: bool,
-        /// One JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Show everything that is known of a task
+    /// Show one task: request, decision, sandbox and outcome
     Show {
+        /// ID of the task; a unique prefix is enough
         task: String,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
-        /// Its records as JSON lines, in this vocabulary
+        /// Print the records of the task as JSON lines, in this vocabulary
         #[arg(long, value_enum, conflicts_with = "json")]
         view: Option<ViewArg>,
-        /// What its terminal shows
+        /// Print what the terminal of the task shows now
         #[arg(long, conflicts_with = "view")]
         screen: bool,
     },
-    /// Print what a task has written, byte for byte
+    /// Print the output of a task
+    ///
+    /// Standard output and standard error of the task go to those of `csn logs`. Into a pipe, or with --raw, the stored
+    /// bytes are printed unchanged; a terminal sees escape sequences other than colours as text.
     Logs(LogsArgs),
-    /// Put a task on this terminal; Ctrl-\ Ctrl-D leaves it to itself again
+    /// Connect this terminal to a task
+    ///
+    /// Press Ctrl-\ Ctrl-D to detach; the task keeps running. Several terminals can attach to one task. If the daemon
+    /// restarts, `csn attach` reconnects. Attaching to a finished task shows its last screen.
     Attach {
+        /// ID of the task; a unique prefix is enough
         task: String,
-        /// Look on, type nothing
+        /// Watch only; do not send keys to the task
         #[arg(long)]
         read_only: bool,
-        /// The keys that let go
+        /// Keys that detach, as names separated by commas
         #[arg(long, value_name = "KEYS", default_value = crate::terminal::detach::DETACH_KEYS)]
         detach_keys: String,
     },
-    /// Type into a task
+    /// Send text or keys to a task
+    ///
+    /// Works for a task with a terminal (--pty) or with open input (--stdin). The record keeps only the length of what
+    /// you send.
     Send(SendArgs),
     /// Set the size of a task's terminal
-    Resize { task: String, rows: u16, cols: u16 },
-    /// Find something in what a task has written; exit 1 when it is not there
+    Resize {
+        /// ID of the task; a unique prefix is enough
+        task: String,
+        /// Number of rows
+        rows: u16,
+        /// Number of columns
+        cols: u16,
+    },
+    /// Search the output of a task
+    ///
+    /// Prints STREAM:LINE:OFFSET:TEXT for each match. The exit code is 1 if nothing matches.
     Search(SearchArgs),
-    /// Play a task's recording; nothing is started
+    /// Play the recording of a task; nothing runs again
     Replay(ReplayArgs),
     /// Stop a task, or withdraw one that waits
+    ///
+    /// Every process of the task gets SIGTERM, and SIGKILL five seconds later.
     Cancel {
+        /// ID of the task; a unique prefix is enough
         task: String,
-        /// Why, for the record
-        #[arg(long)]
+        /// Reason to record
+        #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
     /// Send a signal to a task
     Signal {
+        /// ID of the task; a unique prefix is enough
         task: String,
-        /// INT QUIT TERM HUP KILL USR1 USR2 STOP CONT WINCH TSTP
+        /// One of INT, QUIT, TERM, HUP, KILL, USR1, USR2, STOP, CONT, WINCH, TSTP
         signal: String,
     },
-    /// Wait for a task and exit with its code
+    /// Wait for a task to end; exit with its exit code
     Wait {
+        /// ID of the task; a unique prefix is enough
         task: String,
-        /// The task as it ended, as JSON
+        /// Print the finished task as one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Questions that wait for a person
+    /// List and answer the approvals that wait for a person
+    ///
+    /// Without a verb, lists the approvals that wait. An approval stays until a person answers it; it survives restarts
+    /// of the daemon. The first answer counts.
     Approvals {
         #[command(subcommand)]
         command: Option<ApprovalsCommand>,
     },
-    /// What has been approved for good
+    /// List, add and revoke grants (commands approved in advance)
+    ///
+    /// Without a verb, lists all grants.
     Grants {
         #[command(subcommand)]
         command: Option<GrantsCommand>,
     },
-    /// Conversations of agents and clients
+    /// List, open and end sessions of agents and clients
+    ///
+    /// A session is one conversation of an agent or client. Without a verb, lists the open sessions. A request that names
+    /// no session belongs to the session of its repository or directory.
     Sessions {
         #[command(subcommand)]
         command: Option<SessionsCommand>,
     },
-    /// Signed accounts of what was asked, decided and done
+    /// List, show and export receipts (signed records of tasks)
+    ///
+    /// Every request ends in a receipt: what was asked, who decided, how it was sandboxed and how it ended.
     Receipts {
         #[command(subcommand)]
         command: ReceiptsCommand,
     },
-    /// Check what was kept against what was signed: everything, a task, a receipt, or an exported file
+    /// Verify receipts, the ledger and stored output
     ///
-    /// Works without a daemon. Exit code 0 only if all of it holds.
+    /// Checks everything, or one task, one receipt, or one exported file. Needs no daemon. The exit code is 0 only if
+    /// everything verifies, and 1 if something does not.
     Verify(VerifyArgs),
-    /// The keys that receipts are signed with
+    /// List, export and rotate the keys that sign receipts
     Keys {
         #[command(subcommand)]
         command: KeysCommand,
     },
-    /// Put a task into one archive: receipt, stream, output, plan, keys; `csn verify` checks it anywhere
-    Export(ExportArgs),
-    /// Have an agent's commands go through Countersign: its hook or its MCP server, written into its configuration
+    /// Export one task as an archive that anyone can verify
     ///
-    /// Comments and everything else in the files stay. What was written is proved with a command that must be denied.
+    /// The archive holds the receipt, the recording, the output, the plan and the public keys. `csn verify FILE` checks
+    /// it on any machine.
+    Export(ExportArgs),
+    /// Connect an AI agent to Countersign (hook or MCP server)
+    ///
+    /// Edits the configuration of the agent, prints the difference and keeps a copy. Comments and other settings stay.
+    /// Afterwards it checks that a forbidden command is denied.
     Install(InstallArgs),
-    /// The daemon as a service of systemd
+    /// Install, remove or check the daemon as a systemd service
     Service {
         #[command(subcommand)]
         command: ServiceCommand,
     },
-    /// Credentials for those who do not come through the socket
+    /// Create, list and revoke tokens for the HTTP API
     Token {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// Say what the gate would do with a command, and why; nothing is run
+    /// Explain what would happen to a command, without running it
     ///
-    /// Exit code 0 when it would run unasked, 75 when a person would be asked, 77 when it would be refused.
+    /// Names each part of the command, its risks, the rule or grant that covers it, and the sandbox. Needs no daemon, so
+    /// it knows only the grants that you give with --grant.
+    ///
+    /// The exit code is 0 if the command would run without approval, 75 if it would need approval, and 77 if it would be
+    /// denied.
     #[command(
-        override_usage = "csn check [OPTIONS] 'shell text'\n       csn check [OPTIONS] -- PROGRAM [ARGUMENT]...\n       csn check --batch [FILE]"
+        override_usage = "csn check [OPTIONS] 'SHELL TEXT'\n       csn check [OPTIONS] -- PROGRAM [ARGUMENT]...\n       csn check --batch [FILE]"
     )]
     Check(Box<CheckArgs>),
-    /// What the gate goes by
+    /// Explain and test the rules that decide about commands
     Policy {
         #[command(subcommand)]
         command: PolicyCommand,
     },
-    /// Take secrets out of what passes through: standard input, or files, to standard output
+    /// Replace secrets in files or standard input with placeholders
     ///
-    /// Values of this environment that look secret go too, in every form. `csn redact test` tries every example of every
-    /// rule.
+    /// Prints the result to standard output. Secret values of this environment are replaced too, in every encoding.
+    /// Needs no daemon.
+    ///
+    /// `csn redact test` checks every rule against its examples.
     #[command(override_usage = "csn redact [OPTIONS] [FILE]...\n       csn redact test")]
     Redact(RedactArgs),
-    /// Check the house: daemon, home, ledger, supervisor, kernel, disk, clock, installed agents
+    /// Check the daemon, the home, the kernel and installed agents
+    ///
+    /// The exit code is 1 if a check fails.
     Doctor {
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
-        /// Make the ledger's index anew and clear away what is left over
+        /// Rebuild the index of the ledger and remove stale sockets
         #[arg(long)]
         fix: bool,
     },
-    /// Remove what old tasks have written; decisions and digests stay
+    /// Remove the stored output of old tasks
+    ///
+    /// Decisions, outcomes, receipts and digests stay. The daemon also does this automatically, by the [retention]
+    /// settings in config.toml.
     Gc {
-        /// Only what settled longer ago than this
+        /// Remove output of tasks that ended more than DAYS ago
         #[arg(long, value_name = "DAYS")]
         older_than: Option<u64>,
-        /// The newest so much is kept: 500M, 10G
+        /// Keep the newest output up to this size (500M, 10G)
         #[arg(long, value_name = "BYTES")]
         keep: Option<String>,
-        /// Say what would go
+        /// List what would be removed; remove nothing
         #[arg(long)]
         dry_run: bool,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Answer an agent's hook: what it is about to run is read from standard input (csn install writes this)
+    /// Answer an agent's hook (csn install sets this up)
+    ///
+    /// Reads from standard input the command that the agent is about to run. A denied command does not run; the agent
+    /// gets the reason. An allowed command becomes `csn exec --ticket TICKET`, so that it runs as a task.
     Hook {
+        /// Agent that calls the hook
         agent: HookAgent,
-        /// The agent runs what is allowed; the house decides and writes down
+        /// Witness mode: the agent runs the command itself; Countersign decides and records
         #[arg(long)]
         witness: bool,
     },
-    /// Run what a hook has let through, as a task, and pass on its output and exit code
-    #[command(override_usage = "csn exec --ticket TICKET -- 'shell text'")]
+    /// Run a command that a hook allowed (the hook writes this)
+    ///
+    /// The ticket is valid for one run of exactly this command.
+    #[command(override_usage = "csn exec --ticket TICKET -- 'SHELL TEXT'")]
     Exec(ExecArgs),
-    /// Speak MCP on standard input and output, for an agent that starts this
+    /// Serve MCP on standard input and output (an agent starts this)
+    ///
+    /// `csn install AGENT --mode mcp` writes this into the configuration of the agent.
     Mcp,
-    /// Print completions for a shell
-    Completions { shell: Shell },
+    /// Show the help of a verb
+    Help {
+        /// Verb, and verb below it: `csn help approvals answer`
+        #[arg(value_name = "VERB")]
+        verbs: Vec<String>,
+    },
+    /// Write manual pages
+    ///
+    /// Without a directory, prints the page csn(1).
+    Man {
+        /// Directory for csn.1 and one page for each verb
+        #[arg(value_name = "DIR")]
+        directory: Option<std::path::PathBuf>,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// Shell to complete in
+        shell: Shell,
+    },
 }
 
-/// Agents whose hooks are answered.
+/// Agents whose hooks `csn hook` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HookAgent {
     ClaudeCode,
@@ -222,235 +315,251 @@ pub(crate) enum HookAgent {
 
 #[derive(Args)]
 pub(crate) struct ExecArgs {
-    /// What the hook was given
+    /// Single-use run ticket from the hook
     #[arg(long, value_name = "TICKET", required_unless_present = "leave")]
     pub(crate) ticket: Option<String>,
-    /// Print what brings a shell to where the command of this ticket ended
+    /// Print the shell text that changes to the directory in which the command of this ticket ended
     #[arg(long, value_name = "TICKET", hide = true, conflicts_with = "ticket")]
     pub(crate) leave: Option<String>,
-    /// The command, exactly as the hook was asked about it
+    /// The command, exactly as the hook received it
     #[arg(last = false, trailing_var_arg = false, allow_hyphen_values = true)]
     pub(crate) command: Option<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct CheckArgs {
-    /// Shell text, as `csn run` takes it; with --batch a file of JSON lines, or standard input
+    /// Shell text, in quotes; with --batch, a file of JSON lines
+    #[arg(value_name = "SHELL TEXT")]
     pub(crate) text: Vec<String>,
-    /// A program and its arguments
-    #[arg(last = true, conflicts_with = "text")]
+    /// A program and its arguments, without a shell
+    #[arg(last = true, conflicts_with = "text", value_name = "ARGUMENT")]
     pub(crate) argv: Vec<String>,
-    /// Many commands, one JSON object a line; answers in the same way
+    /// Check many commands: one JSON object per line in, one per line out
     #[arg(long)]
     pub(crate) batch: bool,
-    /// The answer as JSON
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where it would run
+    /// Directory to run in (the current directory if not given)
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<std::path::PathBuf>,
-    /// A directory that may be read unasked, in place of the repository around it
+    /// Workspace root: a directory to read without approval, in place of the repository
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<String>,
-    /// As if this were granted: 'cargo test in /srv/a', 'git push anywhere'
+    /// Assume this grant: 'cargo test in /srv/a' or 'git push anywhere'
     #[arg(long, value_name = "GRANT")]
     pub(crate) grant: Vec<String>,
+    /// Assume this profile
     #[arg(long, value_enum)]
     pub(crate) profile: Option<ProfileArg>,
-    /// As if this had been asked for
-    #[arg(long, value_enum)]
+    /// Assume that the request asks for this sandbox
+    #[arg(long, value_enum, value_name = "SANDBOX")]
     pub(crate) confinement: Option<ConfinementArg>,
+    /// Assume that the request asks for this network access
     #[arg(long, value_enum)]
     pub(crate) network: Option<NetworkArg>,
-    /// As if nobody could be asked
+    /// Assume that no person can answer
     #[arg(long)]
     pub(crate) unattended: bool,
-    /// As if config.toml were not there
+    /// Ignore config.toml
     #[arg(long)]
     pub(crate) no_config: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct RedactArgs {
-    /// Say on standard error what was found where, never what it was
+    /// Report on standard error which rules matched and where; never the secrets
     #[arg(long)]
     pub(crate) report: bool,
     /// List the rules
     #[arg(long, conflicts_with_all = ["report", "words"])]
     pub(crate) rules: bool,
-    /// Print an example of every rule, made up now: something to try a pipeline or a scanner with
+    /// Print a generated example for each built-in rule, to test a pipeline or a scanner
     #[arg(long, conflicts_with_all = ["report", "words", "rules", "json"])]
     pub(crate) examples: bool,
-    /// Report or rules as JSON
+    /// Print the report or the rules as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Leave the rules of config.toml out
+    /// Ignore the rules of config.toml
     #[arg(long)]
     pub(crate) no_config: bool,
-    /// Files to read, one after the other
+    /// Files to read, in this order; standard input if none
     #[arg(value_name = "FILE")]
     pub(crate) words: Vec<String>,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Try every example of every rule and table
+    /// Check every rule and built-in table against its examples
     Test {
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// What is known about a verb: its read-only forms, its risks, the rules that name it
+    /// Explain a program or subcommand: read-only forms, risks, rules
     Explain {
-        /// For example: git push
-        #[arg(required = true)]
+        /// Program and subcommand, such as: git push
+        #[arg(required = true, value_name = "PROGRAM")]
         verb: Vec<String>,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Shell text, run by bash; one word for the shell that you type it into, so quote it
-    #[arg(required_unless_present = "argv")]
+    /// Shell text, run by bash; put it in quotes
+    #[arg(required_unless_present = "argv", value_name = "SHELL TEXT")]
     pub(crate) text: Vec<String>,
     /// A program and its arguments, run without a shell
-    #[arg(last = true, conflicts_with = "text")]
+    #[arg(last = true, conflicts_with = "text", value_name = "ARGUMENT")]
     pub(crate) argv: Vec<String>,
-    /// Give it a terminal, and this one to you
-    #[arg(long)]
+    /// Give the task a terminal, and connect it to this one
+    #[arg(long, help_heading = INPUT_AND_OUTPUT)]
     pub(crate) pty: bool,
-    /// Pass standard input on; with --background leave it open for `csn send`
-    #[arg(long)]
+    /// Pass standard input on; with --background, keep it open for `csn send`
+    #[arg(long, help_heading = INPUT_AND_OUTPUT)]
     pub(crate) stdin: bool,
-    /// Return at once; the task goes on
+    /// Return immediately and print the task ID; the task keeps running
     #[arg(long)]
     pub(crate) background: bool,
-    /// Output as it is, with every escape, also on a terminal
-    #[arg(long)]
+    /// Print output unchanged on a terminal too, with every escape sequence
+    #[arg(long, help_heading = INPUT_AND_OUTPUT)]
     pub(crate) raw: bool,
-    /// Frames as JSON lines instead of output; with --background one object
-    #[arg(long)]
+    /// Print JSON frames, one per line, instead of output; with --background, one object
+    #[arg(long, help_heading = INPUT_AND_OUTPUT)]
     pub(crate) json: bool,
-    /// Where to run it
+    /// Directory to run in (the current directory if not given)
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<std::path::PathBuf>,
-    /// Set a variable, or pass one of yours on by its name
+    /// Set a variable, or pass on one of yours by its name
     #[arg(long, value_name = "K[=V]")]
     pub(crate) env: Vec<String>,
-    /// Stop it after this long: 90, 90s, 5m, 2h
-    #[arg(long, value_name = "TIME")]
+    /// Stop the task after this time (90, 90s, 5m, 2h)
+    #[arg(long, value_name = "TIME", help_heading = LIMITS)]
     pub(crate) timeout: Option<String>,
-    /// Stop it after this long without output
-    #[arg(long, value_name = "TIME")]
+    /// Stop the task after this time without output
+    #[arg(long, value_name = "TIME", help_heading = LIMITS)]
     pub(crate) idle_timeout: Option<String>,
-    /// How much of each stream is kept from its beginning: 500M, 1G
-    #[arg(long, value_name = "BYTES")]
+    /// Keep this much of each stream from its beginning (500M, 1G)
+    #[arg(long, value_name = "BYTES", help_heading = LIMITS)]
     pub(crate) output_limit: Option<String>,
-    /// What becomes of it when it writes more
-    #[arg(long, value_enum, default_value_t = OnOutputLimitArg::Tail)]
+    /// What to do when a stream exceeds --output-limit
+    #[arg(long, value_enum, default_value_t = OnOutputLimitArg::Tail, value_name = "ACTION", help_heading = LIMITS)]
     pub(crate) on_output_limit: OnOutputLimitArg,
-    /// Publish what it wrote below DIR, in .runs, when it has ended
-    #[arg(long, value_name = "DIR")]
+    /// When the task ends, copy its output into DIR/.runs
+    #[arg(long, value_name = "DIR", help_heading = INPUT_AND_OUTPUT)]
     pub(crate) workspace: Option<std::path::PathBuf>,
-    /// What becomes of processes that outlive the command
-    #[arg(long, value_enum, default_value_t = LeftoversArg::Kill)]
+    /// What to do with processes that outlive the command
+    #[arg(long, value_enum, default_value_t = LeftoversArg::Kill, value_name = "ACTION", help_heading = LIMITS)]
     pub(crate) leftovers: LeftoversArg,
-    /// A name for lists
-    #[arg(long)]
-    pub(crate) title: Option<String>,
-    /// Why, for whoever is asked to approve it
-    #[arg(long)]
+    /// Reason, shown to the person who approves
+    #[arg(long, value_name = "TEXT", help_heading = APPROVAL)]
     pub(crate) why: Option<String>,
-    /// What is written down beside it, unchecked
-    #[arg(long, value_name = "NAME=TEXT")]
+    /// Name of the task in lists
+    #[arg(long, value_name = "TEXT", help_heading = RECORDS)]
+    pub(crate) title: Option<String>,
+    /// Record this label with the request; it is not checked
+    #[arg(long, value_name = "NAME=TEXT", help_heading = RECORDS)]
     pub(crate) label: Vec<String>,
-    /// How much the house asks for this one
-    #[arg(long, value_enum)]
+    /// Profile for this task: which commands need approval
+    #[arg(long, value_enum, help_heading = APPROVAL)]
     pub(crate) profile: Option<ProfileArg>,
-    /// The sandbox to run in: a narrower one than it would get, or a wider one, for which a person is asked
-    #[arg(long, value_enum)]
+    /// Sandbox to run in; a wider one than the default needs approval
+    #[arg(long, value_enum, value_name = "SANDBOX", help_heading = APPROVAL)]
     pub(crate) confinement: Option<ConfinementArg>,
-    /// `open`: it needs the network, which a person is asked about; `none`: it reaches nobody
-    #[arg(long, value_enum)]
+    /// Network access
+    #[arg(long, value_enum, help_heading = APPROVAL)]
     pub(crate) network: Option<NetworkArg>,
-    /// Nobody can be asked: what needs approval is denied
-    #[arg(long)]
+    /// Deny a command that needs approval, because no person can answer
+    #[arg(long, help_heading = APPROVAL)]
     pub(crate) unattended: bool,
-    /// As part of this session
-    #[arg(long, value_name = "SESSION")]
+    /// Run in this session
+    #[arg(long, value_name = "SESSION", help_heading = RECORDS)]
     pub(crate) session: Option<String>,
-    /// What becomes of it when its session ends
-    #[arg(long, value_enum, default_value_t = OnSessionEndArg::Keep)]
+    /// What to do when the session ends
+    #[arg(long, value_enum, default_value_t = OnSessionEndArg::Keep, value_name = "ACTION", help_heading = RECORDS)]
     pub(crate) on_session_end: OnSessionEndArg,
-    /// Do not wait for an approval: exit 75
-    #[arg(long)]
+    /// Do not wait for an approval; exit with 75
+    #[arg(long, help_heading = APPROVAL)]
     pub(crate) no_wait: bool,
-    /// No closing line
-    #[arg(short, long)]
+    /// Do not print the closing line
+    #[arg(short, long, help_heading = INPUT_AND_OUTPUT)]
     pub(crate) quiet: bool,
     /// A file tool instead of a command; see `csn file`.
     #[arg(skip)]
     pub(crate) file: Option<FileCommand>,
 }
 
-/// Where a file tool works, and who may be asked.
+const INPUT_AND_OUTPUT: &str = "Input and output";
+const LIMITS: &str = "Limits";
+const APPROVAL: &str = "Approval and sandbox";
+const RECORDS: &str = "Session and records";
+
+/// Options that every file tool takes.
 #[derive(Args)]
 pub(crate) struct FileArgs {
     #[command(subcommand)]
     pub(crate) command: FileCommand,
-    /// The directory that paths are below
+    /// Directory that relative paths start from
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) cwd: Option<std::path::PathBuf>,
-    /// Frames as JSON lines instead of output
+    /// Print JSON frames, one per line, instead of output
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Why, for whoever is asked to approve it
-    #[arg(long, global = true)]
+    /// Reason, shown to the person who approves
+    #[arg(long, value_name = "TEXT", global = true)]
     pub(crate) why: Option<String>,
-    /// Nobody can be asked: what needs approval is denied
+    /// Deny a request that needs approval, because no person can answer
     #[arg(long, global = true)]
     pub(crate) unattended: bool,
-    /// As part of this session
+    /// Run in this session
     #[arg(long, value_name = "SESSION", global = true)]
     pub(crate) session: Option<String>,
-    /// Do not wait for an approval: exit 75
+    /// Do not wait for an approval; exit with 75
     #[arg(long, global = true)]
     pub(crate) no_wait: bool,
-    /// No closing line
+    /// Do not print the closing line
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum FileCommand {
-    /// Show a file, with its secrets taken out
+    /// Print a file; secrets are redacted
     Read {
+        /// File to read
         path: String,
-        /// The first line to show, from 1
+        /// First line to print, counted from 1
         #[arg(long, value_name = "N")]
         first_line: Option<u64>,
-        /// How many lines
+        /// Number of lines to print
         #[arg(long, value_name = "N")]
         line_count: Option<u64>,
     },
-    /// Write a file whole, from standard input
-    Write { path: String },
-    /// Replace a piece of a file; what it stands for is kept where a placeholder stands in both
-    Edit {
+    /// Write a file from standard input
+    Write {
+        /// File to write
         path: String,
-        /// What stands there now, as `csn file read` shows it
-        #[arg(long, allow_hyphen_values = true)]
+    },
+    /// Replace text in a file
+    ///
+    /// A placeholder that appears in both --old and --new keeps the secret that it stands for.
+    Edit {
+        /// File to edit
+        path: String,
+        /// Text to replace, as `csn file read` prints it
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         old: String,
-        /// What shall stand there
-        #[arg(long, allow_hyphen_values = true)]
+        /// Replacement
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         new: String,
-        /// Wherever it stands; without this it must stand there once
+        /// Replace every occurrence; without this, the text must occur exactly once
         #[arg(long)]
         all: bool,
     },
 }
 
 impl FileArgs {
-    /// The same as a task like any other.
+    /// A file tool runs as a task, with the settings of `csn run`.
     pub(crate) fn into_run(self) -> RunArgs {
         RunArgs {
             text: Vec::new(),
@@ -486,147 +595,182 @@ impl FileArgs {
 
 #[derive(Args)]
 pub(crate) struct LogsArgs {
+    /// ID of the task; a unique prefix is enough
     pub(crate) task: String,
-    /// Go on until the task ends
+    /// Keep printing until the task ends
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// One stream only
+    /// Print only this stream
     #[arg(long, value_enum)]
     pub(crate) stream: Option<StreamArg>,
-    /// Only the last lines of each stream, or those FROM:TO
+    /// Last N lines of each stream, or lines FROM to TO
     #[arg(long, value_name = "N|FROM:TO")]
     pub(crate) lines: Option<String>,
-    /// Only the last lines of each stream
+    /// Last N lines of each stream
     #[arg(long, value_name = "N", conflicts_with = "lines")]
     pub(crate) tail: Option<u64>,
-    /// Only what was written since: 90s, 5m, 2h ago, or a time
+    /// Output since this time: 90s, 5m or 2h ago, or a timestamp
     #[arg(long, value_name = "TIME", conflicts_with_all = ["lines", "tail"])]
     pub(crate) since: Option<String>,
-    /// The output frames as JSON lines instead of bytes
+    /// Print the output frames as JSON lines instead of bytes
     #[arg(long, conflicts_with_all = ["lines", "tail"])]
     pub(crate) json: bool,
-    /// With every escape, also on a terminal
+    /// Print output unchanged on a terminal too, with every escape sequence
     #[arg(long)]
     pub(crate) raw: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct SendArgs {
+    /// ID of the task; a unique prefix is enough
     pub(crate) task: String,
-    /// Text, as it is; `-` for standard input
+    /// Text to send unchanged; `-` sends standard input
     pub(crate) text: Option<String>,
-    /// Keys by name, one after another: ctrl-c,enter,up
+    /// Keys to send, as names separated by commas: ctrl-c,enter,up
     #[arg(long, value_delimiter = ',')]
     pub(crate) keys: Vec<String>,
-    /// The text as a paste
+    /// Send the text as a paste
     #[arg(long, requires = "text")]
     pub(crate) paste: bool,
-    /// Enter, after the text
+    /// Press Enter after the text
     #[arg(long)]
     pub(crate) enter: bool,
-    /// The end of input, after everything
+    /// Close the input of the task after everything is sent
     #[arg(long)]
     pub(crate) eof: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct SearchArgs {
+    /// ID of the task; a unique prefix is enough
     pub(crate) task: String,
+    /// Text to find; with --regex, a regular expression
     pub(crate) pattern: String,
-    /// The pattern is a regular expression
+    /// Treat the pattern as a regular expression
     #[arg(short = 'e', long)]
     pub(crate) regex: bool,
+    /// Ignore upper and lower case
     #[arg(short, long)]
     pub(crate) ignore_case: bool,
-    /// Lines around each match
+    /// Print this many lines around each match (0 to 20)
     #[arg(short = 'C', long, value_name = "LINES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) context: u32,
-    /// No more than so many
+    /// Stop after N matches
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max: Option<u64>,
+    /// Search only this stream
     #[arg(long, value_enum)]
     pub(crate) stream: Option<StreamArg>,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
+    /// ID of the task; a unique prefix is enough
     pub(crate) task: String,
-    /// Twice as fast: 2
-    #[arg(long)]
+    /// Multiply the speed: 2 plays twice as fast, 0.5 half as fast
+    #[arg(long, value_name = "FACTOR")]
     pub(crate) speed: Option<f64>,
-    /// All at once
+    /// Print everything without pauses
     #[arg(long, conflicts_with = "speed")]
     pub(crate) instant: bool,
-    /// No pause longer than so many seconds
+    /// Shorten pauses to at most this many seconds
     #[arg(long, value_name = "SECONDS", conflicts_with = "instant")]
     pub(crate) max_pause: Option<f64>,
-    /// Write an asciicast instead; `-` for standard output
+    /// Write an asciicast recording (v2 or v3) to a new file; `-` is standard output
     #[arg(long, num_args = 2, value_names = ["v2|v3", "FILE"])]
     pub(crate) cast: Vec<String>,
-    /// Print the text without the escapes that drew it
+    /// Print the text without escape sequences
     #[arg(long, conflicts_with_all = ["cast", "speed", "instant"])]
     pub(crate) text: bool,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// What waits
+    /// List the approvals that wait
     List {
-        /// Answered ones too
+        /// List answered approvals too
         #[arg(long)]
         all: bool,
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// One question, whole
+    /// Show one approval and its possible answers
     Show {
+        /// ID of the approval; a unique prefix is enough
         approval: String,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Answer one: what can be answered, `show` says
+    /// Answer an approval
+    ///
+    /// Every answer except `once` and `deny` also saves a grant for similar calls. `csn approvals show` lists the answers
+    /// that an approval accepts.
     Answer {
-        /// Its id, or the beginning of it
+        /// ID of the approval; a unique prefix is enough
         approval: String,
-        /// once, session, here, repository, anywhere or deny
-        #[arg(value_name = "once|session|here|repository|anywhere|deny")]
+        /// The answer
+        #[arg(value_name = "ANSWER", value_parser = answers())]
         choice: String,
-        /// What the agent should know
-        #[arg(long)]
+        /// Message to the agent
+        #[arg(long, value_name = "TEXT")]
         words: Option<String>,
-        /// What is saved covers any words, where it would be these only
+        /// Let the saved grant cover any arguments, where it would cover only these
         #[arg(long)]
         any_arguments: bool,
     },
-    /// Show questions as they come, and at a terminal ask them
+    /// Show approvals as they arrive; in a terminal, ask for answers
     Watch {
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
 }
 
+/// The answers to an approval, for help, completions and typing errors.
+fn answers() -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(Choice::ALL.map(|choice| {
+        PossibleValue::new(choice.as_str()).help(match choice {
+            Choice::Once => "Approve this call only",
+            Choice::Session => "Approve similar calls in this session",
+            Choice::Here => "Approve similar calls in the directory that the approval shows, and below",
+            Choice::Repository => "Approve similar calls in the whole repository",
+            Choice::Anywhere => "Approve similar calls everywhere",
+            Choice::Deny => "Deny this call",
+        })
+    }))
+}
+
 #[derive(Subcommand)]
 pub(crate) enum GrantsCommand {
-    /// Every grant that holds
+    /// List all grants
     List {
-        /// As they are stored, one JSON object a line
+        /// Print one JSON object per line, as stored
         #[arg(long)]
         json: bool,
     },
-    /// Approve something beforehand: 'cargo test in /srv/a', or --verb with --in or --anywhere
+    /// Add a grant: approve a command in advance
+    ///
+    /// The grant covers any arguments, and the risks that the command normally has; --accept names other risks. Give a
+    /// label such as 'cargo test in /srv/a', or --verb with --in or --anywhere.
     Add(GrantArgs),
-    /// Run the calls of a grant in the narrowest sandbox that their risks need, not open
+    /// Run the commands of a grant in the narrowest sandbox that they need
+    ///
+    /// Older grants run their commands without a sandbox; `csn grants list` marks them.
     Narrow {
+        /// ID or label of the grant
         grant: Vec<String>,
-        /// Every grant that runs open
+        /// Narrow every grant that runs without a sandbox
         #[arg(long)]
         all: bool,
     },
-    /// Take back a grant, by id or by label
+    /// Revoke a grant
     Revoke {
+        /// ID or label of the grant
         #[arg(required = true)]
         grant: Vec<String>,
     },
@@ -634,171 +778,196 @@ pub(crate) enum GrantsCommand {
 
 #[derive(Args)]
 pub(crate) struct GrantArgs {
-    /// 'VERB in DIR' or 'VERB anywhere'
+    /// Label: 'PROGRAM in DIR' or 'PROGRAM anywhere'
     pub(crate) label: Vec<String>,
-    /// Program and subcommand: 'cargo test'
-    #[arg(long)]
+    /// Program and subcommand, such as 'cargo test'
+    #[arg(long, value_name = "PROGRAM")]
     pub(crate) verb: Option<String>,
-    /// In this directory and below
+    /// Allow it in this directory and below
     #[arg(long = "in", value_name = "DIR")]
     pub(crate) within: Option<std::path::PathBuf>,
-    /// Everywhere
+    /// Allow it everywhere
     #[arg(long)]
     pub(crate) anywhere: bool,
-    /// Only these risks: write, destructive, network, credential, host_modifying, filesystem_wide, workspace_code,
-    /// interactive, background
+    /// Accept only these risks: write, destructive, network, credential, host_modifying, filesystem_wide,
+    /// workspace_code, interactive, background
     #[arg(long, value_name = "RISK,...", value_delimiter = ',')]
     pub(crate) accept: Vec<String>,
-    /// The sandbox of its calls: `shield` runs them open; without this, the narrowest that their risks need
-    #[arg(long, value_enum)]
+    /// Sandbox of the commands (the narrowest that their risks need if not given)
+    #[arg(long, value_enum, value_name = "SANDBOX")]
     pub(crate) confinement: Option<ConfinementArg>,
-    /// personal, team or public
+    /// Audience of the requests: personal, team or public
     #[arg(long)]
     pub(crate) audience: Option<String>,
-    /// shell, unless named
+    /// Tool that the grant is for (shell if not given)
     #[arg(long)]
     pub(crate) tool: Option<String>,
-    /// Only for this session
+    /// Allow it only in this session
     #[arg(long)]
     pub(crate) session: Option<String>,
-    /// For so long: 90m, 8h, 30d
+    /// Expire after this time (90m, 8h, 30d)
     #[arg(long, value_name = "TIME")]
     pub(crate) expires: Option<String>,
-    /// For so many calls
+    /// Expire after N calls
     #[arg(long, value_name = "N")]
     pub(crate) uses: Option<u64>,
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// Those that are open
+    /// List the open sessions
     List {
-        /// Ended ones too
+        /// List ended sessions too
         #[arg(long)]
         all: bool,
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Open one and print its id
+    /// Open a session and print its ID
     Open {
-        /// Where its requests run that name no directory
+        /// Directory for requests that name none
         #[arg(long = "in", value_name = "DIR")]
         directory: Option<std::path::PathBuf>,
-        #[arg(long)]
+        /// Name of the session in lists
+        #[arg(long, value_name = "TEXT")]
         title: Option<String>,
-        /// The process that runs this command is an agent from now on, with everything below it
+        /// Register the calling process as an agent; it and its children can ask, but not approve
         #[arg(long)]
         agent: bool,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Everything about one, as JSON
-    Show { session: String },
-    /// Work elsewhere; outside of its roots a person is asked
-    Cd { session: String, directory: std::path::PathBuf },
-    /// End one: its grants go
-    End { session: String },
+    /// Show one session as JSON
+    Show {
+        /// ID of the session
+        session: String,
+    },
+    /// Change the working directory of a session
+    ///
+    /// A directory outside the workspace roots of the session needs approval.
+    Cd {
+        /// ID of the session
+        session: String,
+        /// New working directory
+        directory: std::path::PathBuf,
+    },
+    /// End a session and remove its grants
+    End {
+        /// ID of the session
+        session: String,
+    },
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ReceiptsCommand {
-    /// The newest first
+    /// List receipts, newest first
     List {
-        /// How many
-        #[arg(long, short = 'n', default_value_t = 50)]
+        /// Number of receipts to list
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
         limit: usize,
-        /// One JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// One of them: by task, by its own id, or by its number
+    /// Show one receipt
     Show {
+        /// ID of a task, or ID or number of a receipt
         #[arg(value_name = "TASK|RECEIPT")]
         receipt: String,
-        /// The signed statement as JSON
+        /// Print the signed statement as JSON
         #[arg(long)]
         json: bool,
-        /// The signed envelope (DSSE), as others verify it
+        /// Print the signed envelope (DSSE), for other verifiers
         #[arg(long, conflicts_with = "json")]
         envelope: bool,
     },
-    /// Envelopes, one to a line, with the keys that verify them
+    /// Export receipts as JSON lines, with the keys that verify them
+    ///
+    /// Name tasks or receipts, or a part of the receipt chain with --from and --to.
     Export {
+        /// IDs of tasks, or IDs or numbers of receipts
         #[arg(value_name = "TASK|RECEIPT")]
         receipts: Vec<String>,
-        /// From this number on
-        #[arg(long)]
+        /// First receipt number to export
+        #[arg(long, value_name = "N")]
         from: Option<u64>,
-        /// Up to this number
-        #[arg(long)]
+        /// Last receipt number to export
+        #[arg(long, value_name = "N")]
         to: Option<u64>,
-        /// A new file, instead of standard output
-        #[arg(long, short)]
+        /// Write to this new file instead of standard output
+        #[arg(long, short, value_name = "FILE")]
         output: Option<std::path::PathBuf>,
     },
-    /// The same as `csn verify`
+    /// Verify receipts (same as `csn verify`)
     Verify(VerifyArgs),
-    /// A signed head of the ledger: kept elsewhere, it proves that nothing before it was taken back
+    /// Print the ledger head (a signed checkpoint of the ledger)
+    ///
+    /// Keep it on another machine. `csn verify --since` then proves that no earlier record was removed.
     Head {
-        /// A new file, instead of standard output
-        #[arg(long, short)]
+        /// Write to this new file instead of standard output
+        #[arg(long, short, value_name = "FILE")]
         output: Option<std::path::PathBuf>,
     },
 }
 
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
-    /// A task, a receipt (id or number), or a file or directory that was exported; without one, everything
+    /// A task, a receipt (ID or number), or an exported file or directory; everything if not given
     #[arg(value_name = "TASK|RECEIPT|FILE")]
     pub(crate) target: Option<String>,
-    /// Receipts from this number on
-    #[arg(long, conflicts_with = "target")]
+    /// First receipt number to verify
+    #[arg(long, value_name = "N", conflicts_with = "target")]
     pub(crate) from: Option<u64>,
-    /// Receipts up to this number
-    #[arg(long, conflicts_with = "target")]
+    /// Last receipt number to verify
+    #[arg(long, value_name = "N", conflicts_with = "target")]
     pub(crate) to: Option<u64>,
-    /// A head that was kept elsewhere (csn receipts head): nothing before it may be missing
-    #[arg(long, value_name = "HEAD", conflicts_with_all = ["target", "from", "to"])]
+    /// Ledger head that you kept (csn receipts head); no record before it may be missing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "from", "to"])]
     pub(crate) since: Option<std::path::PathBuf>,
-    /// Trust this public key (csn keys export), and those that it speaks for, and no other
+    /// Trust only this public key (csn keys export) and the keys that it announced
     #[arg(long, value_name = "PEM")]
     pub(crate) key: Vec<std::path::PathBuf>,
-    /// Leave the files of tasks alone
+    /// Verify receipts only, not the stored files of tasks
     #[arg(long)]
     pub(crate) receipts_only: bool,
-    /// What was found, as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct ExportArgs {
-    /// A task, or its receipt by id or number
+    /// ID of a task, or ID or number of its receipt
     #[arg(value_name = "TASK|RECEIPT")]
     pub(crate) task: String,
-    /// The archive to make; TASK.tar here, if none is named
-    #[arg(long, short)]
+    /// New archive to write (TASK.tar in this directory if not given)
+    #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<std::path::PathBuf>,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Every key, oldest first
+    /// List all keys, oldest first
     List {
-        /// One JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// The public half, as openssl reads it
+    /// Print a public key as PEM
     Export {
-        /// The beginning of its id; the one in use, if none is named
+        /// ID of the key, or a prefix of it (the current key if not given)
         key: Option<String>,
     },
-    /// Go over to a new key; the old one speaks for it
+    /// Replace the signing key with a new one
+    ///
+    /// The old key signs the announcement of the new one and is then destroyed.
     Rotate {
-        /// The old one is lost and cannot speak
+        /// The old key is lost and cannot sign the announcement
         #[arg(long)]
         lost: bool,
     },
@@ -806,51 +975,54 @@ pub(crate) enum KeysCommand {
 
 #[derive(Args)]
 pub(crate) struct InstallArgs {
+    /// Agent to connect
     #[arg(value_enum)]
     pub(crate) agent: AgentProgram,
-    /// A hook before each command, tools through MCP, or both; what suits the agent if not said
+    /// How the agent's commands reach Countersign (what suits the agent if not given)
     #[arg(long, value_enum)]
     pub(crate) mode: Option<InstallMode>,
-    /// For you everywhere, or for the project around this directory
+    /// Which configuration to edit
     #[arg(long, value_enum, default_value_t = InstallScope::User)]
     pub(crate) scope: InstallScope,
-    /// Show what would be changed, and change nothing
+    /// Print the changes; change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Take it out again
+    /// Remove Countersign from the agent's configuration
     #[arg(long, conflicts_with_all = ["mode", "witness"])]
     pub(crate) uninstall: bool,
-    /// The agent runs commands itself; the hook only decides and writes down
+    /// Witness mode: the agent runs the command itself; Countersign decides and records
     #[arg(long)]
     pub(crate) witness: bool,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ServiceCommand {
-    /// Write the unit, and have systemd start it now and with every login
+    /// Install the service and start it; systemd then starts it automatically
     Install {
-        /// For the machine: a house with a user of its own, which runs tasks as whoever asks
+        /// Install the system service: one daemon for all users, with a system user of its own
         #[arg(long)]
         system: bool,
-        /// Print the unit, and do nothing
+        /// Print the unit file; install nothing
         #[arg(long)]
         print: bool,
     },
-    /// Stop it and remove the unit; tasks go on, and nothing that was recorded goes
+    /// Stop the service and remove it; tasks and records stay
     Uninstall {
-        /// The machine's
+        /// Remove the system service
         #[arg(long)]
         system: bool,
     },
-    /// Whether it is installed and runs; exit 1 when it does not
+    /// Check whether the service is installed and runs
+    ///
+    /// The exit code is 1 if it does not run.
     Status {
-        /// The machine's
+        /// Check the system service
         #[arg(long)]
         system: bool,
-        /// As one JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
@@ -858,51 +1030,62 @@ pub(crate) enum ServiceCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make one; it is shown once
+    /// Create a token and print it once
     Create {
-        /// For a person
+        /// Token for a person
         #[arg(long)]
         person: bool,
-        /// For an agent: it never approves
+        /// Token for an agent; it can never approve
         #[arg(long, conflicts_with = "person")]
         agent: bool,
-        /// observe, run, approve, admin
+        /// What the token allows: observe, run, approve, admin
         #[arg(long, required = true, value_delimiter = ',')]
         scope: Vec<String>,
+        /// Name of the token in lists
         #[arg(long)]
         name: String,
-        /// Somebody else than you, by name: what is theirs is not seen by others
+        /// Issue the token to another principal, who does not see your tasks nor you theirs
         #[arg(long)]
         principal: Option<String>,
-        /// personal, team or public
+        /// Audience of its requests: personal, team or public
         #[arg(long)]
         audience: Option<String>,
-        /// For so long: 90m, 8h, 30d
+        /// Expire after this time (90m, 8h, 30d)
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Every one, with when it was used last
+    /// List all tokens and when each was last used
     List {
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Take one back, by id or by name
-    Revoke { token: String },
+    /// Revoke a token
+    Revoke {
+        /// ID or name of the token
+        token: String,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum LeftoversArg {
+    /// Stop them
     Kill,
+    /// Keep the task running until they end
     Keep,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum ProfileArg {
+    /// Run only read-only and granted commands; deny the rest without asking
     Locked,
+    /// Run read-only and granted commands; ask about the rest
     Safe,
+    /// Run every command that is not denied, in a workspace sandbox; ask only about sudo
     FullAuto,
 }
 
@@ -919,11 +1102,11 @@ impl From<ProfileArg> for Profile {
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum ConfinementArg {
-    /// With your rights; it cannot signal or trace other processes
+    /// Not sandboxed: your rights, but no signals to other processes and no tracing
     Shield,
-    /// Writes the roots, its own TMPDIR and caches; reads no keys of the home
+    /// Sandboxed (workspace): writes the workspace roots, TMPDIR and caches; reads no credentials
     Workspace,
-    /// Reads the roots and the system; writes nothing, reaches nobody
+    /// Sandboxed (read-only): reads the workspace roots and the system; writes only its TMPDIR; no network
     ReadOnly,
 }
 
@@ -939,7 +1122,9 @@ impl From<ConfinementArg> for Confinement {
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum NetworkArg {
+    /// No network
     None,
+    /// Full network access; needs approval
     Open,
 }
 
@@ -972,20 +1157,27 @@ impl StreamArg {
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum ViewArg {
+    /// Records as the daemon keeps them
     Native,
+    /// The same records, with kinds that start with `terminal.`
     Terminal,
+    /// Events of a tool call: status, output, artifacts
     ToolTask,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum OnSessionEndArg {
+    /// Keep the task running
     Keep,
+    /// Stop the task
     Stop,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum OnOutputLimitArg {
+    /// Keep the task running; also keep the last mebibyte
     Tail,
+    /// Stop the task
     Kill,
 }
 
@@ -995,19 +1187,4 @@ pub(crate) enum Shell {
     Elvish,
     Fish,
     Zsh,
-}
-
-pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
-    use clap_complete::{Shell as Target, generate};
-    let target = match shell {
-        Shell::Bash => Target::Bash,
-        Shell::Elvish => Target::Elvish,
-        Shell::Fish => Target::Fish,
-        Shell::Zsh => Target::Zsh,
-    };
-    let mut script = Vec::new();
-    generate(target, &mut Cli::command(), "csn", &mut script);
-    use std::io::Write as _;
-    std::io::stdout().write_all(&script)?;
-    Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,14 @@
 //! Terminal surfaces. They translate between a person and the client; they decide and remember nothing.
 
 mod args;
+mod examples;
 mod follow;
+mod help;
 mod install;
 mod render;
 mod target_home;
 mod terminal;
+mod usage;
 mod verbs;
 
 use args::{Cli, Command};
@@ -14,8 +17,9 @@ use countersign_client::ClientError;
 use countersign_model::TaskRefusal;
 use std::process::ExitCode;
 use verbs::{
-    approvals, attach, cancel, check, doctor, down, exec, export, gc, grants, hook, keys, logs, mcp, policy, ps,
-    receipts, redact, replay, resize, run, search, send, service, sessions, show, signal, token, up, verify, wait,
+    approvals, attach, cancel, check, completions, doctor, down, exec, export, gc, grants, hook, keys, logs, man, mcp,
+    policy, ps, receipts, redact, replay, resize, run, search, send, service, sessions, show, signal, token, up,
+    verify, wait,
 };
 
 /// What `main` should do next.
@@ -45,10 +49,7 @@ pub(crate) mod exit {
 pub fn main() -> NextProgram {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(e) => {
-            let _ = e.print();
-            return NextProgram::Exit(ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 }));
-        }
+        Err(_) => return NextProgram::Exit(usage::report_parse_error()),
     };
     if let Command::Up { detach: false, detached, tcp, system } = &cli.command
         && (*detached || *system || !target_home::serves())
@@ -105,11 +106,13 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hook { agent, witness } => hook::hook(agent, witness),
         Command::Exec(args) => exec::exec(&args),
         Command::Mcp => mcp::mcp(),
-        Command::Completions { shell } => args::completions(shell),
+        Command::Help { verbs } => help::help(&verbs),
+        Command::Man { directory } => man::man(directory.as_deref()),
+        Command::Completions { shell } => completions::completions(shell),
     }
 }
 
-/// Something was typed that cannot be meant.
+/// A usage error. A message of several lines already says what to do.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
@@ -160,8 +163,15 @@ fn fail(error: &anyhow::Error) -> ExitCode {
                 // Whoever read our output has seen enough.
                 return ExitCode::SUCCESS;
             }
-            say(&format!("csn: {error:#}"));
-            ExitCode::from(if error.is::<UsageError>() { exit::USAGE } else { exit::OURS })
+            let Some(UsageError(message)) = error.downcast_ref() else {
+                say(&format!("csn: {error:#}"));
+                return ExitCode::from(exit::OURS);
+            };
+            usage::say_usage(message);
+            if !message.contains('\n') {
+                say(&format!("     {}", usage::help_and_example(&usage::typed_words())));
+            }
+            ExitCode::from(exit::USAGE)
         }
     }
 }

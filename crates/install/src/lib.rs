@@ -51,15 +51,20 @@ pub enum AgentProgram {
 /// How the agent's commands come to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum InstallMode {
+    /// A hook asks Countersign before each command; the agent keeps its own shell tool
     Hook,
+    /// An MCP server gives the agent tools that run commands as tasks
     Mcp,
+    /// Hook and MCP server
     Both,
 }
 
 /// Whose configuration is edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum InstallScope {
+    /// Your own configuration, for every project
     User,
+    /// The configuration of the project around this directory
     Project,
 }
 

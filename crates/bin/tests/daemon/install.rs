@@ -52,7 +52,7 @@ fn what_makes_no_sense_or_no_file_is_refused() {
     refused(&["gemini", "--mode", "hook"], 2, "gets no hook");
     refused(&["cursor", "--witness"], 2, "--witness is for hooks");
     refused(&["goose", "--scope", "project"], 2, "no configuration of a project");
-    refused(&["emacs"], 2, "possible values");
+    refused(&["emacs"], 2, "Use one of: claude-code");
     let file = home(&daemon).join(".codex/config.toml");
     put(&file, "model = \n");
     refused(&["codex"], 125, ".codex/config.toml: it is not valid TOML: line 1");

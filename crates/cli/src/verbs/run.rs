@@ -17,6 +17,7 @@ use crate::{
         prompt::TerminalPrompt,
         raw::size,
     },
+    usage,
     verbs::{
         attach::{AttachEnd, AttachSession},
         gc, send,
@@ -229,9 +230,7 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
     let size = size().filter(|_| args.pty);
     let argv = (!args.argv.is_empty()).then(|| args.argv.clone());
     if args.text.len() > 1 {
-        let message = "give shell text as one word, in quotes, or a program and its arguments after --";
-        let pty = if args.pty { "--pty " } else { "" };
-        return Err(UsageError(format!("{message}: csn run {pty}-- {}", args.text.join(" "))).into());
+        return Err(usage::several_words(&usage::typed_words()).into());
     }
     let label = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     let labels = args.label.iter().map(label).collect::<Option<_>>();
