@@ -4,7 +4,6 @@
 mod arrows;
 mod gate;
 mod test;
-#[cfg(test)]
 mod tidy;
 
 use countersign_xtask::{Result, build, cargo, command, debian, root, run};
@@ -13,6 +12,7 @@ use std::{os::unix::process::CommandExt as _, process::ExitCode};
 const USAGE: &str = "\
 cargo xtask build    csn and a static csn-shim, in target/csn
 cargo xtask test     everything that must pass: formatting, lints, documentation, tests
+cargo xtask words    retired words, long Markdown lines and matches on booleans that are left: [--count|--update] [PATH…]
 cargo xtask bench    figures beside their limits (see docs/performance.md)
 cargo xtask proxy    a TCP door to a house's socket, for load clients: 127.0.0.1:PORT SOCKET
 cargo xtask soak     the slow proofs: 1,000 trees, 200 random crashes, 1 GB of output
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Some("soak") => test::soak(),
         Some("differential") => gate::differential(args.next().as_deref()),
         Some("fuzz") => gate::fuzz(args.next().as_deref(), args.next().as_deref()),
+        Some("words") => tidy::words_command::run(args),
         Some("bench") => bench(),
         Some(name @ ("outside" | "agents" | "bench-now" | "floor" | "proxy")) => trial(name, args),
         _ => {

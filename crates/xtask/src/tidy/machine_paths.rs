@@ -40,7 +40,7 @@ mod tests {
     use super::*;
     use crate::{
         root,
-        tidy::{assert_none, workspace::tracked_files},
+        tidy::{assert_none, tracked_files::tracked_files},
     };
 
     /// A path of a machine, put together here so that this file holds none.
@@ -65,7 +65,7 @@ mod tests {
     fn no_file_of_this_tree_names_a_directory_of_a_machine() {
         let here = root().display().to_string();
         let mut findings = Vec::new();
-        for file in tracked_files() {
+        for file in tracked_files(&root()) {
             // What is not text holds no paths that a person reads.
             let Ok(text) = std::fs::read_to_string(root().join(&file)) else { continue };
             findings.extend(check(&file.display().to_string(), &text, &here));

@@ -1,15 +1,33 @@
 //! The tidy test: rules of the tree that the compiler does not hold. Each module holds one rule, a test that the rule
 //! can fail on made-up input, and a test of this tree. `source` and `module_tree` read what the rules look at.
 
+mod boolean_matches;
+mod counted;
+mod markdown_width;
+mod retired_words;
+mod rust_text;
+mod tracked_files;
+pub(crate) mod words_command;
+
+#[cfg(test)]
 mod dependencies;
+#[cfg(test)]
 mod exceptions;
+#[cfg(test)]
 mod frameworks;
+#[cfg(test)]
 mod glossary;
+#[cfg(test)]
 mod machine_paths;
+#[cfg(test)]
 mod module_cycles;
+#[cfg(test)]
 mod module_tree;
+#[cfg(test)]
 mod source;
+#[cfg(test)]
 mod type_names;
+#[cfg(test)]
 mod workspace;
 
 use std::fmt;
@@ -35,6 +53,7 @@ impl fmt::Display for Finding {
 }
 
 /// Fails with every finding, one a line.
+#[cfg(test)]
 fn assert_none(mut findings: Vec<Finding>) {
     findings.sort();
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();

@@ -1,8 +1,11 @@
 //! The tree as the rules see it: tracked files, crates with their targets, and the module tree of each target. Paths are
 //! relative to the root of the workspace.
 
-use super::module_tree::{ModuleFile, follow};
-use crate::{cargo, command, root};
+use super::{
+    module_tree::{ModuleFile, follow},
+    tracked_files::tracked_files,
+};
+use crate::{cargo, root};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -62,7 +65,7 @@ impl Crate {
 
 impl Workspace {
     pub(super) fn read() -> Self {
-        let files = tracked_files();
+        let files = tracked_files(&root());
         // The fuzz targets and one benchmark are packages of their own, apart from the workspace.
         let manifests = files.iter().filter(|f| f.ends_with("Cargo.toml") && !f.starts_with("crates"));
         let crates = manifests.flat_map(|manifest| crates_of(manifest)).collect();
@@ -73,16 +76,6 @@ impl Workspace {
     pub(super) fn members(&self) -> impl Iterator<Item = &Crate> {
         self.crates.iter().filter(|c| c.manifest.starts_with("crates"))
     }
-}
-
-/// Every file that is tracked, or that would be.
-pub(super) fn tracked_files() -> Vec<PathBuf> {
-    let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-    let output = command("git").args(args).output().expect("git runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let names = String::from_utf8(output.stdout).expect("names of files are UTF-8");
-    // A file that is deleted and not committed yet is still listed.
-    names.split('\0').filter(|n| !n.is_empty()).map(PathBuf::from).filter(|f| root().join(f).is_file()).collect()
 }
 
 fn crates_of(manifest: &Path) -> Vec<Crate> {
