@@ -24,7 +24,7 @@ mod tests;
 
 use agents::{Kind, Places, Wanted};
 use clap::ValueEnum;
-use countersign_spawn::Question;
+use countersign_spawn::ProgramRun;
 pub use error::{
     EditError, EnvironmentError, ExamineError, FileError, FileErrors, InstallError, ProofError, Unanswered, Unsupported,
 };
@@ -167,15 +167,15 @@ impl Installation {
     /// The version that the agent's program reports; none when it is not there.
     #[must_use]
     pub fn version(&self) -> Option<String> {
-        let question = Question {
+        let question = ProgramRun {
             program: self.program(),
             args: &["--version"],
             stdin: b"",
             env: &[],
             timeout: Duration::from_secs(10),
-            until: None,
+            complete: None,
         };
-        let said = countersign_spawn::converse(&question).ok()?;
+        let said = countersign_spawn::run_program(&question).ok()?;
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
         let line = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("of an unknown version");
         Some(line.trim().chars().filter(|c| !c.is_control()).take(80).collect())
@@ -212,7 +212,7 @@ impl Installation {
     /// that, what `write` has `changed` is taken back.
     #[must_use]
     pub fn prove(&self, changed: bool) -> Proofs {
-        self.prove_with(&countersign_spawn::converse, changed)
+        self.prove_with(&countersign_spawn::run_program, changed)
     }
 
     fn prove_with(&self, converse: &Converse, changed: bool) -> Proofs {
@@ -292,7 +292,7 @@ fn stands(manifest: &Manifest) -> Result<String, ExamineError> {
             says.push(trusted(&written.path, &wanted)?);
         }
         let cwd = places.project.as_ref().unwrap_or(&places.home);
-        says.push(prove::prove(&countersign_spawn::converse, &part.proof, cwd)?);
+        says.push(prove::prove(&countersign_spawn::run_program, &part.proof, cwd)?);
     }
     Ok(says.join("; "))
 }

@@ -2,7 +2,7 @@
 //! to come back denied. That something is blocked is not enough: a hook that cannot run blocks too.
 
 use crate::error::{ProofError, Unanswered};
-use countersign_spawn::{Question, Reply};
+use countersign_spawn::{ProgramOutput, ProgramRun};
 use serde_json::{Value, json};
 use std::{io, path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PROTOCOL: &str = "2025-11-25";
 
 /// Puts a question to a program.
-pub(crate) type Converse = dyn Fn(&Question<'_>) -> io::Result<Reply>;
+pub(crate) type Converse = dyn Fn(&ProgramRun<'_>) -> io::Result<ProgramOutput>;
 
 /// How a hook of an agent answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ fn hook(converse: &Converse, argv: &[String], answer: HookAnswer, cwd: &Path) ->
     let stdin = format!("{asked}\n");
     let said = ask(
         converse,
-        &Question { program, args: &args, stdin: stdin.as_bytes(), env: &[], timeout: PATIENCE, until: None },
+        &ProgramRun { program, args: &args, stdin: stdin.as_bytes(), env: &[], timeout: PATIENCE, complete: None },
     )
     .map_err(|error| ProofError::Hook { hook: shown.clone(), error })?;
     let reply: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
@@ -100,13 +100,13 @@ fn mcp(converse: &Converse, csn: &str) -> Result<String, ProofError> {
     let stdin: String = said.iter().map(|m| format!("{m}\n")).collect();
     // Whoever hangs up withdraws the call: the line is held until both answers are there.
     let until = |out: &[u8]| reply(out, 2).is_some() && reply(out, 3).is_some();
-    let question = Question {
+    let question = ProgramRun {
         program: csn,
         args: &["mcp"],
         stdin: stdin.as_bytes(),
         env: &[],
         timeout: PATIENCE,
-        until: Some(&until),
+        complete: Some(&until),
     };
     let name = || csn.to_owned();
     let said = ask(converse, &question).map_err(|error| ProofError::Mcp { csn: name(), error })?;
@@ -133,7 +133,7 @@ fn mcp(converse: &Converse, csn: &str) -> Result<String, ProofError> {
     Ok(format!("MCP: {} tools; run denies `{CANARY}`: {}", tools.len(), first_line(text.as_bytes())))
 }
 
-fn ask(converse: &Converse, question: &Question<'_>) -> Result<Reply, Unanswered> {
+fn ask(converse: &Converse, question: &ProgramRun<'_>) -> Result<ProgramOutput, Unanswered> {
     let said = converse(question)?;
     if said.timed_out { Err(Unanswered::Late(question.timeout.as_secs())) } else { Ok(said) }
 }

@@ -8,7 +8,7 @@ use super::{
     edit, files, manifest, plan,
 };
 use crate::{AgentProgram, InstallMode};
-use countersign_spawn::{Question, Reply};
+use countersign_spawn::{ProgramOutput, ProgramRun};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
@@ -713,10 +713,10 @@ fn only_a_denial_of_the_gate_is_a_proof() {
     let prove = |agent, mode, code: i32, stdout: &str, stderr: &str| {
         let part = desk.wanted(agent, mode, false).parts().unwrap().remove(0);
         let (stdout, stderr) = (stdout.as_bytes().to_vec(), stderr.as_bytes().to_vec());
-        let answer = move |asked: &Question<'_>| {
+        let answer = move |asked: &ProgramRun<'_>| {
             let told = String::from_utf8_lossy(asked.stdin);
             assert!(told.contains("\"csn down\""), "{told}");
-            Ok(Reply { code: Some(code), stdout: stdout.clone(), stderr: stderr.clone(), timed_out: false })
+            Ok(ProgramOutput { code: Some(code), stdout: stdout.clone(), stderr: stderr.clone(), timed_out: false })
         };
         super::prove::prove(&answer, &part.proof, &desk.places.home)
     };
@@ -768,13 +768,13 @@ fn without_a_proof_everything_is_taken_back() {
     let fails = run(&move |asked| {
         assert!(fs::read_to_string(&file).unwrap().contains("csn hook"), "it is proved as it stands");
         let stdout = format!("{}\n", asked.args.join(" ")).into_bytes();
-        Ok(Reply { code: Some(2), stdout, stderr: b"what?".to_vec(), timed_out: false })
+        Ok(ProgramOutput { code: Some(2), stdout, stderr: b"what?".to_vec(), timed_out: false })
     });
     assert!(matches!(fails.undone, Some(Ok(()))), "{fails:?}");
     assert!(fails.proofs[1].as_ref().unwrap_err().to_string().contains("listed no tools (exit 2): what?"), "{fails:?}");
     assert_eq!(desk.snapshot(), untouched);
     assert!(!desk.manifests().exists());
-    let late = run(&|_| Ok(Reply { code: None, stdout: vec![], stderr: vec![], timed_out: true }));
+    let late = run(&|_| Ok(ProgramOutput { code: None, stdout: vec![], stderr: vec![], timed_out: true }));
     assert!(late.proofs[0].as_ref().unwrap_err().to_string().contains("did not answer within 30 s"), "{late:?}");
     let gone = run(&|_| Err(std::io::ErrorKind::NotFound.into()));
     assert!(gone.proofs[0].is_err() && matches!(gone.undone, Some(Ok(()))), "{gone:?}");
