@@ -1,8 +1,8 @@
 //! One door to the three formats: an entry put into a text or taken out of it, and how that looks as a diff.
 
 use super::{
-    entry::{Edited, Entry, MARKER, Mine},
-    files::Change,
+    entry::{EditedText, Entry, EntryOwner, FILE_MARKER},
+    files::FileWrite,
     json, toml, yaml,
 };
 use crate::EditError;
@@ -15,7 +15,7 @@ enum Format {
     Yaml,
 }
 
-fn format(path: &Path) -> Format {
+fn format_of(path: &Path) -> Format {
     match path.extension().and_then(|e| e.to_str()) {
         Some("toml") => Format::Toml,
         Some("yaml" | "yml") => Format::Yaml,
@@ -23,60 +23,72 @@ fn format(path: &Path) -> Format {
     }
 }
 
-fn bom(text: &str) -> (&str, &str) {
+fn split_bom(text: &str) -> (&str, &str) {
     text.strip_prefix('\u{feff}').map_or(("", text), |body| ("\u{feff}", body))
 }
 
 /// The text with the entry as wanted. `made` are containers that are known to be ours.
-pub(super) fn put(
+pub(super) fn put_entry(
     path: &Path,
     text: Option<&str>,
     entry: &Entry,
-    mine: &Mine,
+    mine: &EntryOwner,
     made: &[String],
-) -> Result<Edited, EditError> {
+) -> Result<EditedText, EditError> {
     if let Entry::Whole(body) = entry {
         return match text {
-            Some(there) if !there.starts_with(MARKER) => Err(EditError::ForeignFile),
-            _ => Ok(Edited { text: body.clone(), made: Vec::new() }),
+            Some(there) if !there.starts_with(FILE_MARKER) => Err(EditError::ForeignFile),
+            _ => Ok(EditedText { text: body.clone(), made: Vec::new() }),
         };
     }
-    let (bom, body) = bom(text.unwrap_or_default());
-    let edited = put_body(format(path), body, entry, mine, made)?;
+    let (bom, body) = split_bom(text.unwrap_or_default());
+    let edited = put_entry_in_body(format_of(path), body, entry, mine, made)?;
     // What does not stay as it is when it is done again would change with every run.
-    if put_body(format(path), &edited.text, entry, mine, &edited.made)?.text != edited.text {
+    if put_entry_in_body(format_of(path), &edited.text, entry, mine, &edited.made)?.text != edited.text {
         return Err(EditError::Unreliable);
     }
-    Ok(Edited { text: format!("{bom}{}", edited.text), ..edited })
+    Ok(EditedText { text: format!("{bom}{}", edited.text), ..edited })
 }
 
-fn put_body(format: Format, body: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, EditError> {
+fn put_entry_in_body(
+    format: Format,
+    body: &str,
+    entry: &Entry,
+    mine: &EntryOwner,
+    made: &[String],
+) -> Result<EditedText, EditError> {
     match format {
-        Format::Json => json::put(body, entry, mine, made),
-        Format::Toml => toml::put(body, entry, mine),
-        Format::Yaml => yaml::put(body, entry, mine, made),
+        Format::Json => json::put_entry(body, entry, mine, made),
+        Format::Toml => toml::put_entry(body, entry, mine),
+        Format::Yaml => yaml::put_entry(body, entry, mine, made),
     }
 }
 
 /// The text without what is ours.
-pub(super) fn take(path: &Path, text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, EditError> {
+pub(super) fn remove_entry(
+    path: &Path,
+    text: &str,
+    entry: &Entry,
+    mine: &EntryOwner,
+    made: &[String],
+) -> Result<String, EditError> {
     if let Entry::Whole(_) = entry {
-        return Ok(if text.starts_with(MARKER) { String::new() } else { text.to_owned() });
+        return Ok(if text.starts_with(FILE_MARKER) { String::new() } else { text.to_owned() });
     }
-    let (bom, body) = bom(text);
-    let without = match format(path) {
-        Format::Json => json::take(body, entry, mine, made),
-        Format::Toml => toml::take(body, entry, mine),
-        Format::Yaml => yaml::take(body, entry, mine, made),
+    let (bom, body) = split_bom(text);
+    let without = match format_of(path) {
+        Format::Json => json::remove_entry(body, entry, mine, made),
+        Format::Toml => toml::remove_entry(body, entry, mine),
+        Format::Yaml => yaml::remove_entry(body, entry, mine, made),
     }?;
     Ok(format!("{bom}{without}"))
 }
 
 /// Why the agent would pass over our entry, as far as its file says.
-pub(super) fn off(path: &Path, text: &str, entry: &Entry) -> Option<EditError> {
-    let why = match format(path) {
-        Format::Json => json::off(bom(text).1, entry),
-        Format::Toml => toml::off(bom(text).1, entry),
+pub(super) fn find_switch_off(path: &Path, text: &str, entry: &Entry) -> Option<EditError> {
+    let why = match format_of(path) {
+        Format::Json => json::find_switch_off(split_bom(text).1, entry),
+        Format::Toml => toml::find_switch_off(split_bom(text).1, entry),
         // What switches an extension off there is among what we fix.
         Format::Yaml => None,
     };
@@ -84,13 +96,13 @@ pub(super) fn off(path: &Path, text: &str, entry: &Entry) -> Option<EditError> {
 }
 
 /// Whether a text holds nothing.
-pub(super) fn is_bare(text: &[u8]) -> bool {
+pub(super) fn is_empty_config(text: &[u8]) -> bool {
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text).trim_ascii();
     text.is_empty() || text == b"{}"
 }
 
 /// A unified diff, with secrets in the lines around it taken out. Empty when nothing changes.
-pub(super) fn diff(change: &Change) -> String {
+pub(super) fn redacted_diff(change: &FileWrite) -> String {
     let (before, after) = (lossy(change.before.as_deref()), lossy(change.after.as_deref()));
     if before == after && change.before.is_some() == change.after.is_some() {
         return String::new();

@@ -2,7 +2,7 @@
 //! name the file, the line where there is one, and what to do. Each holds the whole message, so none names a source: a
 //! caller that prints the chain would say it twice.
 
-use crate::{entry::SERVER, prove::CANARY};
+use crate::{entry::SERVER_NAME, prove::CANARY};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
 pub enum InstallError {
     /// The agent has no such thing.
     #[error(transparent)]
-    Unsupported(#[from] Unsupported),
+    Unsupported(#[from] UnsupportedError),
     /// This environment does not say where configurations are, or what this program is called.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
@@ -24,7 +24,7 @@ pub enum InstallError {
 
 /// What an agent cannot be given.
 #[derive(Debug, thiserror::Error)]
-pub enum Unsupported {
+pub enum UnsupportedError {
     #[error("{0} gets no hook: none has been proved to hold there; its tools through MCP: --mode mcp")]
     Hook(&'static str),
     #[error("--witness is for hooks: through MCP Countersign runs the command itself")]
@@ -122,7 +122,9 @@ pub enum EditError {
     NoSuchEntry(&'static str),
     #[error("it is there already and is not Countersign's: move it away first")]
     ForeignFile,
-    #[error("line {line}: `{table}.{SERVER}` is there already and is not Countersign's: rename or remove it first")]
+    #[error(
+        "line {line}: `{table}.{SERVER_NAME}` is there already and is not Countersign's: rename or remove it first"
+    )]
     ForeignServer { line: usize, table: String },
     #[error("it cannot be changed reliably: add the entry by hand")]
     Unreliable,
@@ -136,15 +138,15 @@ pub enum EditError {
     NoObject,
     #[error("line {line}: `{named}` is not {wanted}")]
     WrongKind { line: usize, named: String, wanted: &'static str },
-    #[error("line {line}: `{table}.{SERVER}` is written inline: remove it, and run this again")]
+    #[error("line {line}: `{table}.{SERVER_NAME}` is written inline: remove it, and run this again")]
     Inline { line: usize, table: String },
-    #[error("`{0}.{SERVER}` is written inline: take it out by hand")]
+    #[error("`{0}.{SERVER_NAME}` is written inline: take it out by hand")]
     InlineToRemove(String),
-    #[error("`{0}.{SERVER}` is not a table")]
+    #[error("`{0}.{SERVER_NAME}` is not a table")]
     NoTable(String),
     #[error("line {line}: `{table}` is not a table that can be added to")]
     ClosedTable { line: usize, table: String },
-    #[error("`{table}` takes no [{table}.{SERVER}]: {error}")]
+    #[error("`{table}` takes no [{table}.{SERVER_NAME}]: {error}")]
     TakesNone { table: String, error: Box<EditError> },
     #[error("it holds more than one document")]
     SeveralDocuments,
@@ -156,19 +158,19 @@ pub enum EditError {
     TooDeep,
     #[error("line {0}: it does not hold a mapping")]
     NoMapping(usize),
-    #[error("line {line}: it is written in braces or indented: add `{table}.{SERVER}` by hand")]
+    #[error("line {line}: it is written in braces or indented: add `{table}.{SERVER_NAME}` by hand")]
     Braces { line: usize, table: String },
-    #[error("line {line}: `{table}` {why}: add `{SERVER}` below it by hand")]
+    #[error("line {line}: `{table}` {why}: add `{SERVER_NAME}` below it by hand")]
     Unusual { line: usize, table: String, why: &'static str },
-    #[error("line {line}: `{table}` is written in a way that is not changed here: take {SERVER} out by hand")]
+    #[error("line {line}: `{table}` is written in a way that is not changed here: take {SERVER_NAME} out by hand")]
     UnusualToRemove { line: usize, table: String },
-    #[error("`{0}` is laid out in a way that is not changed here: add `{SERVER}` by hand")]
+    #[error("`{0}` is laid out in a way that is not changed here: add `{SERVER_NAME}` by hand")]
     Layout(String),
 }
 
 /// How a program that was asked did not answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum NoAnswerError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("did not answer within {0} s")]
@@ -181,7 +183,7 @@ pub enum ProofError {
     #[error("there is no command")]
     NoCommand,
     #[error("`{hook}`: {error}")]
-    Hook { hook: String, error: Unanswered },
+    Hook { hook: String, error: NoAnswerError },
     #[error("`{hook}` did not deny `{CANARY}`: it said {said}")]
     HookAllows { hook: String, said: String },
     #[error("`{hook}` gave no decision ({ended}): {said}")]
@@ -189,7 +191,7 @@ pub enum ProofError {
     #[error("`{hook}` denies `{CANARY}`, but not for the gate's reason ({ended}): {said}")]
     OtherReason { hook: String, ended: String, said: String },
     #[error("`{csn} mcp` {error}")]
-    Mcp { csn: String, error: Unanswered },
+    Mcp { csn: String, error: NoAnswerError },
     #[error("`{csn} mcp` listed no tools ({ended}): {said}")]
     NoTools { csn: String, ended: String, said: String },
     #[error("`{0} mcp` has no tool `run`")]
@@ -227,8 +229,8 @@ impl From<FileError> for ExamineError {
     }
 }
 
-impl From<Unsupported> for ExamineError {
-    fn from(error: Unsupported) -> Self {
+impl From<UnsupportedError> for ExamineError {
+    fn from(error: UnsupportedError) -> Self {
         Self::Install(error.into())
     }
 }

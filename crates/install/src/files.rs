@@ -11,11 +11,11 @@ use std::{
 };
 
 /// No configuration is longer.
-const MOST: u64 = 16 * 1024 * 1024;
+const MAX_CONFIG_BYTES: u64 = 16 * 1024 * 1024;
 
 /// One file before and after; none where there is no file.
 #[derive(Debug, Clone)]
-pub(super) struct Change {
+pub(super) struct FileWrite {
     pub(super) path: PathBuf,
     pub(super) before: Option<Vec<u8>>,
     pub(super) after: Option<Vec<u8>>,
@@ -25,19 +25,19 @@ pub(super) struct Change {
     pub(super) dirs: Vec<PathBuf>,
 }
 
-impl Change {
-    pub(super) fn does_something(&self) -> bool {
+impl FileWrite {
+    pub(super) fn has_effect(&self) -> bool {
         self.before != self.after
     }
 
-    fn back(&self) -> Self {
+    fn reversed(&self) -> Self {
         let (before, after) = (self.after.clone(), self.before.clone());
         Self { before, after, ..self.clone() }
     }
 }
 
 /// Where a file really is: links are followed, so that what they lead to is changed and they stay.
-pub(super) fn resolve(path: &Path) -> Result<PathBuf, FileError> {
+pub(super) fn resolve_links(path: &Path) -> Result<PathBuf, FileError> {
     if fs::symlink_metadata(path).is_ok() {
         return path.canonicalize().map_err(|error| FileError::DanglingLink { path: path.to_owned(), error });
     }
@@ -51,16 +51,16 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, FileError> {
 }
 
 /// What a file holds; none when it is not there.
-pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(FileError::io(path, e)),
         Ok(meta) if !meta.is_file() => return Err(FileError::NotRegular(path.to_owned())),
-        Ok(meta) if meta.len() > MOST => return Err(FileError::TooLong(path.to_owned())),
+        Ok(meta) if meta.len() > MAX_CONFIG_BYTES => return Err(FileError::TooLong(path.to_owned())),
         Ok(_) => {}
     }
     let name = path.to_str().ok_or_else(|| FileError::Name(path.to_owned()))?;
-    read_regular(name, MOST).map(Some).map_err(|e| FileError::io(path, e))
+    read_regular(name, MAX_CONFIG_BYTES).map(Some).map_err(|e| FileError::io(path, e))
 }
 
 /// Directories that would have to be made for a file, innermost first.
@@ -70,7 +70,7 @@ pub(super) fn missing_dirs(path: &Path) -> Vec<PathBuf> {
 
 /// Why a change could not be made, as far as that can be seen beforehand. Modes count for root too: who takes the
 /// write bit from a file means it.
-pub(super) fn may_write(path: &Path) -> Result<(), FileError> {
+pub(super) fn check_writable(path: &Path) -> Result<(), FileError> {
     let dir = path.ancestors().skip(1).find(|dir| dir.exists());
     for place in [Some(path).filter(|p| p.exists()), dir].into_iter().flatten() {
         let mode = fs::metadata(place).map_err(|e| FileError::io(place, e))?.mode();
@@ -82,10 +82,10 @@ pub(super) fn may_write(path: &Path) -> Result<(), FileError> {
 }
 
 /// All of them, or none: when one fails, those before it are put back.
-pub(super) fn apply(changes: &[Change]) -> Result<(), FileError> {
+pub(super) fn write_all(changes: &[FileWrite]) -> Result<(), FileError> {
     for (at, change) in changes.iter().enumerate() {
-        if let Err(why) = make(change) {
-            let (why, back) = (Box::new(why), undo(&changes[..at]));
+        if let Err(why) = write_file(change) {
+            let (why, back) = (Box::new(why), undo_all(&changes[..at]));
             return Err(match back {
                 Ok(()) => FileError::NothingChanged(why),
                 Err(also) => FileError::HalfChanged { why, also },
@@ -96,22 +96,23 @@ pub(super) fn apply(changes: &[Change]) -> Result<(), FileError> {
 }
 
 /// Takes back what was applied, last first.
-pub(super) fn undo(changes: &[Change]) -> Result<(), FileErrors> {
-    let failed: Vec<FileError> = changes.iter().rev().filter_map(|change| make(&change.back()).err()).collect();
+pub(super) fn undo_all(changes: &[FileWrite]) -> Result<(), FileErrors> {
+    let failed: Vec<FileError> =
+        changes.iter().rev().filter_map(|change| write_file(&change.reversed()).err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(FileErrors(failed)) }
 }
 
-fn make(change: &Change) -> Result<(), FileError> {
+fn write_file(change: &FileWrite) -> Result<(), FileError> {
     let path = &change.path;
-    if !change.does_something() {
+    if !change.has_effect() {
         return Ok(());
     }
     // An agent that runs writes its own configuration too.
-    if read(path)? != change.before {
+    if read_file(path)? != change.before {
         return Err(FileError::ChangedMeanwhile(path.clone()));
     }
     let done = match &change.after {
-        Some(bytes) => replace(path, bytes, change.mode),
+        Some(bytes) => replace_file(path, bytes, change.mode),
         None => fs::remove_file(path),
     };
     done.map_err(|error| FileError::Unwritable { path: path.clone(), error })?;
@@ -122,7 +123,7 @@ fn make(change: &Change) -> Result<(), FileError> {
     Ok(())
 }
 
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     fs::create_dir_all(dir)?;

@@ -1,18 +1,18 @@
 //! How a JSON text is laid out: where an item goes in and how it looks there, and what goes out with one that leaves.
 //! Taking out what was put in gives the same bytes back.
 
-use super::entry::{Node, Splice, newline};
+use super::entry::{ConfigValue, Splice, line_ending};
 use std::ops::Range;
 
 /// The items of an object or a list.
-pub(super) struct Items {
+pub(super) struct ItemRanges {
     /// Between the brackets.
     pub(super) inside: Range<usize>,
     pub(super) each: Vec<Range<usize>>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Style {
+pub(super) struct JsonStyle {
     pub(super) newline: &'static str,
     pub(super) unit: String,
     /// All on one line.
@@ -21,12 +21,12 @@ pub(super) struct Style {
     pub(super) spaced: bool,
 }
 
-impl Style {
-    pub(super) fn plain(newline: &'static str) -> Self {
+impl JsonStyle {
+    pub(super) fn with_line_ending(newline: &'static str) -> Self {
         Self { newline, unit: "  ".to_owned(), compact: false, spaced: true }
     }
 
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn detect(text: &str) -> Self {
         let body = text.trim();
         // The first key on a line of its own is one step in.
         let first = text.lines().find_map(|line| {
@@ -35,7 +35,7 @@ impl Style {
         });
         let single = !body.contains('\n') && body.contains('"');
         Self {
-            newline: newline(text),
+            newline: line_ending(text),
             unit: first.unwrap_or("  ").to_owned(),
             compact: single,
             spaced: !single || body.contains("\": "),
@@ -44,29 +44,31 @@ impl Style {
 }
 
 /// A value as text, its first line where it stands, the others below `indent`.
-pub(super) fn render(node: &Node, style: &Style, indent: &str) -> String {
+pub(super) fn render_value(node: &ConfigValue, style: &JsonStyle, indent: &str) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let inner = format!("{indent}{}", style.unit);
     let colon = if style.spaced { ": " } else { ":" };
     let (open, close, items): (_, _, Vec<String>) = match node {
-        Node::Text(text) => return quoted(text),
-        Node::Number(number) => return number.to_string(),
-        Node::Flag(flag) => return flag.to_string(),
-        Node::List(list) => {
+        ConfigValue::Text(text) => return quoted(text),
+        ConfigValue::Number(number) => return number.to_string(),
+        ConfigValue::Flag(flag) => return flag.to_string(),
+        ConfigValue::List(list) => {
             // A list of words is read as one line.
-            let words = list.iter().all(|n| !matches!(n, Node::List(_) | Node::Map(_)));
-            let style = Style { compact: style.compact || words, ..style.clone() };
-            let items: Vec<String> = list.iter().map(|n| render(n, &style, &inner)).collect();
+            let words = list.iter().all(|n| !matches!(n, ConfigValue::List(_) | ConfigValue::Map(_)));
+            let style = JsonStyle { compact: style.compact || words, ..style.clone() };
+            let items: Vec<String> = list.iter().map(|n| render_value(n, &style, &inner)).collect();
             return enclose("[", "]", &items, &style, indent, &inner);
         }
-        Node::Map(map) => {
-            ("{", "}", map.iter().map(|(k, n)| format!("{}{colon}{}", quoted(k), render(n, style, &inner))).collect())
-        }
+        ConfigValue::Map(map) => (
+            "{",
+            "}",
+            map.iter().map(|(k, n)| format!("{}{colon}{}", quoted(k), render_value(n, style, &inner))).collect(),
+        ),
     };
     enclose(open, close, &items, style, indent, &inner)
 }
 
-fn enclose(open: &str, close: &str, items: &[String], style: &Style, indent: &str, inner: &str) -> String {
+fn enclose(open: &str, close: &str, items: &[String], style: &JsonStyle, indent: &str, inner: &str) -> String {
     if items.is_empty() {
         return format!("{open}{close}");
     }
@@ -100,7 +102,7 @@ fn line_before(text: &str, at: usize) -> &str {
 
 /// What follows an item on its line: the end of its comma, if there is one before the next item or bracket, and the end
 /// of the last comment on the line of the item (or of the comma).
-fn after(text: &str, end: usize, limit: usize) -> (Option<usize>, usize) {
+fn find_item_end(text: &str, end: usize, limit: usize) -> (Option<usize>, usize) {
     let (mut at, mut comma, mut kept) = (end, None, end);
     let mut same_line = true;
     while at < limit {
@@ -139,10 +141,15 @@ fn comments_end(text: &str, inside: &Range<usize>) -> usize {
 }
 
 /// An item behind the last one.
-pub(super) fn insert(text: &str, open: usize, items: &Items, item: &dyn Fn(&Style, &str) -> String) -> Vec<Splice> {
-    let style = Style::of(text);
+pub(super) fn insert_item(
+    text: &str,
+    open: usize,
+    items: &ItemRanges,
+    item: &dyn Fn(&JsonStyle, &str) -> String,
+) -> Vec<Splice> {
+    let style = JsonStyle::detect(text);
     let outer = indent_at(text, open).to_owned();
-    let Items { inside, each } = items;
+    let ItemRanges { inside, each } = items;
     let Some(last) = each.last() else {
         let at = comments_end(text, inside);
         if style.compact {
@@ -158,9 +165,9 @@ pub(super) fn insert(text: &str, open: usize, items: &Items, item: &dyn Fn(&Styl
             false => vec![Splice(at..inside.end, format!("{body}{nl}{outer}"))],
         };
     };
-    let (comma, at) = after(text, last.end, inside.end);
+    let (comma, at) = find_item_end(text, last.end, inside.end);
     if !text[inside.clone()].contains('\n') {
-        let style = Style { compact: true, ..style };
+        let style = JsonStyle { compact: true, ..style };
         let gap = if style.spaced { " " } else { "" };
         let body = item(&style, "");
         return match comma {
@@ -181,10 +188,10 @@ pub(super) fn insert(text: &str, open: usize, items: &Items, item: &dyn Fn(&Styl
 }
 
 /// Without an item: with it goes its comma, or the one before if it was the last, and its line.
-pub(super) fn remove(text: &str, items: &Items, which: usize) -> Vec<Splice> {
-    let Items { inside, each } = items;
+pub(super) fn remove_item(text: &str, items: &ItemRanges, which: usize) -> Vec<Splice> {
+    let ItemRanges { inside, each } = items;
     let item = &each[which];
-    let (comma, kept) = after(text, item.end, inside.end);
+    let (comma, kept) = find_item_end(text, item.end, inside.end);
     let end = comma.unwrap_or(item.end);
     if each.len() == 1 {
         let around = format!("{}{}", &text[inside.start..item.start], &text[end..inside.end]);
@@ -194,7 +201,7 @@ pub(super) fn remove(text: &str, items: &Items, which: usize) -> Vec<Splice> {
     }
     let mut splices = Vec::new();
     if let (None, Some(before)) = (comma, which.checked_sub(1).map(|b| &each[b])) {
-        let (theirs, _) = after(text, before.end, item.start);
+        let (theirs, _) = find_item_end(text, before.end, item.start);
         splices.extend(theirs.map(|at| Splice(at - 1..at, String::new())));
     }
     let start = match (begins_line(text, item.start), kept > end) {

@@ -4,7 +4,7 @@ mod shapes;
 
 use super::{
     Installation,
-    agents::{Places, Wanted},
+    agents::{AgentPaths, InstallRequest},
     edit, files, manifest, plan,
 };
 use crate::{AgentProgram, InstallMode};
@@ -19,18 +19,18 @@ use tempfile::TempDir;
 const CSN: &str = "/opt/csn";
 
 /// A home with nothing in it but what a test puts there.
-struct Desk {
+struct TestHome {
     dir: TempDir,
-    places: Places,
+    places: AgentPaths,
     csn: &'static str,
 }
 
-impl Desk {
+impl TestHome {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().canonicalize().unwrap();
         let config = home.join(".config");
-        let places = Places { config, claude: None, codex: None, house: Vec::new(), project: None, home };
+        let places = AgentPaths { config, claude: None, codex: None, home_variables: Vec::new(), project: None, home };
         Self { dir, places, csn: CSN }
     }
 
@@ -47,41 +47,42 @@ impl Desk {
         fs::read_to_string(self.path(file)).unwrap()
     }
 
-    fn wanted(&self, agent: AgentProgram, mode: InstallMode, witness: bool) -> Wanted<'_> {
-        Wanted { agent, mode, witness, csn: self.csn, places: &self.places }
+    fn wanted(&self, agent: AgentProgram, mode: InstallMode, witness: bool) -> InstallRequest<'_> {
+        InstallRequest { agent, mode, witness, csn: self.csn, places: &self.places }
     }
 
     fn manifests(&self) -> PathBuf {
         self.places.config.join("countersign/agents")
     }
 
-    fn prepared(&self, agent: AgentProgram, mode: InstallMode) -> Installation {
+    fn prepare(&self, agent: AgentProgram, mode: InstallMode) -> Installation {
         Installation {
             agent,
             mode,
             witness: false,
             csn: self.csn.to_owned(),
             places: self.places.clone(),
-            dir: self.manifests(),
-            plan: plan::install(&self.wanted(agent, mode, false), &self.manifests()).unwrap(),
+            manifest_dir: self.manifests(),
+            plan: plan::plan_install(&self.wanted(agent, mode, false), &self.manifests()).unwrap(),
         }
     }
 
     /// Whether anything changed.
     fn install(&self, agent: AgentProgram, mode: InstallMode, witness: bool) -> Result<bool, String> {
-        let plan = plan::install(&self.wanted(agent, mode, witness), &self.manifests()).map_err(|e| e.to_string())?;
-        let changes = plan.changes();
-        plan::private(&self.manifests()).unwrap();
-        files::apply(&changes).map_err(|e| e.to_string())?;
-        Ok(changes.iter().any(files::Change::does_something))
+        let plan =
+            plan::plan_install(&self.wanted(agent, mode, witness), &self.manifests()).map_err(|e| e.to_string())?;
+        let changes = plan.writes();
+        plan::create_private_dir(&self.manifests()).unwrap();
+        files::write_all(&changes).map_err(|e| e.to_string())?;
+        Ok(changes.iter().any(files::FileWrite::has_effect))
     }
 
     fn uninstall(&self, agent: AgentProgram) -> Result<bool, String> {
-        let plan = plan::uninstall(&self.wanted(agent, InstallMode::Both, false), &self.manifests())
+        let plan = plan::plan_removal(&self.wanted(agent, InstallMode::Both, false), &self.manifests())
             .map_err(|e| e.to_string())?;
-        let changes = plan.changes();
-        files::apply(&changes).map_err(|e| e.to_string())?;
-        Ok(changes.iter().any(files::Change::does_something))
+        let changes = plan.writes();
+        files::write_all(&changes).map_err(|e| e.to_string())?;
+        Ok(changes.iter().any(files::FileWrite::has_effect))
     }
 
     /// Every file below the home but ours, with what it holds.
@@ -121,8 +122,8 @@ const CURSOR: Case = Case { agent: AgentProgram::Cursor, mode: InstallMode::Mcp,
 /// The one door. `expect` is the file afterwards, with what is new between « and »; or, after `refused:`, words of the
 /// reason. Whatever it is: a second run changes nothing, removal gives every byte back, also without the copy.
 #[track_caller]
-fn check(case: &Case, before: &str, expect: &str) {
-    let desk = Desk::new();
+fn check_install(case: &Case, before: &str, expect: &str) {
+    let desk = TestHome::new();
     desk.write(case.file, before);
     let untouched = desk.snapshot();
     let done = desk.install(case.agent, case.mode, false);
@@ -141,7 +142,7 @@ fn check(case: &Case, before: &str, expect: &str) {
         assert_eq!(old, before, "what is not new stands as it stood");
     }
     assert_eq!(desk.install(case.agent, case.mode, false), Ok(false), "a second run changes nothing");
-    by_hand(&desk, case, before, &after);
+    check_removal_without_backup(&desk, case, before, &after);
     assert_eq!(desk.uninstall(case.agent), Ok(true));
     assert_eq!(desk.snapshot(), untouched, "every byte is back");
     assert_eq!(desk.uninstall(case.agent), Ok(false), "nothing is installed");
@@ -150,11 +151,11 @@ fn check(case: &Case, before: &str, expect: &str) {
 
 /// Our entry cut out of the text leaves what was there: to the byte, but for blanks and braces where it was alone.
 #[track_caller]
-fn by_hand(desk: &Desk, case: &Case, before: &str, after: &str) {
+fn check_removal_without_backup(desk: &TestHome, case: &Case, before: &str, after: &str) {
     let wanted = desk.wanted(case.agent, case.mode, false);
     let part = wanted.parts().unwrap().remove(0);
-    let made = manifest::all(&desk.manifests()).remove(0).unwrap().files.remove(0).made;
-    let without = edit::take(&part.path, after, &part.entry, &wanted.mine(None), &made).unwrap();
+    let made = manifest::read_all(&desk.manifests()).remove(0).unwrap().files.remove(0).made;
+    let without = edit::remove_entry(&part.path, after, &part.entry, &wanted.owner(None), &made).unwrap();
     let words = |text: &str| text.split_whitespace().collect::<String>().replace("{}", "");
     assert_eq!(words(before), words(&without), "{before:?} came back as {without:?} from {after:?}");
 }
@@ -162,8 +163,8 @@ fn by_hand(desk: &Desk, case: &Case, before: &str, after: &str) {
 /// Taken out by itself, not from the copy, as when somebody has changed the file since: `edit` is done to the file
 /// between, and must be all that is different afterwards.
 #[track_caller]
-fn check_edited(case: &Case, before: &str, edit: (&str, &str), expect: &str) {
-    let desk = Desk::new();
+fn check_removal_after_edit(case: &Case, before: &str, edit: (&str, &str), expect: &str) {
+    let desk = TestHome::new();
     desk.write(case.file, before);
     desk.install(case.agent, case.mode, false).unwrap();
     let after = desk.read(case.file);
@@ -175,7 +176,7 @@ fn check_edited(case: &Case, before: &str, edit: (&str, &str), expect: &str) {
 
 #[test]
 fn claude_settings_of_every_shape() {
-    check(
+    check_install(
         &CLAUDE,
         "{}",
         "{«
@@ -196,23 +197,23 @@ fn claude_settings_of_every_shape() {
   }
 »}",
     );
-    check(&CLAUDE, "", "");
-    check(&CLAUDE, "\n\n", "");
-    check(&CLAUDE, "{ }\n", "");
-    check(&CLAUDE, "{\n}\n", "");
-    check(&CLAUDE, "// nothing here yet\n", "");
-    check(&CLAUDE, "{\n  // nothing yet\n}\n", "");
-    check(&CLAUDE, "{ /* nothing yet */ }", "");
-    check(
+    check_install(&CLAUDE, "", "");
+    check_install(&CLAUDE, "\n\n", "");
+    check_install(&CLAUDE, "{ }\n", "");
+    check_install(&CLAUDE, "{\n}\n", "");
+    check_install(&CLAUDE, "// nothing here yet\n", "");
+    check_install(&CLAUDE, "{\n  // nothing yet\n}\n", "");
+    check_install(&CLAUDE, "{ /* nothing yet */ }", "");
+    check_install(
         &CLAUDE,
         "{\"model\":\"opus\",\"env\":{\"A\":\"1\"}}",
         "{\"model\":\"opus\",\"env\":{\"A\":\"1\"}«,\"hooks\":{\"PreToolUse\":[{\"matcher\":\"Bash\",\"hooks\":[{\"type\":\"command\",\"command\":\"/opt/csn hook claude-code || exit 2\",\"timeout\":600,\"onFailure\":\"block\"}]}]}»}",
     );
-    check(&CLAUDE, "{\"model\": \"opus\"}\n", "");
-    check(&CLAUDE, "{\"hooks\":{}}", "");
-    check(&CLAUDE, "{\"hooks\":{\"PreToolUse\":[]}}", "");
-    check(&CLAUDE, "{\n\t\"permissions\": {\n\t\t\"allow\": [\"Bash(git status)\"]\n\t}\n}\n", "");
-    check(&CLAUDE, "\u{feff}{\r\n    \"model\": \"opus\"\r\n}\r\n", "");
+    check_install(&CLAUDE, "{\"model\": \"opus\"}\n", "");
+    check_install(&CLAUDE, "{\"hooks\":{}}", "");
+    check_install(&CLAUDE, "{\"hooks\":{\"PreToolUse\":[]}}", "");
+    check_install(&CLAUDE, "{\n\t\"permissions\": {\n\t\t\"allow\": [\"Bash(git status)\"]\n\t}\n}\n", "");
+    check_install(&CLAUDE, "\u{feff}{\r\n    \"model\": \"opus\"\r\n}\r\n", "");
 }
 
 #[test]
@@ -248,14 +249,14 @@ fn claude_hooks_of_others_stay() {
           }
         ]
       }»";
-    check(&CLAUDE, theirs, &theirs.replace("} // the last one", &format!("}}«,» // the last one{ours}")));
-    check(&CLAUDE, "{\n  \"hooks\": {\"PreToolUse\": [{\"matcher\": \"Edit\", \"hooks\": []}]}\n}\n", "");
-    check(
+    check_install(&CLAUDE, theirs, &theirs.replace("} // the last one", &format!("}}«,» // the last one{ours}")));
+    check_install(&CLAUDE, "{\n  \"hooks\": {\"PreToolUse\": [{\"matcher\": \"Edit\", \"hooks\": []}]}\n}\n", "");
+    check_install(
         &CLAUDE,
         "{\n  \"hooks\": {\n    \"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"say done\"}]}] }}",
         "",
     );
-    check(
+    check_install(
         &CLAUDE,
         "{\n  \"hooks\": {\n    \"PreToolUse\": [\n      {\"matcher\": \"*\", \"hooks\": []},\n    ]\n  }\n}\n",
         "",
@@ -279,65 +280,65 @@ fn claude_settings_that_are_refused() {
         ("<<<<<<< HEAD\n{}\n", "not valid JSON"),
         ("{\"disableAllHooks\": true}", "`disableAllHooks` is set, so that it would be skipped"),
     ] {
-        check(&CLAUDE, before, &format!("refused: {words}"));
+        check_install(&CLAUDE, before, &format!("refused: {words}"));
     }
 }
 
 #[test]
 fn servers_in_json() {
-    check(&CLAUDE_MCP, "{\n  \"numStartups\": 12,\n  \"mcpServers\": {\n    \"github\": {\n      \"type\": \"http\",\n      \"url\": \"https://example.test\"\n    }\n  },\n  \"projects\": {}\n}\n", "{\n  \"numStartups\": 12,\n  \"mcpServers\": {\n    \"github\": {\n      \"type\": \"http\",\n      \"url\": \"https://example.test\"\n    }«,
+    check_install(&CLAUDE_MCP, "{\n  \"numStartups\": 12,\n  \"mcpServers\": {\n    \"github\": {\n      \"type\": \"http\",\n      \"url\": \"https://example.test\"\n    }\n  },\n  \"projects\": {}\n}\n", "{\n  \"numStartups\": 12,\n  \"mcpServers\": {\n    \"github\": {\n      \"type\": \"http\",\n      \"url\": \"https://example.test\"\n    }«,
     \"csn\": {
       \"type\": \"stdio\",
       \"command\": \"/opt/csn\",
       \"args\": [\"mcp\"],
       \"env\": {}
     }»\n  },\n  \"projects\": {}\n}\n");
-    check(
+    check_install(
         &CLAUDE_MCP,
         "{\"mcpServers\": {\"csn\": {\"command\": \"consonance\", \"args\": [\"serve\"]}}}",
         "refused: is there already and is not Countersign's",
     );
-    check(&CLAUDE_MCP, "{\"mcpServers\": {\"csn\": 3}}", "refused: `csn` is not an object");
-    check(&CLAUDE_MCP, "{\"mcpServers\": []}", "refused: `mcpServers` is not an object");
-    check(
+    check_install(&CLAUDE_MCP, "{\"mcpServers\": {\"csn\": 3}}", "refused: `csn` is not an object");
+    check_install(&CLAUDE_MCP, "{\"mcpServers\": []}", "refused: `mcpServers` is not an object");
+    check_install(
         &OPENCODE,
         "{\n  // my settings\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"mcp\": {\n    // nothing\n  },\n  \"theme\": \"x\", // nice\n}\n",
         "",
     );
-    check(
+    check_install(
         &OPENCODE,
         "{\n\t\"mcp\": {\n\t\t\"a\": {\"type\": \"remote\", \"url\": \"https://example.test\"}, // a\n\t},\n}\n",
         "",
     );
-    check(&GEMINI, "{\n    \"theme\": \"Dracula\", /* dark */\n    \"mcpServers\": {}\n}", "");
-    check(&GEMINI, "{\"selectedAuthType\":\"oauth-personal\"}\n", "");
-    check(
+    check_install(&GEMINI, "{\n    \"theme\": \"Dracula\", /* dark */\n    \"mcpServers\": {}\n}", "");
+    check_install(&GEMINI, "{\"selectedAuthType\":\"oauth-personal\"}\n", "");
+    check_install(
         &CURSOR,
         "{\n  \"mcpServers\": {\n    \"a\": {\"command\": \"npx\", \"args\": [\"-y\", \"a\"]},\n    \"b\": {\"url\": \"https://example.test\"}\n  }\n}\n",
         "",
     );
-    check(&CURSOR, "{\"mcpServers\":{\"a\":{\"command\":\"a\"},}}", "");
-    check(
+    check_install(&CURSOR, "{\"mcpServers\":{\"a\":{\"command\":\"a\"},}}", "");
+    check_install(
         &CODEX_HOOK,
         "{\n  \"hooks\": {\n    \"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"bell\"}]}]\n  }\n}\n",
         "",
     );
     let deep = format!("{{\"a\": {}1{}, \"mcpServers\": {{}}}}", "[".repeat(200), "]".repeat(200));
-    check(&CURSOR, &deep, "");
-    check(&CURSOR, &format!("{{\"a\": {}1{}}}", "[".repeat(5000), "]".repeat(5000)), "refused: not valid JSON");
+    check_install(&CURSOR, &deep, "");
+    check_install(&CURSOR, &format!("{{\"a\": {}1{}}}", "[".repeat(5000), "]".repeat(5000)), "refused: not valid JSON");
 }
 
 #[test]
 fn a_huge_file_is_no_matter() {
     let history: String =
         (0..40_000).map(|n| format!("    \"entry {n}\": {{\"display\": \"text {n}\", \"n\": {n}}},\n")).collect();
-    check(&CLAUDE_MCP, &format!("{{\n  \"projects\": {{\n{history}    \"last\": {{}}\n  }}\n}}\n"), "");
+    check_install(&CLAUDE_MCP, &format!("{{\n  \"projects\": {{\n{history}    \"last\": {{}}\n  }}\n}}\n"), "");
 }
 
 #[test]
 fn codex_configuration() {
     let ours = "[mcp_servers.csn]\ncommand = \"/opt/csn\"\nargs = [\"mcp\"]\ntool_timeout_sec = 3600\ndefault_tools_approval_mode = \"approve\"\n";
-    check(&CODEX, "", &format!("«{ours}»"));
+    check_install(&CODEX, "", &format!("«{ours}»"));
     for before in [
         "# my codex\nmodel = \"gpt\" # the good one\n\n[projects.\"/srv/a\"]\ntrust_level = \"trusted\"\n",
         "[mcp_servers.docs]\ncommand = \"npx\"\nargs = [\n  \"-y\", # yes\n  \"docs\",\n]\n\n[tui]\ntheme = \"x\"\n",
@@ -346,15 +347,15 @@ fn codex_configuration() {
         "mcp_servers.a.command = \"a\"\n",
         "text = \"\"\"\n[mcp_servers.csn]\ncommand = \"x\"\n\"\"\"\n",
     ] {
-        check(&CODEX, before, &format!("{before}«\n{ours}»"));
+        check_install(&CODEX, before, &format!("{before}«\n{ours}»"));
     }
-    check(
+    check_install(
         &CODEX,
         "model = \"a\"\r\n[tui]\r\nx = 1\r\n",
         &format!("model = \"a\"\r\n[tui]\r\nx = 1\r\n«\r\n{}»", ours.replace('\n', "\r\n")),
     );
-    check(&CODEX, "model = \"a\"", &format!("model = \"a\"«\n\n{ours}»"));
-    check(&CODEX, "\u{feff}model = \"a\"\n", "");
+    check_install(&CODEX, "model = \"a\"", &format!("model = \"a\"«\n\n{ours}»"));
+    check_install(&CODEX, "\u{feff}model = \"a\"\n", "");
     for (before, words) in [
         ("model = \n", "not valid TOML: line 1"),
         ("a = 1\na = 2\n", "duplicate key"),
@@ -372,7 +373,7 @@ fn codex_configuration() {
         ("[mcp_servers]\ncsn.command = \"/old/csn\"\ncsn.args = [\"mcp\"]\n", "is written inline"),
         ("[mcp_servers]\ncsn = { command = \"/old/csn\", args = [\"mcp\"] }\n", "is written inline"),
     ] {
-        check(&CODEX, before, &format!("refused: {words}"));
+        check_install(&CODEX, before, &format!("refused: {words}"));
     }
 }
 
@@ -380,31 +381,31 @@ fn codex_configuration() {
 fn goose_configuration() {
     let ours = "  csn:\n    enabled: true\n    name: csn\n    type: stdio\n    cmd: /opt/csn\n    args: [mcp]\n    envs: {}\n    timeout: 3600\n";
     let wide = ours.replace("\n  ", "\n    ").replacen("  csn", "    csn", 1);
-    check(&GOOSE, "", &format!("«extensions:\n{ours}»"));
-    check(&GOOSE, "# nothing\n", &format!("# nothing\n«extensions:\n{ours}»"));
-    check(&GOOSE, "GOOSE_MODEL: x\n", &format!("GOOSE_MODEL: x\n«extensions:\n{ours}»"));
-    check(&GOOSE, "GOOSE_MODEL: x", &format!("GOOSE_MODEL: x«\nextensions:\n{ours}»"));
-    check(&GOOSE, "extensions: {}\nGOOSE_MODEL: x\n", "");
-    check(&GOOSE, "extensions:\nGOOSE_MODEL: x\n", &format!("extensions:\n«{ours}»GOOSE_MODEL: x\n"));
-    check(
+    check_install(&GOOSE, "", &format!("«extensions:\n{ours}»"));
+    check_install(&GOOSE, "# nothing\n", &format!("# nothing\n«extensions:\n{ours}»"));
+    check_install(&GOOSE, "GOOSE_MODEL: x\n", &format!("GOOSE_MODEL: x\n«extensions:\n{ours}»"));
+    check_install(&GOOSE, "GOOSE_MODEL: x", &format!("GOOSE_MODEL: x«\nextensions:\n{ours}»"));
+    check_install(&GOOSE, "extensions: {}\nGOOSE_MODEL: x\n", "");
+    check_install(&GOOSE, "extensions:\nGOOSE_MODEL: x\n", &format!("extensions:\n«{ours}»GOOSE_MODEL: x\n"));
+    check_install(
         &GOOSE,
         "GOOSE_MODEL: x # mine\nextensions: # all of them\n    # the shell\n    developer:\n        enabled: true\n        text: |\n          csn:\n            x\n    other: {enabled: false}\n# end\nlast: 1\n",
         &format!(
             "GOOSE_MODEL: x # mine\nextensions: # all of them\n«{wide}»    # the shell\n    developer:\n        enabled: true\n        text: |\n          csn:\n            x\n    other: {{enabled: false}}\n# end\nlast: 1\n"
         ),
     );
-    check(
+    check_install(
         &GOOSE,
         "extensions:\r\n  a:\r\n    enabled: true\r\n",
         &format!("extensions:\r\n«{}»  a:\r\n    enabled: true\r\n", ours.replace('\n', "\r\n")),
     );
-    check(
+    check_install(
         &GOOSE,
         "---\nextensions:\n  a:\n    args:\n    - x\n",
         &format!("---\nextensions:\n«{ours}»  a:\n    args:\n    - x\n"),
     );
-    check(&GOOSE, "a: &x\n  b: 1\nc: *x\n", "");
-    check(&GOOSE, "text: |+\n  kept\n\n\n", "");
+    check_install(&GOOSE, "a: &x\n  b: 1\nc: *x\n", "");
+    check_install(&GOOSE, "text: |+\n  kept\n\n\n", "");
     for (before, words) in [
         ("a: [1\n", "not valid YAML"),
         ("a:\n\t- b\n", "tabs"),
@@ -420,57 +421,62 @@ fn goose_configuration() {
         ("a: 1\n...\n", "end mark"),
         ("extensions:\n  csn:\n    cmd: other\n    args: [serve]\n", "line 2: `extensions.csn` is there already"),
     ] {
-        check(&GOOSE, before, &format!("refused: {words}"));
+        check_install(&GOOSE, before, &format!("refused: {words}"));
     }
 }
 
 #[test]
 fn what_others_change_meanwhile_stays() {
-    check_edited(&CLAUDE, "{}\n", ("{", "{\n  \"model\": \"opus\","), "{\n  \"model\": \"opus\"\n}\n");
-    check_edited(&CLAUDE, "{\n  \"a\": 1 // one\n}\n", ("1", "2"), "{\n  \"a\": 2 // one\n}\n");
-    check_edited(&CLAUDE, "{\n  \"a\": 1, // one\n}\n", ("1", "2"), "{\n  \"a\": 2, // one\n}\n");
-    check_edited(&CLAUDE, "{\"a\":1}", ("1", "2"), "{\"a\":2}");
-    check_edited(
+    check_removal_after_edit(&CLAUDE, "{}\n", ("{", "{\n  \"model\": \"opus\","), "{\n  \"model\": \"opus\"\n}\n");
+    check_removal_after_edit(&CLAUDE, "{\n  \"a\": 1 // one\n}\n", ("1", "2"), "{\n  \"a\": 2 // one\n}\n");
+    check_removal_after_edit(&CLAUDE, "{\n  \"a\": 1, // one\n}\n", ("1", "2"), "{\n  \"a\": 2, // one\n}\n");
+    check_removal_after_edit(&CLAUDE, "{\"a\":1}", ("1", "2"), "{\"a\":2}");
+    check_removal_after_edit(
         &CLAUDE,
         "{\"a\":1,\"hooks\":{\"PreToolUse\":[]}}",
         ("1", "2"),
         "{\"a\":2,\"hooks\":{\"PreToolUse\":[]}}",
     );
-    check_edited(
+    check_removal_after_edit(
         &CLAUDE,
         "{\n  \"hooks\": {\n    \"PreToolUse\": [\n      {\"matcher\": \"Edit\", \"hooks\": []} // mine\n    ]\n  }\n}\n",
         ("Edit", "Edit|Write"),
         "{\n  \"hooks\": {\n    \"PreToolUse\": [\n      {\"matcher\": \"Edit|Write\", \"hooks\": []} // mine\n    ]\n  }\n}\n",
     );
-    check_edited(
+    check_removal_after_edit(
         &CURSOR,
         "{\n  \"mcpServers\": {\n    \"a\": {}\n  }\n}\n",
         ("\"env\": {}\n    }", "\"env\": {\"A\": \"1\"}\n    }, // ours\n    \"b\": {}"),
         "{\n  \"mcpServers\": {\n    \"a\": {},\n     // ours\n    \"b\": {}\n  }\n}\n",
     );
-    check_edited(
+    check_removal_after_edit(
         &CODEX,
         "model = \"a\"\n\n# docs\n[mcp_servers.docs]\ncommand = \"d\"\n",
         ("approve\"\n", "approve\"\n\n[mcp_servers.csn.env]\nA = \"b\"\n\n# mine\n[mcp_servers.z]\ncommand = \"z\"\n"),
         "model = \"a\"\n\n# docs\n[mcp_servers.docs]\ncommand = \"d\"\n\n# mine\n[mcp_servers.z]\ncommand = \"z\"\n",
     );
-    check_edited(
+    check_removal_after_edit(
         &GOOSE,
         "extensions:\n  # dev\n  a:\n    enabled: true\n",
         ("envs: {}", "envs: {A: b}\n    # more\n    description: |\n      x\n"),
         "extensions:\n  # dev\n  a:\n    enabled: true\n",
     );
-    check_edited(&CODEX, "mcp_servers.a.command = \"a\"\n", ("\"a\"", "\"b\""), "mcp_servers.a.command = \"b\"\n");
-    check_edited(&CODEX, "a = 1\r\n", ("1", "2"), "a = 2\r\n");
-    check_edited(&GOOSE, "a: 1\n", ("a: 1", "a: 2"), "a: 2\n");
-    check_edited(&GOOSE, "a: 1\n", ("extensions:\n", "extensions:\n  # mine\n"), "a: 1\n  # mine\n");
-    check_edited(&GOOSE, "extensions: {}\na: 1\n", ("a: 1", "a: 2"), "extensions: {}\na: 2\n");
+    check_removal_after_edit(
+        &CODEX,
+        "mcp_servers.a.command = \"a\"\n",
+        ("\"a\"", "\"b\""),
+        "mcp_servers.a.command = \"b\"\n",
+    );
+    check_removal_after_edit(&CODEX, "a = 1\r\n", ("1", "2"), "a = 2\r\n");
+    check_removal_after_edit(&GOOSE, "a: 1\n", ("a: 1", "a: 2"), "a: 2\n");
+    check_removal_after_edit(&GOOSE, "a: 1\n", ("extensions:\n", "extensions:\n  # mine\n"), "a: 1\n  # mine\n");
+    check_removal_after_edit(&GOOSE, "extensions: {}\na: 1\n", ("a: 1", "a: 2"), "extensions: {}\na: 2\n");
 }
 
 #[test]
 fn a_file_of_ours_goes_unless_somebody_has_written_into_it() {
     for case in [&CLAUDE, &CLAUDE_MCP, &CODEX, &CODEX_HOOK, &GEMINI, &GOOSE, &CURSOR] {
-        let desk = Desk::new();
+        let desk = TestHome::new();
         assert_eq!(desk.install(case.agent, case.mode, false), Ok(true));
         let mode = fs::metadata(desk.path(case.file)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", case.file);
@@ -488,7 +494,7 @@ fn a_file_of_ours_goes_unless_somebody_has_written_into_it() {
 #[test]
 fn the_plugin_of_opencode() {
     let file = ".config/opencode/plugins/countersign.js";
-    let desk = Desk::new();
+    let desk = TestHome::new();
     desk.install(AgentProgram::Opencode, InstallMode::Hook, true).unwrap();
     let text = desk.read(file);
     assert!(text.contains("const CSN = \"/opt/csn\"") && text.contains("--witness"), "{text}");
@@ -507,7 +513,7 @@ fn the_plugin_of_opencode() {
 
 #[test]
 fn another_mode_or_path_changes_what_is_ours_and_removal_still_gives_all_back() {
-    let mut desk = Desk::new();
+    let mut desk = TestHome::new();
     let theirs =
         "{\n  \"hooks\": {\n    \"PostToolUse\": [\n      {\"matcher\": \"Edit\", \"hooks\": []}\n    ]\n  }\n}\n";
     desk.write(CLAUDE.file, theirs);
@@ -556,7 +562,7 @@ fn an_older_entry_is_brought_up_to_date_where_it_stands() {
             "extensions:\n  csn:\n    enabled: true\n    name: csn\n    type: stdio\n    cmd: /opt/csn\n    args: [mcp]\n    envs: {}\n    timeout: 3600\n  b: {}\n",
         ),
     ] {
-        let desk = Desk::new();
+        let desk = TestHome::new();
         desk.write(case.file, before);
         desk.install(case.agent, case.mode, false).unwrap();
         assert_eq!(desk.read(case.file), expect);
@@ -567,7 +573,7 @@ fn an_older_entry_is_brought_up_to_date_where_it_stands() {
 #[test]
 fn what_no_manifest_tells_of_is_known_by_what_it_runs() {
     for case in [&CLAUDE, &CLAUDE_MCP, &CODEX, &GOOSE] {
-        let desk = Desk::new();
+        let desk = TestHome::new();
         let theirs = match case.file.rsplit('.').next().unwrap() {
             "toml" => "a = 1\n",
             "yaml" => "extensions:\n  a: {}\n",
@@ -585,7 +591,7 @@ fn what_no_manifest_tells_of_is_known_by_what_it_runs() {
 
 #[test]
 fn a_file_that_somebody_removed_is_made_anew_and_leaves_no_copy_behind() {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     desk.write(CLAUDE.file, "{\"a\": 1}\n");
     desk.install(CLAUDE.agent, CLAUDE.mode, false).unwrap();
     fs::remove_file(desk.path(CLAUDE.file)).unwrap();
@@ -598,7 +604,7 @@ fn a_file_that_somebody_removed_is_made_anew_and_leaves_no_copy_behind() {
 
 #[test]
 fn links_are_followed_and_stay() {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     desk.write("dotfiles/claude.json", "{\"a\": 1}\n");
     fs::create_dir_all(desk.path(".claude")).unwrap();
     symlink("../dotfiles/claude.json", desk.path(CLAUDE.file)).unwrap();
@@ -618,7 +624,7 @@ fn links_are_followed_and_stay() {
 
 #[test]
 fn a_link_of_a_project_leads_nowhere_else() {
-    let mut desk = Desk::new();
+    let mut desk = TestHome::new();
     desk.write("mine.json", "{\"a\": 1}\n");
     desk.write("srv/.git/HEAD", "ref\n");
     fs::create_dir_all(desk.path("srv/.claude")).unwrap();
@@ -632,7 +638,7 @@ fn a_link_of_a_project_leads_nowhere_else() {
 #[test]
 fn what_cannot_be_written_is_refused_before_anything_is() {
     let set = |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    let desk = Desk::new();
+    let desk = TestHome::new();
     desk.write(CLAUDE_MCP.file, "{}\n");
     desk.write(CLAUDE.file, "{}\n");
     set(desk.path(CLAUDE_MCP.file), 0o444);
@@ -661,15 +667,15 @@ fn what_cannot_be_written_is_refused_before_anything_is() {
 
 #[test]
 fn a_later_write_that_fails_puts_the_earlier_ones_back() {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     desk.write(CLAUDE.file, "{\"a\": 1}\n");
     desk.write(CLAUDE_MCP.file, "{}\n");
     let wanted = desk.wanted(AgentProgram::ClaudeCode, InstallMode::Both, false);
-    let changes = plan::install(&wanted, &desk.manifests()).unwrap().changes();
+    let changes = plan::plan_install(&wanted, &desk.manifests()).unwrap().writes();
     // Somebody writes the second file after it was read.
     desk.write(CLAUDE_MCP.file, "{\"new\": true}\n");
     let before = desk.snapshot();
-    let why = files::apply(&changes).unwrap_err().to_string();
+    let why = files::write_all(&changes).unwrap_err().to_string();
     assert!(why.contains("changed by somebody else meanwhile") && why.contains("nothing was changed"), "{why}");
     assert_eq!(desk.snapshot(), before);
     assert!(!desk.manifests().exists() || fs::read_dir(desk.manifests()).unwrap().next().is_none());
@@ -677,7 +683,7 @@ fn a_later_write_that_fails_puts_the_earlier_ones_back() {
 
 #[test]
 fn two_agents_and_a_project_do_not_meet() {
-    let mut desk = Desk::new();
+    let mut desk = TestHome::new();
     desk.write(".claude/settings.json", "{}\n");
     desk.write("srv/.git/HEAD", "ref\n");
     desk.install(AgentProgram::ClaudeCode, InstallMode::Both, false).unwrap();
@@ -686,7 +692,7 @@ fn two_agents_and_a_project_do_not_meet() {
     desk.places.project = Some(desk.path("srv"));
     desk.install(AgentProgram::ClaudeCode, InstallMode::Both, false).unwrap();
     assert!(desk.read("srv/.mcp.json").contains("csn") && desk.read("srv/.claude/settings.json").contains("csn"));
-    assert_eq!(manifest::all(&desk.manifests()).len(), 3);
+    assert_eq!(manifest::read_all(&desk.manifests()).len(), 3);
     desk.uninstall(AgentProgram::ClaudeCode).unwrap();
     assert_eq!(desk.snapshot(), both);
     desk.places.project = None;
@@ -697,7 +703,7 @@ fn two_agents_and_a_project_do_not_meet() {
 
 #[test]
 fn what_an_agent_has_not_is_refused() {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     for agent in [AgentProgram::Gemini, AgentProgram::Goose, AgentProgram::Cursor] {
         let why = desk.wanted(agent, InstallMode::Hook, false).parts().unwrap_err().to_string();
         assert!(why.contains("gets no hook"), "{why}");
@@ -709,7 +715,7 @@ fn what_an_agent_has_not_is_refused() {
 
 #[test]
 fn only_a_denial_of_the_gate_is_a_proof() {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     let prove = |agent, mode, code: i32, stdout: &str, stderr: &str| {
         let part = desk.wanted(agent, mode, false).parts().unwrap().remove(0);
         let (stdout, stderr) = (stdout.as_bytes().to_vec(), stderr.as_bytes().to_vec());
@@ -757,11 +763,11 @@ fn only_a_denial_of_the_gate_is_a_proof() {
 /// What was written stays when it is proved, and goes without a trace when it is not.
 #[test]
 fn without_a_proof_everything_is_taken_back() {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     desk.write(CLAUDE.file, "{\"a\": 1}\n");
     let untouched = desk.snapshot();
-    let run = |converse: &super::prove::Converse| {
-        let prepared = desk.prepared(AgentProgram::ClaudeCode, InstallMode::Both);
+    let run = |converse: &super::prove::RunProgram| {
+        let prepared = desk.prepare(AgentProgram::ClaudeCode, InstallMode::Both);
         prepared.prove_with(converse, prepared.write().unwrap())
     };
     let file = desk.path(CLAUDE.file);
@@ -782,7 +788,7 @@ fn without_a_proof_everything_is_taken_back() {
 }
 
 /// A csn of a few lines, which denies the canary as the real one does.
-const FAKE: &str = r#"#!/bin/sh
+const FAKE_CSN: &str = r#"#!/bin/sh
 why="a task may not stop or kill countersign"
 case "$1 $2" in
 "hook opencode") cat >/dev/null; echo "{\"decision\":\"deny\",\"reason\":\"$why\"}" ;;
@@ -803,7 +809,7 @@ esac
 
 #[test]
 fn what_is_written_is_run_as_the_agent_would_run_it() {
-    let mut desk = Desk::new();
+    let mut desk = TestHome::new();
     let csn = desk.path("my bin/it's/csn");
     desk.csn = csn.to_str().unwrap().to_owned().leak();
     let fake = |body: &str| {
@@ -812,12 +818,12 @@ fn what_is_written_is_run_as_the_agent_would_run_it() {
         fs::set_permissions(&csn, fs::Permissions::from_mode(0o755)).unwrap();
     };
     let run = |agent| {
-        let prepared = desk.prepared(agent, InstallMode::Both);
+        let prepared = desk.prepare(agent, InstallMode::Both);
         let changed = prepared.write().unwrap();
         (changed, prepared.prove(changed))
     };
     for agent in [AgentProgram::ClaudeCode, AgentProgram::Codex, AgentProgram::Opencode] {
-        fake(FAKE);
+        fake(FAKE_CSN);
         let (changed, told) = run(agent);
         assert!(changed && told.undone.is_none(), "{told:?}");
         assert!(told.proofs[1].as_ref().unwrap().starts_with("MCP: 2 tools; run denies"), "{told:?}");
@@ -828,7 +834,7 @@ fn what_is_written_is_run_as_the_agent_would_run_it() {
         fake("#!/bin/sh\nexit 1\n");
         let (changed, fails) = run(agent);
         assert!(!changed && fails.undone.is_none() && fails.proofs[0].is_err(), "{fails:?}");
-        fake(FAKE);
+        fake(FAKE_CSN);
         assert_eq!(desk.snapshot(), before);
     }
 }
@@ -836,10 +842,10 @@ fn what_is_written_is_run_as_the_agent_would_run_it() {
 #[test]
 fn codex_trust_is_found_where_codex_keeps_it() {
     let config = "[hooks.state.\"/h/.codex/hooks.json:pre_tool_use:1:0\"]\ntrusted_hash = \"sha256:ab\"\n";
-    assert!(super::toml::trusts(config, "/h/.codex/hooks.json:pre_tool_use:1:0"));
-    assert!(!super::toml::trusts(config, "/h/.codex/hooks.json:pre_tool_use:0:0"));
-    assert!(!super::toml::trusts("", "x"));
-    let mine = super::entry::Mine { agent: "codex", known: vec![] };
+    assert!(super::toml::codex_trusts(config, "/h/.codex/hooks.json:pre_tool_use:1:0"));
+    assert!(!super::toml::codex_trusts(config, "/h/.codex/hooks.json:pre_tool_use:0:0"));
+    assert!(!super::toml::codex_trusts("", "x"));
+    let mine = super::entry::EntryOwner { agent: "codex", csn_paths: vec![] };
     let hooks = "{\"hooks\": {\"PreToolUse\": [{\"matcher\": \"x\", \"hooks\": []}, {\"matcher\": \"^Bash$\", \"hooks\": [{\"command\": \"csn hook codex\"}]}]}}";
-    assert_eq!(super::json::place_of_hook(hooks, "PreToolUse", &mine), Some((1, 0)));
+    assert_eq!(super::json::find_hook(hooks, "PreToolUse", &mine), Some((1, 0)));
 }

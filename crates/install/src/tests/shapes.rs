@@ -1,7 +1,7 @@
 //! Made-up configurations: JSONC with blanks, comments and commas wherever they may stand, YAML and TOML with all kinds
 //! of neighbours.
 
-use super::{CLAUDE, CODEX, CURSOR, Case, Desk, GOOSE, edit};
+use super::{CLAUDE, CODEX, CURSOR, Case, GOOSE, TestHome, edit};
 use jsonc_parser::ast::Value;
 use proptest::prelude::*;
 
@@ -114,19 +114,19 @@ fn meaning(text: &str) -> String {
 }
 
 fn holds(case: &Case, text: &str) {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     let wanted = desk.wanted(case.agent, case.mode, false);
     let part = wanted.parts().unwrap().remove(0);
-    let mine = wanted.mine(None);
-    let put = edit::put(&part.path, Some(text), &part.entry, &mine, &[]).unwrap();
+    let mine = wanted.owner(None);
+    let put = edit::put_entry(&part.path, Some(text), &part.entry, &mine, &[]).unwrap();
     assert!(put.text.len() > text.len() && put.text.contains("/opt/csn"), "{}", put.text);
-    let back = edit::take(&part.path, &put.text, &part.entry, &mine, &put.made).unwrap();
+    let back = edit::remove_entry(&part.path, &put.text, &part.entry, &mine, &put.made).unwrap();
     let words = |text: &str| text.split_whitespace().collect::<String>();
     assert_eq!(words(&back), words(text), "through\n{}", put.text);
     assert_eq!(meaning(&back), meaning(text), "through\n{}", put.text);
     // Only where we were alone, or where others share our line, may a blank differ.
-    let again = edit::put(&part.path, Some(&back), &part.entry, &mine, &[]).unwrap();
-    let back_again = edit::take(&part.path, &again.text, &part.entry, &mine, &again.made).unwrap();
+    let again = edit::put_entry(&part.path, Some(&back), &part.entry, &mine, &[]).unwrap();
+    let back_again = edit::remove_entry(&part.path, &again.text, &part.entry, &mine, &again.made).unwrap();
     assert_eq!(words(&back_again), words(text));
 }
 
@@ -191,13 +191,13 @@ fn codex() -> impl Strategy<Value = String> {
 
 /// Put in and taken out again, to the byte. What is refused is not valid to begin with.
 fn returns(case: &Case, text: &str) {
-    let desk = Desk::new();
+    let desk = TestHome::new();
     let wanted = desk.wanted(case.agent, case.mode, false);
     let part = wanted.parts().unwrap().remove(0);
-    let mine = wanted.mine(None);
-    match edit::put(&part.path, Some(text), &part.entry, &mine, &[]) {
+    let mine = wanted.owner(None);
+    match edit::put_entry(&part.path, Some(text), &part.entry, &mine, &[]) {
         Ok(put) => {
-            let back = edit::take(&part.path, &put.text, &part.entry, &mine, &put.made).unwrap();
+            let back = edit::remove_entry(&part.path, &put.text, &part.entry, &mine, &put.made).unwrap();
             assert_eq!(back, text, "through\n{}", put.text);
         }
         Err(why) => assert!(why.to_string().contains("not valid"), "{why}:\n{text}"),

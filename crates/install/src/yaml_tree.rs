@@ -1,20 +1,20 @@
 //! A YAML text as a tree that knows where everything stands. What two readers could take for different things is refused.
 
-use super::entry::SERVER;
+use super::entry::SERVER_NAME;
 use crate::EditError;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum YamlKind {
     Scalar { text: String, plain: bool },
-    Seq(Vec<Tree>),
-    Map(Vec<(Tree, Tree)>),
+    Seq(Vec<YamlNode>),
+    Map(Vec<(YamlNode, YamlNode)>),
     Alias(usize),
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Tree {
-    pub(super) kind: Kind,
+pub(super) struct YamlNode {
+    pub(super) kind: YamlKind,
     pub(super) flow: bool,
     /// Has an anchor or a tag, or is an alias.
     pub(super) anchored: bool,
@@ -24,19 +24,19 @@ pub(super) struct Tree {
     pub(super) end_col: usize,
 }
 
-impl Tree {
-    pub(super) fn is(&self, key: &str) -> bool {
-        matches!(&self.kind, Kind::Scalar { text, .. } if text == key)
+impl YamlNode {
+    pub(super) fn is_scalar(&self, key: &str) -> bool {
+        matches!(&self.kind, YamlKind::Scalar { text, .. } if text == key)
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<(&Tree, &Tree)> {
-        let Kind::Map(pairs) = &self.kind else { return None };
-        pairs.iter().find(|(k, _)| k.is(key)).map(|(k, v)| (k, v))
+    pub(super) fn get(&self, key: &str) -> Option<(&YamlNode, &YamlNode)> {
+        let YamlKind::Map(pairs) = &self.kind else { return None };
+        pairs.iter().find(|(k, _)| k.is_scalar(key)).map(|(k, v)| (k, v))
     }
 
     pub(super) fn scalar(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Scalar { text, .. } => Some(text),
+            YamlKind::Scalar { text, .. } => Some(text),
             _ => None,
         }
     }
@@ -44,38 +44,40 @@ impl Tree {
     /// The last line with something of it.
     pub(super) fn last_line(&self) -> usize {
         match &self.kind {
-            Kind::Map(pairs) if !self.flow => pairs.last().map_or(self.line, |(k, v)| v.last_line().max(k.end_line)),
-            Kind::Seq(items) if !self.flow => items.last().map_or(self.line, Tree::last_line),
+            YamlKind::Map(pairs) if !self.flow => {
+                pairs.last().map_or(self.line, |(k, v)| v.last_line().max(k.end_line))
+            }
+            YamlKind::Seq(items) if !self.flow => items.last().map_or(self.line, YamlNode::last_line),
             // Block scalars end where the next thing begins.
-            Kind::Scalar { .. } if self.end_line > self.line && self.end_col == 0 => self.end_line - 1,
+            YamlKind::Scalar { .. } if self.end_line > self.line && self.end_col == 0 => self.end_line - 1,
             _ => self.end_line,
         }
     }
 
     /// All that is in it, but for our entry and for a table that holds nothing else.
-    pub(super) fn tell(&self, told: &mut Vec<String>, path: &mut Vec<String>, table: &str) {
+    pub(super) fn list_values(&self, told: &mut Vec<String>, path: &mut Vec<String>, table: &str) {
         match &self.kind {
-            Kind::Scalar { text, plain } => told.push(format!("{} = {text:?} {plain}", path.join("\u{1}"))),
-            Kind::Alias(to) => told.push(format!("{} = *{to}", path.join("\u{1}"))),
-            Kind::Seq(items) => {
+            YamlKind::Scalar { text, plain } => told.push(format!("{} = {text:?} {plain}", path.join("\u{1}"))),
+            YamlKind::Alias(to) => told.push(format!("{} = *{to}", path.join("\u{1}"))),
+            YamlKind::Seq(items) => {
                 for (at, item) in items.iter().enumerate() {
                     path.push(at.to_string());
-                    item.tell(told, path, table);
+                    item.list_values(told, path, table);
                     path.pop();
                 }
             }
-            Kind::Map(pairs) => {
+            YamlKind::Map(pairs) => {
                 for (key, value) in pairs {
                     let name = key.scalar().map_or_else(|| format!("{key:?}"), str::to_owned);
-                    let ours = matches!(path.as_slice(), [one] if one == table) && name == SERVER;
+                    let ours = matches!(path.as_slice(), [one] if one == table) && name == SERVER_NAME;
                     let empty = path.is_empty()
                         && name == table
-                        && matches!(&value.kind, Kind::Scalar { text, .. } if matches!(text.as_str(), "" | "~" | "null"));
+                        && matches!(&value.kind, YamlKind::Scalar { text, .. } if matches!(text.as_str(), "" | "~" | "null"));
                     if ours || empty {
                         continue;
                     }
                     path.push(name);
-                    value.tell(told, path, table);
+                    value.list_values(told, path, table);
                     path.pop();
                 }
             }
@@ -84,7 +86,7 @@ impl Tree {
 }
 
 /// The one document of a text, or none.
-pub(super) fn read(text: &str) -> Result<Option<Tree>, EditError> {
+pub(super) fn parse_document(text: &str) -> Result<Option<YamlNode>, EditError> {
     let mut events = Vec::new();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| EditError::Invalid { format: "YAML", why: e.to_string() })?;
@@ -98,9 +100,9 @@ pub(super) fn read(text: &str) -> Result<Option<Tree>, EditError> {
     }
     let mut events = events.into_iter().filter(|(e, _)| !matches!(e, Event::DocumentStart(_)));
     let Some(first) = events.next() else { return Ok(None) };
-    let tree = build(&Lines::of(text), first, &mut events, 0)?;
+    let tree = build_node(&LinePositions::new(text), first, &mut events, 0)?;
     // A document with nothing in it but a mark of its start.
-    let nothing = matches!(&tree.kind, Kind::Scalar { text, plain: true } if text.is_empty());
+    let nothing = matches!(&tree.kind, YamlKind::Scalar { text, plain: true } if text.is_empty());
     match nothing && !tree.anchored {
         true if text.lines().any(|l| l.starts_with("---")) => Err(EditError::EmptyDocument),
         true => Ok(None),
@@ -108,17 +110,17 @@ pub(super) fn read(text: &str) -> Result<Option<Tree>, EditError> {
     }
 }
 
-fn build<'e>(
-    lines: &Lines<'_>,
+fn build_node<'e>(
+    lines: &LinePositions<'_>,
     (event, span): (Event<'e>, Span),
     rest: &mut impl Iterator<Item = (Event<'e>, Span)>,
     depth: usize,
-) -> Result<Tree, EditError> {
+) -> Result<YamlNode, EditError> {
     let cut = || EditError::Invalid { format: "YAML", why: "it ends too early".to_owned() };
     if depth > 128 {
         return Err(EditError::TooDeep);
     }
-    let opens = |c| lines.char(span.start.line(), span.start.col()) == Some(c);
+    let opens = |c| lines.char_at(span.start.line(), span.start.col()) == Some(c);
     let (flow, anchored) = match &event {
         Event::MappingStart(anchor, tag) => (opens('{'), *anchor > 0 || tag.is_some()),
         Event::SequenceStart(anchor, tag) => (opens('['), *anchor > 0 || tag.is_some()),
@@ -128,62 +130,62 @@ fn build<'e>(
     let mut end = span.end;
     let kind = match event {
         Event::Scalar(text, style, ..) => {
-            Kind::Scalar { text: text.into_owned(), plain: matches!(style, ScalarStyle::Plain) }
+            YamlKind::Scalar { text: text.into_owned(), plain: matches!(style, ScalarStyle::Plain) }
         }
-        Event::Alias(to) => Kind::Alias(to),
+        Event::Alias(to) => YamlKind::Alias(to),
         Event::SequenceStart(..) => {
             let mut items = Vec::new();
             loop {
                 match rest.next().ok_or_else(cut)? {
                     (Event::SequenceEnd, span) => break end = span.end,
-                    other => items.push(build(lines, other, rest, depth + 1)?),
+                    other => items.push(build_node(lines, other, rest, depth + 1)?),
                 }
             }
-            Kind::Seq(items)
+            YamlKind::Seq(items)
         }
         Event::MappingStart(..) => {
-            let mut pairs: Vec<(Tree, Tree)> = Vec::new();
+            let mut pairs: Vec<(YamlNode, YamlNode)> = Vec::new();
             loop {
                 let key = match rest.next().ok_or_else(cut)? {
                     (Event::MappingEnd, span) => break end = span.end,
-                    other => build(lines, other, rest, depth + 1)?,
+                    other => build_node(lines, other, rest, depth + 1)?,
                 };
-                if let Some(name) = key.scalar().filter(|n| *n != "<<" && pairs.iter().any(|(k, _)| k.is(n))) {
+                if let Some(name) = key.scalar().filter(|n| *n != "<<" && pairs.iter().any(|(k, _)| k.is_scalar(n))) {
                     return Err(EditError::KeyTwice { line: key.line, key: name.to_owned() });
                 }
                 let value = rest.next().ok_or_else(cut)?;
-                pairs.push((key, build(lines, value, rest, depth + 1)?));
+                pairs.push((key, build_node(lines, value, rest, depth + 1)?));
             }
-            Kind::Map(pairs)
+            YamlKind::Map(pairs)
         }
         _ => return Err(cut()),
     };
     let (line, col) = (span.start.line(), span.start.col());
-    Ok(Tree { kind, flow, anchored, line, col, end_line: end.line(), end_col: end.col() })
+    Ok(YamlNode { kind, flow, anchored, line, col, end_line: end.line(), end_col: end.col() })
 }
 
 /// Places by line (from 1) and column (in characters, from 0), as the parser gives them, in bytes.
-pub(super) struct Lines<'t> {
+pub(super) struct LinePositions<'t> {
     text: &'t str,
     starts: Vec<usize>,
 }
 
-impl<'t> Lines<'t> {
-    pub(super) fn of(text: &'t str) -> Self {
+impl<'t> LinePositions<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
         let starts = [0].into_iter().chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, starts }
     }
 
-    pub(super) fn start(&self, line: usize) -> usize {
+    pub(super) fn line_start(&self, line: usize) -> usize {
         self.starts.get(line.saturating_sub(1)).copied().unwrap_or(self.text.len())
     }
 
-    pub(super) fn at(&self, line: usize, col: usize) -> usize {
-        let start = self.start(line);
+    pub(super) fn offset_of(&self, line: usize, col: usize) -> usize {
+        let start = self.line_start(line);
         self.text[start..].char_indices().nth(col).map_or(self.text.len(), |(at, _)| start + at)
     }
 
-    fn char(&self, line: usize, col: usize) -> Option<char> {
-        self.text[self.at(line, col)..].chars().next()
+    fn char_at(&self, line: usize, col: usize) -> Option<char> {
+        self.text[self.offset_of(line, col)..].chars().next()
     }
 }
