@@ -4,7 +4,7 @@
 use crate::facts::{self, Gate, Looked};
 use countersign_model::{Assessment, At, Grants, HouseKey, Mode, Request, Requester, Session};
 use countersign_policy::Context;
-use countersign_redact::{Known, Mask};
+use countersign_redact::{KnownSecrets, Mask};
 
 /// A request, and the moment at which it is judged.
 #[derive(Clone, Copy)]
@@ -62,7 +62,7 @@ impl<'a> Case<'a> {
 
 /// The mask of a request: it knows what its environment and its words give away.
 pub(crate) fn mask(key: &HouseKey, prepared: &Looked) -> Mask {
-    Mask::new(mask_key(key), Known::of_task(&prepared.env, &prepared.argv))
+    Mask::new(mask_key(key), KnownSecrets::from_task(&prepared.env, &prepared.argv))
 }
 
 /// One key for all that this home shows: what was read in one task can be named in the next.

@@ -4,13 +4,13 @@
 #![allow(clippy::disallowed_methods)]
 
 use countersign_model::Digest;
-use countersign_redact::{CHUNK, Known, Mask, Scrubber, examples::expand};
+use countersign_redact::{KnownSecrets, MAX_CHUNK_BYTES, Mask, Scrubber, examples::expand};
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 const SIZE: usize = 128 << 20;
 
 fn mask(values: &[String]) -> Arc<Mask> {
-    let mut known = Known::default();
+    let mut known = KnownSecrets::default();
     values.iter().for_each(|v| known.add(v));
     Arc::new(Mask::new(Digest::sha256(&[b"bench"]), known))
 }
@@ -20,13 +20,13 @@ fn speed(mask: &Arc<Mask>, text: &[u8]) -> (f64, BTreeMap<String, usize>) {
     let mut scrubber = Scrubber::new(Arc::clone(mask));
     let mut found = BTreeMap::new();
     let began = Instant::now();
-    for piece in text.chunks(CHUNK / 4) {
-        scrubber.room()[..piece.len()].copy_from_slice(piece);
-        scrubber.fed(piece.len());
-        while let Some(chunk) = scrubber.cut(false) {
+    for piece in text.chunks(MAX_CHUNK_BYTES / 4) {
+        scrubber.input_buffer()[..piece.len()].copy_from_slice(piece);
+        scrubber.accept_input(piece.len());
+        while let Some(chunk) = scrubber.take_chunk(false) {
             scrubber.recycle(std::hint::black_box(chunk).into_inner());
         }
-        for f in scrubber.found() {
+        for f in scrubber.take_findings() {
             *found.entry(f.rule.into_owned()).or_default() += 1;
         }
     }

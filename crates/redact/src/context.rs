@@ -4,13 +4,13 @@
 //! stands there: types, variables, calls, words, placeholders.
 
 use crate::{
-    guard::{self, Setting, Strength},
-    shadow::{View, is_break},
-    span::{Look, Rank, Span},
+    guard::{self, NameStrength, ValueSetting},
+    span::{Inspection, Rank, Span},
+    visible_text::{TextView, is_break},
 };
 
 /// What a name contains, in the ways in which people write it; of most words the end says enough.
-pub(crate) const WORDS: &[&str] = &[
+pub(crate) const NAME_WORDS: &[&str] = &[
     "key",
     "KEY",
     "Key",
@@ -34,50 +34,50 @@ pub(crate) const WORDS: &[&str] = &[
 ];
 
 /// How far before and behind a word its name may reach.
-const NAME: usize = 48;
+const MAX_NAME_REACH_BYTES: usize = 48;
 /// Blanks between a name, what separates it and its value.
-pub(crate) const BLANKS: usize = 24;
-pub(crate) const LONGEST: usize = 4096;
+pub(crate) const MAX_BLANKS: usize = 24;
+pub(crate) const MAX_VALUE_BYTES: usize = 4096;
 /// Behind a name that says little.
-const SHORT: usize = 256;
+const MAX_WEAK_VALUE_BYTES: usize = 256;
 /// A place that is looked at again when more has come lies at most this far back.
-pub(crate) const REACH: usize = 2 * NAME + 2 * BLANKS + 64;
+pub(crate) const REINSPECT_BYTES: usize = 2 * MAX_NAME_REACH_BYTES + 2 * MAX_BLANKS + 64;
 
-pub(crate) fn name_byte(b: u8) -> bool {
+pub(crate) fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
 }
 
 /// A place in the text, on its way forward. `None` from any step: more bytes will tell.
-pub(crate) struct Reader<'a> {
-    pub(crate) view: View<'a>,
+pub(crate) struct ValueReader<'a> {
+    pub(crate) view: TextView<'a>,
     pub(crate) at: usize,
     /// Where the value may begin, once everything before it has been read.
     pub(crate) value: Option<usize>,
 }
 
 /// A break, or the end of all.
-pub(crate) const END: u8 = b'\n';
+pub(crate) const BREAK: u8 = b'\n';
 
-impl Reader<'_> {
+impl ValueReader<'_> {
     /// The next byte, a break as one; nothing is taken.
     pub(crate) fn peek(&self) -> Option<u8> {
         self.peek_at(0)
     }
 
     /// What it comes to if more bytes must tell: what may be a value already stays here.
-    pub(crate) fn open(&self) -> Look {
+    pub(crate) fn unfinished(&self) -> Inspection {
         match self.value {
-            Some(start) if start < self.view.len() => Look::Open(start),
-            _ => Look::Nothing,
+            Some(start) if start < self.view.len() => Inspection::Open(start),
+            _ => Inspection::Nothing,
         }
     }
 
     pub(crate) fn peek_at(&self, ahead: usize) -> Option<u8> {
         match self.view.byte(self.at + ahead) {
             // Elsewhere on the screen something else begins.
-            _ if (0..=ahead).any(|n| self.view.moved(self.at + n)) => Some(END),
-            Some(b) if is_break(b) => Some(END),
-            None if self.view.end => Some(END),
+            _ if (0..=ahead).any(|n| self.view.is_moved_at(self.at + n)) => Some(BREAK),
+            Some(b) if is_break(b) => Some(BREAK),
+            None if self.view.end => Some(BREAK),
             b => b,
         }
     }
@@ -90,14 +90,14 @@ impl Reader<'_> {
         Some(self.at - from)
     }
 
-    pub(crate) fn take(&mut self, wanted: u8) -> Option<bool> {
+    pub(crate) fn take_byte(&mut self, wanted: u8) -> Option<bool> {
         let there = self.peek()? == wanted;
         self.at += usize::from(there);
         Some(there)
     }
 
     /// A quote, plain or escaped, and how it must end.
-    pub(crate) fn quote(&mut self) -> Option<Quote> {
+    pub(crate) fn read_quote(&mut self) -> Option<Quote> {
         let slashes = self.skip(3, |b| b == b'\\')?;
         match self.peek()? {
             q @ (b'"' | b'\'' | b'`') => {
@@ -119,14 +119,14 @@ pub(crate) enum Quote {
 }
 
 /// Looks at the word that was found at `word`.
-pub(crate) fn look(view: View<'_>, word: usize, length: usize) -> Look {
-    let mut r = Reader { view, at: word + length, value: None };
-    read(&mut r, word).unwrap_or_else(|| r.open())
+pub(crate) fn inspect_name(view: TextView<'_>, word: usize, length: usize) -> Inspection {
+    let mut r = ValueReader { view, at: word + length, value: None };
+    read_assignment(&mut r, word).unwrap_or_else(|| r.unfinished())
 }
 
 /// What stands between a name and its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Between {
+enum Separator {
     /// `=` and its kind; true: right behind the name, as shells want it.
     Equals(bool),
     /// `:`; true: with a blank, as in YAML and headers.
@@ -139,49 +139,54 @@ enum Between {
     Apart,
 }
 
-fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
+fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let view = r.view;
-    let Some(named) = read_name(r, word)? else { return Some(Look::Nothing) };
-    let Named { begin, name, strength, opened, .. } = named;
-    let Some(between) = separate(r, &named)? else { return Some(Look::Nothing) };
-    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    let Some(named) = read_name(r, word)? else { return Some(Inspection::Nothing) };
+    let SecretName { begin, name, strength, opened, .. } = named;
+    let Some(between) = read_separator(r, &named)? else { return Some(Inspection::Nothing) };
+    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     r.value = Some(r.at);
-    let Some(quote) = open_value(r, &named, between)? else { return Some(Look::Nothing) };
+    let Some(quote) = read_value_start(r, &named, between)? else { return Some(Inspection::Nothing) };
     let start = r.at;
     r.value = Some(start);
-    if r.peek()? == END {
-        return Some(Look::Nothing);
+    if r.peek()? == BREAK {
+        return Some(Inspection::Nothing);
     }
-    let shell = between == Between::Equals(true) && !opened;
+    let shell = between == Separator::Equals(true) && !opened;
     let alone = shell && is_assignment(view, begin);
-    let end =
-        value_end(r, quote, alone, between == Between::Tag, if strength < Strength::Strong { SHORT } else { LONGEST })?;
+    let end = find_value_end(
+        r,
+        quote,
+        alone,
+        between == Separator::Tag,
+        if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
+    )?;
     if end == start {
-        return Some(Look::Nothing);
+        return Some(Inspection::Nothing);
     }
-    let follows = r.peek().unwrap_or(END);
-    let setting = setting(view, &named, between, quote != Quote::None, follows, (shell, alone));
-    let value = &*view.joined(start..end);
-    if !guard::is_secret(strength, name, value, &setting) || guard::says_other(name, strength) {
-        return Some(Look::Nothing);
+    let follows = r.peek().unwrap_or(BREAK);
+    let setting = value_setting(view, &named, between, quote != Quote::None, follows, (shell, alone));
+    let value = &*view.without_breaks(start..end);
+    if !guard::is_secret(strength, name, value, &setting) || guard::names_something_else(name, strength) {
+        return Some(Inspection::Nothing);
     }
     // Whatever is longer goes to its end, without another placeholder.
     let in_quotes: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
-    let goes_on = if quote == Quote::None { crate::span::token_byte as fn(u8) -> bool } else { in_quotes };
-    let swallow = (end - start >= LONGEST).then_some(goes_on);
-    Some(Look::Found(Span { swallow, ..Span::new(start, end, rule(strength), Rank::Context) }))
+    let goes_on = if quote == Quote::None { crate::span::is_token_byte as fn(u8) -> bool } else { in_quotes };
+    let swallow = (end - start >= MAX_VALUE_BYTES).then_some(goes_on);
+    Some(Inspection::Found(Span { swallow, ..Span::new(start, end, rule_for(strength), Rank::Context) }))
 }
 
 /// The name around the word that was found, and how it stands there. The inner nothing: nothing follows that could be its
 /// value, or it is no name of a secret.
-fn read_name<'v>(r: &mut Reader<'v>, word: usize) -> Option<Option<Named<'v>>> {
+fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretName<'v>>> {
     let view = r.view;
-    let lowest = word.saturating_sub(NAME);
+    let lowest = word.saturating_sub(MAX_NAME_REACH_BYTES);
     let mut begin = word;
-    while begin > lowest && name_byte(view.bytes[begin - 1]) {
+    while begin > lowest && is_name_byte(view.bytes[begin - 1]) {
         begin -= 1;
     }
-    if r.skip(NAME, name_byte)? == NAME {
+    if r.skip(MAX_NAME_REACH_BYTES, is_name_byte)? == MAX_NAME_REACH_BYTES {
         return Some(None);
     }
     let mut name = &view.bytes[begin..r.at];
@@ -193,13 +198,13 @@ fn read_name<'v>(r: &mut Reader<'v>, word: usize) -> Option<Option<Named<'v>>> {
     let opened = matches!(before(1), Some(b'"' | b'\'' | b'`'));
     let (mut closed, mut subscript) = (false, false);
     for _ in 0..3 {
-        match r.take(b']')? {
+        match r.take_byte(b']')? {
             true => subscript = true,
-            false if r.quote()? != Quote::None => closed = true,
+            false if r.read_quote()? != Quote::None => closed = true,
             false => break,
         }
     }
-    let blanks = r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     // Most words are only words, and are told by what follows them.
     let flag = name.starts_with(b"-");
     let separated = match r.peek()? {
@@ -208,27 +213,27 @@ fn read_name<'v>(r: &mut Reader<'v>, word: usize) -> Option<Option<Named<'v>>> {
         b',' => opened && closed,
         b'|' | b'\'' => blanks > 0,
         // `name: NAME`, and the value in the next line.
-        END => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
+        BREAK => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
         _ => closed && blanks > 0,
     };
     if !(separated || flag || blanks > 0 && is_command(view, begin, name)) {
         return Some(None);
     }
-    let spoken = is_spoken(view, begin);
-    let strength = match guard::strength(name, (closed || opened) && !subscript) {
-        Strength::Weak | Strength::Fair if spoken => Strength::Strong,
+    let spoken = follows_telling_word(view, begin);
+    let strength = match guard::name_strength(name, (closed || opened) && !subscript) {
+        NameStrength::Weak | NameStrength::Fair if spoken => NameStrength::Strong,
         strength => strength,
     };
-    if strength == Strength::None {
+    if strength == NameStrength::None {
         return Some(None);
     }
-    Some(Some(Named { begin, name, strength, opened, closed, blanks, spoken }))
+    Some(Some(SecretName { begin, name, strength, opened, closed, blanks, spoken }))
 }
 
 /// Reads over what a value begins with: a type, a prefix, a quote, a scheme. The inner nothing: there is no value.
-fn open_value(r: &mut Reader<'_>, named: &Named<'_>, between: Between) -> Option<Option<Quote>> {
+fn read_value_start(r: &mut ValueReader<'_>, named: &SecretName<'_>, between: Separator) -> Option<Option<Quote>> {
     // `let key: &str = "…"`: what stands first is a type.
-    let typed = between == Between::Colon(true) && !named.closed && skip_type(r)?;
+    let typed = between == Separator::Colon(true) && !named.closed && skip_type(r)?;
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'@');
     let letters = match (prefix(r.peek()?), r.peek_at(1)?) {
@@ -237,28 +242,28 @@ fn open_value(r: &mut Reader<'_>, named: &Named<'_>, between: Between) -> Option
         _ => 0,
     };
     r.at += letters;
-    let mut quote = r.quote()?;
+    let mut quote = r.read_quote()?;
     skip_scheme(r)?;
     if quote == Quote::None {
-        quote = r.quote()?;
+        quote = r.read_quote()?;
     }
     Some(Some(quote).filter(|quote| !typed || *quote != Quote::None))
 }
 
 /// How a value stands there.
-fn setting(
-    view: View<'_>,
-    named: &Named<'_>,
-    between: Between,
+fn value_setting(
+    view: TextView<'_>,
+    named: &SecretName<'_>,
+    between: Separator,
     quoted: bool,
     follows: u8,
     (shell, alone): (bool, bool),
-) -> Setting {
-    let Named { begin, name, spoken, .. } = *named;
+) -> ValueSetting {
+    let SecretName { begin, name, spoken, .. } = *named;
     let before = begin.checked_sub(1).and_then(|i| view.byte(i));
     let flag = name.starts_with(b"-");
-    let header = matches!(name, [b'x' | b'X', b'-', ..]) && between == Between::Colon(true);
-    Setting {
+    let header = matches!(name, [b'x' | b'X', b'-', ..]) && between == Separator::Colon(true);
+    ValueSetting {
         quoted,
         // A whole line of a configuration, an argument, a part of a link.
         plain: quoted
@@ -266,11 +271,11 @@ fn setting(
             || spoken
             || flag
             || header
-            || matches!(between, Between::Blank | Between::Tag | Between::Apart)
+            || matches!(between, Separator::Blank | Separator::Tag | Separator::Apart)
             || shell && name.len() > 3 && !name.iter().any(u8::is_ascii_lowercase)
             || shell && matches!(before, Some(b'?' | b'&' | b';'))
-            || is_entry(view, begin, between, follows),
-        spaced: !matches!(between, Between::Equals(true) | Between::Colon(false) | Between::Tag),
+            || is_config_entry(view, begin, between, follows),
+        spaced: !matches!(between, Separator::Equals(true) | Separator::Colon(false) | Separator::Tag),
         follows,
         shell,
         alone,
@@ -278,10 +283,10 @@ fn setting(
 }
 
 /// A name, and how it stands there.
-struct Named<'a> {
+struct SecretName<'a> {
     begin: usize,
     name: &'a [u8],
-    strength: Strength,
+    strength: NameStrength,
     opened: bool,
     closed: bool,
     blanks: usize,
@@ -290,36 +295,36 @@ struct Named<'a> {
 }
 
 /// Reads over what separates a name from its value. The inner nothing: there is no value.
-fn separate(r: &mut Reader<'_>, named: &Named<'_>) -> Option<Option<Between>> {
-    let Named { begin, name, strength, opened, closed, blanks, .. } = *named;
+fn read_separator(r: &mut ValueReader<'_>, named: &SecretName<'_>) -> Option<Option<Separator>> {
+    let SecretName { begin, name, strength, opened, closed, blanks, .. } = *named;
     let flag = name.starts_with(b"-");
-    let certain = strength >= Strength::Strong;
+    let certain = strength >= NameStrength::Strong;
     let (between, length) = match r.peek()? {
         b'=' => match r.peek_at(1)? {
             b'=' | b'~' => return Some(None),
-            b'>' => (Between::Equals(false), 2),
-            _ => (Between::Equals(blanks == 0), 1),
+            b'>' => (Separator::Equals(false), 2),
+            _ => (Separator::Equals(blanks == 0), 1),
         },
-        b'?' | b'+' if r.peek_at(1)? == b'=' => (Between::Equals(false), 2),
+        b'?' | b'+' if r.peek_at(1)? == b'=' => (Separator::Equals(false), 2),
         b'%' if r.peek_at(1)? == b'3' && matches!(r.peek_at(2)?, b'D' | b'd' | b'A' | b'a') => {
-            (Between::Equals(true), 3)
+            (Separator::Equals(true), 3)
         }
         b':' => match r.peek_at(1)? {
             b':' => return Some(None),
-            b'=' => (Between::Equals(false), 2),
-            b => (Between::Colon(matches!(b, b' ' | b'\t')), 1),
+            b'=' => (Separator::Equals(false), 2),
+            b => (Separator::Colon(matches!(b, b' ' | b'\t')), 1),
         },
-        b'>' if !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => (Between::Tag, 1),
-        b',' if opened && closed && certain && value_apart(r)? => return Some(Some(Between::Apart)),
-        b',' if opened && closed && (flag || certain) && matches!(after_blanks(r, 1)?, b'"' | b'\'') => {
-            (Between::Apart, 1)
+        b'>' if !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => (Separator::Tag, 1),
+        b',' if opened && closed && certain && skip_to_value_key(r)? => return Some(Some(Separator::Apart)),
+        b',' if opened && closed && (flag || certain) && matches!(peek_after_blanks(r, 1)?, b'"' | b'\'') => {
+            (Separator::Apart, 1)
         }
-        b'|' if blanks > 0 && certain => (Between::Apart, 1),
+        b'|' if blanks > 0 && certain => (Separator::Apart, 1),
         // `ALTER USER x PASSWORD 'value'`
-        b'\'' if blanks > 0 && !closed && name.eq_ignore_ascii_case(b"password") => (Between::Apart, 0),
-        _ if flag && blanks > 0 && !closed => (Between::Blank, 0),
-        _ if blanks > 0 && !closed && is_command(r.view, begin, name) => (Between::Blank, 0),
-        _ if certain => return Some(value_apart(r)?.then_some(Between::Apart)),
+        b'\'' if blanks > 0 && !closed && name.eq_ignore_ascii_case(b"password") => (Separator::Apart, 0),
+        _ if flag && blanks > 0 && !closed => (Separator::Blank, 0),
+        _ if blanks > 0 && !closed && is_command(r.view, begin, name) => (Separator::Blank, 0),
+        _ if certain => return Some(skip_to_value_key(r)?.then_some(Separator::Apart)),
         _ => return Some(None),
     };
     r.at += length;
@@ -327,20 +332,20 @@ fn separate(r: &mut Reader<'_>, named: &Named<'_>) -> Option<Option<Between>> {
 }
 
 /// What stands behind `from` bytes and blanks.
-fn after_blanks(r: &Reader<'_>, from: usize) -> Option<u8> {
+fn peek_after_blanks(r: &ValueReader<'_>, from: usize) -> Option<u8> {
     let mut n = from;
-    while matches!(r.peek_at(n)?, b' ' | b'\t') && n < BLANKS {
+    while matches!(r.peek_at(n)?, b' ' | b'\t') && n < MAX_BLANKS {
         n += 1;
     }
     r.peek_at(n)
 }
 
 /// `name: X` and then `value: Y`, in the same line or the next: leaves the reader before the value.
-fn value_apart(r: &mut Reader<'_>) -> Option<bool> {
+fn skip_to_value_key(r: &mut ValueReader<'_>) -> Option<bool> {
     const WORD: &[u8] = b"value";
     let bytes = r.view.bytes;
     let mut at = r.at;
-    while at - r.at < BLANKS {
+    while at - r.at < MAX_BLANKS {
         match bytes.get(at) {
             Some(b' ' | b'\t' | b'\r' | b'\n' | b',' | b'"' | b'\'') => at += 1,
             Some(_) => break,
@@ -355,9 +360,9 @@ fn value_apart(r: &mut Reader<'_>) -> Option<bool> {
             _ => return Some(false),
         }
     }
-    let mut reader = Reader { view: r.view, at: at + WORD.len(), value: None };
-    reader.quote()?;
-    reader.skip(BLANKS, |b| b == b' ')?;
+    let mut reader = ValueReader { view: r.view, at: at + WORD.len(), value: None };
+    reader.read_quote()?;
+    reader.skip(MAX_BLANKS, |b| b == b' ')?;
     if !matches!(reader.peek()?, b':' | b'=') {
         return Some(false);
     }
@@ -366,7 +371,7 @@ fn value_apart(r: &mut Reader<'_>) -> Option<bool> {
 }
 
 /// `API key: …`: the word before says what the name alone does not.
-fn is_spoken(view: View<'_>, begin: usize) -> bool {
+fn follows_telling_word(view: TextView<'_>, begin: usize) -> bool {
     const BEFORE: &[&[u8]] =
         &[b"api", b"access", b"secret", b"private", b"auth", b"account", b"license", b"bearer", b"refresh"];
     let Some(blank) = begin.checked_sub(1).filter(|i| view.bytes[*i] == b' ') else { return false };
@@ -376,7 +381,7 @@ fn is_spoken(view: View<'_>, begin: usize) -> bool {
 }
 
 /// A command or a line of a configuration whose values stand behind a blank: `ENV NAME value`, `machine … password value`.
-fn is_command(view: View<'_>, begin: usize, name: &[u8]) -> bool {
+fn is_command(view: TextView<'_>, begin: usize, name: &[u8]) -> bool {
     const SETS: &[&[u8]] = &[b"ENV", b"setx", b"set -x", b"set -gx", b"set -Ux", b"setenv", b"ARG"];
     let line = view.line_start(begin, 128);
     let before = view.bytes[line..begin].trim_ascii();
@@ -390,15 +395,15 @@ fn is_command(view: View<'_>, begin: usize, name: &[u8]) -> bool {
         || matches!(name, b"requirepass" | b"masterauth") && before.is_empty()
 }
 
-fn rule(strength: Strength) -> &'static str {
+fn rule_for(strength: NameStrength) -> &'static str {
     match strength {
-        Strength::Password => "password",
+        NameStrength::Password => "password",
         _ => "secret-value",
     }
 }
 
 /// A type between `:` and `=`; leaves the reader behind the `=` if there is one, where it was otherwise.
-fn skip_type(r: &mut Reader<'_>) -> Option<bool> {
+fn skip_type(r: &mut ValueReader<'_>) -> Option<bool> {
     let from = r.at;
     if !matches!(r.peek()?, b'A'..=b'Z' | b'a'..=b'z' | b'&' | b'*') {
         return Some(false);
@@ -409,7 +414,7 @@ fn skip_type(r: &mut Reader<'_>) -> Option<bool> {
     })?;
     if taken < 40 && r.peek()? == b'=' && matches!(r.peek_at(1)?, b' ' | b'"' | b'\'') {
         r.at += 1;
-        r.skip(BLANKS, |b| b == b' ')?;
+        r.skip(MAX_BLANKS, |b| b == b' ')?;
         return Some(true);
     }
     r.at = from;
@@ -417,7 +422,7 @@ fn skip_type(r: &mut Reader<'_>) -> Option<bool> {
 }
 
 /// `Bearer`, `Basic`, `token` before the value itself.
-pub(crate) fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
+pub(crate) fn skip_scheme(r: &mut ValueReader<'_>) -> Option<()> {
     const SCHEMES: &[&[u8]] =
         &[b"bearer ", b"basic ", b"token ", b"bot ", b"apikey ", b"digest ", b"key ", b"splunk ", b"negotiate "];
     for scheme in SCHEMES {
@@ -433,7 +438,7 @@ pub(crate) fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
         }
         if matched == scheme.len() {
             r.at += matched;
-            r.skip(BLANKS, |b| b == b' ')?;
+            r.skip(MAX_BLANKS, |b| b == b' ')?;
             return Some(());
         }
     }
@@ -441,25 +446,25 @@ pub(crate) fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
 }
 
 /// Where the value ends, or nothing if that is still to come.
-fn value_end(r: &mut Reader<'_>, quote: Quote, alone: bool, arrow: bool, longest: usize) -> Option<usize> {
+fn find_value_end(r: &mut ValueReader<'_>, quote: Quote, alone: bool, arrow: bool, longest: usize) -> Option<usize> {
     let start = r.at;
     loop {
         let b = r.peek()?;
-        if b == END || r.at - start >= longest {
+        if b == BREAK || r.at - start >= longest {
             break;
         }
         // A line editor wraps with a blank and a return; the line goes on.
         if b == b' '
             && r.at > start
             && (quote == Quote::None || r.at + 3 > r.view.len() || r.view.bytes[r.at + 1] == b'\r')
-            && r.view.wraps(r.at)?
+            && r.view.is_wrapped_at(r.at)?
         {
             r.at += 2;
             continue;
         }
         let ends = match quote {
             Quote::Of(q, 0) => {
-                if b == b'\\' && r.peek_at(1)? != END {
+                if b == b'\\' && r.peek_at(1)? != BREAK {
                     r.at += 2;
                     continue;
                 }
@@ -504,7 +509,7 @@ fn value_end(r: &mut Reader<'_>, quote: Quote, alone: bool, arrow: bool, longest
 }
 
 /// The name begins a line, or follows `export`, `set`, `env`: an assignment of a shell, whose value ends with a blank.
-fn is_assignment(view: View<'_>, begin: usize) -> bool {
+fn is_assignment(view: TextView<'_>, begin: usize) -> bool {
     let line = view.line_start(begin, 64);
     let before = view.bytes[line..begin].trim_ascii();
     before.is_empty()
@@ -514,8 +519,8 @@ fn is_assignment(view: View<'_>, begin: usize) -> bool {
 }
 
 /// A line of a configuration that has nothing but a name and a value.
-fn is_entry(view: View<'_>, begin: usize, between: Between, follows: u8) -> bool {
+fn is_config_entry(view: TextView<'_>, begin: usize, between: Separator, follows: u8) -> bool {
     let line = view.line_start(begin, 64);
     let before = view.bytes[line..begin].trim_ascii();
-    matches!(between, Between::Colon(true) | Between::Equals(_)) && matches!(before, b"" | b"-") && follows == END
+    matches!(between, Separator::Colon(true) | Separator::Equals(_)) && matches!(before, b"" | b"-") && follows == BREAK
 }

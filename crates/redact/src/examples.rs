@@ -3,7 +3,7 @@
 //!
 //! A template is text with `{class:length}` in it; `{=class:length}` is a part that is public.
 
-use crate::rules::crc_base62;
+use crate::rules::crc32_base62;
 
 /// A text, and the parts of it that are secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub struct Example {
 }
 
 /// Numbers that look thrown, the same for the same seed.
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -31,7 +31,7 @@ impl Dice {
 
 const ALNUM: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-fn part(dice: &mut Dice, class: &str, length: usize) -> Option<String> {
+fn make_part(dice: &mut SeededRandom, class: &str, length: usize) -> Option<String> {
     let alphabet: &[u8] = match class {
         "alnum" => ALNUM,
         "digit" => b"0123456789",
@@ -47,7 +47,7 @@ fn part(dice: &mut Dice, class: &str, length: usize) -> Option<String> {
         "bcrypt" => b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
         "checked" => {
             let random = dice.text(ALNUM, length.checked_sub(6)?);
-            let sum = crc_base62(random.as_bytes());
+            let sum = crc32_base62(random.as_bytes());
             return Some(random + &String::from_utf8_lossy(&sum));
         }
         "uuid" => {
@@ -67,14 +67,14 @@ fn part(dice: &mut Dice, class: &str, length: usize) -> Option<String> {
 /// # Errors
 /// Says which part of the template is not one.
 pub fn expand(template: &str, seed: u64) -> Result<Example, String> {
-    let mut dice = Dice(seed);
+    let mut dice = SeededRandom(seed);
     let (mut text, mut secrets, mut rest) = (String::new(), Vec::new(), template);
     while let Some((before, after)) = rest.split_once('{') {
         text += before;
         let Some((inside, behind)) = after.split_once('}') else { return Err(format!("{template:?}: a {{ has no }}")) };
         let (public, inside) = inside.strip_prefix('=').map_or((false, inside), |i| (true, i));
         let (class, length) = inside.split_once(':').unwrap_or((inside, "0"));
-        let made = length.parse().ok().and_then(|n| part(&mut dice, class, n));
+        let made = length.parse().ok().and_then(|n| make_part(&mut dice, class, n));
         match made {
             Some(made) => {
                 text += &made;

@@ -2,15 +2,15 @@
 
 use crate::{
     rules::entropy,
-    shape::random,
-    words::{ENDS, OTHER, TELLING, WORDS},
+    shape::looks_random,
+    words::{OTHER_NAME_ENDINGS, OTHER_NAME_WORDS, PLACEHOLDER_WORDS, TELLING_NAME_WORDS},
 };
 use aho_corasick::AhoCorasick;
 use std::{collections::HashSet, sync::OnceLock};
 
 /// How much a name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Strength {
+pub(crate) enum NameStrength {
     /// It says something else: `public_key`, `keyboard`, `max_tokens`.
     None,
     /// `key`, `token` and what holds them: often a name for a place in a table.
@@ -24,7 +24,7 @@ pub(crate) enum Strength {
 
 /// How a value stands there.
 #[derive(Debug)]
-pub(crate) struct Setting {
+pub(crate) struct ValueSetting {
     pub(crate) quoted: bool,
     /// Where values stand rather than expressions.
     pub(crate) plain: bool,
@@ -36,25 +36,25 @@ pub(crate) struct Setting {
     pub(crate) alone: bool,
 }
 
-fn has(name: &str, words: &[&str]) -> bool {
+fn contains_any(name: &str, words: &[&str]) -> bool {
     words.iter().any(|w| memchr::memmem::find(name.as_bytes(), w.as_bytes()).is_some())
 }
 
 /// Whether a name holds one of many words.
-fn has_any(name: &str, words: &'static str, built: &'static OnceLock<AhoCorasick>) -> bool {
+fn matches_any(name: &str, words: &'static str, built: &'static OnceLock<AhoCorasick>) -> bool {
     built.get_or_init(|| AhoCorasick::new(words.split_ascii_whitespace()).expect("a few dozen words")).is_match(name)
 }
 
 fn is_word(value: &str) -> bool {
     static BUILT: OnceLock<HashSet<&'static str>> = OnceLock::new();
-    BUILT.get_or_init(|| WORDS.split_ascii_whitespace().collect()).contains(value)
+    BUILT.get_or_init(|| PLACEHOLDER_WORDS.split_ascii_whitespace().collect()).contains(value)
 }
 
 static TELLING_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
 static OTHER_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
 
 /// A name without what only numbers it or says where it is used: `API_KEY2`, `apiKeyProd`, `TOKENS`.
-fn stem(name: &str) -> &str {
+fn name_stem(name: &str) -> &str {
     const USES: &[&str] = &[
         "prod",
         "production",
@@ -80,37 +80,39 @@ fn stem(name: &str) -> &str {
 }
 
 /// How much a name says. `quoted`: it stands in quotes, as names in JSON do.
-pub(crate) fn strength(name: &[u8], quoted: bool) -> Strength {
-    let Ok(written) = std::str::from_utf8(name) else { return Strength::None };
+pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
+    let Ok(written) = std::str::from_utf8(name) else { return NameStrength::None };
     let lower = written.trim_matches(['-', '.']).to_ascii_lowercase();
-    if has(&lower, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"]) || lower.ends_with("pass") {
-        return Strength::Password;
+    if contains_any(&lower, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"])
+        || lower.ends_with("pass")
+    {
+        return NameStrength::Password;
     }
-    if has(&lower, &["secret", "credential"]) {
-        return Strength::Strong;
+    if contains_any(&lower, &["secret", "credential"]) {
+        return NameStrength::Strong;
     }
-    let name = stem(&lower);
+    let name = name_stem(&lower);
     // `GITHUB_TOKEN`, `DEPLOY_KEY`: nobody writes a table's names like this.
     let ends = name.ends_with("key") || name.ends_with("token");
     let shouted = !written.bytes().any(|b| b.is_ascii_lowercase()) && written.len() > 3 && ends;
     let ends = ends || name.contains("key-data") || name.contains("token_") || name.contains("key_");
-    if shouted && !quoted || ends && has_any(name, TELLING, &TELLING_WORDS) {
-        return Strength::Strong;
+    if shouted && !quoted || ends && matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) {
+        return NameStrength::Strong;
     }
     match ends {
-        true if name.ends_with("token") => Strength::Fair,
-        true => Strength::Weak,
-        false => Strength::None,
+        true if name.ends_with("token") => NameStrength::Fair,
+        true => NameStrength::Weak,
+        false => NameStrength::None,
     }
 }
 
 /// Whether a name says something else, whatever words it holds.
-pub(crate) fn says_other(name: &[u8], strength: Strength) -> bool {
+pub(crate) fn names_something_else(name: &[u8], strength: NameStrength) -> bool {
     let Ok(name) = std::str::from_utf8(name) else { return true };
     let name = name.to_ascii_lowercase();
-    let secret = strength == Strength::Password || has(&name, &["secret", "credential"]);
+    let secret = strength == NameStrength::Password || contains_any(&name, &["secret", "credential"]);
     let telling = secret
-        || has(
+        || contains_any(
             &name,
             &[
                 "access_token",
@@ -124,7 +126,8 @@ pub(crate) fn says_other(name: &[u8], strength: Strength) -> bool {
                 "accesskey",
             ],
         );
-    ENDS.split_ascii_whitespace().any(|e| name.ends_with(e)) || !telling && has_any(&name, OTHER, &OTHER_WORDS)
+    OTHER_NAME_ENDINGS.split_ascii_whitespace().any(|e| name.ends_with(e))
+        || !telling && matches_any(&name, OTHER_NAME_WORDS, &OTHER_WORDS)
 }
 
 /// Whether a value only shows where one would stand.
@@ -188,7 +191,7 @@ fn is_variable(name: &[u8]) -> bool {
     let body = name.len() - name.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let body = &name[..body];
     let letters = body.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_');
-    letters && !body.is_empty() && (camel(body) || body.contains(&b'_'))
+    letters && !body.is_empty() && (is_camel_case(body) || body.contains(&b'_'))
 }
 
 /// What a program would say here: a call, a member, a name.
@@ -216,7 +219,7 @@ fn is_path(value: &[u8]) -> bool {
         || value.starts_with(b"~/")
         || value.get(1..3) == Some(b":\\");
     let parts = value.split(|b| *b == b'/');
-    let wordy = |p: &[u8]| p.len() <= 32 && !random(p);
+    let wordy = |p: &[u8]| p.len() <= 32 && !looks_random(p);
     rooted && value.contains(&b'/') && parts.clone().all(wordy)
         || value.contains(&b'/')
             && !value.ends_with(b"=")
@@ -265,12 +268,12 @@ fn is_wordy(value: &[u8]) -> bool {
         let leading = segment.iter().take_while(|b| b.is_ascii_digit()).count();
         let at_edge = digits == trailing.max(leading);
         let fits = letters == 0 && digits <= 4 || digits == 0 || at_edge && digits <= 3 && letters > digits;
-        fits && camel(segment) && sounds(segment)
+        fits && is_camel_case(segment) && is_pronounceable(segment)
     })
 }
 
 /// Whether letters could be a word or some: no language has six consonants in a row, or next to no vowels.
-fn sounds(segment: &[u8]) -> bool {
+fn is_pronounceable(segment: &[u8]) -> bool {
     let letters: Vec<u8> = segment.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase).collect();
     if letters.len() < 12 {
         return true;
@@ -282,7 +285,7 @@ fn sounds(segment: &[u8]) -> bool {
 }
 
 /// Capitals only where words begin, or in names that are written with them.
-fn camel(segment: &[u8]) -> bool {
+fn is_camel_case(segment: &[u8]) -> bool {
     let upper = segment.iter().filter(|b| b.is_ascii_uppercase()).count();
     let lower = segment.iter().filter(|b| b.is_ascii_lowercase()).count();
     if lower == 0 || upper * 3 <= lower + 2 {
@@ -294,7 +297,7 @@ fn camel(segment: &[u8]) -> bool {
 }
 
 /// A value of a program rather than a text: a call, a member, a number, an operator.
-fn is_expression(value: &[u8], setting: &Setting) -> bool {
+fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
     if setting.quoted {
         return false;
     }
@@ -320,11 +323,11 @@ fn is_expression(value: &[u8], setting: &Setting) -> bool {
 }
 
 /// The decision.
-pub(crate) fn is_secret(strength: Strength, name: &[u8], value: &[u8], setting: &Setting) -> bool {
+pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
         return false;
     }
-    let password = strength == Strength::Password;
+    let password = strength == NameStrength::Password;
     let rooted = value.starts_with(b"/")
         || value.starts_with(b"./")
         || value.starts_with(b"~/")
@@ -341,14 +344,14 @@ pub(crate) fn is_secret(strength: Strength, name: &[u8], value: &[u8], setting: 
     }
     let wordy = is_wordy(value);
     match strength {
-        Strength::None => false,
-        Strength::Password if digits == value.len() => setting.plain && digits >= 4 || setting.shell && digits >= 6,
-        Strength::Password if !wordy => {
-            setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || random(value))
+        NameStrength::None => false,
+        NameStrength::Password if digits == value.len() => setting.plain && digits >= 4 || setting.shell && digits >= 6,
+        NameStrength::Password if !wordy => {
+            setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || looks_random(value))
         }
-        Strength::Password => is_password_of_words(name, value, digits, setting),
-        Strength::Fair if is_hex(value) || is_uuid(value) => setting.shell && setting.plain && value.len() >= 32,
-        Strength::Fair | Strength::Strong => {
+        NameStrength::Password => is_password_of_words(name, value, digits, setting),
+        NameStrength::Fair if is_hex(value) || is_uuid(value) => setting.shell && setting.plain && value.len() >= 32,
+        NameStrength::Fair | NameStrength::Strong => {
             if digits == value.len() || wordy && !is_hex(value) && !is_uuid(value) {
                 return false;
             }
@@ -358,16 +361,17 @@ pub(crate) fn is_secret(strength: Strength, name: &[u8], value: &[u8], setting: 
                 && (setting.plain || value.len() >= 16 && entropy(value) >= 3.0)
                 && !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>'))
         }
-        Strength::Weak => {
+        NameStrength::Weak => {
             let made = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
-            let thrown = digits >= 2 && letters > 0 && value.len() >= 16 && random(value) && entropy(value) >= 3.5;
+            let thrown =
+                digits >= 2 && letters > 0 && value.len() >= 16 && looks_random(value) && entropy(value) >= 3.5;
             made && thrown && !is_hex(value) && !is_uuid(value) && !wordy && setting.plain
         }
     }
 }
 
 /// Words alone are a password only where nothing but a value can stand, and where they do not say the name again.
-fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Setting) -> bool {
+fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &ValueSetting) -> bool {
     let loud = !name.iter().any(u8::is_ascii_lowercase);
     if setting.alone && loud && !setting.quoted {
         return value.len() >= 6;

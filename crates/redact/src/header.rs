@@ -1,43 +1,43 @@
 //! Headers that hold nothing but secrets, and the passwords of links.
 
 use crate::{
-    context::{BLANKS, LONGEST, Reader, name_byte, skip_scheme},
+    context::{MAX_BLANKS, MAX_VALUE_BYTES, ValueReader, is_name_byte, skip_scheme},
     guard,
-    shadow::{View, is_break},
-    span::{Look, Rank, Span},
+    span::{Inspection, Rank, Span},
+    visible_text::{TextView, is_break},
 };
 
 /// What begins a header that holds nothing but secrets.
-pub(crate) const HEADERS: &[&str] = &["uthorization", "UTHORIZATION", "ookie:", "OOKIE:", "ookie\"", "ookie'"];
+pub(crate) const HEADER_STARTS: &[&str] = &["uthorization", "UTHORIZATION", "ookie:", "OOKIE:", "ookie\"", "ookie'"];
 
 /// Looks at a header: its value goes as a whole, but for the scheme and, in cookies, names.
-pub(crate) fn look_header(view: View<'_>, at: usize, length: usize) -> Look {
-    let mut r = Reader { view, at: at + length, value: None };
-    read_header(&mut r, at).unwrap_or_else(|| r.open())
+pub(crate) fn inspect_header(view: TextView<'_>, at: usize, length: usize) -> Inspection {
+    let mut r = ValueReader { view, at: at + length, value: None };
+    read_header(&mut r, at).unwrap_or_else(|| r.unfinished())
 }
 
-fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
+fn read_header(r: &mut ValueReader<'_>, at: usize) -> Option<Inspection> {
     let view = r.view;
     let last = view.bytes[r.at - 1];
     let cookie = matches!(last, b':' | b'"' | b'\'');
     if last != b':' {
         if !cookie {
-            r.quote()?;
+            r.read_quote()?;
         }
         r.skip(4, |b| b == b' ')?;
         if !matches!(r.peek()?, b':' | b'=' | b',') {
-            return Some(Look::Nothing);
+            return Some(Inspection::Nothing);
         }
         r.at += 1;
     }
-    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
+    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t' | b'['))?;
     r.value = Some(r.at);
-    r.quote()?;
+    r.read_quote()?;
     if cookie {
         // The first name stays.
-        r.skip(64, name_byte)?;
-        if !r.take(b'=')? {
-            return Some(Look::Nothing);
+        r.skip(64, is_name_byte)?;
+        if !r.take_byte(b'=')? {
+            return Some(Inspection::Nothing);
         }
     } else {
         skip_scheme(r)?;
@@ -53,7 +53,7 @@ fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
     let start = r.at;
     let set_cookie = cookie && at >= 5 && view.bytes[at - 5..at].to_ascii_lowercase().starts_with(b"set-");
     let until = view.until_moved(start);
-    let most = &view.bytes[start..until.min(start + LONGEST)];
+    let most = &view.bytes[start..until.min(start + MAX_VALUE_BYTES)];
     // `Credential=…, Signature=…`
     let word = most.iter().take(32).take_while(|b| !matches!(b, b' ' | b'\t' | b','));
     let parts = word.zip(most.iter().skip(1)).any(|(a, b)| *a == b'=' && *b != b'=' && !is_break(*b));
@@ -65,35 +65,35 @@ fn read_header(r: &mut Reader<'_>, at: usize) -> Option<Look> {
     };
     let length = match most.iter().position(|b| ends(*b)) {
         Some(n) => n,
-        None if most.len() == LONGEST || view.end || view.moved(until) => most.len(),
+        None if most.len() == MAX_VALUE_BYTES || view.end || view.is_moved_at(until) => most.len(),
         None => return None,
     };
-    let long = length == LONGEST;
+    let long = length == MAX_VALUE_BYTES;
     r.at += length;
     let value = &most[..length];
     // The beginning says enough.
     let first = &value[..length.min(256)];
     let telling = first.iter().any(u8::is_ascii_digit) || crate::rules::entropy(first) >= 3.0;
     if length < 8 || !telling || guard::is_placeholder(first) || guard::is_code(first) {
-        return Some(Look::Nothing);
+        return Some(Inspection::Nothing);
     }
     let rule = if cookie { "cookie" } else { "authorization" };
     let rest: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
-    Some(Look::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
+    Some(Inspection::Found(Span { swallow: long.then_some(rest), ..Span::new(start, r.at, rule, Rank::Context) }))
 }
 
 /// How far back a link's user may stand before the `@`.
-const USERINFO: usize = 384;
+const MAX_USERINFO_BYTES: usize = 384;
 
-fn userinfo_byte(b: u8) -> bool {
+fn is_userinfo_byte(b: u8) -> bool {
     !matches!(b, b' ' | b'\t' | b'/' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | b'(' | b')') && !b.is_ascii_control()
 }
 
 /// The password between `scheme://user:` and `at`, if that is what ends there.
-fn password(view: View<'_>, at: usize) -> Option<(usize, usize)> {
+fn link_password(view: TextView<'_>, at: usize) -> Option<(usize, usize)> {
     let mut i = at;
     let mut colon = None;
-    while i > 0 && at - i < USERINFO && userinfo_byte(view.bytes[i - 1]) && !view.moved(i) {
+    while i > 0 && at - i < MAX_USERINFO_BYTES && is_userinfo_byte(view.bytes[i - 1]) && !view.is_moved_at(i) {
         i -= 1;
         if view.bytes[i] == b':' {
             colon = Some(i);
@@ -105,34 +105,34 @@ fn password(view: View<'_>, at: usize) -> Option<(usize, usize)> {
 }
 
 /// Looks at an `@`: what stands between the colon and it in a link is a password.
-pub(crate) fn look_at(view: View<'_>, at: usize) -> Look {
+pub(crate) fn inspect_at_sign(view: TextView<'_>, at: usize) -> Inspection {
     // The last one before the host counts.
     if view.byte(at + 1) == Some(b'@') {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    let Some((start, end)) = password(view, at) else { return Look::Nothing };
+    let Some((start, end)) = link_password(view, at) else { return Inspection::Nothing };
     // A password may hold an `@` itself; the last one before the host counts.
-    let rest = &view.bytes[at + 1..view.len().min(at + USERINFO)];
-    let host = rest.iter().position(|b| !userinfo_byte(*b));
-    let Some(host) = host.or((view.end || rest.len() + 1 >= USERINFO).then_some(rest.len())) else {
-        return Look::Open(start);
+    let rest = &view.bytes[at + 1..view.len().min(at + MAX_USERINFO_BYTES)];
+    let host = rest.iter().position(|b| !is_userinfo_byte(*b));
+    let Some(host) = host.or((view.end || rest.len() + 1 >= MAX_USERINFO_BYTES).then_some(rest.len())) else {
+        return Inspection::Open(start);
     };
     if rest[..host].contains(&b'@') {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
     let value = &view.bytes[start..end];
     if value.is_empty() || guard::is_placeholder(value) {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    Look::Found(Span::new(start, end, "url-password", Rank::Context))
+    Inspection::Found(Span::new(start, end, "url-password", Rank::Context))
 }
 
 /// Where the password of a link begins whose `@` may still come, at the end of the text.
-pub(crate) fn open_link(view: View<'_>, flush: bool) -> Option<usize> {
-    if view.end || view.moved(view.len()) {
+pub(crate) fn unfinished_link(view: TextView<'_>, flush: bool) -> Option<usize> {
+    if view.end || view.is_moved_at(view.len()) {
         return None;
     }
-    let (start, end) = password(view, view.len())?;
+    let (start, end) = link_password(view, view.len())?;
     // A port looks the same, and people type those.
     let port = end - start <= 5 && view.bytes[start..end].iter().all(u8::is_ascii_digit);
     (start < end && !(flush && port)).then_some(start)

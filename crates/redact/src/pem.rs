@@ -1,53 +1,53 @@
 //! Blocks of private keys: from their first line to their last, over any number of lines.
 
 use crate::{
-    shadow::{Gap, Step, View},
-    span::{Look, Rank, Span},
+    span::{Inspection, Rank, Span},
+    visible_text::{TextGap, TextView, WalkStep},
 };
 
 /// What is held back, or masked, of a block that does not end.
-const CAP: usize = 64 * 1024;
+const MAX_BLOCK_BYTES: usize = 64 * 1024;
 /// What a first line may hold between its dashes.
-const LONGEST_HEADER: usize = 64;
+const MAX_LABEL_BYTES: usize = 64;
 /// A run of this length is taken for a part of the key.
-const RUN: usize = 16;
+const MIN_KEY_RUN_BYTES: usize = 16;
 /// And one of this length, whatever stands around it.
-const SURE: usize = 40;
-pub(crate) const STEM: &str = "-----BEGIN ";
+const MIN_CERTAIN_RUN_BYTES: usize = 40;
+pub(crate) const PEM_START: &str = "-----BEGIN ";
 /// What stands before the secret lines of a PuTTY key.
-pub(crate) const PUTTY: &str = "Private-Lines: ";
+pub(crate) const PUTTY_START: &str = "Private-Lines: ";
 
 /// Looks at the lines of a PuTTY key whose count begins at `start`.
-pub(crate) fn look_putty(view: View<'_>, start: usize) -> Look {
+pub(crate) fn inspect_putty(view: TextView<'_>, start: usize) -> Inspection {
     let digits = view.bytes[start..].iter().take(4).take_while(|b| b.is_ascii_digit()).count();
     match digits {
-        0 => Look::Nothing,
-        _ => body(view, start + digits),
+        0 => Inspection::Nothing,
+        _ => inspect_body(view, start + digits),
     }
 }
 
 /// Looks at a first line that begins at `start`.
-pub(crate) fn look(view: View<'_>, start: usize) -> Look {
-    let name = start + STEM.len();
-    let header = &view.bytes[name..view.len().min(name + LONGEST_HEADER)];
+pub(crate) fn inspect_pem(view: TextView<'_>, start: usize) -> Inspection {
+    let name = start + PEM_START.len();
+    let header = &view.bytes[name..view.len().min(name + MAX_LABEL_BYTES)];
     let Some(dashes) = memchr::memmem::find(header, b"-----") else {
         // Nothing of a first line is secret.
-        return Look::Nothing;
+        return Inspection::Nothing;
     };
     let label = &header[..dashes];
     let upper = label.to_ascii_uppercase();
     let is_private = [&b"PRIVATE KEY"[..], b"STATIC KEY"].iter().any(|k| memchr::memmem::find(&upper, k).is_some());
     if !is_private || !label.iter().all(|b| b.is_ascii_alphanumeric() || *b == b' ') {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    body(view, name + dashes + 5)
+    inspect_body(view, name + dashes + 5)
 }
 
 /// The lines behind the first. A line of a key has a long run of base 64, or is a header (`Proc-Type: …`), or is the
 /// short last one; two lines of anything else in a row, and the block is over.
-fn body(view: View<'_>, start: usize) -> Look {
+fn inspect_body(view: TextView<'_>, start: usize) -> Inspection {
     let mut walk = view.walk(start);
-    let mut line = Line::default();
+    let mut line = KeyLine::default();
     let mut key = 0;
     // Where the key ends as far as we know.
     let mut good = start;
@@ -57,51 +57,53 @@ fn body(view: View<'_>, start: usize) -> Look {
         let at = walk.at;
         let ended = match walk.step() {
             // The last line begins with dashes, wherever it stands.
-            Step::Byte(b'-') if view.bytes[at..].starts_with(b"-----") => {
-                return verdict(view, start, at, key + line.runs());
+            WalkStep::Byte(b'-') if view.bytes[at..].starts_with(b"-----") => {
+                return conclude(view, start, at, key + line.run_bytes());
             }
-            Step::Byte(b'-') if view.bytes.len() - at < 5 && !view.end && b"-----".starts_with(&view.bytes[at..]) => {
-                return Look::Open(first(view, start));
+            WalkStep::Byte(b'-')
+                if view.bytes.len() - at < 5 && !view.end && b"-----".starts_with(&view.bytes[at..]) =>
+            {
+                return Inspection::Open(body_start(view, start));
             }
-            Step::Byte(b) => {
+            WalkStep::Byte(b) => {
                 any = true;
                 // An escaped line break inside a string.
                 let escaped = b == b'n' && at > start && view.byte(at - 1) == Some(b'\\');
                 match escaped {
-                    true => line.undo(),
-                    false => line.take(b),
+                    true => line.end_run(),
+                    false => line.push_byte(b),
                 }
                 escaped
             }
-            Step::Gap(Gap::Escape) => false,
-            Step::Gap(_) if at >= view.len() && view.end => {
-                key += line.runs();
-                return verdict(view, start, if line.good() || line.runs() > 0 { at } else { good }, key);
+            WalkStep::Gap(TextGap::Escape) => false,
+            WalkStep::Gap(_) if at >= view.len() && view.end => {
+                key += line.run_bytes();
+                return conclude(view, start, if line.is_key_line() || line.run_bytes() > 0 { at } else { good }, key);
             }
-            Step::Gap(_) => true,
-            Step::More if !any => return Look::Nothing,
-            Step::More => return Look::Open(first(view, start)),
+            WalkStep::Gap(_) => true,
+            WalkStep::More if !any => return Inspection::Nothing,
+            WalkStep::More => return Inspection::Open(body_start(view, start)),
         };
         if ended {
-            if line.good() {
+            if line.is_key_line() {
                 (good, strikes) = (at, 0);
-                key += line.runs();
-            } else if !line.blank() {
+                key += line.run_bytes();
+            } else if !line.is_blank() {
                 strikes += 1;
             }
             if strikes >= 2 {
-                return verdict(view, start, good, key);
+                return conclude(view, start, good, key);
             }
-            line = Line::default();
+            line = KeyLine::default();
         }
-        if at - start >= CAP {
-            return verdict(view, start, at, key + line.runs());
+        if at - start >= MAX_BLOCK_BYTES {
+            return conclude(view, start, at, key + line.run_bytes());
         }
     }
 }
 
 /// Where the body begins: behind what only separates it from its first line.
-fn first(view: View<'_>, start: usize) -> usize {
+fn body_start(view: TextView<'_>, start: usize) -> usize {
     let skip = view.bytes[start..]
         .iter()
         .take_while(|b| matches!(b, b' ' | b'\t' | b'\\' | b'"' | b'\'' | b'\n' | b'\r'))
@@ -112,8 +114,8 @@ fn first(view: View<'_>, start: usize) -> usize {
     start + skip + usize::from(escape)
 }
 
-fn verdict(view: View<'_>, start: usize, end: usize, key: usize) -> Look {
-    let (start, mut end) = (first(view, start), end);
+fn conclude(view: TextView<'_>, start: usize, end: usize, key: usize) -> Inspection {
+    let (start, mut end) = (body_start(view, start), end);
     // What closes a string or begins a line before the last one is not the key's.
     while end > start
         && matches!(
@@ -127,14 +129,14 @@ fn verdict(view: View<'_>, start: usize, end: usize, key: usize) -> Look {
         end -= 2;
     }
     match key >= 24 && end > start {
-        true => Look::Found(Span::new(start, end, "private-key", Rank::Shape)),
-        false => Look::Nothing,
+        true => Inspection::Found(Span::new(start, end, "private-key", Rank::Shape)),
+        false => Inspection::Nothing,
     }
 }
 
 /// One line of what may be a key.
 #[derive(Default)]
-struct Line {
+struct KeyLine {
     run: usize,
     longest: usize,
     words: usize,
@@ -144,8 +146,8 @@ struct Line {
     hopeless: bool,
 }
 
-impl Line {
-    fn take(&mut self, b: u8) {
+impl KeyLine {
+    fn push_byte(&mut self, b: u8) {
         self.bytes += 1;
         match b {
             b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'+' | b'/' | b'=' => {
@@ -157,26 +159,27 @@ impl Line {
                 self.words += usize::from(self.run > 0);
                 self.header |= b == b':';
                 self.run = 0;
-                self.hopeless |= self.words > 12 && self.longest < RUN;
+                self.hopeless |= self.words > 12 && self.longest < MIN_KEY_RUN_BYTES;
             }
         }
     }
 
     /// The last byte was half of an escape and is not part of a run.
-    fn undo(&mut self) {
+    fn end_run(&mut self) {
         self.run = 0;
     }
 
-    fn runs(&self) -> usize {
-        if self.longest >= RUN { self.longest } else { 0 }
+    fn run_bytes(&self) -> usize {
+        if self.longest >= MIN_KEY_RUN_BYTES { self.longest } else { 0 }
     }
 
-    fn good(&self) -> bool {
+    fn is_key_line(&self) -> bool {
         // What no key holds may stand around a line of one: prefixes of logs, ends of strings.
-        self.longest >= if self.hopeless { SURE } else { RUN } || !self.hopeless && self.header && self.bytes < 80
+        self.longest >= if self.hopeless { MIN_CERTAIN_RUN_BYTES } else { MIN_KEY_RUN_BYTES }
+            || !self.hopeless && self.header && self.bytes < 80
     }
 
-    fn blank(&self) -> bool {
+    fn is_blank(&self) -> bool {
         self.longest == 0
     }
 }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 /// One shape: a public keyword that stays, and what must follow it, which goes.
 #[derive(Debug)]
-pub struct Rule {
+pub struct BuiltInRule {
     pub id: &'static str,
     pub about: &'static str,
     pub keywords: &'static [&'static str],
@@ -40,7 +40,7 @@ include!(concat!(env!("OUT_DIR"), "/rules.rs"));
 ///
 /// # Errors
 /// Says what is wrong and what to do.
-pub(crate) fn check(rule: &RedactionRule) -> Result<Shape, String> {
+pub(crate) fn compile_user_rule(rule: &RedactionRule) -> Result<Shape, String> {
     let id = &rule.id;
     if id.is_empty() || id.len() > 40 || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     {
@@ -59,7 +59,7 @@ pub(crate) fn check(rule: &RedactionRule) -> Result<Shape, String> {
         return Err(format!("{id}: a keyword cannot hold line breaks or control characters"));
     }
     let machine = Shape::new(&rule.regex).map_err(|e| format!("{id}: regex: {e}"))?;
-    if machine.takes_nothing() {
+    if machine.matches_empty() {
         return Err(format!("{id}: the regex matches empty text; it must say what follows a keyword"));
     }
     Ok(machine)
@@ -72,14 +72,14 @@ pub(crate) struct Shape {
 }
 
 /// A shape on its way through a text.
-pub(crate) struct Running<'a> {
+pub(crate) struct ShapeRun<'a> {
     dfa: &'a DFA,
-    machine: &'a mut Machine,
+    machine: &'a mut ShapeCache,
     state: LazyStateID,
 }
 
 /// What a shape has worked out so far.
-pub(crate) struct Machine {
+pub(crate) struct ShapeCache {
     cache: Cache,
     /// Which states can go on.
     lives: Vec<(LazyStateID, bool)>,
@@ -102,24 +102,24 @@ impl Shape {
         })
     }
 
-    pub(crate) fn of_rule(rule: usize) -> &'static Self {
+    pub(crate) fn for_rule(rule: usize) -> &'static Self {
         static SHAPES: OnceLock<Vec<OnceLock<Shape>>> = OnceLock::new();
         let shapes = SHAPES.get_or_init(|| RULES.iter().map(|_| OnceLock::new()).collect());
         shapes[rule].get_or_init(|| Self::new(RULES[rule].regex).expect("a test compiles every rule"))
     }
 
-    pub(crate) fn machine(&self) -> Machine {
-        Machine { cache: self.dfa.create_cache(), lives: Vec::new() }
+    pub(crate) fn new_cache(&self) -> ShapeCache {
+        ShapeCache { cache: self.dfa.create_cache(), lives: Vec::new() }
     }
 
-    fn takes_nothing(&self) -> bool {
-        let mut machine = self.machine();
-        Running::new(self, &mut machine).is_none_or(|mut r| r.ends_here())
+    fn matches_empty(&self) -> bool {
+        let mut machine = self.new_cache();
+        ShapeRun::new(self, &mut machine).is_none_or(|mut r| r.matches_here())
     }
 }
 
-impl<'a> Running<'a> {
-    pub(crate) fn new(shape: &'a Shape, machine: &'a mut Machine) -> Option<Self> {
+impl<'a> ShapeRun<'a> {
+    pub(crate) fn new(shape: &'a Shape, machine: &'a mut ShapeCache) -> Option<Self> {
         let state = shape.dfa.start_state(&mut machine.cache, &start::Config::new().anchored(Anchored::Yes)).ok()?;
         Some(Self { dfa: &shape.dfa, machine, state })
     }
@@ -139,12 +139,12 @@ impl<'a> Running<'a> {
     }
 
     /// Whether what was taken so far matches.
-    pub(crate) fn ends_here(&mut self) -> bool {
+    pub(crate) fn matches_here(&mut self) -> bool {
         self.dfa.next_eoi_state(&mut self.machine.cache, self.state).is_ok_and(|s| s.is_match())
     }
 
     /// Whether any byte could go on from here.
-    pub(crate) fn lives(&mut self) -> bool {
+    pub(crate) fn can_continue(&mut self) -> bool {
         if let Some((_, lives)) = self.machine.lives.iter().find(|(state, _)| *state == self.state) {
             return *lives;
         }
@@ -152,14 +152,14 @@ impl<'a> Running<'a> {
         let classes = self.dfa.byte_classes();
         let lives = classes.representatives(0..=255).filter_map(|unit| unit.as_u8()).any(|byte| {
             let next = self.dfa.next_state(cache, self.state, byte);
-            next.is_ok_and(|s| !s.is_dead() && !s.is_quit() && !Self::only_matched(self.dfa, cache, s))
+            next.is_ok_and(|s| !s.is_dead() && !s.is_quit() && !Self::is_past_match(self.dfa, cache, s))
         });
         self.machine.lives.push((self.state, lives));
         lives
     }
 
     /// A state that says no more than that a match ended one byte ago.
-    fn only_matched(dfa: &DFA, cache: &mut Cache, state: LazyStateID) -> bool {
+    fn is_past_match(dfa: &DFA, cache: &mut Cache, state: LazyStateID) -> bool {
         state.is_match()
             && dfa.byte_classes().representatives(0..=255).all(|unit| {
                 unit.as_u8().is_none_or(|b| dfa.next_state(cache, state, b).is_ok_and(|s| s.is_dead() || s.is_quit()))
@@ -170,13 +170,13 @@ impl<'a> Running<'a> {
 
 /// The keywords that begin like this.
 #[inline]
-pub(crate) fn of_head(head: [u8; 3]) -> &'static [Keyword] {
+pub(crate) fn keywords_with_head(head: [u8; 3]) -> &'static [Keyword] {
     let [a, b, c] = head.map(usize::from);
     let hash = (a ^ b << 5 ^ c << 10) & 0x7fff;
     if HEAD_BITS[hash / 64] >> (hash % 64) & 1 == 0 {
         return &[];
     }
-    HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| HEADS[n].1)
+    KEYWORD_HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| KEYWORD_HEADS[n].1)
 }
 
 /// Shannon's entropy of some bytes, in bits for each.
@@ -199,7 +199,7 @@ pub(crate) fn entropy(bytes: &[u8]) -> f64 {
 }
 
 /// The checksum that ends GitHub's and npm's tokens: CRC-32 of the rest, in base 62, six digits.
-pub(crate) fn crc_base62(random: &[u8]) -> [u8; 6] {
+pub(crate) fn crc32_base62(random: &[u8]) -> [u8; 6] {
     let mut crc = !0u32;
     for &byte in random {
         crc ^= u32::from(byte);
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn every_rule_compiles_and_takes_something() {
         for (n, rule) in RULES.iter().enumerate() {
-            assert!(!Shape::of_rule(n).takes_nothing(), "{}", rule.id);
+            assert!(!Shape::for_rule(n).matches_empty(), "{}", rule.id);
             assert!(!rule.matches.is_empty() && !rule.misses.is_empty(), "{}", rule.id);
             assert_eq!(RULES.iter().filter(|r| r.id == rule.id).count(), 1, "{}", rule.id);
         }
@@ -230,25 +230,25 @@ mod tests {
 
     #[test]
     fn every_keyword_is_found_by_its_head() {
-        let found: usize = HEADS.iter().map(|(_, k)| k.len()).sum::<usize>();
+        let found: usize = KEYWORD_HEADS.iter().map(|(_, k)| k.len()).sum::<usize>();
         assert_eq!(found, RULES.iter().map(|r| r.keywords.len()).sum::<usize>());
-        assert!(HEADS.is_sorted_by_key(|(head, _)| head));
+        assert!(KEYWORD_HEADS.is_sorted_by_key(|(head, _)| head));
     }
 
     #[test]
     fn a_shape_knows_when_it_has_ended() {
         let shape = Shape::new("[a-z]{3}(-[0-9]{2})?").unwrap();
-        let mut machine = shape.machine();
-        let mut run = Running::new(&shape, &mut machine).unwrap();
+        let mut machine = shape.new_cache();
+        let mut run = ShapeRun::new(&shape, &mut machine).unwrap();
         let mut matched = false;
         for b in b"abc" {
             assert!(run.take(*b, &mut matched));
         }
-        assert!(run.ends_here() && run.lives());
+        assert!(run.matches_here() && run.can_continue());
         for b in b"-12" {
             assert!(run.take(*b, &mut matched));
         }
-        assert!(run.ends_here() && !run.lives());
+        assert!(run.matches_here() && !run.can_continue());
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
             matches: Vec::new(),
             misses: Vec::new(),
         };
-        assert!(check(&rule("acme", "acme_", "[a-z]{20}")).is_ok());
+        assert!(compile_user_rule(&rule("acme", "acme_", "[a-z]{20}")).is_ok());
         for (bad, why) in [
             (rule("Acme", "acme_", "[a-z]{20}"), "lower-case"),
             (rule("jwt", "acme_", "[a-z]{20}"), "built in"),
@@ -270,7 +270,7 @@ mod tests {
             (rule("acme", "acme_", "[a-z]*"), "empty"),
             (rule("acme", "acme_", "[a-z]{1000}{1000}"), "exceeded"),
         ] {
-            let said = check(&bad).unwrap_err();
+            let said = compile_user_rule(&bad).unwrap_err();
             assert!(said.contains(why), "{said}");
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Span {
 
 /// What a look comes to.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum Inspection {
     Nothing,
     Found(Span),
     /// Later bytes decide; from here on nothing may leave.
@@ -44,6 +44,6 @@ impl Span {
 }
 
 /// What tokens are made of.
-pub(crate) fn token_byte(b: u8) -> bool {
+pub(crate) fn is_token_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'=' | b'.' | b'~')
 }

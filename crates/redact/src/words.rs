@@ -1,7 +1,7 @@
 //! Words that tell names and values apart. Data: separated by blanks, in any order.
 
 /// Names of keys and tokens that hold one of these say something else.
-pub(crate) const OTHER: &str = "\
+pub(crate) const OTHER_NAME_WORDS: &str = "\
     keyboard keyword keymap hotkey shortcut monkey turkey tokeniz tokenis keyframe keypath keycode keydown keyup \
     keypress keystroke keyval keysym keypad keyspace sortkey sort_key sort-key partition cachekey cache_key \
     cache-key fingerprint keyring keystore keyserver max_token maxtoken min_token num_token token_count tokencount \
@@ -10,7 +10,7 @@ pub(crate) const OTHER: &str = "\
     token_prefix stringkey objectkey propertykey";
 
 /// Names that end like this say where something is, or of what kind, whatever it is.
-pub(crate) const ENDS: &str = "\
+pub(crate) const OTHER_NAME_ENDINGS: &str = "\
     key_id keyid key-id key_name keyname key-name key_type keytype key-type key_len keylen key_size keysize \
     key_usage keyusage key_file keyfile key-file key_path keypath key-path key_alg keyalg key_ops secret_name \
     secretname secret-name secret_ref secretref secret-ref secretkeyref token_type tokentype token-type token_url \
@@ -19,7 +19,7 @@ pub(crate) const ENDS: &str = "\
     primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary _tokens pwdlastset";
 
 /// What makes a key or a token one that opens something.
-pub(crate) const TELLING: &str = "\
+pub(crate) const TELLING_NAME_WORDS: &str = "\
     api access auth private priv signing sign_ encrypt master bearer refresh session client account service admin \
     deploy bot app ssh license subscription storage shared webhook registry npm github gitlab slack aws azure gcp \
     openai anthropic stripe heroku vault secret csrf xsrf jwt oauth id_token idtoken device publish upload push user \
@@ -27,7 +27,7 @@ pub(crate) const TELLING: &str = "\
     cloudflare digitalocean hook bridge";
 
 /// Words that stand where a secret would.
-pub(crate) const WORDS: &str = "\
+pub(crate) const PLACEHOLDER_WORDS: &str = "\
     null none nil true false undefined void string str bytes byte object required optional default password passwd \
     secret token key user username value text empty unset unknown disabled enabled hidden masked redacted removed \
     omitted example changeme change-me change_me changeit placeholder dummy sample todo fixme tbd xxx yyy foo bar \

@@ -15,7 +15,7 @@ use countersign_model::{
     At, Code, Count, Decision, Digest, HomeId, IdMint, KeyAnnounced, LedgerHead, Observed, ReceiptId, Record, Refusal,
     Roster, Seal, SealedReceipt, SignedWord, Statement, TaskId, Text, TouchedFile, TouchedFiles, What,
 };
-use countersign_redact::{Known, Mask, text, text_by_shape};
+use countersign_redact::{KnownSecrets, Mask, text, text_by_shape};
 use countersign_store::{
     Envelope, HEAD_TYPE, Home, RECEIPT_TYPE, Signed, SigningKey, adopt_signing_key, clock,
     closing::{self, Closed},
@@ -606,7 +606,7 @@ impl Given {
     fn mask(&self, task: TaskId, key: Digest) -> Option<Mask> {
         let all = crate::lock(&self.0);
         let words = all.get(&task)?;
-        Some(Mask::new(key, Known::of_task(&words.env, &words.argv)))
+        Some(Mask::new(key, KnownSecrets::from_task(&words.env, &words.argv)))
     }
 }
 

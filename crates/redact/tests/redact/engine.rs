@@ -1,7 +1,7 @@
 //! The engine: values, tokens, blocks, and that the pieces in which they come do not matter.
 
 use crate::support::{check, leak, mask, run};
-use countersign_redact::{Scrubber, examples::expand, rules, text};
+use countersign_redact::{Scrubber, built_in_rules, examples::expand, text};
 use proptest::prelude::*;
 
 fn alnum(n: usize) -> String {
@@ -44,19 +44,19 @@ fn the_same_secret_looks_the_same() {
 fn characters_are_not_cut_between_chunks() {
     let mut s = Scrubber::new(mask(&[]));
     let crab = "🦀".as_bytes();
-    s.room()[..3].copy_from_slice(&crab[..3]);
-    s.fed(3);
-    assert!(s.cut(false).is_none());
-    s.room()[..1].copy_from_slice(&crab[3..]);
-    s.fed(1);
-    assert_eq!(s.cut(false).unwrap().as_ref(), crab);
+    s.input_buffer()[..3].copy_from_slice(&crab[..3]);
+    s.accept_input(3);
+    assert!(s.take_chunk(false).is_none());
+    s.input_buffer()[..1].copy_from_slice(&crab[3..]);
+    s.accept_input(1);
+    assert_eq!(s.take_chunk(false).unwrap().as_ref(), crab);
 }
 
 #[test]
 fn a_token_is_found_wherever_it_stands_and_however_it_is_broken() {
     let mask = mask(&[]);
     let mut wrong = Vec::new();
-    for rule in rules() {
+    for rule in built_in_rules() {
         let example = expand(rule.matches[0], 77).unwrap();
         for pad in 0..17 {
             for wrap in [0, 5, 9, 21] {
@@ -140,9 +140,9 @@ fn escapes_hide_nothing_and_stay() {
     check(&[], "keys:\x1b[5;1H│──────1a2b3c4d5e6f7g8h9i0j", "keys:\x1b[5;1H│──────1a2b3c4d5e6f7g8h9i0j");
     let mut drawn = Scrubber::new(mask(&[]));
     for text in ["api_key: abc123def456\x1b[7;3H", "Authorization: Basic abc123def456ghi\x1b[2J"] {
-        drawn.room()[..text.len()].copy_from_slice(text.as_bytes());
-        drawn.fed(text.len());
-        assert_eq!(drawn.held(), 0, "{text:?}");
+        drawn.input_buffer()[..text.len()].copy_from_slice(text.as_bytes());
+        drawn.accept_input(text.len());
+        assert_eq!(drawn.held_bytes(), 0, "{text:?}");
     }
     // A line that is long enough to have been wrapped, and another token in the next.
     let line = format!("{} ghp_{token}", "x".repeat(40));
@@ -180,10 +180,10 @@ fn what_is_held_has_a_bound() {
         let mut scrubber = Scrubber::new(std::sync::Arc::clone(&mask));
         let mut most = 0;
         for bytes in text.as_bytes().chunks(64 * 1024) {
-            scrubber.room()[..bytes.len()].copy_from_slice(bytes);
-            scrubber.fed(bytes.len());
-            while scrubber.cut(false).is_some() {}
-            most = most.max(scrubber.held());
+            scrubber.input_buffer()[..bytes.len()].copy_from_slice(bytes);
+            scrubber.accept_input(bytes.len());
+            while scrubber.take_chunk(false).is_some() {}
+            most = most.max(scrubber.held_bytes());
         }
         assert!(most <= 256 * 1024, "{piece:?}: {most}");
     }

@@ -112,17 +112,17 @@ fn of_real_text_nearly_nothing_goes() {
         let mut scrubber = Scrubber::new(Arc::clone(&mask));
         let mut clean = Vec::with_capacity(text.len());
         for piece in text.chunks(100_000) {
-            scrubber.room()[..piece.len()].copy_from_slice(piece);
-            scrubber.fed(piece.len());
-            while let Some(chunk) = scrubber.cut(false) {
+            scrubber.input_buffer()[..piece.len()].copy_from_slice(piece);
+            scrubber.accept_input(piece.len());
+            while let Some(chunk) = scrubber.take_chunk(false) {
                 clean.extend_from_slice(chunk.as_ref());
             }
         }
         scrubber.finish();
-        while let Some(chunk) = scrubber.cut(true) {
+        while let Some(chunk) = scrubber.take_chunk(true) {
             clean.extend_from_slice(chunk.as_ref());
         }
-        let found = scrubber.found().len();
+        let found = scrubber.take_findings().len();
         let allowed = text.len().div_ceil(1 << 20);
         let shown = replaced(&text, &clean);
         println!("{name}: {} bytes, {found} replaced: {shown:?}", text.len());

@@ -1,11 +1,11 @@
 //! Feeding a scrubber, and looking at what is left.
 
 use countersign_model::Digest;
-use countersign_redact::{Known, Mask, Scrubber};
+use countersign_redact::{KnownSecrets, Mask, Scrubber};
 use std::sync::Arc;
 
 pub(crate) fn mask(values: &[&str]) -> Arc<Mask> {
-    let mut known = Known::default();
+    let mut known = KnownSecrets::default();
     values.iter().for_each(|v| known.add(v));
     Arc::new(Mask::new(Digest::sha256(&[b"test"]), known))
 }
@@ -20,19 +20,19 @@ pub(crate) fn run(mask: &Arc<Mask>, input: &[u8], cuts: &[usize]) -> Vec<u8> {
         if n == 0 {
             s.flush();
         } else {
-            s.room()[..n].copy_from_slice(&rest[..n]);
-            s.fed(n);
+            s.input_buffer()[..n].copy_from_slice(&rest[..n]);
+            s.accept_input(n);
             rest = &rest[n..];
         }
-        while let Some(chunk) = s.cut(false) {
+        while let Some(chunk) = s.take_chunk(false) {
             out.extend_from_slice(chunk.as_ref());
         }
     }
     s.finish();
-    while let Some(chunk) = s.cut(true) {
+    while let Some(chunk) = s.take_chunk(true) {
         out.extend_from_slice(chunk.as_ref());
     }
-    assert_eq!(s.held() + s.ready(), 0);
+    assert_eq!(s.held_bytes() + s.ready_bytes(), 0);
     out
 }
 

@@ -8,22 +8,22 @@
 use crate::{
     Mask, context, header,
     mask::Hit,
-    shadow::{Gap, Shadow, Step},
-    shape::{self, Caches},
-    span::{Look, Rank, RuleId, Span},
+    shape::{self, ShapeCaches},
+    span::{Inspection, Rank, RuleId, Span},
+    visible_text::{TextGap, VisibleText, WalkStep},
 };
 use std::{collections::VecDeque, ops::Range};
 
 /// How far back what has been decided is kept: rules look at what stands before a value.
-const CONTEXT: usize = 640;
+const CONTEXT_BYTES: usize = 640;
 /// The most that one placeholder stands for.
-const LONGEST_GROUP: usize = 128 * 1024;
+const MAX_GROUP_BYTES: usize = 128 * 1024;
 /// A text inside an escape sequence that is shorter holds no secret.
-const SHORTEST_STRING: usize = 8;
+const MIN_STRING_BYTES: usize = 8;
 
 /// A part of the stream, and what stands there instead.
 #[derive(Debug, Clone)]
-pub(crate) struct Edit {
+pub(crate) struct Replacement {
     pub(crate) raw: Range<usize>,
     pub(crate) text: Vec<u8>,
     /// Which rule it was; what is only swallowed is not counted again.
@@ -31,9 +31,9 @@ pub(crate) struct Edit {
 }
 
 #[derive(Default)]
-pub(crate) struct Core {
-    shadow: Shadow,
-    caches: Caches,
+pub(crate) struct Engine {
+    shadow: VisibleText,
+    caches: ShapeCaches,
     /// In the text, and in the stream.
     decided: usize,
     pub(crate) decided_raw: usize,
@@ -42,47 +42,51 @@ pub(crate) struct Core {
     /// Inside a run that goes to its end.
     swallow: Option<fn(u8) -> bool>,
     /// What has been decided and not yet been carried out, in order.
-    pub(crate) edits: VecDeque<Edit>,
+    pub(crate) replacements: VecDeque<Replacement>,
     /// Texts inside escape sequences that are not clean.
-    strings: Vec<Edit>,
+    string_replacements: Vec<Replacement>,
 }
 
-impl Core {
+impl Engine {
     /// Looks at all there is of the stream.
     pub(crate) fn scan(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) {
         let mut inside = Vec::new();
-        self.shadow.build(raw, end, &mut inside);
+        self.shadow.read_stream(raw, end, &mut inside);
         for range in inside {
-            self.clean_string(mask, raw, range);
+            self.redact_string(mask, raw, range);
         }
-        while !self.pass(mask, raw, flush, end) {}
-        self.decided_raw = self.shadow.raw(self.decided);
+        while !self.scan_pass(mask, raw, flush, end) {}
+        self.decided_raw = self.shadow.raw_offset(self.decided);
         // What was left out behind the last byte is decided with it; before a held one, too.
-        let ready = self.strings.partition_point(|e| e.raw.end <= self.decided_raw);
-        for edit in self.strings.drain(..ready) {
-            let at = self.edits.partition_point(|e| e.raw.start < edit.raw.start);
-            self.edits.insert(at, edit);
+        let ready = self.string_replacements.partition_point(|e| e.raw.end <= self.decided_raw);
+        for edit in self.string_replacements.drain(..ready) {
+            let at = self.replacements.partition_point(|e| e.raw.start < edit.raw.start);
+            self.replacements.insert(at, edit);
         }
     }
 
     /// A title, a link: text that is not shown where it stands.
-    fn clean_string(&mut self, mask: &Mask, raw: &[u8], range: Range<usize>) {
-        if range.len() < SHORTEST_STRING {
+    fn redact_string(&mut self, mask: &Mask, raw: &[u8], range: Range<usize>) {
+        if range.len() < MIN_STRING_BYTES {
             return;
         }
         let text = &raw[range.clone()];
-        let mut core = Core::default();
-        core.scan(mask, text, true, true);
-        if let Some(rule) = core.edits.iter().find_map(|e| e.rule.clone()) {
-            self.strings.push(Edit { raw: range, text: core.apply(text), rule: Some(rule) });
+        let mut engine = Engine::default();
+        engine.scan(mask, text, true, true);
+        if let Some(rule) = engine.replacements.iter().find_map(|e| e.rule.clone()) {
+            self.string_replacements.push(Replacement {
+                raw: range,
+                text: engine.apply_replacements(text),
+                rule: Some(rule),
+            });
         }
     }
 
     /// `raw` with all edits carried out.
-    pub(crate) fn apply(&self, raw: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(raw.len() + 32 * self.edits.len());
+    pub(crate) fn apply_replacements(&self, raw: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(raw.len() + 32 * self.replacements.len());
         let mut at = 0;
-        for edit in &self.edits {
+        for edit in &self.replacements {
             out.extend_from_slice(&raw[at..edit.raw.start]);
             out.extend_from_slice(&edit.text);
             at = edit.raw.end;
@@ -92,20 +96,20 @@ impl Core {
     }
 
     /// One look from what is decided to the end. False: something was found behind which the text must be looked at anew.
-    fn pass(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) -> bool {
+    fn scan_pass(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) -> bool {
         if let Some(goes_on) = self.swallow
-            && !self.swallowed(raw, goes_on, end)
+            && !self.drop_rest_of_run(raw, goes_on, end)
         {
             return true;
         }
         let mut caches = std::mem::take(&mut self.caches);
-        let (mut groups, hold, continued) = self.collect(mask, raw, &mut caches, flush, end);
+        let (mut groups, hold, continued) = self.collect_spans(mask, raw, &mut caches, flush, end);
         self.caches = caches;
         // Something that is only partly there is held as a whole.
         let hold = groups.iter().find(|g| g.start < hold && hold < g.end).map_or(hold, |g| g.start).max(self.decided);
         // What overlaps without end goes in pieces, so that what is held has a bound.
-        if let Some(group) = groups.first().filter(|g| g.end - g.start.max(self.decided) >= LONGEST_GROUP).cloned() {
-            let end = group.start.max(self.decided) + LONGEST_GROUP;
+        if let Some(group) = groups.first().filter(|g| g.end - g.start.max(self.decided) >= MAX_GROUP_BYTES).cloned() {
+            let end = group.start.max(self.decided) + MAX_GROUP_BYTES;
             self.continued.clear();
             self.replace(mask, raw, Span { end, ..group });
             return false;
@@ -128,31 +132,31 @@ impl Core {
 
     /// All that goes, without overlaps, from left to right; where the first thing begins that is still open; and where a
     /// token may go on.
-    fn collect(
+    fn collect_spans(
         &self,
         mask: &Mask,
         raw: &[u8],
-        caches: &mut Caches,
+        caches: &mut ShapeCaches,
         flush: bool,
         end: bool,
     ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
         let view = self.shadow.view(raw, end);
-        let mut hold = header::open_link(view, flush).unwrap_or(view.len());
+        let mut hold = header::unfinished_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
         let mut continued = Vec::new();
         // What ends with its line may go on with the next.
         let mut follow = |at: usize, rule: RuleId, spans: &mut Vec<Span>, hold: &mut usize| {
             let mut next = Some((at, rule));
             while let Some((at, rule)) = next.take() {
-                match shape::look_continued(view, at, &rule) {
-                    Look::Nothing => {}
-                    Look::Open(from) => {
+                match shape::inspect_continuation(view, at, &rule) {
+                    Inspection::Nothing => {}
+                    Inspection::Open(from) => {
                         *hold = (*hold).min(from);
                         if !continued.contains(&(from, rule.clone())) {
                             continued.push((from, rule));
                         }
                     }
-                    Look::Found(span) => {
+                    Inspection::Found(span) => {
                         continued.push((span.start, rule));
                         next = span.continues.then(|| (span.end, span.rule.clone()));
                         spans.push(span);
@@ -163,7 +167,8 @@ impl Core {
         for (at, rule) in &self.continued {
             follow(*at, rule.clone(), &mut spans, &mut hold);
         }
-        let mut hits = mask.hits(view.bytes, self.decided.saturating_sub(context::REACH), self.shadow.returns);
+        let mut hits =
+            mask.find_hits(view.bytes, self.decided.saturating_sub(context::REINSPECT_BYTES), self.shadow.returns);
         // Inside the value of a header there is no other.
         let mut header = 0;
         while let Some((start, to, hit)) = hits.next() {
@@ -174,10 +179,10 @@ impl Core {
             if start >= hold && !matches!(hit, Hit::At) {
                 continue;
             }
-            match mask.look(view, start, to, hit, caches) {
-                Look::Nothing => {}
-                Look::Open(from) => hold = hold.min(from),
-                Look::Found(span) => {
+            match mask.inspect_hit(view, start, to, hit, caches) {
+                Inspection::Nothing => {}
+                Inspection::Open(from) => hold = hold.min(from),
+                Inspection::Found(span) => {
                     if mask.is_header(hit) {
                         header = span.end;
                     }
@@ -189,28 +194,28 @@ impl Core {
             }
         }
         if !end {
-            hold = hold.min(mask.undecided(view.bytes, flush));
+            hold = hold.min(mask.undecided_from(view.bytes, flush));
         }
-        (merged(spans, self.decided), hold, continued)
+        (merge_spans(spans, self.decided), hold, continued)
     }
 
     /// Takes out the rest of a run that had no end. False: there is still no end.
-    fn swallowed(&mut self, raw: &[u8], goes_on: fn(u8) -> bool, end: bool) -> bool {
+    fn drop_rest_of_run(&mut self, raw: &[u8], goes_on: fn(u8) -> bool, end: bool) -> bool {
         let mut walk = self.shadow.view(raw, end).walk(self.decided);
         let stop = loop {
             let at = walk.at;
             match walk.step() {
-                Step::Byte(b) if goes_on(b) => {}
-                Step::Gap(Gap::Escape) => {}
-                Step::More => break None,
+                WalkStep::Byte(b) if goes_on(b) => {}
+                WalkStep::Gap(TextGap::Escape) => {}
+                WalkStep::More => break None,
                 _ => break Some(at),
             }
         };
         let to = stop.unwrap_or(self.shadow.len());
         if to > self.decided {
-            let text = self.kept(raw, self.decided, to);
-            let range = self.shadow.raw(self.decided)..self.shadow.raw(to - 1) + 1;
-            self.edits.push_back(Edit { raw: range, text, rule: None });
+            let text = self.escapes_between(raw, self.decided, to);
+            let range = self.shadow.raw_offset(self.decided)..self.shadow.raw_offset(to - 1) + 1;
+            self.replacements.push_back(Replacement { raw: range, text, rule: None });
             self.decided = to;
         }
         if stop.is_some() {
@@ -223,20 +228,22 @@ impl Core {
     fn replace(&mut self, mask: &Mask, raw: &[u8], span: Span) {
         let start = span.start.max(self.decided);
         let mut text = Vec::with_capacity(48);
-        mask.placeholder(&span.rule, &self.shadow.view(raw, true).joined(start..span.end), &mut text);
-        let range = self.shadow.raw(start)..self.shadow.raw(span.end - 1) + 1;
-        text.extend(self.kept(raw, start, span.end));
-        self.edits.push_back(Edit { raw: range, text, rule: Some(span.rule) });
+        mask.write_placeholder(&span.rule, &self.shadow.view(raw, true).without_breaks(start..span.end), &mut text);
+        let range = self.shadow.raw_offset(start)..self.shadow.raw_offset(span.end - 1) + 1;
+        text.extend(self.escapes_between(raw, start, span.end));
+        self.replacements.push_back(Replacement { raw: range, text, rule: Some(span.rule) });
         self.decided = span.end;
     }
 
     /// The escape sequences between two places of the text, cleaned.
-    fn kept(&mut self, raw: &[u8], from: usize, to: usize) -> Vec<u8> {
+    fn escapes_between(&mut self, raw: &[u8], from: usize, to: usize) -> Vec<u8> {
         let mut out = Vec::new();
         for gap in self.shadow.gaps_inside(from, to) {
             let mut at = gap.start;
-            while let Some(n) = self.strings.iter().position(|e| gap.contains(&e.raw.start) && e.raw.start >= at) {
-                let edit = self.strings.remove(n);
+            while let Some(n) =
+                self.string_replacements.iter().position(|e| gap.contains(&e.raw.start) && e.raw.start >= at)
+            {
+                let edit = self.string_replacements.remove(n);
                 out.extend_from_slice(&raw[at..edit.raw.start]);
                 out.extend_from_slice(&edit.text);
                 at = edit.raw.end;
@@ -248,14 +255,14 @@ impl Core {
 
     /// Forgets what is no longer needed of a stream that has been given out up to `given`. Gives how much of it.
     pub(crate) fn forget(&mut self, given: usize) -> usize {
-        let text = self.decided.saturating_sub(CONTEXT).min(self.shadow.text_before(given));
+        let text = self.decided.saturating_sub(CONTEXT_BYTES).min(self.shadow.text_before(given));
         let raw = self.shadow.forget(text);
         self.decided -= text;
         self.decided_raw -= raw;
         for (at, _) in &mut self.continued {
             *at -= text;
         }
-        for edit in self.edits.iter_mut().chain(&mut self.strings) {
+        for edit in self.replacements.iter_mut().chain(&mut self.string_replacements) {
             edit.raw = edit.raw.start - raw..edit.raw.end - raw;
         }
         raw
@@ -264,7 +271,7 @@ impl Core {
 
 /// One span for all that overlap, named after the one that says most. What lies within a token and its public beginning
 /// is that token.
-fn merged(mut spans: Vec<Span>, decided: usize) -> Vec<Span> {
+fn merge_spans(mut spans: Vec<Span>, decided: usize) -> Vec<Span> {
     if spans.is_empty() {
         return spans;
     }

@@ -6,40 +6,40 @@
 //! before such runs keywords are looked for.
 
 use crate::{
-    broken::Pairs,
-    rules::{HEADS, Keyword, of_head},
-    shadow::is_break,
+    line_breaks::BreakPairs,
+    rules::{KEYWORD_HEADS, Keyword, keywords_with_head},
+    visible_text::is_break,
 };
 use std::sync::OnceLock;
 
 /// A run of this length has eight bytes that are sampled, wherever it begins. What is shorter counts for nothing, so
 /// that it does not matter where it begins.
-const SHORTEST: usize = 23;
+const MIN_RUN_BYTES: usize = 23;
 /// How far before a run its keyword may begin.
-const REACH: usize = 48;
+const KEYWORD_REACH_BYTES: usize = 48;
 /// So many times as far where the run goes on from a slash or the like: a token in base64 is cut there, a link has its host.
-const LINKED: usize = 6;
+const LINK_REACH_FACTOR: usize = 6;
 /// How far back the beginning of a run is looked for.
-const LONGEST: usize = 512;
+const MAX_LOOKBACK_BYTES: usize = 512;
 /// How often a token changes between small letters, capitals and digits, at least.
-const CHANGES: usize = 3;
+const MIN_CLASS_CHANGES: usize = 3;
 /// Or so many digits: of hexadecimal ones, some change seldom. A count, and not a share, so that what follows takes
 /// nothing away from it.
-const DIGITS: usize = 12;
-const BLOCK: usize = 64;
+const MIN_DIGITS: usize = 12;
+const BLOCK_BYTES: usize = 64;
 
 /// All keywords, by where they could be broken.
-fn broken_keywords() -> &'static (Pairs, Vec<&'static Keyword>) {
-    static BROKEN: OnceLock<(Pairs, Vec<&'static Keyword>)> = OnceLock::new();
+fn broken_keywords() -> &'static (BreakPairs, Vec<&'static Keyword>) {
+    static BROKEN: OnceLock<(BreakPairs, Vec<&'static Keyword>)> = OnceLock::new();
     BROKEN.get_or_init(|| {
-        let keywords: Vec<&Keyword> = HEADS.iter().flat_map(|(_, keywords)| *keywords).collect();
-        (Pairs::new(keywords.iter().map(|k| k.text)), keywords)
+        let keywords: Vec<&Keyword> = KEYWORD_HEADS.iter().flat_map(|(_, keywords)| *keywords).collect();
+        (BreakPairs::new(keywords.iter().map(|k| k.text)), keywords)
     })
 }
 
 /// A keyword in the text, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct KeywordMatch {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) rule: usize,
@@ -48,11 +48,11 @@ pub(crate) struct Place {
 }
 
 /// What tokens are made of, and line breaks, which may have been put into them.
-fn member(b: u8) -> bool {
-    MEMBERS[usize::from(b)]
+fn is_run_byte(b: u8) -> bool {
+    RUN_BYTES[usize::from(b)]
 }
 
-static MEMBERS: [bool; 256] = {
+static RUN_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut b = 0;
     while b < 256 {
@@ -63,23 +63,23 @@ static MEMBERS: [bool; 256] = {
 };
 
 /// Whether a value is always found by its run, however it is broken into lines.
-pub(crate) fn sees(value: &[u8]) -> bool {
-    value.len() >= 23 && value.iter().all(|b| member(*b)) && thrown(value)
+pub(crate) fn is_always_sampled(value: &[u8]) -> bool {
+    value.len() >= 23 && value.iter().all(|b| is_run_byte(*b)) && is_mixed_run(value)
 }
 
 /// Whether a run changes often enough between small letters, capitals and digits, or has many of the last. Breaks do not
 /// count.
-fn thrown(run: &[u8]) -> bool {
+fn is_mixed_run(run: &[u8]) -> bool {
     let (mut last, mut changes, mut digits) = (0, 0, 0);
     for b in run {
         if is_break(*b) {
             continue;
         }
-        let now = KINDS[usize::from(*b)];
+        let now = BYTE_CLASSES[usize::from(*b)];
         changes += usize::from(now != last && now != 0 && last != 0);
         last = now;
-        digits += usize::from(now == DIGIT);
-        if changes >= CHANGES || digits >= DIGITS {
+        digits += usize::from(now == DIGIT_CLASS);
+        if changes >= MIN_CLASS_CHANGES || digits >= MIN_DIGITS {
             return true;
         }
     }
@@ -87,19 +87,19 @@ fn thrown(run: &[u8]) -> bool {
 }
 
 /// Where the run begins that `at` is in.
-fn begin(text: &[u8], at: usize) -> usize {
-    let lowest = at.saturating_sub(LONGEST);
+fn run_start(text: &[u8], at: usize) -> usize {
+    let lowest = at.saturating_sub(MAX_LOOKBACK_BYTES);
     let mut start = at;
-    while start > lowest && member(text[start - 1]) {
+    while start > lowest && is_run_byte(text[start - 1]) {
         start -= 1;
     }
     start
 }
 
 /// How far before the run at `start` a keyword is looked for.
-fn reach(text: &[u8], start: usize) -> usize {
+fn keyword_reach(text: &[u8], start: usize) -> usize {
     let linked = start > 0 && matches!(text[start - 1], b'/' | b'=' | b'@');
-    if linked { LINKED * REACH } else { REACH }
+    if linked { LINK_REACH_FACTOR * KEYWORD_REACH_BYTES } else { KEYWORD_REACH_BYTES }
 }
 
 /// Whether a value between `start` and `end`, whose keyword begins at `public`, is always found, whatever follows it:
@@ -107,15 +107,15 @@ fn reach(text: &[u8], start: usize) -> usize {
 pub(crate) fn always_found(text: &[u8], public: usize, end: usize) -> bool {
     let mut at = public;
     while at < end {
-        if !member(text[at]) {
+        if !is_run_byte(text[at]) {
             at += 1;
             continue;
         }
-        let start = begin(text, at);
-        let stop = at + text[at..end].iter().take_while(|b| member(**b)).count();
+        let start = run_start(text, at);
+        let stop = at + text[at..end].iter().take_while(|b| is_run_byte(**b)).count();
         // A keyword that begins the run is found whatever the run looks like.
-        let near = || thrown(&text[start..stop]) && public + reach(text, start) >= start;
-        if stop - start >= SHORTEST && (start == public || near()) {
+        let near = || is_mixed_run(&text[start..stop]) && public + keyword_reach(text, start) >= start;
+        if stop - start >= MIN_RUN_BYTES && (start == public || near()) {
             return true;
         }
         at = stop;
@@ -123,16 +123,16 @@ pub(crate) fn always_found(text: &[u8], public: usize, end: usize) -> bool {
     false
 }
 
-const DIGIT: u8 = 3;
+const DIGIT_CLASS: u8 = 3;
 
-static KINDS: [u8; 256] = {
+static BYTE_CLASSES: [u8; 256] = {
     let mut table = [0; 256];
     let mut b = 0;
     while b < 256 {
         table[b] = match b as u8 {
             b'a'..=b'z' => 1,
             b'A'..=b'Z' => 2,
-            b'0'..=b'9' => DIGIT,
+            b'0'..=b'9' => DIGIT_CLASS,
             _ => 0,
         };
         b += 1;
@@ -142,8 +142,8 @@ static KINDS: [u8; 256] = {
 
 /// Which of the four samples of a block hold nothing but members.
 #[inline]
-fn sample(block: &[u8; BLOCK]) -> u32 {
-    let mut picked = [0u8; BLOCK / 2];
+fn sample_block(block: &[u8; BLOCK_BYTES]) -> u32 {
+    let mut picked = [0u8; BLOCK_BYTES / 2];
     for n in 0..4 {
         picked[n * 8..n * 8 + 8].copy_from_slice(&block[n * 16..n * 16 + 8]);
     }
@@ -162,12 +162,12 @@ fn sample(block: &[u8; BLOCK]) -> u32 {
 }
 
 /// Runs through a text once, and gives the keywords found.
-pub(crate) struct Finder<'a> {
+pub(crate) struct KeywordFinder<'a> {
     text: &'a [u8],
     /// Runs have been looked at up to here, and keywords up to there.
     done: usize,
     inspected: usize,
-    found: Vec<Place>,
+    found: Vec<KeywordMatch>,
     /// Line breaks inside runs.
     breaks: Vec<usize>,
 }
@@ -175,28 +175,28 @@ pub(crate) struct Finder<'a> {
 /// The keywords in `text` from `from` on, from left to right; and the line breaks inside runs.
 ///
 /// `returns`: there are carriage returns in it.
-pub(crate) fn find(text: &[u8], from: usize, returns: bool) -> (Vec<Place>, Vec<usize>) {
-    let mut finder = Finder { text, done: from, inspected: from, found: Vec::new(), breaks: Vec::new() };
+pub(crate) fn find_keywords(text: &[u8], from: usize, returns: bool) -> (Vec<KeywordMatch>, Vec<usize>) {
+    let mut finder = KeywordFinder { text, done: from, inspected: from, found: Vec::new(), breaks: Vec::new() };
     let base = from / 16 * 16;
     let mut at = base;
-    while let Some(block) = text.get(at..at + BLOCK) {
-        let mut full = sample(block.try_into().expect("a whole block"));
+    while let Some(block) = text.get(at..at + BLOCK_BYTES) {
+        let mut full = sample_block(block.try_into().expect("a whole block"));
         while full != 0 {
             let n = full.trailing_zeros() as usize;
-            finder.run(at + n * 16);
+            finder.inspect_run(at + n * 16);
             full &= full - 1;
         }
-        at += BLOCK;
+        at += BLOCK_BYTES;
     }
     while at < text.len() {
-        if text[at..text.len().min(at + 8)].iter().all(|b| member(*b)) {
-            finder.run(at);
+        if text[at..text.len().min(at + 8)].iter().all(|b| is_run_byte(*b)) {
+            finder.inspect_run(at);
         }
         at += 16;
     }
-    finder.tail();
+    finder.inspect_tail();
     if returns {
-        finder.wraps(from);
+        finder.inspect_wraps(from);
     }
     finder.found.sort_by_key(|p| p.start);
     // What began one run may have been within reach of the next.
@@ -204,71 +204,71 @@ pub(crate) fn find(text: &[u8], from: usize, returns: bool) -> (Vec<Place>, Vec<
     (finder.found, finder.breaks)
 }
 
-impl Finder<'_> {
-    fn run(&mut self, at: usize) {
+impl KeywordFinder<'_> {
+    fn inspect_run(&mut self, at: usize) {
         if at < self.done {
             return;
         }
-        let start = begin(self.text, at);
+        let start = run_start(self.text, at);
         let mut end = (at + 8).min(self.text.len());
-        while end < self.text.len() && member(self.text[end]) {
+        while end < self.text.len() && is_run_byte(self.text[end]) {
             end += 1;
         }
         self.done = end;
-        if end - start < SHORTEST {
+        if end - start < MIN_RUN_BYTES {
             return;
         }
-        match thrown(&self.text[start..end]) {
-            true => self.inspect(start.saturating_sub(reach(self.text, start)), end),
-            false => self.begins_with(start),
+        match is_mixed_run(&self.text[start..end]) {
+            true => self.inspect_range(start.saturating_sub(keyword_reach(self.text, start)), end),
+            false => self.inspect_run_start(start),
         }
     }
 
     /// A run that does not look thrown may be a token all the same, if it begins as one.
-    fn begins_with(&mut self, start: usize) {
+    fn inspect_run_start(&mut self, start: usize) {
         if start >= self.inspected {
             let before = start.checked_sub(1).map_or(b' ', |i| self.text[i]);
-            keywords(self.text, start, start + 1, before, |start, end, rule| {
-                self.found.push(Place { start, end, rule, wrap: None });
+            for_each_keyword(self.text, start, start + 1, before, |start, end, rule| {
+                self.found.push(KeywordMatch { start, end, rule, wrap: None });
             });
         }
     }
 
     /// At the end a run may be short, for it may go on.
-    fn tail(&mut self) {
+    fn inspect_tail(&mut self) {
         let blanks = self.text.iter().rev().take_while(|b| matches!(b, b' ' | b'\r')).count();
         let end = self.text.len() - blanks;
-        let run = self.text[..end].iter().rev().take(4096).take_while(|b| member(**b)).count();
-        self.inspect((end - run).saturating_sub(REACH), self.text.len());
+        let run = self.text[..end].iter().rev().take(4096).take_while(|b| is_run_byte(**b)).count();
+        self.inspect_range((end - run).saturating_sub(KEYWORD_REACH_BYTES), self.text.len());
     }
 
     /// Where a line editor wraps, a run ends that does not.
-    fn wraps(&mut self, from: usize) {
+    fn inspect_wraps(&mut self, from: usize) {
         for at in memchr::memchr_iter(b'\r', &self.text[from..]).map(|n| from + n) {
             let wraps = at > 0 && self.text[at - 1] == b' ' && self.text.get(at + 1).is_some_and(|b| !is_break(*b));
             if wraps {
-                let start = at.saturating_sub(2 * REACH);
-                keywords(self.text, start, at, b' ', |start, end, rule| {
-                    self.found.push(Place { start, end, rule, wrap: Some(at) });
+                let start = at.saturating_sub(2 * KEYWORD_REACH_BYTES);
+                for_each_keyword(self.text, start, at, b' ', |start, end, rule| {
+                    self.found.push(KeywordMatch { start, end, rule, wrap: Some(at) });
                 });
             }
         }
     }
 
-    fn inspect(&mut self, from: usize, to: usize) {
+    fn inspect_range(&mut self, from: usize, to: usize) {
         let from = from.max(self.inspected);
         if from >= to {
             return;
         }
         self.inspected = to;
         let before = from.checked_sub(1).map_or(b' ', |i| self.text[i]);
-        keywords(self.text, from, to, before, |start, end, rule| {
-            self.found.push(Place { start, end, rule, wrap: None })
+        for_each_keyword(self.text, from, to, before, |start, end, rule| {
+            self.found.push(KeywordMatch { start, end, rule, wrap: None })
         });
         let mut at = from;
         while let Some(n) = memchr::memchr2(b'\n', b'\r', &self.text[at..to]) {
             at += n;
-            self.broken(at);
+            self.find_broken_keywords(at);
             self.breaks.push(at);
             at += self.text[at..].iter().take_while(|b| is_break(**b)).count();
             if at >= to {
@@ -278,14 +278,14 @@ impl Finder<'_> {
     }
 
     /// Keywords that have the line break at `at` in them.
-    fn broken(&mut self, at: usize) {
+    fn find_broken_keywords(&mut self, at: usize) {
         let (pairs, keywords) = broken_keywords();
-        pairs.around(
+        pairs.find_around(
             self.text,
             at,
             |n| keywords[n].text.as_bytes(),
             |n, start, end| {
-                self.found.push(Place { start, end, rule: keywords[n].rule, wrap: None });
+                self.found.push(KeywordMatch { start, end, rule: keywords[n].rule, wrap: None });
             },
         );
     }
@@ -293,25 +293,25 @@ impl Finder<'_> {
 
 /// The keywords that begin in a part of the text, where a word may begin.
 #[inline]
-fn keywords(text: &[u8], from: usize, to: usize, before: u8, mut found: impl FnMut(usize, usize, usize)) {
+fn for_each_keyword(text: &[u8], from: usize, to: usize, before: u8, mut found: impl FnMut(usize, usize, usize)) {
     let last = to.min(text.len().saturating_sub(2));
-    let mut inside = KINDS[usize::from(before)] != 0;
+    let mut inside = BYTE_CLASSES[usize::from(before)] != 0;
     // Where the last `\` or `%` stands: what follows `\n`, `%3D`, `\u003d` begins a word too.
     let near = from.saturating_sub(6);
     let before = text[near..from].iter().rposition(|b| matches!(b, b'\\' | b'%'));
     let mut mark = before.map_or(usize::MAX, |n| near + n);
     for (at, three) in (from..last).zip(text[from..].windows(3)) {
         let byte = three[0];
-        let word = KINDS[usize::from(byte)] != 0;
+        let word = BYTE_CLASSES[usize::from(byte)] != 0;
         let within = inside && word;
         inside = word;
         if !word && matches!(byte, b'\\' | b'%') {
             mark = at;
         }
-        if within && at.wrapping_sub(mark) > 6 && !always(byte, three[1]) {
+        if within && at.wrapping_sub(mark) > 6 && !counts_inside_words(byte, three[1]) {
             continue;
         }
-        for keyword in of_head([byte, three[1], three[2]]) {
+        for keyword in keywords_with_head([byte, three[1], three[2]]) {
             if text[at..].starts_with(keyword.text.as_bytes()) {
                 found(at, at + keyword.text.len(), keyword.rule);
             }
@@ -320,6 +320,6 @@ fn keywords(text: &[u8], from: usize, to: usize, before: u8, mut found: impl FnM
 }
 
 /// Begins of keywords that count inside a word too: a checksum, or their own form, tells them from it.
-fn always(byte: u8, next: u8) -> bool {
+fn counts_inside_words(byte: u8, next: u8) -> bool {
     matches!((byte, next), (b'g', b'h') | (b'n', b'p') | (b'7'..=b'9', b'Q'))
 }

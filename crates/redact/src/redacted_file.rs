@@ -1,12 +1,12 @@
 //! A file as readers see it, and the way back: what is edited in the clean text is edited in the true bytes.
 
-use crate::{Found, Mask, core::Core, mint, placeholders, span::RuleId};
+use crate::{Finding, Mask, engine::Engine, mint, placeholders, span::RuleId};
 use countersign_model::Clean;
 use std::ops::Range;
 
 /// One placeholder: where it stands in the clean text, and what it stands for.
 #[derive(Debug)]
-struct Piece {
+struct PlaceholderSpan {
     clean: Range<usize>,
     raw: Range<usize>,
     rule: Option<RuleId>,
@@ -14,10 +14,10 @@ struct Piece {
 
 /// A file, and its clean text.
 #[derive(Debug)]
-pub struct Shown {
+pub struct RedactedFile {
     raw: Vec<u8>,
     clean: Vec<u8>,
-    pieces: Vec<Piece>,
+    placeholders: Vec<PlaceholderSpan>,
 }
 
 /// Why an edit was not made.
@@ -25,29 +25,33 @@ pub struct Shown {
 pub enum EditError {
     NotFound,
     /// It stands there so often.
-    Often(usize),
+    Ambiguous(usize),
     /// It begins or ends inside a placeholder.
     InsidePlaceholder,
     /// A placeholder that is not in what is replaced, or that stands for more than one thing there.
-    Unknown(String),
+    UnknownPlaceholder(String),
     /// A secret would stand where nothing says that it is one, and be shown.
     Exposed,
 }
 
-impl Shown {
+impl RedactedFile {
     /// The same file looks the same under the same mask, always.
     #[must_use]
     pub fn new(mask: &Mask, raw: Vec<u8>) -> Self {
-        let mut core = Core::default();
-        core.scan(mask, &raw, true, true);
-        let clean = core.apply(&raw);
-        let (mut pieces, mut grown) = (Vec::with_capacity(core.edits.len()), 0isize);
-        for edit in core.edits {
+        let mut engine = Engine::default();
+        engine.scan(mask, &raw, true, true);
+        let clean = engine.apply_replacements(&raw);
+        let (mut pieces, mut grown) = (Vec::with_capacity(engine.replacements.len()), 0isize);
+        for edit in engine.replacements {
             let start = edit.raw.start.wrapping_add_signed(grown);
-            pieces.push(Piece { clean: start..start + edit.text.len(), raw: edit.raw.clone(), rule: edit.rule });
+            pieces.push(PlaceholderSpan {
+                clean: start..start + edit.text.len(),
+                raw: edit.raw.clone(),
+                rule: edit.rule,
+            });
             grown += edit.text.len() as isize - edit.raw.len() as isize;
         }
-        Self { raw, clean, pieces }
+        Self { raw, clean, placeholders: pieces }
     }
 
     #[must_use]
@@ -57,7 +61,7 @@ impl Shown {
 
     /// Lines of the clean text, `count` of them from `first` (the first is 1), and what was taken out of them.
     #[must_use]
-    pub fn lines(&self, first: u64, count: Option<u64>) -> (Clean<&[u8]>, Vec<Found>) {
+    pub fn lines(&self, first: u64, count: Option<u64>) -> (Clean<&[u8]>, Vec<Finding>) {
         let skip = usize::try_from(first.saturating_sub(1)).unwrap_or(usize::MAX);
         let count = count.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let mut ends = memchr::memchr_iter(b'\n', &self.clean).map(|i| i + 1);
@@ -69,21 +73,21 @@ impl Shown {
             0 => start,
             n => ends.nth(n - 1).unwrap_or(self.clean.len()),
         };
-        let inside = self.pieces.iter().filter(|p| p.clean.start >= start && p.clean.start < end);
+        let inside = self.placeholders.iter().filter(|p| p.clean.start >= start && p.clean.start < end);
         let found =
-            inside.filter_map(|p| Some(Found { rule: p.rule.clone()?, offset: (p.clean.start - start) as u64 }));
+            inside.filter_map(|p| Some(Finding { rule: p.rule.clone()?, offset: (p.clean.start - start) as u64 }));
         (mint(&self.clean[start..end]), found.collect())
     }
 
     /// Where a place in the clean text stands in the file; nowhere, inside a placeholder.
-    fn place(&self, at: usize) -> Option<usize> {
-        let before = self.pieces.partition_point(|p| p.clean.end <= at);
-        if let Some(piece) = self.pieces.get(before)
+    fn raw_offset(&self, at: usize) -> Option<usize> {
+        let before = self.placeholders.partition_point(|p| p.clean.end <= at);
+        if let Some(piece) = self.placeholders.get(before)
             && piece.clean.start < at
         {
             return None;
         }
-        Some(match before.checked_sub(1).map(|n| &self.pieces[n]) {
+        Some(match before.checked_sub(1).map(|n| &self.placeholders[n]) {
             Some(piece) => piece.raw.end + (at - piece.clean.end),
             None => at,
         })
@@ -99,24 +103,24 @@ impl Shown {
         match places.len() {
             0 => return Err(EditError::NotFound),
             1 => {}
-            n if !all => return Err(EditError::Often(n)),
+            n if !all => return Err(EditError::Ambiguous(n)),
             _ => {}
         }
         let (mut out, mut at) = (Vec::with_capacity(self.raw.len() + new.len()), 0);
         // Where secrets stand afterwards.
         let mut secrets = Vec::new();
         for place in &places {
-            let (start, end) = (self.place(*place), self.place(place + old.len()));
+            let (start, end) = (self.raw_offset(*place), self.raw_offset(place + old.len()));
             let (Some(start), Some(end)) = (start, end) else { return Err(EditError::InsidePlaceholder) };
-            self.keep(at..start, &mut out, &mut secrets);
-            self.restore(*place..place + old.len(), new, &mut out, &mut secrets)?;
+            self.copy_unchanged(at..start, &mut out, &mut secrets);
+            self.write_with_secrets(*place..place + old.len(), new, &mut out, &mut secrets)?;
             at = end;
         }
-        self.keep(at..self.raw.len(), &mut out, &mut secrets);
+        self.copy_unchanged(at..self.raw.len(), &mut out, &mut secrets);
         let after = Self::new(mask, out);
         let masked = |secret: &Range<usize>| {
-            let n = after.pieces.partition_point(|p| p.raw.end < secret.end);
-            after.pieces.get(n).is_some_and(|p| p.raw.start <= secret.start && secret.end <= p.raw.end)
+            let n = after.placeholders.partition_point(|p| p.raw.end < secret.end);
+            after.placeholders.get(n).is_some_and(|p| p.raw.start <= secret.start && secret.end <= p.raw.end)
         };
         match secrets.iter().all(masked) {
             true => Ok((after.raw, places.len())),
@@ -125,8 +129,8 @@ impl Shown {
     }
 
     /// A part of the file that stays, and the secrets in it.
-    fn keep(&self, part: Range<usize>, out: &mut Vec<u8>, secrets: &mut Vec<Range<usize>>) {
-        let inside = self.pieces.iter().filter(|p| p.raw.start >= part.start && p.raw.end <= part.end);
+    fn copy_unchanged(&self, part: Range<usize>, out: &mut Vec<u8>, secrets: &mut Vec<Range<usize>>) {
+        let inside = self.placeholders.iter().filter(|p| p.raw.start >= part.start && p.raw.end <= part.end);
         secrets.extend(inside.map(|p| {
             let start = out.len() + p.raw.start - part.start;
             start..start + p.raw.len()
@@ -135,20 +139,20 @@ impl Shown {
     }
 
     /// Writes `new` with what its placeholders stand for within `span` of the clean text.
-    fn restore(
+    fn write_with_secrets(
         &self,
         span: Range<usize>,
         new: &str,
         out: &mut Vec<u8>,
         secrets: &mut Vec<Range<usize>>,
     ) -> Result<(), EditError> {
-        let inside = || self.pieces.iter().filter(|p| p.clean.start >= span.start && p.clean.end <= span.end);
+        let inside = || self.placeholders.iter().filter(|p| p.clean.start >= span.start && p.clean.end <= span.end);
         let mut rest = new;
         for placeholder in placeholders(new) {
             let Some((before, behind)) = rest.split_once(placeholder) else { continue };
             out.extend_from_slice(before.as_bytes());
             rest = behind;
-            let pieces: Vec<&Piece> =
+            let pieces: Vec<&PlaceholderSpan> =
                 inside().filter(|p| self.clean[p.clean.clone()].starts_with(placeholder.as_bytes())).collect();
             // A file may hold what looks like a placeholder and is none.
             let written = memchr::memmem::find_iter(&self.clean[span.clone()], placeholder.as_bytes()).count();
@@ -160,7 +164,7 @@ impl Shown {
                     out.extend_from_slice(meant);
                 }
                 ([], 1..) => out.extend_from_slice(placeholder.as_bytes()),
-                _ => return Err(EditError::Unknown(placeholder.to_owned())),
+                _ => return Err(EditError::UnknownPlaceholder(placeholder.to_owned())),
             }
         }
         out.extend_from_slice(rest.as_bytes());
@@ -173,9 +177,9 @@ mod tests {
     use super::*;
     use crate::examples::expand;
 
-    fn shown(text: &str) -> (Mask, Shown, Vec<String>) {
-        let mask = Mask::of_shapes();
-        let shown = Shown::new(&mask, text.as_bytes().to_vec());
+    fn redacted(text: &str) -> (Mask, RedactedFile, Vec<String>) {
+        let mask = Mask::without_values();
+        let shown = RedactedFile::new(&mask, text.as_bytes().to_vec());
         let clean = String::from_utf8(shown.clean.clone()).unwrap();
         (mask, shown, placeholders(&clean).map(str::to_owned).collect())
     }
@@ -185,7 +189,7 @@ mod tests {
         let token = expand("ghp_{alnum:36}", 1).unwrap().text;
         let password = expand("p{alnum:11}", 2).unwrap().text;
         let text = format!("a = \"{token}\"\npassword={password}\nend");
-        let (mask, shown, marks) = shown(&text);
+        let (mask, shown, marks) = redacted(&text);
         let [one, two] = &marks[..] else { panic!("{marks:?}") };
         let edited =
             |old: &str, new: &str| shown.edit(&mask, old, new, false).map(|(b, _)| String::from_utf8(b).unwrap());
@@ -204,20 +208,23 @@ mod tests {
             assert_eq!(edited(&old, &new), Err(EditError::Exposed), "{old} → {new}");
         }
         assert_eq!(edited("nowhere", "x"), Err(EditError::NotFound));
-        assert_eq!(edited("\n", "x"), Err(EditError::Often(2)));
+        assert_eq!(edited("\n", "x"), Err(EditError::Ambiguous(2)));
         assert_eq!(edited(&one[3..], "x"), Err(EditError::InsidePlaceholder));
-        assert_eq!(edited(&format!("ghp_{one}"), &format!("ghp_{two}")), Err(EditError::Unknown(two.clone())));
+        assert_eq!(
+            edited(&format!("ghp_{one}"), &format!("ghp_{two}")),
+            Err(EditError::UnknownPlaceholder(two.clone()))
+        );
     }
 
     #[test]
     fn text_that_looks_like_a_placeholder_stays_what_it_is() {
         let password = expand("p{alnum:11}", 3).unwrap().text;
-        let (_, _, marks) = shown(&format!("password={password}\n"));
+        let (_, _, marks) = redacted(&format!("password={password}\n"));
         let mark = &marks[0];
         let text = format!("doc: {mark}\npassword={password}\n");
-        let (mask, shown, _) = shown(&text);
+        let (mask, shown, _) = redacted(&text);
         let both = format!("doc: {mark}\npassword={mark}\n");
-        assert_eq!(shown.edit(&mask, &both, &both, false), Err(EditError::Unknown(mark.clone())));
+        assert_eq!(shown.edit(&mask, &both, &both, false), Err(EditError::UnknownPlaceholder(mark.clone())));
         let (bytes, _) = shown.edit(&mask, &format!("doc: {mark}"), &format!("docs: {mark}"), false).unwrap();
         assert_eq!(String::from_utf8(bytes).unwrap(), text.replace("doc:", "docs:"));
     }

@@ -5,18 +5,18 @@
 //!       0                         taken                       decided                      len
 //! ```
 
-use crate::{Mask, core::Core, span::RuleId};
+use crate::{Mask, engine::Engine, span::RuleId};
 use countersign_model::Clean;
 use std::sync::Arc;
 
 /// The largest chunk that is given out at once.
-pub const CHUNK: usize = 256 * 1024;
+pub const MAX_CHUNK_BYTES: usize = 256 * 1024;
 /// What a placeholder may add to a chunk beyond that.
-const SLACK: usize = 4096;
+const PLACEHOLDER_SLACK_BYTES: usize = 4096;
 
 /// One replacement: which rule, and where in the clean stream its placeholder begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct Finding {
     pub rule: RuleId,
     pub offset: u64,
 }
@@ -38,14 +38,14 @@ impl AsRef<[u8]> for Chunk {
 /// One stream being cleaned.
 pub struct Scrubber {
     mask: Arc<Mask>,
-    core: Core,
+    engine: Engine,
     buf: Vec<u8>,
-    taken: usize,
+    emitted: usize,
     len: usize,
     /// Clean bytes given out before `buf[taken]`.
     offset: u64,
-    found: Vec<Found>,
-    spare: Option<Vec<u8>>,
+    findings: Vec<Finding>,
+    free_buffer: Option<Vec<u8>>,
 }
 
 impl Scrubber {
@@ -53,27 +53,27 @@ impl Scrubber {
     pub fn new(mask: Arc<Mask>) -> Self {
         Self {
             mask,
-            core: Core::default(),
+            engine: Engine::default(),
             buf: Vec::new(),
-            taken: 0,
+            emitted: 0,
             len: 0,
             offset: 0,
-            found: Vec::new(),
-            spare: None,
+            findings: Vec::new(),
+            free_buffer: None,
         }
     }
 
     /// From here on another mask applies: one that knows more.
-    pub fn learn(&mut self, mask: Arc<Mask>) {
+    pub fn replace_mask(&mut self, mask: Arc<Mask>) {
         self.mask = mask;
     }
 
     /// Room for the next bytes; tell [`Scrubber::fed`] how many were put there. Never empty.
-    pub fn room(&mut self) -> &mut [u8] {
-        let used = self.len - self.taken;
-        let want = CHUNK.saturating_sub(used).max(4096);
+    pub fn input_buffer(&mut self) -> &mut [u8] {
+        let used = self.len - self.emitted;
+        let want = MAX_CHUNK_BYTES.saturating_sub(used).max(4096);
         if self.buf.len() < self.len + want {
-            let size = (self.len + want).max(CHUNK + 16 * 1024);
+            let size = (self.len + want).max(MAX_CHUNK_BYTES + 16 * 1024);
             match self.buf.is_empty() {
                 true => self.buf = vec![0; size],
                 false => self.buf.resize(size, 0),
@@ -83,99 +83,100 @@ impl Scrubber {
     }
 
     /// The next `n` bytes are in the room.
-    pub fn fed(&mut self, n: usize) {
+    pub fn accept_input(&mut self, n: usize) {
         self.len += n;
-        self.core.scan(&self.mask, &self.buf[..self.len], false, false);
+        self.engine.scan(&self.mask, &self.buf[..self.len], false, false);
     }
 
     /// Nothing has come for a while.
     pub fn flush(&mut self) {
-        self.core.scan(&self.mask, &self.buf[..self.len], true, false);
+        self.engine.scan(&self.mask, &self.buf[..self.len], true, false);
     }
 
     /// Nothing more will come.
     pub fn finish(&mut self) {
-        self.core.scan(&self.mask, &self.buf[..self.len], true, true);
+        self.engine.scan(&self.mask, &self.buf[..self.len], true, true);
     }
 
     /// How many clean bytes wait to be given out.
     #[must_use]
-    pub fn ready(&self) -> usize {
-        let raw = self.core.decided_raw - self.taken;
-        let (gone, come) = self.core.edits.iter().fold((0, 0), |(g, c), e| (g + e.raw.len(), c + e.text.len()));
+    pub fn ready_bytes(&self) -> usize {
+        let raw = self.engine.decided_raw - self.emitted;
+        let (gone, come) =
+            self.engine.replacements.iter().fold((0, 0), |(g, c), e| (g + e.raw.len(), c + e.text.len()));
         raw + come - gone
     }
 
     /// How many bytes are held because what follows may decide about them.
     #[must_use]
-    pub fn held(&self) -> usize {
-        self.len - self.core.decided_raw
+    pub fn held_bytes(&self) -> usize {
+        self.len - self.engine.decided_raw
     }
 
     /// How many clean bytes have been given out.
     #[must_use]
-    pub fn given(&self) -> u64 {
+    pub fn emitted_bytes(&self) -> u64 {
         self.offset
     }
 
     /// Replacements since the last call.
-    pub fn found(&mut self) -> Vec<Found> {
-        std::mem::take(&mut self.found)
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
     }
 
     /// The buffer of a chunk that is no longer needed.
     pub fn recycle(&mut self, chunk: Chunk) {
-        if chunk.buf.len() >= CHUNK {
-            self.spare = Some(chunk.buf);
+        if chunk.buf.len() >= MAX_CHUNK_BYTES {
+            self.free_buffer = Some(chunk.buf);
         }
     }
 
     /// All clean bytes, at most [`CHUNK`]. A character cut in two at the end waits for its rest unless `all` is set.
-    pub fn cut(&mut self, all: bool) -> Option<Clean<Chunk>> {
-        match self.core.edits.is_empty() {
-            true => self.cut_plain(all),
-            false => self.cut_edited(all),
+    pub fn take_chunk(&mut self, all: bool) -> Option<Clean<Chunk>> {
+        match self.engine.replacements.is_empty() {
+            true => self.take_plain_chunk(all),
+            false => self.take_redacted_chunk(all),
         }
     }
 
     /// Where a chunk that begins at `from` and may have `most` bytes ends.
-    fn end(&self, from: usize, most: usize, all: bool) -> usize {
-        let decided = self.core.decided_raw;
+    fn chunk_end(&self, from: usize, most: usize, all: bool) -> usize {
+        let decided = self.engine.decided_raw;
         let end = decided.min(from + most);
         if all && end == decided {
             return end;
         }
-        let whole = whole_characters(&self.buf[from..end]);
+        let whole = whole_characters_len(&self.buf[from..end]);
         if whole == 0 && end - from > 3 { end } else { from + whole }
     }
 
-    fn cut_plain(&mut self, all: bool) -> Option<Clean<Chunk>> {
-        let end = self.end(self.taken, CHUNK, all);
-        if end == self.taken {
+    fn take_plain_chunk(&mut self, all: bool) -> Option<Clean<Chunk>> {
+        let end = self.chunk_end(self.emitted, MAX_CHUNK_BYTES, all);
+        if end == self.emitted {
             return None;
         }
-        self.offset += (end - self.taken) as u64;
-        let gone = self.core.forget(end);
+        self.offset += (end - self.emitted) as u64;
+        let gone = self.engine.forget(end);
         let keep = gone..self.len;
-        let mut next = self.spare.take().unwrap_or_default();
+        let mut next = self.free_buffer.take().unwrap_or_default();
         if next.len() < keep.len() {
-            next = vec![0; keep.len().max(CHUNK + 16 * 1024)];
+            next = vec![0; keep.len().max(MAX_CHUNK_BYTES + 16 * 1024)];
         }
         next[..keep.len()].copy_from_slice(&self.buf[keep]);
         let buf = std::mem::replace(&mut self.buf, next);
-        let chunk = Chunk { buf, start: self.taken, end };
-        self.taken = end - gone;
+        let chunk = Chunk { buf, start: self.emitted, end };
+        self.emitted = end - gone;
         self.len -= gone;
         Some(crate::mint(chunk))
     }
 
-    fn cut_edited(&mut self, all: bool) -> Option<Clean<Chunk>> {
-        let mut out = self.spare.take().unwrap_or_default();
-        let room = CHUNK - SLACK;
-        if out.len() < CHUNK {
-            out = vec![0; CHUNK + 16 * 1024];
+    fn take_redacted_chunk(&mut self, all: bool) -> Option<Clean<Chunk>> {
+        let mut out = self.free_buffer.take().unwrap_or_default();
+        let room = MAX_CHUNK_BYTES - PLACEHOLDER_SLACK_BYTES;
+        if out.len() < MAX_CHUNK_BYTES {
+            out = vec![0; MAX_CHUNK_BYTES + 16 * 1024];
         }
-        let (mut at, mut n) = (self.taken, 0);
+        let (mut at, mut n) = (self.emitted, 0);
         let put = |out: &mut Vec<u8>, n: &mut usize, bytes: &[u8]| {
             if out.len() < *n + bytes.len() {
                 out.resize(*n + bytes.len(), 0);
@@ -184,33 +185,33 @@ impl Scrubber {
             *n += bytes.len();
         };
         while n < room {
-            let Some(edit) = self.core.edits.front() else {
-                let end = self.end(at, room - n, all);
+            let Some(edit) = self.engine.replacements.front() else {
+                let end = self.chunk_end(at, room - n, all);
                 put(&mut out, &mut n, &self.buf[at..end]);
                 at = end;
                 break;
             };
             if edit.raw.start - at > room - n {
-                let end = self.end(at, room - n, false);
+                let end = self.chunk_end(at, room - n, false);
                 put(&mut out, &mut n, &self.buf[at..end]);
                 at = end;
                 break;
             }
             put(&mut out, &mut n, &self.buf[at..edit.raw.start]);
             if let Some(rule) = &edit.rule {
-                self.found.push(Found { rule: rule.clone(), offset: self.offset + n as u64 });
+                self.findings.push(Finding { rule: rule.clone(), offset: self.offset + n as u64 });
             }
             put(&mut out, &mut n, &edit.text);
             at = edit.raw.end;
-            self.core.edits.pop_front();
+            self.engine.replacements.pop_front();
         }
-        let gone = self.core.forget(at);
+        let gone = self.engine.forget(at);
         self.buf.copy_within(gone..self.len, 0);
-        self.taken = at - gone;
+        self.emitted = at - gone;
         self.len -= gone;
         self.offset += n as u64;
         if n == 0 {
-            self.spare = Some(out);
+            self.free_buffer = Some(out);
             return None;
         }
         Some(crate::mint(Chunk { buf: out, start: 0, end: n }))
@@ -218,7 +219,7 @@ impl Scrubber {
 }
 
 /// The length of the longest beginning that does not end inside a UTF-8 character.
-fn whole_characters(bytes: &[u8]) -> usize {
+fn whole_characters_len(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let b = bytes[bytes.len() - back];
         let width = match b {

@@ -7,13 +7,13 @@
 use std::{borrow::Cow, ops::Range};
 
 /// A string in an escape sequence (a title, a link) is taken as one up to this length.
-const LONGEST_STRING: usize = 4096;
-const LONGEST_SEQUENCE: usize = 64;
+const MAX_STRING_BYTES: usize = 4096;
+const MAX_SEQUENCE_BYTES: usize = 64;
 const ESC: u8 = 0x1b;
 
 /// What lies between two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Gap {
+pub(crate) enum TextGap {
     /// Sequences that move nothing on to another line, as far as we know.
     Escape,
     /// A carriage return by itself: a line that is drawn again, or one that a line editor has wrapped.
@@ -26,18 +26,18 @@ pub(crate) enum Gap {
 
 /// A run of the text that is contiguous in the stream too. Before each but the first, something was left out.
 #[derive(Debug, Clone, Copy)]
-struct Run {
-    shadow: usize,
+struct TextRun {
+    text: usize,
     raw: usize,
     /// What was left out before it moved the cursor: it is somewhere else on the screen.
     moved: bool,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Shadow {
+pub(crate) struct VisibleText {
     /// The text, if it is not the stream itself.
     copy: Option<Vec<u8>>,
-    runs: Vec<Run>,
+    runs: Vec<TextRun>,
     /// Something was left out since the last byte, and whether it moved the cursor.
     open: Option<bool>,
     /// The stream has been read up to here; behind it only the beginning of a sequence.
@@ -47,7 +47,7 @@ pub(crate) struct Shadow {
 }
 
 /// What an escape sequence at the beginning of some bytes comes to.
-enum Sequence {
+enum EscapeSequence {
     /// Its length.
     Whole(usize),
     /// Its length, and where the text in it begins and ends.
@@ -56,9 +56,9 @@ enum Sequence {
     Unfinished,
 }
 
-impl Shadow {
+impl VisibleText {
     /// Reads on. Gives the places of texts inside escape sequences to `strings`.
-    pub(crate) fn build(&mut self, raw: &[u8], end: bool, strings: &mut Vec<Range<usize>>) {
+    pub(crate) fn read_stream(&mut self, raw: &[u8], end: bool, strings: &mut Vec<Range<usize>>) {
         while self.built < raw.len() {
             let rest = &raw[self.built..];
             let plain = match self.returns {
@@ -71,40 +71,40 @@ impl Shadow {
                 continue;
             }
             if plain > 0 {
-                self.push(&rest[..plain]);
+                self.push_plain(&rest[..plain]);
                 continue;
             }
-            let length = match sequence(rest) {
-                Sequence::Whole(length) => length,
-                Sequence::Text(length, text) => {
+            let length = match read_sequence(rest) {
+                EscapeSequence::Whole(length) => length,
+                EscapeSequence::Text(length, text) => {
                     strings.push(self.built + text.start..self.built + text.end);
                     length
                 }
-                Sequence::Unfinished if end => 1,
-                Sequence::Unfinished => return,
+                EscapeSequence::Unfinished if end => 1,
+                EscapeSequence::Unfinished => return,
             };
             if self.copy.is_none() {
                 self.copy = Some(raw[..self.built].to_vec());
-                self.runs = vec![Run { shadow: 0, raw: 0, moved: false }];
+                self.runs = vec![TextRun { text: 0, raw: 0, moved: false }];
             }
-            self.open = self.open.max(Some(moves(&rest[..length])));
+            self.open = self.open.max(Some(moves_cursor(&rest[..length])));
             self.built += length;
         }
     }
 
-    fn push(&mut self, plain: &[u8]) {
+    fn push_plain(&mut self, plain: &[u8]) {
         if let Some(copy) = &mut self.copy {
             if let Some(moved) = self.open.take() {
-                self.runs.push(Run { shadow: copy.len(), raw: self.built, moved });
+                self.runs.push(TextRun { text: copy.len(), raw: self.built, moved });
             }
             copy.extend_from_slice(plain);
         }
         self.built += plain.len();
     }
 
-    pub(crate) fn view<'a>(&'a self, raw: &'a [u8], end: bool) -> View<'a> {
+    pub(crate) fn view<'a>(&'a self, raw: &'a [u8], end: bool) -> TextView<'a> {
         let bytes = self.copy.as_deref().unwrap_or(&raw[..self.built]);
-        View { bytes, runs: &self.runs, moved: self.open == Some(true), end }
+        TextView { bytes, runs: &self.runs, moved: self.open == Some(true), end }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -112,12 +112,12 @@ impl Shadow {
     }
 
     /// Where a byte of the text stands in the stream; behind the last one, how far the stream has been read.
-    pub(crate) fn raw(&self, at: usize) -> usize {
+    pub(crate) fn raw_offset(&self, at: usize) -> usize {
         if self.copy.is_none() || at >= self.len() {
             return at.min(self.len()) + (self.built - self.len());
         }
-        let run = &self.runs[self.runs.partition_point(|r| r.shadow <= at) - 1];
-        run.raw + (at - run.shadow)
+        let run = &self.runs[self.runs.partition_point(|r| r.text <= at) - 1];
+        run.raw + (at - run.text)
     }
 
     /// How much of the text stands before a place in the stream.
@@ -126,34 +126,34 @@ impl Shadow {
             return raw.min(self.built);
         }
         let Some(last) = self.runs.partition_point(|r| r.raw < raw).checked_sub(1) else { return 0 };
-        let end = self.runs.get(last + 1).map_or(self.len(), |next| next.shadow);
-        (self.runs[last].shadow + (raw - self.runs[last].raw)).min(end)
+        let end = self.runs.get(last + 1).map_or(self.len(), |next| next.text);
+        (self.runs[last].text + (raw - self.runs[last].raw)).min(end)
     }
 
     /// The parts of the stream between two bytes of the text that are not in it.
     pub(crate) fn gaps_inside(&self, from: usize, to: usize) -> impl Iterator<Item = Range<usize>> {
-        let first = self.runs.partition_point(|r| r.shadow <= from);
-        let last = self.runs.partition_point(|r| r.shadow < to);
+        let first = self.runs.partition_point(|r| r.text <= from);
+        let last = self.runs.partition_point(|r| r.text < to);
         (first..last.max(first)).map(|n| {
             let (before, run) = (&self.runs[n - 1], &self.runs[n]);
-            before.raw + (run.shadow - before.shadow)..run.raw
+            before.raw + (run.text - before.text)..run.raw
         })
     }
 
     /// Drops text from the beginning. Gives how much of the stream that is.
     pub(crate) fn forget(&mut self, text: usize) -> usize {
-        let raw = self.raw(text);
+        let raw = self.raw_offset(text);
         if let Some(copy) = &mut self.copy {
             copy.drain(..text);
-            let keep = self.runs.partition_point(|r| r.shadow <= text) - 1;
+            let keep = self.runs.partition_point(|r| r.text <= text) - 1;
             self.runs.drain(..keep);
             let first = &mut self.runs[0];
-            if first.shadow < text {
+            if first.text < text {
                 first.moved = false;
             }
-            (first.raw, first.shadow) = (first.raw + text - first.shadow, text);
+            (first.raw, first.text) = (first.raw + text - first.text, text);
             for run in &mut self.runs {
-                run.shadow -= text;
+                run.text -= text;
                 // At the very end the stream may have been read further than its last run.
                 run.raw = run.raw.saturating_sub(raw);
             }
@@ -169,7 +169,7 @@ impl Shadow {
 
 /// Whether a sequence moves the cursor, or the text under it. Colours, modes and texts do not; nor does what clears the
 /// rest of a line.
-fn moves(sequence: &[u8]) -> bool {
+fn moves_cursor(sequence: &[u8]) -> bool {
     match sequence {
         [ESC, b'[', .., last] => {
             matches!(last, b'A'..=b'J' | b'L'..=b'P' | b'S' | b'T' | b'X' | b'Z' | b'@' | b'`' | b'a' | b'd'..=b'f' | b'r' | b'u')
@@ -180,49 +180,49 @@ fn moves(sequence: &[u8]) -> bool {
 }
 
 /// The sequence that begins with the escape at the beginning of `bytes`. Whatever is none ends after its first byte.
-fn sequence(bytes: &[u8]) -> Sequence {
-    let Some(kind) = bytes.get(1) else { return Sequence::Unfinished };
+fn read_sequence(bytes: &[u8]) -> EscapeSequence {
+    let Some(kind) = bytes.get(1) else { return EscapeSequence::Unfinished };
     match kind {
         b'[' => {
-            let params = bytes[2..].iter().take(LONGEST_SEQUENCE).take_while(|b| (0x20..0x40).contains(*b)).count();
+            let params = bytes[2..].iter().take(MAX_SEQUENCE_BYTES).take_while(|b| (0x20..0x40).contains(*b)).count();
             match bytes.get(2 + params) {
-                _ if params == LONGEST_SEQUENCE => Sequence::Whole(1),
-                Some(0x40..=0x7e) => Sequence::Whole(params + 3),
-                Some(_) => Sequence::Whole(1),
-                None => Sequence::Unfinished,
+                _ if params == MAX_SEQUENCE_BYTES => EscapeSequence::Whole(1),
+                Some(0x40..=0x7e) => EscapeSequence::Whole(params + 3),
+                Some(_) => EscapeSequence::Whole(1),
+                None => EscapeSequence::Unfinished,
             }
         }
         b']' | b'P' | b'X' | b'^' | b'_' => {
-            let text = &bytes[2..bytes.len().min(2 + LONGEST_STRING)];
+            let text = &bytes[2..bytes.len().min(2 + MAX_STRING_BYTES)];
             match memchr::memchr2(0x07, ESC, text) {
-                Some(n) if text[n] == 0x07 => Sequence::Text(n + 3, 2..n + 2),
+                Some(n) if text[n] == 0x07 => EscapeSequence::Text(n + 3, 2..n + 2),
                 Some(n) => match bytes.get(n + 3) {
-                    Some(b'\\') => Sequence::Text(n + 4, 2..n + 2),
-                    Some(_) => Sequence::Whole(1),
-                    None => Sequence::Unfinished,
+                    Some(b'\\') => EscapeSequence::Text(n + 4, 2..n + 2),
+                    Some(_) => EscapeSequence::Whole(1),
+                    None => EscapeSequence::Unfinished,
                 },
-                None if text.len() == LONGEST_STRING => Sequence::Whole(1),
-                None => Sequence::Unfinished,
+                None if text.len() == MAX_STRING_BYTES => EscapeSequence::Whole(1),
+                None => EscapeSequence::Unfinished,
             }
         }
         0x20..=0x2f => {
             let more = bytes[1..].iter().take(4).take_while(|b| (0x20..0x30).contains(*b)).count();
             match bytes.get(1 + more) {
-                Some(0x30..=0x7e) => Sequence::Whole(more + 2),
-                Some(_) => Sequence::Whole(1),
-                None => Sequence::Unfinished,
+                Some(0x30..=0x7e) => EscapeSequence::Whole(more + 2),
+                Some(_) => EscapeSequence::Whole(1),
+                None => EscapeSequence::Unfinished,
             }
         }
-        0x30..=0x7e => Sequence::Whole(2),
-        _ => Sequence::Whole(1),
+        0x30..=0x7e => EscapeSequence::Whole(2),
+        _ => EscapeSequence::Whole(1),
     }
 }
 
 /// The text as rules look at it.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct TextView<'a> {
     pub(crate) bytes: &'a [u8],
-    runs: &'a [Run],
+    runs: &'a [TextRun],
     /// The cursor was moved since the last byte.
     moved: bool,
     /// Nothing more will come.
@@ -231,9 +231,9 @@ pub(crate) struct View<'a> {
 
 /// What comes next in a walk through the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     Byte(u8),
-    Gap(Gap),
+    Gap(TextGap),
     /// Nothing yet. At the end of the stream a break is told instead.
     More,
 }
@@ -243,7 +243,7 @@ pub(crate) fn is_break(b: u8) -> bool {
     matches!(b, b'\n' | b'\r')
 }
 
-impl<'a> View<'a> {
+impl<'a> TextView<'a> {
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -253,27 +253,27 @@ impl<'a> View<'a> {
     }
 
     /// Whether an escape sequence was left out right before this byte.
-    pub(crate) fn escaped(&self, at: usize) -> bool {
-        self.runs.binary_search_by_key(&at, |r| r.shadow).is_ok_and(|n| n > 0)
+    pub(crate) fn follows_escape(&self, at: usize) -> bool {
+        self.runs.binary_search_by_key(&at, |r| r.text).is_ok_and(|n| n > 0)
     }
 
     /// Whether this byte, or what comes next, stands somewhere else than right behind the one before.
-    pub(crate) fn moved(&self, at: usize) -> bool {
+    pub(crate) fn is_moved_at(&self, at: usize) -> bool {
         if at >= self.bytes.len() {
             return self.moved;
         }
-        !self.runs.is_empty() && self.runs.binary_search_by_key(&at, |r| r.shadow).is_ok_and(|n| self.runs[n].moved)
+        !self.runs.is_empty() && self.runs.binary_search_by_key(&at, |r| r.text).is_ok_and(|n| self.runs[n].moved)
     }
 
     /// Where, behind `at`, something else on the screen begins; the end of the text if it does not.
     pub(crate) fn until_moved(&self, at: usize) -> usize {
-        let from = self.runs.partition_point(|r| r.shadow <= at);
-        self.runs[from..].iter().find(|r| r.moved).map_or(self.bytes.len(), |r| r.shadow)
+        let from = self.runs.partition_point(|r| r.text <= at);
+        self.runs[from..].iter().find(|r| r.moved).map_or(self.bytes.len(), |r| r.text)
     }
 
     /// Whether the line editor has wrapped its line behind the blank at `at`: a return that begins no new line follows.
     /// Nothing: more bytes will tell.
-    pub(crate) fn wraps(&self, at: usize) -> Option<bool> {
+    pub(crate) fn is_wrapped_at(&self, at: usize) -> Option<bool> {
         match (self.byte(at + 1), self.byte(at + 2)) {
             (Some(b'\r'), Some(b)) => Some(!is_break(b)),
             (Some(b'\r') | None, _) if !self.end => None,
@@ -282,7 +282,7 @@ impl<'a> View<'a> {
     }
 
     /// A part of the text without its line breaks.
-    pub(crate) fn joined(&self, range: Range<usize>) -> Cow<'a, [u8]> {
+    pub(crate) fn without_breaks(&self, range: Range<usize>) -> Cow<'a, [u8]> {
         let part = &self.bytes[range];
         match memchr::memchr2(b'\n', b'\r', part) {
             None => Cow::Borrowed(part),
@@ -303,8 +303,8 @@ impl<'a> View<'a> {
         }
     }
 
-    pub(crate) fn walk(self, at: usize) -> Walk<'a> {
-        Walk { view: self, at, next: self.runs.partition_point(|r| r.shadow <= at), told: false }
+    pub(crate) fn walk(self, at: usize) -> TextWalk<'a> {
+        TextWalk { view: self, at, next: self.runs.partition_point(|r| r.text <= at), move_reported: false }
     }
 
     /// The line that `at` is in begins here, as far as `reach` bytes back.
@@ -315,48 +315,50 @@ impl<'a> View<'a> {
 }
 
 /// Goes forward. `at` is the place of the next byte.
-pub(crate) struct Walk<'a> {
-    view: View<'a>,
+pub(crate) struct TextWalk<'a> {
+    view: TextView<'a>,
     pub(crate) at: usize,
     next: usize,
-    told: bool,
+    move_reported: bool,
 }
 
-impl Walk<'_> {
+impl TextWalk<'_> {
     #[inline]
-    pub(crate) fn step(&mut self) -> Step {
-        if !self.view.runs.is_empty() && self.view.runs.get(self.next).is_some_and(|run| run.shadow == self.at) {
+    pub(crate) fn step(&mut self) -> WalkStep {
+        if !self.view.runs.is_empty() && self.view.runs.get(self.next).is_some_and(|run| run.text == self.at) {
             self.next += 1;
             let moved = self.view.runs[self.next - 1].moved;
-            return Step::Gap(if moved { Gap::Move } else { Gap::Escape });
+            return WalkStep::Gap(if moved { TextGap::Move } else { TextGap::Escape });
         }
         match self.view.bytes.get(self.at) {
-            Some(b) if is_break(*b) => self.breaks(),
+            Some(b) if is_break(*b) => self.step_over_breaks(),
             Some(b) => {
                 self.at += 1;
-                Step::Byte(*b)
+                WalkStep::Byte(*b)
             }
-            None if self.view.end => Step::Gap(Gap::Break),
-            None if self.view.moved && !std::mem::replace(&mut self.told, true) => Step::Gap(Gap::Move),
-            None => Step::More,
+            None if self.view.end => WalkStep::Gap(TextGap::Break),
+            None if self.view.moved && !std::mem::replace(&mut self.move_reported, true) => {
+                WalkStep::Gap(TextGap::Move)
+            }
+            None => WalkStep::More,
         }
     }
 
-    fn breaks(&mut self) -> Step {
+    fn step_over_breaks(&mut self) -> WalkStep {
         let rest = &self.view.bytes[self.at..];
         let run = rest.iter().take_while(|b| is_break(**b)).count();
         let gap = match rest[..run].contains(&b'\n') {
-            true => Gap::Break,
+            true => TextGap::Break,
             // Whether a line feed follows is not known yet.
-            false if run == rest.len() && !self.view.end => return Step::More,
-            false => Gap::Return,
+            false if run == rest.len() && !self.view.end => return WalkStep::More,
+            false => TextGap::Return,
         };
         self.at += run;
         // Escapes among the breaks are passed over with them.
-        while self.view.runs.get(self.next).is_some_and(|run| run.shadow < self.at) {
+        while self.view.runs.get(self.next).is_some_and(|run| run.text < self.at) {
             self.next += 1;
         }
-        Step::Gap(gap)
+        WalkStep::Gap(gap)
     }
 }
 
@@ -364,14 +366,14 @@ impl Walk<'_> {
 mod tests {
     use super::*;
 
-    fn seen(raw: &[u8], cuts: usize) -> (String, Vec<String>) {
-        let mut shadow = Shadow::default();
+    fn read_in_pieces(raw: &[u8], cuts: usize) -> (String, Vec<String>) {
+        let mut shadow = VisibleText::default();
         let mut strings = Vec::new();
         for end in (1..=raw.len()).filter(|n| n % cuts == 0 || *n == raw.len()) {
-            shadow.build(&raw[..end], end == raw.len(), &mut strings);
+            shadow.read_stream(&raw[..end], end == raw.len(), &mut strings);
         }
         for at in 0..shadow.len() {
-            assert_eq!(raw[shadow.raw(at)], shadow.view(raw, true).bytes[at]);
+            assert_eq!(raw[shadow.raw_offset(at)], shadow.view(raw, true).bytes[at]);
         }
         let text = String::from_utf8(shadow.view(raw, true).bytes.to_vec()).unwrap();
         (text, strings.into_iter().map(|r| String::from_utf8(raw[r].to_vec()).unwrap()).collect())
@@ -390,7 +392,7 @@ mod tests {
         ];
         for (raw, text, strings) in cases {
             for cuts in [1, 2, 3, 100] {
-                let (got, inside) = seen(raw.as_bytes(), cuts);
+                let (got, inside) = read_in_pieces(raw.as_bytes(), cuts);
                 assert_eq!(
                     (&*got, &inside[..]),
                     (*text, &strings.iter().map(ToString::to_string).collect::<Vec<_>>()[..]),
@@ -404,13 +406,13 @@ mod tests {
     fn what_is_forgotten_moves_the_rest() {
         let raw = b"one\n\x1b[1mtwo\x1b[0m\nthree\x1b[0m";
         for text in 0..14 {
-            let mut s = Shadow::default();
-            s.build(raw, false, &mut Vec::new());
+            let mut s = VisibleText::default();
+            s.read_stream(raw, false, &mut Vec::new());
             let whole = s.view(raw, false).bytes.to_vec();
             let gone = s.forget(text.min(whole.len()));
             let left = &raw[gone..];
             for at in 0..s.len() {
-                assert_eq!(left[s.raw(at)], s.view(left, false).bytes[at], "{text}");
+                assert_eq!(left[s.raw_offset(at)], s.view(left, false).bytes[at], "{text}");
             }
             assert_eq!(s.view(left, false).bytes, &whole[text.min(whole.len())..]);
         }

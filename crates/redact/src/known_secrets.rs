@@ -5,11 +5,11 @@ use base64::{Engine as _, engine::general_purpose};
 use std::collections::BTreeSet;
 
 /// Shorter values are words, not secrets: masking them would tear ordinary text apart.
-const SHORTEST: usize = 6;
+const MIN_SECRET_BYTES: usize = 6;
 /// A value must fit into what a scrubber may hold back.
-const LONGEST: usize = 8 * 1024;
+const MAX_SECRET_BYTES: usize = 8 * 1024;
 /// An encoded form shorter than this says too little.
-const SHORTEST_FORM: usize = 6;
+const MIN_FORM_BYTES: usize = 6;
 
 /// Whether a variable of this name is likely to hold a secret.
 #[must_use]
@@ -23,13 +23,13 @@ pub fn looks_secret(name: &str) -> bool {
 
 /// Values to take out verbatim and in the encodings in which programs like to print them.
 #[derive(Debug, Default, Clone)]
-pub struct Known {
+pub struct KnownSecrets {
     pub(crate) forms: BTreeSet<Vec<u8>>,
 }
 
-impl Known {
+impl KnownSecrets {
     /// The values of an environment that look secret, by their name or by their shape.
-    pub fn of_env<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub fn from_env<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known = Self::default();
         let mut values = Vec::new();
         for (name, value) in env {
@@ -39,56 +39,61 @@ impl Known {
             }
             values.push(value);
         }
-        known.add_found(values);
+        known.add_found_in(values);
         known
     }
 
     /// What a task was given: the secret values of its environment, and what rules find in its words. Everything that
     /// speaks of a task knows its secrets from here.
-    pub fn of_task(env: &[(String, String)], argv: &[String]) -> Self {
-        let mut known = Self::of_env(env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        known.add_found(argv.iter().map(String::as_str));
+    pub fn from_task(env: &[(String, String)], argv: &[String]) -> Self {
+        let mut known = Self::from_env(env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        known.add_found_in(argv.iter().map(String::as_str));
         known
     }
 
     /// Whatever rules find in these texts: from then on it is known in every form. One look for all of them.
-    pub fn add_found<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
+    pub fn add_found_in<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
         let all: Vec<&str> = texts.into_iter().collect();
         // No text of a request or an environment holds this, and no secret reaches over it.
-        for secret in crate::secrets_in(&all.join("\0")) {
+        for secret in crate::find_secrets(&all.join("\0")) {
             self.add(&secret);
         }
     }
 
     /// A value, whatever it looks like, unless it is too short or too long to be told from other text.
     pub fn add(&mut self, value: &str) {
-        if !(SHORTEST..=LONGEST).contains(&value.len()) {
+        if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&value.len()) {
             return;
         }
         let bytes = value.as_bytes();
-        self.form(bytes.to_vec());
+        self.add_form(bytes.to_vec());
         // The last letter of an encoded text also depends on what follows; where nothing does, it goes too.
-        self.form(general_purpose::STANDARD_NO_PAD.encode(bytes).into_bytes());
-        self.form(general_purpose::URL_SAFE_NO_PAD.encode(bytes).into_bytes());
+        self.add_form(general_purpose::STANDARD_NO_PAD.encode(bytes).into_bytes());
+        self.add_form(general_purpose::URL_SAFE_NO_PAD.encode(bytes).into_bytes());
         for shift in 0..3 {
-            self.form(aligned(&general_purpose::STANDARD_NO_PAD, bytes, shift));
-            self.form(aligned(&general_purpose::URL_SAFE_NO_PAD, bytes, shift));
+            self.add_form(base64_core(&general_purpose::STANDARD_NO_PAD, bytes, shift));
+            self.add_form(base64_core(&general_purpose::URL_SAFE_NO_PAD, bytes, shift));
         }
-        for form in [percent(bytes, false, false), percent(bytes, true, false), percent(bytes, false, true)] {
-            self.form(form);
+        for form in [
+            percent_encode(bytes, false, false),
+            percent_encode(bytes, true, false),
+            percent_encode(bytes, false, true),
+        ] {
+            self.add_form(form);
         }
-        for form in [json(value, false, false), json(value, true, false), json(value, false, true)] {
-            self.form(form);
+        for form in [json_escape(value, false, false), json_escape(value, true, false), json_escape(value, false, true)]
+        {
+            self.add_form(form);
         }
-        self.form(bytes.iter().flat_map(|b| format!("{b:02x}").into_bytes()).collect());
-        self.form(bytes.iter().flat_map(|b| format!("{b:02X}").into_bytes()).collect());
-        self.form(value.replace('\'', "'\\''").into_bytes());
+        self.add_form(bytes.iter().flat_map(|b| format!("{b:02x}").into_bytes()).collect());
+        self.add_form(bytes.iter().flat_map(|b| format!("{b:02X}").into_bytes()).collect());
+        self.add_form(value.replace('\'', "'\\''").into_bytes());
     }
 
     /// Line breaks are not in the text that is searched.
-    fn form(&mut self, mut form: Vec<u8>) {
+    fn add_form(&mut self, mut form: Vec<u8>) {
         form.retain(|b| !matches!(b, b'\n' | b'\r'));
-        if form.len() >= SHORTEST_FORM {
+        if form.len() >= MIN_FORM_BYTES {
             self.forms.insert(form);
         }
     }
@@ -96,7 +101,7 @@ impl Known {
 
 /// The part of a base 64 text that is the same whatever stands before and behind the value: it begins at any of three
 /// places within a group.
-fn aligned(engine: &general_purpose::GeneralPurpose, bytes: &[u8], shift: usize) -> Vec<u8> {
+fn base64_core(engine: &general_purpose::GeneralPurpose, bytes: &[u8], shift: usize) -> Vec<u8> {
     let padded: Vec<u8> = std::iter::repeat_n(0, shift).chain(bytes.iter().copied()).collect();
     let text = engine.encode(&padded).into_bytes();
     let first = (shift * 8).div_ceil(6);
@@ -104,7 +109,7 @@ fn aligned(engine: &general_purpose::GeneralPurpose, bytes: &[u8], shift: usize)
     text[first.min(last)..last].to_vec()
 }
 
-fn percent(bytes: &[u8], lower: bool, form: bool) -> Vec<u8> {
+fn percent_encode(bytes: &[u8], lower: bool, form: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     for &b in bytes {
         match b {
@@ -117,7 +122,7 @@ fn percent(bytes: &[u8], lower: bool, form: bool) -> Vec<u8> {
     out
 }
 
-fn json(value: &str, ascii: bool, slash: bool) -> Vec<u8> {
+fn json_escape(value: &str, ascii: bool, slash: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len());
     for c in value.chars() {
         match c {
