@@ -1,4 +1,5 @@
-//! The agents that are known: where each keeps its configuration, what we write there, and what there is to do afterwards.
+//! The supported agents: where each keeps its configuration, which entries are written there, and what the user has to
+//! do afterwards.
 
 use super::{
     entry::{
@@ -14,7 +15,7 @@ use crate::{
 use countersign_model::quoted;
 use std::path::{Path, PathBuf};
 
-/// How long an agent lets one of its calls take: a person may have to be asked.
+/// How long an agent waits for a tool call: a user may have to answer an approval first.
 const TOOL_TIMEOUT_SECONDS: u64 = 3600;
 const HOOK_TIMEOUT_SECONDS: u64 = 600;
 
@@ -29,7 +30,7 @@ pub(super) fn agent_name(agent: AgentProgram) -> &'static str {
     }
 }
 
-/// The program that tells its version.
+/// The agent's program, which reports its version.
 pub(super) fn program_name(agent: AgentProgram) -> &'static str {
     match agent {
         AgentProgram::ClaudeCode => "claude",
@@ -41,23 +42,23 @@ pub(super) fn program_name(agent: AgentProgram) -> &'static str {
 pub(super) fn default_mode(agent: AgentProgram) -> InstallMode {
     match agent {
         AgentProgram::ClaudeCode | AgentProgram::Opencode => InstallMode::Hook,
-        // Its sandbox does not reach our socket, and it skips hooks that nobody has trusted.
+        // Its sandbox cannot reach the daemon's socket, and it skips hooks that the user has not trusted.
         AgentProgram::Codex => InstallMode::Mcp,
         AgentProgram::Gemini | AgentProgram::Goose | AgentProgram::Cursor => InstallMode::Mcp,
     }
 }
 
-/// Where agents look, in this environment.
+/// Where the agents' configurations are, in this environment.
 #[derive(Debug, Clone)]
 pub(super) struct AgentPaths {
     pub(super) home: PathBuf,
-    /// `XDG_CONFIG_HOME`, or what stands for it.
+    /// `XDG_CONFIG_HOME`, or its default.
     pub(super) config: PathBuf,
     pub(super) claude: Option<PathBuf>,
     pub(super) codex: Option<PathBuf>,
-    /// Variables by which the house is found: some agents give their servers hardly any.
+    /// Variables that locate the home: some agents pass hardly any variables to their servers.
     pub(super) home_variables: Vec<(&'static str, String)>,
-    /// The directory of the project, where one is meant.
+    /// The project's directory, with scope `project`.
     pub(super) project: Option<PathBuf>,
 }
 
@@ -70,9 +71,9 @@ impl AgentPaths {
             InstallScope::User => None,
             InstallScope::Project => Some(find_project(&cwd()?, &home)),
         };
-        let told = |name: &'static str| Some((name, var(name)?.into_os_string().into_string().ok()?));
+        let variable = |name: &'static str| Some((name, var(name)?.into_os_string().into_string().ok()?));
         Ok(Self {
-            home_variables: ["COUNTERSIGN_HOME", "XDG_STATE_HOME"].into_iter().filter_map(told).collect(),
+            home_variables: ["COUNTERSIGN_HOME", "XDG_STATE_HOME"].into_iter().filter_map(variable).collect(),
             config: var("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
             claude: var("CLAUDE_CONFIG_DIR"),
             codex: var("CODEX_HOME"),
@@ -82,7 +83,7 @@ impl AgentPaths {
     }
 }
 
-/// The repository around a directory, or the directory. A home that is a repository is not everybody's project.
+/// The repository around a directory, or the directory itself. A home directory that is a repository does not count.
 fn find_project(cwd: &Path, home: &Path) -> PathBuf {
     let around = cwd.ancestors().take_while(|dir| *dir != home).find(|dir| dir.join(".git").exists());
     around.unwrap_or(cwd).to_owned()
@@ -103,7 +104,7 @@ impl PartKind {
     }
 }
 
-/// One file, what it shall hold, and how that is proved.
+/// One file, the entry that belongs into it, and how the entry is proved.
 #[derive(Debug, Clone)]
 pub(super) struct InstallPart {
     pub(super) kind: PartKind,
@@ -116,18 +117,19 @@ pub(super) struct InstallRequest<'a> {
     pub(super) agent: AgentProgram,
     pub(super) mode: InstallMode,
     pub(super) witness: bool,
-    /// The program, as it is written into files.
+    /// The path of csn, as it is written into files.
     pub(super) csn: &'a str,
     pub(super) places: &'a AgentPaths,
 }
 
 impl InstallRequest<'_> {
-    pub(super) fn owner(&self, also: Option<&str>) -> EntryOwner {
-        let known = [self.csn].into_iter().chain(also).map(str::to_owned).collect();
+    /// The owner of this installation's entries; `old_csn` is the path of an earlier one.
+    pub(super) fn owner(&self, old_csn: Option<&str>) -> EntryOwner {
+        let known = [self.csn].into_iter().chain(old_csn).map(str::to_owned).collect();
         EntryOwner { agent: agent_name(self.agent), csn_paths: known }
     }
 
-    /// The files of this installation; why not, where an agent has no such thing.
+    /// The parts of this installation, or why the agent does not support it.
     pub(super) fn parts(&self) -> Result<Vec<InstallPart>, UnsupportedError> {
         let hooks = matches!(self.agent, AgentProgram::ClaudeCode | AgentProgram::Codex | AgentProgram::Opencode);
         if !hooks && self.mode != InstallMode::Mcp {
@@ -171,7 +173,7 @@ impl InstallRequest<'_> {
                 kind: PartKind::Hook,
                 path,
                 entry,
-                proof: Proof::Hook { argv, answer: HookReplyFormat::Decision },
+                proof: Proof::Hook { argv, format: HookReplyFormat::Decision },
             };
         }
         let ask = match self.agent {
@@ -184,7 +186,7 @@ impl InstallRequest<'_> {
             kind: PartKind::Hook,
             path,
             entry,
-            proof: Proof::Hook { argv, answer: HookReplyFormat::Permission },
+            proof: Proof::Hook { argv, format: HookReplyFormat::Permission },
         }
     }
 
@@ -307,7 +309,7 @@ impl InstallRequest<'_> {
         Entry::Server { table, value, fixed }
     }
 
-    /// What a person should do now, or know.
+    /// What the user should do now, or know.
     pub(super) fn next_steps(&self) -> Vec<String> {
         let mut next = Vec::new();
         let hook = self.mode != InstallMode::Mcp;
@@ -317,24 +319,27 @@ impl InstallRequest<'_> {
                 "Codex skips this hook silently until you trust it: run /hooks in codex, then `csn doctor`".to_owned(),
             ),
             AgentProgram::Codex => next.push(
-                "MCP, since Codex's sandbox cannot reach the house; its own shell stays as Codex sandboxes it"
+                "Codex gets Countersign's tools through MCP, because its sandbox cannot reach the daemon; Codex keeps its own \
+                 shell, in its own sandbox"
                     .to_owned(),
             ),
             AgentProgram::Gemini => {
-                next.push("Gemini leaves servers out in folders that you have not trusted".to_owned())
+                next.push("Gemini ignores MCP servers in folders that you have not trusted: trust the folder in gemini".to_owned())
             }
             AgentProgram::Goose => {
-                next.push("to have no other shell, disable goose's `developer` extension (goose configure)".to_owned());
+                next.push("goose still has its own shell: to remove it, disable the `developer` extension with `goose configure`".to_owned());
             }
             _ => {}
         }
         if self.places.project.is_some() && mcp && self.agent == AgentProgram::ClaudeCode {
-            next.push("Claude Code asks once whether to use the servers of this project's .mcp.json".to_owned());
+            next.push(
+                "Claude Code asks once whether to use the servers in this project's .mcp.json: accept it".to_owned(),
+            );
         }
         if self.places.project.is_some() {
-            next.push("the file names this machine's csn: think before you commit it".to_owned());
+            next.push("the file contains the path of csn on this machine: check that before you commit it".to_owned());
         }
-        next.push(format!("start {} anew: what runs has read its configuration already", program_name(self.agent)));
+        next.push(format!("restart {}: a running agent keeps its old configuration", program_name(self.agent)));
         next
     }
 }

@@ -1,7 +1,7 @@
-//! JSON and JSONC: our entries put in and taken out by splicing the text, so that every byte around them stays.
+//! Adds entries to JSON and JSONC and removes them by splicing the text, so that every other byte stays.
 //!
-//! Each change is one step: read the text, find the first thing that is not as wanted, splice, read again. When nothing
-//! is left to do the text is as wanted; a second run therefore changes nothing.
+//! An edit is a sequence of steps: parse the text, find the first difference from the wanted state, splice, parse again.
+//! It ends when there is no difference, so a second edit changes nothing.
 
 use super::{
     entry::{
@@ -18,7 +18,7 @@ use jsonc_parser::{
     parse_to_ast,
 };
 
-/// More steps than any entry needs: a text that does not settle is a mistake of ours, and is not written.
+/// More steps than any entry needs. A text that does not settle is a bug in this file, and is not written.
 const MAX_EDIT_STEPS: usize = 64;
 
 const JSONC_OPTIONS: ParseOptions = ParseOptions {
@@ -37,29 +37,34 @@ const JSONC_OPTIONS: ParseOptions = ParseOptions {
 pub(super) fn put_entry(
     text: &str,
     entry: &Entry,
-    mine: &EntryOwner,
+    owner: &EntryOwner,
     made: &[String],
 ) -> Result<EditedText, EditError> {
-    edit_until_settled(text, entry, true, mine, made)
+    edit_until_settled(text, entry, true, owner, made)
 }
 
-/// The text without what is ours, and without what was made for it.
-pub(super) fn remove_entry(text: &str, entry: &Entry, mine: &EntryOwner, made: &[String]) -> Result<String, EditError> {
-    edit_until_settled(text, entry, false, mine, made).map(|edited| edited.text)
+/// The text without the entry and the containers that were created for it.
+pub(super) fn remove_entry(
+    text: &str,
+    entry: &Entry,
+    owner: &EntryOwner,
+    made: &[String],
+) -> Result<String, EditError> {
+    edit_until_settled(text, entry, false, owner, made).map(|edited| edited.text)
 }
 
-/// Where our handler for an event stands: which group, which handler in it.
-pub(super) fn find_hook(text: &str, event: &str, mine: &EntryOwner) -> Option<(usize, usize)> {
+/// The position of our handler for an event: its group, and its place in the group.
+pub(super) fn find_hook(text: &str, event: &str, owner: &EntryOwner) -> Option<(usize, usize)> {
     let value = parse(text).ok()??;
     let groups = value.as_object()?.get_object("hooks")?.get_array(event)?;
     groups.elements.iter().enumerate().find_map(|(g, group)| {
         let handlers = group.as_object()?.get_array("hooks")?;
-        let at = handlers.elements.iter().position(|h| h.as_object().is_some_and(|h| is_our_handler(h, mine)))?;
+        let at = handlers.elements.iter().position(|h| h.as_object().is_some_and(|h| is_our_handler(h, owner)))?;
         Some((g, at))
     })
 }
 
-/// Why the agent would not use our entry, though it is there.
+/// Why the agent would ignore the entry.
 pub(super) fn find_switch_off(text: &str, entry: &Entry) -> Option<String> {
     let value = parse(text).ok()??;
     let root = value.as_object()?;
@@ -79,17 +84,17 @@ fn edit_until_settled(
     text: &str,
     entry: &Entry,
     wanted: bool,
-    mine: &EntryOwner,
+    owner: &EntryOwner,
     made: &[String],
 ) -> Result<EditedText, EditError> {
     let mut edited = EditedText { text: text.to_owned(), made: made.to_vec() };
     for _ in 0..MAX_EDIT_STEPS {
-        let mut step = EditStep { text: &edited.text, mine, made: edited.made.clone() };
+        let mut step = EditStep { text: &edited.text, owner, made: edited.made.clone() };
         let splices = match parse(&edited.text)? {
             None if wanted => step.start_document(entry),
             None => None,
             Some(value) => {
-                let root = value.as_object().ok_or(EditError::NoObject)?;
+                let root = value.as_object().ok_or(EditError::NotAnObject)?;
                 reject_duplicate_keys(&edited.text, &value)?;
                 step.next_splices(root, entry, wanted)?
             }
@@ -105,10 +110,10 @@ fn edit_until_settled(
 
 fn parse(text: &str) -> Result<Option<Value<'_>>, EditError> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &JSONC_OPTIONS);
-    parsed.map(|p| p.value).map_err(|e| EditError::Invalid { format: "JSON", why: e.to_string() })
+    parsed.map(|p| p.value).map_err(|e| EditError::Invalid { format: "JSON", reason: e.to_string() })
 }
 
-/// Whoever reads a key that stands twice reads one of the two, and not everybody the same.
+/// Programs disagree about which of two equal keys counts.
 fn reject_duplicate_keys(text: &str, value: &Value<'_>) -> Result<(), EditError> {
     match value {
         Value::Object(object) => {
@@ -116,7 +121,7 @@ fn reject_duplicate_keys(text: &str, value: &Value<'_>) -> Result<(), EditError>
             for prop in &object.properties {
                 if !seen.insert(prop.name.as_str()) {
                     let key = prop.name.as_str().to_owned();
-                    return Err(EditError::KeyTwice { line: line_number(text, prop.range.start), key });
+                    return Err(EditError::DuplicateKey { line: line_number(text, prop.range.start), key });
                 }
                 reject_duplicate_keys(text, &prop.value)?;
             }
@@ -129,16 +134,16 @@ fn reject_duplicate_keys(text: &str, value: &Value<'_>) -> Result<(), EditError>
 
 struct EditStep<'t> {
     text: &'t str,
-    mine: &'t EntryOwner,
+    owner: &'t EntryOwner,
     made: Vec<String>,
 }
 
 type StepResult = Result<Option<Vec<Splice>>, EditError>;
 
 impl EditStep<'_> {
-    /// A text without a value: empty, or nothing but comments.
+    /// Writes a document into a text that has none: it is empty, or has only comments.
     fn start_document(&mut self, entry: &Entry) -> Option<Vec<Splice>> {
-        let (nl, kept) = (line_ending(self.text), self.text.trim_end());
+        let (nl, content) = (line_ending(self.text), self.text.trim_end());
         let root = match entry {
             Entry::Hooks(hooks) => vec![("hooks", ConfigValue::Map(groups_by_event(hooks)))],
             Entry::Server { table, value, .. } => {
@@ -152,17 +157,15 @@ impl EditStep<'_> {
             Entry::Whole(_) => {}
         }
         let body = render_value(&ConfigValue::Map(root), &JsonStyle::with_line_ending(nl), "");
-        let gap = if kept.is_empty() { "" } else { nl };
-        Some(vec![Splice(kept.len()..self.text.len(), format!("{gap}{body}{nl}"))])
+        let gap = if content.is_empty() { "" } else { nl };
+        Some(vec![Splice(content.len()..self.text.len(), format!("{gap}{body}{nl}"))])
     }
 
     fn next_splices(&mut self, root: &Object<'_>, entry: &Entry, wanted: bool) -> StepResult {
         match entry {
             Entry::Hooks(hooks) => self.put_hooks(root, if wanted { hooks } else { &[] }),
-            Entry::Server { table, value, fixed } => match wanted {
-                true => self.put_server(root, table, value, fixed),
-                false => self.remove_server(root, table),
-            },
+            Entry::Server { table, value, fixed } if wanted => self.put_server(root, table, value, fixed),
+            Entry::Server { table, .. } => self.remove_server(root, table),
             Entry::Whole(_) => Ok(None),
         }
     }
@@ -182,7 +185,7 @@ impl EditStep<'_> {
         let Some(ours) = self.find_object(servers, SERVER_NAME)? else {
             return Ok(Some(self.insert_prop(servers, SERVER_NAME, &ConfigValue::Map(value.to_vec()))));
         };
-        if !is_our_server(ours, self.mine) {
+        if !is_our_server(ours, self.owner) {
             let line = line_number(self.text, ours.range.start);
             return Err(EditError::ForeignServer { line, table: table.to_owned() });
         }
@@ -192,7 +195,7 @@ impl EditStep<'_> {
     fn remove_server(&self, root: &Object<'_>, table: &str) -> StepResult {
         let Some(servers) = self.find_object(root, table)? else { return Ok(None) };
         match servers.get(SERVER_NAME) {
-            Some(prop) if prop.value.as_object().is_some_and(|o| is_our_server(o, self.mine)) => {
+            Some(prop) if prop.value.as_object().is_some_and(|o| is_our_server(o, self.owner)) => {
                 Ok(Some(self.remove_prop(servers, prop)))
             }
             _ => Ok(self.remove_empty_container(root, table, servers.properties.is_empty(), table)),
@@ -212,11 +215,11 @@ impl EditStep<'_> {
             let wants = wanted.iter().find(|h| h.event == event);
             let named = format!("hooks.{event}");
             let Some(groups) = prop.value.as_array() else {
-                // Only where we have to put something: what else stands below `hooks` is between them and their agent.
-                match wants {
-                    Some(_) => return Err(self.wrong_kind(&prop.value, &named, "a list")),
-                    None => continue,
+                // Events without a handler of ours may have any form that the agent accepts.
+                if wants.is_some() {
+                    return Err(self.wrong_kind(&prop.value, &named, "a list"));
                 }
+                continue;
             };
             if let Some(splices) = self.put_handler(groups, wants, &named)? {
                 return Ok(Some(splices));
@@ -233,9 +236,9 @@ impl EditStep<'_> {
         Ok(self.remove_empty_container(root, "hooks", all.properties.is_empty(), "hooks"))
     }
 
-    /// One event: our handler once and as wanted, in a group with our matcher.
+    /// Makes one event have our handler exactly once, in a group with our matcher; without `wants`, not at all.
     fn put_handler(&self, groups: &Array<'_>, wants: Option<&HookHandler>, named: &str) -> StepResult {
-        let mut there = false;
+        let mut found = false;
         for (g, value) in groups.elements.iter().enumerate() {
             let Some(group) = value.as_object() else {
                 return Err(self.wrong_kind(value, &format!("{named}[{g}]"), "an object"));
@@ -243,10 +246,10 @@ impl EditStep<'_> {
             let Some(handlers) = group.get_array("hooks") else { continue };
             let matcher = group.get_string("matcher").map(|m| m.value.as_ref());
             for (h, value) in handlers.elements.iter().enumerate() {
-                let Some(handler) = value.as_object().filter(|o| is_our_handler(o, self.mine)) else { continue };
-                match wants.filter(|w| !there && matcher == Some(w.matcher)) {
+                let Some(handler) = value.as_object().filter(|o| is_our_handler(o, self.owner)) else { continue };
+                match wants.filter(|w| !found && matcher == Some(w.matcher)) {
                     Some(hook) => {
-                        there = true;
+                        found = true;
                         let all: Vec<&str> = hook.handler.iter().map(|(k, _)| *k).collect();
                         if let Some(splices) = self.set_keys(handler, &hook.handler, &all) {
                             return Ok(Some(splices));
@@ -257,13 +260,13 @@ impl EditStep<'_> {
                 }
             }
         }
-        Ok(wants.filter(|_| !there).map(|hook| {
+        Ok(wants.filter(|_| !found).map(|hook| {
             let text = |style: &JsonStyle, indent: &str| render_value(&hook_group(hook), style, indent);
             insert_item(self.text, groups.range.start, &element_ranges(groups), &text)
         }))
     }
 
-    /// An object with the wanted keys; those that are fixed also with the wanted values.
+    /// Adds missing keys to an object, and sets the values of those that are fixed.
     fn set_keys(
         &self,
         object: &Object<'_>,
@@ -282,7 +285,7 @@ impl EditStep<'_> {
         })
     }
 
-    /// A container of ours in which nothing is left goes too.
+    /// Removes a container that an installation created and that is empty now.
     fn remove_empty_container(&self, holder: &Object<'_>, key: &str, empty: bool, named: &str) -> Option<Vec<Splice>> {
         let prop = holder.get(key).filter(|_| empty && self.made.iter().any(|m| m == named))?;
         Some(self.remove_prop(holder, prop))
@@ -296,10 +299,11 @@ impl EditStep<'_> {
         }
     }
 
-    fn wrong_kind(&self, value: &Value<'_>, named: &str, wanted: &'static str) -> EditError {
-        EditError::WrongKind { line: line_number(self.text, value.start()), named: named.to_owned(), wanted }
+    fn wrong_kind(&self, value: &Value<'_>, key: &str, expected: &'static str) -> EditError {
+        EditError::WrongKind { line: line_number(self.text, value.start()), key: key.to_owned(), expected }
     }
 
+    /// Records the containers of a path that do not exist yet: a removal will remove them.
     fn record_made(&mut self, path: &[&str]) {
         for depth in 1..=path.len() {
             let named = path[..depth].join(".");
@@ -360,19 +364,19 @@ fn groups_by_event(hooks: &[HookHandler]) -> Vec<(&'static str, ConfigValue)> {
     hooks.iter().map(|h| (h.event, ConfigValue::List(vec![hook_group(h)]))).collect()
 }
 
-fn is_our_handler(handler: &Object<'_>, mine: &EntryOwner) -> bool {
-    handler.get_string("command").is_some_and(|c| mine.owns_hook(&c.value))
+fn is_our_handler(handler: &Object<'_>, owner: &EntryOwner) -> bool {
+    handler.get_string("command").is_some_and(|c| owner.owns_hook(&c.value))
 }
 
-/// A server is ours by what it runs: a program and its arguments in one list, or apart.
-fn is_our_server(server: &Object<'_>, mine: &EntryOwner) -> bool {
+/// A server is ours if it runs `csn mcp`, written as one list or as a program and its arguments.
+fn is_our_server(server: &Object<'_>, owner: &EntryOwner) -> bool {
     let texts = |key: &str| -> Vec<&str> {
         let list = server.get_array(key).map(|a| a.elements.iter().filter_map(Value::as_string_lit));
         list.into_iter().flatten().map(|s| s.value.as_ref()).collect()
     };
     match server.get_string("command") {
-        Some(program) => mine.owns_server([program.value.as_ref()].into_iter().chain(texts("args"))),
-        None => mine.owns_server(texts("command").into_iter()),
+        Some(program) => owner.owns_server([program.value.as_ref()].into_iter().chain(texts("args"))),
+        None => owner.owns_server(texts("command").into_iter()),
     }
 }
 

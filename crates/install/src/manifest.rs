@@ -1,5 +1,5 @@
-//! What was installed: one manifest for each agent and scope, beside the files as they were before. Agents cannot reach
-//! this place; it says what is ours when it has to be taken out again.
+//! The record of what was installed: one manifest for each agent and scope, beside backups of the original files. Agents
+//! cannot write to this directory. A removal reads here what belongs to Countersign.
 
 use super::{agents, files};
 use crate::{AgentProgram, FileError, InstallMode, error::EnvironmentError};
@@ -15,29 +15,29 @@ pub(super) struct Manifest {
     pub(super) v: u32,
     pub(super) agent: String,
     pub(super) scope: String,
-    /// The directory of the project, in that scope.
+    /// The project's directory, with scope `project`.
     pub(super) project: Option<PathBuf>,
     pub(super) mode: String,
     pub(super) witness: bool,
-    /// The program as it was written into the files.
+    /// The path of csn that was written into the files.
     pub(super) csn: String,
     pub(super) files: Vec<ManifestFile>,
 }
 
-/// One file, and how it was before.
+/// One changed file, and how to restore it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ManifestFile {
     pub(super) kind: String,
-    /// As links led to it.
+    /// With symbolic links followed.
     pub(super) path: PathBuf,
-    /// None: there was no such file.
+    /// None: the file did not exist.
     pub(super) sha256_before: Option<String>,
     pub(super) sha256_after: String,
-    /// The name of its copy in this directory.
+    /// The name of its backup in this directory.
     pub(super) backup: Option<String>,
-    /// Containers inside it that we made.
+    /// Containers inside it that the installation created.
     pub(super) made: Vec<String>,
-    /// Directories that we made, innermost first.
+    /// Directories that the installation created, innermost first.
     pub(super) dirs: Vec<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn manifest_dir() -> Result<PathBuf, EnvironmentError> {
     Ok(config.with_file_name("agents"))
 }
 
-/// What a manifest and its copies are called.
+/// The name that a manifest and its backups begin with.
 pub(super) fn file_stem(agent: AgentProgram, project: Option<&Path>) -> String {
     let agent = agents::agent_name(agent);
     match project {
@@ -70,15 +70,15 @@ pub(super) fn manifest_path(dir: &Path, stem: &str) -> PathBuf {
 
 pub(super) fn read_manifest(path: &Path) -> Result<Option<Manifest>, FileError> {
     let Some(bytes) = files::read_file(path)? else { return Ok(None) };
-    let told = |error| FileError::Manifest { path: path.to_owned(), error };
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(told)?;
+    let invalid = |error| FileError::Manifest { path: path.to_owned(), error };
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(invalid)?;
     if value["v"].as_u64().is_some_and(|v| v > u64::from(MANIFEST_VERSION)) {
         return Err(FileError::NewerManifest(path.to_owned()));
     }
-    serde_json::from_value(value).map(Some).map_err(told)
+    serde_json::from_value(value).map(Some).map_err(invalid)
 }
 
-/// Every installation that is known, and what could not be read.
+/// Every manifest in the directory, or why it cannot be read.
 pub(super) fn read_all(dir: &Path) -> Vec<Result<Manifest, FileError>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
         .into_iter()
@@ -91,16 +91,16 @@ pub(super) fn read_all(dir: &Path) -> Vec<Result<Manifest, FileError>> {
 }
 
 impl Manifest {
-    pub(super) fn new(wanted: &agents::InstallRequest<'_>, files: Vec<ManifestFile>) -> Self {
-        let project = wanted.places.project.clone();
+    pub(super) fn new(request: &agents::InstallRequest<'_>, files: Vec<ManifestFile>) -> Self {
+        let project = request.places.project.clone();
         Self {
             v: MANIFEST_VERSION,
-            agent: agents::agent_name(wanted.agent).to_owned(),
+            agent: agents::agent_name(request.agent).to_owned(),
             scope: scope_name(project.is_some()).to_owned(),
             project,
-            mode: mode_name(wanted.mode).to_owned(),
-            witness: wanted.witness,
-            csn: wanted.csn.to_owned(),
+            mode: mode_name(request.mode).to_owned(),
+            witness: request.witness,
+            csn: request.csn.to_owned(),
             files,
         }
     }

@@ -1,4 +1,5 @@
-//! The plugin that opencode loads: it asks `csn hook opencode` before each command, and refuses when that does not answer.
+//! The plugin that opencode loads: it runs `csn hook opencode` before each command, and denies the command if the hook does
+//! not answer. Its text is stored in users' configurations and is compared byte by byte, so it is changed only on purpose.
 
 use super::entry::FILE_MARKER;
 

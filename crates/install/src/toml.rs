@@ -1,5 +1,5 @@
-//! TOML: our table at the end of the text, found again by where the parser saw it. Everything else keeps its bytes, line
-//! endings too, which writing the document anew would not.
+//! Adds a table at the end of a TOML text, and removes it by its position. Every other byte stays, line endings, too: writing
+//! the parsed document back would not keep them.
 
 use super::entry::{
     ConfigValue, EditedText, Entry, EntryOwner, SERVER_NAME, Splice, apply_splices, line_ending, line_number,
@@ -8,38 +8,38 @@ use crate::EditError;
 use std::ops::Range;
 use toml_edit::{Document, Item, Table, TableLike, Value};
 
-pub(super) fn put_entry(text: &str, entry: &Entry, mine: &EntryOwner) -> Result<EditedText, EditError> {
+pub(super) fn put_entry(text: &str, entry: &Entry, owner: &EntryOwner) -> Result<EditedText, EditError> {
     let Entry::Server { table, value, fixed } = entry else { return Err(EditError::NoSuchEntry("TOML")) };
     let doc = parse(text)?;
     let splices = match find_server(text, &doc, table)? {
         None => vec![Splice(text.len()..text.len(), render_table(text, table, value))],
         Some(Item::Table(ours)) if !ours.is_dotted() => {
-            reject_foreign_server(text, table, ours, ours.span(), mine)?;
+            reject_foreign_server(text, table, ours, ours.span(), owner)?;
             set_keys(text, ours, value, fixed)
         }
         Some(other) => match other.as_table_like() {
-            Some(ours) if is_our_server(ours, mine) && value.iter().all(|(k, n)| has_value(ours.get(k), n)) => {
+            Some(ours) if is_our_server(ours, owner) && value.iter().all(|(k, n)| has_value(ours.get(k), n)) => {
                 Vec::new()
             }
             Some(ours) => {
-                reject_foreign_server(text, table, ours, other.span(), mine)?;
+                reject_foreign_server(text, table, ours, other.span(), owner)?;
                 let line = line_number(text, other.span().map_or(0, |s| s.start));
                 return Err(EditError::Inline { line, table: (*table).to_owned() });
             }
-            None => return Err(EditError::NoTable((*table).to_owned())),
+            None => return Err(EditError::NotATable((*table).to_owned())),
         },
     };
     let text = apply_splices(text, splices);
-    // A table can be closed to additions in more ways than one would look for.
-    parse(&text).map_err(|e| EditError::TakesNone { table: (*table).to_owned(), error: Box::new(e) })?;
+    // TOML has more ways to close a table to additions than are checked above.
+    parse(&text).map_err(|e| EditError::NotExtensible { table: (*table).to_owned(), error: Box::new(e) })?;
     Ok(EditedText { text, made: Vec::new() })
 }
 
-pub(super) fn remove_entry(text: &str, entry: &Entry, mine: &EntryOwner) -> Result<String, EditError> {
+pub(super) fn remove_entry(text: &str, entry: &Entry, owner: &EntryOwner) -> Result<String, EditError> {
     let Entry::Server { table, .. } = entry else { return Ok(text.to_owned()) };
     let doc = parse(text)?;
     let ours = match find_server(text, &doc, table) {
-        Ok(Some(found)) if found.as_table_like().is_some_and(|ours| is_our_server(ours, mine)) => match found {
+        Ok(Some(found)) if found.as_table_like().is_some_and(|ours| is_our_server(ours, owner)) => match found {
             Item::Table(ours) if !ours.is_dotted() => ours,
             _ => return Err(EditError::InlineToRemove((*table).to_owned())),
         },
@@ -53,7 +53,7 @@ pub(super) fn remove_entry(text: &str, entry: &Entry, mine: &EntryOwner) -> Resu
     Ok(without)
 }
 
-/// Why the agent would not use our entry, though it is there.
+/// Why the agent would ignore the entry.
 pub(super) fn find_switch_off(text: &str, entry: &Entry) -> Option<String> {
     let Entry::Server { table, .. } = entry else { return None };
     let doc = parse(text).ok()?;
@@ -61,7 +61,7 @@ pub(super) fn find_switch_off(text: &str, entry: &Entry) -> Option<String> {
     (enabled == Some(false)).then(|| format!("`{table}.{SERVER_NAME}.enabled` is false"))
 }
 
-/// Whether Codex has been told to trust this hook: it keeps that by file, event and place.
+/// Whether the user trusts this hook in Codex, which records that by file, event and position.
 pub(super) fn codex_trusts(text: &str, hook: &str) -> bool {
     let Ok(doc) = parse(text) else { return false };
     let state = doc.get("hooks").and_then(|h| h.get("state")).and_then(|s| s.get(hook));
@@ -71,7 +71,7 @@ pub(super) fn codex_trusts(text: &str, hook: &str) -> bool {
 fn parse(text: &str) -> Result<Document<&str>, EditError> {
     Document::parse(text).map_err(|e| {
         let at = e.span().map_or(String::new(), |s| format!("line {}: ", line_number(text, s.start)));
-        EditError::Invalid { format: "TOML", why: format!("{at}{}", e.message()) }
+        EditError::Invalid { format: "TOML", reason: format!("{at}{}", e.message()) }
     })
 }
 
@@ -92,20 +92,20 @@ fn reject_foreign_server(
     table: &str,
     ours: &dyn TableLike,
     span: Option<Range<usize>>,
-    mine: &EntryOwner,
+    owner: &EntryOwner,
 ) -> Result<(), EditError> {
-    if is_our_server(ours, mine) {
+    if is_our_server(ours, owner) {
         return Ok(());
     }
     Err(EditError::ForeignServer { line: line_number(text, span.map_or(0, |s| s.start)), table: table.to_owned() })
 }
 
-fn is_our_server(server: &dyn TableLike, mine: &EntryOwner) -> bool {
+fn is_our_server(server: &dyn TableLike, owner: &EntryOwner) -> bool {
     let args = server.get("args").and_then(Item::as_array).into_iter().flatten().filter_map(Value::as_str);
     server
         .get("command")
         .and_then(Item::as_str)
-        .is_some_and(|program| mine.owns_server([program].into_iter().chain(args)))
+        .is_some_and(|program| owner.owns_server([program].into_iter().chain(args)))
 }
 
 fn render_value(node: &ConfigValue) -> String {
@@ -174,29 +174,35 @@ fn has_value(item: Option<&Item>, node: &ConfigValue) -> bool {
     value.is_some_and(|value| is(value, node))
 }
 
-/// A table's header and what stands below it, and the same for the tables inside it.
+/// Collects the range of a table, from its header to its last value, and of the tables inside it.
 fn collect_blocks(table: &Table, blocks: &mut Vec<Range<usize>>) {
-    let mut here = table.span().filter(|_| !table.is_implicit() && !table.is_dotted());
-    let stretch = |here: &mut Option<Range<usize>>, span: Range<usize>| {
-        if let Some(here) = here {
-            here.end = here.end.max(span.end);
+    let mut block = table.span().filter(|_| !table.is_implicit() && !table.is_dotted());
+    let extend = |block: &mut Option<Range<usize>>, span: Range<usize>| {
+        if let Some(block) = block {
+            block.end = block.end.max(span.end);
         }
     };
     for (_, item) in table.iter() {
         match item {
-            Item::Value(value) => value.span().into_iter().for_each(|span| stretch(&mut here, span)),
+            Item::Value(value) => {
+                if let Some(span) = value.span() {
+                    extend(&mut block, span);
+                }
+            }
             Item::Table(inner) if inner.is_dotted() => {
-                value_spans(inner).into_iter().for_each(|s| stretch(&mut here, s))
+                for span in value_spans(inner) {
+                    extend(&mut block, span);
+                }
             }
             Item::Table(inner) => collect_blocks(inner, blocks),
             Item::ArrayOfTables(all) => all.iter().for_each(|inner| collect_blocks(inner, blocks)),
             Item::None => {}
         }
     }
-    blocks.extend(here);
+    blocks.extend(block);
 }
 
-/// Where the values of a dotted table stand.
+/// The ranges of the values of a dotted table.
 fn value_spans(table: &Table) -> Vec<Range<usize>> {
     table
         .iter()
@@ -207,7 +213,7 @@ fn value_spans(table: &Table) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// From the line that a block begins on to the one it ends on, with the blank line before where none is needed any more.
+/// The lines of a block, and the blank line before it if the text does not need that any more.
 fn whole_lines(text: &str, block: Range<usize>) -> Range<usize> {
     let mut start = text[..block.start].rfind('\n').map_or(0, |n| n + 1);
     let end = text[block.end..].find('\n').map_or(text.len(), |n| block.end + n + 1);

@@ -1,5 +1,5 @@
-//! YAML: our extension as lines of its own directly below `extensions:`. The parser says where things stand and checks
-//! that all the rest reads the same afterwards; what is laid out in an unusual way is refused.
+//! Adds an extension as lines of its own directly below `extensions:`, and removes them. The parser gives positions and
+//! checks that nothing else changed its meaning. A text with an unusual layout is refused.
 
 use super::{
     entry::{ConfigValue, EditedText, Entry, EntryOwner, SERVER_NAME, Splice, apply_splices, line_ending},
@@ -10,23 +10,23 @@ use crate::EditError;
 pub(super) fn put_entry(
     text: &str,
     entry: &Entry,
-    mine: &EntryOwner,
+    owner: &EntryOwner,
     made: &[String],
 ) -> Result<EditedText, EditError> {
     let Entry::Server { table, value, fixed } = entry else { return Err(EditError::NoSuchEntry("YAML")) };
     let tree = parse_document(text)?;
     let old = tree.as_ref().and_then(|t| t.get(table)).and_then(|(_, t)| t.get(SERVER_NAME));
     if let Some((key, ours)) = old {
-        if !is_our_server(ours, mine) {
+        if !is_our_server(ours, owner) {
             return Err(EditError::ForeignServer { line: key.line, table: (*table).to_owned() });
         }
-        let well = |(k, n): &(&'static str, ConfigValue)| {
+        let is_set = |(k, n): &(&'static str, ConfigValue)| {
             ours.get(k).is_some_and(|(_, v)| !fixed.contains(k) || has_value(v, n))
         };
-        if value.iter().all(well) {
+        if value.iter().all(is_set) {
             return Ok(EditedText { text: text.to_owned(), made: made.to_vec() });
         }
-        let edited = put_entry(&remove_entry(text, entry, mine, &[])?, entry, mine, made)?;
+        let edited = put_entry(&remove_entry(text, entry, owner, &[])?, entry, owner, made)?;
         return Ok(EditedText { made: made.to_vec(), ..edited });
     }
     let (splices, made_it) = plan_addition(text, tree.as_ref(), table, value)?;
@@ -38,11 +38,16 @@ pub(super) fn put_entry(
     Ok(edited)
 }
 
-pub(super) fn remove_entry(text: &str, entry: &Entry, mine: &EntryOwner, made: &[String]) -> Result<String, EditError> {
+pub(super) fn remove_entry(
+    text: &str,
+    entry: &Entry,
+    owner: &EntryOwner,
+    made: &[String],
+) -> Result<String, EditError> {
     let Entry::Server { table, .. } = entry else { return Ok(text.to_owned()) };
     let Some(tree) = parse_document(text)? else { return Ok(text.to_owned()) };
     let Some((holder, servers)) = tree.get(table) else { return Ok(text.to_owned()) };
-    let Some((key, ours)) = servers.get(SERVER_NAME).filter(|(_, ours)| is_our_server(ours, mine)) else {
+    let Some((key, ours)) = servers.get(SERVER_NAME).filter(|(_, ours)| is_our_server(ours, owner)) else {
         return Ok(text.to_owned());
     };
     if servers.flow || tree.flow || servers.anchored {
@@ -64,7 +69,7 @@ pub(super) fn remove_entry(text: &str, entry: &Entry, mine: &EntryOwner, made: &
     Ok(without)
 }
 
-/// Where our lines go, and whether `table` itself had to be made.
+/// Where the new lines go, and whether `table` itself is new.
 fn plan_addition(
     text: &str,
     tree: Option<&YamlNode>,
@@ -78,7 +83,7 @@ fn plan_addition(
         (vec![Splice(text.len()..text.len(), format!("{gap}{table}:{nl}{block}"))], true)
     };
     let Some(root) = tree else { return Ok(at_end(render_extension(value, "  ", nl))) };
-    let YamlKind::Map(pairs) = &root.kind else { return Err(EditError::NoMapping(root.line)) };
+    let YamlKind::Map(pairs) = &root.kind else { return Err(EditError::NotAMapping(root.line)) };
     if root.flow || root.col != 0 {
         return Err(EditError::Braces { line: root.line, table: table.to_owned() });
     }
@@ -88,13 +93,13 @@ fn plan_addition(
         }
         return Ok(at_end(render_extension(value, "  ", nl)));
     };
-    let unusual = |why| Err(EditError::Unusual { line: key.line, table: table.to_owned(), why });
+    let unusual = |reason| Err(EditError::Unusual { line: key.line, table: table.to_owned(), reason });
     if servers.anchored {
         return unusual("has an anchor, a tag or is an alias");
     }
     let colon = lines.offset_of(key.end_line, key.end_col);
     let rest = text[colon..].lines().next().unwrap_or_default();
-    let Some(rest) = rest.strip_prefix(':') else { return unusual("is written in an unusual way") };
+    let Some(rest) = rest.strip_prefix(':') else { return unusual("has an unusual layout") };
     let next = lines.line_start(key.end_line + 1);
     let gap = if text[..next].ends_with('\n') { "" } else { nl };
     match &servers.kind {
@@ -107,7 +112,7 @@ fn plan_addition(
         }
         YamlKind::Map(_) if servers.flow => unusual("is written in braces"),
         YamlKind::Map(_) if !matches!(rest.trim_start().chars().next(), None | Some('#')) => {
-            unusual("begins on its own line")
+            unusual("has its mapping on the same line")
         }
         YamlKind::Map(_) => {
             Ok((vec![Splice(next..next, render_extension(value, &" ".repeat(servers.col), nl))], false))
@@ -152,25 +157,25 @@ fn render_value(node: &ConfigValue) -> String {
     }
 }
 
-/// With and without our entry a text must read the same.
+/// Checks that two texts mean the same, apart from our entry.
 fn check_rest_unchanged(without: &str, with: &str, table: &str) -> Result<(), EditError> {
-    let strip = |text: &str| -> Result<Vec<String>, EditError> {
-        let mut told = Vec::new();
+    let values_of = |text: &str| -> Result<Vec<String>, EditError> {
+        let mut values = Vec::new();
         if let Some(tree) = parse_document(text)? {
-            tree.list_values(&mut told, &mut vec![], table);
+            tree.list_values(&mut values, &mut vec![], table);
         }
-        Ok(told)
+        Ok(values)
     };
-    if strip(without)? == strip(with)? { Ok(()) } else { Err(EditError::Layout(table.to_owned())) }
+    if values_of(without)? == values_of(with)? { Ok(()) } else { Err(EditError::Layout(table.to_owned())) }
 }
 
-fn is_our_server(server: &YamlNode, mine: &EntryOwner) -> bool {
+fn is_our_server(server: &YamlNode, owner: &EntryOwner) -> bool {
     let args = match server.get("args") {
         Some((_, YamlNode { kind: YamlKind::Seq(items), .. })) => items.iter().filter_map(YamlNode::scalar).collect(),
         _ => Vec::new(),
     };
     let program = server.get("cmd").and_then(|(_, cmd)| cmd.scalar());
-    program.is_some_and(|program| mine.owns_server([program].into_iter().chain(args)))
+    program.is_some_and(|program| owner.owns_server([program].into_iter().chain(args)))
 }
 
 fn has_value(value: &YamlNode, node: &ConfigValue) -> bool {

@@ -1,4 +1,4 @@
-//! A YAML text as a tree that knows where everything stands. What two readers could take for different things is refused.
+//! A YAML document as a tree with positions. A text that two parsers could read differently is refused.
 
 use super::entry::SERVER_NAME;
 use crate::EditError;
@@ -16,7 +16,7 @@ pub(super) enum YamlKind {
 pub(super) struct YamlNode {
     pub(super) kind: YamlKind,
     pub(super) flow: bool,
-    /// Has an anchor or a tag, or is an alias.
+    /// It has an anchor or a tag, or is an alias.
     pub(super) anchored: bool,
     pub(super) line: usize,
     pub(super) col: usize,
@@ -41,28 +41,28 @@ impl YamlNode {
         }
     }
 
-    /// The last line with something of it.
+    /// The last line of its content.
     pub(super) fn last_line(&self) -> usize {
         match &self.kind {
             YamlKind::Map(pairs) if !self.flow => {
                 pairs.last().map_or(self.line, |(k, v)| v.last_line().max(k.end_line))
             }
             YamlKind::Seq(items) if !self.flow => items.last().map_or(self.line, YamlNode::last_line),
-            // Block scalars end where the next thing begins.
+            // A block scalar ends where the next node begins.
             YamlKind::Scalar { .. } if self.end_line > self.line && self.end_col == 0 => self.end_line - 1,
             _ => self.end_line,
         }
     }
 
-    /// All that is in it, but for our entry and for a table that holds nothing else.
-    pub(super) fn list_values(&self, told: &mut Vec<String>, path: &mut Vec<String>, table: &str) {
+    /// Lists all values below it, without our entry and without a table that contains nothing else.
+    pub(super) fn list_values(&self, values: &mut Vec<String>, path: &mut Vec<String>, table: &str) {
         match &self.kind {
-            YamlKind::Scalar { text, plain } => told.push(format!("{} = {text:?} {plain}", path.join("\u{1}"))),
-            YamlKind::Alias(to) => told.push(format!("{} = *{to}", path.join("\u{1}"))),
+            YamlKind::Scalar { text, plain } => values.push(format!("{} = {text:?} {plain}", path.join("\u{1}"))),
+            YamlKind::Alias(to) => values.push(format!("{} = *{to}", path.join("\u{1}"))),
             YamlKind::Seq(items) => {
                 for (at, item) in items.iter().enumerate() {
                     path.push(at.to_string());
-                    item.list_values(told, path, table);
+                    item.list_values(values, path, table);
                     path.pop();
                 }
             }
@@ -77,7 +77,7 @@ impl YamlNode {
                         continue;
                     }
                     path.push(name);
-                    value.list_values(told, path, table);
+                    value.list_values(values, path, table);
                     path.pop();
                 }
             }
@@ -85,11 +85,11 @@ impl YamlNode {
     }
 }
 
-/// The one document of a text, or none.
+/// The document of a text; none if the text has no content.
 pub(super) fn parse_document(text: &str) -> Result<Option<YamlNode>, EditError> {
     let mut events = Vec::new();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|e| EditError::Invalid { format: "YAML", why: e.to_string() })?;
+        let (event, span) = event.map_err(|e| EditError::Invalid { format: "YAML", reason: e.to_string() })?;
         match event {
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => {}
             other => events.push((other, span)),
@@ -101,14 +101,19 @@ pub(super) fn parse_document(text: &str) -> Result<Option<YamlNode>, EditError> 
     let mut events = events.into_iter().filter(|(e, _)| !matches!(e, Event::DocumentStart(_)));
     let Some(first) = events.next() else { return Ok(None) };
     let tree = build_node(&LinePositions::new(text), first, &mut events, 0)?;
-    // A document with nothing in it but a mark of its start.
-    let nothing = matches!(&tree.kind, YamlKind::Scalar { text, plain: true } if text.is_empty());
-    match nothing && !tree.anchored {
-        true if text.lines().any(|l| l.starts_with("---")) => Err(EditError::EmptyDocument),
-        true => Ok(None),
-        false => Ok(Some(tree)),
+    let is_empty = matches!(&tree.kind, YamlKind::Scalar { text, plain: true } if text.is_empty());
+    if !is_empty || tree.anchored {
+        return Ok(Some(tree));
     }
+    // A document that consists of nothing but its start mark.
+    if text.lines().any(|l| l.starts_with("---")) {
+        return Err(EditError::EmptyDocument);
+    }
+    Ok(None)
 }
+
+/// Deeper nodes are refused: the tree is built recursively.
+const MAX_DEPTH: usize = 128;
 
 fn build_node<'e>(
     lines: &LinePositions<'_>,
@@ -116,8 +121,8 @@ fn build_node<'e>(
     rest: &mut impl Iterator<Item = (Event<'e>, Span)>,
     depth: usize,
 ) -> Result<YamlNode, EditError> {
-    let cut = || EditError::Invalid { format: "YAML", why: "it ends too early".to_owned() };
-    if depth > 128 {
+    let ends_early = || EditError::Invalid { format: "YAML", reason: "the document ends too early".to_owned() };
+    if depth > MAX_DEPTH {
         return Err(EditError::TooDeep);
     }
     let opens = |c| lines.char_at(span.start.line(), span.start.col()) == Some(c);
@@ -136,7 +141,7 @@ fn build_node<'e>(
         Event::SequenceStart(..) => {
             let mut items = Vec::new();
             loop {
-                match rest.next().ok_or_else(cut)? {
+                match rest.next().ok_or_else(ends_early)? {
                     (Event::SequenceEnd, span) => break end = span.end,
                     other => items.push(build_node(lines, other, rest, depth + 1)?),
                 }
@@ -146,25 +151,25 @@ fn build_node<'e>(
         Event::MappingStart(..) => {
             let mut pairs: Vec<(YamlNode, YamlNode)> = Vec::new();
             loop {
-                let key = match rest.next().ok_or_else(cut)? {
+                let key = match rest.next().ok_or_else(ends_early)? {
                     (Event::MappingEnd, span) => break end = span.end,
                     other => build_node(lines, other, rest, depth + 1)?,
                 };
                 if let Some(name) = key.scalar().filter(|n| *n != "<<" && pairs.iter().any(|(k, _)| k.is_scalar(n))) {
-                    return Err(EditError::KeyTwice { line: key.line, key: name.to_owned() });
+                    return Err(EditError::DuplicateKey { line: key.line, key: name.to_owned() });
                 }
-                let value = rest.next().ok_or_else(cut)?;
+                let value = rest.next().ok_or_else(ends_early)?;
                 pairs.push((key, build_node(lines, value, rest, depth + 1)?));
             }
             YamlKind::Map(pairs)
         }
-        _ => return Err(cut()),
+        _ => return Err(ends_early()),
     };
     let (line, col) = (span.start.line(), span.start.col());
     Ok(YamlNode { kind, flow, anchored, line, col, end_line: end.line(), end_col: end.col() })
 }
 
-/// Places by line (from 1) and column (in characters, from 0), as the parser gives them, in bytes.
+/// Converts positions of the parser, by line (from 1) and column (in characters, from 0), to byte offsets.
 pub(super) struct LinePositions<'t> {
     text: &'t str,
     starts: Vec<usize>,
