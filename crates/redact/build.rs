@@ -1,5 +1,5 @@
-//! Turns `rules/*.toml` into tables: the rules themselves, their keywords by their first three bytes, and those keywords
-//! that must be searched for by themselves because what follows them may be short.
+//! Generates tables from `rules/*.toml`: the rules, their keywords by their first three bytes, and the keywords that need a
+//! search of their own because a short secret may follow them.
 
 use serde::Deserialize;
 use std::{collections::BTreeMap, env, error::Error, fmt::Write as _, fs, path::Path};
@@ -37,7 +37,7 @@ fn default_true() -> bool {
     true
 }
 
-/// Keywords are found by their first bytes.
+/// Keywords are found by this many first bytes.
 const HEAD_BYTES: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     keywords.sort();
     keywords.dedup();
     if let Some(short) = keywords.iter().find(|k| k.len() < HEAD_BYTES) {
-        return Err(format!("the keyword {short:?} is too short: it would hit on every line").into());
+        return Err(format!("the keyword {short:?} is too short: it would match too often").into());
     }
     let mut out = String::from("pub(crate) static RULES: &[BuiltInRule] = &[\n");
     for r in &rules {
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let checked = match check.as_deref() {
             None => false,
             Some("crc32") => true,
-            Some(other) => return Err(format!("{id}: there is no check {other:?}").into()),
+            Some(other) => return Err(format!("{id}: unknown check {other:?}").into()),
         };
         writeln!(
             out,
@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     writeln!(out, "pub(crate) static KEYWORD_HEADS: &[([u8; {HEAD_BYTES}], &[Keyword])] = &[")?;
     for (head, of_head) in &mut heads {
-        // The longest first: `sk-ant-` before `sk-`.
+        // Longest first: `sk-ant-` before `sk-`.
         of_head.sort_by_key(|(k, _)| std::cmp::Reverse(k.len()));
         writeln!(out, "({head:?}, &[{}]),", of_head.iter().map(|(k, n)| keyword(k, *n)).collect::<String>())?;
     }
@@ -100,7 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     writeln!(
         out,
-        "/// Which heads there may be, by a hash of them.\npub(crate) static HEAD_BITS: [u64; 512] = {bits:?};"
+        "/// A bit for each possible hash of the first bytes of a keyword.\npub(crate) static HEAD_BITS: [u64; 512] = {bits:?};"
     )?;
     let to = Path::new(&env::var("OUT_DIR")?).join("rules.rs");
     fs::write(to, out)?;

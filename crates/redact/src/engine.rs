@@ -1,9 +1,9 @@
-//! The engine: which parts of a stream go.
+//! Decides which parts of a stream are redacted.
 //!
-//! A byte is *decided* once no later byte can change what happens to it; that makes the result the same for every way
-//! of cutting the input. What is decided never goes back: whatever is found later is clipped to what is left. Held are
-//! only values that are open, key blocks, links whose `@` may still come, beginnings of known values, and beginnings of
-//! escape sequences. `flush` (nothing has come for a while) lets go of beginnings of known values under four bytes.
+//! A byte is *decided* once no later byte can change the result for it, so the result does not depend on how the input is
+//! cut. A decision is final: a span that is found later is clipped to the undecided part. Held are only unfinished values,
+//! key blocks, links whose `@` may still come, prefixes of known secrets and prefixes of escape sequences. After `flush`
+//! (no input has come for a while) prefixes of known secrets under four bytes are not held.
 
 use crate::{
     Mask, context, header,
@@ -14,58 +14,58 @@ use crate::{
 };
 use std::{collections::VecDeque, ops::Range};
 
-/// How far back what has been decided is kept: rules look at what stands before a value.
+/// Decided text that is kept, because rules inspect what precedes a value.
 const CONTEXT_BYTES: usize = 640;
-/// The most that one placeholder stands for.
+/// The most that one placeholder replaces.
 const MAX_GROUP_BYTES: usize = 128 * 1024;
-/// A text inside an escape sequence that is shorter holds no secret.
+/// A shorter text inside an escape sequence contains no secret.
 const MIN_STRING_BYTES: usize = 8;
 
-/// A part of the stream, and what stands there instead.
+/// A part of the stream, and the text that replaces it.
 #[derive(Debug, Clone)]
 pub(crate) struct Replacement {
     pub(crate) raw: Range<usize>,
     pub(crate) text: Vec<u8>,
-    /// Which rule it was; what is only swallowed is not counted again.
+    /// The rule that found it; none for the rest of a run that was already counted.
     pub(crate) rule: Option<RuleId>,
 }
 
 #[derive(Default)]
 pub(crate) struct Engine {
-    shadow: VisibleText,
+    visible: VisibleText,
     caches: ShapeCaches,
-    /// In the text, and in the stream.
+    /// The end of the decided part, in the text and in the stream.
     decided: usize,
     pub(crate) decided_raw: usize,
-    /// Tokens that may go on with the line that begins there.
+    /// Lines that may continue a token of the line before.
     continued: Vec<(usize, RuleId)>,
-    /// Inside a run that goes to its end.
+    /// Inside a run that is removed to its end.
     swallow: Option<fn(u8) -> bool>,
-    /// What has been decided and not yet been carried out, in order.
+    /// Replacements that are decided and not yet applied, in order.
     pub(crate) replacements: VecDeque<Replacement>,
-    /// Texts inside escape sequences that are not clean.
+    /// Replacements of texts inside escape sequences.
     string_replacements: Vec<Replacement>,
 }
 
 impl Engine {
-    /// Looks at all there is of the stream.
+    /// Scans the input so far.
     pub(crate) fn scan(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) {
         let mut inside = Vec::new();
-        self.shadow.read_stream(raw, end, &mut inside);
+        self.visible.read_stream(raw, end, &mut inside);
         for range in inside {
             self.redact_string(mask, raw, range);
         }
         while !self.scan_pass(mask, raw, flush, end) {}
-        self.decided_raw = self.shadow.raw_offset(self.decided);
-        // What was left out behind the last byte is decided with it; before a held one, too.
+        self.decided_raw = self.visible.raw_offset(self.decided);
+        // An escape sequence is decided with the byte before it.
         let ready = self.string_replacements.partition_point(|e| e.raw.end <= self.decided_raw);
-        for edit in self.string_replacements.drain(..ready) {
-            let at = self.replacements.partition_point(|e| e.raw.start < edit.raw.start);
-            self.replacements.insert(at, edit);
+        for replacement in self.string_replacements.drain(..ready) {
+            let at = self.replacements.partition_point(|e| e.raw.start < replacement.raw.start);
+            self.replacements.insert(at, replacement);
         }
     }
 
-    /// A title, a link: text that is not shown where it stands.
+    /// Redacts a title or a link inside an escape sequence.
     fn redact_string(&mut self, mask: &Mask, raw: &[u8], range: Range<usize>) {
         if range.len() < MIN_STRING_BYTES {
             return;
@@ -82,32 +82,32 @@ impl Engine {
         }
     }
 
-    /// `raw` with all edits carried out.
+    /// `raw` with all replacements applied.
     pub(crate) fn apply_replacements(&self, raw: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(raw.len() + 32 * self.replacements.len());
         let mut at = 0;
-        for edit in &self.replacements {
-            out.extend_from_slice(&raw[at..edit.raw.start]);
-            out.extend_from_slice(&edit.text);
-            at = edit.raw.end;
+        for replacement in &self.replacements {
+            out.extend_from_slice(&raw[at..replacement.raw.start]);
+            out.extend_from_slice(&replacement.text);
+            at = replacement.raw.end;
         }
         out.extend_from_slice(&raw[at..]);
         out
     }
 
-    /// One look from what is decided to the end. False: something was found behind which the text must be looked at anew.
+    /// Scans from the decided part to the end. False: after what was found, the rest has to be scanned again.
     fn scan_pass(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) -> bool {
-        if let Some(goes_on) = self.swallow
-            && !self.drop_rest_of_run(raw, goes_on, end)
+        if let Some(belongs) = self.swallow
+            && !self.drop_rest_of_run(raw, belongs, end)
         {
             return true;
         }
         let mut caches = std::mem::take(&mut self.caches);
         let (mut groups, hold, continued) = self.collect_spans(mask, raw, &mut caches, flush, end);
         self.caches = caches;
-        // Something that is only partly there is held as a whole.
+        // A group that is only partly there is held as a whole.
         let hold = groups.iter().find(|g| g.start < hold && hold < g.end).map_or(hold, |g| g.start).max(self.decided);
-        // What overlaps without end goes in pieces, so that what is held has a bound.
+        // An endless overlap is redacted in pieces, so that the held part is bounded.
         if let Some(group) = groups.first().filter(|g| g.end - g.start.max(self.decided) >= MAX_GROUP_BYTES).cloned() {
             let end = group.start.max(self.decided) + MAX_GROUP_BYTES;
             self.continued.clear();
@@ -115,7 +115,7 @@ impl Engine {
             return false;
         }
         groups.retain(|g| g.end <= hold && g.end > self.decided);
-        // What is not decided is looked at again from where it begins.
+        // The undecided part is inspected again from its beginning.
         self.continued = continued.into_iter().filter(|(at, _)| *at >= hold).collect();
         for group in groups {
             let swallow = group.swallow;
@@ -130,8 +130,8 @@ impl Engine {
         true
     }
 
-    /// All that goes, without overlaps, from left to right; where the first thing begins that is still open; and where a
-    /// token may go on.
+    /// All spans to redact, without overlaps, from left to right; where the held part begins; and where a token may
+    /// continue.
     fn collect_spans(
         &self,
         mask: &Mask,
@@ -140,11 +140,11 @@ impl Engine {
         flush: bool,
         end: bool,
     ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
-        let view = self.shadow.view(raw, end);
+        let view = self.visible.view(raw, end);
         let mut hold = header::unfinished_link(view, flush).unwrap_or(view.len());
         let mut spans: Vec<Span> = Vec::new();
         let mut continued = Vec::new();
-        // What ends with its line may go on with the next.
+        // A token that ends with its line may continue on the next.
         let mut follow = |at: usize, rule: RuleId, spans: &mut Vec<Span>, hold: &mut usize| {
             let mut next = Some((at, rule));
             while let Some((at, rule)) = next.take() {
@@ -168,14 +168,14 @@ impl Engine {
             follow(*at, rule.clone(), &mut spans, &mut hold);
         }
         let mut hits =
-            mask.find_hits(view.bytes, self.decided.saturating_sub(context::REINSPECT_BYTES), self.shadow.returns);
-        // Inside the value of a header there is no other.
+            mask.find_hits(view.bytes, self.decided.saturating_sub(context::REINSPECT_BYTES), self.visible.returns);
+        // The value of a header contains no other header.
         let mut header = 0;
         while let Some((start, to, hit)) = hits.next() {
             if start < header && mask.is_header(hit) {
                 continue;
             }
-            // Behind something open only what may reach back before it counts.
+            // Behind the held part, only hits that can reach back before it count.
             if start >= hold && !matches!(hit, Hit::At) {
                 continue;
             }
@@ -199,22 +199,22 @@ impl Engine {
         (merge_spans(spans, self.decided), hold, continued)
     }
 
-    /// Takes out the rest of a run that had no end. False: there is still no end.
-    fn drop_rest_of_run(&mut self, raw: &[u8], goes_on: fn(u8) -> bool, end: bool) -> bool {
-        let mut walk = self.shadow.view(raw, end).walk(self.decided);
+    /// Removes the rest of a run that had no end. False: it still has none.
+    fn drop_rest_of_run(&mut self, raw: &[u8], belongs: fn(u8) -> bool, end: bool) -> bool {
+        let mut walk = self.visible.view(raw, end).walk(self.decided);
         let stop = loop {
             let at = walk.at;
             match walk.step() {
-                WalkStep::Byte(b) if goes_on(b) => {}
+                WalkStep::Byte(b) if belongs(b) => {}
                 WalkStep::Gap(TextGap::Escape) => {}
                 WalkStep::More => break None,
                 _ => break Some(at),
             }
         };
-        let to = stop.unwrap_or(self.shadow.len());
+        let to = stop.unwrap_or(self.visible.len());
         if to > self.decided {
             let text = self.escapes_between(raw, self.decided, to);
-            let range = self.shadow.raw_offset(self.decided)..self.shadow.raw_offset(to - 1) + 1;
+            let range = self.visible.raw_offset(self.decided)..self.visible.raw_offset(to - 1) + 1;
             self.replacements.push_back(Replacement { raw: range, text, rule: None });
             self.decided = to;
         }
@@ -224,53 +224,53 @@ impl Engine {
         stop.is_some()
     }
 
-    /// Puts a placeholder for a part of the text. Escape sequences inside stay; line breaks go with the rest.
+    /// Replaces a span by a placeholder. Escape sequences inside stay; line breaks are removed.
     fn replace(&mut self, mask: &Mask, raw: &[u8], span: Span) {
         let start = span.start.max(self.decided);
         let mut text = Vec::with_capacity(48);
-        mask.write_placeholder(&span.rule, &self.shadow.view(raw, true).without_breaks(start..span.end), &mut text);
-        let range = self.shadow.raw_offset(start)..self.shadow.raw_offset(span.end - 1) + 1;
+        mask.write_placeholder(&span.rule, &self.visible.view(raw, true).without_breaks(start..span.end), &mut text);
+        let range = self.visible.raw_offset(start)..self.visible.raw_offset(span.end - 1) + 1;
         text.extend(self.escapes_between(raw, start, span.end));
         self.replacements.push_back(Replacement { raw: range, text, rule: Some(span.rule) });
         self.decided = span.end;
     }
 
-    /// The escape sequences between two places of the text, cleaned.
+    /// The escape sequences between two places of the text, redacted.
     fn escapes_between(&mut self, raw: &[u8], from: usize, to: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        for gap in self.shadow.gaps_inside(from, to) {
+        for gap in self.visible.gaps_inside(from, to) {
             let mut at = gap.start;
             while let Some(n) =
                 self.string_replacements.iter().position(|e| gap.contains(&e.raw.start) && e.raw.start >= at)
             {
-                let edit = self.string_replacements.remove(n);
-                out.extend_from_slice(&raw[at..edit.raw.start]);
-                out.extend_from_slice(&edit.text);
-                at = edit.raw.end;
+                let replacement = self.string_replacements.remove(n);
+                out.extend_from_slice(&raw[at..replacement.raw.start]);
+                out.extend_from_slice(&replacement.text);
+                at = replacement.raw.end;
             }
             out.extend_from_slice(&raw[at..gap.end]);
         }
         out
     }
 
-    /// Forgets what is no longer needed of a stream that has been given out up to `given`. Gives how much of it.
-    pub(crate) fn forget(&mut self, given: usize) -> usize {
-        let text = self.decided.saturating_sub(CONTEXT_BYTES).min(self.shadow.text_before(given));
-        let raw = self.shadow.forget(text);
+    /// Drops what is no longer needed of a stream that was emitted up to `emitted`. Returns how many raw bytes.
+    pub(crate) fn forget(&mut self, emitted: usize) -> usize {
+        let text = self.decided.saturating_sub(CONTEXT_BYTES).min(self.visible.text_before(emitted));
+        let raw = self.visible.forget(text);
         self.decided -= text;
         self.decided_raw -= raw;
         for (at, _) in &mut self.continued {
             *at -= text;
         }
-        for edit in self.replacements.iter_mut().chain(&mut self.string_replacements) {
-            edit.raw = edit.raw.start - raw..edit.raw.end - raw;
+        for replacement in self.replacements.iter_mut().chain(&mut self.string_replacements) {
+            replacement.raw = replacement.raw.start - raw..replacement.raw.end - raw;
         }
         raw
     }
 }
 
-/// One span for all that overlap, named after the one that says most. What lies within a token and its public beginning
-/// is that token.
+/// Merges overlapping spans into one, with the rule of the highest rank. A span inside a token and its public prefix is
+/// that token.
 fn merge_spans(mut spans: Vec<Span>, decided: usize) -> Vec<Span> {
     if spans.is_empty() {
         return spans;

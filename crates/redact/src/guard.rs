@@ -1,4 +1,4 @@
-//! Whether a value that stands behind a telling name is a secret, or a word, a type, a variable, a call, a placeholder.
+//! Decides whether the value of a telling name is a secret, or a word, a type, a variable, a call or a placeholder.
 
 use crate::{
     rules::entropy,
@@ -8,31 +8,32 @@ use crate::{
 use aho_corasick::AhoCorasick;
 use std::{collections::HashSet, sync::OnceLock};
 
-/// How much a name says.
+/// How likely a name names a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NameStrength {
-    /// It says something else: `public_key`, `keyboard`, `max_tokens`.
+    /// It names something else: `public_key`, `keyboard`, `max_tokens`.
     None,
-    /// `key`, `token` and what holds them: often a name for a place in a table.
+    /// `key` and names that contain `key` or `token`: often the key of a table.
     Weak,
-    /// `token` itself: often a secret, but also often some number or hash.
+    /// `token` itself: often a secret, but also often a number or a hash.
     Fair,
     /// `api_key`, `client_secret`, `GITHUB_TOKEN`.
     Strong,
     Password,
 }
 
-/// How a value stands there.
+/// How a value is written.
 #[derive(Debug)]
 pub(crate) struct ValueSetting {
     pub(crate) quoted: bool,
-    /// Where values stand rather than expressions.
+    /// In a place for values rather than for expressions.
     pub(crate) plain: bool,
     pub(crate) spaced: bool,
-    /// What stands right behind it.
+    /// The byte behind it.
     pub(crate) follows: u8,
-    /// `name=value`, and nothing but that.
+    /// `name=value` without blanks.
     pub(crate) shell: bool,
+    /// An assignment of a shell: the value ends with a blank.
     pub(crate) alone: bool,
 }
 
@@ -40,7 +41,7 @@ fn contains_any(name: &str, words: &[&str]) -> bool {
     words.iter().any(|w| memchr::memmem::find(name.as_bytes(), w.as_bytes()).is_some())
 }
 
-/// Whether a name holds one of many words.
+/// Whether a name contains one of many words.
 fn matches_any(name: &str, words: &'static str, built: &'static OnceLock<AhoCorasick>) -> bool {
     built.get_or_init(|| AhoCorasick::new(words.split_ascii_whitespace()).expect("a few dozen words")).is_match(name)
 }
@@ -53,7 +54,7 @@ fn is_word(value: &str) -> bool {
 static TELLING_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
 static OTHER_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
 
-/// A name without what only numbers it or says where it is used: `API_KEY2`, `apiKeyProd`, `TOKENS`.
+/// A name without a number, environment or plural at its end: `API_KEY2`, `apiKeyProd`, `TOKENS`.
 fn name_stem(name: &str) -> &str {
     const USES: &[&str] = &[
         "prod",
@@ -79,7 +80,7 @@ fn name_stem(name: &str) -> &str {
     name.strip_suffix('s').filter(|n| n.ends_with("key") || n.ends_with("token")).unwrap_or(name)
 }
 
-/// How much a name says. `quoted`: it stands in quotes, as names in JSON do.
+/// How likely a name names a secret. `quoted`: it is in quotes, as names in JSON are.
 pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
     let Ok(written) = std::str::from_utf8(name) else { return NameStrength::None };
     let lower = written.trim_matches(['-', '.']).to_ascii_lowercase();
@@ -92,21 +93,23 @@ pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
         return NameStrength::Strong;
     }
     let name = name_stem(&lower);
-    // `GITHUB_TOKEN`, `DEPLOY_KEY`: nobody writes a table's names like this.
+    // `GITHUB_TOKEN`, `DEPLOY_KEY`: keys of tables are not written like this.
     let ends = name.ends_with("key") || name.ends_with("token");
-    let shouted = !written.bytes().any(|b| b.is_ascii_lowercase()) && written.len() > 3 && ends;
+    let is_upper_case = !written.bytes().any(|b| b.is_ascii_lowercase()) && written.len() > 3 && ends;
     let ends = ends || name.contains("key-data") || name.contains("token_") || name.contains("key_");
-    if shouted && !quoted || ends && matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) {
+    if is_upper_case && !quoted || ends && matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) {
         return NameStrength::Strong;
     }
-    match ends {
-        true if name.ends_with("token") => NameStrength::Fair,
-        true => NameStrength::Weak,
-        false => NameStrength::None,
+    if !ends {
+        NameStrength::None
+    } else if name.ends_with("token") {
+        NameStrength::Fair
+    } else {
+        NameStrength::Weak
     }
 }
 
-/// Whether a name says something else, whatever words it holds.
+/// Whether a name does not name a secret, in spite of the words that it contains.
 pub(crate) fn names_something_else(name: &[u8], strength: NameStrength) -> bool {
     let Ok(name) = std::str::from_utf8(name) else { return true };
     let name = name.to_ascii_lowercase();
@@ -130,7 +133,7 @@ pub(crate) fn names_something_else(name: &[u8], strength: NameStrength) -> bool 
         || !telling && matches_any(&name, OTHER_NAME_WORDS, &OTHER_WORDS)
 }
 
-/// Whether a value only shows where one would stand.
+/// Whether a value is written in place of a secret.
 pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     let Some(first) = value.first() else { return true };
     if value.iter().all(|b| b == first)
@@ -139,7 +142,7 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     {
         return true;
     }
-    // Variables and templates; a dollar inside a value is a value's.
+    // Variables and templates; a dollar inside a value belongs to the value.
     let closed = |open: &[u8], close: &[u8]| value.starts_with(open) && memchr::memmem::find(value, close).is_some();
     let pairs: [(&[u8], &[u8]); 9] = [
         (b"${", b"}"),
@@ -194,7 +197,7 @@ fn is_variable(name: &[u8]) -> bool {
     letters && !body.is_empty() && (is_camel_case(body) || body.contains(&b'_'))
 }
 
-/// What a program would say here: a call, a member, a name.
+/// Whether this is code: a call, a link or a name.
 pub(crate) fn is_code(value: &[u8]) -> bool {
     value.contains(&b'(') || memchr::memmem::find(value, b"://").is_some() || is_wordy(value)
 }
@@ -272,7 +275,7 @@ fn is_wordy(value: &[u8]) -> bool {
     })
 }
 
-/// Whether letters could be a word or some: no language has six consonants in a row, or next to no vowels.
+/// Whether letters could be words: words have no six consonants in a row, and have vowels.
 fn is_pronounceable(segment: &[u8]) -> bool {
     let letters: Vec<u8> = segment.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase).collect();
     if letters.len() < 12 {
@@ -284,7 +287,7 @@ fn is_pronounceable(segment: &[u8]) -> bool {
     longest < 6 && vowels * 5 >= letters.len() && vowels * 3 <= letters.len() * 2
 }
 
-/// Capitals only where words begin, or in names that are written with them.
+/// Whether capitals are only at the beginnings of words, or everywhere.
 fn is_camel_case(segment: &[u8]) -> bool {
     let upper = segment.iter().filter(|b| b.is_ascii_uppercase()).count();
     let lower = segment.iter().filter(|b| b.is_ascii_lowercase()).count();
@@ -296,7 +299,7 @@ fn is_camel_case(segment: &[u8]) -> bool {
     (upper + lower) / words >= 4 && longest >= 4
 }
 
-/// A value of a program rather than a text: a call, a member, a number, an operator.
+/// Whether a value is an expression rather than text: a call, a member, a number, an operator.
 fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
     if setting.quoted {
         return false;
@@ -322,7 +325,7 @@ fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
         || memchr::memmem::find(value, b"->").is_some()
 }
 
-/// The decision.
+/// Whether a value is a secret, given the strength of its name and how it is written.
 pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
         return false;
@@ -338,7 +341,7 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
     let blanks = value.iter().filter(|b| **b == b' ').count();
-    // A sentence.
+    // Blanks: a sentence.
     if blanks > 0 && (!password || blanks > 6 || digits == 0 && blanks < 3) {
         return false;
     }
@@ -362,18 +365,18 @@ pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setti
                 && !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>'))
         }
         NameStrength::Weak => {
-            let made = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
-            let thrown =
+            let is_token = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
+            let is_random =
                 digits >= 2 && letters > 0 && value.len() >= 16 && looks_random(value) && entropy(value) >= 3.5;
-            made && thrown && !is_hex(value) && !is_uuid(value) && !wordy && setting.plain
+            is_token && is_random && !is_hex(value) && !is_uuid(value) && !wordy && setting.plain
         }
     }
 }
 
-/// Words alone are a password only where nothing but a value can stand, and where they do not say the name again.
+/// Plain words are a password only in a place for values, and only if they do not repeat the name.
 fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &ValueSetting) -> bool {
-    let loud = !name.iter().any(u8::is_ascii_lowercase);
-    if setting.alone && loud && !setting.quoted {
+    let is_upper_case = !name.iter().any(u8::is_ascii_lowercase);
+    if setting.alone && is_upper_case && !setting.quoted {
         return value.len() >= 6;
     }
     let words = [
@@ -383,12 +386,13 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Valu
     let lower = value.to_ascii_lowercase();
     let own = words.iter().any(|w| lower.starts_with(w.as_bytes()) || lower.ends_with(w.as_bytes()));
     let segments = value.split(|b| !b.is_ascii_alphanumeric()).filter(|s| !s.is_empty()).count();
-    let config = setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || loud && setting.plain;
+    let config =
+        setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
     !own && value.len() >= 6 && (numbered || config && value.is_ascii() && !value.contains(&b'.'))
 }
 
-/// Whether a value under a telling name in an environment is a switch, a path or a word rather than a secret.
+/// Whether the value of a telling variable is a switch, a path or a word rather than a secret.
 pub(crate) fn is_ordinary(value: &[u8]) -> bool {
     is_placeholder(value)
         || is_path(value)

@@ -1,9 +1,9 @@
-//! Where tokens may stand: long runs of what tokens are made of that change between letters, capitals and digits.
+//! Finds the keywords of rules where tokens may be: in and before long runs of token bytes that mix letters and digits.
 //!
-//! There are hundreds of keywords, and no search for that many is fast. But what follows nearly all of them is long and
-//! looks thrown, and little of ordinary text does. So text is sampled: eight bytes of every sixteen, by code that a
-//! compiler turns into vector instructions. A run of 23 bytes cannot slip through between two samples. Only in and
-//! before such runs keywords are looked for.
+//! There are hundreds of keywords, and no search for that many is fast. But nearly all of them precede a long, random run,
+//! and ordinary text has few of those. So the text is sampled: eight bytes of every sixteen, by code that the compiler
+//! turns into vector instructions. Every run of 23 bytes contains a whole sample. Keywords are searched in and before such
+//! runs alone.
 
 use crate::{
     line_breaks::BreakPairs,
@@ -12,23 +12,24 @@ use crate::{
 };
 use std::sync::OnceLock;
 
-/// A run of this length has eight bytes that are sampled, wherever it begins. What is shorter counts for nothing, so
-/// that it does not matter where it begins.
+/// A run of this length contains a whole sample, wherever it begins. Shorter runs are ignored even if they contain one, so
+/// that the result does not depend on the position.
 const MIN_RUN_BYTES: usize = 23;
 /// How far before a run its keyword may begin.
 const KEYWORD_REACH_BYTES: usize = 48;
-/// So many times as far where the run goes on from a slash or the like: a token in base64 is cut there, a link has its host.
+/// The reach is this many times larger behind a slash and similar bytes: they cut a base64 token, and follow the host of a
+/// link.
 const LINK_REACH_FACTOR: usize = 6;
-/// How far back the beginning of a run is looked for.
+/// How far back the beginning of a run is searched.
 const MAX_LOOKBACK_BYTES: usize = 512;
-/// How often a token changes between small letters, capitals and digits, at least.
+/// A random run changes at least this many times between lower case, upper case and digits.
 const MIN_CLASS_CHANGES: usize = 3;
-/// Or so many digits: of hexadecimal ones, some change seldom. A count, and not a share, so that what follows takes
-/// nothing away from it.
+/// Or it has this many digits: some hexadecimal tokens change seldom. This is a count, not a share, so that more text
+/// cannot undo it.
 const MIN_DIGITS: usize = 12;
 const BLOCK_BYTES: usize = 64;
 
-/// All keywords, by where they could be broken.
+/// All keywords, by the places at which a line break could interrupt them.
 fn broken_keywords() -> &'static (BreakPairs, Vec<&'static Keyword>) {
     static BROKEN: OnceLock<(BreakPairs, Vec<&'static Keyword>)> = OnceLock::new();
     BROKEN.get_or_init(|| {
@@ -37,17 +38,17 @@ fn broken_keywords() -> &'static (BreakPairs, Vec<&'static Keyword>) {
     })
 }
 
-/// A keyword in the text, and whose it is.
+/// A keyword in the text, and its rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeywordMatch {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) rule: usize,
-    /// Where a line editor has wrapped the line behind it: what reaches over that is found wherever it stands.
+    /// Where a line editor wrapped the line behind it. A value that spans the wrap is found at every position.
     pub(crate) wrap: Option<usize>,
 }
 
-/// What tokens are made of, and line breaks, which may have been put into them.
+/// Whether a run may contain this byte: token bytes, and line breaks, which may interrupt a token.
 fn is_run_byte(b: u8) -> bool {
     RUN_BYTES[usize::from(b)]
 }
@@ -62,12 +63,12 @@ static RUN_BYTES: [bool; 256] = {
     table
 };
 
-/// Whether a value is always found by its run, however it is broken into lines.
+/// Whether a value is always found by its run, whatever line breaks interrupt it.
 pub(crate) fn is_always_sampled(value: &[u8]) -> bool {
     value.len() >= 23 && value.iter().all(|b| is_run_byte(*b)) && is_mixed_run(value)
 }
 
-/// Whether a run changes often enough between small letters, capitals and digits, or has many of the last. Breaks do not
+/// Whether a run changes often enough between lower case, upper case and digits, or has many digits. Line breaks do not
 /// count.
 fn is_mixed_run(run: &[u8]) -> bool {
     let (mut last, mut changes, mut digits) = (0, 0, 0);
@@ -86,7 +87,7 @@ fn is_mixed_run(run: &[u8]) -> bool {
     false
 }
 
-/// Where the run begins that `at` is in.
+/// The start of the run around `at`.
 fn run_start(text: &[u8], at: usize) -> usize {
     let lowest = at.saturating_sub(MAX_LOOKBACK_BYTES);
     let mut start = at;
@@ -96,14 +97,14 @@ fn run_start(text: &[u8], at: usize) -> usize {
     start
 }
 
-/// How far before the run at `start` a keyword is looked for.
+/// How far before the run at `start` its keyword may begin.
 fn keyword_reach(text: &[u8], start: usize) -> usize {
     let linked = start > 0 && matches!(text[start - 1], b'/' | b'=' | b'@');
     if linked { LINK_REACH_FACTOR * KEYWORD_REACH_BYTES } else { KEYWORD_REACH_BYTES }
 }
 
-/// Whether a value between `start` and `end`, whose keyword begins at `public`, is always found, whatever follows it:
-/// what depends on where samples fall must not be found at all.
+/// Whether a value that ends at `end`, with its keyword at `public`, is found at every position and whatever follows it. A
+/// value that is found at some positions only is not redacted at all.
 pub(crate) fn always_found(text: &[u8], public: usize, end: usize) -> bool {
     let mut at = public;
     while at < end {
@@ -113,7 +114,7 @@ pub(crate) fn always_found(text: &[u8], public: usize, end: usize) -> bool {
         }
         let start = run_start(text, at);
         let stop = at + text[at..end].iter().take_while(|b| is_run_byte(**b)).count();
-        // A keyword that begins the run is found whatever the run looks like.
+        // A keyword at the start of a run is always found.
         let near = || is_mixed_run(&text[start..stop]) && public + keyword_reach(text, start) >= start;
         if stop - start >= MIN_RUN_BYTES && (start == public || near()) {
             return true;
@@ -140,7 +141,7 @@ static BYTE_CLASSES: [u8; 256] = {
     table
 };
 
-/// Which of the four samples of a block hold nothing but members.
+/// Which of the four samples of a block consist of run bytes alone.
 #[inline]
 fn sample_block(block: &[u8; BLOCK_BYTES]) -> u32 {
     let mut picked = [0u8; BLOCK_BYTES / 2];
@@ -161,11 +162,12 @@ fn sample_block(block: &[u8; BLOCK_BYTES]) -> u32 {
     full
 }
 
-/// Runs through a text once, and gives the keywords found.
+/// One pass through a text.
 pub(crate) struct KeywordFinder<'a> {
     text: &'a [u8],
-    /// Runs have been looked at up to here, and keywords up to there.
+    /// The end of the last run that was inspected.
     done: usize,
+    /// The end of the text in which keywords were searched.
     inspected: usize,
     found: Vec<KeywordMatch>,
     /// Line breaks inside runs.
@@ -199,7 +201,7 @@ pub(crate) fn find_keywords(text: &[u8], from: usize, returns: bool) -> (Vec<Key
         finder.inspect_wraps(from);
     }
     finder.found.sort_by_key(|p| p.start);
-    // What began one run may have been within reach of the next.
+    // The keyword at the start of one run may be within reach of the next.
     finder.found.dedup();
     (finder.found, finder.breaks)
 }
@@ -218,13 +220,14 @@ impl KeywordFinder<'_> {
         if end - start < MIN_RUN_BYTES {
             return;
         }
-        match is_mixed_run(&self.text[start..end]) {
-            true => self.inspect_range(start.saturating_sub(keyword_reach(self.text, start)), end),
-            false => self.inspect_run_start(start),
+        if is_mixed_run(&self.text[start..end]) {
+            self.inspect_range(start.saturating_sub(keyword_reach(self.text, start)), end);
+        } else {
+            self.inspect_run_start(start);
         }
     }
 
-    /// A run that does not look thrown may be a token all the same, if it begins as one.
+    /// A run that does not look random may still be a token if it begins with a keyword.
     fn inspect_run_start(&mut self, start: usize) {
         if start >= self.inspected {
             let before = start.checked_sub(1).map_or(b' ', |i| self.text[i]);
@@ -234,7 +237,7 @@ impl KeywordFinder<'_> {
         }
     }
 
-    /// At the end a run may be short, for it may go on.
+    /// A short run at the end of the text may continue with later bytes.
     fn inspect_tail(&mut self) {
         let blanks = self.text.iter().rev().take_while(|b| matches!(b, b' ' | b'\r')).count();
         let end = self.text.len() - blanks;
@@ -242,7 +245,7 @@ impl KeywordFinder<'_> {
         self.inspect_range((end - run).saturating_sub(KEYWORD_REACH_BYTES), self.text.len());
     }
 
-    /// Where a line editor wraps, a run ends that does not.
+    /// A line editor's wrap ends a run in the middle of a token.
     fn inspect_wraps(&mut self, from: usize) {
         for at in memchr::memchr_iter(b'\r', &self.text[from..]).map(|n| from + n) {
             let wraps = at > 0 && self.text[at - 1] == b' ' && self.text.get(at + 1).is_some_and(|b| !is_break(*b));
@@ -277,7 +280,7 @@ impl KeywordFinder<'_> {
         }
     }
 
-    /// Keywords that have the line break at `at` in them.
+    /// Finds keywords that the line break at `at` interrupts.
     fn find_broken_keywords(&mut self, at: usize) {
         let (pairs, keywords) = broken_keywords();
         pairs.find_around(
@@ -291,12 +294,12 @@ impl KeywordFinder<'_> {
     }
 }
 
-/// The keywords that begin in a part of the text, where a word may begin.
+/// Reports each keyword that begins in a part of the text, at the start of a word.
 #[inline]
 fn for_each_keyword(text: &[u8], from: usize, to: usize, before: u8, mut found: impl FnMut(usize, usize, usize)) {
     let last = to.min(text.len().saturating_sub(2));
     let mut inside = BYTE_CLASSES[usize::from(before)] != 0;
-    // Where the last `\` or `%` stands: what follows `\n`, `%3D`, `\u003d` begins a word too.
+    // The position of the last `\` or `%`: a word also begins behind `\n`, `%3D` and `\u003d`.
     let near = from.saturating_sub(6);
     let before = text[near..from].iter().rposition(|b| matches!(b, b'\\' | b'%'));
     let mut mark = before.map_or(usize::MAX, |n| near + n);
@@ -319,7 +322,7 @@ fn for_each_keyword(text: &[u8], from: usize, to: usize, before: u8, mut found: 
     }
 }
 
-/// Begins of keywords that count inside a word too: a checksum, or their own form, tells them from it.
+/// Keywords with this beginning also count inside a word: a checksum or their form distinguishes them.
 fn counts_inside_words(byte: u8, next: u8) -> bool {
     matches!((byte, next), (b'g', b'h') | (b'n', b'p') | (b'7'..=b'9', b'Q'))
 }

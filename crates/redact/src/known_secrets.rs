@@ -1,14 +1,14 @@
-//! Known values: what the environment of a task passes in and would not want printed, and what else it has told us.
+//! Known secrets: values of a task's environment and arguments that must not appear in its output.
 
 use crate::guard;
 use base64::{Engine as _, engine::general_purpose};
 use std::collections::BTreeSet;
 
-/// Shorter values are words, not secrets: masking them would tear ordinary text apart.
+/// Shorter values are words, not secrets: redacting them would destroy ordinary text.
 const MIN_SECRET_BYTES: usize = 6;
-/// A value must fit into what a scrubber may hold back.
+/// A value must fit into what a scrubber may hold.
 const MAX_SECRET_BYTES: usize = 8 * 1024;
-/// An encoded form shorter than this says too little.
+/// A shorter encoded form would match ordinary text.
 const MIN_FORM_BYTES: usize = 6;
 
 /// Whether a variable of this name is likely to hold a secret.
@@ -21,19 +21,19 @@ pub fn looks_secret(name: &str) -> bool {
         && !matches!(&*name, "pwd" | "oldpwd")
 }
 
-/// Values to take out verbatim and in the encodings in which programs like to print them.
+/// Values to redact, plain and in the encodings in which programs often print them.
 #[derive(Debug, Default, Clone)]
 pub struct KnownSecrets {
     pub(crate) forms: BTreeSet<Vec<u8>>,
 }
 
 impl KnownSecrets {
-    /// The values of an environment that look secret, by their name or by their shape.
+    /// The values of an environment that look secret, by name or by rule.
     pub fn from_env<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known = Self::default();
         let mut values = Vec::new();
         for (name, value) in env {
-            // Under a telling name, unless it is a switch, a path or a word that stands for nothing.
+            // The name tells, unless the value is a switch, a path or a placeholder.
             if looks_secret(name) && !guard::is_ordinary(value.as_bytes()) {
                 known.add(value);
             }
@@ -43,31 +43,31 @@ impl KnownSecrets {
         known
     }
 
-    /// What a task was given: the secret values of its environment, and what rules find in its words. Everything that
-    /// speaks of a task knows its secrets from here.
+    /// The secrets of a task: the secret values of its environment, and what rules find in its arguments. Everything that
+    /// prints about a task redacts with these.
     pub fn from_task(env: &[(String, String)], argv: &[String]) -> Self {
         let mut known = Self::from_env(env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         known.add_found_in(argv.iter().map(String::as_str));
         known
     }
 
-    /// Whatever rules find in these texts: from then on it is known in every form. One look for all of them.
+    /// Adds what rules find in these texts, in every form. One scan covers all of them.
     pub fn add_found_in<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
         let all: Vec<&str> = texts.into_iter().collect();
-        // No text of a request or an environment holds this, and no secret reaches over it.
+        // No text of a request or an environment contains a NUL, and no secret spans one.
         for secret in crate::find_secrets(&all.join("\0")) {
             self.add(&secret);
         }
     }
 
-    /// A value, whatever it looks like, unless it is too short or too long to be told from other text.
+    /// Adds a value, unless it is too short or too long to be distinguished from other text.
     pub fn add(&mut self, value: &str) {
         if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&value.len()) {
             return;
         }
         let bytes = value.as_bytes();
         self.add_form(bytes.to_vec());
-        // The last letter of an encoded text also depends on what follows; where nothing does, it goes too.
+        // The last letter of encoded text depends on what follows. If nothing follows, it is redacted, too.
         self.add_form(general_purpose::STANDARD_NO_PAD.encode(bytes).into_bytes());
         self.add_form(general_purpose::URL_SAFE_NO_PAD.encode(bytes).into_bytes());
         for shift in 0..3 {
@@ -90,7 +90,7 @@ impl KnownSecrets {
         self.add_form(value.replace('\'', "'\\''").into_bytes());
     }
 
-    /// Line breaks are not in the text that is searched.
+    /// Adds a form without line breaks: the search skips them in the text.
     fn add_form(&mut self, mut form: Vec<u8>) {
         form.retain(|b| !matches!(b, b'\n' | b'\r'));
         if form.len() >= MIN_FORM_BYTES {
@@ -99,8 +99,8 @@ impl KnownSecrets {
     }
 }
 
-/// The part of a base 64 text that is the same whatever stands before and behind the value: it begins at any of three
-/// places within a group.
+/// The part of a base64 text that does not depend on the bytes around the value, which begins at one of three positions
+/// in a group.
 fn base64_core(engine: &general_purpose::GeneralPurpose, bytes: &[u8], shift: usize) -> Vec<u8> {
     let padded: Vec<u8> = std::iter::repeat_n(0, shift).chain(bytes.iter().copied()).collect();
     let text = engine.encode(&padded).into_bytes();

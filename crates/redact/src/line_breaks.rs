@@ -1,14 +1,14 @@
-//! Texts with line breaks inside. At each break the bytes on both sides tell which texts could be broken there.
+//! Finds texts that a line break interrupts. The two bytes around a break select the texts that it could interrupt.
 
 use crate::visible_text::is_break;
 use std::collections::HashMap;
 
-/// Where texts could be broken, by the bytes before and behind.
+/// The places at which texts could be interrupted, by the bytes before and behind.
 #[derive(Default)]
 pub(crate) struct BreakPairs {
-    /// Which text, and how much of it stands before the break.
+    /// The index of the text, and how much of it precedes the break.
     places: HashMap<(u8, u8), Vec<(usize, usize)>>,
-    /// Which pairs there are: most breaks are told by this alone.
+    /// A bit for each pair that occurs: it excludes most breaks cheaply.
     bits: Vec<u64>,
 }
 
@@ -25,13 +25,13 @@ impl BreakPairs {
         pairs
     }
 
-    /// Tells which of the texts stand around the break at `at`, and where they begin and end.
+    /// Reports each text that the break at `at` interrupts, with its start and end.
     pub(crate) fn find_around<'t>(
         &self,
         text: &[u8],
         at: usize,
-        of: impl Fn(usize) -> &'t [u8],
-        mut tell: impl FnMut(usize, usize, usize),
+        text_of: impl Fn(usize) -> &'t [u8],
+        mut report: impl FnMut(usize, usize, usize),
     ) {
         let behind = text[at..].iter().copied().find(|b| !is_break(*b));
         let (Some(before), Some(behind)) = (at.checked_sub(1).map(|i| text[i]), behind) else { return };
@@ -40,11 +40,11 @@ impl BreakPairs {
             return;
         }
         for &(n, k) in self.places.get(&(before, behind)).map_or(&[][..], Vec::as_slice) {
-            let (first, second) = of(n).split_at(k);
+            let (first, second) = text_of(n).split_at(k);
             let start = match_skipping_breaks(text, first.iter().rev(), (0..at).rev());
             let end = start.and_then(|_| match_skipping_breaks(text, second.iter(), at..text.len()));
             if let (Some(start), Some(end)) = (start, end) {
-                tell(n, start, end + 1);
+                report(n, start, end + 1);
             }
         }
     }
@@ -55,16 +55,16 @@ fn pair_bit(a: u8, b: u8) -> (usize, u64) {
     (bit / 64, 1 << (bit % 64))
 }
 
-/// The last of `places` that `wanted` needs, if it stands there, breaks aside.
+/// The last of `places` that `wanted` needs, if its bytes are there; breaks are skipped.
 fn match_skipping_breaks<'w>(
     text: &[u8],
     wanted: impl Iterator<Item = &'w u8>,
     places: impl Iterator<Item = usize>,
 ) -> Option<usize> {
-    let mut there = places.filter(|i| !is_break(text[*i]));
+    let mut places = places.filter(|i| !is_break(text[*i]));
     let mut last = None;
     for b in wanted {
-        last = Some(there.next().filter(|i| text[*i] == *b)?);
+        last = Some(places.next().filter(|i| text[*i] == *b)?);
     }
     last
 }

@@ -1,4 +1,4 @@
-//! What to look for: the values that a task must not print, the rules, and how both are searched for.
+//! What to search for: the known secrets of a task and the rules; and the search for both.
 
 use crate::{
     KnownSecrets, context, header, keyword_search,
@@ -13,14 +13,14 @@ use aho_corasick::{AhoCorasick, Match, MatchKind, packed};
 use countersign_model::{Digest, RedactionRule};
 use std::sync::{Arc, OnceLock};
 
-/// The SIMD search takes at most 64 patterns; more go into a second searcher.
+/// The SIMD search takes at most this many patterns; more go into another searcher.
 const MAX_SEARCHER_PATTERNS: usize = 64;
-/// With few patterns there are few false alarms.
+/// With few patterns a searcher has few false positives.
 const FAST_SEARCHER_PATTERNS: usize = 16;
-/// A partial known value of this length is held through a flush.
+/// A prefix of a known secret of this length is held even after a flush.
 const MIN_HELD_PREFIX_BYTES: usize = 4;
 
-/// What to look for. Shared by the streams of a task; compiled when the first of them has something to look at.
+/// What to search for. The streams of a task share it; it is compiled when the first of them has input.
 pub struct Mask {
     values: Vec<Vec<u8>>,
     built: OnceLock<ValueSearch>,
@@ -36,7 +36,7 @@ pub struct UserRules {
     searchers: Vec<Searcher>,
 }
 
-/// What is wrong with a rule of the user's, and which one it is.
+/// What is wrong with a user's rule, and its index.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RuleFault {
     pub index: usize,
@@ -45,14 +45,14 @@ pub struct RuleFault {
 
 impl UserRules {
     /// # Errors
-    /// Says which rule is at fault, and how.
+    /// The first rule that cannot be used, and why.
     pub fn new(rules: &[RedactionRule]) -> Result<Option<Arc<Self>>, RuleFault> {
         let mut compiled: Vec<(RuleId, Shape)> = Vec::new();
         let mut keywords = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let fault = |message| RuleFault { index, message };
             if compiled.iter().any(|(id, _)| *id == rule.id) {
-                return Err(fault(format!("{}: there are two rules of this name", rule.id)));
+                return Err(fault(format!("{}: two rules have this id: rename one", rule.id)));
             }
             compiled.push((RuleId::from(rule.id.clone()), rules::compile_user_rule(rule).map_err(fault)?));
             keywords.extend(rule.keywords.iter().map(|k| (k.clone().into_bytes(), index)));
@@ -69,12 +69,12 @@ impl UserRules {
 
 static USER_RULES: OnceLock<Option<Arc<UserRules>>> = OnceLock::new();
 
-/// The user's rules for every mask that this process makes from here on. Once.
+/// Sets the user's rules for every mask that this process creates afterwards. Only the first call counts.
 pub fn set_user_rules(user: Option<Arc<UserRules>>) {
     let _ = USER_RULES.set(user);
 }
 
-/// A search for a few dozen patterns: with SIMD where the processor has it, which is also the cheapest to make.
+/// A search for a few dozen patterns: with SIMD where the processor supports it, which is also built fastest.
 #[derive(Debug)]
 enum Searcher {
     Packed(packed::Searcher),
@@ -102,20 +102,20 @@ impl Searcher {
     }
 }
 
-/// Words of names, beginnings of headers, first lines of keys, and the few keywords that are searched for: the same for
-/// everyone, compiled once in a process and inherited by its forks.
+/// The search for texts that do not depend on the task: words of names, headers, first lines of keys and some keywords.
+/// It is compiled once in a process, and its forks inherit it.
 struct FixedSearch {
     texts: Vec<TextMeaning>,
     searchers: Vec<(Searcher, usize)>,
 }
 
-/// What a text that was found says.
+/// The meaning of a text that was found.
 #[derive(Clone, Copy)]
 enum TextMeaning {
-    /// A name that holds it has a secret for its value.
+    /// A name that contains it may have a secret value.
     Word,
     Header,
-    /// The first line of a key begins.
+    /// The first line of a private key.
     Key,
     Putty,
     Rule(usize),
@@ -143,17 +143,17 @@ fn fixed_search() -> &'static FixedSearch {
     })
 }
 
-/// Does what can be done before the first text comes.
+/// Compiles in advance what does not depend on the task.
 pub fn warm_up() {
     let _ = fixed_search();
 }
 
-/// The values of a task, ready to be searched for.
+/// The search for the known secrets of a task.
 struct ValueSearch {
     searchers: Vec<Searcher>,
     pairs: BreakPairs,
-    /// There are some that are not always seen as runs.
-    hidden: bool,
+    /// Some of them are not always found as runs.
+    any_unsampled: bool,
 }
 
 impl ValueSearch {
@@ -161,27 +161,27 @@ impl ValueSearch {
         Self {
             searchers: values.chunks(MAX_SEARCHER_PATTERNS).map(Searcher::new).collect(),
             pairs: BreakPairs::new(values),
-            hidden: values.iter().any(|v| !keyword_search::is_always_sampled(v)),
+            any_unsampled: values.iter().any(|v| !keyword_search::is_always_sampled(v)),
         }
     }
 }
 
-/// What was found where.
+/// What was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Hit {
     Value,
-    /// One of the texts that are the same for everyone.
+    /// One of the texts of the fixed search.
     Text(usize),
-    /// A keyword of this rule, and where the line is wrapped behind it.
+    /// A keyword of this rule, and where a line editor wrapped the line behind it.
     Rule(usize, Option<usize>),
     User(usize),
-    /// What may end the password of a link.
+    /// An `@`, which may end the password of a link.
     At,
-    /// What may begin the hash of a password.
+    /// A `$`, which may begin a password hash.
     Dollar,
 }
 
-/// One searcher on its way through the text, and what it found next.
+/// One searcher in the text, and its next hit.
 struct SearchLane<'a> {
     source: HitSource<'a>,
     next: Option<(usize, usize, Hit)>,
@@ -189,12 +189,12 @@ struct SearchLane<'a> {
 
 enum HitSource<'a> {
     Search(&'a Searcher, fn(usize) -> Hit, usize),
-    /// Single bytes that say something.
+    /// Single bytes: `@` and `$`.
     Marks,
     Found(std::vec::IntoIter<(usize, usize, Hit)>),
 }
 
-/// All that is found in a text, from left to right.
+/// All hits in a text, from left to right.
 pub(crate) struct Hits<'a> {
     text: &'a [u8],
     lanes: Vec<SearchLane<'a>>,
@@ -217,7 +217,7 @@ impl SearchLane<'_> {
 }
 
 impl Hits<'_> {
-    /// The next hit: where it begins and ends, and what it is.
+    /// The next hit: its start, its end and its kind.
     pub(crate) fn next(&mut self) -> Option<(usize, usize, Hit)> {
         let lane = self.lanes.iter_mut().filter(|l| l.next.is_some()).min_by_key(|l| l.next.map(|n| n.0))?;
         let hit = lane.next?;
@@ -240,13 +240,13 @@ impl Mask {
         Self { values, built: OnceLock::new(), user, key: *key.as_bytes() }
     }
 
-    /// Whether there is anything to look for beside shapes.
+    /// Whether it knows secrets beside the rules.
     #[must_use]
     pub fn knows_values(&self) -> bool {
         !self.values.is_empty()
     }
 
-    /// The same mask with more known values, in all their forms.
+    /// This mask with more known secrets, in all their forms.
     #[must_use]
     pub fn with_values<'a>(&self, values: impl IntoIterator<Item = &'a String>) -> Self {
         let mut known = KnownSecrets { forms: self.values.iter().cloned().collect() };
@@ -254,14 +254,14 @@ impl Mask {
         Self::with_rules(Digest::from_bytes(self.key), known, self.user.clone())
     }
 
-    /// The same mask, and what another one knows.
+    /// This mask with more known secrets.
     #[must_use]
     pub fn with_known(&self, known: &KnownSecrets) -> Self {
         let forms = self.values.iter().chain(&known.forms).cloned().collect();
         Self::with_rules(Digest::from_bytes(self.key), KnownSecrets { forms }, self.user.clone())
     }
 
-    /// Nothing known but the rules.
+    /// A mask of the rules alone.
     #[must_use]
     pub fn without_values() -> Self {
         Self::new(Digest::sha256(&[b"shape"]), KnownSecrets::default())
@@ -297,7 +297,7 @@ impl Mask {
         Hits { text, lanes }
     }
 
-    /// Known values with line breaks inside. Most can only be broken inside runs.
+    /// Finds known secrets that line breaks interrupt. Most can be interrupted inside runs alone.
     fn find_broken_values(
         &self,
         values: &ValueSearch,
@@ -306,7 +306,7 @@ impl Mask {
         breaks: &[usize],
         found: &mut Vec<(usize, usize, Hit)>,
     ) {
-        if values.hidden {
+        if values.any_unsampled {
             for at in memchr::memchr2_iter(b'\n', b'\r', &text[from..]) {
                 self.find_values_around(values, text, from + at, found);
             }
@@ -315,7 +315,7 @@ impl Mask {
         }
     }
 
-    /// Those with the break at `at` in them.
+    /// Finds those that the break at `at` interrupts.
     fn find_values_around(&self, values: &ValueSearch, text: &[u8], at: usize, found: &mut Vec<(usize, usize, Hit)>) {
         values.pairs.find_around(text, at, |n| &self.values[n], |_, start, end| found.push((start, end, Hit::Value)));
     }
@@ -325,7 +325,7 @@ impl Mask {
         matches!(hit, Hit::Text(n) if matches!(fixed_search().texts[n], TextMeaning::Header))
     }
 
-    /// Looks at one hit closely.
+    /// Inspects the text around one hit.
     pub(crate) fn inspect_hit(
         &self,
         view: TextView<'_>,
@@ -371,8 +371,8 @@ impl Mask {
         }
     }
 
-    /// Where the undecided end of `text` begins: the earliest place from which a known value may still be growing, line
-    /// breaks or not.
+    /// Where the undecided end of `text` begins: the earliest prefix of a known secret that later bytes may complete, with
+    /// or without line breaks.
     pub(crate) fn undecided_from(&self, text: &[u8], flush: bool) -> usize {
         let at_least = if flush { MIN_HELD_PREFIX_BYTES } else { 1 };
         let Some(longest) = self.values.first().map(Vec::len) else { return text.len() };
@@ -393,7 +393,7 @@ impl Mask {
     }
 }
 
-/// The start of the longest end of `buf` that is a beginning, but not the whole, of `pattern`.
+/// The start of the longest suffix of `buf` that is a proper prefix of `pattern`.
 fn partial_match_start(buf: &[u8], pattern: &[u8], at_least: usize) -> usize {
     let lowest = buf.len().saturating_sub(pattern.len() - 1);
     let highest = (buf.len() + 1).saturating_sub(at_least);
@@ -405,7 +405,7 @@ fn partial_match_start(buf: &[u8], pattern: &[u8], at_least: usize) -> usize {
         .unwrap_or(buf.len())
 }
 
-/// The rules that are built in, for those who list them.
+/// The built-in rules.
 #[must_use]
 pub fn built_in_rules() -> &'static [crate::BuiltInRule] {
     RULES

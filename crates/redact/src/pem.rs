@@ -1,37 +1,36 @@
-//! Blocks of private keys: from their first line to their last, over any number of lines.
+//! Finds blocks of private keys, from the first line to the last, over any number of lines.
 
 use crate::{
     span::{Inspection, Rank, Span},
     visible_text::{TextGap, TextView, WalkStep},
 };
 
-/// What is held back, or masked, of a block that does not end.
+/// The most that is held or redacted of a block without an end.
 const MAX_BLOCK_BYTES: usize = 64 * 1024;
-/// What a first line may hold between its dashes.
+/// The longest label between the dashes of a first line.
 const MAX_LABEL_BYTES: usize = 64;
-/// A run of this length is taken for a part of the key.
+/// A run of base64 of this length counts as part of the key.
 const MIN_KEY_RUN_BYTES: usize = 16;
-/// And one of this length, whatever stands around it.
+/// A run of this length counts even on a line with bytes that no key contains.
 const MIN_CERTAIN_RUN_BYTES: usize = 40;
+/// A block with fewer bytes of base64 is no key.
+const MIN_KEY_BYTES: usize = 24;
 pub(crate) const PEM_START: &str = "-----BEGIN ";
-/// What stands before the secret lines of a PuTTY key.
+/// Precedes the secret lines of a PuTTY key.
 pub(crate) const PUTTY_START: &str = "Private-Lines: ";
 
-/// Looks at the lines of a PuTTY key whose count begins at `start`.
+/// Inspects the lines of a PuTTY key; their count begins at `start`.
 pub(crate) fn inspect_putty(view: TextView<'_>, start: usize) -> Inspection {
     let digits = view.bytes[start..].iter().take(4).take_while(|b| b.is_ascii_digit()).count();
-    match digits {
-        0 => Inspection::Nothing,
-        _ => inspect_body(view, start + digits),
-    }
+    if digits == 0 { Inspection::Nothing } else { inspect_body(view, start + digits) }
 }
 
-/// Looks at a first line that begins at `start`.
+/// Inspects a first line that begins at `start`.
 pub(crate) fn inspect_pem(view: TextView<'_>, start: usize) -> Inspection {
     let name = start + PEM_START.len();
     let header = &view.bytes[name..view.len().min(name + MAX_LABEL_BYTES)];
     let Some(dashes) = memchr::memmem::find(header, b"-----") else {
-        // Nothing of a first line is secret.
+        // A first line contains no secret, so nothing has to be held.
         return Inspection::Nothing;
     };
     let label = &header[..dashes];
@@ -43,20 +42,20 @@ pub(crate) fn inspect_pem(view: TextView<'_>, start: usize) -> Inspection {
     inspect_body(view, name + dashes + 5)
 }
 
-/// The lines behind the first. A line of a key has a long run of base 64, or is a header (`Proc-Type: …`), or is the
-/// short last one; two lines of anything else in a row, and the block is over.
+/// Inspects the lines behind the first. A line of a key has a long run of base64, or is a header (`Proc-Type: …`), or is the
+/// short last one. Two other lines in a row end the block.
 fn inspect_body(view: TextView<'_>, start: usize) -> Inspection {
     let mut walk = view.walk(start);
     let mut line = KeyLine::default();
     let mut key = 0;
-    // Where the key ends as far as we know.
+    // The end of the key so far.
     let mut good = start;
     let mut strikes = 0;
     let mut any = false;
     loop {
         let at = walk.at;
         let ended = match walk.step() {
-            // The last line begins with dashes, wherever it stands.
+            // The last line begins with dashes; other text may precede them.
             WalkStep::Byte(b'-') if view.bytes[at..].starts_with(b"-----") => {
                 return conclude(view, start, at, key + line.run_bytes());
             }
@@ -69,9 +68,10 @@ fn inspect_body(view: TextView<'_>, start: usize) -> Inspection {
                 any = true;
                 // An escaped line break inside a string.
                 let escaped = b == b'n' && at > start && view.byte(at - 1) == Some(b'\\');
-                match escaped {
-                    true => line.end_run(),
-                    false => line.push_byte(b),
+                if escaped {
+                    line.end_run();
+                } else {
+                    line.push_byte(b);
                 }
                 escaped
             }
@@ -102,13 +102,13 @@ fn inspect_body(view: TextView<'_>, start: usize) -> Inspection {
     }
 }
 
-/// Where the body begins: behind what only separates it from its first line.
+/// The start of the body, behind the bytes that separate it from the first line.
 fn body_start(view: TextView<'_>, start: usize) -> usize {
     let skip = view.bytes[start..]
         .iter()
         .take_while(|b| matches!(b, b' ' | b'\t' | b'\\' | b'"' | b'\'' | b'\n' | b'\r'))
         .count();
-    // `\n` in a string is two bytes of which the second is a letter.
+    // An escaped `\n` is two bytes, and the second is a letter.
     let escape =
         skip > 0 && view.byte(start + skip - 1) == Some(b'\\') && matches!(view.byte(start + skip), Some(b'n' | b'r'));
     start + skip + usize::from(escape)
@@ -116,7 +116,7 @@ fn body_start(view: TextView<'_>, start: usize) -> usize {
 
 fn conclude(view: TextView<'_>, start: usize, end: usize, key: usize) -> Inspection {
     let (start, mut end) = (body_start(view, start), end);
-    // What closes a string or begins a line before the last one is not the key's.
+    // Bytes that close a string or precede the last line do not belong to the key.
     while end > start
         && matches!(
             view.bytes[end - 1],
@@ -128,13 +128,14 @@ fn conclude(view: TextView<'_>, start: usize, end: usize, key: usize) -> Inspect
     if end > start + 1 && &view.bytes[end - 2..end] == b"\\n" {
         end -= 2;
     }
-    match key >= 24 && end > start {
-        true => Inspection::Found(Span::new(start, end, "private-key", Rank::Shape)),
-        false => Inspection::Nothing,
+    if key >= MIN_KEY_BYTES && end > start {
+        Inspection::Found(Span::new(start, end, "private-key", Rank::Shape))
+    } else {
+        Inspection::Nothing
     }
 }
 
-/// One line of what may be a key.
+/// One line that may belong to a key.
 #[derive(Default)]
 struct KeyLine {
     run: usize,
@@ -142,8 +143,8 @@ struct KeyLine {
     words: usize,
     bytes: usize,
     header: bool,
-    /// It holds what no key holds.
-    hopeless: bool,
+    /// It contains bytes that no key contains.
+    has_foreign_bytes: bool,
 }
 
 impl KeyLine {
@@ -154,17 +155,17 @@ impl KeyLine {
                 self.run += 1;
                 self.longest = self.longest.max(self.run);
             }
-            b'{' | b'}' | b'(' | b')' | b';' | b'<' | b'$' | b'`' | b'%' | b'!' | b'?' => self.hopeless = true,
+            b'{' | b'}' | b'(' | b')' | b';' | b'<' | b'$' | b'`' | b'%' | b'!' | b'?' => self.has_foreign_bytes = true,
             _ => {
                 self.words += usize::from(self.run > 0);
                 self.header |= b == b':';
                 self.run = 0;
-                self.hopeless |= self.words > 12 && self.longest < MIN_KEY_RUN_BYTES;
+                self.has_foreign_bytes |= self.words > 12 && self.longest < MIN_KEY_RUN_BYTES;
             }
         }
     }
 
-    /// The last byte was half of an escape and is not part of a run.
+    /// Ends the run: the last byte was part of an escape.
     fn end_run(&mut self) {
         self.run = 0;
     }
@@ -174,9 +175,9 @@ impl KeyLine {
     }
 
     fn is_key_line(&self) -> bool {
-        // What no key holds may stand around a line of one: prefixes of logs, ends of strings.
-        self.longest >= if self.hopeless { MIN_CERTAIN_RUN_BYTES } else { MIN_KEY_RUN_BYTES }
-            || !self.hopeless && self.header && self.bytes < 80
+        // Such bytes may surround a line of a key: log prefixes, ends of strings.
+        self.longest >= if self.has_foreign_bytes { MIN_CERTAIN_RUN_BYTES } else { MIN_KEY_RUN_BYTES }
+            || !self.has_foreign_bytes && self.header && self.bytes < 80
     }
 
     fn is_blank(&self) -> bool {

@@ -1,10 +1,10 @@
-//! A file as readers see it, and the way back: what is edited in the clean text is edited in the true bytes.
+//! A file with its redacted text. An edit of the redacted text is applied to the raw bytes, and exposes no secret.
 
 use crate::{Finding, Mask, engine::Engine, mint, placeholders, span::RuleId};
 use countersign_model::Clean;
 use std::ops::Range;
 
-/// One placeholder: where it stands in the clean text, and what it stands for.
+/// One placeholder: its range in the clean text, and the range of the raw bytes that it replaces.
 #[derive(Debug)]
 struct PlaceholderSpan {
     clean: Range<usize>,
@@ -12,7 +12,7 @@ struct PlaceholderSpan {
     rule: Option<RuleId>,
 }
 
-/// A file, and its clean text.
+/// The raw bytes of a file, and its clean text.
 #[derive(Debug)]
 pub struct RedactedFile {
     raw: Vec<u8>,
@@ -24,34 +24,34 @@ pub struct RedactedFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EditError {
     NotFound,
-    /// It stands there so often.
+    /// The old text occurs this many times.
     Ambiguous(usize),
-    /// It begins or ends inside a placeholder.
+    /// The old text begins or ends inside a placeholder.
     InsidePlaceholder,
-    /// A placeholder that is not in what is replaced, or that stands for more than one thing there.
+    /// The new text has a placeholder that is not in the old text, or that has more than one meaning there.
     UnknownPlaceholder(String),
-    /// A secret would stand where nothing says that it is one, and be shown.
+    /// The edit would put a secret where no rule recognises it.
     Exposed,
 }
 
 impl RedactedFile {
-    /// The same file looks the same under the same mask, always.
+    /// Redacts a file. The result depends on the bytes and the mask alone.
     #[must_use]
     pub fn new(mask: &Mask, raw: Vec<u8>) -> Self {
         let mut engine = Engine::default();
         engine.scan(mask, &raw, true, true);
         let clean = engine.apply_replacements(&raw);
-        let (mut pieces, mut grown) = (Vec::with_capacity(engine.replacements.len()), 0isize);
-        for edit in engine.replacements {
-            let start = edit.raw.start.wrapping_add_signed(grown);
-            pieces.push(PlaceholderSpan {
-                clean: start..start + edit.text.len(),
-                raw: edit.raw.clone(),
-                rule: edit.rule,
+        let (mut spans, mut growth) = (Vec::with_capacity(engine.replacements.len()), 0isize);
+        for replacement in engine.replacements {
+            let start = replacement.raw.start.wrapping_add_signed(growth);
+            spans.push(PlaceholderSpan {
+                clean: start..start + replacement.text.len(),
+                raw: replacement.raw.clone(),
+                rule: replacement.rule,
             });
-            grown += edit.text.len() as isize - edit.raw.len() as isize;
+            growth += replacement.text.len() as isize - replacement.raw.len() as isize;
         }
-        Self { raw, clean, placeholders: pieces }
+        Self { raw, clean, placeholders: spans }
     }
 
     #[must_use]
@@ -59,7 +59,7 @@ impl RedactedFile {
         mint(&self.clean)
     }
 
-    /// Lines of the clean text, `count` of them from `first` (the first is 1), and what was taken out of them.
+    /// `count` lines of the clean text from line `first` (from 1), and what was redacted in them.
     #[must_use]
     pub fn lines(&self, first: u64, count: Option<u64>) -> (Clean<&[u8]>, Vec<Finding>) {
         let skip = usize::try_from(first.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -79,25 +79,25 @@ impl RedactedFile {
         (mint(&self.clean[start..end]), found.collect())
     }
 
-    /// Where a place in the clean text stands in the file; nowhere, inside a placeholder.
+    /// The raw offset of an offset in the clean text; none inside a placeholder.
     fn raw_offset(&self, at: usize) -> Option<usize> {
         let before = self.placeholders.partition_point(|p| p.clean.end <= at);
-        if let Some(piece) = self.placeholders.get(before)
-            && piece.clean.start < at
+        if let Some(span) = self.placeholders.get(before)
+            && span.clean.start < at
         {
             return None;
         }
         Some(match before.checked_sub(1).map(|n| &self.placeholders[n]) {
-            Some(piece) => piece.raw.end + (at - piece.clean.end),
+            Some(span) => span.raw.end + (at - span.clean.end),
             None => at,
         })
     }
 
-    /// The true bytes with `old`, as the clean text has it, replaced by `new`, and how often. What a placeholder in `old`
-    /// stands for is put where `new` has that placeholder. What was masked before is masked after.
+    /// The raw bytes with `old`, as it appears in the clean text, replaced by `new`; and how many times. A placeholder of
+    /// `old` that `new` repeats keeps its secret. A secret that was redacted before is redacted afterwards.
     ///
     /// # Errors
-    /// Says why nothing was changed.
+    /// Why nothing was changed.
     pub fn edit(&self, mask: &Mask, old: &str, new: &str, all: bool) -> Result<(Vec<u8>, usize), EditError> {
         let places: Vec<usize> = memchr::memmem::find_iter(&self.clean, old.as_bytes()).collect();
         match places.len() {
@@ -107,7 +107,7 @@ impl RedactedFile {
             _ => {}
         }
         let (mut out, mut at) = (Vec::with_capacity(self.raw.len() + new.len()), 0);
-        // Where secrets stand afterwards.
+        // The ranges of secrets after the edit.
         let mut secrets = Vec::new();
         for place in &places {
             let (start, end) = (self.raw_offset(*place), self.raw_offset(place + old.len()));
@@ -118,17 +118,14 @@ impl RedactedFile {
         }
         self.copy_unchanged(at..self.raw.len(), &mut out, &mut secrets);
         let after = Self::new(mask, out);
-        let masked = |secret: &Range<usize>| {
+        let is_redacted = |secret: &Range<usize>| {
             let n = after.placeholders.partition_point(|p| p.raw.end < secret.end);
             after.placeholders.get(n).is_some_and(|p| p.raw.start <= secret.start && secret.end <= p.raw.end)
         };
-        match secrets.iter().all(masked) {
-            true => Ok((after.raw, places.len())),
-            false => Err(EditError::Exposed),
-        }
+        if secrets.iter().all(is_redacted) { Ok((after.raw, places.len())) } else { Err(EditError::Exposed) }
     }
 
-    /// A part of the file that stays, and the secrets in it.
+    /// Copies a part of the raw bytes, and adds the ranges of its secrets.
     fn copy_unchanged(&self, part: Range<usize>, out: &mut Vec<u8>, secrets: &mut Vec<Range<usize>>) {
         let inside = self.placeholders.iter().filter(|p| p.raw.start >= part.start && p.raw.end <= part.end);
         secrets.extend(inside.map(|p| {
@@ -138,7 +135,7 @@ impl RedactedFile {
         out.extend_from_slice(&self.raw[part]);
     }
 
-    /// Writes `new` with what its placeholders stand for within `span` of the clean text.
+    /// Writes `new`, with the secrets that its placeholders replace within `span` of the clean text.
     fn write_with_secrets(
         &self,
         span: Range<usize>,
@@ -152,16 +149,16 @@ impl RedactedFile {
             let Some((before, behind)) = rest.split_once(placeholder) else { continue };
             out.extend_from_slice(before.as_bytes());
             rest = behind;
-            let pieces: Vec<&PlaceholderSpan> =
+            let spans: Vec<&PlaceholderSpan> =
                 inside().filter(|p| self.clean[p.clean.clone()].starts_with(placeholder.as_bytes())).collect();
-            // A file may hold what looks like a placeholder and is none.
+            // A file may contain text that looks like a placeholder.
             let written = memchr::memmem::find_iter(&self.clean[span.clone()], placeholder.as_bytes()).count();
-            let mut meant: Vec<&[u8]> = pieces.iter().map(|p| &self.raw[p.raw.clone()]).collect();
-            meant.dedup();
-            match (&meant[..], written - pieces.len()) {
-                ([meant], 0) => {
-                    secrets.push(out.len()..out.len() + meant.len());
-                    out.extend_from_slice(meant);
+            let mut meanings: Vec<&[u8]> = spans.iter().map(|p| &self.raw[p.raw.clone()]).collect();
+            meanings.dedup();
+            match (&meanings[..], written - spans.len()) {
+                ([secret], 0) => {
+                    secrets.push(out.len()..out.len() + secret.len());
+                    out.extend_from_slice(secret);
                 }
                 ([], 1..) => out.extend_from_slice(placeholder.as_bytes()),
                 _ => return Err(EditError::UnknownPlaceholder(placeholder.to_owned())),
@@ -179,26 +176,26 @@ mod tests {
 
     fn redacted(text: &str) -> (Mask, RedactedFile, Vec<String>) {
         let mask = Mask::without_values();
-        let shown = RedactedFile::new(&mask, text.as_bytes().to_vec());
-        let clean = String::from_utf8(shown.clean.clone()).unwrap();
-        (mask, shown, placeholders(&clean).map(str::to_owned).collect())
+        let file = RedactedFile::new(&mask, text.as_bytes().to_vec());
+        let clean = String::from_utf8(file.clean.clone()).unwrap();
+        (mask, file, placeholders(&clean).map(str::to_owned).collect())
     }
 
     #[test]
-    fn edits_are_exact_and_unmask_nothing() {
+    fn an_edit_is_exact_and_exposes_no_secret() {
         let token = expand("ghp_{alnum:36}", 1).unwrap().text;
         let password = expand("p{alnum:11}", 2).unwrap().text;
         let text = format!("a = \"{token}\"\npassword={password}\nend");
-        let (mask, shown, marks) = redacted(&text);
+        let (mask, file, marks) = redacted(&text);
         let [one, two] = &marks[..] else { panic!("{marks:?}") };
         let edited =
-            |old: &str, new: &str| shown.edit(&mask, old, new, false).map(|(b, _)| String::from_utf8(b).unwrap());
+            |old: &str, new: &str| file.edit(&mask, old, new, false).map(|(b, _)| String::from_utf8(b).unwrap());
         assert_eq!(edited("end", "END"), Ok(text.replace("end", "END")));
         assert_eq!(
             edited(&format!("password={two}"), &format!("x=1\npassword={two}!")),
             Ok(text.replace("password=", "x=1\npassword=").replace("\nend", "!\nend"))
         );
-        assert_eq!(edited(&format!("ghp_{one}"), "none"), Ok(text.replace(&token, "none")), "a secret may go");
+        assert_eq!(edited(&format!("ghp_{one}"), "none"), Ok(text.replace(&token, "none")), "a secret may be removed");
         for (old, new) in [
             (format!("password={two}"), format!("note {two}")),
             ("password=".to_owned(), "note ".to_owned()),
@@ -217,15 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn text_that_looks_like_a_placeholder_stays_what_it_is() {
+    fn text_that_looks_like_a_placeholder_stays_text() {
         let password = expand("p{alnum:11}", 3).unwrap().text;
         let (_, _, marks) = redacted(&format!("password={password}\n"));
         let mark = &marks[0];
         let text = format!("doc: {mark}\npassword={password}\n");
-        let (mask, shown, _) = redacted(&text);
+        let (mask, file, _) = redacted(&text);
         let both = format!("doc: {mark}\npassword={mark}\n");
-        assert_eq!(shown.edit(&mask, &both, &both, false), Err(EditError::UnknownPlaceholder(mark.clone())));
-        let (bytes, _) = shown.edit(&mask, &format!("doc: {mark}"), &format!("docs: {mark}"), false).unwrap();
+        assert_eq!(file.edit(&mask, &both, &both, false), Err(EditError::UnknownPlaceholder(mark.clone())));
+        let (bytes, _) = file.edit(&mask, &format!("doc: {mark}"), &format!("docs: {mark}"), false).unwrap();
         assert_eq!(String::from_utf8(bytes).unwrap(), text.replace("doc:", "docs:"));
     }
 }

@@ -1,27 +1,27 @@
-//! One stream: bytes in, clean chunks out. Text without secrets is never copied.
+//! Redacts one stream: bytes in, clean chunks out. Text without secrets is never copied.
 //!
 //! ```text
-//! buf:  [ context, already given out ][ decided, not yet given out ][ held: not yet decided ][ room ]
-//!       0                         taken                       decided                      len
+//! buf:  [ context, already emitted ][ decided, not yet emitted ][ held: not yet decided ][ free ]
+//!       0                    emitted                    decided                      len
 //! ```
 
 use crate::{Mask, engine::Engine, span::RuleId};
 use countersign_model::Clean;
 use std::sync::Arc;
 
-/// The largest chunk that is given out at once.
+/// The largest chunk, apart from a placeholder at its end.
 pub const MAX_CHUNK_BYTES: usize = 256 * 1024;
-/// What a placeholder may add to a chunk beyond that.
+/// Left free in a chunk for a placeholder at its end.
 const PLACEHOLDER_SLACK_BYTES: usize = 4096;
 
-/// One replacement: which rule, and where in the clean stream its placeholder begins.
+/// One replacement: its rule, and where its placeholder begins in the clean stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub rule: RuleId,
     pub offset: u64,
 }
 
-/// A piece of clean output. Its buffer can be handed back to [`Scrubber::recycle`].
+/// A piece of clean output. [`Scrubber::recycle`] takes its buffer back.
 #[derive(Debug)]
 pub struct Chunk {
     buf: Vec<u8>,
@@ -35,14 +35,14 @@ impl AsRef<[u8]> for Chunk {
     }
 }
 
-/// One stream being cleaned.
+/// The redaction of one stream.
 pub struct Scrubber {
     mask: Arc<Mask>,
     engine: Engine,
     buf: Vec<u8>,
     emitted: usize,
     len: usize,
-    /// Clean bytes given out before `buf[taken]`.
+    /// Clean bytes emitted before `buf[emitted]`.
     offset: u64,
     findings: Vec<Finding>,
     free_buffer: Option<Vec<u8>>,
@@ -63,57 +63,58 @@ impl Scrubber {
         }
     }
 
-    /// From here on another mask applies: one that knows more.
+    /// Redacts the rest of the stream with another mask, which knows more secrets.
     pub fn replace_mask(&mut self, mask: Arc<Mask>) {
         self.mask = mask;
     }
 
-    /// Room for the next bytes; tell [`Scrubber::fed`] how many were put there. Never empty.
+    /// The buffer for the next bytes; [`Scrubber::accept_input`] takes how many were written to it. Never empty.
     pub fn input_buffer(&mut self) -> &mut [u8] {
         let used = self.len - self.emitted;
         let want = MAX_CHUNK_BYTES.saturating_sub(used).max(4096);
         if self.buf.len() < self.len + want {
             let size = (self.len + want).max(MAX_CHUNK_BYTES + 16 * 1024);
-            match self.buf.is_empty() {
-                true => self.buf = vec![0; size],
-                false => self.buf.resize(size, 0),
+            if self.buf.is_empty() {
+                self.buf = vec![0; size];
+            } else {
+                self.buf.resize(size, 0);
             }
         }
         &mut self.buf[self.len..self.len + want]
     }
 
-    /// The next `n` bytes are in the room.
+    /// Scans the next `n` bytes, which are in the input buffer.
     pub fn accept_input(&mut self, n: usize) {
         self.len += n;
         self.engine.scan(&self.mask, &self.buf[..self.len], false, false);
     }
 
-    /// Nothing has come for a while.
+    /// No input has come for a while: short beginnings of known secrets are not held any longer.
     pub fn flush(&mut self) {
         self.engine.scan(&self.mask, &self.buf[..self.len], true, false);
     }
 
-    /// Nothing more will come.
+    /// The stream has ended: nothing is held.
     pub fn finish(&mut self) {
         self.engine.scan(&self.mask, &self.buf[..self.len], true, true);
     }
 
-    /// How many clean bytes wait to be given out.
+    /// How many clean bytes [`Scrubber::take_chunk`] can return.
     #[must_use]
     pub fn ready_bytes(&self) -> usize {
         let raw = self.engine.decided_raw - self.emitted;
-        let (gone, come) =
-            self.engine.replacements.iter().fold((0, 0), |(g, c), e| (g + e.raw.len(), c + e.text.len()));
-        raw + come - gone
+        let (removed, added) =
+            self.engine.replacements.iter().fold((0, 0), |(r, a), e| (r + e.raw.len(), a + e.text.len()));
+        raw + added - removed
     }
 
-    /// How many bytes are held because what follows may decide about them.
+    /// How many bytes are held because later bytes decide about them.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.len - self.engine.decided_raw
     }
 
-    /// How many clean bytes have been given out.
+    /// How many clean bytes were returned.
     #[must_use]
     pub fn emitted_bytes(&self) -> u64 {
         self.offset
@@ -124,25 +125,23 @@ impl Scrubber {
         std::mem::take(&mut self.findings)
     }
 
-    /// The buffer of a chunk that is no longer needed.
+    /// Takes back the buffer of a chunk.
     pub fn recycle(&mut self, chunk: Chunk) {
         if chunk.buf.len() >= MAX_CHUNK_BYTES {
             self.free_buffer = Some(chunk.buf);
         }
     }
 
-    /// All clean bytes, at most [`CHUNK`]. A character cut in two at the end waits for its rest unless `all` is set.
+    /// The next clean bytes, at most [`MAX_CHUNK_BYTES`]. A character that is incomplete at the end waits for its rest,
+    /// unless `all` is set.
     pub fn take_chunk(&mut self, all: bool) -> Option<Clean<Chunk>> {
-        match self.engine.replacements.is_empty() {
-            true => self.take_plain_chunk(all),
-            false => self.take_redacted_chunk(all),
-        }
+        if self.engine.replacements.is_empty() { self.take_plain_chunk(all) } else { self.take_redacted_chunk(all) }
     }
 
-    /// Where a chunk that begins at `from` and may have `most` bytes ends.
-    fn chunk_end(&self, from: usize, most: usize, all: bool) -> usize {
+    /// The end of a chunk that begins at `from` and has at most `max` bytes.
+    fn chunk_end(&self, from: usize, max: usize, all: bool) -> usize {
         let decided = self.engine.decided_raw;
-        let end = decided.min(from + most);
+        let end = decided.min(from + max);
         if all && end == decided {
             return end;
         }
@@ -156,8 +155,8 @@ impl Scrubber {
             return None;
         }
         self.offset += (end - self.emitted) as u64;
-        let gone = self.engine.forget(end);
-        let keep = gone..self.len;
+        let dropped = self.engine.forget(end);
+        let keep = dropped..self.len;
         let mut next = self.free_buffer.take().unwrap_or_default();
         if next.len() < keep.len() {
             next = vec![0; keep.len().max(MAX_CHUNK_BYTES + 16 * 1024)];
@@ -165,14 +164,14 @@ impl Scrubber {
         next[..keep.len()].copy_from_slice(&self.buf[keep]);
         let buf = std::mem::replace(&mut self.buf, next);
         let chunk = Chunk { buf, start: self.emitted, end };
-        self.emitted = end - gone;
-        self.len -= gone;
+        self.emitted = end - dropped;
+        self.len -= dropped;
         Some(crate::mint(chunk))
     }
 
     fn take_redacted_chunk(&mut self, all: bool) -> Option<Clean<Chunk>> {
         let mut out = self.free_buffer.take().unwrap_or_default();
-        let room = MAX_CHUNK_BYTES - PLACEHOLDER_SLACK_BYTES;
+        let max = MAX_CHUNK_BYTES - PLACEHOLDER_SLACK_BYTES;
         if out.len() < MAX_CHUNK_BYTES {
             out = vec![0; MAX_CHUNK_BYTES + 16 * 1024];
         }
@@ -184,31 +183,31 @@ impl Scrubber {
             out[*n..*n + bytes.len()].copy_from_slice(bytes);
             *n += bytes.len();
         };
-        while n < room {
-            let Some(edit) = self.engine.replacements.front() else {
-                let end = self.chunk_end(at, room - n, all);
+        while n < max {
+            let Some(replacement) = self.engine.replacements.front() else {
+                let end = self.chunk_end(at, max - n, all);
                 put(&mut out, &mut n, &self.buf[at..end]);
                 at = end;
                 break;
             };
-            if edit.raw.start - at > room - n {
-                let end = self.chunk_end(at, room - n, false);
+            if replacement.raw.start - at > max - n {
+                let end = self.chunk_end(at, max - n, false);
                 put(&mut out, &mut n, &self.buf[at..end]);
                 at = end;
                 break;
             }
-            put(&mut out, &mut n, &self.buf[at..edit.raw.start]);
-            if let Some(rule) = &edit.rule {
+            put(&mut out, &mut n, &self.buf[at..replacement.raw.start]);
+            if let Some(rule) = &replacement.rule {
                 self.findings.push(Finding { rule: rule.clone(), offset: self.offset + n as u64 });
             }
-            put(&mut out, &mut n, &edit.text);
-            at = edit.raw.end;
+            put(&mut out, &mut n, &replacement.text);
+            at = replacement.raw.end;
             self.engine.replacements.pop_front();
         }
-        let gone = self.engine.forget(at);
-        self.buf.copy_within(gone..self.len, 0);
-        self.emitted = at - gone;
-        self.len -= gone;
+        let dropped = self.engine.forget(at);
+        self.buf.copy_within(dropped..self.len, 0);
+        self.emitted = at - dropped;
+        self.len -= dropped;
         self.offset += n as u64;
         if n == 0 {
             self.free_buffer = Some(out);
@@ -218,7 +217,7 @@ impl Scrubber {
     }
 }
 
-/// The length of the longest beginning that does not end inside a UTF-8 character.
+/// The length of the longest prefix that does not end inside a UTF-8 character.
 fn whole_characters_len(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let b = bytes[bytes.len() - back];

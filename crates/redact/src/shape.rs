@@ -1,4 +1,4 @@
-//! A keyword was found: does what follows it have the shape of its rule?
+//! Checks whether the text behind a keyword has the shape of its rule.
 
 use crate::{
     rules::{RULES, Shape, ShapeCache, ShapeRun, crc32_base62, entropy, keywords_with_head},
@@ -6,13 +6,13 @@ use crate::{
     visible_text::{TextGap, TextView, WalkStep},
 };
 
-/// A value that does not end is masked to here, and swallowed behind it.
+/// A longer value is redacted up to here, and the rest is removed without another placeholder.
 const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-/// The narrowest screen that text is taken to be wrapped for, when one line of it is all there is to see.
+/// A shorter line was not wrapped by a terminal.
 const MIN_WRAP_COLUMNS: usize = 60;
 
-/// The machines of one stream, made when a keyword of theirs is first met.
+/// The caches of one stream, created when the first keyword of a rule is found.
 #[derive(Default)]
 pub(crate) struct ShapeCaches(Vec<Option<Box<ShapeCache>>>);
 
@@ -25,7 +25,7 @@ impl ShapeCaches {
     }
 }
 
-/// What is asked of a match beside its shape.
+/// What a rule requires beside the shape.
 struct MatchTerms {
     id: RuleId,
     entropy: f64,
@@ -34,7 +34,7 @@ struct MatchTerms {
     checked: bool,
 }
 
-/// Looks at what follows a keyword of a rule, which stands between `start` and `end`.
+/// Inspects the text behind a keyword of a built-in rule; `start` and `end` delimit the keyword.
 pub(crate) fn inspect_keyword(
     view: TextView<'_>,
     start: usize,
@@ -60,7 +60,7 @@ pub(crate) fn inspect_keyword(
     match_shape(view, start, end, &terms, shape, cache)
 }
 
-/// The same for a rule of the user's.
+/// Inspects the text behind a keyword of a user's rule.
 pub(crate) fn inspect_user_keyword(
     view: TextView<'_>,
     start: usize,
@@ -75,7 +75,7 @@ pub(crate) fn inspect_user_keyword(
     match_shape(view, start, end, &terms, shape, cache)
 }
 
-/// The only thing that a rule wants before its keyword is a number, of so many digits.
+/// Whether a number of the required length precedes the keyword: `[0-9]{LOW,HIGH}` is the only form that rules use.
 fn is_preceded_by_digits(view: TextView<'_>, start: usize, digits: &str) -> bool {
     let (low, high) = digits
         .strip_prefix("[0-9]{")
@@ -87,7 +87,7 @@ fn is_preceded_by_digits(view: TextView<'_>, start: usize, digits: &str) -> bool
     (low..=high).contains(&run)
 }
 
-/// Whether a word may begin here: after no letter or digit, or after one that belongs to an escape (`\n`, `%3D`).
+/// Whether a word may begin here: behind a byte that is no letter or digit, or behind an escape (`\n`, `%3D`).
 fn may_begin_word(view: TextView<'_>, start: usize) -> bool {
     let Some(before) = start.checked_sub(1).and_then(|i| view.byte(i)) else { return true };
     if !before.is_ascii_alphanumeric() || view.follows_escape(start) {
@@ -109,17 +109,17 @@ fn match_shape(
     cache: &mut ShapeCache,
 ) -> Inspection {
     let bounded = !terms.bounded || may_begin_word(view, public);
-    // Only a checksum tells a token inside a word from the word.
+    // Only a checksum distinguishes a token inside a word from the word.
     if !bounded && !terms.checked {
         return Inspection::Nothing;
     }
     let Some(mut run) = ShapeRun::new(shape, cache) else { return Inspection::Nothing };
     let mut walk = view.walk(start);
-    // Where the value begins: a break may stand between it and its keyword.
+    // The start of the value: a line break may separate it from its keyword.
     let mut begin = None;
     let mut last = None;
     let mut continues = false;
-    // Where this line of it begins, and how long the last one was: text that is wrapped has lines of one length.
+    // The start of the current line, and the length of the last one: wrapped text has lines of equal length.
     let (mut line, mut width) = (None, None);
     loop {
         let at = walk.at;
@@ -128,7 +128,7 @@ fn match_shape(
                 let begin = *begin.get_or_insert(at);
                 if b == b' ' && at > begin {
                     match view.is_wrapped_at(at) {
-                        // A line editor has wrapped the line here.
+                        // A line editor wrapped the line here.
                         Some(true) => {
                             walk = view.walk(at + 2);
                             continue;
@@ -168,7 +168,7 @@ fn match_shape(
                 (line, width) = (Some(walk.at), length);
                 if begin.is_some() && (!wrapped || at >= view.len() && view.end) && run.matches_here() {
                     last = Some(at);
-                    // Only a long line is one that was wrapped.
+                    // Only a long line was wrapped.
                     let wide = at - view.line_start(at, MIN_WRAP_COLUMNS + 1) >= MIN_WRAP_COLUMNS;
                     continues = wide && at < view.len() && run.can_continue();
                     break;
@@ -199,7 +199,7 @@ fn shape_span(public: usize, start: usize, end: usize, terms: &MatchTerms) -> Sp
     Span { public, ..Span::new(start, end, terms.id.clone(), Rank::Shape) }
 }
 
-/// A token that could have gone on ended with its line. Whether what begins the next one is the rest of it.
+/// Inspects the beginning of a line: it may be the rest of a token that ended with the line before.
 pub(crate) fn inspect_continuation(view: TextView<'_>, at: usize, rule: &RuleId) -> Inspection {
     let mut walk = view.walk(at);
     let mut begin = None;
@@ -227,13 +227,13 @@ fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &
     let Some(at) = at else { return Inspection::Nothing };
     let value = &view.bytes[at..end];
     let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
-    // Another token: its own rule says what stays of it.
+    // Another token: its own rule decides.
     if let [a, b, c, ..] = value
         && keywords_with_head([*a, *b, *c]).iter().any(|k| value.starts_with(k.text.as_bytes()))
     {
         return Inspection::Nothing;
     }
-    // A name and its value, a path, a word: the next line is about something else.
+    // A name with a value, a path or a word does not continue a token.
     if value.len() < 4
         || matches!(follows, Some(b':' | b'(' | b'@'))
         || value.contains(&b'=') && !value.ends_with(b"=")
@@ -244,7 +244,7 @@ fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &
     Inspection::Found(Span { continues, ..Span::new(at, end, rule.clone(), Rank::Shape) })
 }
 
-/// Whether this looks thrown rather than written: letters of both cases in the middle of a word, or digits among them.
+/// Whether this looks random rather than written: letters of both cases in the middle of a word, or digits among them.
 pub(crate) fn looks_random(value: &[u8]) -> bool {
     let (mut changes, mut pairs) = (0, 0);
     let kind = |b: u8| match b {

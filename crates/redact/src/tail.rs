@@ -1,13 +1,13 @@
-//! The last bytes of a stream of which no more is kept from its beginning.
+//! Keeps the last bytes of a stream whose beginning is dropped.
 
 use crate::{Chunk, MAX_CHUNK_BYTES};
 use countersign_model::Clean;
 use std::collections::VecDeque;
 
-/// How many bytes are kept.
+/// The most bytes that are kept.
 pub const MAX_TAIL_BYTES: usize = 1024 * 1024;
 
-/// A ring of clean bytes.
+/// The last clean bytes of a stream.
 #[derive(Debug, Default)]
 pub struct Tail {
     bytes: VecDeque<u8>,
@@ -15,7 +15,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Takes in what `chunk` has from `from` on.
+    /// Appends the bytes of `chunk` from `from` on.
     pub fn push(&mut self, chunk: &Clean<Chunk>, from: usize) {
         let bytes = &chunk.as_ref()[from..];
         let overflow = (self.bytes.len() + bytes.len()).saturating_sub(MAX_TAIL_BYTES);
@@ -25,15 +25,12 @@ impl Tail {
         self.dropped += overflow as u64;
     }
 
-    /// How many bytes were dropped before those that are left, and those, in pieces of a chunk. The first begins a
-    /// character.
+    /// How many bytes were dropped, and the rest in pieces of chunk size. The rest begins with a whole character.
     #[must_use]
     pub fn finish(self) -> (u64, Vec<Clean<Vec<u8>>>) {
         let mut bytes = Vec::from(self.bytes);
-        let broken = match self.dropped {
-            0 => 0,
-            _ => bytes.iter().take(3).take_while(|b| (0x80..0xc0).contains(*b)).count(),
-        };
+        let is_continuation = |b: &&u8| (0x80..0xc0).contains(*b);
+        let broken = if self.dropped == 0 { 0 } else { bytes.iter().take(3).take_while(is_continuation).count() };
         bytes.drain(..broken);
         (self.dropped + broken as u64, bytes.chunks(MAX_CHUNK_BYTES).map(|piece| crate::mint(piece.to_vec())).collect())
     }
@@ -63,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bytes_stay_and_the_rest_is_counted() {
+    fn the_last_bytes_are_kept_and_the_others_counted() {
         for len in [0, 10, MAX_TAIL_BYTES, MAX_TAIL_BYTES + 1, 3 * MAX_TAIL_BYTES + 12_345] {
             let text: Vec<u8> = (0..len).map(|n| b'a' + (n % 23) as u8).collect();
             let mut tail = Tail::default();

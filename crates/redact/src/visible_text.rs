@@ -1,70 +1,67 @@
-//! The text behind a stream: what a reader sees, without escape sequences, and where each byte of it stands in the
-//! stream.
+//! The visible text of a stream, without escape sequences, and the position of each of its bytes in the stream.
 //!
-//! Secrets are looked for here, so that no colour hides one. Line breaks stay in the text; whoever walks through it is
-//! told of them as [`Gap`]s, and may go on. A stream without escapes is its own text, and is not copied.
+//! Secrets are searched in this text, so that a colour hides none. Line breaks stay in the text; [`TextWalk`] reports them
+//! as [`TextGap`]s, and a caller may continue behind one. A stream without escape sequences is its own text and is not
+//! copied.
 
 use std::{borrow::Cow, ops::Range};
 
-/// A string in an escape sequence (a title, a link) is taken as one up to this length.
+/// A longer string in an escape sequence (a title, a link) is read as text.
 const MAX_STRING_BYTES: usize = 4096;
 const MAX_SEQUENCE_BYTES: usize = 64;
 const ESC: u8 = 0x1b;
 
-/// What lies between two bytes.
+/// What separates two bytes of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TextGap {
-    /// Sequences that move nothing on to another line, as far as we know.
+    /// Escape sequences that do not move the cursor.
     Escape,
-    /// A carriage return by itself: a line that is drawn again, or one that a line editor has wrapped.
+    /// A carriage return without a line feed: a line that is drawn again, or that a line editor wrapped.
     Return,
-    /// A line break, or the end of all.
+    /// A line break, or the end of the stream.
     Break,
-    /// The cursor was moved: what follows stands somewhere else on the screen.
+    /// The cursor moved: the next byte is elsewhere on the screen.
     Move,
 }
 
-/// A run of the text that is contiguous in the stream too. Before each but the first, something was left out.
+/// A part of the text that is contiguous in the stream, too. An escape sequence precedes each but the first.
 #[derive(Debug, Clone, Copy)]
 struct TextRun {
     text: usize,
     raw: usize,
-    /// What was left out before it moved the cursor: it is somewhere else on the screen.
+    /// The escape sequence before it moved the cursor.
     moved: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct VisibleText {
-    /// The text, if it is not the stream itself.
+    /// The text, if it differs from the stream.
     copy: Option<Vec<u8>>,
     runs: Vec<TextRun>,
-    /// Something was left out since the last byte, and whether it moved the cursor.
+    /// An escape sequence was read since the last byte; whether it moved the cursor.
     open: Option<bool>,
-    /// The stream has been read up to here; behind it only the beginning of a sequence.
+    /// The end of what was read of the stream; behind it is at most an unfinished escape sequence.
     built: usize,
-    /// There are, or were, carriage returns.
+    /// The stream contains carriage returns.
     pub(crate) returns: bool,
 }
 
-/// What an escape sequence at the beginning of some bytes comes to.
+/// An escape sequence at the beginning of some bytes.
 enum EscapeSequence {
     /// Its length.
     Whole(usize),
     /// Its length, and where the text in it begins and ends.
     Text(usize, Range<usize>),
-    /// More bytes will tell.
+    /// More bytes are needed.
     Unfinished,
 }
 
 impl VisibleText {
-    /// Reads on. Gives the places of texts inside escape sequences to `strings`.
+    /// Reads more of the stream. Adds the ranges of texts inside escape sequences to `strings`.
     pub(crate) fn read_stream(&mut self, raw: &[u8], end: bool, strings: &mut Vec<Range<usize>>) {
         while self.built < raw.len() {
             let rest = &raw[self.built..];
-            let plain = match self.returns {
-                true => memchr::memchr(ESC, rest),
-                false => memchr::memchr2(ESC, b'\r', rest),
-            };
+            let plain = if self.returns { memchr::memchr(ESC, rest) } else { memchr::memchr2(ESC, b'\r', rest) };
             let plain = plain.unwrap_or(rest.len());
             if rest.get(plain) == Some(&b'\r') {
                 self.returns = true;
@@ -111,7 +108,7 @@ impl VisibleText {
         self.copy.as_ref().map_or(self.built, Vec::len)
     }
 
-    /// Where a byte of the text stands in the stream; behind the last one, how far the stream has been read.
+    /// The position of a byte of the text in the stream; behind the last one, the end of what was read.
     pub(crate) fn raw_offset(&self, at: usize) -> usize {
         if self.copy.is_none() || at >= self.len() {
             return at.min(self.len()) + (self.built - self.len());
@@ -120,7 +117,7 @@ impl VisibleText {
         run.raw + (at - run.text)
     }
 
-    /// How much of the text stands before a place in the stream.
+    /// How much of the text precedes a position in the stream.
     pub(crate) fn text_before(&self, raw: usize) -> usize {
         if self.copy.is_none() {
             return raw.min(self.built);
@@ -130,7 +127,7 @@ impl VisibleText {
         (self.runs[last].text + (raw - self.runs[last].raw)).min(end)
     }
 
-    /// The parts of the stream between two bytes of the text that are not in it.
+    /// The escape sequences between two bytes of the text, as ranges of the stream.
     pub(crate) fn gaps_inside(&self, from: usize, to: usize) -> impl Iterator<Item = Range<usize>> {
         let first = self.runs.partition_point(|r| r.text <= from);
         let last = self.runs.partition_point(|r| r.text < to);
@@ -140,7 +137,7 @@ impl VisibleText {
         })
     }
 
-    /// Drops text from the beginning. Gives how much of the stream that is.
+    /// Drops text from the beginning. Returns how many bytes of the stream that is.
     pub(crate) fn forget(&mut self, text: usize) -> usize {
         let raw = self.raw_offset(text);
         if let Some(copy) = &mut self.copy {
@@ -154,7 +151,7 @@ impl VisibleText {
             (first.raw, first.text) = (first.raw + text - first.text, text);
             for run in &mut self.runs {
                 run.text -= text;
-                // At the very end the stream may have been read further than its last run.
+                // At the end, more of the stream may have been read than its last run.
                 run.raw = run.raw.saturating_sub(raw);
             }
             if self.runs.len() == 1 && self.open.is_none() && self.built - raw == copy.len() {
@@ -167,8 +164,8 @@ impl VisibleText {
     }
 }
 
-/// Whether a sequence moves the cursor, or the text under it. Colours, modes and texts do not; nor does what clears the
-/// rest of a line.
+/// Whether a sequence moves the cursor, or the text below it. Colours, modes and strings do not, nor does clearing the rest
+/// of a line.
 fn moves_cursor(sequence: &[u8]) -> bool {
     match sequence {
         [ESC, b'[', .., last] => {
@@ -179,7 +176,7 @@ fn moves_cursor(sequence: &[u8]) -> bool {
     }
 }
 
-/// The sequence that begins with the escape at the beginning of `bytes`. Whatever is none ends after its first byte.
+/// The escape sequence at the beginning of `bytes`. An invalid one is its first byte alone.
 fn read_sequence(bytes: &[u8]) -> EscapeSequence {
     let Some(kind) = bytes.get(1) else { return EscapeSequence::Unfinished };
     match kind {
@@ -218,23 +215,23 @@ fn read_sequence(bytes: &[u8]) -> EscapeSequence {
     }
 }
 
-/// The text as rules look at it.
+/// The text as rules inspect it.
 #[derive(Clone, Copy)]
 pub(crate) struct TextView<'a> {
     pub(crate) bytes: &'a [u8],
     runs: &'a [TextRun],
-    /// The cursor was moved since the last byte.
+    /// The cursor moved since the last byte.
     moved: bool,
-    /// Nothing more will come.
+    /// The stream has ended.
     pub(crate) end: bool,
 }
 
-/// What comes next in a walk through the text.
+/// The next step of a walk through the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WalkStep {
     Byte(u8),
     Gap(TextGap),
-    /// Nothing yet. At the end of the stream a break is told instead.
+    /// More input is needed. At the end of the stream a break is reported instead.
     More,
 }
 
@@ -252,12 +249,12 @@ impl<'a> TextView<'a> {
         self.bytes.get(at).copied()
     }
 
-    /// Whether an escape sequence was left out right before this byte.
+    /// Whether an escape sequence precedes this byte.
     pub(crate) fn follows_escape(&self, at: usize) -> bool {
         self.runs.binary_search_by_key(&at, |r| r.text).is_ok_and(|n| n > 0)
     }
 
-    /// Whether this byte, or what comes next, stands somewhere else than right behind the one before.
+    /// Whether the cursor moved between this byte, or the end of the text, and the byte before it.
     pub(crate) fn is_moved_at(&self, at: usize) -> bool {
         if at >= self.bytes.len() {
             return self.moved;
@@ -265,14 +262,14 @@ impl<'a> TextView<'a> {
         !self.runs.is_empty() && self.runs.binary_search_by_key(&at, |r| r.text).is_ok_and(|n| self.runs[n].moved)
     }
 
-    /// Where, behind `at`, something else on the screen begins; the end of the text if it does not.
+    /// Where the cursor moves next behind `at`; the end of the text if it does not.
     pub(crate) fn until_moved(&self, at: usize) -> usize {
         let from = self.runs.partition_point(|r| r.text <= at);
         self.runs[from..].iter().find(|r| r.moved).map_or(self.bytes.len(), |r| r.text)
     }
 
-    /// Whether the line editor has wrapped its line behind the blank at `at`: a return that begins no new line follows.
-    /// Nothing: more bytes will tell.
+    /// Whether a line editor wrapped its line behind the blank at `at`: a carriage return follows that begins no new line.
+    /// None: more bytes are needed.
     pub(crate) fn is_wrapped_at(&self, at: usize) -> Option<bool> {
         match (self.byte(at + 1), self.byte(at + 2)) {
             (Some(b'\r'), Some(b)) => Some(!is_break(b)),
@@ -289,13 +286,11 @@ impl<'a> TextView<'a> {
             Some(_) => {
                 let mut joined: Vec<u8> = Vec::with_capacity(part.len());
                 for (n, b) in part.iter().enumerate() {
-                    match is_break(*b) {
-                        // Where a line editor wraps, the blank is part of the break.
-                        true if *b == b'\r' && part.get(n + 1) != Some(&b'\n') && joined.last() == Some(&b' ') => {
-                            joined.pop();
-                        }
-                        true => {}
-                        false => joined.push(*b),
+                    if !is_break(*b) {
+                        joined.push(*b);
+                    } else if *b == b'\r' && part.get(n + 1) != Some(&b'\n') && joined.last() == Some(&b' ') {
+                        // A line editor wraps with a blank and a carriage return.
+                        joined.pop();
                     }
                 }
                 Cow::Owned(joined)
@@ -307,14 +302,14 @@ impl<'a> TextView<'a> {
         TextWalk { view: self, at, next: self.runs.partition_point(|r| r.text <= at), move_reported: false }
     }
 
-    /// The line that `at` is in begins here, as far as `reach` bytes back.
+    /// The start of the line around `at`, at most `reach` bytes back.
     pub(crate) fn line_start(&self, at: usize, reach: usize) -> usize {
         let lowest = at.saturating_sub(reach);
         memchr::memrchr2(b'\n', b'\r', &self.bytes[lowest..at]).map_or(lowest, |n| lowest + n + 1)
     }
 }
 
-/// Goes forward. `at` is the place of the next byte.
+/// Walks forward through the text. `at` is the position of the next byte.
 pub(crate) struct TextWalk<'a> {
     view: TextView<'a>,
     pub(crate) at: usize,
@@ -347,14 +342,16 @@ impl TextWalk<'_> {
     fn step_over_breaks(&mut self) -> WalkStep {
         let rest = &self.view.bytes[self.at..];
         let run = rest.iter().take_while(|b| is_break(**b)).count();
-        let gap = match rest[..run].contains(&b'\n') {
-            true => TextGap::Break,
-            // Whether a line feed follows is not known yet.
-            false if run == rest.len() && !self.view.end => return WalkStep::More,
-            false => TextGap::Return,
+        let gap = if rest[..run].contains(&b'\n') {
+            TextGap::Break
+        } else if run == rest.len() && !self.view.end {
+            // A line feed may follow.
+            return WalkStep::More;
+        } else {
+            TextGap::Return
         };
         self.at += run;
-        // Escapes among the breaks are passed over with them.
+        // Escape sequences among the breaks are skipped with them.
         while self.view.runs.get(self.next).is_some_and(|run| run.text < self.at) {
             self.next += 1;
         }
@@ -367,20 +364,20 @@ mod tests {
     use super::*;
 
     fn read_in_pieces(raw: &[u8], cuts: usize) -> (String, Vec<String>) {
-        let mut shadow = VisibleText::default();
+        let mut visible = VisibleText::default();
         let mut strings = Vec::new();
         for end in (1..=raw.len()).filter(|n| n % cuts == 0 || *n == raw.len()) {
-            shadow.read_stream(&raw[..end], end == raw.len(), &mut strings);
+            visible.read_stream(&raw[..end], end == raw.len(), &mut strings);
         }
-        for at in 0..shadow.len() {
-            assert_eq!(raw[shadow.raw_offset(at)], shadow.view(raw, true).bytes[at]);
+        for at in 0..visible.len() {
+            assert_eq!(raw[visible.raw_offset(at)], visible.view(raw, true).bytes[at]);
         }
-        let text = String::from_utf8(shadow.view(raw, true).bytes.to_vec()).unwrap();
+        let text = String::from_utf8(visible.view(raw, true).bytes.to_vec()).unwrap();
         (text, strings.into_iter().map(|r| String::from_utf8(raw[r].to_vec()).unwrap()).collect())
     }
 
     #[test]
-    fn what_is_not_text_is_left_out_in_any_pieces() {
+    fn escape_sequences_are_removed_whatever_the_pieces() {
         let cases: &[(&str, &str, &[&str])] = &[
             ("a\x1b[31mb\x1b[0mc", "abc", &[]),
             ("a\r\nb\nc\rd", "a\r\nb\nc\rd", &[]),
@@ -403,14 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_moves_the_rest() {
+    fn positions_stay_right_after_text_is_dropped() {
         let raw = b"one\n\x1b[1mtwo\x1b[0m\nthree\x1b[0m";
         for text in 0..14 {
             let mut s = VisibleText::default();
             s.read_stream(raw, false, &mut Vec::new());
             let whole = s.view(raw, false).bytes.to_vec();
-            let gone = s.forget(text.min(whole.len()));
-            let left = &raw[gone..];
+            let dropped = s.forget(text.min(whole.len()));
+            let left = &raw[dropped..];
             for at in 0..s.len() {
                 assert_eq!(left[s.raw_offset(at)], s.view(left, false).bytes[at], "{text}");
             }
