@@ -4,7 +4,7 @@ use crate::{Result, cargo, root, run};
 use std::path::PathBuf;
 
 /// Where the two programs end up, side by side.
-pub fn out() -> PathBuf {
+pub fn output_dir() -> PathBuf {
     root().join("target/csn")
 }
 
@@ -14,12 +14,12 @@ pub fn build() -> Result<()> {
     run(cargo()
         .args(["build", "--quiet", "--release", "--package", "countersign-bin", "--bins", "--target", &target])
         .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
-    std::fs::create_dir_all(out()).map_err(|e| e.to_string())?;
+    std::fs::create_dir_all(output_dir()).map_err(|e| e.to_string())?;
     for name in ["csn", "csn-shim"] {
         let from = root().join("target").join(&target).join("release").join(name);
-        let to = out().join(name);
+        let to = output_dir().join(name);
         // A running program cannot be written over, but its name can be given to another file.
-        let fresh = out().join(format!(".{name}.new"));
+        let fresh = output_dir().join(format!(".{name}.new"));
         std::fs::copy(&from, &fresh).map_err(|e| format!("{}: {e}", from.display()))?;
         std::fs::rename(&fresh, &to).map_err(|e| format!("{}: {e}", to.display()))?;
     }

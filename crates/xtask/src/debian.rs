@@ -4,12 +4,12 @@ use crate::{Result, command, run};
 use std::path::Path;
 
 /// For us and for what we start: the machine's own programs, whatever else the caller has on their PATH.
-pub const PATH: &str = "/usr/bin:/bin";
+pub const SYSTEM_PATH: &str = "/usr/bin:/bin";
 
 /// Installs what is missing of these programs, each with the package that has it.
-pub fn install(needed: &[(&str, &'static str)]) -> Result<()> {
+pub fn install_missing(needed: &[(&str, &'static str)]) -> Result<()> {
     let missing: Vec<_> =
-        needed.iter().filter(|(program, _)| !installed(program)).map(|(_, package)| *package).collect();
+        needed.iter().filter(|(program, _)| !is_installed(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -19,6 +19,6 @@ pub fn install(needed: &[(&str, &'static str)]) -> Result<()> {
 
 /// Whether the machine has a program.
 #[must_use]
-pub fn installed(program: &str) -> bool {
-    PATH.split(':').any(|dir| Path::new(dir).join(program).exists())
+pub fn is_installed(program: &str) -> bool {
+    SYSTEM_PATH.split(':').any(|dir| Path::new(dir).join(program).exists())
 }

@@ -1,9 +1,9 @@
 //! The project's own tasks.
 
+mod checks;
 #[cfg(test)]
-mod arrows;
-mod gate;
-mod test;
+mod crate_dependencies;
+mod gate_proofs;
 mod tidy;
 
 use countersign_xtask::{Result, build, cargo, command, debian, root, run};
@@ -26,13 +26,13 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let done = match args.next().as_deref() {
         Some("build") => build::build(),
-        Some("test") => test::test(),
-        Some("soak") => test::soak(),
-        Some("differential") => gate::differential(args.next().as_deref()),
-        Some("fuzz") => gate::fuzz(args.next().as_deref(), args.next().as_deref()),
+        Some("test") => checks::run_all_checks(),
+        Some("soak") => checks::run_slow_tests(),
+        Some("differential") => gate_proofs::run_differential_tests(args.next().as_deref()),
+        Some("fuzz") => gate_proofs::run_fuzz_targets(args.next().as_deref(), args.next().as_deref()),
         Some("words") => tidy::words_command::run(args),
-        Some("bench") => bench(),
-        Some(name @ ("outside" | "agents" | "bench-now" | "floor" | "proxy")) => trial(name, args),
+        Some("bench") => run_benchmarks(),
+        Some(name @ ("outside" | "agents" | "bench-now" | "floor" | "proxy")) => run_trial(name, args),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
@@ -48,14 +48,14 @@ fn main() -> ExitCode {
 }
 
 /// `bench`: builds what is measured and what measures it, then measures.
-fn bench() -> Result<()> {
+fn run_benchmarks() -> Result<()> {
     build::build()?;
     run(cargo().args(["run", "--quiet", "--release", "--package", "countersign-trials", "--", "bench-now"]))?;
     run(cargo().args(["bench", "--quiet", "--workspace", "--benches"]))
 }
 
 /// Becomes the program of the trials: what it says and how it ends is ours.
-fn trial(name: &str, args: impl Iterator<Item = String>) -> Result<()> {
+fn run_trial(name: &str, args: impl Iterator<Item = String>) -> Result<()> {
     let mut trials = cargo();
     trials.args(["run", "--quiet", "--package", "countersign-trials", "--", name]).args(args);
     Err(format!("cargo: {}", trials.exec()))

@@ -3,16 +3,17 @@
 use super::Finding;
 
 /// People in examples: `/home/<name>`.
-const PEOPLE: &[&str] = &["ann", "dev", "foo", "link", "me", "other", "someone", "u", "user", "x"];
+const EXAMPLE_USERS: &[&str] = &["ann", "dev", "foo", "link", "me", "other", "someone", "u", "user", "x"];
 /// Directories in examples, `/work/<name>`, by how their names begin.
-const WORK: &[&str] = &["p", "a", "q", "x", "in", "foo", "trailing", ".."];
+const EXAMPLE_WORK_DIRS: &[&str] = &["p", "a", "q", "x", "in", "foo", "trailing", ".."];
 
 /// `here`: the directory of this checkout.
 fn check(file: &str, text: &str, here: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (i, line) in text.lines().enumerate() {
-        let home = directories(line, "/home/").find(|name| !PEOPLE.contains(name));
-        let work = directories(line, "/work/").find(|name| !WORK.iter().any(|known| name.starts_with(known)));
+        let home = find_directories(line, "/home/").find(|name| !EXAMPLE_USERS.contains(name));
+        let work = find_directories(line, "/work/")
+            .find(|name| !EXAMPLE_WORK_DIRS.iter().any(|known| name.starts_with(known)));
         let named = home.map(|name| format!("/home/{name}")).or(work.map(|name| format!("/work/{name}")));
         // A checkout right below the root of the machine has too common a name.
         let this = Some(here.to_owned()).filter(|h| h.matches('/').count() > 1 && line.contains(h.as_str()));
@@ -25,7 +26,7 @@ fn check(file: &str, text: &str, here: &str) -> Vec<Finding> {
 }
 
 /// The names that follow a directory, where that begins a path.
-fn directories<'l>(line: &'l str, directory: &'l str) -> impl Iterator<Item = &'l str> {
+fn find_directories<'l>(line: &'l str, directory: &'l str) -> impl Iterator<Item = &'l str> {
     let begins = |at: &usize| !line[..*at].ends_with(|c: char| c.is_alphanumeric() || "._-}/$*~)]".contains(c));
     let name = |at: usize| {
         let rest = &line[at + directory.len()..];

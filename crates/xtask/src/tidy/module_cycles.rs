@@ -9,7 +9,7 @@ const CRATE: &str = "daemon";
 /// Who uses whom, each with the first place where that happens.
 type Edges = BTreeMap<(String, String), (String, usize)>;
 
-fn edges<'f>(files: impl Iterator<Item = &'f ModuleFile>) -> Edges {
+fn find_edges<'f>(files: impl Iterator<Item = &'f ModuleFile>) -> Edges {
     let files: Vec<&ModuleFile> = files.filter(|file| !file.test).collect();
     let modules: BTreeSet<&str> = files.iter().filter_map(|file| file.module.first().map(String::as_str)).collect();
     let mut edges = Edges::new();
@@ -76,7 +76,7 @@ mod tests {
             ("b.rs", "fn f() {\n    crate::a::g()\n}"),
             ("c.rs", "#[cfg(test)] mod tests { use crate::a::X; }"),
         ];
-        edges(Crate::made_up(&files).shipped())
+        find_edges(Crate::made_up(&files).shipped())
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
     fn the_modules_of_the_daemon_form_no_cycle() {
         let workspace = Workspace::read();
         let daemon = workspace.members().find(|c| c.name == CRATE).unwrap();
-        let edges = edges(daemon.shipped());
+        let edges = find_edges(daemon.shipped());
         assert!(edges.contains_key(&("http".to_owned(), "ops".to_owned())), "the uses were read");
         let entries = exceptions::entries("edge");
         let excused: Vec<_> = entries.iter().map(|(line, words)| (*line, words[1], words[2])).collect();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Where a type is defined.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct DefinitionPlace {
     pub(super) file: String,
     pub(super) line: usize,
     module: Vec<String>,
@@ -16,13 +16,13 @@ pub(super) struct Place {
 }
 
 /// The types of a crate by name, each with the places of its definitions.
-pub(super) fn types_of(of: &Crate) -> BTreeMap<String, Vec<Place>> {
-    let mut types: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+pub(super) fn types_of(of: &Crate) -> BTreeMap<String, Vec<DefinitionPlace>> {
+    let mut types: BTreeMap<String, Vec<DefinitionPlace>> = BTreeMap::new();
     for file in of.shipped().filter(|file| !file.test) {
         for defined in &file.source.types {
             let module = [&file.module[..], &defined.inside[..]].concat();
             let path = file.file.display().to_string();
-            let place = Place { file: path, line: defined.line, module, conditional: defined.conditional };
+            let place = DefinitionPlace { file: path, line: defined.line, module, conditional: defined.conditional };
             let places = types.entry(defined.name.clone()).or_default();
             if !places.iter().any(|p| p.conditional && place.conditional && p.module == place.module) {
                 places.push(place);
@@ -33,7 +33,7 @@ pub(super) fn types_of(of: &Crate) -> BTreeMap<String, Vec<Place>> {
     types
 }
 
-fn check(of: &str, types: &BTreeMap<String, Vec<Place>>) -> Vec<Excusable> {
+fn check(of: &str, types: &BTreeMap<String, Vec<DefinitionPlace>>) -> Vec<Excusable> {
     let twice = types.iter().filter(|(_, places)| places.len() > 1);
     twice
         .map(|(name, places)| {

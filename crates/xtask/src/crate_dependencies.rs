@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What each room may depend on, of ours.
-const MAY: &[(&str, &[&str])] = &[
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("policy", &["model"]),
     ("redact", &["model"]),
@@ -23,7 +23,7 @@ const MAY: &[(&str, &[&str])] = &[
 ];
 
 /// What a room must never reach, directly or through others.
-const NEVER: &[(&str, &[&str])] = &[
+const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("model", &["tokio", "rustix", "libc", "rusqlite"]),
     ("policy", &["tokio", "rustix", "libc", "rusqlite"]),
     ("redact", &["tokio", "rustix", "rusqlite"]),
@@ -36,7 +36,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("cli", &["tokio", "axum", "countersign-shim", "countersign-daemon"]),
 ];
 
-fn metadata() -> Value {
+fn read_metadata() -> Value {
     let args = ["metadata", "--format-version", "1", "--offline", "--no-deps"];
     let out = crate::cargo().args(args).output().expect("cargo runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -47,20 +47,24 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-fn room(package: &str) -> Option<&str> {
+fn crate_name(package: &str) -> Option<&str> {
     package.strip_prefix("countersign-")
 }
 
 #[test]
-fn rooms_depend_on_what_they_may() {
-    let metadata = metadata();
+fn crates_depend_only_on_allowed_crates() {
+    let metadata = read_metadata();
     let mut seen = BTreeSet::new();
     for package in list(&metadata, "packages") {
-        let Some(name) = package["name"].as_str().and_then(room) else { continue };
+        let Some(name) = package["name"].as_str().and_then(crate_name) else { continue };
         seen.insert(name.to_owned());
-        let may = MAY.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no row in MAY")).1;
+        let may = ALLOWED_DEPENDENCIES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .unwrap_or_else(|| panic!("{name} has no row in MAY"))
+            .1;
         for dependency in list(package, "dependencies") {
-            let on = dependency["name"].as_str().and_then(room);
+            let on = dependency["name"].as_str().and_then(crate_name);
             let shipped = dependency["kind"].is_null();
             if let Some(on) = on.filter(|_| shipped) {
                 assert!(may.contains(&on), "{name} must not depend on {on}");
@@ -68,13 +72,13 @@ fn rooms_depend_on_what_they_may() {
             }
         }
     }
-    assert_eq!(seen, MAY.iter().map(|(n, _)| (*n).to_owned()).collect(), "rooms and rows");
+    assert_eq!(seen, ALLOWED_DEPENDENCIES.iter().map(|(n, _)| (*n).to_owned()).collect(), "rooms and rows");
 }
 
 /// Features are unified over a whole build; here each room is asked about by itself, as it is linked.
 #[test]
-fn rooms_never_reach_what_they_must_not() {
-    for (name, never) in NEVER {
+fn crates_never_reach_forbidden_dependencies() {
+    for (name, never) in FORBIDDEN_DEPENDENCIES {
         let package = format!("countersign-{name}");
         // The shell parser names a test library among what it needs, and that one files and terminals.
         let prune = ["--prune", "brush-parser"];
