@@ -344,7 +344,7 @@ impl Mask {
                 {
                     Inspection::Nothing
                 }
-                look => look,
+                other => other,
             },
             Hit::Dollar => {
                 let Some(head) = view.bytes.get(start..start + 3) else { return Inspection::Nothing };

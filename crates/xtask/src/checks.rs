@@ -1,8 +1,8 @@
-//! `test`: everything that must pass, in the order in which it is cheapest to find out. `soak`: the slow proofs.
+//! `test`: every check, the cheapest first. `soak`: the slow tests.
 
 use crate::{Result, cargo, command, debian, run};
 
-/// What the tests start beside our own programs.
+/// The programs that the tests start, with their Debian packages.
 pub(crate) const REQUIRED_PROGRAMS: &[(&str, &str)] = &[
     ("bash", "bash"),
     ("curl", "curl"),
@@ -37,7 +37,7 @@ pub(crate) fn run_all_checks() -> Result<()> {
     run_tests(&[])
 }
 
-/// The slow proofs are ignored tests: they run here and nowhere else.
+/// The slow tests are marked as ignored, and run here alone.
 pub(crate) fn run_slow_tests() -> Result<()> {
     run_tests(&["--ignored"])
 }

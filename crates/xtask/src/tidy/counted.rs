@@ -52,7 +52,8 @@ pub(super) fn excuse(list: &str, found: Vec<Countable>) -> Vec<Finding> {
     findings
 }
 
-/// The list for what is found now. The error names what grew: rules and words, over all files, since files are renamed.
+/// The list for what is found now. The error names a word or a rule whose total grew; totals span all files, because
+/// files are renamed.
 pub(super) fn update(list: &str, found: &[Countable]) -> Result<String, String> {
     let now = count(found);
     let before = totals(parse(list).into_iter().map(|(key, (_, count))| (key, count)));
@@ -60,7 +61,7 @@ pub(super) fn update(list: &str, found: &[Countable]) -> Result<String, String> 
         let allowed = before.get(&what).copied().unwrap_or_default();
         if total > allowed {
             return Err(format!(
-                "`{what}` is found {total} times, and {allowed} are excused: remove the new ones first"
+                "`{what}` is found {total} times, and only {allowed} are excused: remove the new ones first"
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! Rule: every dependency of a `Cargo.toml` is used by the code that it is for: an ordinary one by the library or a
-//! program, outside of tests; one for development by a test, a benchmark or an example; one for building by `build.rs`.
+//! Rule: code uses every dependency of a `Cargo.toml`: the library or a program, outside of tests, an ordinary one; a test,
+//! a benchmark or an example a development dependency; `build.rs` a build dependency.
 
 use super::{
     Finding,
@@ -34,14 +34,14 @@ fn check(of: &Crate, manifest: &str) -> Vec<Finding> {
     findings
 }
 
-/// The first names of all paths in some of the code.
+/// The first names of all paths in the wanted code.
 fn used_names(of: &Crate, wanted: impl Fn(TargetKind, bool) -> bool) -> BTreeSet<&str> {
     let files = of.targets.iter().flat_map(|target| target.files.iter().map(move |file| (target.kind, file)));
     let heads = files.flat_map(|(kind, file)| file.source.path_starts.iter().map(move |head| (kind, file.test, head)));
     heads.filter(|(kind, test, head)| wanted(*kind, *test || head.test)).map(|(.., head)| head.name.as_str()).collect()
 }
 
-/// The line on which a manifest names a dependency in the table of its kind; 1 where it stands in another form.
+/// The line on which a manifest names a dependency in the table of its kind; 1 if it is written in another form.
 fn line_of(manifest: &str, name: &str, kind: DependencyKind) -> usize {
     let table = match kind {
         DependencyKind::Normal => "[dependencies]",

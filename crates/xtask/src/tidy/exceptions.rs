@@ -1,5 +1,5 @@
-//! The known exceptions, in `exceptions.txt`: one a line, named by its rule. The list may only shrink: an entry that
-//! excuses nothing fails.
+//! The known exceptions, in `exceptions.txt`: one per line, beginning with its rule. The list may only shrink: an entry that
+//! excuses nothing fails the test.
 
 use super::Finding;
 
@@ -58,7 +58,7 @@ mod tests {
             let rule = line.split_whitespace().next().unwrap_or_default();
             assert!(
                 ["twice", "noun", "edge"].contains(&rule),
-                "{FILE}:{}: `{rule}` is no rule: delete the line",
+                "{FILE}:{}: there is no rule `{rule}`: delete the line",
                 i + 1
             );
         }

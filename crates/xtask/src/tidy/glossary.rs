@@ -1,13 +1,15 @@
 //! Rule: a noun of docs/glossary.md is the name of a type in its home crate alone. The rule is about the bare noun
-//! (`Plan`, `Verdict`): a name that says more (`InstallPlan`) is free.
+//! (`Plan`, `Verdict`): a longer name (`InstallPlan`) is free.
 
 use super::{Finding, exceptions::Excusable, type_names::DefinitionPlace};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Nouns whose home is not `model`.
 const NOUN_HOMES: &[(&str, &str)] = &[
+    ("BaseRuleset", "shim"),
     ("Caller", "daemon"),
     ("Desk", "daemon"),
+    ("ForkServer", "shim"),
     ("Foundation", "shim"),
     ("Gap", "store"),
     ("Home", "store"),
@@ -26,7 +28,7 @@ const NOUN_HOMES: &[(&str, &str)] = &[
     ("Viewer", "daemon"),
 ];
 
-/// Nouns of the wire that the glossary does not explain.
+/// Nouns of the API that are not in the glossary.
 const EXTRA_NOUNS: &[&str] = &["Caller", "Refusal"];
 
 /// The nouns of the glossary as names of types.
@@ -52,7 +54,7 @@ fn check(of: &str, nouns: &BTreeSet<String>, types: &BTreeMap<String, Vec<Defini
     away.map(|(name, places)| {
         let entry = format!("noun {of} {name}");
         let advice = format!(
-            "`{name}` is a word of the glossary and belongs to the crate `{}`: use that type, or name this one after \
+            "`{name}` is a noun of the glossary and belongs to the crate `{}`: use that type, or name this one after \
              what it holds (the entry that would excuse it: `{entry}`)",
             home_of(name)
         );
@@ -89,7 +91,7 @@ mod tests {
         assert_eq!(found("daemon"), ["noun daemon Plan"]);
         assert_eq!(found("install"), ["noun install Desk", "noun install Plan"]);
         let shown = check("model", &nouns, &types_of(&made_up))[0].finding.to_string();
-        assert!(shown.starts_with("lib.rs:2: `Desk` is a word of the glossary and belongs to the crate `daemon`"));
+        assert!(shown.starts_with("lib.rs:2: `Desk` is a noun of the glossary and belongs to the crate `daemon`"));
     }
 
     #[test]

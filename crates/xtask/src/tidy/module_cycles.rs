@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CRATE: &str = "daemon";
 
-/// Who uses whom, each with the first place where that happens.
+/// Which module uses which, with the first place of each use.
 type Edges = BTreeMap<(String, String), (String, usize)>;
 
 fn find_edges<'f>(files: impl Iterator<Item = &'f ModuleFile>) -> Edges {
@@ -37,7 +37,7 @@ fn check(mut edges: Edges, excused: &[(usize, &str, &str)]) -> Vec<Finding> {
     for ((from, to), (file, line)) in &edges {
         if reaches(&edges, to, from) {
             let advice = format!(
-                "`{from}` uses `{to}`, which uses `{from}`, directly or through others: move what both need below both \
+                "`{from}` uses `{to}`, which uses `{from}`, directly or through others: move what both need into a module below both \
                  (the entry that would excuse it: `edge {CRATE} {from} {to}`)"
             );
             findings.push(Finding::new(file, *line, advice));

@@ -1,4 +1,4 @@
-//! Rule: every `.rs` file belongs to a module tree. A file that no `mod` names is compiled by nobody, and goes stale.
+//! Rule: every `.rs` file belongs to a module tree. A file that no `mod` names is never compiled, and becomes stale.
 
 use super::{Finding, source::Source};
 use std::{
@@ -16,7 +16,7 @@ pub(super) struct ModuleFile {
     pub(super) source: Source,
 }
 
-/// Every file that is reached from the root of a target. `text` reads a file, or finds none.
+/// Every file that is reached from the root of a target. `text` reads a file; none if there is no such file.
 pub(super) fn read_module_tree(root: &Path, text: &dyn Fn(&Path) -> Option<String>) -> Vec<ModuleFile> {
     let mut found: Vec<ModuleFile> = Vec::new();
     let mut left = vec![(root.to_owned(), Vec::new(), false)];
@@ -40,7 +40,7 @@ pub(super) fn read_module_tree(root: &Path, text: &dyn Fn(&Path) -> Option<Strin
     found
 }
 
-/// The directory in which the modules of a file lie.
+/// The directory of a file's modules.
 fn children_of(file: &Path, root: bool) -> PathBuf {
     let directory = file.parent().unwrap_or(Path::new(""));
     match file.file_stem().filter(|stem| !root && *stem != "mod") {

@@ -1,5 +1,5 @@
-//! Rule: no word of `retired_words.txt` stands in an identifier, a file name, a string literal, a comment or Markdown.
-//! Names that are stored or sent are kept in `stored_names.txt`.
+//! Rule: identifiers, file names, string literals, comments and Markdown contain no word of `retired_words.txt`. Names that
+//! are stored or sent stay: `stored_names.txt` lists them.
 
 use super::{
     Finding,
@@ -18,7 +18,7 @@ struct RetiredWord {
     /// Lower case; more than one for a phrase.
     words: Vec<String>,
     scope: WordScope,
-    /// Words behind it that make it honest.
+    /// Words behind it that give it another meaning.
     unless: Vec<String>,
     instead: String,
 }
@@ -116,7 +116,7 @@ impl StoredNames {
     }
 }
 
-/// What a file breaks, and which entries of the stored names excused the rest.
+/// The retired words of a file, and the entries of the stored names that excuse others.
 #[derive(Default)]
 pub(super) struct FileWords {
     pub(super) found: Vec<Countable>,
@@ -256,8 +256,8 @@ fn is_at(retired: &RetiredWord, words: &[TextWord], at: usize) -> bool {
     if retired.scope == WordScope::DocComments {
         return matches && at == 0 && next.is_none_or(|next| next.after_mark);
     }
-    let honest = next.is_some_and(|next| !next.after_mark && retired.unless.contains(&next.text));
-    matches && !honest
+    let has_other_meaning = next.is_some_and(|next| !next.after_mark && retired.unless.contains(&next.text));
+    matches && !has_other_meaning
 }
 
 /// A word of a sentence, or a segment of an identifier, in lower case.
@@ -265,7 +265,7 @@ fn is_at(retired: &RetiredWord, words: &[TextWord], at: usize) -> bool {
 struct TextWord {
     text: String,
     line: usize,
-    /// Something other than space or `_` stands between it and the word before it.
+    /// Something other than space or `_` separates it from the word before it.
     after_mark: bool,
 }
 

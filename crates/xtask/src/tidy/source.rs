@@ -1,13 +1,13 @@
-//! What the rules look at in one Rust file, read from its tokens: modules, type names, paths that begin at the crate,
-//! and which crates it names. Tokens are enough for that, and reach into the arguments of macros.
+//! The items of one Rust file, read from its tokens: modules, type names, paths that begin at the crate, and the crates
+//! that it names. Tokens suffice for that, and include the arguments of macros.
 //!
-//! Code below `#[cfg(test)]` and `#[test]` is marked as test code. Types that a macro makes, and types inside a function
-//! body, are not seen: the first have no line of their own, the second have no name outside of their function.
+//! Code below `#[cfg(test)]` and `#[test]` is marked as test code. Types that a macro creates have no
+//! line, and types inside a function body have no name outside of it: both are left out.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::str::FromStr as _;
 
-/// One file, read.
+/// The items of one file.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) modules: Vec<ModuleDeclaration>,
@@ -33,7 +33,7 @@ pub(super) struct TypeDefinition {
     pub(super) name: String,
     pub(super) line: usize,
     pub(super) inside: Vec<String>,
-    /// It has a `#[cfg(…)]`: another one of its name may stand in its place.
+    /// It has a `#[cfg(…)]`: another definition may replace it.
     pub(super) conditional: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct PathStart {
 }
 
 impl Source {
-    /// Reads a file; the error says what is no Rust in it.
+    /// Reads a file. The error names the part that is not valid Rust.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let tokens = TokenStream::from_str(text).map_err(|e| format!("{e} at line {}", e.span().start().line))?;
         let mut reader = SourceReader { source: Self::default(), inside: Vec::new(), test: false };
@@ -66,7 +66,7 @@ impl Source {
     }
 }
 
-/// Whether a stretch of tokens can define what the rest of the crate sees.
+/// Whether tokens can define items that the rest of the crate sees.
 #[derive(Clone, Copy, PartialEq)]
 enum TokenLevel {
     Items,
@@ -133,8 +133,8 @@ impl SourceReader {
                         self.test = around;
                     }
                 }
-                // Commas end nothing here, since they also stand between the parameters of a type. Behind a field that
-                // only tests have, the rest of its struct counts as test code.
+                // A comma does not end an item, since it also separates the parameters of a type. So behind a field for
+                // tests the rest of its struct counts as test code.
                 TokenTree::Punct(mark) if mark.as_char() == ';' => {
                     attributes = Attributes::default();
                     self.test = around;
@@ -213,7 +213,7 @@ impl SourceReader {
     }
 }
 
-/// The names at which a path goes on: one, or each of `{…}`.
+/// The next names of a path: one, or each of `{…}`.
 fn first_names(token: &TokenTree) -> Vec<(String, usize)> {
     match token {
         TokenTree::Ident(name) => vec![(name.to_string(), name.span().start().line)],
@@ -233,7 +233,7 @@ fn is_token(token: &TokenTree, text: &str) -> bool {
     }
 }
 
-/// Whether these marks stand right before a token.
+/// Whether these marks directly precede a token.
 fn follows(tokens: &[TokenTree], at: usize, marks: &str) -> bool {
     at >= marks.len()
         && marks.char_indices().all(|(i, mark)| is_token(&tokens[at - marks.len() + i], &mark.to_string()))
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_crate_are_found_wherever_they_stand() {
+    fn paths_of_the_crate_are_found_everywhere() {
         let source = read(
             "use crate::{a::X, b, c::{D, E}};\nuse super::super::f;\nfn g() { crate::h::i!(self::j::K, other::crate_(x)) }\n\
              #[cfg(test)] mod tests { use crate::l::M; }\npub(crate) fn n() {}",
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn other_crates_are_named_by_the_heads_of_paths() {
+    fn other_crates_are_found_by_the_first_names_of_paths() {
         let source = read(
             "use serde::Serialize;\n#[derive(thiserror::Error)] struct A;\nuse libc;\nlet bytes = std::a(bytes);\n\
              #[test] fn t() { tempfile::tempdir() } fn u() { a::tokio::b() }",
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_an_error() {
+    fn invalid_rust_is_an_error() {
         assert!(Source::read("fn f( {").is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! Rule: no type name is defined twice in one crate. One word, one thing, one type.
+//! Rule: no type name is defined twice in one crate.
 //!
-//! Two definitions in the same module under `#[cfg(…)]` are one type. Test code is left out: what stands in for a type
-//! may bear its name.
+//! Two definitions in the same module under `#[cfg(…)]` are one type. Test code is left out: a stand-in for a type
+//! may have its name.
 
 use super::{Finding, exceptions::Excusable, workspace::Crate};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ fn check(of: &str, types: &BTreeMap<String, Vec<DefinitionPlace>>) -> Vec<Excusa
             let entry = format!("twice {of} {name} {}", places.len());
             let others: Vec<_> = places[1..].iter().map(|p| format!("{}:{}", p.file, p.line)).collect();
             let advice = format!(
-                "`{name}` is defined {} times in the crate `{of}`, also at {}: rename all but one after what they hold \
+                "`{name}` is defined {} times in the crate `{of}`, also at {}: rename all but one after what they contain \
                  (the entry that would excuse it: `{entry}`)",
                 places.len(),
                 others.join(", ")

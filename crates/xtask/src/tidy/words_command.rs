@@ -1,4 +1,4 @@
-//! `words`: everything that the counted rules find in a checkout, for the person who cleans it up.
+//! `words`: lists everything that the counted rules find in a checkout.
 
 use super::{
     Finding, boolean_matches,
@@ -29,7 +29,7 @@ pub(super) fn check_tree(root: &Path) -> TreeFindings {
     let mut used = BTreeSet::new();
     for path in tracked_files(root) {
         let file = path.display().to_string();
-        // The lists of the words themselves; and a file that is not text holds no words.
+        // The lists themselves are left out, and so is a file that is not text.
         let is_list = file.starts_with("crates/xtask/src/tidy/") && file.ends_with(".txt");
         let text = std::fs::read_to_string(root.join(&path)).ok().filter(|_| !is_list);
         let Some(text) = text else { continue };
@@ -63,7 +63,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<()> {
             std::fs::write(&file, counted::update(&before, &tree.found)?)
                 .map_err(|e| format!("{}: {e}", file.display()))
         }
-        Some(flag) => Err(format!("`{flag}` is not known: use --count or --update")),
+        Some(flag) => Err(format!("`{flag}` is not an option: use --count or --update")),
     }
 }
 
@@ -105,7 +105,7 @@ fn list(root: &Path, tree: TreeFindings, paths: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Prints how much each crate has, most first.
+/// Prints the counts of each crate, the largest first.
 fn count(found: &[Countable], paths: &[String]) {
     let mut counts: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for countable in found.iter().filter(|countable| is_below(countable, paths)) {
