@@ -30,6 +30,8 @@ enum WordScope {
     Constants,
     Text,
     DocComments,
+    FunctionNames,
+    TypeNames,
 }
 
 /// The retired words, with their scopes.
@@ -61,6 +63,8 @@ fn parse_word(line: &str) -> Option<RetiredWord> {
         "const" => WordScope::Constants,
         "text" => WordScope::Text,
         "doc" => WordScope::DocComments,
+        "fn" => WordScope::FunctionNames,
+        "type" => WordScope::TypeNames,
         _ => return None,
     };
     let unless = match condition.next() {
@@ -142,7 +146,13 @@ pub(super) fn check(file: &str, text: &str, retired: &RetiredWords, stored: &Sto
 /// What a stretch of words is, to choose the words that apply.
 #[derive(Clone, Copy)]
 enum Stretch {
-    Identifier { constant: bool },
+    Identifier {
+        constant: bool,
+    },
+    /// The name of a function, where it is defined; also an identifier.
+    FunctionName,
+    /// The name of a type, where it is defined; also an identifier.
+    TypeName,
     Text,
     DocComment,
 }
@@ -150,7 +160,10 @@ enum Stretch {
 impl WordScope {
     fn applies(self, stretch: Stretch) -> bool {
         match (self, stretch) {
-            (Self::All, _) | (Self::Identifiers, Stretch::Identifier { .. }) => true,
+            (Self::All, _)
+            | (Self::Identifiers, Stretch::Identifier { .. } | Stretch::FunctionName | Stretch::TypeName)
+            | (Self::FunctionNames, Stretch::FunctionName)
+            | (Self::TypeNames, Stretch::TypeName) => true,
             (Self::Constants, Stretch::Identifier { constant }) => constant,
             (Self::Text, Stretch::Text | Stretch::DocComment) | (Self::DocComments, Stretch::DocComment) => true,
             _ => false,
@@ -167,14 +180,20 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn check_rust(&mut self, text: &str) {
+        let mut keyword = String::new();
         for piece in read_pieces(text) {
             let stretch = match piece.kind {
+                PieceKind::Identifier if keyword == "fn" => Stretch::FunctionName,
+                PieceKind::Identifier if ["struct", "enum", "trait", "type", "union"].contains(&keyword.as_str()) => {
+                    Stretch::TypeName
+                }
                 PieceKind::Identifier => Stretch::Identifier { constant: !piece.text.contains(char::is_lowercase) },
                 PieceKind::StringLiteral | PieceKind::Comment => Stretch::Text,
                 PieceKind::DocComment => Stretch::DocComment,
             };
             let literal = (piece.kind == PieceKind::StringLiteral).then_some(piece.text.as_str());
             self.check_stretch(&split_words(&piece.text, piece.line), stretch, literal);
+            keyword = if piece.kind == PieceKind::Identifier { piece.text } else { String::new() };
         }
     }
 
@@ -239,8 +258,20 @@ impl Checker<'_> {
     }
 }
 
+/// Whether a whole name is retired; `*ed` retires every name with that ending, except for `need` and the like.
+fn is_whole_name(retired: &RetiredWord, words: &[TextWord]) -> bool {
+    let ([word], [wanted]) = (words, retired.words.as_slice()) else { return false };
+    match wanted.strip_prefix('*') {
+        Some(ending) => word.text.ends_with(ending) && !word.text.ends_with(&format!("e{ending}")),
+        None => word.text == *wanted,
+    }
+}
+
 /// Whether a retired phrase begins at a word.
 fn is_at(retired: &RetiredWord, words: &[TextWord], at: usize) -> bool {
+    if matches!(retired.scope, WordScope::FunctionNames | WordScope::TypeNames) {
+        return at == 0 && is_whole_name(retired, words);
+    }
     let count = retired.words.len();
     let Some(found) = words.get(at..at + count) else { return false };
     let last = count - 1;
@@ -303,7 +334,7 @@ mod tests {
     use super::*;
 
     const WORDS: &str = "# made up\n\ngizmo | all | tool\nblurb | ident | text\nhugest | const | MAX\n\
-        as it were | text | say it\nditto | doc | say it\ngawk | all unless at | read\n";
+        as it were | text | say it\nditto | doc | say it\ngawk | all unless at | read\nblab | fn | say_it\n*ed | type | a noun\n";
 
     fn found(file: &str, text: &str) -> Vec<String> {
         let checked = check(file, text, &RetiredWords::parse(WORDS), &StoredNames::parse(""));
@@ -340,6 +371,8 @@ mod tests {
         assert_eq!(found("a.rs", "HUGEST_NAME; hugest()"), ["1:hugest"]);
         assert_eq!(found("a.rs", "/// Ditto, for files.\nx; /// Ditto marks.\ny; // Ditto."), ["1:ditto"]);
         assert_eq!(found("a.rs", "// gawk at it; gawk"), ["1:gawk"]);
+        assert_eq!(found("a.rs", "fn blab() { blab(); let blab_on; }\nfn blab_on() {}"), ["1:blab"]);
+        assert_eq!(found("a.rs", "struct Chewed;\nenum Need {}\ntype ChewedFood = Chewed;"), ["1:*ed"]);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) fn check_tree(root: &Path) -> TreeFindings {
 }
 
 /// `words [PATH…]` lists every place below the paths; `words --count [PATH…]` sums them up by crate; `words --update`
-/// lowers the counted exceptions. They work on the checkout around the current directory.
+/// lowers the counted exceptions, and adds those of the words behind it. They work on the checkout around the current directory.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<()> {
     let (flags, paths): (Vec<String>, Vec<String>) = args.partition(|arg| arg.starts_with("--"));
     let root = checkout_root()?;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<()> {
         Some("--update") => {
             let file = root.join(counted::FILE);
             let before = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-            std::fs::write(&file, counted::update(&before, &tree.found)?)
+            std::fs::write(&file, counted::update(&before, &tree.found, &paths)?)
                 .map_err(|e| format!("{}: {e}", file.display()))
         }
         Some(flag) => Err(format!("`{flag}` is not an option: use --count or --update")),
