@@ -10,6 +10,7 @@ use super::{
 use crate::{Result, command};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -53,10 +54,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<()> {
     let tree = check_tree(&root);
     match flags.first().map(String::as_str) {
         None => list(&root, tree, &paths),
-        Some("--count") => {
-            count(&tree.found, &paths);
-            Ok(())
-        }
+        Some("--count") => count(&tree.found, &paths),
         Some("--update") => {
             let file = root.join(counted::FILE);
             let before = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -99,14 +97,13 @@ fn list(root: &Path, tree: TreeFindings, paths: &[String]) -> Result<()> {
         }
         let line = texts[&finding.file].get(finding.line - 1).map(String::as_str).unwrap_or_default();
         let start: String = line.chars().take(140).collect();
-        println!("{finding}\n    {start}");
+        print_line(&format!("{finding}\n    {start}"))?;
     }
-    println!("{} findings", findings.len());
-    Ok(())
+    print_line(&format!("{} findings", findings.len()))
 }
 
 /// Prints the counts of each crate, the largest first.
-fn count(found: &[Countable], paths: &[String]) {
+fn count(found: &[Countable], paths: &[String]) -> Result<()> {
     let mut counts: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for countable in found.iter().filter(|countable| is_below(countable, paths)) {
         let mut parts = countable.finding.file.split('/');
@@ -123,8 +120,14 @@ fn count(found: &[Countable], paths: &[String]) {
     places.sort_by_key(|(total, ..)| std::cmp::Reverse(*total));
     for (total, place, words) in places {
         let words: Vec<String> = words.into_iter().map(|(word, count)| format!("{word} {count}")).collect();
-        println!("{place}: {total}\n    {}", words.join(", "));
+        print_line(&format!("{place}: {total}\n    {}", words.join(", ")))?;
     }
+    Ok(())
+}
+
+/// Prints a line. A reader that has closed the pipe, like `head`, ends the command with an error instead of a panic.
+fn print_line(line: &str) -> Result<()> {
+    writeln!(io::stdout().lock(), "{line}").map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
