@@ -1,18 +1,18 @@
-//! Turns `rules/*.toml` into tables: the rules themselves, their keywords by their first three bytes, and those keywords
-//! that must be searched for by themselves because what follows them may be short.
+//! Generates tables from `rules/*.toml`: the rules, their keywords by their first three bytes, and the keywords that need a
+//! search of their own because a short secret may follow them.
 
 use serde::Deserialize;
 use std::{collections::BTreeMap, env, error::Error, fmt::Write as _, fs, path::Path};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    rule: Vec<Rule>,
+struct RuleFile {
+    rule: Vec<RuleSource>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rule {
+struct RuleSource {
     id: String,
     about: String,
     keywords: Vec<String>,
@@ -25,7 +25,7 @@ struct Rule {
     before: Option<String>,
     #[serde(default)]
     digit: bool,
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     bounded: bool,
     #[serde(default)]
     free: bool,
@@ -33,60 +33,62 @@ struct Rule {
     miss: Vec<String>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-/// Keywords are found by their first bytes.
-const HEAD: usize = 3;
+/// Keywords are found by this many first bytes.
+const HEAD_BYTES: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=rules");
     let mut files: Vec<_> = fs::read_dir("rules")?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     files.sort();
-    let mut rules: Vec<Rule> = Vec::new();
+    let mut rules: Vec<RuleSource> = Vec::new();
     for path in files.iter().filter(|p| p.extension().is_some_and(|e| e == "toml")) {
-        let file: File = toml::from_str(&fs::read_to_string(path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+        let file: RuleFile =
+            toml::from_str(&fs::read_to_string(path)?).map_err(|e| format!("{}: {e}", path.display()))?;
         rules.extend(file.rule);
     }
     let mut keywords: Vec<String> = rules.iter().flat_map(|r| r.keywords.clone()).collect();
     keywords.sort();
     keywords.dedup();
-    if let Some(short) = keywords.iter().find(|k| k.len() < HEAD) {
-        return Err(format!("the keyword {short:?} is too short: it would hit on every line").into());
+    if let Some(short) = keywords.iter().find(|k| k.len() < HEAD_BYTES) {
+        return Err(format!("the keyword {short:?} is too short: it would match too often").into());
     }
-    let mut out = String::from("pub(crate) static RULES: &[Rule] = &[\n");
+    let mut out = String::from("pub(crate) static RULES: &[BuiltInRule] = &[\n");
     for r in &rules {
-        let Rule { id, about, keywords, regex, entropy, check, before, digit, bounded, free: _, r#match, miss } = r;
+        let RuleSource { id, about, keywords, regex, entropy, check, before, digit, bounded, free: _, r#match, miss } =
+            r;
         let checked = match check.as_deref() {
             None => false,
             Some("crc32") => true,
-            Some(other) => return Err(format!("{id}: there is no check {other:?}").into()),
+            Some(other) => return Err(format!("{id}: unknown check {other:?}").into()),
         };
         writeln!(
             out,
-            "Rule {{ id: {id:?}, about: {about:?}, keywords: &{keywords:?}, regex: {regex:?}, entropy: {:?}, checked: {checked}, \
+            "BuiltInRule {{ id: {id:?}, about: {about:?}, keywords: &{keywords:?}, regex: {regex:?}, entropy: {:?}, checked: {checked}, \
              before: {before:?}, digit: {digit}, bounded: {bounded}, matches: &{:?}, misses: &{miss:?} }},",
             entropy.unwrap_or(1.9),
             r#match
         )?;
     }
     out += "];\n";
-    out += "pub(crate) static FREE: &[Keyword] = &[\n";
+    out += "pub(crate) static FREE_KEYWORDS: &[Keyword] = &[\n";
     let keyword = |text: &str, rule: usize| format!("Keyword {{ text: {text:?}, rule: {rule} }}, ");
     for (n, rule) in rules.iter().enumerate().filter(|(_, r)| r.free) {
         rule.keywords.iter().for_each(|k| out += &keyword(k, n));
     }
     out += "];\n";
-    let mut heads: BTreeMap<[u8; HEAD], Vec<(&str, usize)>> = BTreeMap::new();
+    let mut heads: BTreeMap<[u8; HEAD_BYTES], Vec<(&str, usize)>> = BTreeMap::new();
     for (n, rule) in rules.iter().enumerate() {
         for k in &rule.keywords {
-            heads.entry(k.as_bytes()[..HEAD].try_into()?).or_default().push((k, n));
+            heads.entry(k.as_bytes()[..HEAD_BYTES].try_into()?).or_default().push((k, n));
         }
     }
-    writeln!(out, "pub(crate) static HEADS: &[([u8; {HEAD}], &[Keyword])] = &[")?;
+    writeln!(out, "pub(crate) static KEYWORD_HEADS: &[([u8; {HEAD_BYTES}], &[Keyword])] = &[")?;
     for (head, of_head) in &mut heads {
-        // The longest first: `sk-ant-` before `sk-`.
+        // Longest first: `sk-ant-` before `sk-`.
         of_head.sort_by_key(|(k, _)| std::cmp::Reverse(k.len()));
         writeln!(out, "({head:?}, &[{}]),", of_head.iter().map(|(k, n)| keyword(k, *n)).collect::<String>())?;
     }
@@ -98,7 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     writeln!(
         out,
-        "/// Which heads there may be, by a hash of them.\npub(crate) static HEAD_BITS: [u64; 512] = {bits:?};"
+        "/// A bit for each possible hash of the first bytes of a keyword.\npub(crate) static HEAD_BITS: [u64; 512] = {bits:?};"
     )?;
     let to = Path::new(&env::var("OUT_DIR")?).join("rules.rs");
     fs::write(to, out)?;

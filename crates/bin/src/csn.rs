@@ -2,7 +2,7 @@
 
 use countersign_cli::NextProgram;
 use countersign_daemon::{HomeError, Start};
-use countersign_spawn::{HOME_HELD, shim_beside};
+use countersign_spawn::{EXIT_HOME_IN_USE, shim_path};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -16,12 +16,12 @@ fn main() -> ExitCode {
 
 fn serve(start: Start) -> ExitCode {
     let csn = std::env::current_exe().map_err(anyhow::Error::from);
-    match csn.and_then(|csn| countersign_daemon::main(start, shim_beside(&csn))) {
+    match csn.and_then(|csn| countersign_daemon::main(start, shim_path(&csn))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("csn: {e:#}");
             let held = matches!(e.downcast_ref(), Some(HomeError::Held { .. }));
-            ExitCode::from(if held { HOME_HELD } else { 125 })
+            ExitCode::from(if held { EXIT_HOME_IN_USE } else { 125 })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `install`: puts an agent's commands through Countersign, and tells a person or a program how that went.
 
 use crate::{UsageError, args::InstallArgs, say, target_home::TargetHome};
-use countersign_install::{InstallError, Installation, Options, Proofs, Proved};
+use countersign_install::{InstallError, InstallOptions, Installation, ProofReport, ProofResult};
 use countersign_model::CredentialKind;
 use countersign_store::below_an_agent;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<ExitCode> {
         by_a_person()?;
     }
     let InstallArgs { agent, mode, scope, witness, dry_run, uninstall, json: as_json } = *args;
-    let options = Options { agent, mode, scope, witness };
+    let options = InstallOptions { agent, mode, scope, witness };
     let prepared = if uninstall { Installation::prepare_removal(&options) } else { Installation::prepare(&options) };
     let prepared = prepared.map_err(usage)?;
     let mut told = InstallOutput { as_json, object: json!({"v": 1, "agent": prepared.agent()}) };
@@ -74,11 +74,11 @@ fn put_in(prepared: &Installation, told: &mut InstallOutput) -> anyhow::Result<E
     told.set("changed", json!(changed));
     // A person is here to start the daemon; those who will need it may not. If it cannot be, the proof says so.
     let _ = crate::target_home::reach();
-    let Proofs { proofs, undone } = prepared.prove(changed);
+    let ProofReport { proofs, undone } = prepared.prove(changed);
     told.set("proof", proofs.iter().map(|p| json!({"ok": p.is_ok(), "says": either(p)})).collect());
     if proofs.iter().all(Result::is_ok) {
         proofs.iter().for_each(|p| told.say(&format!("proved: {}", either(p))));
-        let next = prepared.next();
+        let next = prepared.next_steps();
         next.iter().for_each(|line| told.say(line));
         told.set("next", json!(next));
         return Ok(ExitCode::SUCCESS);
@@ -100,7 +100,7 @@ fn take_out(prepared: &Installation, told: &mut InstallOutput) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-fn either(proved: &Proved) -> String {
+fn either(proved: &ProofResult) -> String {
     match proved {
         Ok(says) => says.clone(),
         Err(why) => why.to_string(),
@@ -134,7 +134,7 @@ impl InstallOutput {
     }
 
     fn files(&mut self, prepared: &Installation) -> io::Result<()> {
-        let files = prepared.files();
+        let files = prepared.file_changes();
         if !self.as_json {
             let mut out = io::stdout().lock();
             files.iter().try_for_each(|file| out.write_all(file.diff.as_bytes()))?;

@@ -115,7 +115,10 @@ pub(crate) fn start(home: &Home) -> anyhow::Result<()> {
     let client = Client::new(home.socket());
     // Where there is a service for it, that is who starts it.
     let unit = service::user_unit_path().is_ok_and(|path| path.exists());
-    if unit && countersign_spawn::manage("systemctl", &["--user", "start", service::UNIT]).is_ok_and(|(done, _)| done) {
+    if unit
+        && countersign_spawn::run_service_manager("systemctl", &["--user", "start", service::UNIT])
+            .is_ok_and(|(done, _)| done)
+    {
         return Ok(());
     }
     let mut last = None;

@@ -4,7 +4,7 @@
 use crate::facts::{self, GateSettings, Prepared};
 use countersign_model::{Assessment, Grants, HomeKey, Mode, Request, Requester, Session, Timestamp};
 use countersign_policy::JudgeContext;
-use countersign_redact::{Known, Mask};
+use countersign_redact::{KnownSecrets, Mask};
 
 /// A request, and the moment at which it is judged.
 #[derive(Clone, Copy)]
@@ -62,7 +62,7 @@ impl<'a> Case<'a> {
 
 /// The mask of a request: it knows what its environment and its words give away.
 pub(crate) fn mask(key: &HomeKey, prepared: &Prepared) -> Mask {
-    Mask::new(mask_key(key), Known::of_task(&prepared.env, &prepared.argv))
+    Mask::new(mask_key(key), KnownSecrets::from_task(&prepared.env, &prepared.argv))
 }
 
 /// One key for all that this home shows: what was read in one task can be named in the next.

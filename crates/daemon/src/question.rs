@@ -63,7 +63,7 @@ impl CleanTexts {
         let uncovered: Vec<&str> = own().filter(|(c, _)| asked(c)).map(|(_, verb)| verb.as_str()).collect();
         let mut verbs = if uncovered.is_empty() { own().map(|(_, verb)| verb.as_str()).collect() } else { uncovered };
         verbs.dedup();
-        text_bounded(&Mask::of_shapes(), &verbs.join(", "), MAX_VERBS_BYTES)
+        text_bounded(&Mask::without_values(), &verbs.join(", "), MAX_VERBS_BYTES)
     }
 }
 

@@ -61,9 +61,9 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies)
         .map_err(|fault| config.rule_fault(fault.index, fault.hard, fault.to_string()))?;
-    let user =
-        countersign_redact::User::new(&config.redaction()).map_err(|f| config.redaction_fault(f.index, f.message))?;
-    countersign_redact::install(user);
+    let user = countersign_redact::UserRules::new(&config.redaction())
+        .map_err(|f| config.redaction_fault(f.index, f.message))?;
+    countersign_redact::set_user_rules(user);
     home.prepare()?;
     let lock = home.lock()?;
     // Orphans of a shim that is killed come to us, so that they can be ended.

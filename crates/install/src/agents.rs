@@ -1,22 +1,25 @@
-//! The agents that are known: where each keeps its configuration, what we write there, and what there is to do afterwards.
+//! The supported agents: where each keeps its configuration, which entries are written there, and what the user has to
+//! do afterwards.
 
 use super::{
-    entry::{CLOSED, CLOSED_ALOUD, Entry, Hook, IN_TIME, Mine, Node},
+    entry::{
+        ConfigValue, DENY_ON_FAILURE, DENY_ON_FAILURE_WITH_MESSAGE, Entry, EntryOwner, HookHandler, TIMEOUT_PREFIX,
+    },
     plugin,
-    prove::{HookAnswer, Proof},
+    prove::{HookReplyFormat, Proof},
 };
 use crate::{
     AgentProgram, InstallMode, InstallScope,
-    error::{EnvironmentError, Unsupported},
+    error::{EnvironmentError, UnsupportedError},
 };
 use countersign_model::quoted;
 use std::path::{Path, PathBuf};
 
-/// How long an agent lets one of its calls take: a person may have to be asked.
-const SECONDS: u64 = 3600;
-const HOOK_SECONDS: u64 = 600;
+/// How long an agent waits for a tool call: a user may have to answer an approval first.
+const TOOL_TIMEOUT_SECONDS: u64 = 3600;
+const HOOK_TIMEOUT_SECONDS: u64 = 600;
 
-pub(super) fn name(agent: AgentProgram) -> &'static str {
+pub(super) fn agent_name(agent: AgentProgram) -> &'static str {
     match agent {
         AgentProgram::ClaudeCode => "claude-code",
         AgentProgram::Codex => "codex",
@@ -27,50 +30,50 @@ pub(super) fn name(agent: AgentProgram) -> &'static str {
     }
 }
 
-/// The program that tells its version.
-pub(super) fn program(agent: AgentProgram) -> &'static str {
+/// The agent's program, which reports its version.
+pub(super) fn program_name(agent: AgentProgram) -> &'static str {
     match agent {
         AgentProgram::ClaudeCode => "claude",
         AgentProgram::Cursor => "cursor-agent",
-        other => name(other),
+        other => agent_name(other),
     }
 }
 
-pub(super) fn usual_mode(agent: AgentProgram) -> InstallMode {
+pub(super) fn default_mode(agent: AgentProgram) -> InstallMode {
     match agent {
         AgentProgram::ClaudeCode | AgentProgram::Opencode => InstallMode::Hook,
-        // Its sandbox does not reach our socket, and it skips hooks that nobody has trusted.
+        // Its sandbox cannot reach the daemon's socket, and it skips hooks that the user has not trusted.
         AgentProgram::Codex => InstallMode::Mcp,
         AgentProgram::Gemini | AgentProgram::Goose | AgentProgram::Cursor => InstallMode::Mcp,
     }
 }
 
-/// Where agents look, in this environment.
+/// Where the agents' configurations are, in this environment.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct AgentPaths {
     pub(super) home: PathBuf,
-    /// `XDG_CONFIG_HOME`, or what stands for it.
+    /// `XDG_CONFIG_HOME`, or its default.
     pub(super) config: PathBuf,
     pub(super) claude: Option<PathBuf>,
     pub(super) codex: Option<PathBuf>,
-    /// Variables by which the house is found: some agents give their servers hardly any.
-    pub(super) house: Vec<(&'static str, String)>,
-    /// The directory of the project, where one is meant.
+    /// Variables that locate the home: some agents pass hardly any variables to their servers.
+    pub(super) home_variables: Vec<(&'static str, String)>,
+    /// The project's directory, with scope `project`.
     pub(super) project: Option<PathBuf>,
 }
 
-impl Places {
-    pub(super) fn here(scope: InstallScope) -> Result<Self, EnvironmentError> {
+impl AgentPaths {
+    pub(super) fn from_environment(scope: InstallScope) -> Result<Self, EnvironmentError> {
         let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let cwd = || std::env::current_dir().map_err(EnvironmentError::Unknown);
         let home = var("HOME").ok_or(EnvironmentError::NoHome)?;
         let project = match scope {
             InstallScope::User => None,
-            InstallScope::Project => Some(project(&cwd()?, &home)),
+            InstallScope::Project => Some(find_project(&cwd()?, &home)),
         };
-        let told = |name: &'static str| Some((name, var(name)?.into_os_string().into_string().ok()?));
+        let variable = |name: &'static str| Some((name, var(name)?.into_os_string().into_string().ok()?));
         Ok(Self {
-            house: ["COUNTERSIGN_HOME", "XDG_STATE_HOME"].into_iter().filter_map(told).collect(),
+            home_variables: ["COUNTERSIGN_HOME", "XDG_STATE_HOME"].into_iter().filter_map(variable).collect(),
             config: var("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
             claude: var("CLAUDE_CONFIG_DIR"),
             codex: var("CODEX_HOME"),
@@ -80,19 +83,19 @@ impl Places {
     }
 }
 
-/// The repository around a directory, or the directory. A home that is a repository is not everybody's project.
-fn project(cwd: &Path, home: &Path) -> PathBuf {
+/// The repository around a directory, or the directory itself. A home directory that is a repository does not count.
+fn find_project(cwd: &Path, home: &Path) -> PathBuf {
     let around = cwd.ancestors().take_while(|dir| *dir != home).find(|dir| dir.join(".git").exists());
     around.unwrap_or(cwd).to_owned()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PartKind {
     Hook,
     Mcp,
 }
 
-impl Kind {
+impl PartKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Hook => "hook",
@@ -101,115 +104,130 @@ impl Kind {
     }
 }
 
-/// One file, what it shall hold, and how that is proved.
+/// One file, the entry that belongs into it, and how the entry is proved.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub(super) kind: Kind,
+pub(super) struct InstallPart {
+    pub(super) kind: PartKind,
     pub(super) path: PathBuf,
     pub(super) entry: Entry,
     pub(super) proof: Proof,
 }
 
-pub(super) struct Wanted<'a> {
+pub(super) struct InstallRequest<'a> {
     pub(super) agent: AgentProgram,
     pub(super) mode: InstallMode,
     pub(super) witness: bool,
-    /// The program, as it is written into files.
+    /// The path of csn, as it is written into files.
     pub(super) csn: &'a str,
-    pub(super) places: &'a Places,
+    pub(super) places: &'a AgentPaths,
 }
 
-impl Wanted<'_> {
-    pub(super) fn mine(&self, also: Option<&str>) -> Mine {
-        let known = [self.csn].into_iter().chain(also).map(str::to_owned).collect();
-        Mine { agent: name(self.agent), known }
+impl InstallRequest<'_> {
+    /// The owner of this installation's entries; `old_csn` is the path of an earlier one.
+    pub(super) fn owner(&self, old_csn: Option<&str>) -> EntryOwner {
+        let known = [self.csn].into_iter().chain(old_csn).map(str::to_owned).collect();
+        EntryOwner { agent: agent_name(self.agent), csn_paths: known }
     }
 
-    /// The files of this installation; why not, where an agent has no such thing.
-    pub(super) fn parts(&self) -> Result<Vec<Part>, Unsupported> {
+    /// The parts of this installation, or why the agent does not support it.
+    pub(super) fn parts(&self) -> Result<Vec<InstallPart>, UnsupportedError> {
         let hooks = matches!(self.agent, AgentProgram::ClaudeCode | AgentProgram::Codex | AgentProgram::Opencode);
         if !hooks && self.mode != InstallMode::Mcp {
-            return Err(Unsupported::Hook(name(self.agent)));
+            return Err(UnsupportedError::Hook(agent_name(self.agent)));
         }
         if self.witness && self.mode == InstallMode::Mcp {
-            return Err(Unsupported::Witness);
+            return Err(UnsupportedError::Witness);
         }
         if self.agent == AgentProgram::Goose && self.places.project.is_some() {
-            return Err(Unsupported::Project);
+            return Err(UnsupportedError::Project);
         }
         let mut parts = Vec::new();
         if self.mode != InstallMode::Mcp {
-            parts.push(self.hook());
+            parts.push(self.hook_part());
         }
         if self.mode != InstallMode::Hook {
-            parts.push(self.mcp());
+            parts.push(self.mcp_part());
         }
         Ok(parts)
     }
 
-    fn below(&self, user: PathBuf, project: &str) -> PathBuf {
+    fn scoped_path(&self, user: PathBuf, project: &str) -> PathBuf {
         self.places.project.as_ref().map_or(user, |dir| dir.join(project))
     }
 
-    fn hook(&self) -> Part {
+    fn hook_part(&self) -> InstallPart {
         let places = self.places;
         let codex = places.codex.clone().unwrap_or_else(|| places.home.join(".codex"));
         let claude = places.claude.clone().unwrap_or_else(|| places.home.join(".claude"));
         let path = match self.agent {
-            AgentProgram::ClaudeCode => self.below(claude.join("settings.json"), ".claude/settings.json"),
-            AgentProgram::Codex => self.below(codex.join("hooks.json"), ".codex/hooks.json"),
-            _ => self.below(places.config.join("opencode/plugins/countersign.js"), ".opencode/plugins/countersign.js"),
+            AgentProgram::ClaudeCode => self.scoped_path(claude.join("settings.json"), ".claude/settings.json"),
+            AgentProgram::Codex => self.scoped_path(codex.join("hooks.json"), ".codex/hooks.json"),
+            _ => self
+                .scoped_path(places.config.join("opencode/plugins/countersign.js"), ".opencode/plugins/countersign.js"),
         };
         if self.agent == AgentProgram::Opencode {
-            let entry = Entry::Whole(plugin::source(self.csn, self.witness));
+            let entry = Entry::Whole(plugin::plugin_source(self.csn, self.witness));
             let argv = [self.csn, "hook", "opencode"].into_iter().chain(self.witness.then_some("--witness"));
             let argv = argv.map(str::to_owned).collect();
-            return Part { kind: Kind::Hook, path, entry, proof: Proof::Hook { argv, answer: HookAnswer::Decision } };
+            return InstallPart {
+                kind: PartKind::Hook,
+                path,
+                entry,
+                proof: Proof::Hook { argv, format: HookReplyFormat::Decision },
+            };
         }
         let ask = match self.agent {
-            AgentProgram::Codex => format!("{IN_TIME}{}{CLOSED_ALOUD}", self.command()),
-            _ => self.command() + CLOSED,
+            AgentProgram::Codex => format!("{TIMEOUT_PREFIX}{}{DENY_ON_FAILURE_WITH_MESSAGE}", self.hook_command()),
+            _ => self.hook_command() + DENY_ON_FAILURE,
         };
         let argv = ["/bin/sh", "-c", ask.as_str()].map(str::to_owned).to_vec();
-        let entry = Entry::Hooks(self.hooks(&ask));
-        Part { kind: Kind::Hook, path, entry, proof: Proof::Hook { argv, answer: HookAnswer::Permission } }
+        let entry = Entry::Hooks(self.hook_handlers(&ask));
+        InstallPart {
+            kind: PartKind::Hook,
+            path,
+            entry,
+            proof: Proof::Hook { argv, format: HookReplyFormat::Permission },
+        }
     }
 
-    fn command(&self) -> String {
+    fn hook_command(&self) -> String {
         let witness = if self.witness { " --witness" } else { "" };
-        format!("{} hook {}{witness}", quoted(self.csn), name(self.agent))
+        format!("{} hook {}{witness}", quoted(self.csn), agent_name(self.agent))
     }
 
-    fn hooks(&self, ask: &str) -> Vec<Hook> {
+    fn hook_handlers(&self, ask: &str) -> Vec<HookHandler> {
         let claude = self.agent == AgentProgram::ClaudeCode;
         let matcher = if claude { "Bash" } else { "^Bash$" };
         let mut handler = vec![
-            ("type", Node::text("command")),
-            ("command", Node::text(ask)),
-            ("timeout", Node::Number(HOOK_SECONDS)),
+            ("type", ConfigValue::text("command")),
+            ("command", ConfigValue::text(ask)),
+            ("timeout", ConfigValue::Number(HOOK_TIMEOUT_SECONDS)),
         ];
         if claude {
-            handler.push(("onFailure", Node::text("block")));
+            handler.push(("onFailure", ConfigValue::text("block")));
         }
-        let mut hooks = vec![Hook { event: "PreToolUse", matcher, handler }];
+        let mut hooks = vec![HookHandler { event: "PreToolUse", matcher, handler }];
         if self.witness {
             let after: &[&'static str] = if claude { &["PostToolUse", "PostToolUseFailure"] } else { &["PostToolUse"] };
             hooks.extend(after.iter().map(|event| {
-                let handler = vec![("type", Node::text("command")), ("command", Node::text(self.command()))];
-                Hook { event, matcher, handler }
+                let handler =
+                    vec![("type", ConfigValue::text("command")), ("command", ConfigValue::text(self.hook_command()))];
+                HookHandler { event, matcher, handler }
             }));
         }
         hooks
     }
 
-    fn mcp(&self) -> Part {
+    fn mcp_part(&self) -> InstallPart {
         let places = self.places;
         let home = |file: &str| places.home.join(file);
-        let opencode = self.below(places.config.join("opencode"), "");
+        let opencode = self.scoped_path(places.config.join("opencode"), "");
         let path = match self.agent {
-            AgentProgram::ClaudeCode => self
-                .below(places.claude.clone().unwrap_or_else(|| places.home.clone()).join(".claude.json"), ".mcp.json"),
-            AgentProgram::Codex => self.below(
+            AgentProgram::ClaudeCode => self.scoped_path(
+                places.claude.clone().unwrap_or_else(|| places.home.clone()).join(".claude.json"),
+                ".mcp.json",
+            ),
+            AgentProgram::Codex => self.scoped_path(
                 places.codex.clone().unwrap_or_else(|| home(".codex")).join("config.toml"),
                 ".codex/config.toml",
             ),
@@ -217,20 +235,24 @@ impl Wanted<'_> {
                 let commented = opencode.join("opencode.jsonc");
                 if commented.exists() { commented } else { opencode.join("opencode.json") }
             }
-            AgentProgram::Gemini => self.below(home(".gemini/settings.json"), ".gemini/settings.json"),
+            AgentProgram::Gemini => self.scoped_path(home(".gemini/settings.json"), ".gemini/settings.json"),
             AgentProgram::Goose => places.config.join("goose/config.yaml"),
-            AgentProgram::Cursor => self.below(home(".cursor/mcp.json"), ".cursor/mcp.json"),
+            AgentProgram::Cursor => self.scoped_path(home(".cursor/mcp.json"), ".cursor/mcp.json"),
         };
         let proof = Proof::Mcp { csn: self.csn.to_owned() };
-        Part { kind: Kind::Mcp, path, entry: self.server(), proof }
+        InstallPart { kind: PartKind::Mcp, path, entry: self.server_entry(), proof }
     }
 
-    fn server(&self) -> Entry {
-        let program = ("command", Node::text(self.csn));
-        let args = ("args", Node::texts(&["mcp"]));
-        let stdio = ("type", Node::text("stdio"));
-        let env = || Node::Map(self.places.house.iter().map(|(name, value)| (*name, Node::text(value))).collect());
-        let named = |name: &'static str| (!self.places.house.is_empty()).then(|| (name, env()));
+    fn server_entry(&self) -> Entry {
+        let program = ("command", ConfigValue::text(self.csn));
+        let args = ("args", ConfigValue::texts(&["mcp"]));
+        let stdio = ("type", ConfigValue::text("stdio"));
+        let env = || {
+            ConfigValue::Map(
+                self.places.home_variables.iter().map(|(name, value)| (*name, ConfigValue::text(value))).collect(),
+            )
+        };
+        let named = |name: &'static str| (!self.places.home_variables.is_empty()).then(|| (name, env()));
         let (table, mut value, fixed): (_, _, &'static [&'static str]) = match self.agent {
             AgentProgram::ClaudeCode | AgentProgram::Cursor => {
                 ("mcpServers", vec![stdio, program, args, ("env", env())], &["type", "command", "args"])
@@ -240,36 +262,41 @@ impl Wanted<'_> {
                 vec![
                     program,
                     args,
-                    ("tool_timeout_sec", Node::Number(SECONDS)),
-                    ("default_tools_approval_mode", Node::text("approve")),
+                    ("tool_timeout_sec", ConfigValue::Number(TOOL_TIMEOUT_SECONDS)),
+                    ("default_tools_approval_mode", ConfigValue::text("approve")),
                 ],
                 &["command", "args"],
             ),
             AgentProgram::Opencode => (
                 "mcp",
                 vec![
-                    ("type", Node::text("local")),
-                    ("command", Node::texts(&[self.csn, "mcp"])),
-                    ("enabled", Node::Flag(true)),
-                    ("timeout", Node::Number(SECONDS * 1000)),
+                    ("type", ConfigValue::text("local")),
+                    ("command", ConfigValue::texts(&[self.csn, "mcp"])),
+                    ("enabled", ConfigValue::Flag(true)),
+                    ("timeout", ConfigValue::Number(TOOL_TIMEOUT_SECONDS * 1000)),
                 ],
                 &["type", "command", "enabled"],
             ),
             AgentProgram::Gemini => (
                 "mcpServers",
-                vec![program, args, ("timeout", Node::Number(SECONDS * 1000)), ("trust", Node::Flag(true))],
+                vec![
+                    program,
+                    args,
+                    ("timeout", ConfigValue::Number(TOOL_TIMEOUT_SECONDS * 1000)),
+                    ("trust", ConfigValue::Flag(true)),
+                ],
                 &["command", "args"],
             ),
             AgentProgram::Goose => (
                 "extensions",
                 vec![
-                    ("enabled", Node::Flag(true)),
-                    ("name", Node::text("csn")),
+                    ("enabled", ConfigValue::Flag(true)),
+                    ("name", ConfigValue::text("csn")),
                     stdio,
-                    ("cmd", Node::text(self.csn)),
+                    ("cmd", ConfigValue::text(self.csn)),
                     args,
                     ("envs", env()),
-                    ("timeout", Node::Number(SECONDS)),
+                    ("timeout", ConfigValue::Number(TOOL_TIMEOUT_SECONDS)),
                 ],
                 &["enabled", "type", "cmd", "args"],
             ),
@@ -282,8 +309,8 @@ impl Wanted<'_> {
         Entry::Server { table, value, fixed }
     }
 
-    /// What a person should do now, or know.
-    pub(super) fn next(&self) -> Vec<String> {
+    /// What the user should do now, or know.
+    pub(super) fn next_steps(&self) -> Vec<String> {
         let mut next = Vec::new();
         let hook = self.mode != InstallMode::Mcp;
         let mcp = self.mode != InstallMode::Hook;
@@ -292,24 +319,27 @@ impl Wanted<'_> {
                 "Codex skips this hook silently until you trust it: run /hooks in codex, then `csn doctor`".to_owned(),
             ),
             AgentProgram::Codex => next.push(
-                "MCP, since Codex's sandbox cannot reach the house; its own shell stays as Codex sandboxes it"
+                "Codex gets Countersign's tools through MCP, because its sandbox cannot reach the daemon; Codex keeps its own \
+                 shell, in its own sandbox"
                     .to_owned(),
             ),
             AgentProgram::Gemini => {
-                next.push("Gemini leaves servers out in folders that you have not trusted".to_owned())
+                next.push("Gemini ignores MCP servers in folders that you have not trusted: trust the folder in gemini".to_owned())
             }
             AgentProgram::Goose => {
-                next.push("to have no other shell, disable goose's `developer` extension (goose configure)".to_owned());
+                next.push("goose still has its own shell: to remove it, disable the `developer` extension with `goose configure`".to_owned());
             }
             _ => {}
         }
         if self.places.project.is_some() && mcp && self.agent == AgentProgram::ClaudeCode {
-            next.push("Claude Code asks once whether to use the servers of this project's .mcp.json".to_owned());
+            next.push(
+                "Claude Code asks once whether to use the servers in this project's .mcp.json: accept it".to_owned(),
+            );
         }
         if self.places.project.is_some() {
-            next.push("the file names this machine's csn: think before you commit it".to_owned());
+            next.push("the file contains the path of csn on this machine: check that before you commit it".to_owned());
         }
-        next.push(format!("start {} anew: what runs has read its configuration already", program(self.agent)));
+        next.push(format!("restart {}: a running agent keeps its old configuration", program_name(self.agent)));
         next
     }
 }

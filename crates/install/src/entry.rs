@@ -1,27 +1,28 @@
-//! What stands in a configuration file because of us, whatever the file is written in; and how ours is told from others'.
+//! The entries that Countersign writes into configuration files, independent of their format, and how they are recognised
+//! among other entries.
 
-/// The name of our server everywhere.
-pub(super) const SERVER: &str = "csn";
-/// What makes a hook that cannot answer refuse.
-pub(super) const CLOSED: &str = " || exit 2";
-/// The same for an agent that takes an exit code for an answer only when something is said with it.
-pub(super) const CLOSED_ALOUD: &str = " || { echo 'csn: the hook failed' >&2; exit 2; }";
-/// And for one that runs the command when its hook takes too long.
-pub(super) const IN_TIME: &str = "timeout -k 1 60 ";
-/// The first line of a file that is wholly ours.
-pub(super) const MARKER: &str = "// Made by `csn install`; `csn install opencode --uninstall` removes it.\n";
+/// The name of Countersign's MCP server in every configuration.
+pub(super) const SERVER_NAME: &str = "csn";
+/// Makes a hook that cannot answer deny the command.
+pub(super) const DENY_ON_FAILURE: &str = " || exit 2";
+/// For an agent that accepts an exit code as an answer only together with a message.
+pub(super) const DENY_ON_FAILURE_WITH_MESSAGE: &str = " || { echo 'csn: the hook failed' >&2; exit 2; }";
+/// For an agent that runs the command when its hook takes too long.
+pub(super) const TIMEOUT_PREFIX: &str = "timeout -k 1 60 ";
+/// The first line of a file that contains nothing else.
+pub(super) const FILE_MARKER: &str = "// Made by `csn install`; `csn install opencode --uninstall` removes it.\n";
 
-/// A value, with its keys in the order in which they are written.
+/// A value of a configuration; its keys are written in this order.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Node {
+pub(super) enum ConfigValue {
     Text(String),
     Number(u64),
     Flag(bool),
-    List(Vec<Node>),
-    Map(Vec<(&'static str, Node)>),
+    List(Vec<ConfigValue>),
+    Map(Vec<(&'static str, ConfigValue)>),
 }
 
-impl Node {
+impl ConfigValue {
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
@@ -31,56 +32,59 @@ impl Node {
     }
 }
 
-/// One handler for one event.
+/// One hook handler for one event.
 #[derive(Debug, Clone)]
-pub(super) struct Hook {
+pub(super) struct HookHandler {
     pub(super) event: &'static str,
     pub(super) matcher: &'static str,
-    pub(super) handler: Vec<(&'static str, Node)>,
+    pub(super) handler: Vec<(&'static str, ConfigValue)>,
 }
 
-/// What one file shall hold.
+/// What belongs into one file.
 #[derive(Debug, Clone)]
 pub(super) enum Entry {
     /// Handlers below `hooks`.
-    Hooks(Vec<Hook>),
-    /// `csn` below `table`. What is not `fixed` is left as a person has set it.
-    Server { table: &'static str, value: Vec<(&'static str, Node)>, fixed: &'static [&'static str] },
-    /// The file is ours from its first line.
+    Hooks(Vec<HookHandler>),
+    /// `csn` below `table`. Keys that are not `fixed` keep the value that a user has set.
+    Server { table: &'static str, value: Vec<(&'static str, ConfigValue)>, fixed: &'static [&'static str] },
+    /// The whole file.
     Whole(String),
 }
 
-/// Who is looking: what it takes for its own.
+/// Recognises the entries of one installation.
 #[derive(Debug, Clone)]
-pub(super) struct Mine {
+pub(super) struct EntryOwner {
     pub(super) agent: &'static str,
-    /// Where csn is or was, whatever the program is called there.
-    pub(super) known: Vec<String>,
+    /// Paths of csn, now and earlier; its file name may differ.
+    pub(super) csn_paths: Vec<String>,
 }
 
-impl Mine {
-    pub(super) fn program(&self, word: &str) -> bool {
-        word.rsplit('/').next() == Some("csn") || self.known.iter().any(|k| k == word)
+impl EntryOwner {
+    pub(super) fn is_csn(&self, word: &str) -> bool {
+        word.rsplit('/').next() == Some("csn") || self.csn_paths.iter().any(|k| k == word)
     }
 
-    /// Whether a hook's command is one that we write: `csn hook AGENT`, in whichever of its forms.
-    pub(super) fn hook(&self, command: &str) -> bool {
-        let command = command.strip_suffix(CLOSED).or_else(|| command.strip_suffix(CLOSED_ALOUD)).unwrap_or(command);
-        let command = command.strip_prefix(IN_TIME).unwrap_or(command).trim_end();
+    /// Whether a hook's command is Countersign's: `csn hook AGENT`, in any form that was ever written.
+    pub(super) fn owns_hook(&self, command: &str) -> bool {
+        let command = command
+            .strip_suffix(DENY_ON_FAILURE)
+            .or_else(|| command.strip_suffix(DENY_ON_FAILURE_WITH_MESSAGE))
+            .unwrap_or(command);
+        let command = command.strip_prefix(TIMEOUT_PREFIX).unwrap_or(command).trim_end();
         let command = command.strip_suffix(" --witness").unwrap_or(command).trim_end();
         let program = command.strip_suffix(self.agent).map(str::trim_end);
         let program = program.and_then(|rest| rest.strip_suffix(" hook")).map(str::trim);
-        program.and_then(unquote).is_some_and(|p| self.program(&p))
+        program.and_then(unquote_word).is_some_and(|p| self.is_csn(&p))
     }
 
-    /// Whether a server's command is ours: `csn mcp`.
-    pub(super) fn server<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> bool {
-        words.next().is_some_and(|program| self.program(program)) && words.next() == Some("mcp")
+    /// Whether a server's command is Countersign's: `csn mcp`.
+    pub(super) fn owns_server<'a>(&self, mut words: impl Iterator<Item = &'a str>) -> bool {
+        words.next().is_some_and(|program| self.is_csn(program)) && words.next() == Some("mcp")
     }
 }
 
-/// The one word that a text is for `sh`, if it is one.
-fn unquote(text: &str) -> Option<String> {
+/// The word that a text means to `sh`, if it is a single word.
+fn unquote_word(text: &str) -> Option<String> {
     if let Some(inner) = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')) {
         let word = inner.replace(r"'\''", "\u{0}");
         return (!word.contains('\'')).then(|| word.replace('\u{0}', "'"));
@@ -91,19 +95,19 @@ fn unquote(text: &str) -> Option<String> {
     (!text.is_empty() && !text.contains([' ', '\t', '\'', '"', '\\', '$', '`', ';', '|', '&'])).then(|| text.to_owned())
 }
 
-/// A text after a change, and what had to be made around it.
+/// A text after an edit, and the containers that the edit created.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Edited {
+pub(super) struct EditedText {
     pub(super) text: String,
-    /// Containers that were not there before, by their keys with dots between.
+    /// New containers, each by its keys with dots between them.
     pub(super) made: Vec<String>,
 }
 
-/// A piece of a text that another takes the place of.
+/// A range of a text, and its replacement.
 pub(super) struct Splice(pub(super) std::ops::Range<usize>, pub(super) String);
 
-/// The text with its splices done; they do not overlap.
-pub(super) fn splice(text: &str, mut splices: Vec<Splice>) -> String {
+/// The text with its ranges replaced; they do not overlap.
+pub(super) fn apply_splices(text: &str, mut splices: Vec<Splice>) -> String {
     splices.sort_by_key(|s| s.0.start);
     let (mut out, mut at) = (String::with_capacity(text.len() + 512), 0);
     for Splice(range, with) in splices {
@@ -115,16 +119,16 @@ pub(super) fn splice(text: &str, mut splices: Vec<Splice>) -> String {
     out
 }
 
-/// How a text ends its lines.
-pub(super) fn newline(text: &str) -> &'static str {
+/// The line ending of a text.
+pub(super) fn line_ending(text: &str) -> &'static str {
     match text.find('\n') {
         Some(at) if text[..at].ends_with('\r') => "\r\n",
         _ => "\n",
     }
 }
 
-/// The line that a place is on, from 1.
-pub(super) fn line(text: &str, at: usize) -> usize {
+/// The line number of an offset, from 1.
+pub(super) fn line_number(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1
 }
 
@@ -133,8 +137,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_is_told_from_others() {
-        let mine = Mine { agent: "codex", known: vec!["/opt/my tools/c's".to_owned()] };
+    fn only_our_hook_commands_are_recognised() {
+        let owner = EntryOwner { agent: "codex", csn_paths: vec!["/opt/my tools/c's".to_owned()] };
         for (command, is) in [
             ("/usr/bin/csn hook codex || exit 2", true),
             ("timeout -k 1 60 /usr/bin/csn hook codex || { echo 'csn: the hook failed' >&2; exit 2; }", true),
@@ -149,11 +153,11 @@ mod tests {
             ("lint --fix", false),
             ("", false),
         ] {
-            assert_eq!(mine.hook(command), is, "{command}");
+            assert_eq!(owner.owns_hook(command), is, "{command}");
         }
         for word in ["/usr/bin/csn", "/a b/c'sn", "", "/ü/csn", "$HOME/csn"] {
             let quoted = countersign_model::quoted(word);
-            assert!(word.is_empty() || unquote(&quoted).as_deref() == Some(word), "{quoted}");
+            assert!(word.is_empty() || unquote_word(&quoted).as_deref() == Some(word), "{quoted}");
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Everything that can go wrong with an installation, as values. The messages are for the person at the terminal: they
-//! name the file, the line where there is one, and what to do. Each holds the whole message, so none names a source: a
-//! caller that prints the chain would say it twice.
+//! Everything that can go wrong with an installation, as values. The messages are for the user at the terminal: they
+//! name the file, the line if there is one, and what to do. Each contains the whole message and names no source, so that
+//! a caller that prints the chain does not print it twice.
 
-use crate::{entry::SERVER, prove::CANARY};
+use crate::{entry::SERVER_NAME, prove::CANARY};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
 };
 
-/// Why nothing was installed or taken out.
+/// Why nothing was installed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The agent has no such thing.
+    /// The agent does not support it.
     #[error(transparent)]
-    Unsupported(#[from] Unsupported),
-    /// This environment does not say where configurations are, or what this program is called.
+    Unsupported(#[from] UnsupportedError),
+    /// The environment does not tell where configurations are, or where this program is.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
     /// A file cannot be read, edited or written.
@@ -22,72 +22,72 @@ pub enum InstallError {
     File(#[from] FileError),
 }
 
-/// What an agent cannot be given.
+/// An installation that the agent does not support.
 #[derive(Debug, thiserror::Error)]
-pub enum Unsupported {
-    #[error("{0} gets no hook: none has been proved to hold there; its tools through MCP: --mode mcp")]
+pub enum UnsupportedError {
+    #[error("{0} has no hook that Countersign can rely on: use --mode mcp")]
     Hook(&'static str),
-    #[error("--witness is for hooks: through MCP Countersign runs the command itself")]
+    #[error("--witness is for hooks: with --mode mcp, Countersign runs the commands itself")]
     Witness,
-    #[error("goose has no configuration of a project: --scope user")]
+    #[error("goose has no project configuration: use --scope user")]
     Project,
 }
 
-/// What the environment does not tell.
+/// What the environment does not provide.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    #[error("neither XDG_CONFIG_HOME nor HOME is set")]
+    #[error("neither XDG_CONFIG_HOME nor HOME is set: set HOME")]
     NoConfig,
-    #[error("HOME is not set: where agents are configured is not known")]
+    #[error("HOME is not set, so the agent's configuration cannot be found: set HOME")]
     NoHome,
     #[error(transparent)]
     Unknown(io::Error),
-    #[error("where this csn is cannot be found out: {0}")]
+    #[error("the path of this csn cannot be determined: {0}")]
     Program(io::Error),
-    #[error("{} cannot be written into a configuration", .0.display())]
+    #[error("the path {} cannot be written into a configuration: move csn to a path that is plain UTF-8", .0.display())]
     ProgramName(PathBuf),
 }
 
-/// What is wrong with a file, or could not be done with it.
+/// Why a file cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
-    #[error("{}: it is a link that leads nowhere ({error})", path.display())]
+    #[error("{}: this symbolic link points to a missing file ({error})", path.display())]
     DanglingLink { path: PathBuf, error: io::Error },
     #[error("{}: {} is not a directory", path.display(), place.display())]
     NoDirectory { path: PathBuf, place: PathBuf },
-    #[error("{}: it is not a regular file", .0.display())]
+    #[error("{}: this is not a regular file", .0.display())]
     NotRegular(PathBuf),
-    #[error("{}: it is too long for a configuration", .0.display())]
+    #[error("{}: this file is too large for a configuration", .0.display())]
     TooLong(PathBuf),
-    #[error("{}: its name is not UTF-8", .0.display())]
+    #[error("{}: the file name is not UTF-8", .0.display())]
     Name(PathBuf),
-    #[error("{shown} is read-only: nothing was changed (chmod u+w {shown}, or change it by hand)", shown = .0.display())]
+    #[error("{path} is read-only, and nothing was changed: run `chmod u+w {path}`, or edit it by hand", path = .0.display())]
     ReadOnly(PathBuf),
-    #[error("{} was changed by somebody else meanwhile: run this again", .0.display())]
-    ChangedMeanwhile(PathBuf),
+    #[error("another program changed {} in the meantime: run the command again", .0.display())]
+    ChangedConcurrently(PathBuf),
     #[error("{} cannot be written: {error}", path.display())]
     Unwritable { path: PathBuf, error: io::Error },
-    #[error("{} cannot be made: {error}", path.display())]
-    DirectoryUnmade { path: PathBuf, error: io::Error },
-    #[error("{} leads out of the project, to {}: not followed", named.display(), path.display())]
-    OutsideProject { named: PathBuf, path: PathBuf },
+    #[error("{} cannot be created: {error}", path.display())]
+    DirectoryNotCreated { path: PathBuf, error: io::Error },
+    #[error("{} links to {}, outside of the project: such a link is not followed", link.display(), path.display())]
+    OutsideProject { link: PathBuf, path: PathBuf },
     #[error("{}: {error}", path.display())]
     Manifest { path: PathBuf, error: serde_json::Error },
-    #[error("{}: it was written by a newer csn: use that one", .0.display())]
+    #[error("{}: this manifest was written by a newer csn: use that version", .0.display())]
     NewerManifest(PathBuf),
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// With the file that was being worked on.
+    /// Another error, with the file it is about.
     #[error("{}: {error}", path.display())]
     At { path: PathBuf, error: Box<FileError> },
     #[error("{0}; nothing was changed")]
     NothingChanged(Box<FileError>),
-    #[error("{why}; and what was written before could not be taken back: {also}")]
-    HalfChanged { why: Box<FileError>, also: FileErrors },
-    #[error("what was written could not be taken back: {0}")]
-    NotTakenBack(FileErrors),
+    #[error("{cause}; the files that were already written could not be restored: {restore}")]
+    PartlyChanged { cause: Box<FileError>, restore: FileErrors },
+    #[error("the changes could not be undone: {0}")]
+    NotUndone(FileErrors),
 }
 
 impl FileError {
@@ -100,7 +100,7 @@ impl FileError {
     }
 }
 
-/// Several at once.
+/// Several errors in one message.
 #[derive(Debug)]
 pub struct FileErrors(pub(crate) Vec<FileError>);
 
@@ -111,109 +111,112 @@ impl fmt::Display for FileErrors {
     }
 }
 
-/// Why a text cannot take our entry, or cannot lose it.
+/// Why an entry cannot be added to a file, or removed from it.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    #[error("it is not UTF-8 (byte {0})")]
+    #[error("the file is not UTF-8 (byte {0})")]
     NotUtf8(usize),
-    #[error("it is not valid {format}: {why}")]
-    Invalid { format: &'static str, why: String },
-    #[error("{0} holds no such entry")]
+    #[error("the file is not valid {format}: {reason}")]
+    Invalid { format: &'static str, reason: String },
+    #[error("{0} files cannot contain this kind of entry")]
     NoSuchEntry(&'static str),
-    #[error("it is there already and is not Countersign's: move it away first")]
+    #[error("this file already exists and is not Countersign's: move it away, then run the command again")]
     ForeignFile,
-    #[error("line {line}: `{table}.{SERVER}` is there already and is not Countersign's: rename or remove it first")]
+    #[error(
+        "line {line}: `{table}.{SERVER_NAME}` already exists and is not Countersign's: rename or remove it, then run the \
+         command again"
+    )]
     ForeignServer { line: usize, table: String },
-    #[error("it cannot be changed reliably: add the entry by hand")]
+    #[error("the file cannot be edited reliably: add the entry by hand")]
     Unreliable,
-    #[error("it does not settle; nothing was changed")]
+    #[error("the edit did not converge, and nothing was changed: add the entry by hand")]
     Unsettled,
-    #[error("{0}, so that it would be skipped: change that, and run this again")]
+    #[error("{0}, so the agent would ignore the entry: change that, then run the command again")]
     SwitchedOff(String),
-    #[error("line {line}: the key `{key}` stands there twice")]
-    KeyTwice { line: usize, key: String },
-    #[error("it does not hold an object")]
-    NoObject,
-    #[error("line {line}: `{named}` is not {wanted}")]
-    WrongKind { line: usize, named: String, wanted: &'static str },
-    #[error("line {line}: `{table}.{SERVER}` is written inline: remove it, and run this again")]
+    #[error("line {line}: duplicate key `{key}`")]
+    DuplicateKey { line: usize, key: String },
+    #[error("the file does not contain an object")]
+    NotAnObject,
+    #[error("line {line}: `{key}` is not {expected}")]
+    WrongKind { line: usize, key: String, expected: &'static str },
+    #[error("line {line}: `{table}.{SERVER_NAME}` is written inline: remove it, then run the command again")]
     Inline { line: usize, table: String },
-    #[error("`{0}.{SERVER}` is written inline: take it out by hand")]
+    #[error("`{0}.{SERVER_NAME}` is written inline: remove it by hand")]
     InlineToRemove(String),
-    #[error("`{0}.{SERVER}` is not a table")]
-    NoTable(String),
-    #[error("line {line}: `{table}` is not a table that can be added to")]
+    #[error("`{0}.{SERVER_NAME}` is not a table")]
+    NotATable(String),
+    #[error("line {line}: `{table}` is not a table that can be extended: add `{table}.{SERVER_NAME}` by hand")]
     ClosedTable { line: usize, table: String },
-    #[error("`{table}` takes no [{table}.{SERVER}]: {error}")]
-    TakesNone { table: String, error: Box<EditError> },
-    #[error("it holds more than one document")]
+    #[error("[{table}.{SERVER_NAME}] cannot be added to `{table}`: {error}")]
+    NotExtensible { table: String, error: Box<EditError> },
+    #[error("the file contains more than one document: add the entry by hand")]
     SeveralDocuments,
-    #[error("it holds an empty document: add the entry by hand")]
+    #[error("the file contains an empty document: add the entry by hand")]
     EmptyDocument,
-    #[error("it has an end mark (`...`): add the entry by hand")]
+    #[error("the file has an end mark (`...`): add the entry by hand")]
     EndMark,
-    #[error("it is nested too deeply")]
+    #[error("the file is nested too deeply")]
     TooDeep,
-    #[error("line {0}: it does not hold a mapping")]
-    NoMapping(usize),
-    #[error("line {line}: it is written in braces or indented: add `{table}.{SERVER}` by hand")]
+    #[error("line {0}: this is not a mapping")]
+    NotAMapping(usize),
+    #[error("line {line}: the mapping is in braces or indented: add `{table}.{SERVER_NAME}` by hand")]
     Braces { line: usize, table: String },
-    #[error("line {line}: `{table}` {why}: add `{SERVER}` below it by hand")]
-    Unusual { line: usize, table: String, why: &'static str },
-    #[error("line {line}: `{table}` is written in a way that is not changed here: take {SERVER} out by hand")]
+    #[error("line {line}: `{table}` {reason}: add `{SERVER_NAME}` below it by hand")]
+    Unusual { line: usize, table: String, reason: &'static str },
+    #[error("line {line}: `{table}` has a layout that cannot be edited here: remove `{SERVER_NAME}` by hand")]
     UnusualToRemove { line: usize, table: String },
-    #[error("`{0}` is laid out in a way that is not changed here: add `{SERVER}` by hand")]
+    #[error("`{0}` has a layout that cannot be edited here: add `{SERVER_NAME}` by hand")]
     Layout(String),
 }
 
-/// How a program that was asked did not answer.
+/// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum NoAnswerError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("did not answer within {0} s")]
-    Late(u64),
+    TimedOut(u64),
 }
 
-/// Why it is not proved that an installation holds.
+/// Why it is not proved that an installation denies the canary.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    #[error("there is no command")]
+    #[error("the hook has no command")]
     NoCommand,
     #[error("`{hook}`: {error}")]
-    Hook { hook: String, error: Unanswered },
-    #[error("`{hook}` did not deny `{CANARY}`: it said {said}")]
-    HookAllows { hook: String, said: String },
-    #[error("`{hook}` gave no decision ({ended}): {said}")]
-    NoDecision { hook: String, ended: String, said: String },
-    #[error("`{hook}` denies `{CANARY}`, but not for the gate's reason ({ended}): {said}")]
-    OtherReason { hook: String, ended: String, said: String },
+    Hook { hook: String, error: NoAnswerError },
+    #[error("`{hook}` did not deny `{CANARY}`: it answered {answer}")]
+    HookAllows { hook: String, answer: String },
+    #[error("`{hook}` gave no decision ({exit}): {message}")]
+    NoDecision { hook: String, exit: String, message: String },
+    #[error("`{hook}` denies `{CANARY}`, but not for Countersign's reason ({exit}): {message}")]
+    OtherReason { hook: String, exit: String, message: String },
     #[error("`{csn} mcp` {error}")]
-    Mcp { csn: String, error: Unanswered },
-    #[error("`{csn} mcp` listed no tools ({ended}): {said}")]
-    NoTools { csn: String, ended: String, said: String },
+    Mcp { csn: String, error: NoAnswerError },
+    #[error("`{csn} mcp` listed no tools ({exit}): {message}")]
+    NoTools { csn: String, exit: String, message: String },
     #[error("`{0} mcp` has no tool `run`")]
-    NoRun(String),
-    #[error("`{csn} mcp` did not answer a call ({ended}): {said}")]
-    NoCall { csn: String, ended: String, said: String },
-    #[error("`{csn} mcp` did not deny `{CANARY}`: {said}")]
-    McpAllows { csn: String, said: String },
+    NoRunTool(String),
+    #[error("`{csn} mcp` did not answer a call ({exit}): {message}")]
+    CallUnanswered { csn: String, exit: String, message: String },
+    #[error("`{csn} mcp` did not deny `{CANARY}`: {answer}")]
+    McpAllows { csn: String, answer: String },
 }
 
-/// Why an installation does not stand or hold any more.
+/// Why an installation is not intact, or not proved.
 #[derive(Debug, thiserror::Error)]
 pub enum ExamineError {
-    #[error("its manifest is of an unknown kind")]
+    #[error("its manifest names an unknown agent or mode: use the csn that installed it")]
     UnknownKind,
-    #[error("it was installed for {was}, and this is {csn}: {again}")]
-    AnotherProgram { was: String, csn: String, again: String },
-    #[error("its manifest lacks the {part}: {again}")]
-    NotWritten { part: &'static str, again: String },
-    #[error("our entry is gone from {}, or is not as it was: {again}", path.display())]
-    EntryGone { path: PathBuf, again: String },
-    #[error("our hook is gone")]
-    HookGone,
-    #[error("Codex skips this hook silently until you trust it: run /hooks in codex")]
+    #[error("it was installed for {installed}, and this is {csn}: {reinstall}")]
+    OtherProgram { installed: String, csn: String, reinstall: String },
+    #[error("its manifest does not list the {part} entry: {reinstall}")]
+    NotWritten { part: &'static str, reinstall: String },
+    #[error("Countersign's entry in {} is missing or was changed: {reinstall}", path.display())]
+    EntryChanged { path: PathBuf, reinstall: String },
+    #[error("Countersign's hook is missing from the agent's configuration")]
+    HookMissing,
+    #[error("Codex skips this hook silently until you trust it: run /hooks in codex, then `csn doctor`")]
     Untrusted,
     #[error(transparent)]
     Install(#[from] InstallError),
@@ -227,8 +230,8 @@ impl From<FileError> for ExamineError {
     }
 }
 
-impl From<Unsupported> for ExamineError {
-    fn from(error: Unsupported) -> Self {
+impl From<UnsupportedError> for ExamineError {
+    fn from(error: UnsupportedError) -> Self {
         Self::Install(error.into())
     }
 }

@@ -1,11 +1,14 @@
-//! JSON and JSONC: our entries put in and taken out by splicing the text, so that every byte around them stays.
+//! Adds entries to JSON and JSONC and removes them by splicing the text, so that every other byte stays.
 //!
-//! Each change is one step: read the text, find the first thing that is not as wanted, splice, read again. When nothing
-//! is left to do the text is as wanted; a second run therefore changes nothing.
+//! An edit is a sequence of steps: parse the text, find the first difference from the wanted state, splice, parse again.
+//! It ends when there is no difference, so a second edit changes nothing.
 
 use super::{
-    entry::{Edited, Entry, Hook, Mine, Node, SERVER, Splice, line, newline, splice},
-    layout::{Items, Style, insert, remove, render},
+    entry::{
+        ConfigValue, EditedText, Entry, EntryOwner, HookHandler, SERVER_NAME, Splice, apply_splices, line_ending,
+        line_number,
+    },
+    layout::{ItemRanges, JsonStyle, insert_item, remove_item, render_value},
 };
 use crate::EditError;
 use jsonc_parser::{
@@ -15,10 +18,10 @@ use jsonc_parser::{
     parse_to_ast,
 };
 
-/// More steps than any entry needs: a text that does not settle is a mistake of ours, and is not written.
-const STEPS: usize = 64;
+/// More steps than any entry needs. A text that does not settle is a bug in this file, and is not written.
+const MAX_EDIT_STEPS: usize = 64;
 
-const STRICT: ParseOptions = ParseOptions {
+const JSONC_OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
     allow_loose_object_property_names: false,
@@ -31,202 +34,224 @@ const STRICT: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-pub(super) fn put(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<Edited, EditError> {
-    settle(text, entry, true, mine, made)
+pub(super) fn put_entry(
+    text: &str,
+    entry: &Entry,
+    owner: &EntryOwner,
+    made: &[String],
+) -> Result<EditedText, EditError> {
+    edit_until_settled(text, entry, true, owner, made)
 }
 
-/// The text without what is ours, and without what was made for it.
-pub(super) fn take(text: &str, entry: &Entry, mine: &Mine, made: &[String]) -> Result<String, EditError> {
-    settle(text, entry, false, mine, made).map(|edited| edited.text)
+/// The text without the entry and the containers that were created for it.
+pub(super) fn remove_entry(
+    text: &str,
+    entry: &Entry,
+    owner: &EntryOwner,
+    made: &[String],
+) -> Result<String, EditError> {
+    edit_until_settled(text, entry, false, owner, made).map(|edited| edited.text)
 }
 
-/// Where our handler for an event stands: which group, which handler in it.
-pub(super) fn place_of_hook(text: &str, event: &str, mine: &Mine) -> Option<(usize, usize)> {
+/// The position of our handler for an event: its group, and its place in the group.
+pub(super) fn find_hook(text: &str, event: &str, owner: &EntryOwner) -> Option<(usize, usize)> {
     let value = parse(text).ok()??;
     let groups = value.as_object()?.get_object("hooks")?.get_array(event)?;
     groups.elements.iter().enumerate().find_map(|(g, group)| {
         let handlers = group.as_object()?.get_array("hooks")?;
-        let at = handlers.elements.iter().position(|h| h.as_object().is_some_and(|h| is_ours(h, mine)))?;
+        let at = handlers.elements.iter().position(|h| h.as_object().is_some_and(|h| is_our_handler(h, owner)))?;
         Some((g, at))
     })
 }
 
-/// Why the agent would not use our entry, though it is there.
-pub(super) fn off(text: &str, entry: &Entry) -> Option<String> {
+/// Why the agent would ignore the entry.
+pub(super) fn find_switch_off(text: &str, entry: &Entry) -> Option<String> {
     let value = parse(text).ok()??;
     let root = value.as_object()?;
     let is = |object: &Object<'_>, key: &str, to: bool| object.get_boolean(key).is_some_and(|b| b.value == to);
     match entry {
         Entry::Hooks(_) => is(root, "disableAllHooks", true).then(|| "`disableAllHooks` is set".to_owned()),
         Entry::Server { table, .. } => {
-            let ours = root.get_object(table)?.get_object(SERVER)?;
+            let ours = root.get_object(table)?.get_object(SERVER_NAME)?;
             let off = is(ours, "disabled", true) || is(ours, "enabled", false);
-            off.then(|| format!("`{table}.{SERVER}` is switched off"))
+            off.then(|| format!("`{table}.{SERVER_NAME}` is switched off"))
         }
         Entry::Whole(_) => None,
     }
 }
 
-fn settle(text: &str, entry: &Entry, wanted: bool, mine: &Mine, made: &[String]) -> Result<Edited, EditError> {
-    let mut edited = Edited { text: text.to_owned(), made: made.to_vec() };
-    for _ in 0..STEPS {
-        let mut step = Step { text: &edited.text, mine, made: edited.made.clone() };
+fn edit_until_settled(
+    text: &str,
+    entry: &Entry,
+    wanted: bool,
+    owner: &EntryOwner,
+    made: &[String],
+) -> Result<EditedText, EditError> {
+    let mut edited = EditedText { text: text.to_owned(), made: made.to_vec() };
+    for _ in 0..MAX_EDIT_STEPS {
+        let mut step = EditStep { text: &edited.text, owner, made: edited.made.clone() };
         let splices = match parse(&edited.text)? {
-            None if wanted => step.begin(entry),
+            None if wanted => step.start_document(entry),
             None => None,
             Some(value) => {
-                let root = value.as_object().ok_or(EditError::NoObject)?;
-                no_key_twice(&edited.text, &value)?;
-                step.next(root, entry, wanted)?
+                let root = value.as_object().ok_or(EditError::NotAnObject)?;
+                reject_duplicate_keys(&edited.text, &value)?;
+                step.next_splices(root, entry, wanted)?
             }
         };
         let made = step.made;
         match splices {
-            Some(splices) => edited = Edited { text: splice(&edited.text, splices), made },
-            None => return Ok(Edited { made, ..edited }),
+            Some(splices) => edited = EditedText { text: apply_splices(&edited.text, splices), made },
+            None => return Ok(EditedText { made, ..edited }),
         }
     }
     Err(EditError::Unsettled)
 }
 
 fn parse(text: &str) -> Result<Option<Value<'_>>, EditError> {
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT);
-    parsed.map(|p| p.value).map_err(|e| EditError::Invalid { format: "JSON", why: e.to_string() })
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &JSONC_OPTIONS);
+    parsed.map(|p| p.value).map_err(|e| EditError::Invalid { format: "JSON", reason: e.to_string() })
 }
 
-/// Whoever reads a key that stands twice reads one of the two, and not everybody the same.
-fn no_key_twice(text: &str, value: &Value<'_>) -> Result<(), EditError> {
+/// Programs disagree about which of two equal keys counts.
+fn reject_duplicate_keys(text: &str, value: &Value<'_>) -> Result<(), EditError> {
     match value {
         Value::Object(object) => {
             let mut seen = std::collections::BTreeSet::new();
             for prop in &object.properties {
                 if !seen.insert(prop.name.as_str()) {
                     let key = prop.name.as_str().to_owned();
-                    return Err(EditError::KeyTwice { line: line(text, prop.range.start), key });
+                    return Err(EditError::DuplicateKey { line: line_number(text, prop.range.start), key });
                 }
-                no_key_twice(text, &prop.value)?;
+                reject_duplicate_keys(text, &prop.value)?;
             }
             Ok(())
         }
-        Value::Array(array) => array.elements.iter().try_for_each(|e| no_key_twice(text, e)),
+        Value::Array(array) => array.elements.iter().try_for_each(|e| reject_duplicate_keys(text, e)),
         _ => Ok(()),
     }
 }
 
-struct Step<'t> {
+struct EditStep<'t> {
     text: &'t str,
-    mine: &'t Mine,
+    owner: &'t EntryOwner,
     made: Vec<String>,
 }
 
-type Next = Result<Option<Vec<Splice>>, EditError>;
+type StepResult = Result<Option<Vec<Splice>>, EditError>;
 
-impl Step<'_> {
-    /// A text without a value: empty, or nothing but comments.
-    fn begin(&mut self, entry: &Entry) -> Option<Vec<Splice>> {
-        let (nl, kept) = (newline(self.text), self.text.trim_end());
+impl EditStep<'_> {
+    /// Writes a document into a text that has none: it is empty, or has only comments.
+    fn start_document(&mut self, entry: &Entry) -> Option<Vec<Splice>> {
+        let (nl, content) = (line_ending(self.text), self.text.trim_end());
         let root = match entry {
-            Entry::Hooks(hooks) => vec![("hooks", Node::Map(by_event(hooks)))],
-            Entry::Server { table, value, .. } => vec![(*table, Node::Map(vec![(SERVER, Node::Map(value.clone()))]))],
+            Entry::Hooks(hooks) => vec![("hooks", ConfigValue::Map(groups_by_event(hooks)))],
+            Entry::Server { table, value, .. } => {
+                vec![(*table, ConfigValue::Map(vec![(SERVER_NAME, ConfigValue::Map(value.clone()))]))]
+            }
             Entry::Whole(_) => return None,
         };
         match entry {
-            Entry::Hooks(hooks) => hooks.iter().for_each(|h| self.make(&["hooks", h.event])),
-            Entry::Server { table, .. } => self.make(&[table]),
+            Entry::Hooks(hooks) => hooks.iter().for_each(|h| self.record_made(&["hooks", h.event])),
+            Entry::Server { table, .. } => self.record_made(&[table]),
             Entry::Whole(_) => {}
         }
-        let body = render(&Node::Map(root), &Style::plain(nl), "");
-        let gap = if kept.is_empty() { "" } else { nl };
-        Some(vec![Splice(kept.len()..self.text.len(), format!("{gap}{body}{nl}"))])
+        let body = render_value(&ConfigValue::Map(root), &JsonStyle::with_line_ending(nl), "");
+        let gap = if content.is_empty() { "" } else { nl };
+        Some(vec![Splice(content.len()..self.text.len(), format!("{gap}{body}{nl}"))])
     }
 
-    fn next(&mut self, root: &Object<'_>, entry: &Entry, wanted: bool) -> Next {
+    fn next_splices(&mut self, root: &Object<'_>, entry: &Entry, wanted: bool) -> StepResult {
         match entry {
-            Entry::Hooks(hooks) => self.hooks(root, if wanted { hooks } else { &[] }),
-            Entry::Server { table, value, fixed } => match wanted {
-                true => self.server(root, table, value, fixed),
-                false => self.no_server(root, table),
-            },
+            Entry::Hooks(hooks) => self.put_hooks(root, if wanted { hooks } else { &[] }),
+            Entry::Server { table, value, fixed } if wanted => self.put_server(root, table, value, fixed),
+            Entry::Server { table, .. } => self.remove_server(root, table),
             Entry::Whole(_) => Ok(None),
         }
     }
 
-    fn server(&mut self, root: &Object<'_>, table: &str, value: &[(&'static str, Node)], fixed: &[&str]) -> Next {
-        let Some(servers) = self.object(root, table)? else {
-            self.make(&[table]);
-            let inner = Node::Map(vec![(SERVER, Node::Map(value.to_vec()))]);
+    fn put_server(
+        &mut self,
+        root: &Object<'_>,
+        table: &str,
+        value: &[(&'static str, ConfigValue)],
+        fixed: &[&str],
+    ) -> StepResult {
+        let Some(servers) = self.find_object(root, table)? else {
+            self.record_made(&[table]);
+            let inner = ConfigValue::Map(vec![(SERVER_NAME, ConfigValue::Map(value.to_vec()))]);
             return Ok(Some(self.insert_prop(root, table, &inner)));
         };
-        let Some(ours) = self.object(servers, SERVER)? else {
-            return Ok(Some(self.insert_prop(servers, SERVER, &Node::Map(value.to_vec()))));
+        let Some(ours) = self.find_object(servers, SERVER_NAME)? else {
+            return Ok(Some(self.insert_prop(servers, SERVER_NAME, &ConfigValue::Map(value.to_vec()))));
         };
-        if !serves(ours, self.mine) {
-            let line = line(self.text, ours.range.start);
+        if !is_our_server(ours, self.owner) {
+            let line = line_number(self.text, ours.range.start);
             return Err(EditError::ForeignServer { line, table: table.to_owned() });
         }
-        Ok(self.ensure(ours, value, fixed))
+        Ok(self.set_keys(ours, value, fixed))
     }
 
-    fn no_server(&self, root: &Object<'_>, table: &str) -> Next {
-        let Some(servers) = self.object(root, table)? else { return Ok(None) };
-        match servers.get(SERVER) {
-            Some(prop) if prop.value.as_object().is_some_and(|o| serves(o, self.mine)) => {
+    fn remove_server(&self, root: &Object<'_>, table: &str) -> StepResult {
+        let Some(servers) = self.find_object(root, table)? else { return Ok(None) };
+        match servers.get(SERVER_NAME) {
+            Some(prop) if prop.value.as_object().is_some_and(|o| is_our_server(o, self.owner)) => {
                 Ok(Some(self.remove_prop(servers, prop)))
             }
-            _ => Ok(self.clear(root, table, servers.properties.is_empty(), table)),
+            _ => Ok(self.remove_empty_container(root, table, servers.properties.is_empty(), table)),
         }
     }
 
-    fn hooks(&mut self, root: &Object<'_>, wanted: &[Hook]) -> Next {
-        let Some(all) = self.object(root, "hooks")? else {
+    fn put_hooks(&mut self, root: &Object<'_>, wanted: &[HookHandler]) -> StepResult {
+        let Some(all) = self.find_object(root, "hooks")? else {
             if wanted.is_empty() {
                 return Ok(None);
             }
-            wanted.iter().for_each(|h| self.make(&["hooks", h.event]));
-            return Ok(Some(self.insert_prop(root, "hooks", &Node::Map(by_event(wanted)))));
+            wanted.iter().for_each(|h| self.record_made(&["hooks", h.event]));
+            return Ok(Some(self.insert_prop(root, "hooks", &ConfigValue::Map(groups_by_event(wanted)))));
         };
         for prop in &all.properties {
             let event = prop.name.as_str();
             let wants = wanted.iter().find(|h| h.event == event);
             let named = format!("hooks.{event}");
             let Some(groups) = prop.value.as_array() else {
-                // Only where we have to put something: what else stands below `hooks` is between them and their agent.
-                match wants {
-                    Some(_) => return Err(self.wrong(&prop.value, &named, "a list")),
-                    None => continue,
+                // Events without a handler of ours may have any form that the agent accepts.
+                if wants.is_some() {
+                    return Err(self.wrong_kind(&prop.value, &named, "a list"));
                 }
+                continue;
             };
-            if let Some(splices) = self.event(groups, wants, &named)? {
+            if let Some(splices) = self.put_handler(groups, wants, &named)? {
                 return Ok(Some(splices));
             }
-            if let Some(splices) = self.clear(all, event, groups.elements.is_empty(), &named) {
+            if let Some(splices) = self.remove_empty_container(all, event, groups.elements.is_empty(), &named) {
                 return Ok(Some(splices));
             }
         }
         if let Some(hook) = wanted.iter().find(|h| all.get(h.event).is_none()) {
-            self.make(&["hooks", hook.event]);
-            let groups = Node::List(vec![group(hook)]);
+            self.record_made(&["hooks", hook.event]);
+            let groups = ConfigValue::List(vec![hook_group(hook)]);
             return Ok(Some(self.insert_prop(all, hook.event, &groups)));
         }
-        Ok(self.clear(root, "hooks", all.properties.is_empty(), "hooks"))
+        Ok(self.remove_empty_container(root, "hooks", all.properties.is_empty(), "hooks"))
     }
 
-    /// One event: our handler once and as wanted, in a group with our matcher.
-    fn event(&self, groups: &Array<'_>, wants: Option<&Hook>, named: &str) -> Next {
-        let mut there = false;
+    /// Makes one event have our handler exactly once, in a group with our matcher; without `wants`, not at all.
+    fn put_handler(&self, groups: &Array<'_>, wants: Option<&HookHandler>, named: &str) -> StepResult {
+        let mut found = false;
         for (g, value) in groups.elements.iter().enumerate() {
             let Some(group) = value.as_object() else {
-                return Err(self.wrong(value, &format!("{named}[{g}]"), "an object"));
+                return Err(self.wrong_kind(value, &format!("{named}[{g}]"), "an object"));
             };
             let Some(handlers) = group.get_array("hooks") else { continue };
             let matcher = group.get_string("matcher").map(|m| m.value.as_ref());
             for (h, value) in handlers.elements.iter().enumerate() {
-                let Some(handler) = value.as_object().filter(|o| is_ours(o, self.mine)) else { continue };
-                match wants.filter(|w| !there && matcher == Some(w.matcher)) {
+                let Some(handler) = value.as_object().filter(|o| is_our_handler(o, self.owner)) else { continue };
+                match wants.filter(|w| !found && matcher == Some(w.matcher)) {
                     Some(hook) => {
-                        there = true;
+                        found = true;
                         let all: Vec<&str> = hook.handler.iter().map(|(k, _)| *k).collect();
-                        if let Some(splices) = self.ensure(handler, &hook.handler, &all) {
+                        if let Some(splices) = self.set_keys(handler, &hook.handler, &all) {
                             return Ok(Some(splices));
                         }
                     }
@@ -235,54 +260,60 @@ impl Step<'_> {
                 }
             }
         }
-        Ok(wants.filter(|_| !there).map(|hook| {
-            let text = |style: &Style, indent: &str| render(&group(hook), style, indent);
-            insert(self.text, groups.range.start, &items(groups), &text)
+        Ok(wants.filter(|_| !found).map(|hook| {
+            let text = |style: &JsonStyle, indent: &str| render_value(&hook_group(hook), style, indent);
+            insert_item(self.text, groups.range.start, &element_ranges(groups), &text)
         }))
     }
 
-    /// An object with the wanted keys; those that are fixed also with the wanted values.
-    fn ensure(&self, object: &Object<'_>, wanted: &[(&'static str, Node)], fixed: &[&str]) -> Option<Vec<Splice>> {
+    /// Adds missing keys to an object, and sets the values of those that are fixed.
+    fn set_keys(
+        &self,
+        object: &Object<'_>,
+        wanted: &[(&'static str, ConfigValue)],
+        fixed: &[&str],
+    ) -> Option<Vec<Splice>> {
         wanted.iter().find_map(|(key, node)| match object.get(key) {
             None => Some(self.insert_prop(object, key, node)),
-            Some(prop) if fixed.contains(key) && !same(&prop.value, node) => {
-                let style = Style::of(self.text);
+            Some(prop) if fixed.contains(key) && !has_value(&prop.value, node) => {
+                let style = JsonStyle::detect(self.text);
                 let compact = !self.text[prop.value.start()..prop.value.end()].contains('\n');
-                let text = render(node, &Style { compact: style.compact || compact, ..style }, "");
+                let text = render_value(node, &JsonStyle { compact: style.compact || compact, ..style }, "");
                 Some(vec![Splice(prop.value.start()..prop.value.end(), text)])
             }
             Some(_) => None,
         })
     }
 
-    /// A container of ours in which nothing is left goes too.
-    fn clear(&self, holder: &Object<'_>, key: &str, empty: bool, named: &str) -> Option<Vec<Splice>> {
+    /// Removes a container that an installation created and that is empty now.
+    fn remove_empty_container(&self, holder: &Object<'_>, key: &str, empty: bool, named: &str) -> Option<Vec<Splice>> {
         let prop = holder.get(key).filter(|_| empty && self.made.iter().any(|m| m == named))?;
         Some(self.remove_prop(holder, prop))
     }
 
-    fn object<'o, 'a>(&self, holder: &'o Object<'a>, key: &str) -> Result<Option<&'o Object<'a>>, EditError> {
+    fn find_object<'o, 'a>(&self, holder: &'o Object<'a>, key: &str) -> Result<Option<&'o Object<'a>>, EditError> {
         match holder.get(key) {
             None => Ok(None),
             Some(ObjectProp { value: Value::Object(object), .. }) => Ok(Some(object)),
-            Some(prop) => Err(self.wrong(&prop.value, key, "an object")),
+            Some(prop) => Err(self.wrong_kind(&prop.value, key, "an object")),
         }
     }
 
-    fn wrong(&self, value: &Value<'_>, named: &str, wanted: &'static str) -> EditError {
-        EditError::WrongKind { line: line(self.text, value.start()), named: named.to_owned(), wanted }
+    fn wrong_kind(&self, value: &Value<'_>, key: &str, expected: &'static str) -> EditError {
+        EditError::WrongKind { line: line_number(self.text, value.start()), key: key.to_owned(), expected }
     }
 
-    fn make(&mut self, path: &[&str]) {
+    /// Records the containers of a path that do not exist yet: a removal will remove them.
+    fn record_made(&mut self, path: &[&str]) {
         for depth in 1..=path.len() {
             let named = path[..depth].join(".");
-            if !self.made.contains(&named) && !self.there(&path[..depth]) {
+            if !self.made.contains(&named) && !self.exists(&path[..depth]) {
                 self.made.push(named);
             }
         }
     }
 
-    fn there(&self, path: &[&str]) -> bool {
+    fn exists(&self, path: &[&str]) -> bool {
         let Ok(Some(Value::Object(root))) = parse(self.text) else { return false };
         let mut at = &root;
         for key in path {
@@ -295,70 +326,70 @@ impl Step<'_> {
         true
     }
 
-    fn insert_prop(&self, object: &Object<'_>, key: &str, node: &Node) -> Vec<Splice> {
-        let text = |style: &Style, indent: &str| {
-            format!("\"{key}\":{}{}", if style.spaced { " " } else { "" }, render(node, style, indent))
+    fn insert_prop(&self, object: &Object<'_>, key: &str, node: &ConfigValue) -> Vec<Splice> {
+        let text = |style: &JsonStyle, indent: &str| {
+            format!("\"{key}\":{}{}", if style.spaced { " " } else { "" }, render_value(node, style, indent))
         };
-        insert(self.text, object.range.start, &props(object), &text)
+        insert_item(self.text, object.range.start, &property_ranges(object), &text)
     }
 
     fn remove_prop(&self, object: &Object<'_>, prop: &ObjectProp<'_>) -> Vec<Splice> {
         let at = object.properties.iter().position(|p| p.range == prop.range).unwrap_or_default();
-        remove(self.text, &props(object), at)
+        remove_item(self.text, &property_ranges(object), at)
     }
 
     fn remove_element(&self, array: &Array<'_>, at: usize) -> Vec<Splice> {
-        remove(self.text, &items(array), at)
+        remove_item(self.text, &element_ranges(array), at)
     }
 }
 
-fn props(object: &Object<'_>) -> Items {
-    whole(object.range, object.properties.iter().map(|p| p.range))
+fn property_ranges(object: &Object<'_>) -> ItemRanges {
+    item_ranges(object.range, object.properties.iter().map(|p| p.range))
 }
 
-fn items(array: &Array<'_>) -> Items {
-    whole(array.range, array.elements.iter().map(|e| Range::new(e.start(), e.end())))
+fn element_ranges(array: &Array<'_>) -> ItemRanges {
+    item_ranges(array.range, array.elements.iter().map(|e| Range::new(e.start(), e.end())))
 }
 
-fn whole(range: Range, items: impl Iterator<Item = Range>) -> Items {
-    Items { inside: range.start + 1..range.end - 1, each: items.map(|r| r.start..r.end).collect() }
+fn item_ranges(range: Range, items: impl Iterator<Item = Range>) -> ItemRanges {
+    ItemRanges { inside: range.start + 1..range.end - 1, each: items.map(|r| r.start..r.end).collect() }
 }
 
-fn group(hook: &Hook) -> Node {
-    let handlers = Node::List(vec![Node::Map(hook.handler.clone())]);
-    Node::Map(vec![("matcher", Node::text(hook.matcher)), ("hooks", handlers)])
+fn hook_group(hook: &HookHandler) -> ConfigValue {
+    let handlers = ConfigValue::List(vec![ConfigValue::Map(hook.handler.clone())]);
+    ConfigValue::Map(vec![("matcher", ConfigValue::text(hook.matcher)), ("hooks", handlers)])
 }
 
-fn by_event(hooks: &[Hook]) -> Vec<(&'static str, Node)> {
-    hooks.iter().map(|h| (h.event, Node::List(vec![group(h)]))).collect()
+fn groups_by_event(hooks: &[HookHandler]) -> Vec<(&'static str, ConfigValue)> {
+    hooks.iter().map(|h| (h.event, ConfigValue::List(vec![hook_group(h)]))).collect()
 }
 
-fn is_ours(handler: &Object<'_>, mine: &Mine) -> bool {
-    handler.get_string("command").is_some_and(|c| mine.hook(&c.value))
+fn is_our_handler(handler: &Object<'_>, owner: &EntryOwner) -> bool {
+    handler.get_string("command").is_some_and(|c| owner.owns_hook(&c.value))
 }
 
-/// A server is ours by what it runs: a program and its arguments in one list, or apart.
-fn serves(server: &Object<'_>, mine: &Mine) -> bool {
+/// A server is ours if it runs `csn mcp`, written as one list or as a program and its arguments.
+fn is_our_server(server: &Object<'_>, owner: &EntryOwner) -> bool {
     let texts = |key: &str| -> Vec<&str> {
         let list = server.get_array(key).map(|a| a.elements.iter().filter_map(Value::as_string_lit));
         list.into_iter().flatten().map(|s| s.value.as_ref()).collect()
     };
     match server.get_string("command") {
-        Some(program) => mine.server([program.value.as_ref()].into_iter().chain(texts("args"))),
-        None => mine.server(texts("command").into_iter()),
+        Some(program) => owner.owns_server([program.value.as_ref()].into_iter().chain(texts("args"))),
+        None => owner.owns_server(texts("command").into_iter()),
     }
 }
 
-fn same(value: &Value<'_>, node: &Node) -> bool {
+fn has_value(value: &Value<'_>, node: &ConfigValue) -> bool {
     match (value, node) {
-        (Value::StringLit(a), Node::Text(b)) => a.value == b.as_str(),
-        (Value::NumberLit(a), Node::Number(b)) => a.value == b.to_string(),
-        (Value::BooleanLit(a), Node::Flag(b)) => a.value == *b,
-        (Value::Array(a), Node::List(b)) => {
-            a.elements.len() == b.len() && a.elements.iter().zip(b).all(|(a, b)| same(a, b))
+        (Value::StringLit(a), ConfigValue::Text(b)) => a.value == b.as_str(),
+        (Value::NumberLit(a), ConfigValue::Number(b)) => a.value == b.to_string(),
+        (Value::BooleanLit(a), ConfigValue::Flag(b)) => a.value == *b,
+        (Value::Array(a), ConfigValue::List(b)) => {
+            a.elements.len() == b.len() && a.elements.iter().zip(b).all(|(a, b)| has_value(a, b))
         }
-        (Value::Object(a), Node::Map(b)) => {
-            a.properties.len() == b.len() && b.iter().all(|(k, b)| a.get(k).is_some_and(|a| same(&a.value, b)))
+        (Value::Object(a), ConfigValue::Map(b)) => {
+            a.properties.len() == b.len() && b.iter().all(|(k, b)| a.get(k).is_some_and(|a| has_value(&a.value, b)))
         }
         _ => false,
     }

@@ -1,5 +1,5 @@
-//! What was installed: one manifest for each agent and scope, beside the files as they were before. Agents cannot reach
-//! this place; it says what is ours when it has to be taken out again.
+//! The record of what was installed: one manifest for each agent and scope, beside backups of the original files. Agents
+//! cannot write to this directory. A removal reads here what belongs to Countersign.
 
 use super::{agents, files};
 use crate::{AgentProgram, FileError, InstallMode, error::EnvironmentError};
@@ -8,36 +8,36 @@ use countersign_store::Config;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-const VERSION: u32 = 1;
+const MANIFEST_VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) v: u32,
     pub(super) agent: String,
     pub(super) scope: String,
-    /// The directory of the project, in that scope.
+    /// The project's directory, with scope `project`.
     pub(super) project: Option<PathBuf>,
     pub(super) mode: String,
     pub(super) witness: bool,
-    /// The program as it was written into the files.
+    /// The path of csn that was written into the files.
     pub(super) csn: String,
-    pub(super) files: Vec<Written>,
+    pub(super) files: Vec<ManifestFile>,
 }
 
-/// One file, and how it was before.
+/// One changed file, and how to restore it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Written {
+pub(super) struct ManifestFile {
     pub(super) kind: String,
-    /// As links led to it.
+    /// With symbolic links followed.
     pub(super) path: PathBuf,
-    /// None: there was no such file.
+    /// None: the file did not exist.
     pub(super) sha256_before: Option<String>,
     pub(super) sha256_after: String,
-    /// The name of its copy in this directory.
+    /// The name of its backup in this directory.
     pub(super) backup: Option<String>,
-    /// Containers inside it that we made.
+    /// Containers inside it that the installation created.
     pub(super) made: Vec<String>,
-    /// Directories that we made, innermost first.
+    /// Directories that the installation created, innermost first.
     pub(super) dirs: Vec<PathBuf>,
 }
 
@@ -46,14 +46,14 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 }
 
 /// The directory of all manifests.
-pub(super) fn dir() -> Result<PathBuf, EnvironmentError> {
+pub(super) fn manifest_dir() -> Result<PathBuf, EnvironmentError> {
     let config = Config::path().ok_or(EnvironmentError::NoConfig)?;
     Ok(config.with_file_name("agents"))
 }
 
-/// What a manifest and its copies are called.
-pub(super) fn stem(agent: AgentProgram, project: Option<&Path>) -> String {
-    let agent = agents::name(agent);
+/// The name that a manifest and its backups begin with.
+pub(super) fn file_stem(agent: AgentProgram, project: Option<&Path>) -> String {
+    let agent = agents::agent_name(agent);
     match project {
         None => agent.to_owned(),
         Some(dir) => {
@@ -64,22 +64,22 @@ pub(super) fn stem(agent: AgentProgram, project: Option<&Path>) -> String {
     }
 }
 
-pub(super) fn path(dir: &Path, stem: &str) -> PathBuf {
+pub(super) fn manifest_path(dir: &Path, stem: &str) -> PathBuf {
     dir.join(format!("{stem}.json"))
 }
 
-pub(super) fn read(path: &Path) -> Result<Option<Manifest>, FileError> {
-    let Some(bytes) = files::read(path)? else { return Ok(None) };
-    let told = |error| FileError::Manifest { path: path.to_owned(), error };
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(told)?;
-    if value["v"].as_u64().is_some_and(|v| v > u64::from(VERSION)) {
+pub(super) fn read_manifest(path: &Path) -> Result<Option<Manifest>, FileError> {
+    let Some(bytes) = files::read_file(path)? else { return Ok(None) };
+    let invalid = |error| FileError::Manifest { path: path.to_owned(), error };
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(invalid)?;
+    if value["v"].as_u64().is_some_and(|v| v > u64::from(MANIFEST_VERSION)) {
         return Err(FileError::NewerManifest(path.to_owned()));
     }
-    serde_json::from_value(value).map(Some).map_err(told)
+    serde_json::from_value(value).map(Some).map_err(invalid)
 }
 
-/// Every installation that is known, and what could not be read.
-pub(super) fn all(dir: &Path) -> Vec<Result<Manifest, FileError>> {
+/// Every manifest in the directory, or why it cannot be read.
+pub(super) fn read_all(dir: &Path) -> Vec<Result<Manifest, FileError>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
         .into_iter()
         .flatten()
@@ -87,25 +87,25 @@ pub(super) fn all(dir: &Path) -> Vec<Result<Manifest, FileError>> {
         .filter(|p| p.extension().is_some_and(|e| e == "json"))
         .collect();
     paths.sort();
-    paths.iter().filter_map(|p| read(p).transpose()).collect()
+    paths.iter().filter_map(|p| read_manifest(p).transpose()).collect()
 }
 
 impl Manifest {
-    pub(super) fn new(wanted: &agents::Wanted<'_>, files: Vec<Written>) -> Self {
-        let project = wanted.places.project.clone();
+    pub(super) fn new(request: &agents::InstallRequest<'_>, files: Vec<ManifestFile>) -> Self {
+        let project = request.places.project.clone();
         Self {
-            v: VERSION,
-            agent: agents::name(wanted.agent).to_owned(),
+            v: MANIFEST_VERSION,
+            agent: agents::agent_name(request.agent).to_owned(),
             scope: scope_name(project.is_some()).to_owned(),
             project,
-            mode: mode_name(wanted.mode).to_owned(),
-            witness: wanted.witness,
-            csn: wanted.csn.to_owned(),
+            mode: mode_name(request.mode).to_owned(),
+            witness: request.witness,
+            csn: request.csn.to_owned(),
             files,
         }
     }
 
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
         text.push(b'\n');
         text
@@ -113,14 +113,14 @@ impl Manifest {
 
     pub(super) fn agent(&self) -> Option<AgentProgram> {
         use clap::ValueEnum as _;
-        AgentProgram::value_variants().iter().copied().find(|a| agents::name(*a) == self.agent)
+        AgentProgram::value_variants().iter().copied().find(|a| agents::agent_name(*a) == self.agent)
     }
 
     pub(super) fn mode(&self) -> Option<InstallMode> {
         [InstallMode::Hook, InstallMode::Mcp, InstallMode::Both].into_iter().find(|m| mode_name(*m) == self.mode)
     }
 
-    pub(super) fn of(&self, path: &Path) -> Option<&Written> {
+    pub(super) fn file_at(&self, path: &Path) -> Option<&ManifestFile> {
         self.files.iter().find(|w| w.path == path)
     }
 }

@@ -1,8 +1,9 @@
-//! The plugin that opencode loads: it asks `csn hook opencode` before each command, and refuses when that does not answer.
+//! The plugin that opencode loads: it runs `csn hook opencode` before each command, and denies the command if the hook does
+//! not answer. Its text is stored in users' configurations and is compared byte by byte, so it is changed only on purpose.
 
-use super::entry::MARKER;
+use super::entry::FILE_MARKER;
 
-const BODY: &str = r#"import { spawn } from "node:child_process"
+const PLUGIN_BODY: &str = r#"import { spawn } from "node:child_process"
 
 const CSN = @CSN@
 const ARGS = @ARGS@
@@ -60,7 +61,7 @@ export const Countersign = async ({ directory }) => {
 }
 "#;
 
-const AFTER: &str = r#"    "tool.execute.after": async (input, output) => {
+const AFTER_HANDLER: &str = r#"    "tool.execute.after": async (input, output) => {
       if (input.tool !== "bash") return
       const seen = { stdout: output.output, metadata: output.metadata }
       // What has run has run: that it could not be written down is no reason to fail it.
@@ -68,9 +69,9 @@ const AFTER: &str = r#"    "tool.execute.after": async (input, output) => {
     },
 "#;
 
-pub(super) fn source(csn: &str, witness: bool) -> String {
+pub(super) fn plugin_source(csn: &str, witness: bool) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let args = if witness { r#"["hook", "opencode", "--witness"]"# } else { r#"["hook", "opencode"]"# };
-    let body = BODY.replace("@AFTER@", if witness { AFTER } else { "" }).replace("@ARGS@", args);
-    format!("{MARKER}{}", body.replace("@CSN@", &quoted(csn)))
+    let body = PLUGIN_BODY.replace("@AFTER@", if witness { AFTER_HANDLER } else { "" }).replace("@ARGS@", args);
+    format!("{FILE_MARKER}{}", body.replace("@CSN@", &quoted(csn)))
 }

@@ -1,63 +1,68 @@
-//! TOML: our table at the end of the text, found again by where the parser saw it. Everything else keeps its bytes, line
-//! endings too, which writing the document anew would not.
+//! Adds a table at the end of a TOML text, and removes it by its position. Every other byte stays, line endings, too: writing
+//! the parsed document back would not keep them.
 
-use super::entry::{Edited, Entry, Mine, Node, SERVER, Splice, line, newline, splice};
+use super::entry::{
+    ConfigValue, EditedText, Entry, EntryOwner, SERVER_NAME, Splice, apply_splices, line_ending, line_number,
+};
 use crate::EditError;
 use std::ops::Range;
 use toml_edit::{Document, Item, Table, TableLike, Value};
 
-pub(super) fn put(text: &str, entry: &Entry, mine: &Mine) -> Result<Edited, EditError> {
+pub(super) fn put_entry(text: &str, entry: &Entry, owner: &EntryOwner) -> Result<EditedText, EditError> {
     let Entry::Server { table, value, fixed } = entry else { return Err(EditError::NoSuchEntry("TOML")) };
     let doc = parse(text)?;
-    let splices = match find(text, &doc, table)? {
-        None => vec![Splice(text.len()..text.len(), block(text, table, value))],
+    let splices = match find_server(text, &doc, table)? {
+        None => vec![Splice(text.len()..text.len(), render_table(text, table, value))],
         Some(Item::Table(ours)) if !ours.is_dotted() => {
-            foreign(text, table, ours, ours.span(), mine)?;
-            ensure(text, ours, value, fixed)
+            reject_foreign_server(text, table, ours, ours.span(), owner)?;
+            set_keys(text, ours, value, fixed)
         }
         Some(other) => match other.as_table_like() {
-            Some(ours) if serves(ours, mine) && value.iter().all(|(k, n)| same(ours.get(k), n)) => Vec::new(),
+            Some(ours) if is_our_server(ours, owner) && value.iter().all(|(k, n)| has_value(ours.get(k), n)) => {
+                Vec::new()
+            }
             Some(ours) => {
-                foreign(text, table, ours, other.span(), mine)?;
-                let line = line(text, other.span().map_or(0, |s| s.start));
+                reject_foreign_server(text, table, ours, other.span(), owner)?;
+                let line = line_number(text, other.span().map_or(0, |s| s.start));
                 return Err(EditError::Inline { line, table: (*table).to_owned() });
             }
-            None => return Err(EditError::NoTable((*table).to_owned())),
+            None => return Err(EditError::NotATable((*table).to_owned())),
         },
     };
-    let text = splice(text, splices);
-    // A table can be closed to additions in more ways than one would look for.
-    parse(&text).map_err(|e| EditError::TakesNone { table: (*table).to_owned(), error: Box::new(e) })?;
-    Ok(Edited { text, made: Vec::new() })
+    let text = apply_splices(text, splices);
+    // TOML has more ways to close a table to additions than are checked above.
+    parse(&text).map_err(|e| EditError::NotExtensible { table: (*table).to_owned(), error: Box::new(e) })?;
+    Ok(EditedText { text, made: Vec::new() })
 }
 
-pub(super) fn take(text: &str, entry: &Entry, mine: &Mine) -> Result<String, EditError> {
+pub(super) fn remove_entry(text: &str, entry: &Entry, owner: &EntryOwner) -> Result<String, EditError> {
     let Entry::Server { table, .. } = entry else { return Ok(text.to_owned()) };
     let doc = parse(text)?;
-    let ours = match find(text, &doc, table) {
-        Ok(Some(found)) if found.as_table_like().is_some_and(|ours| serves(ours, mine)) => match found {
+    let ours = match find_server(text, &doc, table) {
+        Ok(Some(found)) if found.as_table_like().is_some_and(|ours| is_our_server(ours, owner)) => match found {
             Item::Table(ours) if !ours.is_dotted() => ours,
             _ => return Err(EditError::InlineToRemove((*table).to_owned())),
         },
         _ => return Ok(text.to_owned()),
     };
     let mut blocks = Vec::new();
-    collect(ours, &mut blocks);
-    let without = splice(text, blocks.into_iter().map(|b| Splice(whole_lines(text, b), String::new())).collect());
+    collect_blocks(ours, &mut blocks);
+    let without =
+        apply_splices(text, blocks.into_iter().map(|b| Splice(whole_lines(text, b), String::new())).collect());
     parse(&without)?;
     Ok(without)
 }
 
-/// Why the agent would not use our entry, though it is there.
-pub(super) fn off(text: &str, entry: &Entry) -> Option<String> {
+/// Why the agent would ignore the entry.
+pub(super) fn find_switch_off(text: &str, entry: &Entry) -> Option<String> {
     let Entry::Server { table, .. } = entry else { return None };
     let doc = parse(text).ok()?;
-    let enabled = find(text, &doc, table).ok()??.get("enabled")?.as_bool();
-    (enabled == Some(false)).then(|| format!("`{table}.{SERVER}.enabled` is false"))
+    let enabled = find_server(text, &doc, table).ok()??.get("enabled")?.as_bool();
+    (enabled == Some(false)).then(|| format!("`{table}.{SERVER_NAME}.enabled` is false"))
 }
 
-/// Whether Codex has been told to trust this hook: it keeps that by file, event and place.
-pub(super) fn trusts(text: &str, hook: &str) -> bool {
+/// Whether the user trusts this hook in Codex, which records that by file, event and position.
+pub(super) fn codex_trusts(text: &str, hook: &str) -> bool {
     let Ok(doc) = parse(text) else { return false };
     let state = doc.get("hooks").and_then(|h| h.get("state")).and_then(|s| s.get(hook));
     state.and_then(|s| s.get("trusted_hash")).and_then(Item::as_str).is_some_and(|hash| !hash.is_empty())
@@ -65,55 +70,61 @@ pub(super) fn trusts(text: &str, hook: &str) -> bool {
 
 fn parse(text: &str) -> Result<Document<&str>, EditError> {
     Document::parse(text).map_err(|e| {
-        let at = e.span().map_or(String::new(), |s| format!("line {}: ", line(text, s.start)));
-        EditError::Invalid { format: "TOML", why: format!("{at}{}", e.message()) }
+        let at = e.span().map_or(String::new(), |s| format!("line {}: ", line_number(text, s.start)));
+        EditError::Invalid { format: "TOML", reason: format!("{at}{}", e.message()) }
     })
 }
 
-fn find<'d>(text: &str, doc: &'d Document<&str>, table: &str) -> Result<Option<&'d Item>, EditError> {
+fn find_server<'d>(text: &str, doc: &'d Document<&str>, table: &str) -> Result<Option<&'d Item>, EditError> {
     match doc.as_table().get(table) {
         None => Ok(None),
-        Some(Item::Table(servers)) => Ok(servers.get(SERVER)),
+        Some(Item::Table(servers)) => Ok(servers.get(SERVER_NAME)),
         Some(other) => {
-            let line = line(text, other.span().map_or(0, |s| s.start));
-            let ours = other.as_table_like().and_then(|t| t.get(SERVER));
+            let line = line_number(text, other.span().map_or(0, |s| s.start));
+            let ours = other.as_table_like().and_then(|t| t.get(SERVER_NAME));
             ours.map(Some).ok_or_else(|| EditError::ClosedTable { line, table: table.to_owned() })
         }
     }
 }
 
-fn foreign(
+fn reject_foreign_server(
     text: &str,
     table: &str,
     ours: &dyn TableLike,
     span: Option<Range<usize>>,
-    mine: &Mine,
+    owner: &EntryOwner,
 ) -> Result<(), EditError> {
-    if serves(ours, mine) {
+    if is_our_server(ours, owner) {
         return Ok(());
     }
-    Err(EditError::ForeignServer { line: line(text, span.map_or(0, |s| s.start)), table: table.to_owned() })
+    Err(EditError::ForeignServer { line: line_number(text, span.map_or(0, |s| s.start)), table: table.to_owned() })
 }
 
-fn serves(server: &dyn TableLike, mine: &Mine) -> bool {
+fn is_our_server(server: &dyn TableLike, owner: &EntryOwner) -> bool {
     let args = server.get("args").and_then(Item::as_array).into_iter().flatten().filter_map(Value::as_str);
-    server.get("command").and_then(Item::as_str).is_some_and(|program| mine.server([program].into_iter().chain(args)))
+    server
+        .get("command")
+        .and_then(Item::as_str)
+        .is_some_and(|program| owner.owns_server([program].into_iter().chain(args)))
 }
 
-fn render(node: &Node) -> String {
+fn render_value(node: &ConfigValue) -> String {
     match node {
-        Node::Text(text) => Value::from(text.as_str()).to_string().trim().to_owned(),
-        Node::Number(number) => number.to_string(),
-        Node::Flag(flag) => flag.to_string(),
-        Node::List(list) => format!("[{}]", list.iter().map(render).collect::<Vec<_>>().join(", ")),
-        Node::Map(map) => {
-            format!("{{ {} }}", map.iter().map(|(k, n)| format!("{k} = {}", render(n))).collect::<Vec<_>>().join(", "))
+        ConfigValue::Text(text) => Value::from(text.as_str()).to_string().trim().to_owned(),
+        ConfigValue::Number(number) => number.to_string(),
+        ConfigValue::Flag(flag) => flag.to_string(),
+        ConfigValue::List(list) => format!("[{}]", list.iter().map(render_value).collect::<Vec<_>>().join(", ")),
+        ConfigValue::Map(map) => {
+            format!(
+                "{{ {} }}",
+                map.iter().map(|(k, n)| format!("{k} = {}", render_value(n))).collect::<Vec<_>>().join(", ")
+            )
         }
     }
 }
 
-fn block(text: &str, table: &str, value: &[(&'static str, Node)]) -> String {
-    let nl = newline(text);
+fn render_table(text: &str, table: &str, value: &[(&'static str, ConfigValue)]) -> String {
+    let nl = line_ending(text);
     let mut block = String::new();
     if !text.is_empty() && !text.ends_with('\n') {
         block.push_str(nl);
@@ -121,20 +132,20 @@ fn block(text: &str, table: &str, value: &[(&'static str, Node)]) -> String {
     if !text.trim_start_matches('\u{feff}').trim().is_empty() {
         block.push_str(nl);
     }
-    block.push_str(&format!("[{table}.{SERVER}]{nl}"));
-    value.iter().for_each(|(key, node)| block.push_str(&format!("{key} = {}{nl}", render(node))));
+    block.push_str(&format!("[{table}.{SERVER_NAME}]{nl}"));
+    value.iter().for_each(|(key, node)| block.push_str(&format!("{key} = {}{nl}", render_value(node))));
     block
 }
 
-fn ensure(text: &str, ours: &Table, wanted: &[(&'static str, Node)], fixed: &[&str]) -> Vec<Splice> {
-    let nl = newline(text);
+fn set_keys(text: &str, ours: &Table, wanted: &[(&'static str, ConfigValue)], fixed: &[&str]) -> Vec<Splice> {
+    let nl = line_ending(text);
     let mut splices = Vec::new();
     let mut missing = String::new();
     for (key, node) in wanted {
         match ours.get(key) {
-            None => missing.push_str(&format!("{nl}{key} = {}", render(node))),
-            Some(item) if fixed.contains(key) && !same(Some(item), node) => {
-                splices.extend(item.span().map(|span| Splice(span, render(node))));
+            None => missing.push_str(&format!("{nl}{key} = {}", render_value(node))),
+            Some(item) if fixed.contains(key) && !has_value(Some(item), node) => {
+                splices.extend(item.span().map(|span| Splice(span, render_value(node))));
             }
             Some(_) => {}
         }
@@ -147,54 +158,62 @@ fn ensure(text: &str, ours: &Table, wanted: &[(&'static str, Node)], fixed: &[&s
     splices
 }
 
-fn same(item: Option<&Item>, node: &Node) -> bool {
+fn has_value(item: Option<&Item>, node: &ConfigValue) -> bool {
     let value = item.and_then(Item::as_value);
-    fn is(value: &Value, node: &Node) -> bool {
+    fn is(value: &Value, node: &ConfigValue) -> bool {
         match node {
-            Node::Text(text) => value.as_str() == Some(text),
-            Node::Number(number) => value.as_integer() == i64::try_from(*number).ok(),
-            Node::Flag(flag) => value.as_bool() == Some(*flag),
-            Node::List(list) => {
+            ConfigValue::Text(text) => value.as_str() == Some(text),
+            ConfigValue::Number(number) => value.as_integer() == i64::try_from(*number).ok(),
+            ConfigValue::Flag(flag) => value.as_bool() == Some(*flag),
+            ConfigValue::List(list) => {
                 value.as_array().is_some_and(|a| a.len() == list.len() && a.iter().zip(list).all(|(a, b)| is(a, b)))
             }
-            Node::Map(_) => false,
+            ConfigValue::Map(_) => false,
         }
     }
     value.is_some_and(|value| is(value, node))
 }
 
-/// A table's header and what stands below it, and the same for the tables inside it.
-fn collect(table: &Table, blocks: &mut Vec<Range<usize>>) {
-    let mut here = table.span().filter(|_| !table.is_implicit() && !table.is_dotted());
-    let stretch = |here: &mut Option<Range<usize>>, span: Range<usize>| {
-        if let Some(here) = here {
-            here.end = here.end.max(span.end);
+/// Collects the range of a table, from its header to its last value, and of the tables inside it.
+fn collect_blocks(table: &Table, blocks: &mut Vec<Range<usize>>) {
+    let mut block = table.span().filter(|_| !table.is_implicit() && !table.is_dotted());
+    let extend = |block: &mut Option<Range<usize>>, span: Range<usize>| {
+        if let Some(block) = block {
+            block.end = block.end.max(span.end);
         }
     };
     for (_, item) in table.iter() {
         match item {
-            Item::Value(value) => value.span().into_iter().for_each(|span| stretch(&mut here, span)),
-            Item::Table(inner) if inner.is_dotted() => ends(inner).into_iter().for_each(|s| stretch(&mut here, s)),
-            Item::Table(inner) => collect(inner, blocks),
-            Item::ArrayOfTables(all) => all.iter().for_each(|inner| collect(inner, blocks)),
+            Item::Value(value) => {
+                if let Some(span) = value.span() {
+                    extend(&mut block, span);
+                }
+            }
+            Item::Table(inner) if inner.is_dotted() => {
+                for span in value_spans(inner) {
+                    extend(&mut block, span);
+                }
+            }
+            Item::Table(inner) => collect_blocks(inner, blocks),
+            Item::ArrayOfTables(all) => all.iter().for_each(|inner| collect_blocks(inner, blocks)),
             Item::None => {}
         }
     }
-    blocks.extend(here);
+    blocks.extend(block);
 }
 
-/// Where the values of a dotted table stand.
-fn ends(table: &Table) -> Vec<Range<usize>> {
+/// The ranges of the values of a dotted table.
+fn value_spans(table: &Table) -> Vec<Range<usize>> {
     table
         .iter()
         .flat_map(|(_, item)| match item {
-            Item::Table(inner) => ends(inner),
+            Item::Table(inner) => value_spans(inner),
             other => other.span().into_iter().collect(),
         })
         .collect()
 }
 
-/// From the line that a block begins on to the one it ends on, with the blank line before where none is needed any more.
+/// The lines of a block, and the blank line before it if the text does not need that any more.
 fn whole_lines(text: &str, block: Range<usize>) -> Range<usize> {
     let mut start = text[..block.start].rfind('\n').map_or(0, |n| n + 1);
     let end = text[block.end..].find('\n').map_or(text.len(), |n| block.end + n + 1);

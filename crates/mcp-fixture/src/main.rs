@@ -1,20 +1,20 @@
-//! A server with the tools, prompts and resources that the conformance suite of MCP asks for, on the transport that the
-//! daemon's own `/mcp` is on. For development alone: no release has this program, and no daemon has this server.
+//! A server with the tools, prompts and resources that the MCP conformance suite expects, on the same transport as the
+//! daemon's `/mcp`. It is for development: no release contains this program, and no daemon contains this server.
 //!
-//! `csn-mcp-fixture 127.0.0.1:PORT` says `ready` once it serves `/mcp` there, until it is killed.
+//! `csn-mcp-fixture 127.0.0.1:PORT` prints `ready` once it serves `/mcp` there. It runs until it is killed.
 
-// The suite asks for what the protocol has given up as well: sampling, roots, logging, `resources/subscribe`.
+// The suite also covers parts that the protocol has deprecated: sampling, roots, logging, `resources/subscribe`.
 #![expect(deprecated)]
 
-mod asking;
+mod client_calls;
+mod input_rounds;
 mod prompts;
 mod resources;
-mod talking;
 mod tools;
 
-use asking::{Asked, States};
 use axum::Router;
 use countersign_daemon::over_http;
+use input_rounds::{RequestStates, RoundResult};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -37,41 +37,41 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::watch};
 
-/// The suite sends the origin that a page of this server would have.
-const ORIGINS: [&str; 3] = ["http://127.0.0.1:*", "http://localhost:*", "http://[::1]:*"];
+/// The suite sends the origin of a page of this server.
+const ALLOWED_ORIGINS: [&str; 3] = ["http://127.0.0.1:*", "http://localhost:*", "http://[::1]:*"];
 
 #[tokio::main]
 async fn main() -> io::Result<()> {
-    let address = std::env::args().nth(1).ok_or_else(|| io::Error::other("csn-mcp-fixture 127.0.0.1:PORT"))?;
+    let address = std::env::args().nth(1).ok_or_else(|| io::Error::other("usage: csn-mcp-fixture 127.0.0.1:PORT"))?;
     let listener = TcpListener::bind(&address).await?;
     println!("ready");
-    axum::serve(listener, Router::new().route_service("/mcp", service())).await
+    axum::serve(listener, Router::new().route_service("/mcp", mcp_service())).await
 }
 
-fn service() -> StreamableHttpService<Fixture, LocalSessionManager> {
-    let (states, changes) = (Arc::<States>::default(), Arc::new(watch::Sender::default()));
-    over_http(&ORIGINS, move || Fixture {
+fn mcp_service() -> StreamableHttpService<Fixture, LocalSessionManager> {
+    let (states, changes) = (Arc::<RequestStates>::default(), Arc::new(watch::Sender::default()));
+    over_http(&ALLOWED_ORIGINS, move || Fixture {
         states: Arc::clone(&states),
-        // From here on nothing is missed, also what changes before anybody listens.
-        seen: changes.subscribe(),
+        // Subscribed here, so that a change before the first listener is not lost.
+        list_changes: changes.subscribe(),
         changes: Arc::clone(&changes),
         level: Mutex::new(LoggingLevel::Debug),
         watched: Mutex::default(),
     })
 }
 
-/// How often the lists have changed.
+/// How many times each list has changed.
 #[derive(Default, Clone, Copy)]
-struct Changes {
+struct ListChanges {
     tools: u64,
     prompts: u64,
 }
 
-/// A server for one conversation; the first two fields are of all of them.
+/// The server of one connection; all connections share the first two fields.
 struct Fixture {
-    states: Arc<States>,
-    changes: Arc<watch::Sender<Changes>>,
-    seen: watch::Receiver<Changes>,
+    states: Arc<RequestStates>,
+    changes: Arc<watch::Sender<ListChanges>>,
+    list_changes: watch::Receiver<ListChanges>,
     level: Mutex<LoggingLevel>,
     watched: Mutex<BTreeSet<String>>,
 }
@@ -88,8 +88,8 @@ impl ServerHandler for Fixture {
             .enable_tools()
             .enable_tool_list_changed()
             .build();
-        let named = Implementation::new("countersign-fixture", env!("CARGO_PKG_VERSION"));
-        ServerConfig::new(capabilities).with_server_info(named)
+        let implementation = Implementation::new("countersign-fixture", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(capabilities).with_server_info(implementation)
     }
 
     async fn list_tools(
@@ -97,11 +97,11 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all()?))
+        Ok(ListToolsResult::with_all_items(tools::list_tools()?))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::all().ok()?.into_iter().find(|t| t.name == name)
+        tools::list_tools().ok()?.into_iter().find(|t| t.name == name)
     }
 
     async fn call_tool(
@@ -110,18 +110,18 @@ impl ServerHandler for Fixture {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name.to_string();
-        if let Some(content) = tools::content(&name) {
-            return Ok(CallToolResult::success(read(content)?).into());
+        if let Some(content) = tools::fixed_content(&name) {
+            return Ok(CallToolResult::success(parse_json(content)?).into());
         }
-        if let Some(rounds) = asking::rounds(&name) {
-            let (came, state) = (request.input_responses.unwrap_or_default(), request.request_state);
-            return Ok(match rounds.go_on(&self.states, came, state, context.client_capabilities())? {
-                Asked::Again(question) => question.into(),
-                Asked::Enough(text) => CallToolResult::success(vec![ContentBlock::text(text)]).into(),
+        if let Some(rounds) = input_rounds::find_rounds(&name) {
+            let (responses, state) = (request.input_responses.unwrap_or_default(), request.request_state);
+            return Ok(match rounds.advance(&self.states, responses, state, context.client_capabilities())? {
+                RoundResult::InputRequired(result) => result.into(),
+                RoundResult::Answer(text) => CallToolResult::success(vec![ContentBlock::text(text)]).into(),
             });
         }
         let args = Value::from(request.arguments.unwrap_or_default());
-        self.talk(&name, &args, &context).await.map(CallToolResponse::from)
+        self.call_with_client(&name, &args, &context).await.map(CallToolResponse::from)
     }
 
     async fn list_prompts(
@@ -129,7 +129,7 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Ok(ListPromptsResult::with_all_items(prompts::all()?))
+        Ok(ListPromptsResult::with_all_items(prompts::list_prompts()?))
     }
 
     async fn get_prompt(
@@ -137,15 +137,15 @@ impl ServerHandler for Fixture {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        if let Some(rounds) = asking::rounds(&request.name) {
-            let (came, state) = (request.input_responses.unwrap_or_default(), request.request_state);
-            return Ok(match rounds.go_on(&self.states, came, state, context.client_capabilities())? {
-                Asked::Again(question) => question.into(),
-                Asked::Enough(text) => prompts::text(text).into(),
+        if let Some(rounds) = input_rounds::find_rounds(&request.name) {
+            let (responses, state) = (request.input_responses.unwrap_or_default(), request.request_state);
+            return Ok(match rounds.advance(&self.states, responses, state, context.client_capabilities())? {
+                RoundResult::InputRequired(result) => result.into(),
+                RoundResult::Answer(text) => prompts::text_prompt(text).into(),
             });
         }
         let args = Value::from(request.arguments.unwrap_or_default());
-        prompts::get(&request.name, &args).map(GetPromptResponse::from)
+        prompts::get_prompt(&request.name, &args).map(GetPromptResponse::from)
     }
 
     async fn complete(
@@ -163,7 +163,7 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(ListResourcesResult::with_all_items(resources::all()?))
+        Ok(ListResourcesResult::with_all_items(resources::list_resources()?))
     }
 
     async fn list_resource_templates(
@@ -171,7 +171,7 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()?))
+        Ok(ListResourceTemplatesResult::with_all_items(resources::list_templates()?))
     }
 
     async fn read_resource(
@@ -179,11 +179,11 @@ impl ServerHandler for Fixture {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        resources::get(&request.uri).map(ReadResourceResponse::from)
+        resources::read_resource(&request.uri).map(ReadResourceResponse::from)
     }
 
     async fn subscribe(&self, request: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        resources::get(&request.uri)?;
+        resources::read_resource(&request.uri)?;
         self.watched.lock().expect("nothing panics while it holds this lock").insert(request.uri);
         Ok(())
     }
@@ -214,32 +214,32 @@ impl ServerHandler for Fixture {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut seen = self.seen.clone();
-        let mut told = *seen.borrow();
+        let mut changes = self.list_changes.clone();
+        let mut notified = *changes.borrow();
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
-                changed = seen.changed() => if changed.is_err() { return Ok(()) },
+                changed = changes.changed() => if changed.is_err() { return Ok(()) },
             }
-            let now = *seen.borrow_and_update();
-            // What was not asked for is not sent: the sink knows.
-            if now.tools != told.tools {
+            let now = *changes.borrow_and_update();
+            // The sink drops what the client has not subscribed to.
+            if now.tools != notified.tools {
                 let _ = context.sink().notify_tool_list_changed().await;
             }
-            if now.prompts != told.prompts {
+            if now.prompts != notified.prompts {
                 let _ = context.sink().notify_prompt_list_changed().await;
             }
-            told = now;
+            notified = now;
         }
     }
 }
 
-/// Whether a request is of the protocol without sessions, where everything comes with the request.
+/// Whether a request uses the protocol without sessions, in which each request carries all settings.
 fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|v| v.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
-/// What stands here as JSON, as rmcp has it.
-fn read<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
+/// A type of rmcp, written as JSON here.
+fn parse_json<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|e| ErrorData::internal_error(format!("the fixture is wrong: {e}"), None))
 }

@@ -1,40 +1,40 @@
-//! Redaction speed on one core, beside memchr over the same bytes: what memory gives.
+//! Redaction speed on one core, compared with memchr over the same bytes as the limit of the memory.
 //!
-//! `cargo bench -p countersign-redact [-- file…]`; with files, on those.
+//! `cargo bench -p countersign-redact [-- FILE…]` measures generated text, or the files.
 #![allow(clippy::disallowed_methods)]
 
 use countersign_model::Digest;
-use countersign_redact::{CHUNK, Known, Mask, Scrubber, examples::expand};
+use countersign_redact::{KnownSecrets, MAX_CHUNK_BYTES, Mask, Scrubber, examples::expand};
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-const SIZE: usize = 128 << 20;
+const TEXT_BYTES: usize = 128 << 20;
 
 fn mask(values: &[String]) -> Arc<Mask> {
-    let mut known = Known::default();
+    let mut known = KnownSecrets::default();
     values.iter().for_each(|v| known.add(v));
     Arc::new(Mask::new(Digest::sha256(&[b"bench"]), known))
 }
 
-/// Gigabytes a second, and how often each rule hit.
-fn speed(mask: &Arc<Mask>, text: &[u8]) -> (f64, BTreeMap<String, usize>) {
+/// Gigabytes per second, and how many times each rule matched.
+fn measure(mask: &Arc<Mask>, text: &[u8]) -> (f64, BTreeMap<String, usize>) {
     let mut scrubber = Scrubber::new(Arc::clone(mask));
     let mut found = BTreeMap::new();
     let began = Instant::now();
-    for piece in text.chunks(CHUNK / 4) {
-        scrubber.room()[..piece.len()].copy_from_slice(piece);
-        scrubber.fed(piece.len());
-        while let Some(chunk) = scrubber.cut(false) {
+    for piece in text.chunks(MAX_CHUNK_BYTES / 4) {
+        scrubber.input_buffer()[..piece.len()].copy_from_slice(piece);
+        scrubber.accept_input(piece.len());
+        while let Some(chunk) = scrubber.take_chunk(false) {
             scrubber.recycle(std::hint::black_box(chunk).into_inner());
         }
-        for f in scrubber.found() {
+        for f in scrubber.take_findings() {
             *found.entry(f.rule.into_owned()).or_default() += 1;
         }
     }
     (text.len() as f64 / 1e9 / began.elapsed().as_secs_f64(), found)
 }
 
-fn best(mask: &Arc<Mask>, text: &[u8]) -> (f64, usize) {
-    let runs: Vec<_> = (0..3).map(|_| speed(mask, text)).collect();
+fn measure_best(mask: &Arc<Mask>, text: &[u8]) -> (f64, usize) {
+    let runs: Vec<_> = (0..3).map(|_| measure(mask, text)).collect();
     (runs.iter().map(|r| r.0).fold(0.0, f64::max), runs[0].1.values().sum())
 }
 
@@ -44,17 +44,17 @@ fn memchr_speed(text: &[u8]) -> f64 {
     text.len() as f64 / 1e9 / began.elapsed().as_secs_f64()
 }
 
-fn fill(mut line: impl FnMut(u64) -> String) -> Vec<u8> {
-    let mut out = Vec::with_capacity(SIZE + 512);
+fn fill_lines(mut line: impl FnMut(u64) -> String) -> Vec<u8> {
+    let mut out = Vec::with_capacity(TEXT_BYTES + 512);
     let mut n = 0;
-    while out.len() < SIZE {
+    while out.len() < TEXT_BYTES {
         out.extend_from_slice(line(n).as_bytes());
         n += 1;
     }
     out
 }
 
-/// Lines as cargo, make and compilers print them.
+/// A line as cargo, make or a compiler prints it.
 fn log_line(n: u64) -> String {
     let hex = expand("{=hex:16}", n).map(|e| e.text).unwrap_or_default();
     match n % 6 {
@@ -75,14 +75,14 @@ fn main() {
     println!("| text | ours | memchr | ratio | found |\n|---|---|---|---|---|");
     let row = |name: &str, mask: &Arc<Mask>, text: &[u8]| {
         let limit = memchr_speed(text);
-        let (ours, found) = best(mask, text);
+        let (ours, found) = measure_best(mask, text);
         println!("| {name} | {ours:.2} GB/s | {limit:.1} GB/s | {:.2}× | {found} |", ours / limit);
     };
     let plain = mask(&[]);
     for file in &files {
         let Ok(text) = std::fs::read(file) else { continue };
         row(file, &plain, &text);
-        println!("{:?}", speed(&plain, &text).1);
+        println!("{:?}", measure(&plain, &text).1);
     }
     if !files.is_empty() {
         return;
@@ -90,16 +90,16 @@ fn main() {
     let began = Instant::now();
     countersign_redact::warm_up();
     let first = began.elapsed();
-    let log = fill(log_line);
+    let log = fill_lines(log_line);
     row("clean build log, all rules", &plain, &log);
     let values: Vec<String> = (0..5).map(|n| expand("{alnum:32}", n).map(|e| e.text).unwrap_or_default()).collect();
     row("clean build log, all rules and five known values", &mask(&values), &log);
-    let prose = fill(|n| match n % 50 {
+    let prose = fill_lines(|n| match n % 50 {
         0 => "the token is refreshed when the password changes: see the secret store for the key\n".to_owned(),
         _ => log_line(n),
     });
     row("2 % of lines with \"token\" and \"password\"", &plain, &prose);
-    let dense = fill(|n| expand("{=lower:20} ghp_{alnum:36}\n", n).map(|e| e.text).unwrap_or_default());
+    let dense = fill_lines(|n| expand("{=lower:20} ghp_{alnum:36}\n", n).map(|e| e.text).unwrap_or_default());
     row("a token in every line of 62 bytes", &plain, &dense);
     println!("\nstart: {:.0} µs", first.as_secs_f64() * 1e6);
 }

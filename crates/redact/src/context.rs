@@ -1,16 +1,16 @@
-//! Names that say that a value is secret: `name=value`, `"name": "value"`, `--name value`.
+//! Finds secrets by their names: `name=value`, `"name": "value"`, `--name value`.
 //!
-//! The name and what separates it stay; the value goes. Most of this file is about what is *not* a secret although it
-//! stands there: types, variables, calls, words, placeholders.
+//! The name and the separator stay; the value is redacted. Most of this file recognises values that are *no* secrets:
+//! types, variables, calls, words, placeholders.
 
 use crate::{
-    guard::{self, Setting, Strength},
-    shadow::{View, is_break},
-    span::{Look, Rank, Span},
+    guard::{self, NameStrength, ValueSetting},
+    span::{Inspection, Rank, Span},
+    visible_text::{TextView, is_break},
 };
 
-/// What a name contains, in the ways in which people write it; of most words the end says enough.
-pub(crate) const WORDS: &[&str] = &[
+/// Words that a telling name contains, in their usual spellings; for most words the end suffices.
+pub(crate) const NAME_WORDS: &[&str] = &[
     "key",
     "KEY",
     "Key",
@@ -33,71 +33,72 @@ pub(crate) const WORDS: &[&str] = &[
     "REDENTIAL",
 ];
 
-/// How far before and behind a word its name may reach.
-const NAME: usize = 48;
-/// Blanks between a name, what separates it and its value.
-pub(crate) const BLANKS: usize = 24;
-pub(crate) const LONGEST: usize = 4096;
-/// Behind a name that says little.
-const SHORT: usize = 256;
-/// A place that is looked at again when more has come lies at most this far back.
-pub(crate) const REACH: usize = 2 * NAME + 2 * BLANKS + 64;
+/// How far a name may extend before and behind the word in it.
+const MAX_NAME_REACH_BYTES: usize = 48;
+/// The most blanks between a name, its separator and its value.
+pub(crate) const MAX_BLANKS: usize = 24;
+pub(crate) const MAX_VALUE_BYTES: usize = 4096;
+/// The longest value of a name that is not strong.
+const MAX_WEAK_VALUE_BYTES: usize = 256;
+/// How far back an unfinished name may begin, which is inspected again when more input comes.
+pub(crate) const REINSPECT_BYTES: usize = 2 * MAX_NAME_REACH_BYTES + 2 * MAX_BLANKS + 64;
 
-pub(crate) fn name_byte(b: u8) -> bool {
+pub(crate) fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
 }
 
-/// A place in the text, on its way forward. `None` from any step: more bytes will tell.
-pub(crate) struct Reader<'a> {
-    pub(crate) view: View<'a>,
+/// Reads forward in the text. A method returns `None` when more bytes are needed.
+pub(crate) struct ValueReader<'a> {
+    pub(crate) view: TextView<'a>,
     pub(crate) at: usize,
-    /// Where the value may begin, once everything before it has been read.
+    /// The start of the value, once everything before it was read.
     pub(crate) value: Option<usize>,
 }
 
-/// A break, or the end of all.
-pub(crate) const END: u8 = b'\n';
+/// A line break, or the end of the stream.
+pub(crate) const BREAK: u8 = b'\n';
 
-impl Reader<'_> {
-    /// The next byte, a break as one; nothing is taken.
+impl ValueReader<'_> {
+    /// The next byte, which is not consumed.
     pub(crate) fn peek(&self) -> Option<u8> {
         self.peek_at(0)
     }
 
-    /// What it comes to if more bytes must tell: what may be a value already stays here.
-    pub(crate) fn open(&self) -> Look {
+    /// The result when more bytes are needed: a value that has begun is held.
+    pub(crate) fn unfinished(&self) -> Inspection {
         match self.value {
-            Some(start) if start < self.view.len() => Look::Open(start),
-            _ => Look::Nothing,
+            Some(start) if start < self.view.len() => Inspection::Open(start),
+            _ => Inspection::Nothing,
         }
     }
 
     pub(crate) fn peek_at(&self, ahead: usize) -> Option<u8> {
         match self.view.byte(self.at + ahead) {
-            // Elsewhere on the screen something else begins.
-            _ if (0..=ahead).any(|n| self.view.moved(self.at + n)) => Some(END),
-            Some(b) if is_break(b) => Some(END),
-            None if self.view.end => Some(END),
+            // A cursor movement begins another text.
+            _ if (0..=ahead).any(|n| self.view.is_moved_at(self.at + n)) => Some(BREAK),
+            Some(b) if is_break(b) => Some(BREAK),
+            None if self.view.end => Some(BREAK),
             b => b,
         }
     }
 
-    pub(crate) fn skip(&mut self, most: usize, wanted: impl Fn(u8) -> bool) -> Option<usize> {
+    /// Skips up to `max` such bytes, and returns how many.
+    pub(crate) fn skip(&mut self, max: usize, wanted: impl Fn(u8) -> bool) -> Option<usize> {
         let from = self.at;
-        while self.at - from < most && wanted(self.peek()?) {
+        while self.at - from < max && wanted(self.peek()?) {
             self.at += 1;
         }
         Some(self.at - from)
     }
 
-    pub(crate) fn take(&mut self, wanted: u8) -> Option<bool> {
-        let there = self.peek()? == wanted;
-        self.at += usize::from(there);
-        Some(there)
+    pub(crate) fn take_byte(&mut self, wanted: u8) -> Option<bool> {
+        let found = self.peek()? == wanted;
+        self.at += usize::from(found);
+        Some(found)
     }
 
-    /// A quote, plain or escaped, and how it must end.
-    pub(crate) fn quote(&mut self) -> Option<Quote> {
+    /// Reads an opening quote, plain or escaped, if there is one.
+    pub(crate) fn read_quote(&mut self) -> Option<Quote> {
         let slashes = self.skip(3, |b| b == b'\\')?;
         match self.peek()? {
             q @ (b'"' | b'\'' | b'`') => {
@@ -118,74 +119,78 @@ pub(crate) enum Quote {
     Of(u8, usize),
 }
 
-/// Looks at the word that was found at `word`.
-pub(crate) fn look(view: View<'_>, word: usize, length: usize) -> Look {
-    let mut r = Reader { view, at: word + length, value: None };
-    read(&mut r, word).unwrap_or_else(|| r.open())
+/// Inspects the name around the word that was found at `word`.
+pub(crate) fn inspect_name(view: TextView<'_>, word: usize, length: usize) -> Inspection {
+    let mut r = ValueReader { view, at: word + length, value: None };
+    read_assignment(&mut r, word).unwrap_or_else(|| r.unfinished())
 }
 
-/// What stands between a name and its value.
+/// What separates a name from its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Between {
-    /// `=` and its kind; true: right behind the name, as shells want it.
+enum Separator {
+    /// `=` and similar; true: directly behind the name, as in a shell.
     Equals(bool),
-    /// `:`; true: with a blank, as in YAML and headers.
+    /// `:`; true: with a blank behind it, as in YAML and headers.
     Colon(bool),
     /// `<name>value</name>`
     Tag,
-    /// A blank: the argument of an option, of a command, of a line of a configuration.
+    /// A blank: the argument of an option, a command or a line of a configuration.
     Blank,
-    /// A comma, a bar, or other words: `"name", "value"`, `name: X, value: Y`.
+    /// A comma, a bar, or a key `value`: `"name", "value"`, `name: X, value: Y`.
     Apart,
 }
 
-fn read(r: &mut Reader<'_>, word: usize) -> Option<Look> {
+fn read_assignment(r: &mut ValueReader<'_>, word: usize) -> Option<Inspection> {
     let view = r.view;
-    let Some(named) = read_name(r, word)? else { return Some(Look::Nothing) };
-    let Named { begin, name, strength, opened, .. } = named;
-    let Some(between) = separate(r, &named)? else { return Some(Look::Nothing) };
-    r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    let Some(name_info) = read_name(r, word)? else { return Some(Inspection::Nothing) };
+    let SecretName { begin, name, strength, opened, .. } = name_info;
+    let Some(separator) = read_separator(r, &name_info)? else { return Some(Inspection::Nothing) };
+    r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
     r.value = Some(r.at);
-    let Some(quote) = open_value(r, &named, between)? else { return Some(Look::Nothing) };
+    let Some(quote) = read_value_start(r, &name_info, separator)? else { return Some(Inspection::Nothing) };
     let start = r.at;
     r.value = Some(start);
-    if r.peek()? == END {
-        return Some(Look::Nothing);
+    if r.peek()? == BREAK {
+        return Some(Inspection::Nothing);
     }
-    let shell = between == Between::Equals(true) && !opened;
+    let shell = separator == Separator::Equals(true) && !opened;
     let alone = shell && is_assignment(view, begin);
-    let end =
-        value_end(r, quote, alone, between == Between::Tag, if strength < Strength::Strong { SHORT } else { LONGEST })?;
+    let end = find_value_end(
+        r,
+        quote,
+        alone,
+        separator == Separator::Tag,
+        if strength < NameStrength::Strong { MAX_WEAK_VALUE_BYTES } else { MAX_VALUE_BYTES },
+    )?;
     if end == start {
-        return Some(Look::Nothing);
+        return Some(Inspection::Nothing);
     }
-    let follows = r.peek().unwrap_or(END);
-    let setting = setting(view, &named, between, quote != Quote::None, follows, (shell, alone));
-    let value = &*view.joined(start..end);
-    if !guard::is_secret(strength, name, value, &setting) || guard::says_other(name, strength) {
-        return Some(Look::Nothing);
+    let follows = r.peek().unwrap_or(BREAK);
+    let setting = value_setting(view, &name_info, separator, quote != Quote::None, follows, (shell, alone));
+    let value = &*view.without_breaks(start..end);
+    if !guard::is_secret(strength, name, value, &setting) || guard::names_something_else(name, strength) {
+        return Some(Inspection::Nothing);
     }
-    // Whatever is longer goes to its end, without another placeholder.
+    // The rest of a longer value is removed without another placeholder.
     let in_quotes: fn(u8) -> bool = |b| !matches!(b, b'"' | b'\'' | b'`');
-    let goes_on = if quote == Quote::None { crate::span::token_byte as fn(u8) -> bool } else { in_quotes };
-    let swallow = (end - start >= LONGEST).then_some(goes_on);
-    Some(Look::Found(Span { swallow, ..Span::new(start, end, rule(strength), Rank::Context) }))
+    let belongs = if quote == Quote::None { crate::span::is_token_byte as fn(u8) -> bool } else { in_quotes };
+    let swallow = (end - start >= MAX_VALUE_BYTES).then_some(belongs);
+    Some(Inspection::Found(Span { swallow, ..Span::new(start, end, rule_for(strength), Rank::Context) }))
 }
 
-/// The name around the word that was found, and how it stands there. The inner nothing: nothing follows that could be its
-/// value, or it is no name of a secret.
-fn read_name<'v>(r: &mut Reader<'v>, word: usize) -> Option<Option<Named<'v>>> {
+/// Reads the name around the word that was found. The inner `None`: no value follows, or it does not name a secret.
+fn read_name<'v>(r: &mut ValueReader<'v>, word: usize) -> Option<Option<SecretName<'v>>> {
     let view = r.view;
-    let lowest = word.saturating_sub(NAME);
+    let lowest = word.saturating_sub(MAX_NAME_REACH_BYTES);
     let mut begin = word;
-    while begin > lowest && name_byte(view.bytes[begin - 1]) {
+    while begin > lowest && is_name_byte(view.bytes[begin - 1]) {
         begin -= 1;
     }
-    if r.skip(NAME, name_byte)? == NAME {
+    if r.skip(MAX_NAME_REACH_BYTES, is_name_byte)? == MAX_NAME_REACH_BYTES {
         return Some(None);
     }
     let mut name = &view.bytes[begin..r.at];
-    // A sentence ends with a dot, and no name does.
+    // A sentence ends with a dot, a name does not.
     while let [rest @ .., b'.' | b'-'] = name {
         name = rest;
     }
@@ -193,42 +198,48 @@ fn read_name<'v>(r: &mut Reader<'v>, word: usize) -> Option<Option<Named<'v>>> {
     let opened = matches!(before(1), Some(b'"' | b'\'' | b'`'));
     let (mut closed, mut subscript) = (false, false);
     for _ in 0..3 {
-        match r.take(b']')? {
-            true => subscript = true,
-            false if r.quote()? != Quote::None => closed = true,
-            false => break,
+        if r.take_byte(b']')? {
+            subscript = true;
+        } else if r.read_quote()? != Quote::None {
+            closed = true;
+        } else {
+            break;
         }
     }
-    let blanks = r.skip(BLANKS, |b| matches!(b, b' ' | b'\t'))?;
-    // Most words are only words, and are told by what follows them.
+    let blanks = r.skip(MAX_BLANKS, |b| matches!(b, b' ' | b'\t'))?;
+    // Most hits are plain words: no separator follows them.
     let flag = name.starts_with(b"-");
     let separated = match r.peek()? {
         b'=' | b':' | b'?' | b'+' | b'%' => true,
         b'>' => before(1) == Some(b'<'),
         b',' => opened && closed,
         b'|' | b'\'' => blanks > 0,
-        // `name: NAME`, and the value in the next line.
-        END => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
+        // `name: NAME`, with the value on the next line.
+        BREAK => view.bytes[begin.saturating_sub(8)..begin].windows(4).any(|w| w.eq_ignore_ascii_case(b"name")),
         _ => closed && blanks > 0,
     };
     if !(separated || flag || blanks > 0 && is_command(view, begin, name)) {
         return Some(None);
     }
-    let spoken = is_spoken(view, begin);
-    let strength = match guard::strength(name, (closed || opened) && !subscript) {
-        Strength::Weak | Strength::Fair if spoken => Strength::Strong,
+    let follows_word = follows_telling_word(view, begin);
+    let strength = match guard::name_strength(name, (closed || opened) && !subscript) {
+        NameStrength::Weak | NameStrength::Fair if follows_word => NameStrength::Strong,
         strength => strength,
     };
-    if strength == Strength::None {
+    if strength == NameStrength::None {
         return Some(None);
     }
-    Some(Some(Named { begin, name, strength, opened, closed, blanks, spoken }))
+    Some(Some(SecretName { begin, name, strength, opened, closed, blanks, follows_word }))
 }
 
-/// Reads over what a value begins with: a type, a prefix, a quote, a scheme. The inner nothing: there is no value.
-fn open_value(r: &mut Reader<'_>, named: &Named<'_>, between: Between) -> Option<Option<Quote>> {
-    // `let key: &str = "…"`: what stands first is a type.
-    let typed = between == Between::Colon(true) && !named.closed && skip_type(r)?;
+/// Reads over a type, a prefix, a quote and a scheme before the value. The inner `None`: there is no value.
+fn read_value_start(
+    r: &mut ValueReader<'_>,
+    name_info: &SecretName<'_>,
+    separator: Separator,
+) -> Option<Option<Quote>> {
+    // `let key: &str = "…"`: a type comes first.
+    let typed = separator == Separator::Colon(true) && !name_info.closed && skip_type(r)?;
     // `b"…"`, `rb'…'`, `@"…"`.
     let prefix = |b: u8| matches!(b, b'b' | b'r' | b'f' | b'u' | b'L' | b'@');
     let letters = match (prefix(r.peek()?), r.peek_at(1)?) {
@@ -237,110 +248,110 @@ fn open_value(r: &mut Reader<'_>, named: &Named<'_>, between: Between) -> Option
         _ => 0,
     };
     r.at += letters;
-    let mut quote = r.quote()?;
+    let mut quote = r.read_quote()?;
     skip_scheme(r)?;
     if quote == Quote::None {
-        quote = r.quote()?;
+        quote = r.read_quote()?;
     }
     Some(Some(quote).filter(|quote| !typed || *quote != Quote::None))
 }
 
-/// How a value stands there.
-fn setting(
-    view: View<'_>,
-    named: &Named<'_>,
-    between: Between,
+/// How a value is written.
+fn value_setting(
+    view: TextView<'_>,
+    name_info: &SecretName<'_>,
+    separator: Separator,
     quoted: bool,
     follows: u8,
     (shell, alone): (bool, bool),
-) -> Setting {
-    let Named { begin, name, spoken, .. } = *named;
+) -> ValueSetting {
+    let SecretName { begin, name, follows_word, .. } = *name_info;
     let before = begin.checked_sub(1).and_then(|i| view.byte(i));
     let flag = name.starts_with(b"-");
-    let header = matches!(name, [b'x' | b'X', b'-', ..]) && between == Between::Colon(true);
-    Setting {
+    let header = matches!(name, [b'x' | b'X', b'-', ..]) && separator == Separator::Colon(true);
+    ValueSetting {
         quoted,
-        // A whole line of a configuration, an argument, a part of a link.
+        // A whole line of a configuration, an argument or a part of a link.
         plain: quoted
             || alone
-            || spoken
+            || follows_word
             || flag
             || header
-            || matches!(between, Between::Blank | Between::Tag | Between::Apart)
+            || matches!(separator, Separator::Blank | Separator::Tag | Separator::Apart)
             || shell && name.len() > 3 && !name.iter().any(u8::is_ascii_lowercase)
             || shell && matches!(before, Some(b'?' | b'&' | b';'))
-            || is_entry(view, begin, between, follows),
-        spaced: !matches!(between, Between::Equals(true) | Between::Colon(false) | Between::Tag),
+            || is_config_entry(view, begin, separator, follows),
+        spaced: !matches!(separator, Separator::Equals(true) | Separator::Colon(false) | Separator::Tag),
         follows,
         shell,
         alone,
     }
 }
 
-/// A name, and how it stands there.
-struct Named<'a> {
+/// A name of a secret, and how it is written.
+struct SecretName<'a> {
     begin: usize,
     name: &'a [u8],
-    strength: Strength,
+    strength: NameStrength,
     opened: bool,
     closed: bool,
     blanks: usize,
-    /// The word before says what the name alone does not.
-    spoken: bool,
+    /// The word before it makes it a name of a secret: `API key`.
+    follows_word: bool,
 }
 
-/// Reads over what separates a name from its value. The inner nothing: there is no value.
-fn separate(r: &mut Reader<'_>, named: &Named<'_>) -> Option<Option<Between>> {
-    let Named { begin, name, strength, opened, closed, blanks, .. } = *named;
+/// Reads the separator between a name and its value. The inner `None`: there is no value.
+fn read_separator(r: &mut ValueReader<'_>, name_info: &SecretName<'_>) -> Option<Option<Separator>> {
+    let SecretName { begin, name, strength, opened, closed, blanks, .. } = *name_info;
     let flag = name.starts_with(b"-");
-    let certain = strength >= Strength::Strong;
-    let (between, length) = match r.peek()? {
+    let certain = strength >= NameStrength::Strong;
+    let (separator, length) = match r.peek()? {
         b'=' => match r.peek_at(1)? {
             b'=' | b'~' => return Some(None),
-            b'>' => (Between::Equals(false), 2),
-            _ => (Between::Equals(blanks == 0), 1),
+            b'>' => (Separator::Equals(false), 2),
+            _ => (Separator::Equals(blanks == 0), 1),
         },
-        b'?' | b'+' if r.peek_at(1)? == b'=' => (Between::Equals(false), 2),
+        b'?' | b'+' if r.peek_at(1)? == b'=' => (Separator::Equals(false), 2),
         b'%' if r.peek_at(1)? == b'3' && matches!(r.peek_at(2)?, b'D' | b'd' | b'A' | b'a') => {
-            (Between::Equals(true), 3)
+            (Separator::Equals(true), 3)
         }
         b':' => match r.peek_at(1)? {
             b':' => return Some(None),
-            b'=' => (Between::Equals(false), 2),
-            b => (Between::Colon(matches!(b, b' ' | b'\t')), 1),
+            b'=' => (Separator::Equals(false), 2),
+            b => (Separator::Colon(matches!(b, b' ' | b'\t')), 1),
         },
-        b'>' if !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => (Between::Tag, 1),
-        b',' if opened && closed && certain && value_apart(r)? => return Some(Some(Between::Apart)),
-        b',' if opened && closed && (flag || certain) && matches!(after_blanks(r, 1)?, b'"' | b'\'') => {
-            (Between::Apart, 1)
+        b'>' if !closed && begin > 0 && r.view.bytes[begin - 1] == b'<' => (Separator::Tag, 1),
+        b',' if opened && closed && certain && skip_to_value_key(r)? => return Some(Some(Separator::Apart)),
+        b',' if opened && closed && (flag || certain) && matches!(peek_after_blanks(r, 1)?, b'"' | b'\'') => {
+            (Separator::Apart, 1)
         }
-        b'|' if blanks > 0 && certain => (Between::Apart, 1),
+        b'|' if blanks > 0 && certain => (Separator::Apart, 1),
         // `ALTER USER x PASSWORD 'value'`
-        b'\'' if blanks > 0 && !closed && name.eq_ignore_ascii_case(b"password") => (Between::Apart, 0),
-        _ if flag && blanks > 0 && !closed => (Between::Blank, 0),
-        _ if blanks > 0 && !closed && is_command(r.view, begin, name) => (Between::Blank, 0),
-        _ if certain => return Some(value_apart(r)?.then_some(Between::Apart)),
+        b'\'' if blanks > 0 && !closed && name.eq_ignore_ascii_case(b"password") => (Separator::Apart, 0),
+        _ if flag && blanks > 0 && !closed => (Separator::Blank, 0),
+        _ if blanks > 0 && !closed && is_command(r.view, begin, name) => (Separator::Blank, 0),
+        _ if certain => return Some(skip_to_value_key(r)?.then_some(Separator::Apart)),
         _ => return Some(None),
     };
     r.at += length;
-    Some(Some(between))
+    Some(Some(separator))
 }
 
-/// What stands behind `from` bytes and blanks.
-fn after_blanks(r: &Reader<'_>, from: usize) -> Option<u8> {
+/// The byte behind `from` bytes and blanks.
+fn peek_after_blanks(r: &ValueReader<'_>, from: usize) -> Option<u8> {
     let mut n = from;
-    while matches!(r.peek_at(n)?, b' ' | b'\t') && n < BLANKS {
+    while matches!(r.peek_at(n)?, b' ' | b'\t') && n < MAX_BLANKS {
         n += 1;
     }
     r.peek_at(n)
 }
 
-/// `name: X` and then `value: Y`, in the same line or the next: leaves the reader before the value.
-fn value_apart(r: &mut Reader<'_>) -> Option<bool> {
+/// Skips to the value in `name: X` and `value: Y`, on the same line or the next. False: there is no such value.
+fn skip_to_value_key(r: &mut ValueReader<'_>) -> Option<bool> {
     const WORD: &[u8] = b"value";
     let bytes = r.view.bytes;
     let mut at = r.at;
-    while at - r.at < BLANKS {
+    while at - r.at < MAX_BLANKS {
         match bytes.get(at) {
             Some(b' ' | b'\t' | b'\r' | b'\n' | b',' | b'"' | b'\'') => at += 1,
             Some(_) => break,
@@ -355,9 +366,9 @@ fn value_apart(r: &mut Reader<'_>) -> Option<bool> {
             _ => return Some(false),
         }
     }
-    let mut reader = Reader { view: r.view, at: at + WORD.len(), value: None };
-    reader.quote()?;
-    reader.skip(BLANKS, |b| b == b' ')?;
+    let mut reader = ValueReader { view: r.view, at: at + WORD.len(), value: None };
+    reader.read_quote()?;
+    reader.skip(MAX_BLANKS, |b| b == b' ')?;
     if !matches!(reader.peek()?, b':' | b'=') {
         return Some(false);
     }
@@ -365,8 +376,8 @@ fn value_apart(r: &mut Reader<'_>) -> Option<bool> {
     Some(true)
 }
 
-/// `API key: …`: the word before says what the name alone does not.
-fn is_spoken(view: View<'_>, begin: usize) -> bool {
+/// Whether the word before the name makes it a name of a secret, as in `API key: …`.
+fn follows_telling_word(view: TextView<'_>, begin: usize) -> bool {
     const BEFORE: &[&[u8]] =
         &[b"api", b"access", b"secret", b"private", b"auth", b"account", b"license", b"bearer", b"refresh"];
     let Some(blank) = begin.checked_sub(1).filter(|i| view.bytes[*i] == b' ') else { return false };
@@ -375,13 +386,13 @@ fn is_spoken(view: View<'_>, begin: usize) -> bool {
     BEFORE.contains(&&*word)
 }
 
-/// A command or a line of a configuration whose values stand behind a blank: `ENV NAME value`, `machine … password value`.
-fn is_command(view: View<'_>, begin: usize, name: &[u8]) -> bool {
+/// A command or a line of a configuration with its value behind a blank: `ENV NAME value`, `machine … password value`.
+fn is_command(view: TextView<'_>, begin: usize, name: &[u8]) -> bool {
     const SETS: &[&[u8]] = &[b"ENV", b"setx", b"set -x", b"set -gx", b"set -Ux", b"setenv", b"ARG"];
     let line = view.line_start(begin, 128);
     let before = view.bytes[line..begin].trim_ascii();
-    let loud = !name.iter().any(u8::is_ascii_lowercase);
-    SETS.contains(&before) && loud
+    let is_upper_case = !name.iter().any(u8::is_ascii_lowercase);
+    SETS.contains(&before) && is_upper_case
         || name == b"password"
             && (before.is_empty()
                 || before.starts_with(b"machine ")
@@ -390,15 +401,15 @@ fn is_command(view: View<'_>, begin: usize, name: &[u8]) -> bool {
         || matches!(name, b"requirepass" | b"masterauth") && before.is_empty()
 }
 
-fn rule(strength: Strength) -> &'static str {
+fn rule_for(strength: NameStrength) -> &'static str {
     match strength {
-        Strength::Password => "password",
+        NameStrength::Password => "password",
         _ => "secret-value",
     }
 }
 
-/// A type between `:` and `=`; leaves the reader behind the `=` if there is one, where it was otherwise.
-fn skip_type(r: &mut Reader<'_>) -> Option<bool> {
+/// Skips a type between `:` and `=`, with the `=`. False: there is none, and the reader has not moved.
+fn skip_type(r: &mut ValueReader<'_>) -> Option<bool> {
     let from = r.at;
     if !matches!(r.peek()?, b'A'..=b'Z' | b'a'..=b'z' | b'&' | b'*') {
         return Some(false);
@@ -409,15 +420,15 @@ fn skip_type(r: &mut Reader<'_>) -> Option<bool> {
     })?;
     if taken < 40 && r.peek()? == b'=' && matches!(r.peek_at(1)?, b' ' | b'"' | b'\'') {
         r.at += 1;
-        r.skip(BLANKS, |b| b == b' ')?;
+        r.skip(MAX_BLANKS, |b| b == b' ')?;
         return Some(true);
     }
     r.at = from;
     Some(false)
 }
 
-/// `Bearer`, `Basic`, `token` before the value itself.
-pub(crate) fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
+/// Skips a scheme before the value: `Bearer`, `Basic`, `token`.
+pub(crate) fn skip_scheme(r: &mut ValueReader<'_>) -> Option<()> {
     const SCHEMES: &[&[u8]] =
         &[b"bearer ", b"basic ", b"token ", b"bot ", b"apikey ", b"digest ", b"key ", b"splunk ", b"negotiate "];
     for scheme in SCHEMES {
@@ -426,47 +437,47 @@ pub(crate) fn skip_scheme(r: &mut Reader<'_>) -> Option<()> {
             match r.peek_at(n) {
                 Some(b) if b.to_ascii_lowercase() == *want => matched += 1,
                 Some(_) => break,
-                // It may become one.
+                // More bytes may complete the scheme.
                 None if n >= 3 => return None,
                 None => break,
             }
         }
         if matched == scheme.len() {
             r.at += matched;
-            r.skip(BLANKS, |b| b == b' ')?;
+            r.skip(MAX_BLANKS, |b| b == b' ')?;
             return Some(());
         }
     }
     Some(())
 }
 
-/// Where the value ends, or nothing if that is still to come.
-fn value_end(r: &mut Reader<'_>, quote: Quote, alone: bool, arrow: bool, longest: usize) -> Option<usize> {
+/// The end of the value; none if it is still to come.
+fn find_value_end(r: &mut ValueReader<'_>, quote: Quote, alone: bool, in_tag: bool, max: usize) -> Option<usize> {
     let start = r.at;
     loop {
         let b = r.peek()?;
-        if b == END || r.at - start >= longest {
+        if b == BREAK || r.at - start >= max {
             break;
         }
-        // A line editor wraps with a blank and a return; the line goes on.
+        // A line editor wraps with a blank and a carriage return; the value continues.
         if b == b' '
             && r.at > start
             && (quote == Quote::None || r.at + 3 > r.view.len() || r.view.bytes[r.at + 1] == b'\r')
-            && r.view.wraps(r.at)?
+            && r.view.is_wrapped_at(r.at)?
         {
             r.at += 2;
             continue;
         }
         let ends = match quote {
             Quote::Of(q, 0) => {
-                if b == b'\\' && r.peek_at(1)? != END {
+                if b == b'\\' && r.peek_at(1)? != BREAK {
                     r.at += 2;
                     continue;
                 }
                 b == q
             }
             Quote::Of(q, _) => b == b'\\' && r.peek_at(1)? == q || b == q,
-            Quote::None if arrow => matches!(b, b'<'),
+            Quote::None if in_tag => matches!(b, b'<'),
             Quote::None if alone => matches!(b, b' ' | b'\t' | b'"' | b'\'' | b'`'),
             Quote::None => matches!(
                 b,
@@ -503,8 +514,9 @@ fn value_end(r: &mut Reader<'_>, quote: Quote, alone: bool, arrow: bool, longest
     Some(end)
 }
 
-/// The name begins a line, or follows `export`, `set`, `env`: an assignment of a shell, whose value ends with a blank.
-fn is_assignment(view: View<'_>, begin: usize) -> bool {
+/// Whether this is an assignment of a shell, whose value ends with a blank: the name begins a line, or follows `export`,
+/// `set` or `env`.
+fn is_assignment(view: TextView<'_>, begin: usize) -> bool {
     let line = view.line_start(begin, 64);
     let before = view.bytes[line..begin].trim_ascii();
     before.is_empty()
@@ -513,9 +525,11 @@ fn is_assignment(view: View<'_>, begin: usize) -> bool {
             && before.split(|b| *b == b' ').all(|w| w.contains(&b'=') || w == b"env" || w == b"export")
 }
 
-/// A line of a configuration that has nothing but a name and a value.
-fn is_entry(view: View<'_>, begin: usize, between: Between, follows: u8) -> bool {
+/// Whether a line of a configuration consists of a name and a value.
+fn is_config_entry(view: TextView<'_>, begin: usize, separator: Separator, follows: u8) -> bool {
     let line = view.line_start(begin, 64);
     let before = view.bytes[line..begin].trim_ascii();
-    matches!(between, Between::Colon(true) | Between::Equals(_)) && matches!(before, b"" | b"-") && follows == END
+    matches!(separator, Separator::Colon(true) | Separator::Equals(_))
+        && matches!(before, b"" | b"-")
+        && follows == BREAK
 }

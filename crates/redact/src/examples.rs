@@ -1,9 +1,9 @@
-//! Examples of secrets, made when they are needed: a tree that holds none cannot trip a scanner, and no example is ever
-//! the real one.
+//! Generates examples of secrets. The source tree contains none, so that no scanner reports it, and no example is a real
+//! secret.
 //!
-//! A template is text with `{class:length}` in it; `{=class:length}` is a part that is public.
+//! A template is a text with `{class:length}` in it; `{=class:length}` is a public part.
 
-use crate::rules::crc_base62;
+use crate::rules::crc32_base62;
 
 /// A text, and the parts of it that are secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,10 +12,10 @@ pub struct Example {
     pub secrets: Vec<String>,
 }
 
-/// Numbers that look thrown, the same for the same seed.
-struct Dice(u64);
+/// Pseudo-random numbers, the same for the same seed.
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -31,7 +31,7 @@ impl Dice {
 
 const ALNUM: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-fn part(dice: &mut Dice, class: &str, length: usize) -> Option<String> {
+fn make_part(random: &mut SeededRandom, class: &str, length: usize) -> Option<String> {
     let alphabet: &[u8] = match class {
         "alnum" => ALNUM,
         "digit" => b"0123456789",
@@ -46,35 +46,37 @@ fn part(dice: &mut Dice, class: &str, length: usize) -> Option<String> {
         "base64url" => b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_",
         "bcrypt" => b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
         "checked" => {
-            let random = dice.text(ALNUM, length.checked_sub(6)?);
-            let sum = crc_base62(random.as_bytes());
-            return Some(random + &String::from_utf8_lossy(&sum));
+            let body = random.text(ALNUM, length.checked_sub(6)?);
+            let sum = crc32_base62(body.as_bytes());
+            return Some(body + &String::from_utf8_lossy(&sum));
         }
         "uuid" => {
-            let hex = dice.text(b"0123456789abcdef", 32);
+            let hex = random.text(b"0123456789abcdef", 32);
             return Some([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-"));
         }
         _ => return None,
     };
-    // What a token ends with is never a dash; some wrap their text there.
-    let body = dice.text(alphabet, length.checked_sub(1)?);
-    let last = dice.text(if alphabet.contains(&b'-') { ALNUM } else { alphabet }, 1);
+    // A token does not end with a dash: line wrapping breaks there.
+    let body = random.text(alphabet, length.checked_sub(1)?);
+    let last = random.text(if alphabet.contains(&b'-') { ALNUM } else { alphabet }, 1);
     Some(body + &last)
 }
 
-/// Fills in a template.
+/// Generates the text of a template.
 ///
 /// # Errors
-/// Says which part of the template is not one.
+/// Names the part of the template that is invalid.
 pub fn expand(template: &str, seed: u64) -> Result<Example, String> {
-    let mut dice = Dice(seed);
+    let mut random = SeededRandom(seed);
     let (mut text, mut secrets, mut rest) = (String::new(), Vec::new(), template);
     while let Some((before, after)) = rest.split_once('{') {
         text += before;
-        let Some((inside, behind)) = after.split_once('}') else { return Err(format!("{template:?}: a {{ has no }}")) };
+        let Some((inside, behind)) = after.split_once('}') else {
+            return Err(format!("{template:?}: a `{{` has no `}}`"));
+        };
         let (public, inside) = inside.strip_prefix('=').map_or((false, inside), |i| (true, i));
         let (class, length) = inside.split_once(':').unwrap_or((inside, "0"));
-        let made = length.parse().ok().and_then(|n| part(&mut dice, class, n));
+        let made = length.parse().ok().and_then(|n| make_part(&mut random, class, n));
         match made {
             Some(made) => {
                 text += &made;
@@ -82,7 +84,7 @@ pub fn expand(template: &str, seed: u64) -> Result<Example, String> {
                     secrets.push(made);
                 }
             }
-            // Braces that are none of ours are text.
+            // Other braces are text.
             None if class.chars().all(|c| c.is_ascii_lowercase() || c == '_') && length != "0" => {
                 return Err(format!("{template:?}: there is no class {class:?}"));
             }

@@ -1,60 +1,61 @@
-//! Whether a value that stands behind a telling name is a secret, or a word, a type, a variable, a call, a placeholder.
+//! Decides whether the value of a telling name is a secret, or a word, a type, a variable, a call or a placeholder.
 
 use crate::{
     rules::entropy,
-    shape::random,
-    words::{ENDS, OTHER, TELLING, WORDS},
+    shape::looks_random,
+    words::{OTHER_NAME_ENDINGS, OTHER_NAME_WORDS, PLACEHOLDER_WORDS, TELLING_NAME_WORDS},
 };
 use aho_corasick::AhoCorasick;
 use std::{collections::HashSet, sync::OnceLock};
 
-/// How much a name says.
+/// How likely a name names a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Strength {
-    /// It says something else: `public_key`, `keyboard`, `max_tokens`.
+pub(crate) enum NameStrength {
+    /// It names something else: `public_key`, `keyboard`, `max_tokens`.
     None,
-    /// `key`, `token` and what holds them: often a name for a place in a table.
+    /// `key` and names that contain `key` or `token`: often the key of a table.
     Weak,
-    /// `token` itself: often a secret, but also often some number or hash.
+    /// `token` itself: often a secret, but also often a number or a hash.
     Fair,
     /// `api_key`, `client_secret`, `GITHUB_TOKEN`.
     Strong,
     Password,
 }
 
-/// How a value stands there.
+/// How a value is written.
 #[derive(Debug)]
-pub(crate) struct Setting {
+pub(crate) struct ValueSetting {
     pub(crate) quoted: bool,
-    /// Where values stand rather than expressions.
+    /// In a place for values rather than for expressions.
     pub(crate) plain: bool,
     pub(crate) spaced: bool,
-    /// What stands right behind it.
+    /// The byte behind it.
     pub(crate) follows: u8,
-    /// `name=value`, and nothing but that.
+    /// `name=value` without blanks.
     pub(crate) shell: bool,
+    /// An assignment of a shell: the value ends with a blank.
     pub(crate) alone: bool,
 }
 
-fn has(name: &str, words: &[&str]) -> bool {
+fn contains_any(name: &str, words: &[&str]) -> bool {
     words.iter().any(|w| memchr::memmem::find(name.as_bytes(), w.as_bytes()).is_some())
 }
 
-/// Whether a name holds one of many words.
-fn has_any(name: &str, words: &'static str, built: &'static OnceLock<AhoCorasick>) -> bool {
+/// Whether a name contains one of many words.
+fn matches_any(name: &str, words: &'static str, built: &'static OnceLock<AhoCorasick>) -> bool {
     built.get_or_init(|| AhoCorasick::new(words.split_ascii_whitespace()).expect("a few dozen words")).is_match(name)
 }
 
 fn is_word(value: &str) -> bool {
     static BUILT: OnceLock<HashSet<&'static str>> = OnceLock::new();
-    BUILT.get_or_init(|| WORDS.split_ascii_whitespace().collect()).contains(value)
+    BUILT.get_or_init(|| PLACEHOLDER_WORDS.split_ascii_whitespace().collect()).contains(value)
 }
 
 static TELLING_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
 static OTHER_WORDS: OnceLock<AhoCorasick> = OnceLock::new();
 
-/// A name without what only numbers it or says where it is used: `API_KEY2`, `apiKeyProd`, `TOKENS`.
-fn stem(name: &str) -> &str {
+/// A name without a number, environment or plural at its end: `API_KEY2`, `apiKeyProd`, `TOKENS`.
+fn name_stem(name: &str) -> &str {
     const USES: &[&str] = &[
         "prod",
         "production",
@@ -79,38 +80,42 @@ fn stem(name: &str) -> &str {
     name.strip_suffix('s').filter(|n| n.ends_with("key") || n.ends_with("token")).unwrap_or(name)
 }
 
-/// How much a name says. `quoted`: it stands in quotes, as names in JSON do.
-pub(crate) fn strength(name: &[u8], quoted: bool) -> Strength {
-    let Ok(written) = std::str::from_utf8(name) else { return Strength::None };
+/// How likely a name names a secret. `quoted`: it is in quotes, as names in JSON are.
+pub(crate) fn name_strength(name: &[u8], quoted: bool) -> NameStrength {
+    let Ok(written) = std::str::from_utf8(name) else { return NameStrength::None };
     let lower = written.trim_matches(['-', '.']).to_ascii_lowercase();
-    if has(&lower, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"]) || lower.ends_with("pass") {
-        return Strength::Password;
+    if contains_any(&lower, &["password", "passwd", "passphrase", "passwort", "pwd", "passw"])
+        || lower.ends_with("pass")
+    {
+        return NameStrength::Password;
     }
-    if has(&lower, &["secret", "credential"]) {
-        return Strength::Strong;
+    if contains_any(&lower, &["secret", "credential"]) {
+        return NameStrength::Strong;
     }
-    let name = stem(&lower);
-    // `GITHUB_TOKEN`, `DEPLOY_KEY`: nobody writes a table's names like this.
+    let name = name_stem(&lower);
+    // `GITHUB_TOKEN`, `DEPLOY_KEY`: keys of tables are not written like this.
     let ends = name.ends_with("key") || name.ends_with("token");
-    let shouted = !written.bytes().any(|b| b.is_ascii_lowercase()) && written.len() > 3 && ends;
+    let is_upper_case = !written.bytes().any(|b| b.is_ascii_lowercase()) && written.len() > 3 && ends;
     let ends = ends || name.contains("key-data") || name.contains("token_") || name.contains("key_");
-    if shouted && !quoted || ends && has_any(name, TELLING, &TELLING_WORDS) {
-        return Strength::Strong;
+    if is_upper_case && !quoted || ends && matches_any(name, TELLING_NAME_WORDS, &TELLING_WORDS) {
+        return NameStrength::Strong;
     }
-    match ends {
-        true if name.ends_with("token") => Strength::Fair,
-        true => Strength::Weak,
-        false => Strength::None,
+    if !ends {
+        NameStrength::None
+    } else if name.ends_with("token") {
+        NameStrength::Fair
+    } else {
+        NameStrength::Weak
     }
 }
 
-/// Whether a name says something else, whatever words it holds.
-pub(crate) fn says_other(name: &[u8], strength: Strength) -> bool {
+/// Whether a name does not name a secret, in spite of the words that it contains.
+pub(crate) fn names_something_else(name: &[u8], strength: NameStrength) -> bool {
     let Ok(name) = std::str::from_utf8(name) else { return true };
     let name = name.to_ascii_lowercase();
-    let secret = strength == Strength::Password || has(&name, &["secret", "credential"]);
+    let secret = strength == NameStrength::Password || contains_any(&name, &["secret", "credential"]);
     let telling = secret
-        || has(
+        || contains_any(
             &name,
             &[
                 "access_token",
@@ -124,10 +129,11 @@ pub(crate) fn says_other(name: &[u8], strength: Strength) -> bool {
                 "accesskey",
             ],
         );
-    ENDS.split_ascii_whitespace().any(|e| name.ends_with(e)) || !telling && has_any(&name, OTHER, &OTHER_WORDS)
+    OTHER_NAME_ENDINGS.split_ascii_whitespace().any(|e| name.ends_with(e))
+        || !telling && matches_any(&name, OTHER_NAME_WORDS, &OTHER_WORDS)
 }
 
-/// Whether a value only shows where one would stand.
+/// Whether a value is written in place of a secret.
 pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     let Some(first) = value.first() else { return true };
     if value.iter().all(|b| b == first)
@@ -136,7 +142,7 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
     {
         return true;
     }
-    // Variables and templates; a dollar inside a value is a value's.
+    // Variables and templates; a dollar inside a value belongs to the value.
     let closed = |open: &[u8], close: &[u8]| value.starts_with(open) && memchr::memmem::find(value, close).is_some();
     let pairs: [(&[u8], &[u8]); 9] = [
         (b"${", b"}"),
@@ -188,10 +194,10 @@ fn is_variable(name: &[u8]) -> bool {
     let body = name.len() - name.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let body = &name[..body];
     let letters = body.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_');
-    letters && !body.is_empty() && (camel(body) || body.contains(&b'_'))
+    letters && !body.is_empty() && (is_camel_case(body) || body.contains(&b'_'))
 }
 
-/// What a program would say here: a call, a member, a name.
+/// Whether this is code: a call, a link or a name.
 pub(crate) fn is_code(value: &[u8]) -> bool {
     value.contains(&b'(') || memchr::memmem::find(value, b"://").is_some() || is_wordy(value)
 }
@@ -216,7 +222,7 @@ fn is_path(value: &[u8]) -> bool {
         || value.starts_with(b"~/")
         || value.get(1..3) == Some(b":\\");
     let parts = value.split(|b| *b == b'/');
-    let wordy = |p: &[u8]| p.len() <= 32 && !random(p);
+    let wordy = |p: &[u8]| p.len() <= 32 && !looks_random(p);
     rooted && value.contains(&b'/') && parts.clone().all(wordy)
         || value.contains(&b'/')
             && !value.ends_with(b"=")
@@ -265,12 +271,12 @@ fn is_wordy(value: &[u8]) -> bool {
         let leading = segment.iter().take_while(|b| b.is_ascii_digit()).count();
         let at_edge = digits == trailing.max(leading);
         let fits = letters == 0 && digits <= 4 || digits == 0 || at_edge && digits <= 3 && letters > digits;
-        fits && camel(segment) && sounds(segment)
+        fits && is_camel_case(segment) && is_pronounceable(segment)
     })
 }
 
-/// Whether letters could be a word or some: no language has six consonants in a row, or next to no vowels.
-fn sounds(segment: &[u8]) -> bool {
+/// Whether letters could be words: words have no six consonants in a row, and have vowels.
+fn is_pronounceable(segment: &[u8]) -> bool {
     let letters: Vec<u8> = segment.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase).collect();
     if letters.len() < 12 {
         return true;
@@ -281,8 +287,8 @@ fn sounds(segment: &[u8]) -> bool {
     longest < 6 && vowels * 5 >= letters.len() && vowels * 3 <= letters.len() * 2
 }
 
-/// Capitals only where words begin, or in names that are written with them.
-fn camel(segment: &[u8]) -> bool {
+/// Whether capitals are only at the beginnings of words, or everywhere.
+fn is_camel_case(segment: &[u8]) -> bool {
     let upper = segment.iter().filter(|b| b.is_ascii_uppercase()).count();
     let lower = segment.iter().filter(|b| b.is_ascii_lowercase()).count();
     if lower == 0 || upper * 3 <= lower + 2 {
@@ -293,8 +299,8 @@ fn camel(segment: &[u8]) -> bool {
     (upper + lower) / words >= 4 && longest >= 4
 }
 
-/// A value of a program rather than a text: a call, a member, a number, an operator.
-fn is_expression(value: &[u8], setting: &Setting) -> bool {
+/// Whether a value is an expression rather than text: a call, a member, a number, an operator.
+fn is_expression(value: &[u8], setting: &ValueSetting) -> bool {
     if setting.quoted {
         return false;
     }
@@ -319,12 +325,12 @@ fn is_expression(value: &[u8], setting: &Setting) -> bool {
         || memchr::memmem::find(value, b"->").is_some()
 }
 
-/// The decision.
-pub(crate) fn is_secret(strength: Strength, name: &[u8], value: &[u8], setting: &Setting) -> bool {
+/// Whether a value is a secret, given the strength of its name and how it is written.
+pub(crate) fn is_secret(strength: NameStrength, name: &[u8], value: &[u8], setting: &ValueSetting) -> bool {
     if value.len() < 4 || is_placeholder(value) || is_expression(value, setting) {
         return false;
     }
-    let password = strength == Strength::Password;
+    let password = strength == NameStrength::Password;
     let rooted = value.starts_with(b"/")
         || value.starts_with(b"./")
         || value.starts_with(b"~/")
@@ -335,20 +341,20 @@ pub(crate) fn is_secret(strength: Strength, name: &[u8], value: &[u8], setting: 
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
     let blanks = value.iter().filter(|b| **b == b' ').count();
-    // A sentence.
+    // Blanks: a sentence.
     if blanks > 0 && (!password || blanks > 6 || digits == 0 && blanks < 3) {
         return false;
     }
     let wordy = is_wordy(value);
     match strength {
-        Strength::None => false,
-        Strength::Password if digits == value.len() => setting.plain && digits >= 4 || setting.shell && digits >= 6,
-        Strength::Password if !wordy => {
-            setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || random(value))
+        NameStrength::None => false,
+        NameStrength::Password if digits == value.len() => setting.plain && digits >= 4 || setting.shell && digits >= 6,
+        NameStrength::Password if !wordy => {
+            setting.plain || value.len() >= 6 && (digits > 0 && letters > 0 || looks_random(value))
         }
-        Strength::Password => is_password_of_words(name, value, digits, setting),
-        Strength::Fair if is_hex(value) || is_uuid(value) => setting.shell && setting.plain && value.len() >= 32,
-        Strength::Fair | Strength::Strong => {
+        NameStrength::Password => is_password_of_words(name, value, digits, setting),
+        NameStrength::Fair if is_hex(value) || is_uuid(value) => setting.shell && setting.plain && value.len() >= 32,
+        NameStrength::Fair | NameStrength::Strong => {
             if digits == value.len() || wordy && !is_hex(value) && !is_uuid(value) {
                 return false;
             }
@@ -358,18 +364,19 @@ pub(crate) fn is_secret(strength: Strength, name: &[u8], value: &[u8], setting: 
                 && (setting.plain || value.len() >= 16 && entropy(value) >= 3.0)
                 && !value.iter().any(|b| matches!(b, b'*' | b'<' | b'>'))
         }
-        Strength::Weak => {
-            let made = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
-            let thrown = digits >= 2 && letters > 0 && value.len() >= 16 && random(value) && entropy(value) >= 3.5;
-            made && thrown && !is_hex(value) && !is_uuid(value) && !wordy && setting.plain
+        NameStrength::Weak => {
+            let is_token = value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'='));
+            let is_random =
+                digits >= 2 && letters > 0 && value.len() >= 16 && looks_random(value) && entropy(value) >= 3.5;
+            is_token && is_random && !is_hex(value) && !is_uuid(value) && !wordy && setting.plain
         }
     }
 }
 
-/// Words alone are a password only where nothing but a value can stand, and where they do not say the name again.
-fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Setting) -> bool {
-    let loud = !name.iter().any(u8::is_ascii_lowercase);
-    if setting.alone && loud && !setting.quoted {
+/// Plain words are a password only in a place for values, and only if they do not repeat the name.
+fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &ValueSetting) -> bool {
+    let is_upper_case = !name.iter().any(u8::is_ascii_lowercase);
+    if setting.alone && is_upper_case && !setting.quoted {
         return value.len() >= 6;
     }
     let words = [
@@ -379,12 +386,13 @@ fn is_password_of_words(name: &[u8], value: &[u8], digits: usize, setting: &Sett
     let lower = value.to_ascii_lowercase();
     let own = words.iter().any(|w| lower.starts_with(w.as_bytes()) || lower.ends_with(w.as_bytes()));
     let segments = value.split(|b| !b.is_ascii_alphanumeric()).filter(|s| !s.is_empty()).count();
-    let config = setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || loud && setting.plain;
+    let config =
+        setting.plain && (!setting.quoted || segments >= 3) && !setting.spaced || is_upper_case && setting.plain;
     let numbered = setting.plain && digits > 0 && segments == 1;
     !own && value.len() >= 6 && (numbered || config && value.is_ascii() && !value.contains(&b'.'))
 }
 
-/// Whether a value under a telling name in an environment is a switch, a path or a word rather than a secret.
+/// Whether the value of a telling variable is a switch, a path or a word rather than a secret.
 pub(crate) fn is_ordinary(value: &[u8]) -> bool {
     is_placeholder(value)
         || is_path(value)

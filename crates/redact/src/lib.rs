@@ -1,59 +1,59 @@
-//! A byte stream in, `Clean` bytes out, the same for every chunking.
+//! Redacts secrets: bytes in, `Clean` bytes out. The result does not depend on how the input is cut into pieces.
 //!
-//! Secrets are taken out once, before the first byte is stored. A [`Mask`] is what to look for; a [`Scrubber`] is one
-//! stream being looked at. The only place that mints [`Clean`].
+//! Secrets are redacted once, before the first byte is stored. A [`Mask`] says what to search for; a [`Scrubber`] redacts
+//! one stream with it. No other crate may mint [`Clean`].
 
-mod broken;
 mod context;
-mod core;
+mod engine;
 pub mod examples;
-mod file;
 mod guard;
 mod header;
-mod known;
+mod keyword_search;
+mod known_secrets;
+mod line_breaks;
 mod mask;
 mod pem;
+mod redacted_file;
 mod rules;
-mod runs;
-mod scrub;
-mod shadow;
+mod scrubber;
 mod shape;
 mod span;
 mod tail;
+mod visible_text;
 mod words;
 
-pub use file::{EditError, Shown};
-pub use known::{Known, looks_secret};
-pub use mask::{Fault, Mask, User, install, rules, warm_up};
-pub use rules::Rule;
-pub use scrub::{CHUNK, Chunk, Found, Scrubber};
+pub use known_secrets::{KnownSecrets, looks_secret};
+pub use mask::{Mask, RuleFault, UserRules, built_in_rules, set_user_rules, warm_up};
+pub use redacted_file::{EditError, RedactedFile};
+pub use rules::BuiltInRule;
+pub use scrubber::{Chunk, Finding, MAX_CHUNK_BYTES, Scrubber};
 pub use span::RuleId;
-pub use tail::{TAIL, Tail};
+pub use tail::{MAX_TAIL_BYTES, Tail};
 
 use countersign_model::{Clean, Text};
 
-/// Text, whole and at once.
+/// Redacts a whole text.
 #[must_use]
 pub fn text(mask: &Mask, raw: &str) -> Text {
-    let mut core = core::Core::default();
-    core.scan(mask, raw.as_bytes(), true, true);
-    if core.edits.is_empty() {
+    let mut engine = engine::Engine::default();
+    engine.scan(mask, raw.as_bytes(), true, true);
+    if engine.replacements.is_empty() {
         return mint(raw.to_owned());
     }
-    let clean = match String::from_utf8(core.apply(raw.as_bytes())) {
+    let clean = match String::from_utf8(engine.apply_replacements(raw.as_bytes())) {
         Ok(text) => text,
-        // Only a secret that ends inside a character could cut one; its rest is not text any more.
+        // A secret that ends inside a character leaves the rest of that character, which is no text.
         Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
     };
     mint(clean)
 }
 
-/// What is found by looking around it rather than by a rule of its own.
-pub const BY_HAND: &[(&str, &str)] = &[
-    ("known-value", "A secret-looking value of the environment, plain, or in base 64, hex, URL or JSON encoding"),
-    ("private-key", "The lines of a private key between BEGIN and END, and of a PuTTY key"),
-    ("password", "The value of a name that holds password, passwd, passphrase or pwd"),
-    ("secret-value", "The value of a name that holds key, token, secret or credential"),
+/// What is found by its context instead of a rule: the id in placeholders, and what it stands for.
+pub const CONTEXT_RULES: &[(&str, &str)] = &[
+    ("known-value", "A value of the environment that looks secret, plain or encoded in base64, hex, URL or JSON form"),
+    ("private-key", "The lines of a private key between BEGIN and END, or of a PuTTY key"),
+    ("password", "The value of a name that contains password, passwd, passphrase or pwd"),
+    ("secret-value", "The value of a name that contains key, token, secret or credential"),
     ("authorization", "The credentials of an Authorization header"),
     ("cookie", "The values of Cookie and Set-Cookie headers"),
     ("url-password", "The password in scheme://user:password@host"),
@@ -63,14 +63,14 @@ pub const BY_HAND: &[(&str, &str)] = &[
 pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        while let Some(at) = text[from..].find(OPENS).map(|i| from + i) {
-            let rest = &text[at + OPENS.len()..];
+        while let Some(at) = text[from..].find(PLACEHOLDER_START).map(|i| from + i) {
+            let rest = &text[at + PLACEHOLDER_START.len()..];
             let id = rest.bytes().take_while(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-').count();
             let tail = rest.as_bytes().get(id..id + 6);
             from = at + 1;
             if id > 0 && tail.is_some_and(|t| t[0] == b':' && t[1..5].iter().all(u8::is_ascii_hexdigit) && t[5] == b']')
             {
-                return Some(&text[at..at + OPENS.len() + id + 6]);
+                return Some(&text[at..at + PLACEHOLDER_START.len() + id + 6]);
             }
         }
         None
@@ -83,18 +83,23 @@ pub fn placeholder(text: &str) -> Option<&str> {
     placeholders(text).next()
 }
 
-/// How every placeholder begins.
-const OPENS: &str = "[redacted:";
+/// Every placeholder begins with this.
+const PLACEHOLDER_START: &str = "[redacted:";
 
-/// What rules find in a text, as it stands there.
-pub(crate) fn secrets_in(text: &str) -> Vec<String> {
-    let mut core = core::Core::default();
-    core.scan(&Mask::of_shapes(), text.as_bytes(), true, true);
-    core.edits.iter().filter(|e| e.rule.is_some()).filter_map(|e| text.get(e.raw.clone()).map(str::to_owned)).collect()
+/// The secrets that rules find in a text.
+pub(crate) fn find_secrets(text: &str) -> Vec<String> {
+    let mut engine = engine::Engine::default();
+    engine.scan(&Mask::without_values(), text.as_bytes(), true, true);
+    engine
+        .replacements
+        .iter()
+        .filter(|e| e.rule.is_some())
+        .filter_map(|e| text.get(e.raw.clone()).map(str::to_owned))
+        .collect()
 }
 
-/// Text, cleaned whole and then cut to `max` bytes, with a word about what is not shown: a cut before could leave half
-/// a secret that no rule knows.
+/// Redacts a whole text and cuts it to `max` bytes, with a note of how much is missing. The cut comes last: half a secret
+/// matches no rule.
 #[must_use]
 pub fn text_bounded(mask: &Mask, raw: &str, max: usize) -> Text {
     let clean = text(mask, raw).into_inner();
@@ -105,19 +110,19 @@ pub fn text_bounded(mask: &Mask, raw: &str, max: usize) -> Text {
     mint(format!("{}… ({} bytes not shown)", &clean[..kept], clean.len() - kept))
 }
 
-/// The name of a rule: built in, or checked when the configuration was read.
+/// The id of a rule as clean text: it is built in, or was checked when the configuration was read.
 #[must_use]
-pub fn name(rule: &RuleId) -> Text {
+pub fn rule_name(rule: &RuleId) -> Text {
     mint(rule.clone().into_owned())
 }
 
-/// Text with nothing known but the shapes of tokens: for words that come without an environment.
+/// Redacts a text by rules alone, for text that comes without an environment.
 #[must_use]
 pub fn text_by_shape(raw: &str) -> Text {
-    text(&Mask::of_shapes(), raw)
+    text(&Mask::without_values(), raw)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this crate is where clean text comes from")]
+#[expect(clippy::disallowed_methods, reason = "this crate redacts, so it mints")]
 fn mint<T>(inner: T) -> Clean<T> {
     Clean::mint(inner)
 }

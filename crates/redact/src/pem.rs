@@ -1,120 +1,122 @@
-//! Blocks of private keys: from their first line to their last, over any number of lines.
+//! Finds blocks of private keys, from the first line to the last, over any number of lines.
 
 use crate::{
-    shadow::{Gap, Step, View},
-    span::{Look, Rank, Span},
+    span::{Inspection, Rank, Span},
+    visible_text::{TextGap, TextView, WalkStep},
 };
 
-/// What is held back, or masked, of a block that does not end.
-const CAP: usize = 64 * 1024;
-/// What a first line may hold between its dashes.
-const LONGEST_HEADER: usize = 64;
-/// A run of this length is taken for a part of the key.
-const RUN: usize = 16;
-/// And one of this length, whatever stands around it.
-const SURE: usize = 40;
-pub(crate) const STEM: &str = "-----BEGIN ";
-/// What stands before the secret lines of a PuTTY key.
-pub(crate) const PUTTY: &str = "Private-Lines: ";
+/// The most that is held or redacted of a block without an end.
+const MAX_BLOCK_BYTES: usize = 64 * 1024;
+/// The longest label between the dashes of a first line.
+const MAX_LABEL_BYTES: usize = 64;
+/// A run of base64 of this length counts as part of the key.
+const MIN_KEY_RUN_BYTES: usize = 16;
+/// A run of this length counts even on a line with bytes that no key contains.
+const MIN_CERTAIN_RUN_BYTES: usize = 40;
+/// A block with fewer bytes of base64 is no key.
+const MIN_KEY_BYTES: usize = 24;
+pub(crate) const PEM_START: &str = "-----BEGIN ";
+/// Precedes the secret lines of a PuTTY key.
+pub(crate) const PUTTY_START: &str = "Private-Lines: ";
 
-/// Looks at the lines of a PuTTY key whose count begins at `start`.
-pub(crate) fn look_putty(view: View<'_>, start: usize) -> Look {
+/// Inspects the lines of a PuTTY key; their count begins at `start`.
+pub(crate) fn inspect_putty(view: TextView<'_>, start: usize) -> Inspection {
     let digits = view.bytes[start..].iter().take(4).take_while(|b| b.is_ascii_digit()).count();
-    match digits {
-        0 => Look::Nothing,
-        _ => body(view, start + digits),
-    }
+    if digits == 0 { Inspection::Nothing } else { inspect_body(view, start + digits) }
 }
 
-/// Looks at a first line that begins at `start`.
-pub(crate) fn look(view: View<'_>, start: usize) -> Look {
-    let name = start + STEM.len();
-    let header = &view.bytes[name..view.len().min(name + LONGEST_HEADER)];
+/// Inspects a first line that begins at `start`.
+pub(crate) fn inspect_pem(view: TextView<'_>, start: usize) -> Inspection {
+    let name = start + PEM_START.len();
+    let header = &view.bytes[name..view.len().min(name + MAX_LABEL_BYTES)];
     let Some(dashes) = memchr::memmem::find(header, b"-----") else {
-        // Nothing of a first line is secret.
-        return Look::Nothing;
+        // A first line contains no secret, so nothing has to be held.
+        return Inspection::Nothing;
     };
     let label = &header[..dashes];
     let upper = label.to_ascii_uppercase();
     let is_private = [&b"PRIVATE KEY"[..], b"STATIC KEY"].iter().any(|k| memchr::memmem::find(&upper, k).is_some());
     if !is_private || !label.iter().all(|b| b.is_ascii_alphanumeric() || *b == b' ') {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    body(view, name + dashes + 5)
+    inspect_body(view, name + dashes + 5)
 }
 
-/// The lines behind the first. A line of a key has a long run of base 64, or is a header (`Proc-Type: …`), or is the
-/// short last one; two lines of anything else in a row, and the block is over.
-fn body(view: View<'_>, start: usize) -> Look {
+/// Inspects the lines behind the first. A line of a key has a long run of base64, or is a header (`Proc-Type: …`), or is the
+/// short last one. Two other lines in a row end the block.
+fn inspect_body(view: TextView<'_>, start: usize) -> Inspection {
     let mut walk = view.walk(start);
-    let mut line = Line::default();
+    let mut line = KeyLine::default();
     let mut key = 0;
-    // Where the key ends as far as we know.
+    // The end of the key so far.
     let mut good = start;
     let mut strikes = 0;
     let mut any = false;
     loop {
         let at = walk.at;
         let ended = match walk.step() {
-            // The last line begins with dashes, wherever it stands.
-            Step::Byte(b'-') if view.bytes[at..].starts_with(b"-----") => {
-                return verdict(view, start, at, key + line.runs());
+            // The last line begins with dashes; other text may precede them.
+            WalkStep::Byte(b'-') if view.bytes[at..].starts_with(b"-----") => {
+                return conclude(view, start, at, key + line.run_bytes());
             }
-            Step::Byte(b'-') if view.bytes.len() - at < 5 && !view.end && b"-----".starts_with(&view.bytes[at..]) => {
-                return Look::Open(first(view, start));
+            WalkStep::Byte(b'-')
+                if view.bytes.len() - at < 5 && !view.end && b"-----".starts_with(&view.bytes[at..]) =>
+            {
+                return Inspection::Open(body_start(view, start));
             }
-            Step::Byte(b) => {
+            WalkStep::Byte(b) => {
                 any = true;
                 // An escaped line break inside a string.
                 let escaped = b == b'n' && at > start && view.byte(at - 1) == Some(b'\\');
-                match escaped {
-                    true => line.undo(),
-                    false => line.take(b),
+                if escaped {
+                    line.end_run();
+                } else {
+                    line.push_byte(b);
                 }
                 escaped
             }
-            Step::Gap(Gap::Escape) => false,
-            Step::Gap(_) if at >= view.len() && view.end => {
-                key += line.runs();
-                return verdict(view, start, if line.good() || line.runs() > 0 { at } else { good }, key);
+            WalkStep::Gap(TextGap::Escape) => false,
+            WalkStep::Gap(_) if at >= view.len() && view.end => {
+                key += line.run_bytes();
+                return conclude(view, start, if line.is_key_line() || line.run_bytes() > 0 { at } else { good }, key);
             }
-            Step::Gap(_) => true,
-            Step::More if !any => return Look::Nothing,
-            Step::More => return Look::Open(first(view, start)),
+            WalkStep::Gap(_) => true,
+            WalkStep::More if !any => return Inspection::Nothing,
+            WalkStep::More => return Inspection::Open(body_start(view, start)),
         };
         if ended {
-            if line.good() {
+            if line.is_key_line() {
                 (good, strikes) = (at, 0);
-                key += line.runs();
-            } else if !line.blank() {
+                key += line.run_bytes();
+            } else if !line.is_blank() {
                 strikes += 1;
             }
             if strikes >= 2 {
-                return verdict(view, start, good, key);
+                return conclude(view, start, good, key);
             }
-            line = Line::default();
+            line = KeyLine::default();
         }
-        if at - start >= CAP {
-            return verdict(view, start, at, key + line.runs());
+        if at - start >= MAX_BLOCK_BYTES {
+            return conclude(view, start, at, key + line.run_bytes());
         }
     }
 }
 
-/// Where the body begins: behind what only separates it from its first line.
-fn first(view: View<'_>, start: usize) -> usize {
+/// The start of the body, behind the bytes that separate it from the first line.
+fn body_start(view: TextView<'_>, start: usize) -> usize {
     let skip = view.bytes[start..]
         .iter()
         .take_while(|b| matches!(b, b' ' | b'\t' | b'\\' | b'"' | b'\'' | b'\n' | b'\r'))
         .count();
-    // `\n` in a string is two bytes of which the second is a letter.
+    // An escaped `\n` is two bytes, and the second is a letter.
     let escape =
         skip > 0 && view.byte(start + skip - 1) == Some(b'\\') && matches!(view.byte(start + skip), Some(b'n' | b'r'));
     start + skip + usize::from(escape)
 }
 
-fn verdict(view: View<'_>, start: usize, end: usize, key: usize) -> Look {
-    let (start, mut end) = (first(view, start), end);
-    // What closes a string or begins a line before the last one is not the key's.
+fn conclude(view: TextView<'_>, start: usize, end: usize, key: usize) -> Inspection {
+    let (start, mut end) = (body_start(view, start), end);
+    // Bytes that close a string or precede the last line do not belong to the key.
     while end > start
         && matches!(
             view.bytes[end - 1],
@@ -126,57 +128,59 @@ fn verdict(view: View<'_>, start: usize, end: usize, key: usize) -> Look {
     if end > start + 1 && &view.bytes[end - 2..end] == b"\\n" {
         end -= 2;
     }
-    match key >= 24 && end > start {
-        true => Look::Found(Span::new(start, end, "private-key", Rank::Shape)),
-        false => Look::Nothing,
+    if key >= MIN_KEY_BYTES && end > start {
+        Inspection::Found(Span::new(start, end, "private-key", Rank::Shape))
+    } else {
+        Inspection::Nothing
     }
 }
 
-/// One line of what may be a key.
+/// One line that may belong to a key.
 #[derive(Default)]
-struct Line {
+struct KeyLine {
     run: usize,
     longest: usize,
     words: usize,
     bytes: usize,
     header: bool,
-    /// It holds what no key holds.
-    hopeless: bool,
+    /// It contains bytes that no key contains.
+    has_foreign_bytes: bool,
 }
 
-impl Line {
-    fn take(&mut self, b: u8) {
+impl KeyLine {
+    fn push_byte(&mut self, b: u8) {
         self.bytes += 1;
         match b {
             b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'+' | b'/' | b'=' => {
                 self.run += 1;
                 self.longest = self.longest.max(self.run);
             }
-            b'{' | b'}' | b'(' | b')' | b';' | b'<' | b'$' | b'`' | b'%' | b'!' | b'?' => self.hopeless = true,
+            b'{' | b'}' | b'(' | b')' | b';' | b'<' | b'$' | b'`' | b'%' | b'!' | b'?' => self.has_foreign_bytes = true,
             _ => {
                 self.words += usize::from(self.run > 0);
                 self.header |= b == b':';
                 self.run = 0;
-                self.hopeless |= self.words > 12 && self.longest < RUN;
+                self.has_foreign_bytes |= self.words > 12 && self.longest < MIN_KEY_RUN_BYTES;
             }
         }
     }
 
-    /// The last byte was half of an escape and is not part of a run.
-    fn undo(&mut self) {
+    /// Ends the run: the last byte was part of an escape.
+    fn end_run(&mut self) {
         self.run = 0;
     }
 
-    fn runs(&self) -> usize {
-        if self.longest >= RUN { self.longest } else { 0 }
+    fn run_bytes(&self) -> usize {
+        if self.longest >= MIN_KEY_RUN_BYTES { self.longest } else { 0 }
     }
 
-    fn good(&self) -> bool {
-        // What no key holds may stand around a line of one: prefixes of logs, ends of strings.
-        self.longest >= if self.hopeless { SURE } else { RUN } || !self.hopeless && self.header && self.bytes < 80
+    fn is_key_line(&self) -> bool {
+        // Such bytes may surround a line of a key: log prefixes, ends of strings.
+        self.longest >= if self.has_foreign_bytes { MIN_CERTAIN_RUN_BYTES } else { MIN_KEY_RUN_BYTES }
+            || !self.has_foreign_bytes && self.header && self.bytes < 80
     }
 
-    fn blank(&self) -> bool {
+    fn is_blank(&self) -> bool {
         self.longest == 0
     }
 }

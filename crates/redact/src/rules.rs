@@ -1,4 +1,4 @@
-//! Shapes of secrets: what a rule is, the tables made from `rules/*.toml`, and the rules that users add.
+//! Rules for tokens: the tables generated from `rules/*.toml`, the check of users' rules, and their compiled patterns.
 
 use countersign_model::RedactionRule;
 use regex_automata::{
@@ -12,9 +12,9 @@ use regex_automata::{
 };
 use std::sync::OnceLock;
 
-/// One shape: a public keyword that stays, and what must follow it, which goes.
+/// One built-in rule: a public keyword, which stays, and the shape of the secret behind it, which is redacted.
 #[derive(Debug)]
-pub struct Rule {
+pub struct BuiltInRule {
     pub id: &'static str,
     pub about: &'static str,
     pub keywords: &'static [&'static str],
@@ -24,7 +24,7 @@ pub struct Rule {
     pub(crate) before: Option<&'static str>,
     pub(crate) digit: bool,
     pub(crate) bounded: bool,
-    /// Templates of texts that hold a secret, and of texts that do not.
+    /// Templates of texts that contain a secret, and of texts that do not.
     pub matches: &'static [&'static str],
     pub misses: &'static [&'static str],
 }
@@ -36,53 +36,55 @@ pub(crate) struct Keyword {
 
 include!(concat!(env!("OUT_DIR"), "/rules.rs"));
 
-/// Why this cannot be a rule.
+/// Checks and compiles a user's rule.
 ///
 /// # Errors
-/// Says what is wrong and what to do.
-pub(crate) fn check(rule: &RedactionRule) -> Result<Shape, String> {
+/// What is wrong, and what to do.
+pub(crate) fn compile_user_rule(rule: &RedactionRule) -> Result<Shape, String> {
     let id = &rule.id;
     if id.is_empty() || id.len() > 40 || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     {
-        return Err(format!("the id {id:?} must be of lower-case letters, digits and dashes, at most 40"));
+        return Err(format!("the id {id:?} must have 1 to 40 lower-case letters, digits or dashes"));
     }
     if RULES.iter().any(|r| r.id == id) {
-        return Err(format!("{id}: a rule of this name is built in; choose another id"));
+        return Err(format!("{id}: a built-in rule has this id: choose another one"));
     }
     if rule.keywords.is_empty() {
-        return Err(format!("{id}: needs keywords: the fixed text that stands before the secret and may stay"));
+        return Err(format!(
+            "{id}: keywords are missing: give the fixed text before the secret, which is not redacted"
+        ));
     }
     if let Some(k) = rule.keywords.iter().find(|k| k.len() < 3 || k.len() > 48) {
-        return Err(format!("{id}: the keyword {k:?} must have 3 to 48 bytes: a shorter one would hit on every line"));
+        return Err(format!("{id}: the keyword {k:?} must have 3 to 48 bytes: a shorter one would match too often"));
     }
     if rule.keywords.iter().any(|k| k.bytes().any(|b| b.is_ascii_control())) {
-        return Err(format!("{id}: a keyword cannot hold line breaks or control characters"));
+        return Err(format!("{id}: a keyword cannot contain line breaks or control characters"));
     }
-    let machine = Shape::new(&rule.regex).map_err(|e| format!("{id}: regex: {e}"))?;
-    if machine.takes_nothing() {
-        return Err(format!("{id}: the regex matches empty text; it must say what follows a keyword"));
+    let shape = Shape::new(&rule.regex).map_err(|e| format!("{id}: regex: {e}"))?;
+    if shape.matches_empty() {
+        return Err(format!("{id}: the regex matches empty text: it must describe the secret behind the keyword"));
     }
-    Ok(machine)
+    Ok(shape)
 }
 
-/// A compiled regex, anchored where the keyword ends. States are made as they are reached.
+/// A compiled regex, anchored at the end of the keyword. Its states are built as they are reached.
 #[derive(Debug)]
 pub(crate) struct Shape {
     dfa: DFA,
 }
 
-/// A shape on its way through a text.
-pub(crate) struct Running<'a> {
+/// One run of a shape over a text.
+pub(crate) struct ShapeRun<'a> {
     dfa: &'a DFA,
-    machine: &'a mut Machine,
+    cache: &'a mut ShapeCache,
     state: LazyStateID,
 }
 
-/// What a shape has worked out so far.
-pub(crate) struct Machine {
-    cache: Cache,
-    /// Which states can go on.
-    lives: Vec<(LazyStateID, bool)>,
+/// The states of a shape that were built so far.
+pub(crate) struct ShapeCache {
+    dfa: Cache,
+    /// Whether a state can take another byte.
+    continuable: Vec<(LazyStateID, bool)>,
 }
 
 impl Shape {
@@ -93,7 +95,7 @@ impl Shape {
             .configure(DFA::config().match_kind(MatchKind::All).cache_capacity(8 << 20))
             .build(regex);
         built.map(|dfa| Self { dfa }).map_err(|e| {
-            // The innermost says what is wrong, and where.
+            // The innermost error names the problem and its place.
             let mut inner: &dyn std::error::Error = &e;
             while let Some(source) = inner.source() {
                 inner = source;
@@ -102,33 +104,33 @@ impl Shape {
         })
     }
 
-    pub(crate) fn of_rule(rule: usize) -> &'static Self {
+    pub(crate) fn for_rule(rule: usize) -> &'static Self {
         static SHAPES: OnceLock<Vec<OnceLock<Shape>>> = OnceLock::new();
         let shapes = SHAPES.get_or_init(|| RULES.iter().map(|_| OnceLock::new()).collect());
         shapes[rule].get_or_init(|| Self::new(RULES[rule].regex).expect("a test compiles every rule"))
     }
 
-    pub(crate) fn machine(&self) -> Machine {
-        Machine { cache: self.dfa.create_cache(), lives: Vec::new() }
+    pub(crate) fn new_cache(&self) -> ShapeCache {
+        ShapeCache { dfa: self.dfa.create_cache(), continuable: Vec::new() }
     }
 
-    fn takes_nothing(&self) -> bool {
-        let mut machine = self.machine();
-        Running::new(self, &mut machine).is_none_or(|mut r| r.ends_here())
+    fn matches_empty(&self) -> bool {
+        let mut cache = self.new_cache();
+        ShapeRun::new(self, &mut cache).is_none_or(|mut r| r.matches_here())
     }
 }
 
-impl<'a> Running<'a> {
-    pub(crate) fn new(shape: &'a Shape, machine: &'a mut Machine) -> Option<Self> {
-        let state = shape.dfa.start_state(&mut machine.cache, &start::Config::new().anchored(Anchored::Yes)).ok()?;
-        Some(Self { dfa: &shape.dfa, machine, state })
+impl<'a> ShapeRun<'a> {
+    pub(crate) fn new(shape: &'a Shape, cache: &'a mut ShapeCache) -> Option<Self> {
+        let state = shape.dfa.start_state(&mut cache.dfa, &start::Config::new().anchored(Anchored::Yes)).ok()?;
+        Some(Self { dfa: &shape.dfa, cache, state })
     }
 
-    /// Takes one byte. False: nothing that begins like this matches. `matched`: what was taken before this byte matches.
+    /// Takes one byte. False: no match begins like this. `matched`: the bytes before this one match.
     #[inline]
     pub(crate) fn take(&mut self, byte: u8, matched: &mut bool) -> bool {
-        // A cache that gives up has been cleared too often; nothing is lost but this match.
-        let Ok(next) = self.dfa.next_state(&mut self.machine.cache, self.state, byte) else { return false };
+        // A cache that was cleared too often gives up; only this match is lost.
+        let Ok(next) = self.dfa.next_state(&mut self.cache.dfa, self.state, byte) else { return false };
         self.state = next;
         if !next.is_tagged() {
             *matched = false;
@@ -138,28 +140,28 @@ impl<'a> Running<'a> {
         !next.is_dead() && !next.is_quit()
     }
 
-    /// Whether what was taken so far matches.
-    pub(crate) fn ends_here(&mut self) -> bool {
-        self.dfa.next_eoi_state(&mut self.machine.cache, self.state).is_ok_and(|s| s.is_match())
+    /// Whether the bytes so far match.
+    pub(crate) fn matches_here(&mut self) -> bool {
+        self.dfa.next_eoi_state(&mut self.cache.dfa, self.state).is_ok_and(|s| s.is_match())
     }
 
-    /// Whether any byte could go on from here.
-    pub(crate) fn lives(&mut self) -> bool {
-        if let Some((_, lives)) = self.machine.lives.iter().find(|(state, _)| *state == self.state) {
+    /// Whether another byte could continue the match.
+    pub(crate) fn can_continue(&mut self) -> bool {
+        if let Some((_, lives)) = self.cache.continuable.iter().find(|(state, _)| *state == self.state) {
             return *lives;
         }
-        let cache = &mut self.machine.cache;
+        let cache = &mut self.cache.dfa;
         let classes = self.dfa.byte_classes();
         let lives = classes.representatives(0..=255).filter_map(|unit| unit.as_u8()).any(|byte| {
             let next = self.dfa.next_state(cache, self.state, byte);
-            next.is_ok_and(|s| !s.is_dead() && !s.is_quit() && !Self::only_matched(self.dfa, cache, s))
+            next.is_ok_and(|s| !s.is_dead() && !s.is_quit() && !Self::is_past_match(self.dfa, cache, s))
         });
-        self.machine.lives.push((self.state, lives));
+        self.cache.continuable.push((self.state, lives));
         lives
     }
 
-    /// A state that says no more than that a match ended one byte ago.
-    fn only_matched(dfa: &DFA, cache: &mut Cache, state: LazyStateID) -> bool {
+    /// Whether a state only reports that a match ended one byte ago.
+    fn is_past_match(dfa: &DFA, cache: &mut Cache, state: LazyStateID) -> bool {
         state.is_match()
             && dfa.byte_classes().representatives(0..=255).all(|unit| {
                 unit.as_u8().is_none_or(|b| dfa.next_state(cache, state, b).is_ok_and(|s| s.is_dead() || s.is_quit()))
@@ -168,26 +170,26 @@ impl<'a> Running<'a> {
     }
 }
 
-/// The keywords that begin like this.
+/// The keywords with these first three bytes.
 #[inline]
-pub(crate) fn of_head(head: [u8; 3]) -> &'static [Keyword] {
+pub(crate) fn keywords_with_head(head: [u8; 3]) -> &'static [Keyword] {
     let [a, b, c] = head.map(usize::from);
     let hash = (a ^ b << 5 ^ c << 10) & 0x7fff;
     if HEAD_BITS[hash / 64] >> (hash % 64) & 1 == 0 {
         return &[];
     }
-    HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| HEADS[n].1)
+    KEYWORD_HEADS.binary_search_by_key(&head, |(h, _)| *h).map_or(&[], |n| KEYWORD_HEADS[n].1)
 }
 
-/// Shannon's entropy of some bytes, in bits for each.
+/// Shannon entropy, in bits per byte.
 pub(crate) fn entropy(bytes: &[u8]) -> f64 {
-    // Σ n·log n, by adding up what each byte adds to it.
+    // The sum of n·log n, from what each byte adds to it.
     static STEPS: OnceLock<Vec<f64>> = OnceLock::new();
     let log = |n: f64| if n > 0.0 { n * n.log2() } else { 0.0 };
     let steps = STEPS.get_or_init(|| (0..64).map(|n| log(f64::from(n + 1)) - log(f64::from(n))).collect());
     let mut counts = [0u16; 256];
     let mut sum = 0.0;
-    // What is beyond this says no more.
+    // More bytes hardly change the result.
     let bytes = &bytes[..bytes.len().min(4096)];
     for b in bytes {
         let n = &mut counts[usize::from(*b)];
@@ -198,8 +200,8 @@ pub(crate) fn entropy(bytes: &[u8]) -> f64 {
     if total == 0.0 { 0.0 } else { total.log2() - sum / total }
 }
 
-/// The checksum that ends GitHub's and npm's tokens: CRC-32 of the rest, in base 62, six digits.
-pub(crate) fn crc_base62(random: &[u8]) -> [u8; 6] {
+/// The checksum at the end of GitHub's and npm's tokens: CRC-32 of the rest, as six digits in base 62.
+pub(crate) fn crc32_base62(random: &[u8]) -> [u8; 6] {
     let mut crc = !0u32;
     for &byte in random {
         crc ^= u32::from(byte);
@@ -220,9 +222,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_compiles_and_takes_something() {
+    fn every_rule_compiles_and_matches_no_empty_text() {
         for (n, rule) in RULES.iter().enumerate() {
-            assert!(!Shape::of_rule(n).takes_nothing(), "{}", rule.id);
+            assert!(!Shape::for_rule(n).matches_empty(), "{}", rule.id);
             assert!(!rule.matches.is_empty() && !rule.misses.is_empty(), "{}", rule.id);
             assert_eq!(RULES.iter().filter(|r| r.id == rule.id).count(), 1, "{}", rule.id);
         }
@@ -230,29 +232,29 @@ mod tests {
 
     #[test]
     fn every_keyword_is_found_by_its_head() {
-        let found: usize = HEADS.iter().map(|(_, k)| k.len()).sum::<usize>();
+        let found: usize = KEYWORD_HEADS.iter().map(|(_, k)| k.len()).sum::<usize>();
         assert_eq!(found, RULES.iter().map(|r| r.keywords.len()).sum::<usize>());
-        assert!(HEADS.is_sorted_by_key(|(head, _)| head));
+        assert!(KEYWORD_HEADS.is_sorted_by_key(|(head, _)| head));
     }
 
     #[test]
-    fn a_shape_knows_when_it_has_ended() {
+    fn a_shape_reports_when_its_match_is_complete() {
         let shape = Shape::new("[a-z]{3}(-[0-9]{2})?").unwrap();
-        let mut machine = shape.machine();
-        let mut run = Running::new(&shape, &mut machine).unwrap();
+        let mut cache = shape.new_cache();
+        let mut run = ShapeRun::new(&shape, &mut cache).unwrap();
         let mut matched = false;
         for b in b"abc" {
             assert!(run.take(*b, &mut matched));
         }
-        assert!(run.ends_here() && run.lives());
+        assert!(run.matches_here() && run.can_continue());
         for b in b"-12" {
             assert!(run.take(*b, &mut matched));
         }
-        assert!(run.ends_here() && !run.lives());
+        assert!(run.matches_here() && !run.can_continue());
     }
 
     #[test]
-    fn a_bad_rule_says_what_is_wrong() {
+    fn the_error_of_a_rule_names_the_problem() {
         let rule = |id: &str, keyword: &str, regex: &str| RedactionRule {
             id: id.to_owned(),
             about: String::new(),
@@ -261,17 +263,17 @@ mod tests {
             matches: Vec::new(),
             misses: Vec::new(),
         };
-        assert!(check(&rule("acme", "acme_", "[a-z]{20}")).is_ok());
+        assert!(compile_user_rule(&rule("acme", "acme_", "[a-z]{20}")).is_ok());
         for (bad, why) in [
             (rule("Acme", "acme_", "[a-z]{20}"), "lower-case"),
-            (rule("jwt", "acme_", "[a-z]{20}"), "built in"),
+            (rule("jwt", "acme_", "[a-z]{20}"), "built-in"),
             (rule("acme", "a_", "[a-z]{20}"), "3 to 48"),
             (rule("acme", "acme_", "[a-z"), "unclosed"),
             (rule("acme", "acme_", "[a-z]*"), "empty"),
             (rule("acme", "acme_", "[a-z]{1000}{1000}"), "exceeded"),
         ] {
-            let said = check(&bad).unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let message = compile_user_rule(&bad).unwrap_err();
+            assert!(message.contains(why), "{message}");
         }
     }
 }

@@ -1,32 +1,32 @@
-//! A keyword was found: does what follows it have the shape of its rule?
+//! Checks whether the text behind a keyword has the shape of its rule.
 
 use crate::{
-    rules::{Machine, RULES, Running, Shape, crc_base62, entropy, of_head},
-    shadow::{Gap, Step, View},
-    span::{Look, Rank, RuleId, Span, token_byte},
+    rules::{RULES, Shape, ShapeCache, ShapeRun, crc32_base62, entropy, keywords_with_head},
+    span::{Inspection, Rank, RuleId, Span, is_token_byte},
+    visible_text::{TextGap, TextView, WalkStep},
 };
 
-/// A value that does not end is masked to here, and swallowed behind it.
-const LONGEST: usize = 16 * 1024;
+/// A longer value is redacted up to here, and the rest is removed without another placeholder.
+const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-/// The narrowest screen that text is taken to be wrapped for, when one line of it is all there is to see.
-const WIDE: usize = 60;
+/// A shorter line was not wrapped by a terminal.
+const MIN_WRAP_COLUMNS: usize = 60;
 
-/// The machines of one stream, made when a keyword of theirs is first met.
+/// The caches of one stream, created when the first keyword of a rule is found.
 #[derive(Default)]
-pub(crate) struct Caches(Vec<Option<Box<Machine>>>);
+pub(crate) struct ShapeCaches(Vec<Option<Box<ShapeCache>>>);
 
-impl Caches {
-    fn of(&mut self, n: usize, shape: &Shape) -> &mut Machine {
+impl ShapeCaches {
+    fn cache_for(&mut self, n: usize, shape: &Shape) -> &mut ShapeCache {
         if self.0.len() <= n {
             self.0.resize_with(n + 1, || None);
         }
-        self.0[n].get_or_insert_with(|| Box::new(shape.machine()))
+        self.0[n].get_or_insert_with(|| Box::new(shape.new_cache()))
     }
 }
 
-/// What is asked of a match beside its shape.
-struct Terms {
+/// What a rule requires beside the shape.
+struct MatchTerms {
     id: RuleId,
     entropy: f64,
     digit: bool,
@@ -34,43 +34,49 @@ struct Terms {
     checked: bool,
 }
 
-/// Looks at what follows a keyword of a rule, which stands between `start` and `end`.
-pub(crate) fn look(view: View<'_>, start: usize, end: usize, n: usize, caches: &mut Caches) -> Look {
+/// Inspects the text behind a keyword of a built-in rule; `start` and `end` delimit the keyword.
+pub(crate) fn inspect_keyword(
+    view: TextView<'_>,
+    start: usize,
+    end: usize,
+    n: usize,
+    caches: &mut ShapeCaches,
+) -> Inspection {
     let rule = &RULES[n];
     if let Some(digits) = rule.before
-        && !preceded(view, start, digits)
+        && !is_preceded_by_digits(view, start, digits)
     {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    let terms = Terms {
+    let terms = MatchTerms {
         id: rule.id.into(),
         entropy: rule.entropy,
         digit: rule.digit,
         bounded: rule.bounded && rule.before.is_none(),
         checked: rule.checked,
     };
-    let shape = Shape::of_rule(n);
-    let cache = caches.of(n, shape);
-    follow(view, start, end, &terms, shape, cache)
+    let shape = Shape::for_rule(n);
+    let cache = caches.cache_for(n, shape);
+    match_shape(view, start, end, &terms, shape, cache)
 }
 
-/// The same for a rule of the user's.
-pub(crate) fn look_user(
-    view: View<'_>,
+/// Inspects the text behind a keyword of a user's rule.
+pub(crate) fn inspect_user_keyword(
+    view: TextView<'_>,
     start: usize,
     end: usize,
     id: &RuleId,
     n: usize,
     shape: &Shape,
-    caches: &mut Caches,
-) -> Look {
-    let terms = Terms { id: id.clone(), entropy: 0.0, digit: false, bounded: true, checked: false };
-    let cache = caches.of(RULES.len() + n, shape);
-    follow(view, start, end, &terms, shape, cache)
+    caches: &mut ShapeCaches,
+) -> Inspection {
+    let terms = MatchTerms { id: id.clone(), entropy: 0.0, digit: false, bounded: true, checked: false };
+    let cache = caches.cache_for(RULES.len() + n, shape);
+    match_shape(view, start, end, &terms, shape, cache)
 }
 
-/// The only thing that a rule wants before its keyword is a number, of so many digits.
-fn preceded(view: View<'_>, start: usize, digits: &str) -> bool {
+/// Whether a number of the required length precedes the keyword: `[0-9]{LOW,HIGH}` is the only form that rules use.
+fn is_preceded_by_digits(view: TextView<'_>, start: usize, digits: &str) -> bool {
     let (low, high) = digits
         .strip_prefix("[0-9]{")
         .and_then(|d| d.strip_suffix('}'))
@@ -81,10 +87,10 @@ fn preceded(view: View<'_>, start: usize, digits: &str) -> bool {
     (low..=high).contains(&run)
 }
 
-/// Whether a word may begin here: after no letter or digit, or after one that belongs to an escape (`\n`, `%3D`).
-fn begins(view: View<'_>, start: usize) -> bool {
+/// Whether a word may begin here: behind a byte that is no letter or digit, or behind an escape (`\n`, `%3D`).
+fn may_begin_word(view: TextView<'_>, start: usize) -> bool {
     let Some(before) = start.checked_sub(1).and_then(|i| view.byte(i)) else { return true };
-    if !before.is_ascii_alphanumeric() || view.escaped(start) {
+    if !before.is_ascii_alphanumeric() || view.follows_escape(start) {
         return true;
     }
     let back = |n: usize| start.checked_sub(n).and_then(|i| view.byte(i));
@@ -94,33 +100,40 @@ fn begins(view: View<'_>, start: usize) -> bool {
     escaped || percent || unicode
 }
 
-fn follow(view: View<'_>, public: usize, start: usize, terms: &Terms, shape: &Shape, cache: &mut Machine) -> Look {
-    let bounded = !terms.bounded || begins(view, public);
-    // Only a checksum tells a token inside a word from the word.
+fn match_shape(
+    view: TextView<'_>,
+    public: usize,
+    start: usize,
+    terms: &MatchTerms,
+    shape: &Shape,
+    cache: &mut ShapeCache,
+) -> Inspection {
+    let bounded = !terms.bounded || may_begin_word(view, public);
+    // Only a checksum distinguishes a token inside a word from the word.
     if !bounded && !terms.checked {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    let Some(mut run) = Running::new(shape, cache) else { return Look::Nothing };
+    let Some(mut run) = ShapeRun::new(shape, cache) else { return Inspection::Nothing };
     let mut walk = view.walk(start);
-    // Where the value begins: a break may stand between it and its keyword.
+    // The start of the value: a line break may separate it from its keyword.
     let mut begin = None;
     let mut last = None;
     let mut continues = false;
-    // Where this line of it begins, and how long the last one was: text that is wrapped has lines of one length.
+    // The start of the current line, and the length of the last one: wrapped text has lines of equal length.
     let (mut line, mut width) = (None, None);
     loop {
         let at = walk.at;
         match walk.step() {
-            Step::Byte(b) => {
+            WalkStep::Byte(b) => {
                 let begin = *begin.get_or_insert(at);
                 if b == b' ' && at > begin {
-                    match view.wraps(at) {
-                        // A line editor has wrapped the line here.
+                    match view.is_wrapped_at(at) {
+                        // A line editor wrapped the line here.
                         Some(true) => {
                             walk = view.walk(at + 2);
                             continue;
                         }
-                        None => return Look::Open(begin),
+                        None => return Inspection::Open(begin),
                         Some(false) => {}
                     }
                 }
@@ -132,103 +145,107 @@ fn follow(view: View<'_>, public: usize, start: usize, terms: &Terms, shape: &Sh
                 if !lives {
                     break;
                 }
-                if at + 1 - begin >= LONGEST {
+                if at + 1 - begin >= MAX_VALUE_BYTES {
                     return match last {
-                        Some(_) => {
-                            Look::Found(Span { swallow: Some(token_byte), ..span(public, begin, at + 1, terms) })
-                        }
-                        None => Look::Nothing,
+                        Some(_) => Inspection::Found(Span {
+                            swallow: Some(is_token_byte),
+                            ..shape_span(public, begin, at + 1, terms)
+                        }),
+                        None => Inspection::Nothing,
                     };
                 }
             }
-            Step::Gap(Gap::Escape) => {}
-            Step::Gap(Gap::Move) => {
-                if begin.is_some() && run.ends_here() {
+            WalkStep::Gap(TextGap::Escape) => {}
+            WalkStep::Gap(TextGap::Move) => {
+                if begin.is_some() && run.matches_here() {
                     last = Some(at);
                 }
                 break;
             }
-            Step::Gap(_) => {
+            WalkStep::Gap(_) => {
                 let length = line.map(|from| at - from);
                 let wrapped = length.is_some() && length == width;
                 (line, width) = (Some(walk.at), length);
-                if begin.is_some() && (!wrapped || at >= view.len() && view.end) && run.ends_here() {
+                if begin.is_some() && (!wrapped || at >= view.len() && view.end) && run.matches_here() {
                     last = Some(at);
-                    // Only a long line is one that was wrapped.
-                    let wide = at - view.line_start(at, WIDE + 1) >= WIDE;
-                    continues = wide && at < view.len() && run.lives();
+                    // Only a long line was wrapped.
+                    let wide = at - view.line_start(at, MIN_WRAP_COLUMNS + 1) >= MIN_WRAP_COLUMNS;
+                    continues = wide && at < view.len() && run.can_continue();
                     break;
                 }
                 if at >= view.len() && view.end {
                     break;
                 }
             }
-            Step::More => return begin.map_or(Look::Nothing, Look::Open),
+            WalkStep::More => return begin.map_or(Inspection::Nothing, Inspection::Open),
         }
     }
-    let (Some(start), Some(end)) = (begin, last) else { return Look::Nothing };
-    let value = &*view.joined(start..end);
-    let follows = view.byte(end).filter(|_| !view.moved(end));
+    let (Some(start), Some(end)) = (begin, last) else { return Inspection::Nothing };
+    let value = &*view.without_breaks(start..end);
+    let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
     let goes_on = follows.is_some_and(|b| b.is_ascii_alphanumeric());
-    let proven = || terms.checked && value.len() == 36 && crc_base62(&value[..30]) == value[30..];
+    let proven = || terms.checked && value.len() == 36 && crc32_base62(&value[..30]) == value[30..];
     if (goes_on || !bounded) && !proven() {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    if entropy(value) < terms.entropy || (terms.digit && !value.iter().any(u8::is_ascii_digit) && !random(value)) {
-        return Look::Nothing;
+    if entropy(value) < terms.entropy || (terms.digit && !value.iter().any(u8::is_ascii_digit) && !looks_random(value))
+    {
+        return Inspection::Nothing;
     }
-    Look::Found(Span { continues, ..span(public, start, end, terms) })
+    Inspection::Found(Span { continues, ..shape_span(public, start, end, terms) })
 }
 
-fn span(public: usize, start: usize, end: usize, terms: &Terms) -> Span {
+fn shape_span(public: usize, start: usize, end: usize, terms: &MatchTerms) -> Span {
     Span { public, ..Span::new(start, end, terms.id.clone(), Rank::Shape) }
 }
 
-/// A token that could have gone on ended with its line. Whether what begins the next one is the rest of it.
-pub(crate) fn look_continued(view: View<'_>, at: usize, rule: &RuleId) -> Look {
+/// Inspects the beginning of a line: it may be the rest of a token that ended with the line before.
+pub(crate) fn inspect_continuation(view: TextView<'_>, at: usize, rule: &RuleId) -> Inspection {
     let mut walk = view.walk(at);
     let mut begin = None;
     loop {
         let here = walk.at;
         match walk.step() {
-            Step::Byte(b) if token_byte(b) => _ = begin.get_or_insert(here),
-            Step::Byte(_) => return continued(view, begin, here, rule, false),
-            Step::Gap(Gap::Escape) => {}
-            Step::Gap(Gap::Move) => return continued(view, begin, here, rule, false),
-            Step::Gap(_) if here >= view.len() && view.end => return continued(view, begin, here, rule, false),
-            Step::Gap(_) if begin.is_none() => {}
-            Step::Gap(_) => return continued(view, begin, here, rule, true),
-            Step::More => return Look::Open(begin.unwrap_or(view.len())),
+            WalkStep::Byte(b) if is_token_byte(b) => _ = begin.get_or_insert(here),
+            WalkStep::Byte(_) => return judge_continuation(view, begin, here, rule, false),
+            WalkStep::Gap(TextGap::Escape) => {}
+            WalkStep::Gap(TextGap::Move) => return judge_continuation(view, begin, here, rule, false),
+            WalkStep::Gap(_) if here >= view.len() && view.end => {
+                return judge_continuation(view, begin, here, rule, false);
+            }
+            WalkStep::Gap(_) if begin.is_none() => {}
+            WalkStep::Gap(_) => return judge_continuation(view, begin, here, rule, true),
+            WalkStep::More => return Inspection::Open(begin.unwrap_or(view.len())),
         }
-        if here - at > LONGEST {
-            return Look::Nothing;
+        if here - at > MAX_VALUE_BYTES {
+            return Inspection::Nothing;
         }
     }
 }
 
-fn continued(view: View<'_>, at: Option<usize>, end: usize, rule: &RuleId, continues: bool) -> Look {
-    let Some(at) = at else { return Look::Nothing };
+fn judge_continuation(view: TextView<'_>, at: Option<usize>, end: usize, rule: &RuleId, continues: bool) -> Inspection {
+    let Some(at) = at else { return Inspection::Nothing };
     let value = &view.bytes[at..end];
-    let follows = view.byte(end).filter(|_| !view.moved(end));
-    // Another token: its own rule says what stays of it.
+    let follows = view.byte(end).filter(|_| !view.is_moved_at(end));
+    // Another token: its own rule decides.
     if let [a, b, c, ..] = value
-        && of_head([*a, *b, *c]).iter().any(|k| value.starts_with(k.text.as_bytes()))
+        && keywords_with_head([*a, *b, *c]).iter().any(|k| value.starts_with(k.text.as_bytes()))
     {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    // A name and its value, a path, a word: the next line is about something else.
+    // A name with a value, a path or a word does not continue a token.
     if value.len() < 4
         || matches!(follows, Some(b':' | b'(' | b'@'))
         || value.contains(&b'=') && !value.ends_with(b"=")
-        || !random(value)
+        || !looks_random(value)
     {
-        return Look::Nothing;
+        return Inspection::Nothing;
     }
-    Look::Found(Span { continues, ..Span::new(at, end, rule.clone(), Rank::Shape) })
+    Inspection::Found(Span { continues, ..Span::new(at, end, rule.clone(), Rank::Shape) })
 }
 
-/// Whether this looks thrown rather than written: letters of both cases in the middle of a word, or digits among them.
-pub(crate) fn random(value: &[u8]) -> bool {
+/// Whether this looks random rather than written: letters of both cases in the middle of a word, or digits among them.
+pub(crate) fn looks_random(value: &[u8]) -> bool {
     let (mut changes, mut pairs) = (0, 0);
     let kind = |b: u8| match b {
         b'a'..=b'z' => 1,

@@ -1,11 +1,11 @@
-//! What a look at one place of the text comes to.
+//! The result of inspecting one place in the text.
 
 use std::borrow::Cow;
 
-/// What a rule is called in placeholders, frames and reports.
+/// The id of a rule in placeholders, frames and reports.
 pub type RuleId = Cow<'static, str>;
 
-/// Who found a span. Where spans overlap, the one that says most gives its name.
+/// What found a span. Where spans overlap, the highest rank gives the rule id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Context,
@@ -13,27 +13,27 @@ pub(crate) enum Rank {
     Shape,
 }
 
-/// A part of the text that goes.
+/// A part of the text to redact.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) rule: RuleId,
     pub(crate) rank: Rank,
-    /// Where the public part before it begins.
+    /// Where the public part before it begins, which stays.
     pub(crate) public: usize,
-    /// What comes after it goes too, without a placeholder, as long as these go on.
+    /// Bytes behind it that match this are removed, too, without another placeholder.
     pub(crate) swallow: Option<fn(u8) -> bool>,
-    /// It ends with its line, and could have gone on.
+    /// It ends with its line, and the next line may continue it.
     pub(crate) continues: bool,
 }
 
-/// What a look comes to.
+/// What one inspection found.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum Inspection {
     Nothing,
     Found(Span),
-    /// Later bytes decide; from here on nothing may leave.
+    /// Later bytes decide: everything from here on is held.
     Open(usize),
 }
 
@@ -43,7 +43,7 @@ impl Span {
     }
 }
 
-/// What tokens are made of.
-pub(crate) fn token_byte(b: u8) -> bool {
+/// Whether tokens may contain this byte.
+pub(crate) fn is_token_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/' | b'=' | b'.' | b'~')
 }

@@ -1,7 +1,7 @@
-//! Words that tell names and values apart. Data: separated by blanks, in any order.
+//! Word lists for names and values. Each is data: words separated by blanks, in any order.
 
-/// Names of keys and tokens that hold one of these say something else.
-pub(crate) const OTHER: &str = "\
+/// A name with `key` or `token` that contains one of these does not name a secret.
+pub(crate) const OTHER_NAME_WORDS: &str = "\
     keyboard keyword keymap hotkey shortcut monkey turkey tokeniz tokenis keyframe keypath keycode keydown keyup \
     keypress keystroke keyval keysym keypad keyspace sortkey sort_key sort-key partition cachekey cache_key \
     cache-key fingerprint keyring keystore keyserver max_token maxtoken min_token num_token token_count tokencount \
@@ -9,8 +9,8 @@ pub(crate) const OTHER: &str = "\
     key_exchange known_hosts keyof keyphrase object_key image_key row_key group_key group-key key_prefix \
     token_prefix stringkey objectkey propertykey";
 
-/// Names that end like this say where something is, or of what kind, whatever it is.
-pub(crate) const ENDS: &str = "\
+/// A name with one of these endings tells where a secret is, or of which kind, but is not followed by one.
+pub(crate) const OTHER_NAME_ENDINGS: &str = "\
     key_id keyid key-id key_name keyname key-name key_type keytype key-type key_len keylen key_size keysize \
     key_usage keyusage key_file keyfile key-file key_path keypath key-path key_alg keyalg key_ops secret_name \
     secretname secret-name secret_ref secretref secret-ref secretkeyref token_type tokentype token-type token_url \
@@ -18,16 +18,16 @@ pub(crate) const ENDS: &str = "\
     token_file token-file tokenfile password_field secrets_path public_key publickey public-key primary_key \
     primarykey primary-key foreign_key foreignkey foreign-key passwordless secretary _tokens pwdlastset";
 
-/// What makes a key or a token one that opens something.
-pub(crate) const TELLING: &str = "\
+/// A name with `key` or `token` that contains one of these names a secret.
+pub(crate) const TELLING_NAME_WORDS: &str = "\
     api access auth private priv signing sign_ encrypt master bearer refresh session client account service admin \
     deploy bot app ssh license subscription storage shared webhook registry npm github gitlab slack aws azure gcp \
     openai anthropic stripe heroku vault secret csrf xsrf jwt oauth id_token idtoken device publish upload push user \
     root server security consumer ingest write read pypi docker discord telegram twilio sentry datadog grafana \
     cloudflare digitalocean hook bridge";
 
-/// Words that stand where a secret would.
-pub(crate) const WORDS: &str = "\
+/// Words that are written in place of a secret.
+pub(crate) const PLACEHOLDER_WORDS: &str = "\
     null none nil true false undefined void string str bytes byte object required optional default password passwd \
     secret token key user username value text empty unset unknown disabled enabled hidden masked redacted removed \
     omitted example changeme change-me change_me changeit placeholder dummy sample todo fixme tbd xxx yyy foo bar \

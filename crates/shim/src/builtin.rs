@@ -3,7 +3,7 @@
 
 use crate::{output_stream::OutputStream, supervise::Shim, sys::user::with_user_ids};
 use countersign_model::{Builtin, Digest, FileChange, FileWork, Frame, Limits, Outcome, StreamName, Text, file_digest};
-use countersign_redact::{EditError, Found, Mask, Shown, text};
+use countersign_redact::{EditError, Finding, Mask, RedactedFile, text};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags},
@@ -38,7 +38,7 @@ struct FileToolReport {
     text: Vec<u8>,
     change: Option<FileEdit>,
     /// What was taken out of the text.
-    found: Vec<Found>,
+    found: Vec<Finding>,
 }
 
 /// What became of the file, and what it held, if that was little.
@@ -81,7 +81,7 @@ impl Shim<'_> {
             self.journal.push(&Frame::Redacted {
                 stream,
                 offset,
-                rule: countersign_redact::name(&rule.to_owned().into()),
+                rule: countersign_redact::rule_name(&rule.to_owned().into()),
                 count,
             });
         }
@@ -109,7 +109,7 @@ fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> FileToolResult {
     let path = Path::new(&builtin.resolved);
     match &builtin.what {
         FileWork::Read { first_line, line_count } => {
-            let shown = Shown::new(mask, read(path)?.0);
+            let shown = RedactedFile::new(mask, read(path)?.0);
             let (text, found) = shown.lines(first_line.unwrap_or(1), *line_count);
             Ok(FileToolReport { text: text.get().to_vec(), change: None, found })
         }
@@ -131,7 +131,8 @@ fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> FileToolResult {
         FileWork::Edit { old, new, all } => {
             let (raw, file) = read(path)?;
             let before = digest(&raw);
-            let (bytes, places) = Shown::new(mask, raw).edit(mask, old, new, *all).map_err(FileToolError::Edit)?;
+            let (bytes, places) =
+                RedactedFile::new(mask, raw).edit(mask, old, new, *all).map_err(FileToolError::Edit)?;
             replace(path, Some(&file), &bytes)?;
             let places = if places == 1 { "one place".to_owned() } else { format!("{places} places") };
             let text = format!("edited {} in {places}\n", builtin.named).into_bytes();
@@ -144,7 +145,9 @@ fn done(builtin: &Builtin, mask: &Mask, key: Digest) -> FileToolResult {
 fn why(error: &EditError) -> String {
     match error {
         EditError::NotFound => "`old` does not stand there; read_file shows what does, to the letter".to_owned(),
-        EditError::Often(n) => format!("`old` stands there {n} times; name more of what is around it, or set `all`"),
+        EditError::Ambiguous(n) => {
+            format!("`old` stands there {n} times; name more of what is around it, or set `all`")
+        }
         EditError::InsidePlaceholder => {
             "`old` begins or ends inside a placeholder; take in all of it, or none".to_owned()
         }
@@ -152,7 +155,7 @@ fn why(error: &EditError) -> String {
             "a secret would then stand where nothing says that it is one, and be shown; keep its name or prefix with it"
                 .to_owned()
         }
-        EditError::Unknown(p) => {
+        EditError::UnknownPlaceholder(p) => {
             format!("{p} in `new` is not one thing in `old`; what it stands for cannot be put there")
         }
     }

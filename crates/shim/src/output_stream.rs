@@ -8,7 +8,7 @@ use crate::{
     terminal::Screen,
 };
 use countersign_model::{Clean, Frame, StreamName, StreamTotal};
-use countersign_redact::{CHUNK, Chunk, Found, Mask, Scrubber, Tail};
+use countersign_redact::{Chunk, Finding, MAX_CHUNK_BYTES, Mask, Scrubber, Tail};
 use countersign_store::{
     clock,
     journal::JournalWriter,
@@ -45,13 +45,13 @@ pub(crate) struct OutputStream {
     last_byte: Option<Instant>,
     /// Clean bytes that the disk would not take, and how many it took.
     stuck: Option<(Clean<Chunk>, usize)>,
-    found: Vec<Found>,
+    found: Vec<Finding>,
     /// How much is kept from the beginning, and what is kept of the end once that is reached.
     limit: u64,
     tail: Option<Tail>,
     dropped: u64,
     /// Replacements behind the limit, by rule.
-    behind: Vec<(Found, u64)>,
+    behind: Vec<(Finding, u64)>,
     /// What a terminal shows after all that was cut.
     pub(crate) screen: Option<Screen>,
     /// Nobody has the terminal open; it is looked at again then.
@@ -108,8 +108,8 @@ impl OutputStream {
     /// All of it, to its end.
     pub(crate) fn put(&mut self, mut bytes: &[u8], journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         while !bytes.is_empty() {
-            let n = bytes.len().min(self.scrubber.room().len());
-            self.scrubber.room()[..n].copy_from_slice(&bytes[..n]);
+            let n = bytes.len().min(self.scrubber.input_buffer().len());
+            self.scrubber.input_buffer()[..n].copy_from_slice(&bytes[..n]);
             self.fed(n);
             bytes = &bytes[n..];
             self.cut_full(journal, dir)?;
@@ -135,12 +135,12 @@ impl OutputStream {
 
     /// The end of the stream as far as it has been cut.
     pub(crate) fn end(&self) -> u64 {
-        self.scrubber.given()
+        self.scrubber.emitted_bytes()
     }
 
     /// From here on a mask applies that knows more.
     pub(crate) fn learn(&mut self, mask: &Arc<Mask>) {
-        self.scrubber.learn(Arc::clone(mask));
+        self.scrubber.replace_mask(Arc::clone(mask));
     }
 
     /// The main process has ended, and the kernel has hung up the terminal that its session had: nobody can write to it
@@ -174,13 +174,13 @@ impl OutputStream {
     pub(crate) fn read(&mut self) -> io::Result<ReadResult> {
         let Some(pipe) = &self.pipe else { return Ok(ReadResult::End) };
         if let Some(feeder) = &mut self.feeder {
-            return Ok(match feeder.take(self.scrubber.room()) {
+            return Ok(match feeder.take(self.scrubber.input_buffer()) {
                 FeedResult::Bytes(n) => self.fed(n),
                 FeedResult::Nothing => ReadResult::Nothing,
                 FeedResult::End => self.ended(),
             });
         }
-        match rustix::io::read(pipe, self.scrubber.room()) {
+        match rustix::io::read(pipe, self.scrubber.input_buffer()) {
             Ok(0) => Ok(self.ended()),
             Ok(n) => Ok(self.fed(n)),
             // All that a terminal says when nobody holds its other end. One that hung up with its session has nothing
@@ -201,7 +201,7 @@ impl OutputStream {
 
     fn fed(&mut self, n: usize) -> ReadResult {
         self.hung_until = None;
-        self.scrubber.fed(n);
+        self.scrubber.accept_input(n);
         let now = clock::steady();
         self.last_byte = Some(now);
         self.first_byte.get_or_insert(now);
@@ -209,7 +209,7 @@ impl OutputStream {
         if self.feeder.is_none()
             && self.name == StreamName::Pty
             && !self.last_chance
-            && self.scrubber.given() > LARGE
+            && self.scrubber.emitted_bytes() > LARGE
             && let Some(Ok(terminal)) = self.pipe.as_ref().map(OwnedFd::try_clone)
         {
             self.feeder = Feeder::start(terminal).ok();
@@ -248,7 +248,7 @@ impl OutputStream {
 
     /// Cuts whole chunks only.
     pub(crate) fn cut_full(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
-        while self.stuck.is_some() || self.scrubber.ready() >= CHUNK {
+        while self.stuck.is_some() || self.scrubber.ready_bytes() >= MAX_CHUNK_BYTES {
             if !self.cut(journal, dir, false)? {
                 break;
             }
@@ -261,7 +261,7 @@ impl OutputStream {
         let end = self.pipe.is_none();
         while self.cut(journal, dir, end)? {}
         // What is still held, or the beginning of a character, is let go in its time, if nothing else comes.
-        let left = !end && self.scrubber.held() + self.scrubber.ready() > 0;
+        let left = !end && self.scrubber.held_bytes() + self.scrubber.ready_bytes() > 0;
         self.first_byte = self.last_byte.filter(|_| left);
         Ok(())
     }
@@ -271,7 +271,7 @@ impl OutputStream {
         self.scrubber.flush();
         while self.cut(journal, dir, false)? {}
         // A character that is not whole yet waits as usual.
-        if self.scrubber.ready() == 0 {
+        if self.scrubber.ready_bytes() == 0 {
             self.first_byte = None;
         }
         Ok(())
@@ -306,12 +306,12 @@ impl OutputStream {
         }
         let (chunk, mut done) = match self.stuck.take() {
             Some(stuck) => stuck,
-            None => match self.scrubber.cut(all) {
+            None => match self.scrubber.take_chunk(all) {
                 Some(chunk) => (chunk, 0),
                 None => return Ok(false),
             },
         };
-        self.found.append(&mut self.scrubber.found());
+        self.found.append(&mut self.scrubber.take_findings());
         let offset = self.appender.offset();
         let len = chunk.as_ref().len();
         let room = usize::try_from(self.limit.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -332,7 +332,7 @@ impl OutputStream {
         if kept < len {
             self.tail.get_or_insert_default().push(&chunk, kept);
         }
-        self.note_redactions(journal, self.scrubber.given());
+        self.note_redactions(journal, self.scrubber.emitted_bytes());
         match kept == len {
             true => self.sha.update(chunk, offset + len as u64, &mut self.scrubber),
             false => {
@@ -358,8 +358,8 @@ impl OutputStream {
             journal.push(&Frame::Output { stream: self.name, offset, len: len as u64, digest });
             self.sha.settle().update(piece.as_ref());
         }
-        for (Found { rule, offset }, count) in std::mem::take(&mut self.behind) {
-            let rule = countersign_redact::name(&rule);
+        for (Finding { rule, offset }, count) in std::mem::take(&mut self.behind) {
+            let rule = countersign_redact::rule_name(&rule);
             journal.push(&Frame::Redacted { stream: self.name, offset, rule, count });
         }
         Ok(())
@@ -368,7 +368,7 @@ impl OutputStream {
     /// Replacements in what has been written, one frame for each rule and chunk.
     fn note_redactions(&mut self, journal: &mut JournalWriter, written: u64) {
         let later = self.found.iter().position(|f| f.offset >= written).unwrap_or(self.found.len());
-        let mut counted: Vec<(Found, u64)> = Vec::new();
+        let mut counted: Vec<(Finding, u64)> = Vec::new();
         for found in self.found.drain(..later) {
             match counted.iter_mut().find(|(first, _)| first.rule == found.rule) {
                 Some((_, count)) => *count += 1,
@@ -385,8 +385,8 @@ impl OutputStream {
             }
             return;
         }
-        for (Found { rule, offset }, count) in counted {
-            let rule = countersign_redact::name(&rule);
+        for (Finding { rule, offset }, count) in counted {
+            let rule = countersign_redact::rule_name(&rule);
             journal.push(&Frame::Redacted { stream: self.name, offset, rule, count });
         }
     }
@@ -481,7 +481,7 @@ mod tests {
     fn a_terminal_that_is_open_again_is_not_looked_at_all_the_time() {
         let (terminal, slave) = crate::terminal::Terminal::open(24, 80).unwrap();
         let mut outlet =
-            OutputStream::new(StreamName::Pty, terminal.end().unwrap(), Arc::new(Mask::of_shapes()), 1000, None);
+            OutputStream::new(StreamName::Pty, terminal.end().unwrap(), Arc::new(Mask::without_values()), 1000, None);
         drop(slave);
         assert_eq!(outlet.read().unwrap(), ReadResult::Hung);
         assert!(outlet.deadline().is_some() && outlet.wants().is_none());
@@ -498,7 +498,7 @@ mod tests {
         let task = "tk_01m7h4jys3gnc16h".parse().unwrap();
         let mut journal = JournalWriter::create(dir.path(), task, countersign_model::Digest::sha256(&[]), 0).unwrap();
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-        let mask = Arc::new(Mask::of_shapes().with(&["nothing-else".to_owned()]));
+        let mask = Arc::new(Mask::without_values().with_values(&["nothing-else".to_owned()]));
         let mut outlet = OutputStream::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
         rustix::io::write(&write, b"seen").unwrap();
         assert_eq!(outlet.read().unwrap(), ReadResult::Bytes);

@@ -16,7 +16,7 @@ use crate::{
     wire::{self, FromShim, ToShim},
 };
 use countersign_model::{Limits, Order, ResolvedRequest, Text};
-use countersign_redact::{Known, Mask, User, text, text_by_shape};
+use countersign_redact::{KnownSecrets, Mask, UserRules, text, text_by_shape};
 use countersign_store::{crash, journal::JournalWriter};
 use rustix::fd::OwnedFd;
 use std::{
@@ -62,12 +62,12 @@ fn not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
 fn run(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> ExitCode {
     let what = order.what();
     // Checked by the daemon when it read them; a rule that does not compile here cannot let anything through unseen.
-    match User::new(&what.redaction) {
-        Ok(user) => countersign_redact::install(user),
+    match UserRules::new(&what.redaction) {
+        Ok(user) => countersign_redact::set_user_rules(user),
         Err(fault) => return not_started(channel, text_by_shape(&fault.message), 125),
     }
-    let mut known = Known::of_env(what.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-    known.add_found(what.exec.argv.iter().map(String::as_str));
+    let mut known = KnownSecrets::from_env(what.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    known.add_found_in(what.exec.argv.iter().map(String::as_str));
     let mask = Arc::new(Mask::new(what.mask_key, known));
     crash::point("shim.before_journal");
     // Should the record not begin, this is how the daemon hears of it.

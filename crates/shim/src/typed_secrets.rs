@@ -50,7 +50,7 @@ impl TypedSecrets {
         while self.lines.len() > SECRETS {
             self.lines.pop_front();
         }
-        Some(Arc::new(self.first_mask.with(&self.lines)))
+        Some(Arc::new(self.first_mask.with_values(&self.lines)))
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
 
     /// Each piece of input with whether the terminal showed it; then the lines that are known.
     fn check(typed: &[(&[u8], bool)], expect: &[&str]) {
-        let mut secrets = TypedSecrets::new(Arc::new(Mask::of_shapes()));
+        let mut secrets = TypedSecrets::new(Arc::new(Mask::without_values()));
         for (bytes, echoes) in typed {
             let before = secrets.lines.len();
             let learnt = secrets.learn(bytes, *echoes).is_some();
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_remembered() {
-        let mut secrets = TypedSecrets::new(Arc::new(Mask::of_shapes()));
+        let mut secrets = TypedSecrets::new(Arc::new(Mask::without_values()));
         for n in 0..40 {
             assert!(secrets.learn(format!("secret {n}\n").as_bytes(), false).is_some());
         }

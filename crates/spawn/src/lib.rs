@@ -1,11 +1,11 @@
 //! Starts programs that are not tasks: the daemon, the service manager, the probe of `csn-shim`, an agent's own
-//! program. Tasks are started by the shim alone.
+//! program. It may not start tasks: only the shim does that.
 //!
 //! Nothing here uses `pre_exec`, so that std uses posix_spawn.
 
-mod converse;
+mod run_program;
 
-pub use converse::{Enough, Question, Reply, converse};
+pub use run_program::{OutputCheck, ProgramOutput, ProgramRun, run_program};
 
 use std::{
     io::{self, Read as _},
@@ -14,37 +14,37 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The supervisor that belongs to this program: the one beside it.
+/// The `csn-shim` that belongs to this `csn`: the one in the same directory.
 #[must_use]
-pub fn shim_beside(csn: &Path) -> PathBuf {
+pub fn shim_path(csn: &Path) -> PathBuf {
     csn.with_file_name("csn-shim")
 }
 
-/// The features that `csn-shim --probe` reports, as JSON; of the `csn-shim` beside this program.
+/// The features that the `csn-shim` beside this program reports, as JSON.
 #[expect(clippy::disallowed_methods, reason = "the probe of csn-shim is not a task")]
 pub fn probe_shim() -> io::Result<String> {
-    let shim = shim_beside(&std::env::current_exe()?);
+    let shim = shim_path(&std::env::current_exe()?);
     let output = Command::new(shim).arg("--probe").env_clear().stdin(Stdio::null()).output()?;
     if output.status.success() {
         String::from_utf8(output.stdout).map_err(io::Error::other)
     } else {
-        Err(io::Error::other("csn-shim does not know --probe: it is of another version than csn"))
+        Err(io::Error::other("csn-shim does not know --probe: csn and csn-shim are of different versions"))
     }
 }
 
-/// Has a program of the service manager do something: whether it did, and what it said.
+/// Runs a program of the service manager: whether it succeeded, and what it printed.
 #[expect(clippy::disallowed_methods, reason = "a program of the service manager is not a task")]
-pub fn manage(program: &str, args: &[&str]) -> io::Result<(bool, String)> {
+pub fn run_service_manager(program: &str, args: &[&str]) -> io::Result<(bool, String)> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output()?;
-    let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
-    Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+    let printed = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    Ok((output.status.success(), String::from_utf8_lossy(&printed).into_owned()))
 }
 
-/// A daemon's exit code when another daemon holds the home.
-pub const HOME_HELD: u8 = 75;
+/// The daemon's exit code when another daemon uses the home.
+pub const EXIT_HOME_IN_USE: u8 = 75;
 
-/// Starts this program's daemon as a process of its own, with nothing of ours but the named variables, and waits until
-/// it says that it serves. Gives what it said; where another daemon holds the home the error is `ResourceBusy`.
+/// Starts the daemon of this program as a process of its own, with no other variables than these, and waits until it
+/// serves. Returns what it printed. The error is `ResourceBusy` when another daemon uses the home.
 #[expect(clippy::disallowed_methods, reason = "the daemon is not a task")]
 pub fn start_daemon(env: &[(String, String)]) -> io::Result<String> {
     let mut child = Command::new(std::env::current_exe()?)
@@ -56,23 +56,23 @@ pub fn start_daemon(env: &[(String, String)]) -> io::Result<String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let mut said = String::new();
+    let mut printed = String::new();
     if let Some(mut out) = child.stdout.take() {
-        out.read_to_string(&mut said)?;
+        out.read_to_string(&mut printed)?;
     }
-    if said.starts_with("ready") {
-        return Ok(said);
+    if printed.starts_with("ready") {
+        return Ok(printed);
     }
-    let mut why = String::new();
+    let mut errors = String::new();
     if let Some(mut err) = child.stderr.take() {
-        let _ = err.read_to_string(&mut why);
+        let _ = err.read_to_string(&mut errors);
     }
     let kind = match child.wait() {
-        Ok(status) if status.code() == Some(i32::from(HOME_HELD)) => io::ErrorKind::ResourceBusy,
-        // Killed while it started: the next one may not be.
+        Ok(status) if status.code() == Some(i32::from(EXIT_HOME_IN_USE)) => io::ErrorKind::ResourceBusy,
+        // A signal ended it while it started: another attempt may succeed.
         Ok(status) if status.signal().is_some() => io::ErrorKind::Interrupted,
         _ => io::ErrorKind::Other,
     };
-    let why = why.trim().trim_start_matches("csn: ");
-    Err(io::Error::new(kind, if why.is_empty() { "the daemon ended without a word" } else { why }))
+    let reason = errors.trim().trim_start_matches("csn: ");
+    Err(io::Error::new(kind, if reason.is_empty() { "the daemon ended without an error message" } else { reason }))
 }

@@ -1,15 +1,15 @@
-//! Programs of the machine, installed with apt where they are missing.
+//! Programs that the tests need, installed with apt where they are missing.
 
 use crate::{Result, command, run};
 use std::path::Path;
 
-/// For us and for what we start: the machine's own programs, whatever else the caller has on their PATH.
-pub const PATH: &str = "/usr/bin:/bin";
+/// The search path for these programs, independent of the caller's PATH.
+pub const SYSTEM_PATH: &str = "/usr/bin:/bin";
 
-/// Installs what is missing of these programs, each with the package that has it.
-pub fn install(needed: &[(&str, &'static str)]) -> Result<()> {
+/// Installs the missing programs; each is given with its package.
+pub fn install_missing(needed: &[(&str, &'static str)]) -> Result<()> {
     let missing: Vec<_> =
-        needed.iter().filter(|(program, _)| !installed(program)).map(|(_, package)| *package).collect();
+        needed.iter().filter(|(program, _)| !is_installed(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -17,8 +17,8 @@ pub fn install(needed: &[(&str, &'static str)]) -> Result<()> {
     run(command("apt-get").args(["install", "--yes", "--no-install-recommends"]).args(missing))
 }
 
-/// Whether the machine has a program.
+/// Whether a program is installed.
 #[must_use]
-pub fn installed(program: &str) -> bool {
-    PATH.split(':').any(|dir| Path::new(dir).join(program).exists())
+pub fn is_installed(program: &str) -> bool {
+    SYSTEM_PATH.split(':').any(|dir| Path::new(dir).join(program).exists())
 }

@@ -1,4 +1,4 @@
-//! What the project's own tasks and its trials share: running other programs, building ours, packages of Debian.
+//! What `xtask` and the trials share: running programs, building csn, installing Debian packages.
 
 pub mod build;
 pub mod debian;
@@ -29,7 +29,7 @@ pub fn cargo() -> Command {
     command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
-/// Runs a command to its end; its failure is ours.
+/// Runs a command to its end. The error names the command and how it ended.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}").replace('"', "");
     eprintln!("xtask: {shown}");

@@ -49,13 +49,13 @@ fn what_makes_no_sense_or_no_file_is_refused() {
         assert_eq!(out.status.code(), Some(code), "{args:?}: {}", text(&out.stderr));
         assert!(text(&out.stderr).contains(words), "{args:?}: {}", text(&out.stderr));
     };
-    refused(&["gemini", "--mode", "hook"], 2, "gets no hook");
+    refused(&["gemini", "--mode", "hook"], 2, "has no hook");
     refused(&["cursor", "--witness"], 2, "--witness is for hooks");
-    refused(&["goose", "--scope", "project"], 2, "no configuration of a project");
+    refused(&["goose", "--scope", "project"], 2, "no project configuration");
     refused(&["emacs"], 2, "Use one of: claude-code");
     let file = home(&daemon).join(".codex/config.toml");
     put(&file, "model = \n");
-    refused(&["codex"], 125, ".codex/config.toml: it is not valid TOML: line 1");
+    refused(&["codex"], 125, ".codex/config.toml: the file is not valid TOML: line 1");
     assert_eq!(fs::read_to_string(&file).unwrap(), "model = \n");
     let out = daemon.csn(&["install", "codex", "--uninstall"]);
     assert_eq!((out.status.code(), text(&out.stderr).contains("nothing is installed")), (Some(0), true));
@@ -90,7 +90,7 @@ fn the_doctor_tells_what_is_gone_moved_or_skipped() {
     assert!(!ok && says.contains("it was installed for /gone/csn") && says.contains("csn install cursor"), "{says}");
     manifest("cursor", "mcp", &csn, &file);
     let (ok, says) = told(&daemon, "cursor");
-    assert!(!ok && says.contains("our entry is gone from") && says.contains(".cursor/mcp.json"), "{says}");
+    assert!(!ok && says.contains("is missing or was changed") && says.contains(".cursor/mcp.json"), "{says}");
 
     let hooks = home(&daemon).join(".codex/hooks.json");
     let command =

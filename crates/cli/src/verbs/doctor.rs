@@ -59,7 +59,7 @@ pub(crate) fn doctor(as_json: bool, fix: bool) -> anyhow::Result<ExitCode> {
     for (name, result) in confinement(probed.as_ref(), ceiling) {
         checks.add(name, result);
     }
-    for (name, result) in countersign_install::examine() {
+    for (name, result) in countersign_install::examine_installations() {
         checks.add(&name, result.map_err(|why| why.to_string()));
     }
     let daemon = life.ok().map(|l| json!({"pid": l.pid, "version": l.version, "state": l.state}));

@@ -2,7 +2,7 @@
 
 use crate::{UsageError, args::RedactArgs, exit};
 use countersign_model::{Digest, RedactionRule};
-use countersign_redact::{Found, Known, Mask, Scrubber, User, examples::expand};
+use countersign_redact::{Finding, KnownSecrets, Mask, Scrubber, UserRules, examples::expand};
 use countersign_store::{Config, clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
@@ -20,14 +20,14 @@ const IDLE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_ns
 pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
     let config = if args.no_config { Config::default() } else { Config::load()? };
     let own = config.redaction();
-    let user = User::new(&own).map_err(|f| config.redaction_fault(f.index, f.message))?;
+    let user = UserRules::new(&own).map_err(|f| config.redaction_fault(f.index, f.message))?;
     if args.rules {
         return list(&own, args.json);
     }
     if args.examples {
         return examples();
     }
-    countersign_redact::install(user);
+    countersign_redact::set_user_rules(user);
     match args.words.split_first() {
         Some((word, [])) if word == "test" => return test(&own),
         Some((word, _)) if word == "test" => {
@@ -37,7 +37,7 @@ pub(crate) fn redact(args: &RedactArgs) -> anyhow::Result<ExitCode> {
     }
     let env: Vec<(String, String)> =
         std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect();
-    let known = Known::of_env(env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    let known = KnownSecrets::from_env(env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     // Nobody else has to find the same secret under the same name.
     let key = Digest::sha256(&[clock::now().to_string().as_bytes(), &std::process::id().to_le_bytes()]);
     let mask = Arc::new(Mask::new(key, known));
@@ -98,11 +98,11 @@ impl StreamFilter<'_> {
     fn pass_on(&mut self, all: bool, report: &mut RedactReport) -> io::Result<()> {
         let mut out = io::stdout().lock();
         loop {
-            let before = self.scrubber.given();
-            let Some(chunk) = self.scrubber.cut(all) else { break };
+            let before = self.scrubber.emitted_bytes();
+            let Some(chunk) = self.scrubber.take_chunk(all) else { break };
             let bytes = chunk.as_ref();
             let mut counted = 0;
-            for Found { rule, offset } in self.scrubber.found() {
+            for Finding { rule, offset } in self.scrubber.take_findings() {
                 let upto = usize::try_from(offset.saturating_sub(before)).unwrap_or(0).clamp(counted, bytes.len());
                 self.lines += count_lines(&bytes[counted..upto]);
                 counted = upto;
@@ -133,9 +133,9 @@ fn filter(mask: &Arc<Mask>, mut input: impl io::Read + AsFd, report: &mut Redact
             // Now for as long as it takes.
             let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], None);
         }
-        match input.by_ref().read(filter.scrubber.room()) {
+        match input.by_ref().read(filter.scrubber.input_buffer()) {
             Ok(0) => break,
-            Ok(n) => filter.scrubber.fed(n),
+            Ok(n) => filter.scrubber.accept_input(n),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),
         }
@@ -147,9 +147,9 @@ fn filter(mask: &Arc<Mask>, mut input: impl io::Read + AsFd, report: &mut Redact
 
 fn list(own: &[RedactionRule], json: bool) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    let built_in = countersign_redact::rules().iter().map(|r| (r.id, r.about, "built in"));
+    let built_in = countersign_redact::built_in_rules().iter().map(|r| (r.id, r.about, "built in"));
     let own = own.iter().map(|r| (r.id.as_str(), r.about.as_str(), "config"));
-    let by_hand = countersign_redact::BY_HAND.iter().map(|(id, about)| (*id, *about, "built in"));
+    let by_hand = countersign_redact::CONTEXT_RULES.iter().map(|(id, about)| (*id, *about, "built in"));
     for (id, about, origin) in built_in.chain(by_hand).chain(own) {
         match json {
             true => writeln!(out, "{}", serde_json::json!({"id": id, "about": about, "origin": origin}))?,
@@ -168,7 +168,7 @@ fn seed() -> u64 {
 /// One example of every rule that is built in.
 fn examples() -> anyhow::Result<ExitCode> {
     let (mut out, seed) = (io::stdout().lock(), seed());
-    for (n, rule) in countersign_redact::rules().iter().enumerate() {
+    for (n, rule) in countersign_redact::built_in_rules().iter().enumerate() {
         let example = expand(rule.matches[0], seed.wrapping_add(n as u64)).map_err(anyhow::Error::msg)?;
         writeln!(out, "{}\t{}", rule.id, example.text)?;
     }
@@ -177,7 +177,7 @@ fn examples() -> anyhow::Result<ExitCode> {
 
 /// Every example of every rule, made anew.
 fn test(own: &[RedactionRule]) -> anyhow::Result<ExitCode> {
-    let built_in = countersign_redact::rules().iter().map(|r| (r.id, r.matches.to_vec(), r.misses.to_vec()));
+    let built_in = countersign_redact::built_in_rules().iter().map(|r| (r.id, r.matches.to_vec(), r.misses.to_vec()));
     let own = own.iter().map(|r| {
         (r.id.as_str(), r.matches.iter().map(String::as_str).collect(), r.misses.iter().map(String::as_str).collect())
     });

@@ -169,7 +169,7 @@ fn systemctl(system: bool, args: &[&str]) -> Result<String, String> {
 }
 
 fn managed(program: &str, args: &[&str]) -> Result<String, String> {
-    match countersign_spawn::manage(program, args) {
+    match countersign_spawn::run_service_manager(program, args) {
         Ok((true, said)) => Ok(said),
         Ok((false, said)) => Err(said.trim().to_owned()),
         Err(e) => Err(format!("{program}: {e}")),

@@ -67,7 +67,7 @@ pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
 /// Withdraws a task that waits, or stops one that runs.
 pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<AppliedRecord> {
     caller.may(CredentialScope::Run)?;
-    let reason = body.reason.map(|r| text_bounded(&Mask::of_shapes(), &r, MAX_TEXT_BYTES));
+    let reason = body.reason.map(|r| text_bounded(&Mask::without_values(), &r, MAX_TEXT_BYTES));
     let task = ops.records.find_own(caller, id)?;
     ops.records.warm(task).await?;
     let seq = stop(ops, task, caller.actor(), reason, KilledWhy::Cancel).await?;

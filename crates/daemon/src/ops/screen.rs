@@ -100,5 +100,5 @@ fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
             }
         }
     }
-    Ok(screen.show(&Mask::of_shapes()))
+    Ok(screen.show(&Mask::without_values()))
 }

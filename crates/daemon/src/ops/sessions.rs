@@ -121,7 +121,7 @@ fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Se
     let mut session = new(caller);
     session.title = opening
         .title
-        .map(|t| countersign_redact::text_bounded(&countersign_redact::Mask::of_shapes(), &t, MAX_TITLE_BYTES));
+        .map(|t| countersign_redact::text_bounded(&countersign_redact::Mask::without_values(), &t, MAX_TITLE_BYTES));
     session.agent = opening.agent_pid.map(|pid| above(caller, pid)).transpose()?;
     if session.agent.is_some() {
         session.credential = CredentialKind::Agent;

@@ -16,7 +16,7 @@ use countersign_model::{
     ReceiptPosition, Record, RecordContent, Refusal, RefusalCode, Roster, SealedReceipt, Statement, TaskId, Text,
     Timestamp, TouchedFile, TouchedFiles,
 };
-use countersign_redact::{Known, Mask, text, text_by_shape};
+use countersign_redact::{KnownSecrets, Mask, text, text_by_shape};
 use countersign_store::{
     Envelope, HEAD_TYPE, Home, RECEIPT_TYPE, SignedReceipt, SigningKey, adopt_signing_key, clock,
     closing::{self, SettledTask},
@@ -612,7 +612,7 @@ impl LaunchSecrets {
     fn mask(&self, task: TaskId, key: Digest) -> Option<Mask> {
         let all = crate::lock(&self.0);
         let words = all.get(&task)?;
-        Some(Mask::new(key, Known::of_task(&words.env, &words.argv)))
+        Some(Mask::new(key, KnownSecrets::from_task(&words.env, &words.argv)))
     }
 }
 

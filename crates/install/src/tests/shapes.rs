@@ -1,7 +1,7 @@
-//! Made-up configurations: JSONC with blanks, comments and commas wherever they may stand, YAML and TOML with all kinds
-//! of neighbours.
+//! Generated configurations: JSONC with blanks, comments and commas in every legal place, YAML and TOML with many kinds of
+//! neighbouring entries.
 
-use super::{CLAUDE, CODEX, CURSOR, Case, Desk, GOOSE, edit};
+use super::{CLAUDE, CODEX, CURSOR, Case, GOOSE, TestHome, edit};
 use jsonc_parser::ast::Value;
 use proptest::prelude::*;
 
@@ -37,9 +37,8 @@ fn enclosed(
 
 fn list(item: impl Strategy<Value = String>, open: &'static str, close: &'static str) -> impl Strategy<Value = String> {
     (proptest::collection::vec((blank(), item, blank()), 0..4), proptest::option::of(blank()), blank()).prop_map(
-        move |(items, last, inside)| match items.is_empty() {
-            true => format!("{open}{inside}{close}"),
-            false => enclosed(open, close, items, last),
+        move |(items, last, inside)| {
+            if items.is_empty() { format!("{open}{inside}{close}") } else { enclosed(open, close, items, last) }
         },
     )
 }
@@ -49,7 +48,7 @@ fn value() -> impl Strategy<Value = String> {
     leaf.prop_recursive(3, 12, 3, |inner| list(inner, "[", "]"))
 }
 
-/// An object whose keys differ.
+/// An object without duplicate keys.
 fn object(
     keys: &'static [&'static str],
     value: impl Strategy<Value = String> + Clone,
@@ -63,10 +62,7 @@ fn object(
                 .filter(|((.., there), _)| *there)
                 .map(|((before, value, colon, after, _), key)| (before, format!("\"{key}\":{colon}{value}"), after))
                 .collect();
-            match items.is_empty() {
-                true => format!("{{{inside}}}"),
-                false => enclosed("{", "}", items, last),
-            }
+            if items.is_empty() { format!("{{{inside}}}") } else { enclosed("{", "}", items, last) }
         },
     )
 }
@@ -80,7 +76,7 @@ fn settings() -> impl Strategy<Value = String> {
     let hooks = object(&["PreToolUse", "Stop"], list(group, "[", "]").boxed());
     (around(object(&["a", "HOOKS", "b"], value().boxed())), hooks).prop_map(|(all, hooks)| {
         match all.split_once("\"HOOKS\":") {
-            // Whatever stood there as a value is kept as another one's.
+            // The value that was there becomes the value of another key.
             Some((before, after)) => format!("{before}\"hooks\":{hooks},\"z\":{after}"),
             None => all,
         }
@@ -93,16 +89,16 @@ fn servers() -> impl Strategy<Value = String> {
     around(object(&["mcpServers"], servers.boxed()))
 }
 
-/// What a text says, whatever it looks like.
+/// The values of a text, independent of its layout.
 fn meaning(text: &str) -> String {
-    fn tell(value: &Value<'_>) -> String {
+    fn render(value: &Value<'_>) -> String {
         match value {
             Value::Object(o) => {
                 let props: Vec<_> =
-                    o.properties.iter().map(|p| format!("{}:{}", p.name.as_str(), tell(&p.value))).collect();
+                    o.properties.iter().map(|p| format!("{}:{}", p.name.as_str(), render(&p.value))).collect();
                 format!("{{{}}}", props.join(","))
             }
-            Value::Array(a) => format!("[{}]", a.elements.iter().map(tell).collect::<Vec<_>>().join(",")),
+            Value::Array(a) => format!("[{}]", a.elements.iter().map(render).collect::<Vec<_>>().join(",")),
             Value::StringLit(s) => format!("{:?}", s.value),
             Value::NumberLit(n) => n.value.to_owned(),
             Value::BooleanLit(b) => b.value.to_string(),
@@ -110,27 +106,27 @@ fn meaning(text: &str) -> String {
         }
     }
     let parsed = jsonc_parser::parse_to_ast(text, &Default::default(), &Default::default()).unwrap();
-    parsed.value.map_or_else(String::new, |v| tell(&v))
+    parsed.value.map_or_else(String::new, |v| render(&v))
 }
 
-fn holds(case: &Case, text: &str) {
-    let desk = Desk::new();
-    let wanted = desk.wanted(case.agent, case.mode, false);
-    let part = wanted.parts().unwrap().remove(0);
-    let mine = wanted.mine(None);
-    let put = edit::put(&part.path, Some(text), &part.entry, &mine, &[]).unwrap();
+/// Adds the entry and removes it again; only blanks may differ.
+fn check_round_trip(case: &Case, text: &str) {
+    let home = TestHome::new();
+    let request = home.request(case.agent, case.mode, false);
+    let part = request.parts().unwrap().remove(0);
+    let owner = request.owner(None);
+    let put = edit::put_entry(&part.path, Some(text), &part.entry, &owner, &[]).unwrap();
     assert!(put.text.len() > text.len() && put.text.contains("/opt/csn"), "{}", put.text);
-    let back = edit::take(&part.path, &put.text, &part.entry, &mine, &put.made).unwrap();
+    let back = edit::remove_entry(&part.path, &put.text, &part.entry, &owner, &put.made).unwrap();
     let words = |text: &str| text.split_whitespace().collect::<String>();
     assert_eq!(words(&back), words(text), "through\n{}", put.text);
     assert_eq!(meaning(&back), meaning(text), "through\n{}", put.text);
-    // Only where we were alone, or where others share our line, may a blank differ.
-    let again = edit::put(&part.path, Some(&back), &part.entry, &mine, &[]).unwrap();
-    let back_again = edit::take(&part.path, &again.text, &part.entry, &mine, &again.made).unwrap();
+    let again = edit::put_entry(&part.path, Some(&back), &part.entry, &owner, &[]).unwrap();
+    let back_again = edit::remove_entry(&part.path, &again.text, &part.entry, &owner, &again.made).unwrap();
     assert_eq!(words(&back_again), words(text));
 }
 
-/// One neighbour in YAML, two steps in.
+/// One neighbouring extension in YAML, indented by two steps.
 fn extension() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("    enabled: true\n"),
@@ -161,9 +157,8 @@ fn goose() -> impl Strategy<Value = String> {
         let body: String = extensions
             .iter()
             .enumerate()
-            .map(|(n, (body, flow))| match flow {
-                true => format!("  e{n}: {{enabled: false}}\n"),
-                false => format!("  e{n}:\n    name: e{n}\n{body}"),
+            .map(|(n, (body, flow))| {
+                if *flow { format!("  e{n}: {{enabled: false}}\n") } else { format!("  e{n}:\n    name: e{n}\n{body}") }
             })
             .collect();
         format!("{before}extensions:\n{body}{after}")
@@ -189,15 +184,15 @@ fn codex() -> impl Strategy<Value = String> {
     })
 }
 
-/// Put in and taken out again, to the byte. What is refused is not valid to begin with.
-fn returns(case: &Case, text: &str) {
-    let desk = Desk::new();
-    let wanted = desk.wanted(case.agent, case.mode, false);
-    let part = wanted.parts().unwrap().remove(0);
-    let mine = wanted.mine(None);
-    match edit::put(&part.path, Some(text), &part.entry, &mine, &[]) {
+/// Adds the entry and removes it again, to the byte. Only an invalid text is refused.
+fn check_exact_round_trip(case: &Case, text: &str) {
+    let home = TestHome::new();
+    let request = home.request(case.agent, case.mode, false);
+    let part = request.parts().unwrap().remove(0);
+    let owner = request.owner(None);
+    match edit::put_entry(&part.path, Some(text), &part.entry, &owner, &[]) {
         Ok(put) => {
-            let back = edit::take(&part.path, &put.text, &part.entry, &mine, &put.made).unwrap();
+            let back = edit::remove_entry(&part.path, &put.text, &part.entry, &owner, &put.made).unwrap();
             assert_eq!(back, text, "through\n{}", put.text);
         }
         Err(why) => assert!(why.to_string().contains("not valid"), "{why}:\n{text}"),
@@ -208,22 +203,22 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn hooks_come_and_go(text in settings()) {
-        holds(&CLAUDE, &text);
+    fn hooks_are_added_and_removed(text in settings()) {
+        check_round_trip(&CLAUDE, &text);
     }
 
     #[test]
-    fn servers_come_and_go(text in servers()) {
-        holds(&CURSOR, &text);
+    fn servers_are_added_and_removed(text in servers()) {
+        check_round_trip(&CURSOR, &text);
     }
 
     #[test]
-    fn extensions_come_and_go(text in goose()) {
-        returns(&GOOSE, &text);
+    fn extensions_are_added_and_removed(text in goose()) {
+        check_exact_round_trip(&GOOSE, &text);
     }
 
     #[test]
-    fn tables_come_and_go(text in codex()) {
-        returns(&CODEX, &text);
+    fn tables_are_added_and_removed(text in codex()) {
+        check_exact_round_trip(&CODEX, &text);
     }
 }

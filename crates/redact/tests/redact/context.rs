@@ -1,10 +1,10 @@
-//! Names and their values, and what only looks like them.
+//! Values of telling names are redacted, and similar text is not.
 
-use crate::support::{clean, leak};
+use crate::support::{find_leak, redact};
 use countersign_redact::examples::expand;
 
 #[test]
-fn values_of_telling_names_go_and_the_names_stay() {
+fn values_of_telling_names_are_redacted_and_the_names_stay() {
     let mut wrong = Vec::new();
     for (input, expect) in [
         ("PASSWORD=hunter2x", "PASSWORD=<password>"),
@@ -60,7 +60,7 @@ fn values_of_telling_names_go_and_the_names_stay() {
         ("export API_KEY=gQ4j4EtKTGVpBk4wc9sJ \rhB0cVto7QwGGKoAIKIJR\n", "export API_KEY=<secret-value>\n"),
         ("| password | Zx81kq99 |", "| password | <password> |"),
     ] {
-        let got = clean(&[], input);
+        let got = redact(&[], input);
         if got != expect {
             wrong.push((input, got));
         }
@@ -69,7 +69,7 @@ fn values_of_telling_names_go_and_the_names_stay() {
 }
 
 #[test]
-fn keys_without_a_shape_go_by_their_names() {
+fn keys_without_a_shape_are_redacted_by_their_names() {
     for seed in 0..50 {
         let key = expand("{base64:40}", seed).unwrap().text;
         for line in [
@@ -77,13 +77,13 @@ fn keys_without_a_shape_go_by_their_names() {
             format!("AWS_SECRET_ACCESS_KEY={key}"),
             format!("{{\"SecretAccessKey\": \"{key}\"}}"),
         ] {
-            assert_eq!(leak(&clean(&[], &line), &key), None, "{line}");
+            assert_eq!(find_leak(&redact(&[], &line), &key), None, "{line}");
         }
     }
 }
 
 #[test]
-fn what_only_looks_like_a_secret_stays() {
+fn text_that_only_looks_like_a_secret_stays() {
     let mut wrong = Vec::new();
     for input in [
         "password: String,",
@@ -128,7 +128,7 @@ fn what_only_looks_like_a_secret_stays() {
         "primaryKey: 'user_id_2'",
         "public_key: ssh-ed25519",
     ] {
-        let got = clean(&[], input);
+        let got = redact(&[], input);
         if got != input {
             wrong.push((input, got));
         }

@@ -1,4 +1,4 @@
-//! Redaction by data and by property. Secrets are made here, never written down.
+//! Redaction, tested with data and properties. The tests generate their secrets.
 #![allow(clippy::unwrap_used)]
 
 mod context;

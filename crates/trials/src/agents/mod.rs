@@ -15,7 +15,7 @@ use crate::{
     Result, build,
     packages::{Pinned, npm},
 };
-use countersign_xtask::debian::install;
+use countersign_xtask::debian::install_missing;
 use kinds::AgentKind;
 use std::fs;
 use trial_home::TrialHome;
@@ -107,13 +107,13 @@ pub(crate) fn agents(only: Option<&str>) -> Result<()> {
     if chosen.is_empty() {
         return Err("no check begins so; they are named claude-code-…, codex-…, opencode-… and then mcp or hook".into());
     }
-    install(NEEDED)?;
+    install_missing(NEEDED)?;
     let theirs = npm("agents", PACKAGES)?;
     let ours = match std::env::var_os("CSN_BIN") {
         Some(dir) => fs::canonicalize(&dir).map_err(|e| format!("CSN_BIN: {e}"))?,
         None => {
             build::build()?;
-            build::out()
+            build::output_dir()
         }
     };
     let mut failed = Vec::new();

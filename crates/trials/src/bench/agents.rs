@@ -53,7 +53,7 @@ pub(super) fn agents(stand: &mut BenchHome) {
         began.elapsed().as_secs_f64() * 1e3
     }));
     row("csn hook: a cold process, its answer, p50", ms(hooked), "15 ms".to_owned(), String::new());
-    let csn = build::out().join("csn");
+    let csn = build::output_dir().join("csn");
     let exec = p50((0..TIMES).map(|_| {
         let rewritten = hook(stand);
         let ticket = rewritten.split_ascii_whitespace().nth(3).expect("a ticket");
@@ -87,7 +87,7 @@ fn hook(stand: &BenchHome) -> String {
         "session_id": "bench", "cwd": "/tmp", "hook_event_name": "PreToolUse", "tool_name": "Bash",
         "tool_input": {"command": "true"}, "tool_use_id": "one",
     });
-    let mut run = command(build::out().join("csn").to_str().unwrap_or_default());
+    let mut run = command(build::output_dir().join("csn").to_str().unwrap_or_default());
     run.args(["hook", "claude-code"]).env("COUNTERSIGN_HOME", stand.home());
     let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("csn starts");
     child.stdin.take().expect("piped").write_all(said.to_string().as_bytes()).expect("it reads");
@@ -106,7 +106,7 @@ struct Server {
 
 impl Server {
     fn start(stand: &BenchHome) -> Self {
-        let mut run = command(build::out().join("csn").to_str().unwrap_or_default());
+        let mut run = command(build::output_dir().join("csn").to_str().unwrap_or_default());
         run.arg("mcp").env("COUNTERSIGN_HOME", stand.home()).current_dir("/tmp");
         let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("csn starts");
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));

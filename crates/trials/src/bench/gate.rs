@@ -21,7 +21,7 @@ pub(super) fn figures() -> Result<()> {
             .replace('\t', "\\t");
         let _ = writeln!(questions, r#"{{"id":{n},"command":"{command}","cwd":"/work/proj","roots":["/work/proj"]}}"#);
     }
-    let csn = build::out().join("csn");
+    let csn = build::output_dir().join("csn");
     let started = Instant::now();
     let mut child = command(csn.to_str().unwrap_or_default())
         .args(["check", "--batch", "--no-config"])

@@ -63,7 +63,7 @@ impl BenchHome {
     /// Starts the house; seconds until it serves.
     fn start_house(&mut self) -> Result<f64> {
         let began = now();
-        let mut csn = command(build::out().join("csn").to_str().unwrap_or_default());
+        let mut csn = command(build::output_dir().join("csn").to_str().unwrap_or_default());
         csn.args(["up", "--detached"])
             .env("COUNTERSIGN_HOME", self.home())
             .stdout(Stdio::piped())
@@ -160,7 +160,7 @@ pub(crate) fn bench_now(only: Option<&str>) -> Result<()> {
 
 /// The cost of starting the shim's program, which no task pays but the first.
 fn spawn_cost() -> f64 {
-    let shim = build::out().join("csn-shim");
+    let shim = build::output_dir().join("csn-shim");
     let one = |_| {
         let began = now();
         let mut command = command(shim.to_str().unwrap_or_default());
@@ -297,7 +297,7 @@ fn small(stand: &mut BenchHome) {
     let after_many = daemon.throughput(8, 400);
     row("tasks/s, 8 clients, thousands later", format!("{after_many:.0}"), String::new(), String::new());
     row("list page of 50, p50", format!("{:.0} µs", percentile(&daemon.lists(300), 0.5)), String::new(), String::new());
-    let csn = build::out().join("csn");
+    let csn = build::output_dir().join("csn");
     let time = |program: &str, args: &[&str]| {
         let one = |_| {
             let began = now();

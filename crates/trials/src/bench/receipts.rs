@@ -33,7 +33,7 @@ pub(super) fn receipts(stand: &mut BenchHome) {
     // Not one that only reads: of those less is kept.
     let (id, _) = daemon.big("head -c 1073741824 /dev/zero; touch /tmp/csn-bench");
     daemon.conn().events(&format!("/tasks/{id}/events"), r#""kind":"receipt.sealed""#).expect("it is sealed");
-    let csn = build::out().join("csn").display().to_string();
+    let csn = build::output_dir().join("csn").display().to_string();
     let home = stand.home();
     let timed = |program: &str, args: &[&str]| {
         let began = now();

@@ -42,7 +42,7 @@ pub(super) fn redaction(stand: &mut BenchHome) {
     let small = dir.join("small.log");
     let _ = fs::write(&small, &text[..SIZE / 16]);
     // A hundred of the shapes that we know, as rg would be asked for them.
-    let csn = build::out().join("csn");
+    let csn = build::output_dir().join("csn");
     let examples = command(&csn.display().to_string()).args(["redact", "--no-config", "--examples"]).output();
     let examples = examples.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
     let pattern = |line: &str| {

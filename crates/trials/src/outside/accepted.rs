@@ -1,6 +1,6 @@
 //! Real tools under grants, in the sandbox that their risks give them: they run, or they fail with the words that lead on.
 
-use super::{CheckStage, PATH, install};
+use super::{CheckStage, SYSTEM_PATH, install_missing};
 use crate::Result;
 use std::{fs, path::Path, process::Output};
 
@@ -78,11 +78,12 @@ const WORK: &[(&str, &str)] = &[
 const HINTS: &[(&str, &str)] = &[("make push", "--network open"), ("make fetch", "--network open")];
 
 pub(super) fn accepted(stage: &CheckStage) -> Result<()> {
-    install(NEEDED)?;
+    install_missing(NEEDED)?;
     stage.directory("project", FILES)?;
     let server = Servers::start(stage)?;
     let cargo = std::env::var("CARGO").unwrap_or_default();
-    let path = format!("{PATH}:/usr/sbin:{}", Path::new(&cargo).parent().unwrap_or(Path::new("/usr/bin")).display());
+    let path =
+        format!("{SYSTEM_PATH}:/usr/sbin:{}", Path::new(&cargo).parent().unwrap_or(Path::new("/usr/bin")).display());
     for (verb, risks) in GRANTS {
         let project = stage.dir.join("project").display().to_string();
         let mut args = vec!["grants", "add", "--verb", verb, "--in", &project];

@@ -1,6 +1,6 @@
 //! Recordings, played and read by those who made the format: asciinema, and the parser of its player.
 
-use super::{CheckStage, installed, tmux::text_of};
+use super::{CheckStage, is_installed, tmux::text_of};
 use crate::Result;
 use std::{fs, path::Path, process::Command};
 
@@ -147,7 +147,7 @@ fn asciinema(stage: &CheckStage, recorded: &[u8], shown: &str) -> Result<()> {
 /// Version 3, as the player reads it that is on the pages of those who use it.
 fn player(stage: &CheckStage, recorded: &[u8]) -> Result<()> {
     let dir = stage.directory("player", &[("parse.mjs", PARSE)])?;
-    if !installed("node") || !installed("npm") {
+    if !is_installed("node") || !is_installed("npm") {
         println!("casts: there is no npm: version 3 was read by its documented rules alone, not by the player");
         return Ok(());
     }

@@ -17,7 +17,7 @@ mod viewers;
 mod workspace;
 
 use crate::{Result, build, command};
-use countersign_xtask::debian::{PATH, install, installed};
+use countersign_xtask::debian::{SYSTEM_PATH, install_missing, is_installed};
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -83,12 +83,12 @@ pub(crate) fn outside(only: Option<&str>) -> Result<()> {
         let names: Vec<_> = CHECKS.iter().map(|(name, _)| *name).collect();
         return Err(format!("no check of that name; there are {}", names.join(", ")));
     }
-    install(NEEDED)?;
+    install_missing(NEEDED)?;
     let programs = match std::env::var_os("CSN_BIN") {
         Some(dir) => fs::canonicalize(&dir).map_err(|e| format!("CSN_BIN: {e}"))?,
         None => {
             build::build()?;
-            build::out()
+            build::output_dir()
         }
     };
     let mut failed = Vec::new();
@@ -142,7 +142,7 @@ impl CheckStage {
         }
         let at = |part: &str| dir.join(part).display().to_string();
         let environment = [
-            ("PATH", PATH.to_owned()),
+            ("PATH", SYSTEM_PATH.to_owned()),
             ("HOME", at("user")),
             ("COUNTERSIGN_HOME", at("home")),
             ("XDG_CONFIG_HOME", at("config")),

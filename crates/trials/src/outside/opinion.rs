@@ -1,7 +1,7 @@
 //! A second opinion: other people's scanners look at the plants as they are, then at all that the house has kept of
 //! tasks that printed them. What they found before they must not find again.
 
-use super::{CheckStage, install};
+use super::{CheckStage, install_missing};
 use crate::{Result, command};
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -34,7 +34,7 @@ for root, _, files in [(os.path.dirname(sys.argv[2]), [], [os.path.basename(sys.
 "#;
 
 pub(super) fn second_opinion(stage: &CheckStage) -> Result<()> {
-    install(NEEDED)?;
+    install_missing(NEEDED)?;
     let venv = stage.dir.join("venv");
     let make = format!("python3 -m venv {0} && {0}/bin/pip install -q kingfisher-bin detect-secrets", venv.display());
     let made = command("sh").args(["-c", &make]).status().map_err(|e| format!("venv: {e}"))?;

@@ -1,7 +1,7 @@
 //! Receipts in other people's hands: the libraries of securesystemslib and in-toto verify what a house has signed, and
 //! refuse what was changed.
 
-use super::{CheckStage, install};
+use super::{CheckStage, install_missing};
 use crate::{Result, command};
 use std::fs;
 
@@ -31,7 +31,7 @@ print(len(statement.subject), "subjects of", statement.predicate_type)
 "#;
 
 pub(super) fn receipts(stage: &CheckStage) -> Result<()> {
-    install(NEEDED)?;
+    install_missing(NEEDED)?;
     let venv = stage.dir.join("venv");
     let make = format!(
         "python3 -m venv {0} && {0}/bin/pip install -q 'securesystemslib[crypto]' in-toto-attestation",

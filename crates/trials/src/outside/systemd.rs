@@ -1,7 +1,7 @@
 //! The service under a real systemd: a machine of its own in namespaces, made of this one with an overlay over it. What is
 //! installed there is gone with it; the house's home is kept aside, to be looked at when that machine is off.
 
-use super::{CheckStage, Deadline, install};
+use super::{CheckStage, Deadline, install_missing};
 use crate::{Result, command};
 use std::{fs, path::Path, process::Child};
 
@@ -61,7 +61,7 @@ systemctl poweroff
 ";
 
 pub(super) fn systemd(stage: &CheckStage) -> Result<()> {
-    install(NEEDED)?;
+    install_missing(NEEDED)?;
     let (disk, kept) = (stage.dir.join("disk"), stage.dir.join("kept"));
     for dir in [&disk, &kept] {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;

@@ -1,6 +1,6 @@
 //! Package managers and build tools in a fresh project and a fresh home, confined to the workspace.
 
-use super::{CheckStage, PATH, install, tmux::text_of};
+use super::{CheckStage, SYSTEM_PATH, install_missing, tmux::text_of};
 use crate::Result;
 use std::{fs, path::Path};
 
@@ -52,14 +52,14 @@ const OUTSIDE: &[&str] = &[
 ];
 
 pub(super) fn workspace(stage: &CheckStage) -> Result<()> {
-    install(NEEDED)?;
+    install_missing(NEEDED)?;
     stage.directory("project", FILES)?;
     stage.directory("another", &[("file", "mine\n")])?;
     let made = stage.command("git", "another").args(["init", "-q", "."]).status();
     made.map_err(|e| format!("git: {e}"))?;
     // The toolchain that this program was built with, found on PATH as a person's would be.
     let cargo = std::env::var("CARGO").unwrap_or_default();
-    let path = format!("{PATH}:{}", Path::new(&cargo).parent().unwrap_or(Path::new("/usr/bin")).display());
+    let path = format!("{SYSTEM_PATH}:{}", Path::new(&cargo).parent().unwrap_or(Path::new("/usr/bin")).display());
     let run = |text: &str| {
         let mut csn = stage.command(&stage.csn, "project");
         csn.env("PATH", &path).args(["run", "--profile", "full_auto", text]);

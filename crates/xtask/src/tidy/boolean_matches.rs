@@ -8,7 +8,7 @@ pub(super) const RULE: &str = "match";
 
 pub(super) fn check(file: &str, text: &str) -> Vec<Countable> {
     let mut lines = Vec::new();
-    // A file that is no Rust is the finding of the compiler.
+    // The compiler reports a file that is not valid Rust.
     if let Ok(tokens) = TokenStream::from_str(text) {
         collect_lines(tokens, &mut lines);
     }

@@ -1,5 +1,5 @@
-//! Rule: every dependency of a `Cargo.toml` is used by the code that it is for: an ordinary one by the library or a
-//! program, outside of tests; one for development by a test, a benchmark or an example; one for building by `build.rs`.
+//! Rule: code uses every dependency of a `Cargo.toml`: the library or a program, outside of tests, an ordinary one; a test,
+//! a benchmark or an example a development dependency; `build.rs` a build dependency.
 
 use super::{
     Finding,
@@ -8,9 +8,9 @@ use super::{
 use std::collections::BTreeSet;
 
 fn check(of: &Crate, manifest: &str) -> Vec<Finding> {
-    let shipped = names(of, |target, test| target == TargetKind::Shipped && !test);
-    let development = names(of, |target, test| target == TargetKind::Development || test);
-    let build = names(of, |target, _| target == TargetKind::BuildScript);
+    let shipped = used_names(of, |target, test| target == TargetKind::Shipped && !test);
+    let development = used_names(of, |target, test| target == TargetKind::Development || test);
+    let build = used_names(of, |target, _| target == TargetKind::BuildScript);
     let mut findings = Vec::new();
     for dependency in &of.dependencies {
         let name = dependency.name.replace('-', "_");
@@ -34,14 +34,14 @@ fn check(of: &Crate, manifest: &str) -> Vec<Finding> {
     findings
 }
 
-/// The first names of all paths in some of the code.
-fn names(of: &Crate, wanted: impl Fn(TargetKind, bool) -> bool) -> BTreeSet<&str> {
+/// The first names of all paths in the wanted code.
+fn used_names(of: &Crate, wanted: impl Fn(TargetKind, bool) -> bool) -> BTreeSet<&str> {
     let files = of.targets.iter().flat_map(|target| target.files.iter().map(move |file| (target.kind, file)));
-    let heads = files.flat_map(|(kind, file)| file.source.heads.iter().map(move |head| (kind, file.test, head)));
+    let heads = files.flat_map(|(kind, file)| file.source.path_starts.iter().map(move |head| (kind, file.test, head)));
     heads.filter(|(kind, test, head)| wanted(*kind, *test || head.test)).map(|(.., head)| head.name.as_str()).collect()
 }
 
-/// The line on which a manifest names a dependency in the table of its kind; 1 where it stands in another form.
+/// The line on which a manifest names a dependency in the table of its kind; 1 if it is written in another form.
 fn line_of(manifest: &str, name: &str, kind: DependencyKind) -> usize {
     let table = match kind {
         DependencyKind::Normal => "[dependencies]",
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::tidy::{
         assert_none,
-        module_tree::follow,
+        module_tree::read_module_tree,
         workspace::{Dependency, Target, Workspace},
     };
     use std::path::Path;
@@ -75,7 +75,7 @@ mod tests {
     fn a_dependency_that_nothing_uses_is_found() {
         let target = |kind, text: &str| {
             let read = |_: &Path| Some(text.to_owned());
-            Target { kind, files: follow(Path::new("lib.rs"), &read) }
+            Target { kind, files: read_module_tree(Path::new("lib.rs"), &read) }
         };
         let shipped = "use used_one::X; #[cfg(test)] mod tests { use for_tests::Y; use used_dev::Z; }";
         let dependency = |name: &str, kind| Dependency { name: name.to_owned(), kind };

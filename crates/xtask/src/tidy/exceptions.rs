@@ -1,5 +1,5 @@
-//! The known exceptions, in `exceptions.txt`: one a line, named by its rule. The list may only shrink: an entry that
-//! excuses nothing fails.
+//! The known exceptions, in `exceptions.txt`: one per line, beginning with its rule. The list may only shrink: an entry that
+//! excuses nothing fails the test.
 
 use super::Finding;
 
@@ -14,7 +14,7 @@ pub(super) struct Excusable {
 
 /// The findings of a rule that no entry excuses, and the entries of that rule that excuse nothing.
 pub(super) fn apply(rule: &str, found: Vec<Excusable>) -> Vec<Finding> {
-    excuse(TEXT, rule, found)
+    apply_list(TEXT, rule, found)
 }
 
 /// The entries of a rule, each with its line, as words behind the name of the rule.
@@ -32,7 +32,7 @@ fn of_rule<'t>(text: &'t str, rule: &str) -> impl Iterator<Item = (usize, &'t st
     lines.filter(move |(_, line)| line.split_whitespace().next() == Some(rule))
 }
 
-fn excuse(text: &str, rule: &str, found: Vec<Excusable>) -> Vec<Finding> {
+fn apply_list(text: &str, rule: &str, found: Vec<Excusable>) -> Vec<Finding> {
     let known: Vec<(usize, &str)> = of_rule(text, rule).collect();
     let unused = known.iter().filter(|(_, entry)| found.iter().all(|f| f.entry != *entry));
     let mut findings: Vec<Finding> = unused.map(|(line, _)| not_needed(*line)).collect();
@@ -48,7 +48,7 @@ mod tests {
     fn an_entry_excuses_one_finding_and_fails_when_it_excuses_none() {
         let text = "# why\ntwice a Known\ntwice a Gone\nnoun a Other\n";
         let found = |name: &str| Excusable { finding: Finding::new("f.rs", 1, name), entry: format!("twice a {name}") };
-        let left = excuse(text, "twice", vec![found("Known"), found("New")]);
+        let left = apply_list(text, "twice", vec![found("Known"), found("New")]);
         assert_eq!(left, [not_needed(3), Finding::new("f.rs", 1, "New")]);
     }
 
@@ -58,7 +58,7 @@ mod tests {
             let rule = line.split_whitespace().next().unwrap_or_default();
             assert!(
                 ["twice", "noun", "edge"].contains(&rule),
-                "{FILE}:{}: `{rule}` is no rule: delete the line",
+                "{FILE}:{}: there is no rule `{rule}`: delete the line",
                 i + 1
             );
         }

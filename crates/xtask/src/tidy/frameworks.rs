@@ -4,16 +4,16 @@ use super::{Finding, module_tree::ModuleFile};
 use std::path::Path;
 
 /// A crate, and where it may be named.
-const PLACES: &[(&str, &[&str])] = &[
+const ALLOWED_PLACES: &[(&str, &[&str])] = &[
     ("axum", &["crates/daemon/src/http/", "crates/mcp-fixture/src/"]),
     ("rmcp", &["crates/daemon/src/mcp/protocol.rs", "crates/mcp-fixture/src/"]),
 ];
 
 fn check(file: &ModuleFile) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (name, places) in PLACES {
+    for (name, places) in ALLOWED_PLACES {
         let allowed = places.iter().any(|place| file.file.starts_with(Path::new(place)));
-        let named = file.source.heads.iter().filter(|head| !allowed && head.name == *name);
+        let named = file.source.path_starts.iter().filter(|head| !allowed && head.name == *name);
         findings.extend(named.map(|head| {
             let advice = format!("`{name}` is named outside of {}: move this there", places.join(" and "));
             Finding::new(&file.file.display().to_string(), head.line, advice)

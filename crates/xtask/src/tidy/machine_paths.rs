@@ -2,19 +2,20 @@
 
 use super::Finding;
 
-/// People in examples: `/home/<name>`.
-const PEOPLE: &[&str] = &["ann", "dev", "foo", "link", "me", "other", "someone", "u", "user", "x"];
-/// Directories in examples, `/work/<name>`, by how their names begin.
-const WORK: &[&str] = &["p", "a", "q", "x", "in", "foo", "trailing", ".."];
+/// Users in examples: `/home/<name>`.
+const EXAMPLE_USERS: &[&str] = &["ann", "dev", "foo", "link", "me", "other", "someone", "u", "user", "x"];
+/// Directories in examples, `/work/<name>`, by the beginnings of their names.
+const EXAMPLE_WORK_DIRS: &[&str] = &["p", "a", "q", "x", "in", "foo", "trailing", ".."];
 
 /// `here`: the directory of this checkout.
 fn check(file: &str, text: &str, here: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (i, line) in text.lines().enumerate() {
-        let home = directories(line, "/home/").find(|name| !PEOPLE.contains(name));
-        let work = directories(line, "/work/").find(|name| !WORK.iter().any(|known| name.starts_with(known)));
+        let home = find_directories(line, "/home/").find(|name| !EXAMPLE_USERS.contains(name));
+        let work = find_directories(line, "/work/")
+            .find(|name| !EXAMPLE_WORK_DIRS.iter().any(|known| name.starts_with(known)));
         let named = home.map(|name| format!("/home/{name}")).or(work.map(|name| format!("/work/{name}")));
-        // A checkout right below the root of the machine has too common a name.
+        // The path of a checkout directly below `/` is too common a word.
         let this = Some(here.to_owned()).filter(|h| h.matches('/').count() > 1 && line.contains(h.as_str()));
         if let Some(path) = this.or(named) {
             let advice = format!("`{path}` is a path of one machine: use a relative path, or /home/u and /work/proj");
@@ -24,8 +25,8 @@ fn check(file: &str, text: &str, here: &str) -> Vec<Finding> {
     findings
 }
 
-/// The names that follow a directory, where that begins a path.
-fn directories<'l>(line: &'l str, directory: &'l str) -> impl Iterator<Item = &'l str> {
+/// The names behind a directory, where that begins a path.
+fn find_directories<'l>(line: &'l str, directory: &'l str) -> impl Iterator<Item = &'l str> {
     let begins = |at: &usize| !line[..*at].ends_with(|c: char| c.is_alphanumeric() || "._-}/$*~)]".contains(c));
     let name = |at: usize| {
         let rest = &line[at + directory.len()..];
@@ -43,7 +44,7 @@ mod tests {
         tidy::{assert_none, tracked_files::tracked_files},
     };
 
-    /// A path of a machine, put together here so that this file holds none.
+    /// A path of a machine, put together so that this file does not contain it.
     fn path(directory: &str, name: &str) -> String {
         format!("see /{directory}/{name}/notes.md")
     }
@@ -66,7 +67,7 @@ mod tests {
         let here = root().display().to_string();
         let mut findings = Vec::new();
         for file in tracked_files(&root()) {
-            // What is not text holds no paths that a person reads.
+            // A binary file is not read by people.
             let Ok(text) = std::fs::read_to_string(root().join(&file)) else { continue };
             findings.extend(check(&file.display().to_string(), &text, &here));
         }

@@ -1,5 +1,5 @@
-//! The tidy test: rules of the tree that the compiler does not hold. Each module holds one rule, a test that the rule
-//! can fail on made-up input, and a test of this tree. `source` and `module_tree` read what the rules look at.
+//! The tidy test: rules for the source tree that the compiler does not check. Each module contains one rule, a test that it
+//! fails on made-up input, and a test of this tree. `words_command` applies the counted rules, and lists what they find.
 
 mod boolean_matches;
 mod counted;
@@ -52,7 +52,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Fails with every finding, one a line.
+/// Fails with every finding, one per line.
 #[cfg(test)]
 fn assert_none(mut findings: Vec<Finding>) {
     findings.sort();

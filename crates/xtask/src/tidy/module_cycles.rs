@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CRATE: &str = "daemon";
 
-/// Who uses whom, each with the first place where that happens.
+/// Which module uses which, with the first place of each use.
 type Edges = BTreeMap<(String, String), (String, usize)>;
 
-fn edges<'f>(files: impl Iterator<Item = &'f ModuleFile>) -> Edges {
+fn find_edges<'f>(files: impl Iterator<Item = &'f ModuleFile>) -> Edges {
     let files: Vec<&ModuleFile> = files.filter(|file| !file.test).collect();
     let modules: BTreeSet<&str> = files.iter().filter_map(|file| file.module.first().map(String::as_str)).collect();
     let mut edges = Edges::new();
@@ -37,7 +37,7 @@ fn check(mut edges: Edges, excused: &[(usize, &str, &str)]) -> Vec<Finding> {
     for ((from, to), (file, line)) in &edges {
         if reaches(&edges, to, from) {
             let advice = format!(
-                "`{from}` uses `{to}`, which uses `{from}`, directly or through others: move what both need below both \
+                "`{from}` uses `{to}`, which uses `{from}`, directly or through others: move what both need into a module below both \
                  (the entry that would excuse it: `edge {CRATE} {from} {to}`)"
             );
             findings.push(Finding::new(file, *line, advice));
@@ -76,7 +76,7 @@ mod tests {
             ("b.rs", "fn f() {\n    crate::a::g()\n}"),
             ("c.rs", "#[cfg(test)] mod tests { use crate::a::X; }"),
         ];
-        edges(Crate::made_up(&files).shipped())
+        find_edges(Crate::made_up(&files).shipped())
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
     fn the_modules_of_the_daemon_form_no_cycle() {
         let workspace = Workspace::read();
         let daemon = workspace.members().find(|c| c.name == CRATE).unwrap();
-        let edges = edges(daemon.shipped());
+        let edges = find_edges(daemon.shipped());
         assert!(edges.contains_key(&("http".to_owned(), "ops".to_owned())), "the uses were read");
         let entries = exceptions::entries("edge");
         let excused: Vec<_> = entries.iter().map(|(line, words)| (*line, words[1], words[2])).collect();

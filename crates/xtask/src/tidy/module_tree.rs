@@ -1,4 +1,4 @@
-//! Rule: every `.rs` file belongs to a module tree. A file that no `mod` names is compiled by nobody, and goes stale.
+//! Rule: every `.rs` file belongs to a module tree. A file that no `mod` names is never compiled, and becomes stale.
 
 use super::{Finding, source::Source};
 use std::{
@@ -16,8 +16,8 @@ pub(super) struct ModuleFile {
     pub(super) source: Source,
 }
 
-/// Every file that is reached from the root of a target. `text` reads a file, or finds none.
-pub(super) fn follow(root: &Path, text: &dyn Fn(&Path) -> Option<String>) -> Vec<ModuleFile> {
+/// Every file that is reached from the root of a target. `text` reads a file; none if there is no such file.
+pub(super) fn read_module_tree(root: &Path, text: &dyn Fn(&Path) -> Option<String>) -> Vec<ModuleFile> {
     let mut found: Vec<ModuleFile> = Vec::new();
     let mut left = vec![(root.to_owned(), Vec::new(), false)];
     while let Some((file, module, test)) = left.pop() {
@@ -26,7 +26,7 @@ pub(super) fn follow(root: &Path, text: &dyn Fn(&Path) -> Option<String>) -> Vec
         for declared in &source.modules {
             let in_directory = children_of(&file, module.is_empty()).join(declared.inside.iter().collect::<PathBuf>());
             let candidates = match &declared.path {
-                Some(path) => vec![plain(&file.parent().unwrap_or(Path::new("")).join(path))],
+                Some(path) => vec![normalize_path(&file.parent().unwrap_or(Path::new("")).join(path))],
                 None => vec![
                     in_directory.join(format!("{}.rs", declared.name)),
                     in_directory.join(&declared.name).join("mod.rs"),
@@ -40,7 +40,7 @@ pub(super) fn follow(root: &Path, text: &dyn Fn(&Path) -> Option<String>) -> Vec
     found
 }
 
-/// The directory in which the modules of a file lie.
+/// The directory of a file's modules.
 fn children_of(file: &Path, root: bool) -> PathBuf {
     let directory = file.parent().unwrap_or(Path::new(""));
     match file.file_stem().filter(|stem| !root && *stem != "mod") {
@@ -50,7 +50,7 @@ fn children_of(file: &Path, root: bool) -> PathBuf {
 }
 
 /// A path without `..`.
-fn plain(path: &Path) -> PathBuf {
+fn normalize_path(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut plain, part| {
         match part {
             Component::ParentDir => {
@@ -93,7 +93,7 @@ mod tests {
         ]
         .into();
         let text = |path: &Path| tree.get(path.to_str().unwrap()).map(|text| (*text).to_owned());
-        let found = follow(Path::new("src/lib.rs"), &text);
+        let found = read_module_tree(Path::new("src/lib.rs"), &text);
         let f = found.iter().find(|f| f.file.ends_with("f.rs")).unwrap();
         assert!(f.test && f.module == ["b", "c", "f"]);
         let reached = found.into_iter().map(|f| f.file).collect();

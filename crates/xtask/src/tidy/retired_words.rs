@@ -1,5 +1,5 @@
-//! Rule: no word of `retired_words.txt` stands in an identifier, a file name, a string literal, a comment or Markdown.
-//! Names that are stored or sent are kept in `stored_names.txt`.
+//! Rule: identifiers, file names, string literals, comments and Markdown contain no word of `retired_words.txt`. Names that
+//! are stored or sent stay: `stored_names.txt` lists them.
 
 use super::{
     Finding,
@@ -18,7 +18,7 @@ struct RetiredWord {
     /// Lower case; more than one for a phrase.
     words: Vec<String>,
     scope: WordScope,
-    /// Words behind it that make it honest.
+    /// Words behind it that give it another meaning.
     unless: Vec<String>,
     instead: String,
 }
@@ -30,6 +30,8 @@ enum WordScope {
     Constants,
     Text,
     DocComments,
+    FunctionNames,
+    TypeNames,
 }
 
 /// The retired words, with their scopes.
@@ -61,6 +63,8 @@ fn parse_word(line: &str) -> Option<RetiredWord> {
         "const" => WordScope::Constants,
         "text" => WordScope::Text,
         "doc" => WordScope::DocComments,
+        "fn" => WordScope::FunctionNames,
+        "type" => WordScope::TypeNames,
         _ => return None,
     };
     let unless = match condition.next() {
@@ -116,7 +120,7 @@ impl StoredNames {
     }
 }
 
-/// What a file breaks, and which entries of the stored names excused the rest.
+/// The retired words of a file, and the entries of the stored names that excuse others.
 #[derive(Default)]
 pub(super) struct FileWords {
     pub(super) found: Vec<Countable>,
@@ -133,9 +137,7 @@ pub(super) fn check(file: &str, text: &str, retired: &RetiredWords, stored: &Sto
     match Path::new(file).extension().and_then(|extension| extension.to_str()) {
         Some("rs") => checker.check_rust(text),
         Some("md") => checker.check_markdown(text),
-        Some("toml" | "table" | "py" | "sh" | "yml") => {
-            checker.check_stretch(&split_words(text, 1), Stretch::Text, None)
-        }
+        Some("toml" | "table" | "py" | "sh" | "yml") => checker.check_plain_text(text),
         _ => {}
     }
     checker.words
@@ -144,7 +146,13 @@ pub(super) fn check(file: &str, text: &str, retired: &RetiredWords, stored: &Sto
 /// What a stretch of words is, to choose the words that apply.
 #[derive(Clone, Copy)]
 enum Stretch {
-    Identifier { constant: bool },
+    Identifier {
+        constant: bool,
+    },
+    /// The name of a function, where it is defined; also an identifier.
+    FunctionName,
+    /// The name of a type, where it is defined; also an identifier.
+    TypeName,
     Text,
     DocComment,
 }
@@ -152,7 +160,10 @@ enum Stretch {
 impl WordScope {
     fn applies(self, stretch: Stretch) -> bool {
         match (self, stretch) {
-            (Self::All, _) | (Self::Identifiers, Stretch::Identifier { .. }) => true,
+            (Self::All, _)
+            | (Self::Identifiers, Stretch::Identifier { .. } | Stretch::FunctionName | Stretch::TypeName)
+            | (Self::FunctionNames, Stretch::FunctionName)
+            | (Self::TypeNames, Stretch::TypeName) => true,
             (Self::Constants, Stretch::Identifier { constant }) => constant,
             (Self::Text, Stretch::Text | Stretch::DocComment) | (Self::DocComments, Stretch::DocComment) => true,
             _ => false,
@@ -169,14 +180,20 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn check_rust(&mut self, text: &str) {
+        let mut keyword = String::new();
         for piece in read_pieces(text) {
             let stretch = match piece.kind {
+                PieceKind::Identifier if keyword == "fn" => Stretch::FunctionName,
+                PieceKind::Identifier if ["struct", "enum", "trait", "type", "union"].contains(&keyword.as_str()) => {
+                    Stretch::TypeName
+                }
                 PieceKind::Identifier => Stretch::Identifier { constant: !piece.text.contains(char::is_lowercase) },
                 PieceKind::StringLiteral | PieceKind::Comment => Stretch::Text,
                 PieceKind::DocComment => Stretch::DocComment,
             };
             let literal = (piece.kind == PieceKind::StringLiteral).then_some(piece.text.as_str());
             self.check_stretch(&split_words(&piece.text, piece.line), stretch, literal);
+            keyword = if piece.kind == PieceKind::Identifier { piece.text } else { String::new() };
         }
     }
 
@@ -208,6 +225,18 @@ impl Checker<'_> {
         self.check_stretch(&split_words(&prose, prose_line), Stretch::Text, None);
     }
 
+    /// Such files have no literals that are known here, so a stored name is left out wherever it stands.
+    fn check_plain_text(&mut self, text: &str) {
+        let mut text = text.to_owned();
+        for name in self.stored.0.iter().filter(|name| Path::new(self.file).starts_with(&name.path)) {
+            if let Some(stored) = name.text.as_ref().filter(|stored| text.contains(*stored)) {
+                text = text.replace(stored, "");
+                self.words.used_entries.push(name.line);
+            }
+        }
+        self.check_stretch(&split_words(&text, 1), Stretch::Text, None);
+    }
+
     fn check_stretch(&mut self, words: &[TextWord], stretch: Stretch, literal: Option<&str>) {
         for retired in self.retired.0.iter().filter(|retired| retired.scope.applies(stretch)) {
             for at in 0..words.len() {
@@ -229,8 +258,20 @@ impl Checker<'_> {
     }
 }
 
+/// Whether a whole name is retired; `*ed` retires every name with that ending, except for `need` and the like.
+fn is_whole_name(retired: &RetiredWord, words: &[TextWord]) -> bool {
+    let ([word], [wanted]) = (words, retired.words.as_slice()) else { return false };
+    match wanted.strip_prefix('*') {
+        Some(ending) => word.text.ends_with(ending) && !word.text.ends_with(&format!("e{ending}")),
+        None => word.text == *wanted,
+    }
+}
+
 /// Whether a retired phrase begins at a word.
 fn is_at(retired: &RetiredWord, words: &[TextWord], at: usize) -> bool {
+    if matches!(retired.scope, WordScope::FunctionNames | WordScope::TypeNames) {
+        return at == 0 && is_whole_name(retired, words);
+    }
     let count = retired.words.len();
     let Some(found) = words.get(at..at + count) else { return false };
     let last = count - 1;
@@ -246,8 +287,8 @@ fn is_at(retired: &RetiredWord, words: &[TextWord], at: usize) -> bool {
     if retired.scope == WordScope::DocComments {
         return matches && at == 0 && next.is_none_or(|next| next.after_mark);
     }
-    let honest = next.is_some_and(|next| !next.after_mark && retired.unless.contains(&next.text));
-    matches && !honest
+    let has_other_meaning = next.is_some_and(|next| !next.after_mark && retired.unless.contains(&next.text));
+    matches && !has_other_meaning
 }
 
 /// A word of a sentence, or a segment of an identifier, in lower case.
@@ -255,7 +296,7 @@ fn is_at(retired: &RetiredWord, words: &[TextWord], at: usize) -> bool {
 struct TextWord {
     text: String,
     line: usize,
-    /// Something other than space or `_` stands between it and the word before it.
+    /// Something other than space or `_` separates it from the word before it.
     after_mark: bool,
 }
 
@@ -293,7 +334,7 @@ mod tests {
     use super::*;
 
     const WORDS: &str = "# made up\n\ngizmo | all | tool\nblurb | ident | text\nhugest | const | MAX\n\
-        as it were | text | say it\nditto | doc | say it\ngawk | all unless at | read\n";
+        as it were | text | say it\nditto | doc | say it\ngawk | all unless at | read\nblab | fn | say_it\n*ed | type | a noun\n";
 
     fn found(file: &str, text: &str) -> Vec<String> {
         let checked = check(file, text, &RetiredWords::parse(WORDS), &StoredNames::parse(""));
@@ -330,6 +371,8 @@ mod tests {
         assert_eq!(found("a.rs", "HUGEST_NAME; hugest()"), ["1:hugest"]);
         assert_eq!(found("a.rs", "/// Ditto, for files.\nx; /// Ditto marks.\ny; // Ditto."), ["1:ditto"]);
         assert_eq!(found("a.rs", "// gawk at it; gawk"), ["1:gawk"]);
+        assert_eq!(found("a.rs", "fn blab() { blab(); let blab_on; }\nfn blab_on() {}"), ["1:blab"]);
+        assert_eq!(found("a.rs", "struct Chewed;\nenum Need {}\ntype ChewedFood = Chewed;"), ["1:*ed"]);
     }
 
     #[test]
@@ -353,6 +396,7 @@ mod tests {
         assert_eq!(check("src/a.rs", "f(\"gizmo_id\", \"gizmo_ids\"); gizmo_id"), (2, vec![2]));
         assert_eq!(check("src/b.rs", "f(\"gizmo_id\")"), (1, vec![]));
         assert_eq!(check("docs/formats.md", "`gizmo_id` of a gizmo"), (1, vec![3]));
+        assert_eq!(check("docs/a.toml", "gizmo_id and gizmo"), (1, vec![3]));
         assert_eq!(stored.unused(&[1, 3].into()).len(), 1);
     }
 

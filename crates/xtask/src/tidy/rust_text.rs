@@ -1,7 +1,7 @@
-//! A Rust file as a reader sees it: identifiers, string literals and comments, each with its line. Tokens of the
-//! compiler leave the comments out, so the file is read character by character here.
+//! The text of a Rust file: identifiers, string literals and comments, each with its line. The compiler's tokens contain no
+//! comments, so the file is read character by character.
 
-/// A stretch of a file that one rule looks at.
+/// A part of a file, as the rules read it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) kind: PieceKind,
@@ -13,7 +13,7 @@ pub(super) struct Piece {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PieceKind {
     Identifier,
-    /// Without quotes; escapes became spaces, and a line break that the literal swallows is still there.
+    /// Without quotes. Escapes became spaces; an escaped line break is a line break.
     StringLiteral,
     /// Adjoining line comments are one piece. Markers became spaces.
     Comment,
@@ -72,7 +72,7 @@ impl Reader {
         } else if c.is_alphabetic() || c == '_' {
             self.read_word();
         } else if c.is_ascii_digit() {
-            // A number swallows its suffix: `1u8` holds no identifier.
+            // A number swallows its suffix: `1u8` contains no identifier.
             while self.peek(0).is_alphanumeric() || self.peek(0) == '_' {
                 self.take();
             }
@@ -129,7 +129,7 @@ impl Reader {
         self.push(kind, line, text);
     }
 
-    /// The text of a literal behind its opening quote; `hashes` stand on each side of a raw one.
+    /// Reads a literal behind its opening quote; a raw one has `hashes` on each side.
     fn read_string(&mut self, hashes: usize, escapes: bool) {
         let line = self.line;
         let mut text = String::new();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn adjoining_comment_lines_are_one_piece_and_doc_comments_are_told_apart() {
+    fn adjoining_comment_lines_are_one_piece_and_doc_comments_are_separate() {
         let found = read("// a\n// b\n\n// c\n/// d\nx // e\n");
         let expected = [
             (PieceKind::Comment, 1, " a\n b".to_owned()),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_read_without_escapes_and_chars_are_no_literals() {
+    fn literals_are_read_without_escapes_and_characters_are_skipped() {
         let text = r##"f("a\nb // c", r#"d "e" \n"#, b"f", '"', '\'', 'g', "h \
             i", 1u8, "j\u{1f600}k")"##;
         let found = of_kind(text, PieceKind::StringLiteral);

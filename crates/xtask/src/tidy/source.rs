@@ -1,19 +1,19 @@
-//! What the rules look at in one Rust file, read from its tokens: modules, type names, paths that begin at the crate,
-//! and which crates it names. Tokens are enough for that, and reach into the arguments of macros.
+//! The items of one Rust file, read from its tokens: modules, type names, paths that begin at the crate, and the crates
+//! that it names. Tokens suffice for that, and include the arguments of macros.
 //!
-//! Code below `#[cfg(test)]` and `#[test]` is marked as test code. Types that a macro makes, and types inside a function
-//! body, are not seen: the first have no line of their own, the second have no name outside of their function.
+//! Code below `#[cfg(test)]` and `#[test]` is marked as test code. Types that a macro creates have no
+//! line, and types inside a function body have no name outside of it: both are left out.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::str::FromStr as _;
 
-/// One file, read.
+/// The items of one file.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) modules: Vec<ModuleDeclaration>,
     pub(super) types: Vec<TypeDefinition>,
     pub(super) paths: Vec<LocalPath>,
-    pub(super) heads: Vec<PathHead>,
+    pub(super) path_starts: Vec<PathStart>,
 }
 
 /// `mod name;`
@@ -33,7 +33,7 @@ pub(super) struct TypeDefinition {
     pub(super) name: String,
     pub(super) line: usize,
     pub(super) inside: Vec<String>,
-    /// It has a `#[cfg(…)]`: another one of its name may stand in its place.
+    /// It has a `#[cfg(…)]`: another definition may replace it.
     pub(super) conditional: bool,
 }
 
@@ -50,25 +50,25 @@ pub(super) struct LocalPath {
 
 /// The first name of a path: `serde` in `serde::Serialize`, perhaps the name of another crate.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct PathHead {
+pub(super) struct PathStart {
     pub(super) name: String,
     pub(super) line: usize,
     pub(super) test: bool,
 }
 
 impl Source {
-    /// Reads a file; the error says what is no Rust in it.
+    /// Reads a file. The error names the part that is not valid Rust.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let tokens = TokenStream::from_str(text).map_err(|e| format!("{e} at line {}", e.span().start().line))?;
-        let mut reader = Reader { source: Self::default(), inside: Vec::new(), test: false };
-        reader.read(tokens, Level::Items);
+        let mut reader = SourceReader { source: Self::default(), inside: Vec::new(), test: false };
+        reader.read(tokens, TokenLevel::Items);
         Ok(reader.source)
     }
 }
 
-/// Whether a stretch of tokens can define what the rest of the crate sees.
+/// Whether tokens can define items that the rest of the crate sees.
 #[derive(Clone, Copy, PartialEq)]
-enum Level {
+enum TokenLevel {
     Items,
     Body,
 }
@@ -95,14 +95,14 @@ fn is_test(attribute: &str) -> bool {
     matches!(attribute, "test" | "cfg(test)") || attribute.starts_with("cfg(all(test,")
 }
 
-struct Reader {
+struct SourceReader {
     source: Source,
     inside: Vec<String>,
     test: bool,
 }
 
-impl Reader {
-    fn read(&mut self, tokens: TokenStream, level: Level) {
+impl SourceReader {
+    fn read(&mut self, tokens: TokenStream, level: TokenLevel) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let around = self.test;
         let mut attributes = Attributes::default();
@@ -112,29 +112,29 @@ impl Reader {
                 TokenTree::Ident(name) => {
                     let name = name.to_string();
                     let line = token.span().start().line;
-                    self.path(&tokens, i, &name, line);
-                    if level == Level::Items {
-                        self.item(&name, next, tokens.get(i + 2), &attributes);
+                    self.read_path(&tokens, i, &name, line);
+                    if level == TokenLevel::Items {
+                        self.read_item(&name, next, tokens.get(i + 2), &attributes);
                     }
                 }
                 TokenTree::Group(group) if follows(&tokens, i, "#") => {
                     attributes.add(group);
                     self.test = around || attributes.test;
-                    self.read(group.stream(), Level::Body);
+                    self.read(group.stream(), TokenLevel::Body);
                 }
                 TokenTree::Group(group) if follows(&tokens, i, "#!") => {
                     // `#![cfg(test)]`: all of this file or module.
                     self.test |= is_test(&group.stream().to_string().split_whitespace().collect::<String>());
                 }
                 TokenTree::Group(group) => {
-                    self.group(group, &tokens[..i], level);
+                    self.read_group(group, &tokens[..i], level);
                     if group.delimiter() == Delimiter::Brace {
                         attributes = Attributes::default();
                         self.test = around;
                     }
                 }
-                // Commas end nothing here, since they also stand between the parameters of a type. Behind a field that
-                // only tests have, the rest of its struct counts as test code.
+                // A comma does not end an item, since it also separates the parameters of a type. So behind a field for
+                // tests the rest of its struct counts as test code.
                 TokenTree::Punct(mark) if mark.as_char() == ';' => {
                     attributes = Attributes::default();
                     self.test = around;
@@ -146,21 +146,27 @@ impl Reader {
     }
 
     /// A module is read as part of its path, anything else as a body.
-    fn group(&mut self, group: &Group, before: &[TokenTree], level: Level) {
+    fn read_group(&mut self, group: &Group, before: &[TokenTree], level: TokenLevel) {
         match before {
-            [.., keyword, name] if level == Level::Items && is(keyword, "mod") => {
+            [.., keyword, name] if level == TokenLevel::Items && is_token(keyword, "mod") => {
                 self.inside.push(name.to_string());
-                self.read(group.stream(), Level::Items);
+                self.read(group.stream(), TokenLevel::Items);
                 self.inside.pop();
             }
-            _ => self.read(group.stream(), Level::Body),
+            _ => self.read(group.stream(), TokenLevel::Body),
         }
     }
 
-    fn item(&mut self, keyword: &str, name: Option<&TokenTree>, after: Option<&TokenTree>, attributes: &Attributes) {
+    fn read_item(
+        &mut self,
+        keyword: &str,
+        name: Option<&TokenTree>,
+        after: Option<&TokenTree>,
+        attributes: &Attributes,
+    ) {
         let Some(TokenTree::Ident(name)) = name else { return };
         let inside = self.inside.clone();
-        if keyword == "mod" && after.is_some_and(|after| is(after, ";")) {
+        if keyword == "mod" && after.is_some_and(|after| is_token(after, ";")) {
             let path = attributes.path.clone();
             self.source.modules.push(ModuleDeclaration { name: name.to_string(), inside, path, test: self.test });
         } else if matches!(keyword, "struct" | "enum" | "trait" | "union" | "type") && !self.test {
@@ -170,13 +176,13 @@ impl Reader {
         }
     }
 
-    fn path(&mut self, tokens: &[TokenTree], at: usize, name: &str, line: usize) {
+    fn read_path(&mut self, tokens: &[TokenTree], at: usize, name: &str, line: usize) {
         let leads = |at: usize| {
-            let colon = |i| tokens.get(i).is_some_and(|t: &TokenTree| is(t, ":"));
+            let colon = |i| tokens.get(i).is_some_and(|t: &TokenTree| is_token(t, ":"));
             colon(at + 1) && colon(at + 2)
         };
-        let continues = at >= 2 && is(&tokens[at - 1], ":") && is(&tokens[at - 2], ":");
-        let used = at >= 1 && is(&tokens[at - 1], "use");
+        let continues = at >= 2 && is_token(&tokens[at - 1], ":") && is_token(&tokens[at - 2], ":");
+        let used = at >= 1 && is_token(&tokens[at - 1], "use");
         if continues || !(leads(at) || used) {
             return;
         }
@@ -186,14 +192,14 @@ impl Reader {
             "self" => Some(0),
             "super" => {
                 let mut up = 1;
-                while tokens.get(behind).is_some_and(|t| is(t, "super")) && leads(behind) {
+                while tokens.get(behind).is_some_and(|t| is_token(t, "super")) && leads(behind) {
                     up += 1;
                     behind += 3;
                 }
                 Some(up)
             }
             _ => {
-                self.source.heads.push(PathHead { name: name.to_owned(), line, test: self.test });
+                self.source.path_starts.push(PathStart { name: name.to_owned(), line, test: self.test });
                 return;
             }
         };
@@ -207,19 +213,19 @@ impl Reader {
     }
 }
 
-/// The names at which a path goes on: one, or each of `{…}`.
+/// The next names of a path: one, or each of `{…}`.
 fn first_names(token: &TokenTree) -> Vec<(String, usize)> {
     match token {
         TokenTree::Ident(name) => vec![(name.to_string(), name.span().start().line)],
         TokenTree::Group(group) => {
             let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
-            tokens.split(|t| is(t, ",")).filter_map(|part| part.first()).flat_map(first_names).collect()
+            tokens.split(|t| is_token(t, ",")).filter_map(|part| part.first()).flat_map(first_names).collect()
         }
         TokenTree::Punct(_) | TokenTree::Literal(_) => Vec::new(),
     }
 }
 
-fn is(token: &TokenTree, text: &str) -> bool {
+fn is_token(token: &TokenTree, text: &str) -> bool {
     match token {
         TokenTree::Ident(name) => *name == text,
         TokenTree::Punct(mark) => text.len() == 1 && text.starts_with(mark.as_char()),
@@ -227,9 +233,10 @@ fn is(token: &TokenTree, text: &str) -> bool {
     }
 }
 
-/// Whether these marks stand right before a token.
+/// Whether these marks directly precede a token.
 fn follows(tokens: &[TokenTree], at: usize, marks: &str) -> bool {
-    at >= marks.len() && marks.char_indices().all(|(i, mark)| is(&tokens[at - marks.len() + i], &mark.to_string()))
+    at >= marks.len()
+        && marks.char_indices().all(|(i, mark)| is_token(&tokens[at - marks.len() + i], &mark.to_string()))
 }
 
 #[cfg(test)]
@@ -270,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_crate_are_found_wherever_they_stand() {
+    fn paths_of_the_crate_are_found_everywhere() {
         let source = read(
             "use crate::{a::X, b, c::{D, E}};\nuse super::super::f;\nfn g() { crate::h::i!(self::j::K, other::crate_(x)) }\n\
              #[cfg(test)] mod tests { use crate::l::M; }\npub(crate) fn n() {}",
@@ -282,19 +289,19 @@ mod tests {
     }
 
     #[test]
-    fn other_crates_are_named_by_the_heads_of_paths() {
+    fn other_crates_are_found_by_the_first_names_of_paths() {
         let source = read(
             "use serde::Serialize;\n#[derive(thiserror::Error)] struct A;\nuse libc;\nlet bytes = std::a(bytes);\n\
              #[test] fn t() { tempfile::tempdir() } fn u() { a::tokio::b() }",
         );
-        let found: Vec<_> = source.heads.iter().map(|h| (h.name.as_str(), h.test)).collect();
+        let found: Vec<_> = source.path_starts.iter().map(|h| (h.name.as_str(), h.test)).collect();
         let expected =
             [("serde", false), ("thiserror", false), ("libc", false), ("std", false), ("tempfile", true), ("a", false)];
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn what_is_no_rust_is_an_error() {
+    fn invalid_rust_is_an_error() {
         assert!(Source::read("fn f( {").is_err());
     }
 }

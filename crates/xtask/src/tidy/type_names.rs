@@ -1,14 +1,14 @@
-//! Rule: no type name is defined twice in one crate. One word, one thing, one type.
+//! Rule: no type name is defined twice in one crate.
 //!
-//! Two definitions in the same module under `#[cfg(…)]` are one type. Test code is left out: what stands in for a type
-//! may bear its name.
+//! Two definitions in the same module under `#[cfg(…)]` are one type. Test code is left out: a stand-in for a type
+//! may have its name.
 
 use super::{Finding, exceptions::Excusable, workspace::Crate};
 use std::collections::BTreeMap;
 
 /// Where a type is defined.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct DefinitionPlace {
     pub(super) file: String,
     pub(super) line: usize,
     module: Vec<String>,
@@ -16,13 +16,13 @@ pub(super) struct Place {
 }
 
 /// The types of a crate by name, each with the places of its definitions.
-pub(super) fn types_of(of: &Crate) -> BTreeMap<String, Vec<Place>> {
-    let mut types: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+pub(super) fn types_of(of: &Crate) -> BTreeMap<String, Vec<DefinitionPlace>> {
+    let mut types: BTreeMap<String, Vec<DefinitionPlace>> = BTreeMap::new();
     for file in of.shipped().filter(|file| !file.test) {
         for defined in &file.source.types {
             let module = [&file.module[..], &defined.inside[..]].concat();
             let path = file.file.display().to_string();
-            let place = Place { file: path, line: defined.line, module, conditional: defined.conditional };
+            let place = DefinitionPlace { file: path, line: defined.line, module, conditional: defined.conditional };
             let places = types.entry(defined.name.clone()).or_default();
             if !places.iter().any(|p| p.conditional && place.conditional && p.module == place.module) {
                 places.push(place);
@@ -33,14 +33,14 @@ pub(super) fn types_of(of: &Crate) -> BTreeMap<String, Vec<Place>> {
     types
 }
 
-fn check(of: &str, types: &BTreeMap<String, Vec<Place>>) -> Vec<Excusable> {
+fn check(of: &str, types: &BTreeMap<String, Vec<DefinitionPlace>>) -> Vec<Excusable> {
     let twice = types.iter().filter(|(_, places)| places.len() > 1);
     twice
         .map(|(name, places)| {
             let entry = format!("twice {of} {name} {}", places.len());
             let others: Vec<_> = places[1..].iter().map(|p| format!("{}:{}", p.file, p.line)).collect();
             let advice = format!(
-                "`{name}` is defined {} times in the crate `{of}`, also at {}: rename all but one after what they hold \
+                "`{name}` is defined {} times in the crate `{of}`, also at {}: rename all but one after what they contain \
                  (the entry that would excuse it: `{entry}`)",
                 places.len(),
                 others.join(", ")

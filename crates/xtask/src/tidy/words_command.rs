@@ -1,4 +1,4 @@
-//! `words`: everything that the counted rules find in a checkout, for the person who cleans it up.
+//! `words`: lists everything that the counted rules find in a checkout.
 
 use super::{
     Finding, boolean_matches,
@@ -10,6 +10,7 @@ use super::{
 use crate::{Result, command};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -29,7 +30,7 @@ pub(super) fn check_tree(root: &Path) -> TreeFindings {
     let mut used = BTreeSet::new();
     for path in tracked_files(root) {
         let file = path.display().to_string();
-        // The lists of the words themselves; and a file that is not text holds no words.
+        // The lists themselves are left out, and so is a file that is not text.
         let is_list = file.starts_with("crates/xtask/src/tidy/") && file.ends_with(".txt");
         let text = std::fs::read_to_string(root.join(&path)).ok().filter(|_| !is_list);
         let Some(text) = text else { continue };
@@ -46,24 +47,21 @@ pub(super) fn check_tree(root: &Path) -> TreeFindings {
 }
 
 /// `words [PATH…]` lists every place below the paths; `words --count [PATH…]` sums them up by crate; `words --update`
-/// lowers the counted exceptions. They work on the checkout around the current directory.
+/// lowers the counted exceptions, and adds those of the words behind it. They work on the checkout around the current directory.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<()> {
     let (flags, paths): (Vec<String>, Vec<String>) = args.partition(|arg| arg.starts_with("--"));
     let root = checkout_root()?;
     let tree = check_tree(&root);
     match flags.first().map(String::as_str) {
         None => list(&root, tree, &paths),
-        Some("--count") => {
-            count(&tree.found, &paths);
-            Ok(())
-        }
+        Some("--count") => count(&tree.found, &paths),
         Some("--update") => {
             let file = root.join(counted::FILE);
             let before = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-            std::fs::write(&file, counted::update(&before, &tree.found)?)
+            std::fs::write(&file, counted::update(&before, &tree.found, &paths)?)
                 .map_err(|e| format!("{}: {e}", file.display()))
         }
-        Some(flag) => Err(format!("`{flag}` is not known: use --count or --update")),
+        Some(flag) => Err(format!("`{flag}` is not an option: use --count or --update")),
     }
 }
 
@@ -99,14 +97,13 @@ fn list(root: &Path, tree: TreeFindings, paths: &[String]) -> Result<()> {
         }
         let line = texts[&finding.file].get(finding.line - 1).map(String::as_str).unwrap_or_default();
         let start: String = line.chars().take(140).collect();
-        println!("{finding}\n    {start}");
+        print_line(&format!("{finding}\n    {start}"))?;
     }
-    println!("{} findings", findings.len());
-    Ok(())
+    print_line(&format!("{} findings", findings.len()))
 }
 
-/// Prints how much each crate has, most first.
-fn count(found: &[Countable], paths: &[String]) {
+/// Prints the counts of each crate, the largest first.
+fn count(found: &[Countable], paths: &[String]) -> Result<()> {
     let mut counts: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for countable in found.iter().filter(|countable| is_below(countable, paths)) {
         let mut parts = countable.finding.file.split('/');
@@ -123,8 +120,14 @@ fn count(found: &[Countable], paths: &[String]) {
     places.sort_by_key(|(total, ..)| std::cmp::Reverse(*total));
     for (total, place, words) in places {
         let words: Vec<String> = words.into_iter().map(|(word, count)| format!("{word} {count}")).collect();
-        println!("{place}: {total}\n    {}", words.join(", "));
+        print_line(&format!("{place}: {total}\n    {}", words.join(", ")))?;
     }
+    Ok(())
+}
+
+/// Prints a line. A reader that has closed the pipe, like `head`, ends the command with an error instead of a panic.
+fn print_line(line: &str) -> Result<()> {
+    writeln!(io::stdout().lock(), "{line}").map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The tree as the rules see it: tracked files, crates with their targets, and the module tree of each target. Paths are
-//! relative to the root of the workspace.
+//! The workspace: tracked files, crates with their targets, and the module tree of each target. Paths are relative to the
+//! root of the workspace.
 
 use super::{
-    module_tree::{ModuleFile, follow},
+    module_tree::{ModuleFile, read_module_tree},
     tracked_files::tracked_files,
 };
 use crate::{cargo, root};
@@ -50,10 +50,10 @@ pub(super) enum DependencyKind {
 }
 
 impl Crate {
-    /// A library of these files, of which one is `lib.rs`, to try a rule on.
+    /// A library of these files, of which one is `lib.rs`, for the test of a rule.
     pub(super) fn made_up(files: &[(&str, &str)]) -> Self {
         let text = |path: &Path| files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, t)| (*t).to_owned());
-        let library = Target { kind: TargetKind::Shipped, files: follow(Path::new("lib.rs"), &text) };
+        let library = Target { kind: TargetKind::Shipped, files: read_module_tree(Path::new("lib.rs"), &text) };
         Self { name: "made-up".into(), manifest: "Cargo.toml".into(), targets: vec![library], dependencies: Vec::new() }
     }
 
@@ -66,7 +66,7 @@ impl Crate {
 impl Workspace {
     pub(super) fn read() -> Self {
         let files = tracked_files(&root());
-        // The fuzz targets and one benchmark are packages of their own, apart from the workspace.
+        // The fuzz targets and one benchmark are packages outside of the workspace.
         let manifests = files.iter().filter(|f| f.ends_with("Cargo.toml") && !f.starts_with("crates"));
         let crates = manifests.flat_map(|manifest| crates_of(manifest)).collect();
         Self { files, crates }
@@ -95,7 +95,7 @@ fn crate_of(package: &Value) -> Crate {
             Some("custom-build") => TargetKind::BuildScript,
             _ => TargetKind::Shipped,
         };
-        Target { kind, files: follow(&relative(&target["src_path"]), &text) }
+        Target { kind, files: read_module_tree(&relative(&target["src_path"]), &text) }
     };
     let dependency = |dependency: &Value| {
         let name = dependency["rename"].as_str().or(dependency["name"].as_str()).unwrap_or_default();

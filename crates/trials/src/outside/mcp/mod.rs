@@ -77,6 +77,6 @@ fn theirs(stage: &CheckStage, program: &str, seconds: &str) -> Result<std::proce
     let programs = npm("mcp", PACKAGES)?;
     let mut command = stage.command("timeout", ".");
     command.args(["--kill-after=5", seconds]).arg(programs.join(program));
-    command.env("PATH", format!("{}:{}", programs.display(), super::PATH));
+    command.env("PATH", format!("{}:{}", programs.display(), super::SYSTEM_PATH));
     Ok(command)
 }

@@ -1,9 +1,9 @@
-//! `test`: everything that must pass, in the order in which it is cheapest to find out. `soak`: the slow proofs.
+//! `test`: every check, the cheapest first. `soak`: the slow tests.
 
 use crate::{Result, cargo, command, debian, run};
 
-/// What the tests start beside our own programs.
-pub(crate) const NEEDED: &[(&str, &str)] = &[
+/// The programs that the tests start, with their Debian packages.
+pub(crate) const REQUIRED_PROGRAMS: &[(&str, &str)] = &[
     ("bash", "bash"),
     ("curl", "curl"),
     ("jq", "jq"),
@@ -22,30 +22,30 @@ pub(crate) const NEEDED: &[(&str, &str)] = &[
     ("stty", "coreutils"),
 ];
 
-pub(crate) fn test() -> Result<()> {
-    debian::install(NEEDED)?;
+pub(crate) fn run_all_checks() -> Result<()> {
+    debian::install_missing(REQUIRED_PROGRAMS)?;
     run(cargo().args(["fmt", "--all", "--check"]))?;
     let features = ["--workspace", "--all-targets", "--features", "countersign-bin/crash-points"];
     run(cargo().args(["clippy", "--quiet"]).args(features).args(["--", "-D", "warnings"]))?;
     run(cargo()
         .args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "-D warnings"))?;
-    if has("cargo-deny") {
+    if is_available("cargo-deny") {
         run(cargo().args(["deny", "check"]))?;
     }
     run(cargo().args(["test", "--quiet", "--workspace", "--doc"]))?;
-    tests(&[])
+    run_tests(&[])
 }
 
-/// The slow proofs are ignored tests: they run here and nowhere else.
-pub(crate) fn soak() -> Result<()> {
-    tests(&["--ignored"])
+/// The slow tests are marked as ignored, and run here alone.
+pub(crate) fn run_slow_tests() -> Result<()> {
+    run_tests(&["--ignored"])
 }
 
-fn tests(extra: &[&str]) -> Result<()> {
+fn run_tests(extra: &[&str]) -> Result<()> {
     let features = ["--workspace", "--features", "countersign-bin/crash-points"];
     let ignored = extra.contains(&"--ignored");
-    if has("cargo-nextest") {
+    if is_available("cargo-nextest") {
         let only = if ignored { ["--run-ignored", "only"].as_slice() } else { &[] };
         run(cargo().args(["nextest", "run", "--no-fail-fast"]).args(features).args(only))
     } else {
@@ -53,6 +53,6 @@ fn tests(extra: &[&str]) -> Result<()> {
     }
 }
 
-fn has(program: &str) -> bool {
+fn is_available(program: &str) -> bool {
     command(program).arg("--version").output().is_ok_and(|o| o.status.success())
 }

@@ -1,10 +1,10 @@
-//! The arrows between the rooms, checked: a boundary that no tool checks will not hold.
+//! Tests that each crate depends only on the crates that it may use.
 
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-/// What each room may depend on, of ours.
-const MAY: &[(&str, &[&str])] = &[
+/// The crates of this workspace that each crate may depend on.
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("policy", &["model"]),
     ("redact", &["model"]),
@@ -22,8 +22,8 @@ const MAY: &[(&str, &[&str])] = &[
     ("trials", &["xtask"]),
 ];
 
-/// What a room must never reach, directly or through others.
-const NEVER: &[(&str, &[&str])] = &[
+/// What a crate must not depend on, directly or through others.
+const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("model", &["tokio", "rustix", "libc", "rusqlite"]),
     ("policy", &["tokio", "rustix", "libc", "rusqlite"]),
     ("redact", &["tokio", "rustix", "rusqlite"]),
@@ -31,12 +31,12 @@ const NEVER: &[(&str, &[&str])] = &[
     ("shim", &["tokio", "rusqlite", "axum"]),
     ("spawn", &["tokio", "rusqlite", "axum", "countersign-shim", "countersign-daemon"]),
     ("install", &["tokio", "axum", "countersign-client", "countersign-shim", "countersign-daemon"]),
-    // With its feature `async` it is on tokio; without it, as `cli` links it, never.
+    // Its feature `async` uses tokio; `cli` links it without that feature.
     ("client", &["tokio", "rusqlite"]),
     ("cli", &["tokio", "axum", "countersign-shim", "countersign-daemon"]),
 ];
 
-fn metadata() -> Value {
+fn read_metadata() -> Value {
     let args = ["metadata", "--format-version", "1", "--offline", "--no-deps"];
     let out = crate::cargo().args(args).output().expect("cargo runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -47,36 +47,40 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-fn room(package: &str) -> Option<&str> {
+fn crate_name(package: &str) -> Option<&str> {
     package.strip_prefix("countersign-")
 }
 
 #[test]
-fn rooms_depend_on_what_they_may() {
-    let metadata = metadata();
+fn crates_depend_only_on_allowed_crates() {
+    let metadata = read_metadata();
     let mut seen = BTreeSet::new();
     for package in list(&metadata, "packages") {
-        let Some(name) = package["name"].as_str().and_then(room) else { continue };
+        let Some(name) = package["name"].as_str().and_then(crate_name) else { continue };
         seen.insert(name.to_owned());
-        let may = MAY.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no row in MAY")).1;
+        let allowed = ALLOWED_DEPENDENCIES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .unwrap_or_else(|| panic!("{name} has no entry in ALLOWED_DEPENDENCIES"))
+            .1;
         for dependency in list(package, "dependencies") {
-            let on = dependency["name"].as_str().and_then(room);
+            let on = dependency["name"].as_str().and_then(crate_name);
             let shipped = dependency["kind"].is_null();
             if let Some(on) = on.filter(|_| shipped) {
-                assert!(may.contains(&on), "{name} must not depend on {on}");
-                assert_ne!(on, "testkit", "{name} ships the testkit");
+                assert!(allowed.contains(&on), "{name} must not depend on {on}");
+                assert_ne!(on, "testkit", "{name} must not ship the testkit");
             }
         }
     }
-    assert_eq!(seen, MAY.iter().map(|(n, _)| (*n).to_owned()).collect(), "rooms and rows");
+    assert_eq!(seen, ALLOWED_DEPENDENCIES.iter().map(|(n, _)| (*n).to_owned()).collect(), "crates and entries");
 }
 
-/// Features are unified over a whole build; here each room is asked about by itself, as it is linked.
+/// A whole build unifies features; this checks the dependencies of each crate alone.
 #[test]
-fn rooms_never_reach_what_they_must_not() {
-    for (name, never) in NEVER {
+fn crates_never_reach_forbidden_dependencies() {
+    for (name, forbidden) in FORBIDDEN_DEPENDENCIES {
         let package = format!("countersign-{name}");
-        // The shell parser names a test library among what it needs, and that one files and terminals.
+        // The shell parser depends on a test library that depends on files and terminals.
         let prune = ["--prune", "brush-parser"];
         let args =
             ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--package", &package];
@@ -84,13 +88,11 @@ fn rooms_never_reach_what_they_must_not() {
         let out = crate::cargo().args(args).output().expect("cargo runs");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         let tree = String::from_utf8_lossy(&out.stdout);
-        let mut reached: BTreeMap<&str, ()> = BTreeMap::new();
-        for line in tree.lines().skip(1) {
-            reached.insert(line.split(' ').next().unwrap_or_default(), ());
-        }
-        assert!(*name == "model" || reached.contains_key("countersign-model"), "the tree of {name} was read");
-        for bad in *never {
-            assert!(!reached.contains_key(bad), "{name} reaches {bad}");
+        let lines = tree.lines().skip(1);
+        let reached: BTreeSet<&str> = lines.map(|line| line.split(' ').next().unwrap_or_default()).collect();
+        assert!(*name == "model" || reached.contains("countersign-model"), "cargo printed the tree of {name}");
+        for package in *forbidden {
+            assert!(!reached.contains(package), "{name} depends on {package}");
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Texts with line breaks inside. At each break the bytes on both sides tell which texts could be broken there.
+//! Finds texts that a line break interrupts. The two bytes around a break select the texts that it could interrupt.
 
-use crate::shadow::is_break;
+use crate::visible_text::is_break;
 use std::collections::HashMap;
 
-/// Where texts could be broken, by the bytes before and behind.
+/// The places at which texts could be interrupted, by the bytes before and behind.
 #[derive(Default)]
-pub(crate) struct Pairs {
-    /// Which text, and how much of it stands before the break.
+pub(crate) struct BreakPairs {
+    /// The index of the text, and how much of it precedes the break.
     places: HashMap<(u8, u8), Vec<(usize, usize)>>,
-    /// Which pairs there are: most breaks are told by this alone.
+    /// A bit for each pair that occurs: it excludes most breaks cheaply.
     bits: Vec<u64>,
 }
 
-impl Pairs {
+impl BreakPairs {
     pub(crate) fn new<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
         let mut pairs = Self { places: HashMap::new(), bits: vec![0; 1024] };
         for (n, text) in texts.into_iter().enumerate() {
             for (at, pair) in text.as_ref().windows(2).enumerate() {
-                let (bit, of_bit) = bit(pair[0], pair[1]);
+                let (bit, of_bit) = pair_bit(pair[0], pair[1]);
                 pairs.bits[bit] |= of_bit;
                 pairs.places.entry((pair[0], pair[1])).or_default().push((n, at + 1));
             }
@@ -25,46 +25,46 @@ impl Pairs {
         pairs
     }
 
-    /// Tells which of the texts stand around the break at `at`, and where they begin and end.
-    pub(crate) fn around<'t>(
+    /// Reports each text that the break at `at` interrupts, with its start and end.
+    pub(crate) fn find_around<'t>(
         &self,
         text: &[u8],
         at: usize,
-        of: impl Fn(usize) -> &'t [u8],
-        mut tell: impl FnMut(usize, usize, usize),
+        text_of: impl Fn(usize) -> &'t [u8],
+        mut report: impl FnMut(usize, usize, usize),
     ) {
         let behind = text[at..].iter().copied().find(|b| !is_break(*b));
         let (Some(before), Some(behind)) = (at.checked_sub(1).map(|i| text[i]), behind) else { return };
-        let (word, of_bit) = bit(before, behind);
+        let (word, of_bit) = pair_bit(before, behind);
         if self.bits[word] & of_bit == 0 {
             return;
         }
         for &(n, k) in self.places.get(&(before, behind)).map_or(&[][..], Vec::as_slice) {
-            let (first, second) = of(n).split_at(k);
-            let start = matching(text, first.iter().rev(), (0..at).rev());
-            let end = start.and_then(|_| matching(text, second.iter(), at..text.len()));
+            let (first, second) = text_of(n).split_at(k);
+            let start = match_skipping_breaks(text, first.iter().rev(), (0..at).rev());
+            let end = start.and_then(|_| match_skipping_breaks(text, second.iter(), at..text.len()));
             if let (Some(start), Some(end)) = (start, end) {
-                tell(n, start, end + 1);
+                report(n, start, end + 1);
             }
         }
     }
 }
 
-fn bit(a: u8, b: u8) -> (usize, u64) {
+fn pair_bit(a: u8, b: u8) -> (usize, u64) {
     let bit = usize::from(a) << 8 | usize::from(b);
     (bit / 64, 1 << (bit % 64))
 }
 
-/// The last of `places` that `wanted` needs, if it stands there, breaks aside.
-fn matching<'w>(
+/// The last of `places` that `wanted` needs, if its bytes are there; breaks are skipped.
+fn match_skipping_breaks<'w>(
     text: &[u8],
     wanted: impl Iterator<Item = &'w u8>,
     places: impl Iterator<Item = usize>,
 ) -> Option<usize> {
-    let mut there = places.filter(|i| !is_break(text[*i]));
+    let mut places = places.filter(|i| !is_break(text[*i]));
     let mut last = None;
     for b in wanted {
-        last = Some(there.next().filter(|i| text[*i] == *b)?);
+        last = Some(places.next().filter(|i| text[*i] == *b)?);
     }
     last
 }

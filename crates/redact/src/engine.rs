@@ -1,0 +1,302 @@
+//! Decides which parts of a stream are redacted.
+//!
+//! A byte is *decided* once no later byte can change the result for it, so the result does not depend on how the input is
+//! cut. A decision is final: a span that is found later is clipped to the undecided part. Held are only unfinished values,
+//! key blocks, links whose `@` may still come, prefixes of known secrets and prefixes of escape sequences. After `flush`
+//! (no input has come for a while) prefixes of known secrets under four bytes are not held.
+
+use crate::{
+    Mask, context, header,
+    mask::Hit,
+    shape::{self, ShapeCaches},
+    span::{Inspection, Rank, RuleId, Span},
+    visible_text::{TextGap, VisibleText, WalkStep},
+};
+use std::{collections::VecDeque, ops::Range};
+
+/// Decided text that is kept, because rules inspect what precedes a value.
+const CONTEXT_BYTES: usize = 640;
+/// The most that one placeholder replaces.
+const MAX_GROUP_BYTES: usize = 128 * 1024;
+/// A shorter text inside an escape sequence contains no secret.
+const MIN_STRING_BYTES: usize = 8;
+
+/// A part of the stream, and the text that replaces it.
+#[derive(Debug, Clone)]
+pub(crate) struct Replacement {
+    pub(crate) raw: Range<usize>,
+    pub(crate) text: Vec<u8>,
+    /// The rule that found it; none for the rest of a run that was already counted.
+    pub(crate) rule: Option<RuleId>,
+}
+
+#[derive(Default)]
+pub(crate) struct Engine {
+    visible: VisibleText,
+    caches: ShapeCaches,
+    /// The end of the decided part, in the text and in the stream.
+    decided: usize,
+    pub(crate) decided_raw: usize,
+    /// Lines that may continue a token of the line before.
+    continued: Vec<(usize, RuleId)>,
+    /// Inside a run that is removed to its end.
+    swallow: Option<fn(u8) -> bool>,
+    /// Replacements that are decided and not yet applied, in order.
+    pub(crate) replacements: VecDeque<Replacement>,
+    /// Replacements of texts inside escape sequences.
+    string_replacements: Vec<Replacement>,
+}
+
+impl Engine {
+    /// Scans the input so far.
+    pub(crate) fn scan(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) {
+        let mut inside = Vec::new();
+        self.visible.read_stream(raw, end, &mut inside);
+        for range in inside {
+            self.redact_string(mask, raw, range);
+        }
+        while !self.scan_pass(mask, raw, flush, end) {}
+        self.decided_raw = self.visible.raw_offset(self.decided);
+        // An escape sequence is decided with the byte before it.
+        let ready = self.string_replacements.partition_point(|e| e.raw.end <= self.decided_raw);
+        for replacement in self.string_replacements.drain(..ready) {
+            let at = self.replacements.partition_point(|e| e.raw.start < replacement.raw.start);
+            self.replacements.insert(at, replacement);
+        }
+    }
+
+    /// Redacts a title or a link inside an escape sequence.
+    fn redact_string(&mut self, mask: &Mask, raw: &[u8], range: Range<usize>) {
+        if range.len() < MIN_STRING_BYTES {
+            return;
+        }
+        let text = &raw[range.clone()];
+        let mut engine = Engine::default();
+        engine.scan(mask, text, true, true);
+        if let Some(rule) = engine.replacements.iter().find_map(|e| e.rule.clone()) {
+            self.string_replacements.push(Replacement {
+                raw: range,
+                text: engine.apply_replacements(text),
+                rule: Some(rule),
+            });
+        }
+    }
+
+    /// `raw` with all replacements applied.
+    pub(crate) fn apply_replacements(&self, raw: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(raw.len() + 32 * self.replacements.len());
+        let mut at = 0;
+        for replacement in &self.replacements {
+            out.extend_from_slice(&raw[at..replacement.raw.start]);
+            out.extend_from_slice(&replacement.text);
+            at = replacement.raw.end;
+        }
+        out.extend_from_slice(&raw[at..]);
+        out
+    }
+
+    /// Scans from the decided part to the end. False: after what was found, the rest has to be scanned again.
+    fn scan_pass(&mut self, mask: &Mask, raw: &[u8], flush: bool, end: bool) -> bool {
+        if let Some(belongs) = self.swallow
+            && !self.drop_rest_of_run(raw, belongs, end)
+        {
+            return true;
+        }
+        let mut caches = std::mem::take(&mut self.caches);
+        let (mut groups, hold, continued) = self.collect_spans(mask, raw, &mut caches, flush, end);
+        self.caches = caches;
+        // A group that is only partly there is held as a whole.
+        let hold = groups.iter().find(|g| g.start < hold && hold < g.end).map_or(hold, |g| g.start).max(self.decided);
+        // An endless overlap is redacted in pieces, so that the held part is bounded.
+        if let Some(group) = groups.first().filter(|g| g.end - g.start.max(self.decided) >= MAX_GROUP_BYTES).cloned() {
+            let end = group.start.max(self.decided) + MAX_GROUP_BYTES;
+            self.continued.clear();
+            self.replace(mask, raw, Span { end, ..group });
+            return false;
+        }
+        groups.retain(|g| g.end <= hold && g.end > self.decided);
+        // The undecided part is inspected again from its beginning.
+        self.continued = continued.into_iter().filter(|(at, _)| *at >= hold).collect();
+        for group in groups {
+            let swallow = group.swallow;
+            self.replace(mask, raw, group);
+            if swallow.is_some() {
+                self.swallow = swallow;
+                self.continued.clear();
+                return false;
+            }
+        }
+        self.decided = hold;
+        true
+    }
+
+    /// All spans to redact, without overlaps, from left to right; where the held part begins; and where a token may
+    /// continue.
+    fn collect_spans(
+        &self,
+        mask: &Mask,
+        raw: &[u8],
+        caches: &mut ShapeCaches,
+        flush: bool,
+        end: bool,
+    ) -> (Vec<Span>, usize, Vec<(usize, RuleId)>) {
+        let view = self.visible.view(raw, end);
+        let mut hold = header::unfinished_link(view, flush).unwrap_or(view.len());
+        let mut spans: Vec<Span> = Vec::new();
+        let mut continued = Vec::new();
+        // A token that ends with its line may continue on the next.
+        let mut follow = |at: usize, rule: RuleId, spans: &mut Vec<Span>, hold: &mut usize| {
+            let mut next = Some((at, rule));
+            while let Some((at, rule)) = next.take() {
+                match shape::inspect_continuation(view, at, &rule) {
+                    Inspection::Nothing => {}
+                    Inspection::Open(from) => {
+                        *hold = (*hold).min(from);
+                        if !continued.contains(&(from, rule.clone())) {
+                            continued.push((from, rule));
+                        }
+                    }
+                    Inspection::Found(span) => {
+                        continued.push((span.start, rule));
+                        next = span.continues.then(|| (span.end, span.rule.clone()));
+                        spans.push(span);
+                    }
+                }
+            }
+        };
+        for (at, rule) in &self.continued {
+            follow(*at, rule.clone(), &mut spans, &mut hold);
+        }
+        let mut hits =
+            mask.find_hits(view.bytes, self.decided.saturating_sub(context::REINSPECT_BYTES), self.visible.returns);
+        // The value of a header contains no other header.
+        let mut header = 0;
+        while let Some((start, to, hit)) = hits.next() {
+            if start < header && mask.is_header(hit) {
+                continue;
+            }
+            // Behind the held part, only hits that can reach back before it count.
+            if start >= hold && !matches!(hit, Hit::At) {
+                continue;
+            }
+            match mask.inspect_hit(view, start, to, hit, caches) {
+                Inspection::Nothing => {}
+                Inspection::Open(from) => hold = hold.min(from),
+                Inspection::Found(span) => {
+                    if mask.is_header(hit) {
+                        header = span.end;
+                    }
+                    if span.continues {
+                        follow(span.end, span.rule.clone(), &mut spans, &mut hold);
+                    }
+                    spans.push(span);
+                }
+            }
+        }
+        if !end {
+            hold = hold.min(mask.undecided_from(view.bytes, flush));
+        }
+        (merge_spans(spans, self.decided), hold, continued)
+    }
+
+    /// Removes the rest of a run that had no end. False: it still has none.
+    fn drop_rest_of_run(&mut self, raw: &[u8], belongs: fn(u8) -> bool, end: bool) -> bool {
+        let mut walk = self.visible.view(raw, end).walk(self.decided);
+        let stop = loop {
+            let at = walk.at;
+            match walk.step() {
+                WalkStep::Byte(b) if belongs(b) => {}
+                WalkStep::Gap(TextGap::Escape) => {}
+                WalkStep::More => break None,
+                _ => break Some(at),
+            }
+        };
+        let to = stop.unwrap_or(self.visible.len());
+        if to > self.decided {
+            let text = self.escapes_between(raw, self.decided, to);
+            let range = self.visible.raw_offset(self.decided)..self.visible.raw_offset(to - 1) + 1;
+            self.replacements.push_back(Replacement { raw: range, text, rule: None });
+            self.decided = to;
+        }
+        if stop.is_some() {
+            self.swallow = None;
+        }
+        stop.is_some()
+    }
+
+    /// Replaces a span by a placeholder. Escape sequences inside stay; line breaks are removed.
+    fn replace(&mut self, mask: &Mask, raw: &[u8], span: Span) {
+        let start = span.start.max(self.decided);
+        let mut text = Vec::with_capacity(48);
+        mask.write_placeholder(&span.rule, &self.visible.view(raw, true).without_breaks(start..span.end), &mut text);
+        let range = self.visible.raw_offset(start)..self.visible.raw_offset(span.end - 1) + 1;
+        text.extend(self.escapes_between(raw, start, span.end));
+        self.replacements.push_back(Replacement { raw: range, text, rule: Some(span.rule) });
+        self.decided = span.end;
+    }
+
+    /// The escape sequences between two places of the text, redacted.
+    fn escapes_between(&mut self, raw: &[u8], from: usize, to: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        for gap in self.visible.gaps_inside(from, to) {
+            let mut at = gap.start;
+            while let Some(n) =
+                self.string_replacements.iter().position(|e| gap.contains(&e.raw.start) && e.raw.start >= at)
+            {
+                let replacement = self.string_replacements.remove(n);
+                out.extend_from_slice(&raw[at..replacement.raw.start]);
+                out.extend_from_slice(&replacement.text);
+                at = replacement.raw.end;
+            }
+            out.extend_from_slice(&raw[at..gap.end]);
+        }
+        out
+    }
+
+    /// Drops what is no longer needed of a stream that was emitted up to `emitted`. Returns how many raw bytes.
+    pub(crate) fn forget(&mut self, emitted: usize) -> usize {
+        let text = self.decided.saturating_sub(CONTEXT_BYTES).min(self.visible.text_before(emitted));
+        let raw = self.visible.forget(text);
+        self.decided -= text;
+        self.decided_raw -= raw;
+        for (at, _) in &mut self.continued {
+            *at -= text;
+        }
+        for replacement in self.replacements.iter_mut().chain(&mut self.string_replacements) {
+            replacement.raw = replacement.raw.start - raw..replacement.raw.end - raw;
+        }
+        raw
+    }
+}
+
+/// Merges overlapping spans into one, with the rule of the highest rank. A span inside a token and its public prefix is
+/// that token.
+fn merge_spans(mut spans: Vec<Span>, decided: usize) -> Vec<Span> {
+    if spans.is_empty() {
+        return spans;
+    }
+    let mut tokens: Vec<(usize, usize)> =
+        spans.iter().filter(|s| s.rank == Rank::Shape).map(|s| (s.public, s.end)).collect();
+    tokens.sort_unstable();
+    let inside = |s: &Span| {
+        let from = tokens.partition_point(|t| t.0 <= s.start);
+        tokens[from.saturating_sub(4)..from].iter().any(|t| s.end <= t.1)
+    };
+    spans.retain(|s| s.end > decided && (s.rank == Rank::Shape || !inside(s)));
+    spans.sort_by(|a, b| (a.start, b.end, &a.rule).cmp(&(b.start, a.end, &b.rule)));
+    let mut out: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match out.last_mut() {
+            Some(last) if span.start < last.end => {
+                if span.end > last.end {
+                    (last.end, last.swallow) = (span.end, span.swallow);
+                }
+                if span.rank > last.rank {
+                    (last.rule, last.rank) = (span.rule, span.rank);
+                }
+            }
+            _ => out.push(span),
+        }
+    }
+    out
+}
