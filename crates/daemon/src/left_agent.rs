@@ -8,7 +8,7 @@
 
 use crate::peer::{AgentTrace, ProcessChain};
 use countersign_model::{Process, Roster};
-use countersign_shim::{with_owner_ids, tree};
+use countersign_shim::{tree, with_owner_ids};
 use countersign_store::{is_a_persons, proc};
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! Limits what a read-only task uses of the machine: processes, memory, and disk space in its TMPDIR. The kernel sends no
-//! event when a task exceeds one of these, so the shim counts at intervals.
+//! Limits what a read-only task uses of the machine: processes, memory, and disk space in its TMPDIR. The kernel sends
+//! no event when a task exceeds one of these, so the shim counts at intervals.
 
 use crate::{lifecycle::StopCause, sandbox, sys::user::with_user_ids, tree};
 use countersign_model::TaskUser;
@@ -20,8 +20,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval once a task has more than [`CROWDED_PROCESSES`].
 const CROWDED_CHECK_INTERVAL: Duration = Duration::from_millis(4);
 const CROWDED_PROCESSES: usize = MAX_PROCESSES / 4;
-/// The kernel's process limit counts all processes and threads of a user. This many more than the whole machine has now are
-/// left for what the user starts outside of the task.
+/// The kernel's process limit counts all processes and threads of a user. This many more than the whole machine has now
+/// are left for what the user starts outside of the task.
 const SPARE_USER_PROCESSES: u64 = 384;
 /// Only every fifth check counts memory and files: that costs more, and they grow more slowly.
 const CHECKS_PER_MEMORY_CHECK: u32 = 5;
@@ -66,8 +66,8 @@ impl Budget {
         // Never more than half of the machine's memory.
         let max_bytes = (total / 2).min(sandbox::MAX_MEMORY_BYTES);
         let own_bytes: u64 = all.iter().map(|pid| private_memory_bytes(*pid)).sum();
-        // Memory that the kernel allocates on behalf of a process appears in no process's account. If the machine has lost
-        // more than the task may use and is short of memory, the task is stopped: it can be run again.
+        // Memory that the kernel allocates on behalf of a process appears in no process's account. If the machine has
+        // lost more than the task may use and is short of memory, the task is stopped: it can be run again.
         let at_start = *self.available_at_start.get_or_insert(available);
         let machine_is_short = at_start.saturating_sub(available) > max_bytes && available < total / 4;
         if own_bytes > max_bytes || machine_is_short {
@@ -80,9 +80,9 @@ impl Budget {
     }
 }
 
-/// How many processes and threads the task's user may have in all, for the kernel to enforce. The shim's own count comes
-/// a few milliseconds late; this limit does not, but it applies to users instead of tasks and does not bind root. None if
-/// the kernel does not report how many there are.
+/// How many processes and threads the task's user may have in all, for the kernel to enforce. The shim's own count
+/// comes a few milliseconds late; this limit does not, but it applies to users instead of tasks and does not bind root.
+/// None if the kernel does not report how many there are.
 pub(crate) fn user_process_limit() -> Option<u64> {
     // The user cannot have more than the whole machine has.
     Some(proc::threads_of_machine().ok()?.saturating_add(SPARE_USER_PROCESSES))
@@ -104,12 +104,12 @@ fn machine_memory() -> (u64, u64) {
 
 /// Bytes and files below a directory. Stops counting once there are too many files.
 fn directory_usage(directory: &Path) -> (u64, usize) {
-    let (mut bytes, mut files, mut todo) = (0, 0, vec![directory.to_owned()]);
-    while let Some(directory) = todo.pop() {
+    let (mut bytes, mut files, mut pending) = (0, 0, vec![directory.to_owned()]);
+    while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             files += 1;
             match entry.metadata() {
-                Ok(m) if m.is_dir() => todo.push(entry.path()),
+                Ok(m) if m.is_dir() => pending.push(entry.path()),
                 Ok(m) => bytes += std::os::unix::fs::MetadataExt::blocks(&m) * 512,
                 Err(_) => {}
             }

@@ -1,5 +1,5 @@
-//! File tools: orders without a child process. The shim itself reads, writes or edits one file, by exactly the path that
-//! the gate judged: it follows no symbolic link on the way.
+//! File tools: orders without a child process. The shim itself reads, writes or edits one file, by exactly the path
+//! that the gate judged: it follows no symbolic link on the way.
 
 use crate::{output_stream::OutputStream, supervise::Shim, sys::user::with_user_ids};
 use countersign_model::{Builtin, Digest, FileChange, FileWork, Frame, Limits, Outcome, StreamName, file_digest};
@@ -120,10 +120,11 @@ fn apply_file_work(builtin: &Builtin, mask: &Mask, key: Digest) -> FileToolResul
             let mut before = Vec::new();
             let before = small.and_then(|mut f| f.read_to_end(&mut before).ok()).and_then(|_| digest(&before));
             replace_file(path, old.as_ref(), content.as_bytes())?;
-            let what = if old.is_some() { FileChange::Modified } else { FileChange::Created };
-            let change = FileEdit { change: what, before, after: digest(content.as_bytes()) };
-            let text = format!("wrote {} bytes to {}\n", content.len(), builtin.named).into_bytes();
-            Ok(FileToolReport { text, change: Some(change), ..FileToolReport::default() })
+            let change = if old.is_some() { FileChange::Modified } else { FileChange::Created };
+            let edit = FileEdit { change, before, after: digest(content.as_bytes()) };
+            let unit = if content.len() == 1 { "byte" } else { "bytes" };
+            let text = format!("wrote {} {unit} to {}\n", content.len(), builtin.named).into_bytes();
+            Ok(FileToolReport { text, change: Some(edit), ..FileToolReport::default() })
         }
         FileWork::Edit { old, new, all } => {
             let (raw, file) = read_regular(path)?;
@@ -241,9 +242,9 @@ fn create_beside(
         ) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    let made = rustix::fs::fstat(&fd)?;
+    let created = rustix::fs::fstat(&fd)?;
     let (uid, gid) = (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
-    let same_owner = (made.st_uid, made.st_gid) == (stat.st_uid, stat.st_gid)
+    let same_owner = (created.st_uid, created.st_gid) == (stat.st_uid, stat.st_gid)
         || rustix::fs::fchown(&fd, Some(uid), Some(gid)).is_ok();
     if !same_owner || rustix::fs::fchmod(&fd, Mode::from_raw_mode(stat.st_mode & 0o7777)).is_err() {
         rustix::fs::unlinkat(directory, &temporary, AtFlags::empty())?;

@@ -94,8 +94,8 @@ impl ControlSocket {
         self.peers.get(n).map(|p| p.id)
     }
 
-    /// Reads the operations that the peer at index `n` has sent. A peer that disconnects or breaks the protocol is marked
-    /// as closed.
+    /// Reads the operations that the peer at index `n` has sent. A peer that disconnects or breaks the protocol is
+    /// marked as closed.
     pub fn read_messages(&mut self, n: usize) -> Vec<ToShim> {
         let secret = self.secret;
         let Some(peer) = self.peers.get_mut(n) else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! The descriptor limit: the daemon raises its own to the maximum, and tasks get the limit that the daemon was started with.
+//! The descriptor limit: the daemon raises its own to the maximum, and tasks get the limit that the daemon was started
+//! with.
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use std::{process::Child, sync::OnceLock};
@@ -15,8 +16,8 @@ pub fn raise_limit() {
     }
 }
 
-/// Sets a child's limit to the original one: some programs close every possible number, and others cannot handle numbers
-/// above 1,024.
+/// Sets a child's limit to the original one: some programs close every possible number, and others cannot handle
+/// numbers above 1,024.
 pub(crate) fn restore_limit(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let (Some(original), Some(pid)) = (ORIGINAL_LIMIT.get(), pid) {

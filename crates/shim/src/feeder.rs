@@ -1,8 +1,8 @@
 //! Reads a terminal with much output on a thread of its own, beside the loop.
 //!
-//! The kernel buffers only a few kilobytes between a program and its terminal: while nobody reads, the program is blocked.
-//! So a terminal that prints much gets a thread that only reads. The queue is bounded: when the loop falls behind, the
-//! thread stops reading.
+//! The kernel buffers only a few kilobytes between a program and its terminal: while nobody reads, the program is
+//! blocked. So a terminal that prints much gets a thread that only reads. The queue is bounded: when the loop falls
+//! behind, the thread stops reading.
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
@@ -98,7 +98,8 @@ impl Feeder {
 
     fn next_piece(&mut self) -> Result<(Vec<u8>, usize), mpsc::TryRecvError> {
         match self.pieces.try_recv() {
-            // The event is cleared only when the queue is empty. A piece may have come in between, so the queue is checked again.
+            // The event is cleared only when the queue is empty. A piece may have come in between, so the queue is
+            // checked again.
             Err(mpsc::TryRecvError::Empty) => {
                 let _ = rustix::io::read(&self.shared.more, &mut [0; 8]);
                 self.pieces.try_recv()
@@ -151,8 +152,8 @@ impl FeederState {
         }
     }
 
-    /// Waits for the first byte, then reads until the piece is full or nothing more is there. Returns the length, and whether
-    /// more can come.
+    /// Waits for the first byte, then reads until the piece is full or nothing more is there. Returns the length, and
+    /// whether more can come.
     fn fill_piece(&self, terminal: &OwnedFd, piece: &mut [u8]) -> (usize, bool) {
         let mut len = 0;
         while piece.len() - len >= TERMINAL_READ_BYTES {

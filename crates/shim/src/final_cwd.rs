@@ -1,9 +1,9 @@
 //! The directory in which a shell ended, reported by the shell itself when it exits.
 //!
-//! Bash reads the file that `BASH_ENV` names before it runs its command. Here that file is a pipe with a short script: it
-//! unsets the variable and makes the shell write its directory into another pipe when it exits. Both are pipes, since an
-//! inherited descriptor must not be a file that can be written and executed. A command that sets its own trap or replaces
-//! the shell reports nothing; then nothing is recorded.
+//! Bash reads the file that `BASH_ENV` names before it runs its command. Here that file is a pipe with a short script:
+//! it unsets the variable and makes the shell write its directory into another pipe when it exits. Both are pipes,
+//! since an inherited descriptor must not be a file that can be written and executed. A command that sets its own trap
+//! or replaces the shell reports nothing; then nothing is recorded.
 
 use rustix::{
     fd::OwnedFd,

@@ -1,7 +1,7 @@
 //! The fork server: a `csn-shim` that runs no task, but forks a shim for every channel that its daemon sends.
 //!
-//! Starting a program takes more than half a millisecond, most of it to detect the processor's features; forking one that
-//! has started takes a tenth of that. Each task still has a process of its own.
+//! Starting a program takes more than half a millisecond, most of it to detect the processor's features; forking one
+//! that has started takes a tenth of that. Each task still has a process of its own.
 
 use crate::{run, sys};
 use countersign_model::Digest;

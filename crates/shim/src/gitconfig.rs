@@ -1,5 +1,5 @@
-//! The user's git configuration without secrets and without settings that run programs. Confined git reads it instead of
-//! the real one. Parses git's own format and leaves out what it does not understand.
+//! The user's git configuration without secrets and without settings that run programs. Confined git reads it instead
+//! of the real one. Parses git's own format and leaves out what it does not understand.
 
 use countersign_model::glob_matches;
 use countersign_redact::looks_secret;
@@ -45,7 +45,8 @@ pub(crate) fn write_config(text: &str, config_home: &Path, directory: &Path) -> 
     Ok(config)
 }
 
-/// Reads `/etc/gitconfig`, `~/.config/git/config` and `~/.gitconfig` as git would. `git_dir` decides conditional includes.
+/// Reads `/etc/gitconfig`, `~/.config/git/config` and `~/.gitconfig` as git would. `git_dir` decides conditional
+/// includes.
 pub(crate) fn sanitise_config(
     system: &Path,
     home: &Path,
@@ -398,7 +399,7 @@ mod tests {
 
     #[test]
     fn display_settings_stay_and_settings_that_run_programs_go() {
-        let (made, dir) = sanitise_files(
+        let (sanitised, dir) = sanitise_files(
             &[(
                 ".gitconfig",
                 r#"[user]
@@ -432,8 +433,8 @@ iso
         );
         let expect = "[user]\n\tname = A B C\n\temail = a@b\n[core]\n\texcludesfile = ~/.ignore\n\tabbrev = 12\n[alias]\n\t\
                       st = status -s\n[diff \"x\"]\n\txfuncname = \"^a\\\\b\"\n[diff]\n\tnoprefix\n[log]\n\tdate = iso\n";
-        assert_eq!(made.text, expect);
-        assert_eq!(made.reads[0], dir.join(".ignore"));
+        assert_eq!(sanitised.text, expect);
+        assert_eq!(sanitised.reads[0], dir.join(".ignore"));
     }
 
     #[test]
@@ -445,11 +446,12 @@ iso
             "[x]\n\tapi-token = y\n",
             "= bad\n[github]\n\ttoken = x\n",
         ] {
-            let (made, _) = sanitise_files(&[(".gitconfig", secret)], None);
-            assert_eq!(made.text, "", "{secret}");
+            let (sanitised, _) = sanitise_files(&[(".gitconfig", secret)], None);
+            assert_eq!(sanitised.text, "", "{secret}");
         }
-        let (made, _) = sanitise_files(&[(".gitconfig", "[url \"git@host:\"]\n\tinsteadOf = https://host/\n")], None);
-        assert!(made.text.contains("insteadof"), "{made:?}");
+        let (sanitised, _) =
+            sanitise_files(&[(".gitconfig", "[url \"git@host:\"]\n\tinsteadOf = https://host/\n")], None);
+        assert!(sanitised.text.contains("insteadof"), "{sanitised:?}");
     }
 
     #[test]
@@ -466,19 +468,19 @@ iso
             ("b.inc", "[log]\n\tdate = iso\n"),
             ("work/p/.git/HEAD", "ref: refs/heads/main\n"),
         ];
-        let (made, _) = sanitise_files(&files, Some("HOME/work/p/.git"));
-        assert!(made.text.starts_with("[user]\n\tname = One\n[user]\n\temail = w@w\n[log]"), "{}", made.text);
-        let (made, _) = sanitise_files(&files, Some("HOME/other/.git"));
-        assert!(!made.text.contains("w@w"), "{}", made.text);
-        let (made, _) = sanitise_files(&files, None);
-        assert!(!made.text.contains("w@w"), "{}", made.text);
+        let (sanitised, _) = sanitise_files(&files, Some("HOME/work/p/.git"));
+        assert!(sanitised.text.starts_with("[user]\n\tname = One\n[user]\n\temail = w@w\n[log]"), "{}", sanitised.text);
+        let (sanitised, _) = sanitise_files(&files, Some("HOME/other/.git"));
+        assert!(!sanitised.text.contains("w@w"), "{}", sanitised.text);
+        let (sanitised, _) = sanitise_files(&files, None);
+        assert!(!sanitised.text.contains("w@w"), "{}", sanitised.text);
     }
 
     #[test]
     fn parsing_stops_at_a_malformed_line() {
         for text in ["[a", "[a \"b", "= 1", "[user]\nname = \"open", "[user]\n\u{0}", "[user]\nname x", "[]\nx = \\q"] {
-            let (made, _) = sanitise_files(&[(".gitconfig", text)], None);
-            assert_eq!(made.text, "", "{text:?}");
+            let (sanitised, _) = sanitise_files(&[(".gitconfig", text)], None);
+            assert_eq!(sanitised.text, "", "{text:?}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Input for a running task: the shim checks it, encodes it for the terminal or pipe, and writes it as fast as the program
-//! reads.
+//! Input for a running task: the shim checks it, encodes it for the terminal or pipe, and writes it as fast as the
+//! program reads.
 
 use crate::{
     input_queue::{InputRefusal, InputResult, OperationCaller, PendingInput},

@@ -77,28 +77,28 @@ impl InputQueue {
 
     /// Writes what the child takes now. Returns the entries that are finished.
     pub(crate) fn write(&mut self) -> Vec<InputResult> {
-        let mut done = Vec::new();
+        let mut finished = Vec::new();
         while let (Some(to), Some((input, at))) = (&self.pipe, self.queue.front_mut()) {
             if *at == input.bytes.len() {
                 if input.last {
                     self.pipe = None;
                 }
                 self.queued_bytes -= input.bytes.len();
-                done.extend(self.queue.pop_front().map(|(input, at)| into_result(input, at)));
+                finished.extend(self.queue.pop_front().map(|(input, at)| into_result(input, at)));
                 continue;
             }
             match rustix::io::write(to, &input.bytes[*at..]) {
                 Ok(n) => *at += n,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return done,
+                Err(rustix::io::Errno::AGAIN) => return finished,
                 // The other end is closed.
                 Err(_) => {
-                    done.extend(self.close());
-                    return done;
+                    finished.extend(self.close());
+                    return finished;
                 }
             }
         }
-        done
+        finished
     }
 
     /// Closes the input and returns what the child has not taken.
@@ -138,14 +138,14 @@ mod tests {
         assert_eq!(input_queue.push(input(b"late", 3, false)), Err(InputRefusal::Closed));
         assert_eq!(input_queue.write().iter().map(|d| d.caller.re).collect::<Vec<_>>(), [1]);
         let (mut got, mut buf) = (Vec::new(), [0; 9000]);
-        let mut done = Vec::new();
+        let mut finished = Vec::new();
         while got.len() < 120_000 {
             let n = rustix::io::read(&read, &mut buf).unwrap();
             got.extend_from_slice(&buf[..n]);
-            done.extend(input_queue.write());
+            finished.extend(input_queue.write());
         }
         assert!(got[..60_000].iter().all(|b| *b == b'a') && got[60_000..].iter().all(|b| *b == b'b'));
-        assert_eq!((done.len(), done[0].complete, input_queue.poll_fd().is_none()), (1, true, true));
+        assert_eq!((finished.len(), finished[0].complete, input_queue.poll_fd().is_none()), (1, true, true));
         assert_eq!(rustix::io::read(&read, &mut buf).unwrap(), 0, "the reader sees the end of input");
     }
 
@@ -153,12 +153,12 @@ mod tests {
     fn input_for_a_program_that_does_not_read_is_bounded() {
         let (_read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         let mut input_queue = InputQueue::new(write);
-        let mut taken = 0;
-        while input_queue.push(input(&[b'x'; 65_536], taken, false)).is_ok() {
+        let mut pushed = 0;
+        while input_queue.push(input(&[b'x'; 65_536], pushed, false)).is_ok() {
             input_queue.write();
-            taken += 1;
+            pushed += 1;
         }
-        assert!((16..=18).contains(&taken), "{taken}");
+        assert!((16..=18).contains(&pushed), "{pushed}");
         assert!(input_queue.close().iter().any(|d| !d.complete));
     }
 }

@@ -1,5 +1,5 @@
-//! Starts the fork server and requests shims from it. Uses no `pre_exec`, so that std uses posix_spawn: the cost of forking
-//! the daemon would grow with its memory.
+//! Starts the fork server and requests shims from it. Uses no `pre_exec`, so that std uses posix_spawn: the cost of
+//! forking the daemon would grow with its memory.
 
 use crate::wire::{self, FromShim, PROTOCOL, ToShim};
 use countersign_model::Order;
@@ -56,24 +56,24 @@ impl ForkServer {
 
 #[expect(clippy::disallowed_methods, reason = "the one place that starts csn-shim")]
 fn start_fork_server(shim: &Path) -> io::Result<(Child, UnixStream)> {
-    let (ours, theirs) = UnixStream::pair()?;
+    let (channel, child_channel) = UnixStream::pair()?;
     let mut command = Command::new(shim);
-    command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+    command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(child_channel)));
     if let Some(file) = std::env::var_os("COUNTERSIGN_CRASH_FILE").filter(|_| cfg!(feature = "crash-points")) {
         command.env("COUNTERSIGN_CRASH_FILE", file);
     }
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     // Before the first request: the shims that it forks inherit this.
     crate::descriptors::restore_limit(&child);
-    ours.set_read_timeout(Some(SHIM_TIMEOUT))?;
-    Ok((child, ours))
+    channel.set_read_timeout(Some(SHIM_TIMEOUT))?;
+    Ok((child, channel))
 }
 
 fn request_shim(fork_server: &mut UnixStream) -> io::Result<IdleShim> {
-    let (ours, theirs) = UnixStream::pair()?;
+    let (channel, child_channel) = UnixStream::pair()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = [theirs.as_fd()];
+    let fds = [child_channel.as_fd()];
     ancillary.push(SendAncillaryMessage::ScmRights(&fds));
     sendmsg(&*fork_server, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
     let mut pid = [0; 4];
@@ -81,9 +81,9 @@ fn request_shim(fork_server: &mut UnixStream) -> io::Result<IdleShim> {
     match u32::from_le_bytes(pid) {
         0 => Err(io::Error::other("the kernel allows no more processes for this user")),
         pid => {
-            ours.set_read_timeout(Some(SHIM_TIMEOUT))?;
-            ours.set_write_timeout(Some(SHIM_TIMEOUT))?;
-            Ok(IdleShim { pid, channel: ours })
+            channel.set_read_timeout(Some(SHIM_TIMEOUT))?;
+            channel.set_write_timeout(Some(SHIM_TIMEOUT))?;
+            Ok(IdleShim { pid, channel })
         }
     }
 }

@@ -4,13 +4,13 @@
 //!
 //! The daemon starts one `csn-shim` as its fork server, with one end of a socket pair as standard input. For every
 //! channel that the daemon sends, the fork server forks a shim. The shim sends a hello and waits for an order; the
-//! daemon keeps a few idle shims, so that a task does not wait for a process to start. The order permits the shim to run
-//! one task. The shim creates the journal, spawns the child, and from then on is a single loop around `poll`: output,
-//! control sockets, ended children, deadlines. When the daemon dies, the shim sees a closed socket and keeps running; a
-//! new daemon connects through the control socket.
+//! daemon keeps a few idle shims, so that a task does not wait for a process to start. The order permits the shim to
+//! run one task. The shim creates the journal, spawns the child, and from then on is a single loop around `poll`:
+//! output, control sockets, ended children, deadlines. When the daemon dies, the shim sees a closed socket and keeps
+//! running; a new daemon connects through the control socket.
 //!
-//! `lifecycle` decides what happens when and does no I/O; `supervise` carries it out. `run` is one shim from its hello to
-//! its end.
+//! `lifecycle` decides what happens when and does no I/O; `supervise` carries it out. `run` is one shim from its hello
+//! to its end.
 
 mod budget;
 mod builtin;

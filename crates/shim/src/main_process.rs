@@ -27,8 +27,8 @@ pub(crate) struct MainProcess {
 }
 
 impl MainProcess {
-    pub(crate) fn start(&mut self, pid: u32, ending: Option<FinalCwd>) {
-        (self.pid, self.final_cwd) = (Some(pid), ending);
+    pub(crate) fn start(&mut self, pid: u32, final_cwd: Option<FinalCwd>) {
+        (self.pid, self.final_cwd) = (Some(pid), final_cwd);
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
@@ -103,8 +103,8 @@ impl Shim<'_> {
         }
     }
 
-    /// Reads what the main process wrote before it ended; usually nothing else is in the pipe. A child that keeps writing
-    /// is left to the loop, which has deadlines.
+    /// Reads what the main process wrote before it ended; usually nothing else is in the pipe. A child that keeps
+    /// writing is left to the loop, which has deadlines.
     fn drain_after_exit(&mut self) {
         // The kernel hangs up a terminal when the leader of its session ends.
         self.outputs.iter_mut().for_each(OutputStream::hang_up);

@@ -1,5 +1,5 @@
-//! Decides when readers are notified of new frames: soon after something was recorded, and immediately while a user waits
-//! for an echo. Does no I/O: the loop supplies the time and sends the message.
+//! Decides when readers are notified of new frames: soon after something was recorded, and immediately while a user
+//! waits for an echo. Does no I/O: the loop supplies the time and sends the message.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Control of a running task: signals, resize, cancel, screen (input is in `input`). Each operation is applied once, recorded
-//! at the point of the output where it was applied, and answered with the number of its frame.
+//! Control of a running task: signals, resize, cancel, screen (input is in `input`). Each operation is applied once,
+//! recorded at the point of the output where it was applied, and answered with the number of its frame.
 
 use crate::{
     input_queue::OperationCaller,

@@ -1,7 +1,7 @@
 //! One output stream on its way from the child to the disk: read, redact, cut into chunks, write, digest.
 //!
-//! Beyond its limit a stream is still redacted and shown on the screen, but only its last bytes are kept, in memory. They
-//! are written when the stream ends.
+//! Beyond its limit a stream is still redacted and shown on the screen, but only its last bytes are kept, in memory.
+//! They are written when the stream ends.
 
 use crate::{
     feeder::{FeedResult, Feeder},
@@ -124,7 +124,8 @@ impl OutputStream {
         self.cut_all(journal, dir)
     }
 
-    /// The descriptor to poll, while the stream is open and is read: a full disk stops the reading, and so blocks the child.
+    /// The descriptor to poll, while the stream is open and is read: a full disk stops the reading, and so blocks the
+    /// child.
     pub(crate) fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         let hung = self.hung_until.is_some_and(|until| clock::steady() < until);
         if self.unwritten.is_some() || hung {
@@ -149,8 +150,8 @@ impl OutputStream {
         self.scrubber.learn(Arc::clone(mask));
     }
 
-    /// The main process has ended, and the kernel has hung up the terminal of its session: no process can write to it or
-    /// open it again.
+    /// The main process has ended, and the kernel has hung up the terminal of its session: no process can write to it
+    /// or open it again.
     pub(crate) fn hang_up(&mut self) {
         self.hung_until = None;
         self.hung_up = self.name == StreamName::Pty;
@@ -310,7 +311,7 @@ impl OutputStream {
         if self.abandoned {
             return Ok(false);
         }
-        let (chunk, mut done) = match self.unwritten.take() {
+        let (chunk, mut written) = match self.unwritten.take() {
             Some(stuck) => stuck,
             None => match self.scrubber.cut(all) {
                 Some(chunk) => (chunk, 0),
@@ -321,28 +322,28 @@ impl OutputStream {
         let offset = self.appender.offset();
         let len = chunk.as_ref().len();
         let room = usize::try_from(self.limit.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let kept = if self.tail.is_some() { 0 } else { len.min(room) };
-        if kept > 0
-            && let Err(e) = self.appender.append(dir, self.name, &chunk, &mut done, kept)
+        let kept_len = if self.tail.is_some() { 0 } else { len.min(room) };
+        if kept_len > 0
+            && let Err(e) = self.appender.append(dir, self.name, &chunk, &mut written, kept_len)
         {
-            self.unwritten = Some((chunk, done));
+            self.unwritten = Some((chunk, written));
             return Err(e);
         }
         if let Some(screen) = &mut self.screen {
             screen.feed(chunk.as_ref());
         }
-        if kept > 0 {
-            let digest = chunk_digest(&chunk.as_ref()[..kept]);
-            journal.push(&Frame::Output { stream: self.name, offset, len: kept as u64, digest });
+        if kept_len > 0 {
+            let digest = chunk_digest(&chunk.as_ref()[..kept_len]);
+            journal.push(&Frame::Output { stream: self.name, offset, len: kept_len as u64, digest });
         }
-        if kept < len {
-            self.tail.get_or_insert_default().push(&chunk, kept);
+        if kept_len < len {
+            self.tail.get_or_insert_default().push(&chunk, kept_len);
         }
         self.note_redactions(journal, self.scrubber.given());
-        if kept == len {
+        if kept_len == len {
             self.digest.update(chunk, offset + len as u64, &mut self.scrubber);
         } else {
-            self.digest.join_thread().update(&chunk.as_ref()[..kept]);
+            self.digest.join_thread().update(&chunk.as_ref()[..kept_len]);
             self.scrubber.recycle(chunk.into_inner());
         }
         Ok(true)
@@ -423,7 +424,7 @@ struct StreamDigest {
 
 struct DigestThread {
     to: mpsc::SyncSender<Clean<Chunk>>,
-    back: mpsc::Receiver<Chunk>,
+    recycled: mpsc::Receiver<Chunk>,
     thread: JoinHandle<Sha256>,
 }
 
@@ -438,10 +439,10 @@ impl StreamDigest {
                 self.local.update(chunk.as_ref());
                 scrubber.recycle(chunk.into_inner());
             }
-            Some(DigestThread { to, back, .. }) => {
+            Some(DigestThread { to, recycled, .. }) => {
                 // Bounded: when hashing falls behind, the loop waits, and so does the child.
                 to.send(chunk).expect("the hashing thread lives until its sender is dropped");
-                if let Ok(chunk) = back.try_recv() {
+                if let Ok(chunk) = recycled.try_recv() {
                     scrubber.recycle(chunk);
                 }
             }
@@ -465,15 +466,15 @@ impl StreamDigest {
 impl DigestThread {
     fn start(mut sha: Sha256) -> io::Result<Self> {
         let (to, chunks) = mpsc::sync_channel::<Clean<Chunk>>(2);
-        let (done, back) = mpsc::sync_channel(4);
+        let (recycle, recycled) = mpsc::sync_channel(4);
         let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(move || {
             for chunk in chunks {
                 sha.update(chunk.as_ref());
-                let _ = done.try_send(chunk.into_inner());
+                let _ = recycle.try_send(chunk.into_inner());
             }
             sha
         });
-        Ok(Self { to, back, thread: thread? })
+        Ok(Self { to, recycled, thread: thread? })
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is recorded about a confined task after its end: whether the sandbox may be why it failed, and which escape files
-//! (files that make programs run later) it changed.
+//! What is recorded about a confined task after its end: whether the sandbox may be why it failed, and which escape
+//! files (files that make programs run later) it changed.
 
 use crate::sandbox;
 use countersign_model::{Confinement, FileChange, Network, SandboxSpec};
@@ -94,8 +94,8 @@ pub(crate) fn refusal_note(confinement: Confinement, sandbox: &SandboxSpec, stre
     let shield_refused = confinement == Confinement::Shield && printed(SHIELD_ERRORS);
     if confinement > Confinement::None && (printed(SIGNAL_ERRORS) || shield_refused) {
         return Some(
-            "Countersign does not allow a task to signal or trace processes outside of the task, or to gain privileges; to \
-             stop another task, cancel it (csn cancel)"
+            "Countersign does not allow a task to signal or trace processes outside of the task, or to gain \
+             privileges; to stop another task, cancel it (csn cancel)"
                 .to_owned(),
         );
     }
@@ -103,26 +103,29 @@ pub(crate) fn refusal_note(confinement: Confinement, sandbox: &SandboxSpec, stre
     match confinement {
         Confinement::None | Confinement::Shield => None,
         Confinement::ReadOnly => (printed(PERMISSION_ERRORS) || printed(NETWORK_ERRORS)).then(|| {
-            "this task ran sandboxed (read-only): it can read the workspace and the system, but no file that is named like a \
-             secret (.env, *.pem, …); it can write only to its TMPDIR, and it has no network; to run it without the sandbox, \
-             ask with confinement `shield` (csn run --confinement shield), and a user is asked to approve it"
+            "this task ran sandboxed (read-only), which may be why it failed: it can read the workspace and the \
+             system, but no file that is named like a secret (.env, *.pem, …); it can write only to its TMPDIR, and \
+             it has no network; to run it without the sandbox, ask with confinement `shield` (csn run --confinement \
+             shield), and a user is asked to approve it"
                 .to_owned()
         }),
         Confinement::Workspace if printed(LOGIN_ERRORS) && !sandbox.unix_sockets => Some(format!(
-            "this task ran sandboxed (workspace), without your keys, logins and local sockets (ssh and gpg agents, \
-             containers, databases); a known tool such as git push gets its own keys if the command runs nothing else; \
-             {SHIELD_HINT}"
+            "this task ran sandboxed (workspace), which may be why it failed: it has no access to your keys, logins \
+             and local sockets (ssh and gpg agents, containers, databases); a known tool such as git push gets its \
+             own keys if the command runs nothing else; {SHIELD_HINT}"
         )),
         Confinement::Workspace if no_network && printed(NETWORK_ERRORS) => Some(
-            "this task ran sandboxed (workspace) without a network, because the risk `network` was not accepted for it; ask \
-             with network `open` (csn run --network open), and a user is asked to approve it"
+            "this task ran sandboxed (workspace) without a network, which may be why it failed: the risk `network` \
+             was not accepted for it; ask with network `open` (csn run --network open), and a user is asked to \
+             approve it"
                 .to_owned(),
         ),
         Confinement::Workspace if printed(PERMISSION_ERRORS) => {
             let network = if no_network { ", and it has no network (csn run --network open asks for it)" } else { "" };
             Some(format!(
-                "this task ran sandboxed (workspace): it can write to the workspace, its TMPDIR, caches and the paths that \
-                 were accepted; it cannot read keys in the home directory or make local sockets{network}; {SHIELD_HINT}"
+                "this task ran sandboxed (workspace), which may be why it failed: it can write to the workspace, its \
+                 TMPDIR, caches and the paths that were accepted; it cannot read keys in the home directory or make \
+                 local sockets{network}; {SHIELD_HINT}"
             ))
         }
         Confinement::Workspace => None,

@@ -76,7 +76,8 @@ impl Shim<'_> {
         }
     }
 
-    /// Notes whether the disk took the output. If it does not, the shim stops reading, waits, and in the end stops the task.
+    /// Notes whether the disk took the output. If it does not, the shim stops reading, waits, and in the end stops the
+    /// task.
     pub(crate) fn note_write_result(&mut self, cut: io::Result<()>) {
         if let Err(e) = cut
             && self.disk.note_failure(clock::steady())

@@ -82,7 +82,7 @@ fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>)
     drop(fallback);
     crash::point("shim.after_journal");
     let mut shim = Shim {
-        request: request,
+        request,
         dir: PathBuf::from(&request.task_dir),
         secrets: TypedSecrets::new(Arc::clone(&mask)),
         mask,

@@ -1,7 +1,7 @@
 //! Builds the sandbox of a task: from its confinement and its workspace roots to the restrictions on its process.
 //!
-//! Everything here happens before the fork. Paths are opened without following symbolic links, unless only the owner of the
-//! system could have created the link; the target of a link is checked with the same table that the gate uses.
+//! Everything here happens before the fork. Paths are opened without following symbolic links, unless only the owner of
+//! the system could have created the link; the target of a link is checked with the same table that the gate uses.
 
 mod clear;
 mod error;
@@ -46,8 +46,8 @@ const CREATE_RIGHTS: u64 = READ_RIGHTS
     | right::REFER;
 const BUILD_RIGHTS: u64 = CREATE_RIGHTS | right::EXECUTE | right::MAKE_SOCK | right::MAKE_FIFO;
 const DEVICE_RIGHTS: u64 = right::READ_FILE | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV;
-/// The capabilities that root keeps in a workspace: over owners and modes of files, signals, user and group IDs, and low
-/// ports. None over the machine itself.
+/// The capabilities that root keeps in a workspace: over owners and modes of files, signals, user and group IDs, and
+/// low ports. None over the machine itself.
 const WORKSPACE_CAPABILITIES: u64 = 0b1111_1011 | 1 << 10;
 /// The largest file that a read-only task may write.
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
@@ -82,8 +82,8 @@ pub(crate) struct SandboxInput<'a> {
     pub(crate) terminal: Option<String>,
 }
 
-/// The rules for the system that every read-only task has. An idle shim prepares them: opening fifty paths takes as long as
-/// starting a process.
+/// The rules for the system that every read-only task has. An idle shim prepares them: opening fifty paths takes as
+/// long as starting a process.
 pub(crate) struct BaseRuleset {
     ruleset: OwnedFd,
     rules: Vec<PathRule>,
@@ -125,8 +125,9 @@ fn system_rules() -> impl Iterator<Item = PathRule> {
     programs.chain(system).chain(etc).chain(sources).chain([rule("/dev/null".to_owned(), DEVICE_RIGHTS)])
 }
 
-/// Builds the sandbox of an order. Fails if the kernel cannot enforce it in full; `shield` instead records what is missing.
-/// `other_user`: the user and group that the task runs as, if not the shim's; they have none of the shim's capabilities.
+/// Builds the sandbox of an order. Fails if the kernel cannot enforce it in full; `shield` instead records what is
+/// missing. `other_user`: the user and group that the task runs as, if not the shim's; they have none of the shim's
+/// capabilities.
 pub(crate) fn build(
     confinement: Confinement,
     sandbox: &SandboxSpec,
@@ -150,7 +151,8 @@ pub(crate) fn build(
     let missing = kernel.lacks(confinement).into_iter().map(Text::from_static).collect();
     let confined = confinement >= Confinement::Workspace;
     let landlock = if confined || kernel.scopes() { kernel.landlock } else { 0 };
-    // A workspace task without a network can still run servers and test them, if the kernel gives it a network of its own.
+    // A workspace task without a network can still run servers and test them, if the kernel gives it a network of its
+    // own.
     let own_network = match (confinement, sandbox.network) {
         (Confinement::Workspace, Network::None) => OwnNetwork::available(other_user),
         _ => None,
@@ -253,8 +255,8 @@ enum LinkTrust {
 /// The paths of a task, with its rights to them.
 struct PathRules<'a> {
     sandbox: &'a SandboxSpec,
-    /// Directories with secrets directly in them, among system roots and the working directory. Rules for them are split by
-    /// entry.
+    /// Directories with secrets directly in them, among system roots and the working directory. Rules for them are
+    /// split by entry.
     split_directories: Vec<&'a str>,
     version: u32,
     rules: Vec<PathRule>,
@@ -272,17 +274,21 @@ struct PathRule {
 }
 
 enum RulePath {
+    /// Opened by its path when the rule is installed.
     Path,
+    /// Already open.
     Fd(OwnedFd),
+    /// Already open, and shared with the rules for its entries.
     Shared(Rc<OwnedFd>),
+    /// An entry of this open directory.
     Below(Rc<OwnedFd>),
 }
 
 impl<'a> PathRules<'a> {
     fn new(sandbox: &'a SandboxSpec, cwd: &'a str, version: u32) -> Self {
         let mut rules = Self { sandbox, split_directories: Vec::new(), version, rules: Vec::new(), installed: 0 };
-        // The rule for a root checks the root's entries. A root in a system directory, or a working directory in a root, has
-        // no such rule, so its entries are checked here.
+        // The rule for a root checks the root's entries. A root in a system directory, or a working directory in a
+        // root, has no such rule, so its entries are checked here.
         let in_system = |root: &&str| places::PROGRAM_PLACES.iter().any(|p| places::inside(root, p));
         let within = sandbox.roots.iter().any(|root| places::inside(cwd, root) && root != cwd);
         let candidates = sandbox.roots.iter().map(String::as_str).filter(in_system).chain(within.then_some(cwd));
@@ -318,7 +324,7 @@ impl<'a> PathRules<'a> {
     }
 
     fn is_delicate(&self, directory: &str) -> bool {
-        self.split_directories.iter().any(|cut| places::inside(cut, directory))
+        self.split_directories.iter().any(|split| places::inside(split, directory))
             || places::is_delicate(directory, &self.sandbox.homes, &self.sandbox.protected)
     }
 
@@ -553,7 +559,8 @@ impl<'a> PathRules<'a> {
         }
     }
 
-    /// Adds one path, without the secrets below it. For a path that does not exist yet, adds the closest existing directory.
+    /// Adds one path, without the secrets below it. For a path that does not exist yet, adds the closest existing
+    /// directory.
     fn add_accepted_path(&mut self, path: &str, rights: u64) {
         let mut place = path;
         loop {
@@ -615,8 +622,8 @@ impl<'a> PathRules<'a> {
         }
     }
 
-    /// For roots whose `.git` is a file: adds the git directory that it names, if that one points back, and the repository
-    /// that it belongs to. Returns the git directory of the first root that has one.
+    /// For roots whose `.git` is a file: adds the git directory that it names, if that one points back, and the
+    /// repository that it belongs to. Returns the git directory of the first root that has one.
     fn add_git_directories(&mut self, rights: u64) -> Option<PathBuf> {
         let mut first = None;
         for root in self.sandbox.roots.clone() {

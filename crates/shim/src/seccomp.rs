@@ -1,5 +1,5 @@
-//! The system calls that a confined task may not make. Landlock restricts files; this filter restricts the rest: sockets,
-//! modes and owners, other processes, namespaces, and kernel interfaces that bypass the sandbox.
+//! The system calls that a confined task may not make. Landlock restricts files; this filter restricts the rest:
+//! sockets, modes and owners, other processes, namespaces, and kernel interfaces that bypass the sandbox.
 
 use crate::sys::confine::FilterInstruction;
 use countersign_model::Confinement;
@@ -105,7 +105,7 @@ const LEGACY_CALLS: &[c_long] = &[
     libc::SYS_modify_ldt,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const OLDER: &[c_long] = &[];
+const LEGACY_CALLS: &[c_long] = &[];
 /// Newer than the `libc` crate's names; the numbers are the same on every architecture.
 const FCHMODAT2: c_long = 452;
 const SETXATTRAT: c_long = 463;
@@ -115,8 +115,8 @@ const FILE_SETATTR: c_long = 469;
 /// Calls that make, bind or connect sockets.
 const SOCKET_CALLS: &[c_long] =
     &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4];
-/// Calls that signal processes. A kernel without Landlock scopes cannot tell a task's own processes from others, so the task
-/// may not signal any.
+/// Calls that signal processes. A kernel without Landlock scopes cannot tell a task's own processes from others, so the
+/// task may not signal any.
 const SIGNAL_CALLS: &[c_long] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -208,11 +208,12 @@ pub(crate) fn warm_up() {
     }
 }
 
-/// The rules by call. A call is refused if all conditions of one of its rules hold; a rule without conditions always does.
+/// The rules by call. A call is refused if all conditions of one of its rules hold; a rule without conditions always
+/// does.
 type CallRules = BTreeMap<c_long, Vec<Vec<Condition>>>;
 
-/// A condition on an argument of a call: the argument's index, then what it is compared with. The kernel reads 32 bits of
-/// most arguments, and so does a filter.
+/// A condition on an argument of a call: the argument's index, then what it is compared with. The kernel reads 32 bits
+/// of most arguments, and so does a filter.
 #[derive(Debug, Clone, Copy)]
 enum Condition {
     Is(u32, u32),
@@ -332,7 +333,7 @@ const NOT_PERMITTED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 const NO_SUCH_CALL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
 fn instruction(code: u16, value: u32, then: usize, otherwise: usize) -> FilterInstruction {
-    let near = |n: usize| u8::try_from(n).expect("jumps of this file are short, or made in another way");
+    let near = |n: usize| u8::try_from(n).expect("a jump in these filters spans fewer than 256 instructions");
     FilterInstruction { code, then: near(then), otherwise: near(otherwise), value }
 }
 
@@ -352,8 +353,8 @@ enum RangeAction {
 
 /// Compiles rules: unknown calls do not exist, calls with rules are refused as the rules say, all others are allowed.
 ///
-/// When a filter is installed, the kernel runs it for every call number, and later on each call whose arguments matter. So
-/// the filter finds calls by binary search: a linear list of the same rules took half a millisecond to install.
+/// When a filter is installed, the kernel runs it for every call number, and later on each call whose arguments matter.
+/// So the filter finds calls by binary search: a linear list of the same rules took half a millisecond to install.
 fn compile(rules: &CallRules) -> Vec<FilterInstruction> {
     let mut bodies: Vec<Vec<FilterInstruction>> = Vec::new();
     // The first number of each range, and the action for it.
@@ -513,7 +514,7 @@ mod tests {
             assert_eq!(ask(*call, 0, 0), EPERM, "{call}");
         }
         assert_eq!(ask(libc::SYS_ioctl, 0, 0x5401), ALLOW);
-        assert_eq!(ask(libc::SYS_ioctl, 0, 0xffff_ffff_0000_5401), ALLOW, "the kernel looks at 32 bits");
+        assert_eq!(ask(libc::SYS_ioctl, 0, 0xffff_ffff_0000_5401), ALLOW, "the kernel reads 32 bits");
         for request in [0x5412, 0x4008_6602, 0x401C_5820, 0x1_0000_5412] {
             assert_eq!(ask(libc::SYS_ioctl, 0, request), EPERM, "{request:#x}");
         }
@@ -601,8 +602,8 @@ mod tests {
             assert_eq!(makes(libc::AF_UNIX), expect(unix));
             assert_eq!((makes(VSOCK), makes(libc::AF_PACKET), makes(libc::AF_ALG)), (EPERM, EPERM, EPERM));
             let high = (1u64 << 32) | libc::AF_UNIX as u64;
-            let made = run_filter(filter(inet, unix), ARCH, libc::SYS_socket as u32, [high, 1, 0, 0, 0, 0]);
-            assert_eq!(made, expect(unix), "the kernel looks at 32 bits");
+            let allowed = run_filter(filter(inet, unix), ARCH, libc::SYS_socket as u32, [high, 1, 0, 0, 0, 0]);
+            assert_eq!(allowed, expect(unix), "the kernel reads 32 bits");
             let pair = run_filter(
                 filter(inet, unix),
                 ARCH,

@@ -92,7 +92,7 @@ impl Shim<'_> {
     }
 
     fn start_child(&mut self) -> Result<(), StartError> {
-        let login = self.request.user.as_ref();
+        let user = self.request.user.as_ref();
         let cwd = self.as_task_user(|| self.open_cwd())??;
         self.as_task_user(|| self.check_program())??;
         // Created as the task's user, so that its processes can open them again by name.
@@ -100,7 +100,7 @@ impl Shim<'_> {
             Mode::Pty => StartError::Terminal,
             Mode::Pipes => StartError::Pipes,
         })?;
-        let temporary = sandbox::temporary_path(&self.dir, login);
+        let temporary = sandbox::temporary_path(&self.dir, user);
         let Sandbox { restrictions, enforced, env: sandbox_env } = self.build_sandbox(&temporary, &ends)?;
         let mut env = self.record_environment(sandbox_env);
         // Without these pipes the task runs the same way; only its last directory stays unknown.
@@ -115,7 +115,7 @@ impl Shim<'_> {
             stdio,
             extra_descriptors: final_cwd.as_ref().map(FinalCwd::child_descriptors),
             restrictions,
-            user: login.map(ChildUser::from_task_user),
+            user: user.map(ChildUser::from_task_user),
         });
         let pid = started.map_err(|error| StartError::Exec { path: exec.program.path.clone(), error })?;
         crash::point("shim.after_spawn");
@@ -147,7 +147,7 @@ impl Shim<'_> {
             terminal: ends.terminal.as_ref().and_then(Terminal::name),
         };
         let base_ruleset = self.sandbox.take_base_ruleset();
-        let other_user = self.request.user.as_ref().map(|l| (l.uid, l.gid));
+        let other_user = self.request.user.as_ref().map(|user| (user.uid, user.gid));
         let (sandbox, escape_files) = self.as_task_user(|| {
             let sandbox = sandbox::build(confinement, &self.request.sandbox, &input, base_ruleset, other_user);
             let watched = confinement != Confinement::ReadOnly && sandbox.is_ok();
@@ -182,7 +182,7 @@ impl Shim<'_> {
             inode: exec.program.inode,
             confinement: self.sandbox.confinement,
             enforced,
-            uid: self.request.user.as_ref().map(|l| l.uid),
+            uid: self.request.user.as_ref().map(|user| user.uid),
         });
     }
 

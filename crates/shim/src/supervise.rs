@@ -25,8 +25,8 @@ use rustix::{
 };
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-/// One running task. Each duty has a struct of its own; a method that needs several of them is here, or in the file that
-/// is named after it (`recording`, `operate`, `input`, `main_process`, `start`, `close`).
+/// One running task. Each duty has a struct of its own; a method that needs several of them is here, or in the file
+/// that is named after it (`recording`, `operate`, `input`, `main_process`, `start`, `close`).
 pub(crate) struct Shim<'a> {
     pub(crate) request: &'a ResolvedRequest,
     pub(crate) dir: PathBuf,

@@ -18,14 +18,15 @@ use std::{
 };
 use user::ChildUser;
 
-/// Prevents other processes of the same user from reading this process's memory, and the kernel from writing core dumps.
+/// Prevents other processes of the same user from reading this process's memory, and the kernel from writing core
+/// dumps.
 pub fn forbid_dumping() {
     // SAFETY: changes one attribute of this process; no pointers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
-/// Makes the allocator return large buffers to the kernel as soon as they are free. By default the C library keeps one for
-/// every thread that ever had one.
+/// Makes the allocator return large buffers to the kernel as soon as they are free. By default the C library keeps one
+/// for every thread that ever had one.
 pub fn configure_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets parameters of the allocator; no pointers.
@@ -92,10 +93,11 @@ pub fn become_subreaper() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets every signal to its default action: ignored signals are inherited through exec, by this process and by the child.
+/// Sets every signal to its default action: ignored signals are inherited through exec, by this process and by the
+/// child.
 pub(crate) fn reset_signals() {
-    // The kernel's own structure: no handler, no flags, an empty mask. The C library does not change two signals that it
-    // reserves, but the process that started this one may have ignored them.
+    // The kernel's own structure: no handler, no flags, an empty mask. The C library does not change two signals that
+    // it reserves, but the process that started this one may have ignored them.
     let default = [0u64; 4];
     for signal in (1..=64).filter(|s| *s != libc::SIGKILL && *s != libc::SIGSTOP) {
         // SAFETY: the kernel reads at most the 32 bytes that `default` has; no handler is installed.
@@ -108,8 +110,8 @@ pub(crate) fn reset_signals() {
 
 /// Blocks SIGCHLD and the signals that would end this process, and returns a descriptor that reports them.
 pub(crate) fn open_signal_fd() -> io::Result<OwnedFd> {
-    // SAFETY: the set lives on the stack and is initialised by sigemptyset before it is read; the returned descriptor is
-    // new, and nothing else owns it.
+    // SAFETY: the set lives on the stack and is initialised by sigemptyset before it is read; the returned descriptor
+    // is new, and nothing else owns it.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&mut set);
@@ -207,8 +209,8 @@ pub(crate) enum ChildStdio {
     Terminal(OwnedFd),
 }
 
-/// Starts the child in its own process group, or with a terminal in its own session. The child is killed when the shim dies,
-/// and inherits no other descriptors.
+/// Starts the child in its own process group, or with a terminal in its own session. The child is killed when the shim
+/// dies, and inherits no other descriptors.
 #[expect(clippy::disallowed_methods, reason = "the one place that spawns what an order names")]
 pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
     let has_nul = |s: &str| CString::new(s).is_err();
@@ -224,7 +226,7 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
     command.env_clear().envs(child.env);
     let (terminal, restrictions, user) =
         (matches!(child.stdio, ChildStdio::Terminal(_)), child.restrictions, child.user);
-    let also = child.extra_descriptors;
+    let extra_descriptors = child.extra_descriptors;
     match child.stdio {
         ChildStdio::Pipes { stdin, stdout, stderr } => {
             command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr).process_group(0);
@@ -236,7 +238,7 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
     }
     // SAFETY: the closure makes only system calls, on values that were made before the fork; no allocation, no locks.
     unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent, terminal, also, user.as_ref(), &restrictions));
+        command.pre_exec(move || prepare_child(cwd, parent, terminal, extra_descriptors, user.as_ref(), &restrictions));
     }
     let started = command.spawn();
     drop(child.cwd);
@@ -248,7 +250,7 @@ fn prepare_child(
     cwd: RawFd,
     parent: u32,
     terminal: bool,
-    also: Option<[(RawFd, RawFd); 2]>,
+    extra_descriptors: Option<[(RawFd, RawFd); 2]>,
     user: Option<&ChildUser>,
     restrictions: &Restrictions,
 ) -> io::Result<()> {
@@ -283,8 +285,8 @@ fn prepare_child(
         }
         // A library may have opened descriptors without the flag: none beyond the standard three survives the exec.
         libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
-        for (ours, theirs) in also.into_iter().flatten() {
-            if libc::dup2(ours, theirs) == -1 {
+        for (number, child_number) in extra_descriptors.into_iter().flatten() {
+            if libc::dup2(number, child_number) == -1 {
                 return Err(io::Error::last_os_error());
             }
         }

@@ -62,8 +62,8 @@ impl Terminal {
         tcgetpgrp(&self.master).ok()
     }
 
-    /// Whether the terminal shows typed text. Only line input without echo counts as hidden: programs that read key by key
-    /// draw the text themselves.
+    /// Whether the terminal shows typed text. Only line input without echo counts as hidden: programs that read key by
+    /// key draw the text themselves.
     pub(crate) fn echoes(&self) -> bool {
         tcgetattr(&self.master).is_ok_and(|modes| {
             let local = modes.local_modes;
@@ -79,8 +79,8 @@ impl Terminal {
     }
 }
 
-/// The content of a terminal of this size. It is fed with all output that was cut, so that a viewer who attaches late sees
-/// the current screen.
+/// The content of a terminal of this size. It is fed with all output that was cut, so that a viewer who attaches late
+/// sees the current screen.
 pub struct Screen {
     parser: vt100::Parser<TerminalEvents>,
     size: (u16, u16),
@@ -116,13 +116,13 @@ impl Screen {
 
     /// Processes output. No output may end the shim: if the emulator panics, the screen starts empty.
     pub fn feed(&mut self, bytes: &[u8]) {
-        let Self { parser, modes: modes, saved_cursors: saved, .. } = self;
+        let Self { parser, modes, saved_cursors, .. } = self;
         let fed = catch_unwind(AssertUnwindSafe(|| {
             modes.watch(bytes, |piece| match piece {
                 OutputPiece::Bytes(bytes) => parser.process(bytes),
                 OutputPiece::Save => {
                     let screen = parser.screen();
-                    saved[usize::from(screen.alternate_screen())] = Some(screen.cursor_position());
+                    saved_cursors[usize::from(screen.alternate_screen())] = Some(screen.cursor_position());
                 }
             });
         }));
@@ -148,7 +148,7 @@ impl Screen {
         KeyMode { application_cursor: self.parser.screen().application_cursor() }
     }
 
-    /// Whether the program wants to be told where pasted text begins and ends.
+    /// Whether the program has requested markers around pasted text.
     pub(crate) fn wants_bracketed_paste(&self) -> bool {
         self.parser.screen().bracketed_paste()
     }
@@ -158,13 +158,15 @@ impl Screen {
         let alternate = self.parser.screen().alternate_screen();
         let mut out = Vec::new();
         if alternate {
-            // The main screen comes back when the program leaves the alternate one. A control sequence makes the emulator show it.
+            // The main screen comes back when the program leaves the alternate one. A control sequence makes the
+            // emulator show it.
             if self.modes.is_between_sequences() {
                 self.parser.process(b"\x1b[?47l");
                 out.extend(self.parser.screen().contents_formatted());
                 self.parser.process(b"\x1b[?47h");
             }
-            // Entering saves the cursor with its colours, and leaving restores them: so enter without colours, as programs do.
+            // Entering saves the cursor with its colours, and leaving restores them: so enter without colours, as
+            // programs do.
             out.extend_from_slice(b"\x1b[0m\x1b[?1049h");
         }
         let screen = self.parser.screen();

@@ -10,11 +10,11 @@ use std::collections::{BTreeSet, HashSet};
 #[must_use]
 pub fn descendants(root: u32) -> Vec<u32> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
-    let mut todo = vec![root];
-    while let Some(pid) = todo.pop() {
+    let mut pending = vec![root];
+    while let Some(pid) = pending.pop() {
         for child in children(pid) {
             if seen.insert(child) {
-                todo.push(child);
+                pending.push(child);
                 if is_alive(child) {
                     found.push(child);
                 }
@@ -24,17 +24,17 @@ pub fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
-/// The descendants of `root`, and how many processes and threads they are, including ended ones that were not reaped: each of
-/// those still occupies a process number.
+/// The descendants of `root`, and how many processes and threads they are, including ended ones that were not reaped:
+/// each of those still occupies a process number.
 #[must_use]
 pub fn census(root: u32) -> (Vec<u32>, usize) {
-    let (mut found, mut tasks, mut todo) = (Vec::new(), 0, vec![root]);
-    while let Some(pid) = todo.pop() {
+    let (mut found, mut tasks, mut pending) = (Vec::new(), 0, vec![root]);
+    while let Some(pid) = pending.pop() {
         let (children, threads) = children_and_threads(pid);
         // The threads of the root are not counted: it is the shim.
         tasks += if pid == root { 0 } else { threads.max(1) };
         found.extend_from_slice(&children);
-        todo.extend(children);
+        pending.extend(children);
     }
     found.sort_unstable();
     found.dedup();
@@ -96,8 +96,8 @@ pub fn terminate(root: u32) {
     }
 }
 
-/// Kills all processes that `find` returns, in passes: stop all, so that none can fork, then kill all, until a pass finds
-/// none. `reap` reaps dead children. Returns how many were killed, and the survivors.
+/// Kills all processes that `find` returns, in passes: stop all, so that none can fork, then kill all, until a pass
+/// finds none. `reap` reaps dead children. Returns how many were killed, and the survivors.
 pub fn kill_all(find: impl Fn() -> Vec<u32>, mut reap: impl FnMut()) -> (u64, Vec<u32>) {
     let mut ended = BTreeSet::new();
     // Processes in an uninterruptible sleep do not die on a signal: give up on them after a bounded number of passes.
@@ -124,8 +124,8 @@ pub fn kill_all(find: impl Fn() -> Vec<u32>, mut reap: impl FnMut()) -> (u64, Ve
     (ended.len() as u64, survivors)
 }
 
-/// The processes of a task whose shim has ended, found by marker, session and process group. A process that has changed all
-/// three is not found.
+/// The processes of a task whose shim has ended, found by marker, session and process group. A process that has changed
+/// all three is not found.
 #[must_use]
 pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
     let mut found = Vec::new();

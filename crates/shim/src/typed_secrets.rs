@@ -38,7 +38,8 @@ impl TypedSecrets {
                     let line = std::mem::take(&mut self.line);
                     self.lines.extend(String::from_utf8(line).ok().filter(|line| !line.is_empty()));
                 }
-                // The erase and kill keys, as the terminal applies them, and the keys that send a signal and discard the line.
+                // The erase and kill keys, as the terminal applies them, and the keys that send a signal and discard
+                // the line.
                 0x7f | 0x08 => drop(self.line.pop()),
                 0x15 | 0x03 | 0x1a | 0x1c => self.line.clear(),
                 b if self.line.len() < MAX_SECRET_BYTES => self.line.push(*b),

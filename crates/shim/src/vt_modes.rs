@@ -1,5 +1,5 @@
-//! Terminal state that the emulator does not report: the scrolling region, modes, character sets, the saved cursor. A viewer
-//! that attaches late needs it, or the next line is drawn in the wrong place.
+//! Terminal state that the emulator does not report: the scrolling region, modes, character sets, the saved cursor. A
+//! viewer that attaches late needs it, or the next line is drawn in the wrong place.
 
 /// A piece of output on its way to the emulator.
 pub(crate) enum OutputPiece<'a> {
@@ -26,13 +26,13 @@ enum State {
 pub(crate) struct VtModes {
     state: State,
     params: Vec<u8>,
-    modes: ModeMemory,
+    modes: TerminalModes,
     /// The last byte begins a multi-byte character.
     in_character: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct ModeMemory {
+struct TerminalModes {
     region: Option<(u16, u16)>,
     wraps: bool,
     origin: bool,
@@ -41,8 +41,8 @@ struct ModeMemory {
     shifted: bool,
 }
 
-const DEFAULT_MODES: ModeMemory =
-    ModeMemory { region: None, wraps: true, origin: false, inserts: false, charsets: [b'B'; 2], shifted: false };
+const DEFAULT_MODES: TerminalModes =
+    TerminalModes { region: None, wraps: true, origin: false, inserts: false, charsets: [b'B'; 2], shifted: false };
 /// No sequence that matters here has longer parameters.
 const MAX_PARAMETER_BYTES: usize = 64;
 
@@ -61,8 +61,8 @@ impl VtModes {
         self.modes.region = None;
     }
 
-    /// Tracks the state in output and passes the output on to `emit`. Letters of the line-drawing character set are replaced by
-    /// the characters that they draw: the emulator knows no character sets.
+    /// Tracks the state in output and passes the output on to `emit`. Letters of the line-drawing character set are
+    /// replaced by the characters that they draw: the emulator knows no character sets.
     pub(crate) fn watch(&mut self, bytes: &[u8], mut emit: impl FnMut(OutputPiece<'_>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(b) = bytes.get(at).copied() {
@@ -208,8 +208,8 @@ impl VtModes {
         }
     }
 
-    /// The bytes that restore this state on a terminal that already shows the right content. `cursor` is its position, from
-    /// 0, and `position_bytes` moves it there.
+    /// The bytes that restore this state on a terminal that already shows the right content. `cursor` is its position,
+    /// from 0, and `position_bytes` moves it there.
     pub(crate) fn restore_bytes(
         &self,
         saved: Option<(u16, u16)>,
@@ -272,7 +272,7 @@ mod tests {
                 "a\x1b(0┌─┐\x1b(Bq\x1b)0\x0e│\x0fx\x1b[5;20r\x1b[?6;7h\x1b[?7l\x1b[4h\x1b]0;lqk\x07\x1b7\x1b[s\x1b[?1049h"
             );
             assert_eq!((saves, modes.is_between_sequences()), (3, true));
-            let expect = ModeMemory {
+            let expect = TerminalModes {
                 region: Some((5, 20)),
                 wraps: false,
                 origin: true,

@@ -8,7 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directories with escape files, and the names to check in each: the roots, and git directories that lie elsewhere.
+/// The directories with escape files, and the names to check in each: the roots, and git directories that lie
+/// elsewhere.
 pub(crate) fn escape_places(sandbox: &SandboxSpec) -> Vec<(PathBuf, &'static [&'static str])> {
     let mut all: Vec<(PathBuf, &'static [&'static str])> = Vec::new();
     for root in sandbox.roots.iter().map(Path::new) {
@@ -30,8 +31,8 @@ pub fn is_escape(path: &Path) -> bool {
     })
 }
 
-/// The git directory that a `.git` file names, if that directory names this work tree, and the repository that it belongs
-/// to.
+/// The git directory that a `.git` file names, if that directory names this work tree, and the repository that it
+/// belongs to.
 pub(super) fn linked_git_directories(root: &Path) -> Option<Vec<PathBuf>> {
     let read = |path: PathBuf| {
         let small = fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() < 64 * 1024);
@@ -53,8 +54,8 @@ pub(super) fn linked_git_directories(root: &Path) -> Option<Vec<PathBuf>> {
         return None;
     }
     let mut all = vec![git_dir.clone()];
-    // For a work tree, only the repository that its git directory lies in: any process could have written a different path
-    // into `commondir`.
+    // For a work tree, only the repository that its git directory lies in: any process could have written a different
+    // path into `commondir`.
     if git_dir.join("commondir").is_file()
         && let Some(common) = git_dir.parent().filter(|p| p.ends_with("worktrees")).and_then(Path::parent)
         && is_git_directory(common)

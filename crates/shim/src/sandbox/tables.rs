@@ -84,8 +84,8 @@ pub(super) const SETTINGS_WITHOUT_SECRETS: &[&str] = &[
 /// Words that mark a secret in such a file.
 pub(super) const SECRET_WORDS: &[&str] =
     &["auth", "token", "passw", "secret", "apikey", "api_key", "api-key", "credential", "private"];
-/// Escape files: files that make programs run later, outside of the sandbox. Changes to them are recorded. A name that ends
-/// in a slash is a directory, of which every entry counts.
+/// Escape files: files that make programs run later, outside of the sandbox. Changes to them are recorded. A name that
+/// ends in a slash is a directory, of which every entry counts.
 #[rustfmt::skip]
 pub(super) const ESCAPE_FILES: &[&str] = &[
     ".git/hooks/", ".git/config", ".git/config.worktree", ".git/info/attributes", ".envrc", ".vscode/", ".husky/", ".cargo/config", ".cargo/config.toml",

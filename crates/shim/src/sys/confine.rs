@@ -24,8 +24,8 @@ pub(crate) mod right {
     /// The rights that apply to files; the others apply to directories only.
     pub(crate) const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 
-    /// All rights of a Landlock version, including those that no rule grants, such as making devices: a ruleset denies every
-    /// right that it handles.
+    /// All rights of a Landlock version, including those that no rule grants, such as making devices: a ruleset denies
+    /// every right that it handles.
     pub(crate) fn all(version: u32) -> u64 {
         match version {
             0 => 0,
@@ -79,15 +79,16 @@ struct BeneathAttr {
     parent: RawFd,
 }
 
-/// Creates a ruleset that handles files and TCP as asked, and scopes. Parts that this Landlock version does not know must be
-/// empty.
+/// Creates a ruleset that handles files and TCP as asked, and scopes. Parts that this Landlock version does not know
+/// must be empty.
 pub(crate) fn create_ruleset(version: u32, files: bool, net: bool) -> io::Result<OwnedFd> {
     let attr = RulesetAttr {
         handled_fs: if files { right::all(version) } else { 0 },
         handled_net: if net && version >= 4 { ALL_TCP_RIGHTS } else { 0 },
         scoped: if version >= 6 { ALL_SCOPES } else { 0 },
     };
-    // SAFETY: the kernel reads the structure, whose size is passed; the returned descriptor is new, and nothing else owns it.
+    // SAFETY: the kernel reads the structure, whose size is passed; the returned descriptor is new, and nothing else
+    // owns it.
     unsafe {
         match libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attr, size_of::<RulesetAttr>(), 0u32) {
             -1 => Err(io::Error::last_os_error()),
@@ -162,41 +163,45 @@ pub(crate) fn has_capabilities() -> bool {
 impl Restrictions {
     /// Runs between fork and exec: only system calls on values that were made before the fork; no allocation, no locks.
     pub(super) fn apply(&self) -> io::Result<()> {
-        let done = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        let check = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         for (resource, max) in &self.limits {
             let (mut now, none) = ([0u64; 2], std::ptr::null::<u64>());
             // A limit that is already lower stays.
             // SAFETY: the kernel reads and writes two numbers, soft and hard, which live on the stack.
             unsafe {
-                done(libc::syscall(libc::SYS_prlimit64, 0, *resource, none, now.as_mut_ptr()))?;
+                check(libc::syscall(libc::SYS_prlimit64, 0, *resource, none, now.as_mut_ptr()))?;
                 let new = now.map(|limit| limit.min(*max));
-                done(libc::syscall(libc::SYS_prlimit64, 0, *resource, new.as_ptr(), none))?;
+                check(libc::syscall(libc::SYS_prlimit64, 0, *resource, new.as_ptr(), none))?;
             }
         }
         if self.no_new_privileges {
             // SAFETY: changes one attribute of this process; no pointers.
-            done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
+            check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
         }
         if let Some(keep) = self.keep_capabilities {
             drop_capabilities(keep)?;
         }
         if let Some(ruleset) = &self.ruleset {
             // SAFETY: plain integers.
-            done(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) })?;
+            check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) })?;
         }
         if let Some(filter) = self.filter {
             let program = libc::sock_fprog {
                 len: u16::try_from(filter.len()).unwrap_or(u16::MAX),
                 filter: filter.as_ptr().cast_mut().cast(),
             };
-            // SAFETY: the kernel copies the program, which lives as long as the process; an instruction has the kernel's layout.
-            done(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0u32, &raw const program) })?;
+            // SAFETY: the kernel copies the program, which lives as long as the process; an instruction has the
+            // kernel's layout.
+            check(unsafe {
+                libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0u32, &raw const program)
+            })?;
         }
         Ok(())
     }
 }
 
-/// Drops all capabilities of this process. A program that it starts may gain some, unless gaining privileges is forbidden.
+/// Drops all capabilities of this process. A program that it starts may gain some, unless gaining privileges is
+/// forbidden.
 pub(super) fn drop_all_capabilities() -> io::Result<()> {
     let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
     let none = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];

@@ -1,5 +1,5 @@
-//! A network namespace for a task. It contains only a loopback interface, so that the task can run servers and test them, but
-//! reaches no other host.
+//! A network namespace for a task. It contains only a loopback interface, so that the task can run servers and test
+//! them, but reaches no other host.
 #![allow(unsafe_code)]
 
 use std::{io, sync::OnceLock};
@@ -41,8 +41,9 @@ fn effective_ids() -> (u32, u32) {
 /// Tries one way in a child process that exits immediately.
 fn try_enter(way: &OwnNetwork) -> bool {
     let mut ends = [0; 2];
-    // SAFETY: the kernel fills in two descriptors. The child makes system calls on values made before the fork, writes one
-    // byte and exits without running other code of this process; the parent reads that byte, or the end of the pipe.
+    // SAFETY: the kernel fills in two descriptors. The child makes system calls on values made before the fork, writes
+    // one byte and exits without running other code of this process; the parent reads that byte, or the end of the
+    // pipe.
     unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return false;
@@ -73,10 +74,10 @@ struct Interface {
 
 impl OwnNetwork {
     /// The way for a child of this process, which runs as the same user or becomes another one. None if no way works.
-    pub(crate) fn available(becomes: Option<(u32, u32)>) -> Option<Self> {
+    pub(crate) fn available(other_user: Option<(u32, u32)>) -> Option<Self> {
         match network_support() {
             NetworkSupport { plain: true, .. } => Some(Self::Plain),
-            NetworkSupport { as_user: true, .. } => Some(Self::as_user(becomes.unwrap_or_else(effective_ids))),
+            NetworkSupport { as_user: true, .. } => Some(Self::as_user(other_user.unwrap_or_else(effective_ids))),
             _ => None,
         }
     }
@@ -93,16 +94,16 @@ impl OwnNetwork {
 
     /// Enters the network. Makes only system calls on values that were made before the fork: no allocation, no locks.
     pub(super) fn enter(&self) -> io::Result<()> {
-        let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         let flags = match self {
             Self::Plain => libc::CLONE_NEWNET,
             Self::AsUser { .. } => libc::CLONE_NEWNET | libc::CLONE_NEWUSER,
         };
         // SAFETY: plain integers.
-        done(unsafe { libc::unshare(flags) })?;
+        check(unsafe { libc::unshare(flags) })?;
         if let Self::AsUser { uid_map, gid_map } = self {
-            // The /proc files of a process that is not dumpable belong to root, and it could not write its own maps. It is
-            // dumpable only for these three writes, and the program that is started next is dumpable anyway.
+            // The /proc files of a process that is not dumpable belong to root, and it could not write its own maps. It
+            // is dumpable only for these three writes, and the program that is started next is dumpable anyway.
             set_dumpable(true);
             let written = write_file(c"/proc/self/setgroups", b"deny")
                 .and_then(|()| write_file(c"/proc/self/uid_map", uid_map))

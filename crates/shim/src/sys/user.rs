@@ -1,7 +1,7 @@
 //! Acts for another user: accesses files with their rights, or becomes them for good.
 //!
-//! Only the system service does either. It has the capabilities to change its IDs and none over files, so that it can do with
-//! files what the other user can, and nothing more.
+//! Only the system service does either. It has the capabilities to change its IDs and none over files, so that it can
+//! do with files what the other user can, and nothing more.
 #![allow(unsafe_code)]
 
 use super::confine;
@@ -116,11 +116,11 @@ impl ChildUser {
         }
         set_groups(&self.groups)?;
         // SAFETY: plain calls on integers.
-        let done = unsafe {
+        let changed = unsafe {
             libc::syscall(libc::SYS_setresgid, self.gid, self.gid, self.gid) == 0
                 && libc::syscall(libc::SYS_setresuid, self.uid, self.uid, self.uid) == 0
         };
-        if !done {
+        if !changed {
             return Err(io::Error::last_os_error());
         }
         // The inherited session keyring is the daemon's, and would be shared by the tasks of all users.
