@@ -65,7 +65,7 @@ pub fn detect_kernel() -> Kernel {
 }
 
 /// The sandbox of a task, ready for the fork.
-pub(crate) struct Sandbox {
+pub(crate) struct ChildSandbox {
     pub(crate) restrictions: Restrictions,
     pub(crate) enforced: Option<EnforcedSandbox>,
     /// Environment variables that replace those of the request.
@@ -134,7 +134,7 @@ pub(crate) fn build(
     input: &SandboxInput<'_>,
     base_ruleset: Option<BaseRuleset>,
     other_user: Option<(u32, u32)>,
-) -> Result<Sandbox, SandboxError> {
+) -> Result<ChildSandbox, SandboxError> {
     let has = detect_kernel();
     let kernel = Kernel {
         landlock: has.landlock.min(sandbox.kernel.landlock).min(Kernel::FULL.landlock),
@@ -143,7 +143,7 @@ pub(crate) fn build(
     if !kernel.holds(confinement) {
         return Err(SandboxError::Kernel { wanted: confinement, landlock: kernel.landlock });
     }
-    let mut built = Sandbox { restrictions: Restrictions::default(), enforced: None, env: BTreeMap::new() };
+    let mut built = ChildSandbox { restrictions: Restrictions::default(), enforced: None, env: BTreeMap::new() };
     if confinement == Confinement::None {
         return Ok(built);
     }

@@ -6,7 +6,7 @@ use crate::{
     input_queue::InputQueue,
     output_stream::OutputStream,
     post_run::EscapeFiles,
-    sandbox::{self, Sandbox, SandboxError, SandboxInput},
+    sandbox::{self, ChildSandbox, SandboxError, SandboxInput},
     supervise::Shim,
     sys::{
         self, ChildStdio,
@@ -101,7 +101,7 @@ impl Shim<'_> {
             Mode::Pipes => StartError::Pipes,
         })?;
         let temporary = sandbox::temporary_path(&self.dir, user);
-        let Sandbox { restrictions, enforced, env: sandbox_env } = self.build_sandbox(&temporary, &ends)?;
+        let ChildSandbox { restrictions, enforced, env: sandbox_env } = self.build_sandbox(&temporary, &ends)?;
         let mut env = self.record_environment(sandbox_env);
         // Without these pipes the task runs the same way; only its last directory stays unknown.
         let final_cwd = self.request.tell_directory.then(FinalCwd::new).and_then(Result::ok);
@@ -138,7 +138,7 @@ impl Shim<'_> {
     }
 
     /// Builds the sandbox, and scans the escape files for changes that the task will make.
-    fn build_sandbox(&mut self, temporary: &Path, ends: &ParentEnds) -> Result<Sandbox, StartError> {
+    fn build_sandbox(&mut self, temporary: &Path, ends: &ParentEnds) -> Result<ChildSandbox, StartError> {
         let confinement = self.sandbox.confinement;
         let input = SandboxInput {
             temporary,
