@@ -8,7 +8,7 @@
 
 use crate::peer::{AgentTrace, ProcessChain};
 use countersign_model::{Process, Roster};
-use countersign_shim::{as_owner_of, tree};
+use countersign_shim::{tree, with_owner_ids};
 use countersign_store::{is_a_persons, proc};
 use std::{
     collections::HashMap,
@@ -47,7 +47,7 @@ pub(crate) fn left(chain: &ProcessChain, roster: &Roster) -> Option<AgentTrace> 
 }
 
 fn carried(pid: u32) -> Option<&'static str> {
-    let environ = as_owner_of(pid, || proc::environ(pid)).ok()?;
+    let environ = with_owner_ids(pid, || proc::environ(pid)).ok()?;
     AGENT_VARIABLES.iter().find(|variable| environ.has(variable)).copied()
 }
 

@@ -7,7 +7,7 @@
 
 use crate::descriptors::OutOfDescriptors;
 use countersign_model::{MARKER, Process, SessionId, TaskId};
-use countersign_shim::as_owner_of;
+use countersign_shim::with_owner_ids;
 use countersign_store::proc;
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -172,7 +172,7 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<C
     let mut hidden = Vec::new();
     let Some(all) = seen(proc::all())? else { return Ok(ConnectionHolder::Nobody) };
     for pid in all {
-        let held = as_owner_of(pid, || {
+        let held = with_owner_ids(pid, || {
             proc::open_files(pid).map(|mut open| open.any(|file| file.as_os_str() == wanted.as_str()))
         });
         match held {
@@ -219,7 +219,7 @@ pub(crate) fn is_there(process: Process) -> Result<bool, OutOfDescriptors> {
 
 /// The task whose marker a process carries; the outer none when its environment cannot be read.
 fn marker(pid: u32) -> LookupResult<Option<String>> {
-    let environ = match as_owner_of(pid, || proc::environ(pid)) {
+    let environ = match with_owner_ids(pid, || proc::environ(pid)) {
         Ok(environ) => environ,
         Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
         // Root hides from a house that is not root's, and could do whatever it likes to it: where it stands in the tree

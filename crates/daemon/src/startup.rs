@@ -43,13 +43,13 @@ pub enum Start {
 
 /// Runs a house until it is stopped. `shim` is the supervisor program.
 pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
-    countersign_shim::not_dumpable();
-    countersign_shim::give_back_large_buffers();
+    countersign_shim::forbid_dumping();
+    countersign_shim::configure_allocator();
     countersign_shim::descriptors::raise_limit();
     // What went wrong may quote what it went wrong with.
     std::panic::set_hook(Box::new(|info| crate::log!("panic: {info}")));
     if start == Start::Detached {
-        countersign_shim::close_inherited();
+        countersign_shim::close_inherited_descriptors();
         let _ = rustix::process::setsid();
     }
     let home = Home::locate()?;
@@ -105,7 +105,7 @@ fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<Stri
         roots: real_roots(&config.roots),
         degraded,
         key: house_key(home).context("the house has no digest key")?,
-        kernel: config.confine.kernel(countersign_shim::kernel()),
+        kernel: config.confine.kernel(countersign_shim::detect_kernel()),
         granted: config.confine.granted,
         network: config.confine.network,
         redaction: config.redaction(),
@@ -301,7 +301,7 @@ fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)>
         return Ok((Users::own(base), home.socket()));
     }
     anyhow::ensure!(
-        countersign_shim::acts_for_others() && !rustix::process::geteuid().is_root(),
+        countersign_shim::can_act_for_other_users() && !rustix::process::geteuid().is_root(),
         "a house of the machine needs a user of its own that may act for others: \
          `csn service install --system` makes the unit that starts it so"
     );

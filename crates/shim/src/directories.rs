@@ -1,18 +1,18 @@
-//! The directories of a terminal's program: the one that the kernel reports, and the one that the program claims.
-//! Pure: others look, this says what is new.
+//! The working directory of a terminal's program: the one that the kernel reports, and the one that the program claims.
+//! Does no I/O: callers supply both, this module decides what is new.
 
 /// A directory that the record does not have yet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DirectoryChange {
     pub(crate) path: String,
-    /// The program said so in its output (OSC 7). Any program can print that, so nothing may rely on it.
+    /// The program printed it (OSC 7). Any program can print any path, so nothing may rely on it.
     pub(crate) claimed: bool,
 }
 
 pub(crate) struct Directories {
-    /// What the kernel reported last.
+    /// The directory that the kernel reported last.
     actual: String,
-    /// What the record named last: a claim that repeats it says nothing new.
+    /// The directory that was recorded last: a claim that repeats it is not new.
     recorded: String,
 }
 
@@ -21,28 +21,28 @@ impl Directories {
         Self { actual: start.to_owned(), recorded: start.to_owned() }
     }
 
-    /// What is new. The kernel's word comes first: a program that claims where it really is adds nothing to it.
+    /// Returns the changes to record. The kernel's report comes first, so a claim that agrees with it adds nothing.
     pub(crate) fn update(&mut self, actual: Option<String>, claim: Option<String>) -> Vec<DirectoryChange> {
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         if let Some(path) = actual.filter(|path| *path != self.actual) {
             self.actual.clone_from(&path);
             self.recorded.clone_from(&path);
-            news.push(DirectoryChange { path, claimed: false });
+            changes.push(DirectoryChange { path, claimed: false });
         }
         if let Some(path) = claim.filter(|path| *path != self.recorded) {
             self.recorded.clone_from(&path);
-            news.push(DirectoryChange { path, claimed: true });
+            changes.push(DirectoryChange { path, claimed: true });
         }
-        news
+        changes
     }
 }
 
-/// The path in `file://HOST/PATH`, with its escapes undone, if the host is this machine.
-pub(crate) fn path_of_url(url: &str, hostname: &str) -> Option<String> {
+/// The decoded path of `file://HOST/PATH`, if the host is this machine.
+pub(crate) fn path_from_url(url: &str, hostname: &str) -> Option<String> {
     let rest = url.strip_prefix("file://")?;
     let (host, path) = rest.split_at(rest.find('/')?);
-    let ours = ["", "localhost", hostname].iter().any(|name| host.eq_ignore_ascii_case(name));
-    if !ours {
+    let is_this_host = ["", "localhost", hostname].iter().any(|name| host.eq_ignore_ascii_case(name));
+    if !is_this_host {
         return None;
     }
     let (mut out, mut bytes) = (Vec::new(), path.bytes());
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_believed() {
-        let check = |url: &str, expect: Option<&str>| assert_eq!(path_of_url(url, "box").as_deref(), expect, "{url}");
+    fn a_url_of_another_host_is_ignored() {
+        let check = |url: &str, expect: Option<&str>| assert_eq!(path_from_url(url, "box").as_deref(), expect, "{url}");
         check("file:///srv/a", Some("/srv/a"));
         check("file://localhost/srv/a", Some("/srv/a"));
         check("file://box/srv/a%20b%3Bc", Some("/srv/a b;c"));
@@ -83,22 +83,22 @@ mod tests {
         check("/srv", None);
     }
 
-    /// Each step: what the kernel reports, what the program claims, what is then new (`!` before a claim).
+    /// Each step: what the kernel reports, what the program claims, the changes to record (`!` before a claim).
     #[test]
-    fn the_kernel_is_followed_whatever_a_program_claims() {
+    fn claims_never_replace_what_the_kernel_reports() {
         type Step = (Option<&'static str>, Option<&'static str>, &'static [&'static str]);
         let check = |steps: &[Step]| {
             let mut directories = Directories::new("/w");
             for (n, (actual, claim, expect)) in steps.iter().enumerate() {
-                let news = directories.update(actual.map(str::to_owned), claim.map(str::to_owned));
+                let changes = directories.update(actual.map(str::to_owned), claim.map(str::to_owned));
                 let shown: Vec<String> =
-                    news.into_iter().map(|m| format!("{}{}", if m.claimed { "!" } else { "" }, m.path)).collect();
+                    changes.into_iter().map(|m| format!("{}{}", if m.claimed { "!" } else { "" }, m.path)).collect();
                 assert_eq!(shown, *expect, "step {n} of {steps:?}");
             }
         };
-        // A shell that tells the truth.
+        // A shell that claims where it is.
         check(&[(Some("/w"), Some("/w"), &[]), (Some("/usr"), Some("/usr"), &["/usr"]), (None, Some("/usr"), &[])]);
-        // One that lies, once and again, and moves meanwhile.
+        // A shell that makes false claims, and changes its directory in between.
         check(&[
             (Some("/w"), Some("/srv"), &["!/srv"]),
             (Some("/w"), Some("/srv"), &[]),
@@ -107,7 +107,7 @@ mod tests {
             (Some("/w"), Some("/srv"), &["/w", "!/srv"]),
             (Some("/w"), Some("/w"), &["!/w"]),
         ]);
-        // A program of another user, about which the kernel tells nothing.
+        // A program of another user, about which the kernel reports nothing.
         check(&[(None, Some("/root"), &["!/root"]), (None, Some("/w"), &["!/w"]), (Some("/w"), None, &[])]);
     }
 }

@@ -1,8 +1,8 @@
-//! Reads a terminal that has much to say, beside the loop.
+//! Reads a terminal with much output on a thread of its own, beside the loop.
 //!
-//! The kernel holds no more than a few kilobytes between a program and its terminal: while nobody reads, the program
-//! stands still. So a terminal that writes much gets a thread that does nothing but read. It is bounded: when the loop
-//! falls behind, the reading stops.
+//! The kernel buffers only a few kilobytes between a program and its terminal: while nobody reads, the program is
+//! blocked. So a terminal that prints much gets a thread that only reads. The queue is bounded: when the loop falls
+//! behind, the thread stops reading.
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
@@ -17,34 +17,34 @@ use std::{
     },
 };
 
-const BUFFER: usize = 64 * 1024;
-/// A terminal gives no more than this at once.
-const PAGE: usize = 4096;
-const WAITING: usize = 8;
-/// Nobody tells us when a terminal that was closed by all is opened again: this often it is looked at.
-const HUNG: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const PIECE_BYTES: usize = 64 * 1024;
+/// One read from a terminal returns no more than this.
+const TERMINAL_READ_BYTES: usize = 4096;
+const MAX_QUEUED_PIECES: usize = 8;
+/// How often a terminal that every process has closed is checked: the kernel sends no event when one opens it again.
+const REOPEN_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// What was read takes no longer than this to be handed over.
-const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// How long a drain waits for the thread to hand over what it has read.
+const HAND_OVER_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 pub(crate) struct Feeder {
     pieces: mpsc::Receiver<(Vec<u8>, usize)>,
-    back: mpsc::Sender<Vec<u8>>,
+    recycle: mpsc::Sender<Vec<u8>>,
     shared: Arc<FeederState>,
-    /// A piece that did not fit into what was asked for, and how much of it did.
-    left: Option<(Vec<u8>, usize, usize)>,
+    /// A piece that was handed out in part: its buffer, the offset of the rest, and its length.
+    remainder: Option<(Vec<u8>, usize, usize)>,
 }
 
 struct FeederState {
-    /// Readable when there is something to take.
+    /// Readable when there is a piece to take.
     more: OwnedFd,
-    /// Readable when the thread should look at the two flags.
-    look: OwnedFd,
-    last_chance: AtomicBool,
-    gone: AtomicBool,
+    /// Readable when the thread must check the two flags.
+    wake: OwnedFd,
+    no_more_output: AtomicBool,
+    abandoned: AtomicBool,
 }
 
-/// What a look brought.
+/// The result of [`Feeder::read_into`].
 pub(crate) enum FeedResult {
     Bytes(usize),
     Nothing,
@@ -56,31 +56,31 @@ impl Feeder {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let shared = Arc::new(FeederState {
             more: event()?,
-            look: event()?,
-            last_chance: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            wake: event()?,
+            no_more_output: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
         });
-        let (to, pieces) = mpsc::sync_channel(WAITING);
-        let (back, idle_shim) = mpsc::channel();
-        let theirs = Arc::clone(&shared);
+        let (to, pieces) = mpsc::sync_channel(MAX_QUEUED_PIECES);
+        let (recycle, recycled) = mpsc::channel();
+        let state = Arc::clone(&shared);
         std::thread::Builder::new().stack_size(64 * 1024).spawn(move || {
-            theirs.read(&terminal, &to, &idle_shim);
-            // Whoever waits is woken to find that nobody sends any more.
+            state.run(&terminal, &to, &recycled);
+            // The sender is dropped before the reader is woken, so that the reader finds the end.
             drop(to);
-            theirs.notify();
+            state.notify();
         })?;
-        Ok(Self { pieces, back, shared, left: None })
+        Ok(Self { pieces, recycle, shared, remainder: None })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.shared.more.as_fd()
     }
 
-    /// What there is now goes into `room`.
-    pub(crate) fn take(&mut self, room: &mut [u8]) -> FeedResult {
-        let (piece, at, len) = match self.left.take() {
+    /// Copies what has been read so far into `room`.
+    pub(crate) fn read_into(&mut self, room: &mut [u8]) -> FeedResult {
+        let (piece, at, len) = match self.remainder.take() {
             Some(left) => left,
-            None => match self.next() {
+            None => match self.next_piece() {
                 Ok((piece, len)) => (piece, 0, len),
                 Err(mpsc::TryRecvError::Empty) => return FeedResult::Nothing,
                 Err(mpsc::TryRecvError::Disconnected) => return FeedResult::End,
@@ -88,16 +88,18 @@ impl Feeder {
         };
         let n = room.len().min(len - at);
         room[..n].copy_from_slice(&piece[at..at + n]);
-        match at + n == len {
-            true => drop(self.back.send(piece)),
-            false => self.left = Some((piece, at + n, len)),
+        if at + n == len {
+            drop(self.recycle.send(piece));
+        } else {
+            self.remainder = Some((piece, at + n, len));
         }
         FeedResult::Bytes(n)
     }
 
-    fn next(&mut self) -> Result<(Vec<u8>, usize), mpsc::TryRecvError> {
+    fn next_piece(&mut self) -> Result<(Vec<u8>, usize), mpsc::TryRecvError> {
         match self.pieces.try_recv() {
-            // The bell is silenced only when nothing is there, and then looked at once more.
+            // The event is cleared only when the queue is empty. A piece may have come in between, so the queue is
+            // checked again.
             Err(mpsc::TryRecvError::Empty) => {
                 let _ = rustix::io::read(&self.shared.more, &mut [0; 8]);
                 self.pieces.try_recv()
@@ -106,22 +108,22 @@ impl Feeder {
         }
     }
 
-    /// Waits a moment for more, or for the end. Whether either came.
-    pub(crate) fn wait(&self) -> bool {
-        poll(&mut [PollFd::new(&self.shared.more, PollFlags::IN)], Some(&MOMENT)).is_ok_and(|n| n > 0)
+    /// Waits briefly for more output or for the end. Returns whether either came.
+    pub(crate) fn wait_for_more(&self) -> bool {
+        poll(&mut [PollFd::new(&self.shared.more, PollFlags::IN)], Some(&HAND_OVER_TIMEOUT)).is_ok_and(|n| n > 0)
     }
 
-    /// The terminal has hung up: what is there is all there is.
-    pub(crate) fn last_chance(&self) {
-        self.shared.last_chance.store(true, Ordering::Release);
-        self.shared.have_a_look();
+    /// The terminal has hung up: the thread reads what is there and ends.
+    pub(crate) fn finish_reading(&self) {
+        self.shared.no_more_output.store(true, Ordering::Release);
+        self.shared.wake_thread();
     }
 }
 
 impl Drop for Feeder {
     fn drop(&mut self) {
-        self.shared.gone.store(true, Ordering::Release);
-        self.shared.have_a_look();
+        self.shared.abandoned.store(true, Ordering::Release);
+        self.shared.wake_thread();
     }
 }
 
@@ -130,33 +132,34 @@ impl FeederState {
         let _ = rustix::io::write(&self.more, &1u64.to_ne_bytes());
     }
 
-    fn have_a_look(&self) {
-        let _ = rustix::io::write(&self.look, &1u64.to_ne_bytes());
+    fn wake_thread(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    fn read(&self, terminal: &OwnedFd, to: &mpsc::SyncSender<(Vec<u8>, usize)>, idle_shim: &mpsc::Receiver<Vec<u8>>) {
+    fn run(&self, terminal: &OwnedFd, to: &mpsc::SyncSender<(Vec<u8>, usize)>, recycled: &mpsc::Receiver<Vec<u8>>) {
         loop {
-            let mut piece = idle_shim.try_recv().unwrap_or_else(|_| vec![0; BUFFER]);
-            let (len, more) = self.fill(terminal, &mut piece);
+            let mut piece = recycled.try_recv().unwrap_or_else(|_| vec![0; PIECE_BYTES]);
+            let (len, more) = self.fill_piece(terminal, &mut piece);
             if len > 0 {
                 if to.send((piece, len)).is_err() {
                     return;
                 }
                 self.notify();
             }
-            if !more || self.gone.load(Ordering::Acquire) {
+            if !more || self.abandoned.load(Ordering::Acquire) {
                 return;
             }
         }
     }
 
-    /// Reads until the piece is full or there is nothing more just now; waits for the first byte. Whether more can come.
-    fn fill(&self, terminal: &OwnedFd, piece: &mut [u8]) -> (usize, bool) {
+    /// Waits for the first byte, then reads until the piece is full or nothing more is there. Returns the length, and
+    /// whether more can come.
+    fn fill_piece(&self, terminal: &OwnedFd, piece: &mut [u8]) -> (usize, bool) {
         let mut len = 0;
-        while piece.len() - len >= PAGE {
-            let look = || PollFd::new(&self.look, PollFlags::IN);
-            // Asked before the read: what was written before the terminal hung up must have been seen as missing.
-            let no_more = self.last_chance.load(Ordering::Acquire) || self.gone.load(Ordering::Acquire);
+        while piece.len() - len >= TERMINAL_READ_BYTES {
+            let wake = || PollFd::new(&self.wake, PollFlags::IN);
+            // Loaded before the read: only a read that starts after the hang-up proves that nothing is left.
+            let no_more = self.no_more_output.load(Ordering::Acquire) || self.abandoned.load(Ordering::Acquire);
             match rustix::io::read(terminal, &mut piece[len..]) {
                 Ok(0) => return (len, false),
                 Ok(n) => len += n,
@@ -164,10 +167,10 @@ impl FeederState {
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::IO) if no_more => return (len, false),
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::IO) if len > 0 => return (len, true),
                 Err(rustix::io::Errno::AGAIN) => {
-                    let _ = poll(&mut [PollFd::new(terminal, PollFlags::IN), look()], None);
+                    let _ = poll(&mut [PollFd::new(terminal, PollFlags::IN), wake()], None);
                 }
-                // Nobody has it open; whoever it belongs to may open it again.
-                Err(rustix::io::Errno::IO) => drop(poll(&mut [look()], Some(&HUNG))),
+                // No process has the terminal open, but one of its session may open it again.
+                Err(rustix::io::Errno::IO) => drop(poll(&mut [wake()], Some(&REOPEN_CHECK_INTERVAL))),
                 Err(_) => return (len, false),
             }
         }

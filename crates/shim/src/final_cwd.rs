@@ -1,9 +1,9 @@
-//! Where a shell ended: told by the shell itself, as it leaves.
+//! The directory in which a shell ended, reported by the shell itself when it exits.
 //!
-//! Bash reads the file that `BASH_ENV` names before its command. Ours is a pipe with a few lines in it, which forget the
-//! variable and have the shell say its directory into another pipe when it exits. Pipes, since what is inherited must
-//! not be something that could be written and executed. A command that sets a trap of its own, or that becomes another
-//! program, tells nothing; then nothing is known, and nothing is said.
+//! Bash reads the file that `BASH_ENV` names before it runs its command. Here that file is a pipe with a short script:
+//! it unsets the variable and makes the shell write its directory into another pipe when it exits. Both are pipes,
+//! since an inherited descriptor must not be a file that can be written and executed. A command that sets its own trap
+//! or replaces the shell reports nothing; then nothing is recorded.
 
 use rustix::{
     fd::OwnedFd,
@@ -15,43 +15,44 @@ use std::{
     os::fd::{AsRawFd as _, RawFd},
 };
 
-/// The numbers that the child knows them by: far from those that scripts use.
-const ASKED: RawFd = 197;
-const TOLD: RawFd = 198;
-const LONGEST: usize = 4096;
+/// The descriptor numbers in the child: far from those that scripts use.
+const SCRIPT_FD: RawFd = 197;
+const REPORT_FD: RawFd = 198;
+const MAX_PATH_BYTES: usize = 4096;
 
-/// What the shell of a task is given to tell where it ended.
+/// The two pipes between the shim and the shell of a task.
 pub(crate) struct FinalCwd {
-    /// What it is to read, and what it is to write to: the child's ends.
-    asked: OwnedFd,
-    tells: OwnedFd,
-    told: File,
+    /// The child's ends: the script that it reads, and the pipe that it writes to.
+    script_read: OwnedFd,
+    report_write: OwnedFd,
+    report_read: File,
 }
 
 impl FinalCwd {
     pub(crate) fn new() -> io::Result<Self> {
-        let (asked, asks) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (told, tells) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let text =
-            format!("unset BASH_ENV\nexec {ASKED}<&-\ntrap '{{ builtin pwd -P >&{TOLD}; }} 2>/dev/null || :' EXIT\n");
-        File::from(asks).write_all(text.as_bytes())?;
-        Ok(Self { asked, tells, told: File::from(told) })
+        let (script_read, script_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (report_read, report_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let text = format!(
+            "unset BASH_ENV\nexec {SCRIPT_FD}<&-\ntrap '{{ builtin pwd -P >&{REPORT_FD}; }} 2>/dev/null || :' EXIT\n"
+        );
+        File::from(script_write).write_all(text.as_bytes())?;
+        Ok(Self { script_read, report_write, report_read: File::from(report_read) })
     }
 
-    /// The descriptors of the child, and their numbers there.
-    pub(crate) fn also(&self) -> [(RawFd, RawFd); 2] {
-        [(self.asked.as_raw_fd(), ASKED), (self.tells.as_raw_fd(), TOLD)]
+    /// The shim's numbers of the descriptors, and their numbers in the child.
+    pub(crate) fn child_descriptors(&self) -> [(RawFd, RawFd); 2] {
+        [(self.script_read.as_raw_fd(), SCRIPT_FD), (self.report_write.as_raw_fd(), REPORT_FD)]
     }
 
-    /// The variable that the shell is given for it: a path that the shell opens, not we.
-    pub(crate) fn variable() -> (String, String) {
-        ("BASH_ENV".to_owned(), format!("/proc/self/fd/{ASKED}"))
+    /// The environment variable for the shell. The shell opens the path, not the shim.
+    pub(crate) fn env_variable() -> (String, String) {
+        ("BASH_ENV".to_owned(), format!("/proc/self/fd/{SCRIPT_FD}"))
     }
 
-    /// What it said: an absolute path, or nothing that is one.
-    pub(crate) fn told(mut self) -> Option<String> {
-        let mut bytes = [0; LONGEST + 1];
-        let n = self.told.read(&mut bytes).ok()?;
+    /// The directory that the shell reported, if it is an absolute path.
+    pub(crate) fn read_report(mut self) -> Option<String> {
+        let mut bytes = [0; MAX_PATH_BYTES + 1];
+        let n = self.report_read.read(&mut bytes).ok()?;
         let path = bytes[..n].strip_suffix(b"\n")?;
         let path = String::from_utf8(path.to_vec()).ok()?;
         (path.starts_with('/') && !path.contains('\0')).then_some(path)

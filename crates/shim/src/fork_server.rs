@@ -1,7 +1,7 @@
-//! The nursery: a `csn-shim` that runs nothing, but forks a shim whenever its daemon sends it a channel.
+//! The fork server: a `csn-shim` that runs no task, but forks a shim for every channel that its daemon sends.
 //!
-//! Starting a program costs more than half a millisecond, most of it spent finding out what the processor can do; a
-//! fork of one that has already found out costs a tenth of that. Each task still has a process of its own.
+//! Starting a program takes more than half a millisecond, most of it to detect the processor's features; forking one
+//! that has started takes a tenth of that. Each task still has a process of its own.
 
 use crate::{run, sys};
 use countersign_model::Digest;
@@ -16,22 +16,22 @@ use std::{
     process::ExitCode,
 };
 
-/// The whole program: until the daemon hangs up.
+/// The whole program. Runs until the daemon closes the socket.
 #[must_use]
 pub fn main() -> ExitCode {
-    sys::not_dumpable();
+    sys::forbid_dumping();
     std::panic::set_hook(Box::new(|info| {
         eprintln!("csn-shim: {}", countersign_redact::text_by_shape(&info.to_string()))
     }));
-    sys::default_signals();
-    sys::ignore_children();
+    sys::reset_signals();
+    sys::discard_ended_children();
     let _ = std::env::set_current_dir("/");
     let _ = rustix::process::setsid();
     countersign_redact::warm_up();
     crate::seccomp::warm_up();
     sys::network::warm_up();
     let _ = (Digest::sha256(&[b"warm"]), countersign_store::output::chunk_digest(b"warm"));
-    let Ok(daemon) = sys::inherited_channel() else { return ExitCode::FAILURE };
+    let Ok(daemon) = sys::duplicate_stdin() else { return ExitCode::FAILURE };
     let mut daemon = UnixStream::from(daemon);
     loop {
         let channel = match next_channel(&daemon) {
@@ -42,24 +42,24 @@ pub fn main() -> ExitCode {
         match sys::fork() {
             Ok(None) => {
                 drop(daemon);
-                // Standard input is the nursery's; a shim must not keep it open.
+                // Standard input is the fork server's socket; a shim must not keep it open.
                 if let Ok(null) = std::fs::File::open("/dev/null") {
                     let _ = rustix::stdio::dup2_stdin(&null);
                 }
-                return run::shim(channel);
+                return run::run_shim(channel);
             }
             Ok(Some(pid)) => {
                 if daemon.write_all(&pid.to_le_bytes()).is_err() {
                     return ExitCode::SUCCESS;
                 }
             }
-            // No process to be had: the daemon reads a pid that is none.
+            // The fork failed: the daemon reads pid 0.
             Err(_) => drop(daemon.write_all(&0u32.to_le_bytes())),
         }
     }
 }
 
-/// The next channel that the daemon sends; none when it has hung up.
+/// Receives the next channel; none when the daemon has closed the socket.
 fn next_channel(daemon: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,5 +1,5 @@
-//! A person's git configuration, without what runs programs and what is secret: what confined git gets instead of the real
-//! one. Reads git's own format; what it does not understand, it leaves out.
+//! The user's git configuration without secrets and without settings that run programs. Confined git reads it instead
+//! of the real one. Parses git's own format and leaves out what it does not understand.
 
 use countersign_model::glob_matches;
 use countersign_redact::looks_secret;
@@ -8,11 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files longer than this, and includes deeper, are not followed.
-const LONGEST: u64 = 1024 * 1024;
-const DEEPEST: usize = 10;
+/// Longer files and deeper includes are not read.
+const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
+const MAX_INCLUDE_DEPTH: usize = 10;
 
-/// One setting: `[section "subsection"] key = value`; none is a key without a value.
+/// One setting: `[section "subsection"] key = value`. `value` is none for a key without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GitSetting {
     section: String,
@@ -21,22 +21,22 @@ struct GitSetting {
     value: Option<String>,
 }
 
-/// What confined programs see of a person's configuration.
+/// The part of the user's configuration that confined programs see.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SanitisedGitConfig {
-    /// What is harmless of it, as a file.
+    /// The harmless settings, as the text of a file.
     pub(crate) text: String,
-    /// The files that it names for git to read: ignores, attributes.
+    /// The files that the settings name for git to read: ignores, attributes.
     pub(crate) reads: Vec<PathBuf>,
 }
 
-/// Puts it where programs look for it: `git/config` below a directory, with the ignores and attributes that lie beside the
-/// original. Gives the file.
-pub(crate) fn put(text: &str, config_home: &Path, directory: &Path) -> io::Result<PathBuf> {
+/// Writes the configuration to `git/config` below a directory, where programs look for it, and copies the ignores and
+/// attributes that lie beside the original. Returns the path of the configuration.
+pub(crate) fn write_config(text: &str, config_home: &Path, directory: &Path) -> io::Result<PathBuf> {
     let (from, to) = (config_home.join("git"), directory.join("git"));
     fs::create_dir_all(&to)?;
     for name in ["ignore", "attributes"] {
-        if fs::metadata(from.join(name)).is_ok_and(|m| m.is_file() && m.len() <= LONGEST) {
+        if fs::metadata(from.join(name)).is_ok_and(|m| m.is_file() && m.len() <= MAX_CONFIG_BYTES) {
             fs::copy(from.join(name), to.join(name))?;
         }
     }
@@ -45,51 +45,57 @@ pub(crate) fn put(text: &str, config_home: &Path, directory: &Path) -> io::Resul
     Ok(config)
 }
 
-/// Reads `/etc/gitconfig`, `~/.config/git/config` and `~/.gitconfig`, as git would, for a repository whose git directory is known.
-pub(crate) fn sanitise(system: &Path, home: &Path, config_home: &Path, git_dir: Option<&Path>) -> SanitisedGitConfig {
+/// Reads `/etc/gitconfig`, `~/.config/git/config` and `~/.gitconfig` as git would. `git_dir` decides conditional
+/// includes.
+pub(crate) fn sanitise_config(
+    system: &Path,
+    home: &Path,
+    config_home: &Path,
+    git_dir: Option<&Path>,
+) -> SanitisedGitConfig {
     let mut out = SanitisedGitConfig::default();
     for path in [system.to_owned(), config_home.join("git/config"), home.join(".gitconfig")] {
         let mut settings = Vec::new();
-        read(&path, home, git_dir, 0, &mut settings);
+        read_settings(&path, home, git_dir, 0, &mut settings);
         let mut last = None;
         for setting in settings.iter().filter(|s| is_harmless(s)) {
             let header = (&setting.section, &setting.subsection);
             if last != Some(header) {
-                out.text.push_str(&heading(setting));
+                out.text.push_str(&format_header(setting));
                 last = Some(header);
             }
-            out.text.push_str(&line(setting));
-            if is_path(setting) {
-                out.reads.extend(setting.value.as_deref().map(|v| expand(v, home)));
+            out.text.push_str(&format_setting(setting));
+            if names_file(setting) {
+                out.reads.extend(setting.value.as_deref().map(|v| expand_home(v, home)));
             }
         }
     }
     out
 }
 
-/// The files that a person's configuration includes, and those that it names: ignores, attributes, hooks, templates.
+/// The files that the user's configuration includes, and those that it names: ignores, attributes, hooks, templates.
 pub(crate) fn named_files(system: &Path, home: &Path, config_home: &Path, git_dir: Option<&Path>) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for path in [system.to_owned(), config_home.join("git/config"), home.join(".gitconfig")] {
         let mut settings = Vec::new();
-        read_with(&path, home, git_dir, 0, &mut settings, &mut all);
+        read_settings_and_includes(&path, home, git_dir, 0, &mut settings, &mut all);
         let names_file = |s: &&GitSetting| {
             let key = (s.section.as_str(), s.key.as_str());
-            is_path(s) || matches!(key, ("core", "hookspath") | ("commit", "template") | ("init", "templatedir"))
+            names_file(s) || matches!(key, ("core", "hookspath") | ("commit", "template") | ("init", "templatedir"))
         };
-        all.extend(settings.iter().filter(names_file).filter_map(|s| Some(expand(s.value.as_deref()?, home))));
+        all.extend(settings.iter().filter(names_file).filter_map(|s| Some(expand_home(s.value.as_deref()?, home))));
     }
     all.retain(|path| path.is_absolute());
     all
 }
 
-/// Reads a file, if there is one, and what it includes.
-fn read(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<GitSetting>) {
-    read_with(path, home, git_dir, depth, out, &mut Vec::new());
+/// Appends the settings of a file, if it exists, and of the files that it includes.
+fn read_settings(path: &Path, home: &Path, git_dir: Option<&Path>, depth: usize, out: &mut Vec<GitSetting>) {
+    read_settings_and_includes(path, home, git_dir, depth, out, &mut Vec::new());
 }
 
-/// The same, and tells which files were included.
-fn read_with(
+/// Like [`read_settings`], and also lists the included files.
+fn read_settings_and_includes(
     path: &Path,
     home: &Path,
     git_dir: Option<&Path>,
@@ -97,34 +103,34 @@ fn read_with(
     out: &mut Vec<GitSetting>,
     included: &mut Vec<PathBuf>,
 ) {
-    let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= LONGEST);
-    let Some(text) = fs::read_to_string(path).ok().filter(|_| small && depth < DEEPEST) else { return };
-    for setting in parse(&text) {
+    let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= MAX_CONFIG_BYTES);
+    let Some(text) = fs::read_to_string(path).ok().filter(|_| small && depth < MAX_INCLUDE_DEPTH) else { return };
+    for setting in parse_settings(&text) {
         let includes = match (setting.section.as_str(), setting.key.as_str(), setting.subsection.as_deref()) {
             ("include", "path", None) => true,
-            ("includeif", "path", Some(condition)) => holds(condition, path, home, git_dir),
+            ("includeif", "path", Some(condition)) => include_applies(condition, path, home, git_dir),
             _ => {
                 out.push(setting);
                 continue;
             }
         };
         if let Some(value) = setting.value.filter(|_| includes) {
-            let target = expand(&value, home);
+            let target = expand_home(&value, home);
             let target = path.parent().map_or_else(|| target.clone(), |dir| dir.join(&target));
             included.push(target.clone());
-            read_with(&target, home, git_dir, depth + 1, out, included);
+            read_settings_and_includes(&target, home, git_dir, depth + 1, out, included);
         }
     }
 }
 
-/// Whether `includeIf` includes. A condition that is not known does not hold.
-fn holds(condition: &str, from: &Path, home: &Path, git_dir: Option<&Path>) -> bool {
+/// Whether the condition of an `includeIf` holds. An unknown condition does not.
+fn include_applies(condition: &str, from: &Path, home: &Path, git_dir: Option<&Path>) -> bool {
     let Some(git_dir) = git_dir else { return false };
     if let Some(pattern) = condition.strip_prefix("gitdir:").or_else(|| condition.strip_prefix("gitdir/i:")) {
         let fold = |s: &str| if condition.starts_with("gitdir/i:") { s.to_lowercase() } else { s.to_owned() };
         let mut pattern = match pattern.strip_prefix("./") {
             Some(rest) => from.parent().unwrap_or(home).join(rest).to_string_lossy().into_owned(),
-            None => expand(pattern, home).to_string_lossy().into_owned(),
+            None => expand_home(pattern, home).to_string_lossy().into_owned(),
         };
         if condition.ends_with('/') && !pattern.ends_with('/') {
             pattern.push('/');
@@ -155,20 +161,20 @@ fn holds(condition: &str, from: &Path, home: &Path, git_dir: Option<&Path>) -> b
     false
 }
 
-/// Where a submodule's configuration says that its work tree is.
-pub(crate) fn worktree(config: &str) -> Option<String> {
-    let of_core = |s: &GitSetting| s.section == "core" && s.subsection.is_none() && s.key == "worktree";
-    parse(config).into_iter().rfind(of_core)?.value
+/// The work tree that a submodule's configuration names.
+pub(crate) fn configured_worktree(config: &str) -> Option<String> {
+    let is_worktree = |s: &GitSetting| s.section == "core" && s.subsection.is_none() && s.key == "worktree";
+    parse_settings(config).into_iter().rfind(is_worktree)?.value
 }
 
-fn expand(value: &str, home: &Path) -> PathBuf {
+fn expand_home(value: &str, home: &Path) -> PathBuf {
     match value.strip_prefix("~/") {
         Some(rest) => home.join(rest),
         None => PathBuf::from(value),
     }
 }
 
-fn is_path(s: &GitSetting) -> bool {
+fn names_file(s: &GitSetting) -> bool {
     matches!(
         (s.section.as_str(), s.key.as_str()),
         ("core", "excludesfile" | "attributesfile")
@@ -178,7 +184,7 @@ fn is_path(s: &GitSetting) -> bool {
     )
 }
 
-/// Whether showing a setting would show a secret.
+/// Whether a setting holds a secret.
 fn is_secret(s: &GitSetting) -> bool {
     let with_user = |text: &str| {
         text.split("://").skip(1).any(|rest| rest.split('/').next().is_some_and(|host| host.contains('@')))
@@ -189,12 +195,12 @@ fn is_secret(s: &GitSetting) -> bool {
         || s.subsection.as_deref().is_some_and(with_user)
 }
 
-/// Whether a setting changes what is shown and nothing else. What is not known here is left out.
+/// Whether a setting neither runs programs nor holds secrets. Unknown settings are not harmless.
 fn is_harmless(s: &GitSetting) -> bool {
     if is_secret(s) {
         return false;
     }
-    // By their last word these name programs, wherever they stand.
+    // Keys that name programs in any section.
     const PROGRAMS: &[&str] = &[
         "command",
         "cmd",
@@ -250,17 +256,17 @@ fn is_harmless(s: &GitSetting) -> bool {
     }
 }
 
-fn heading(s: &GitSetting) -> String {
+fn format_header(s: &GitSetting) -> String {
     match &s.subsection {
         None => format!("[{}]\n", s.section),
         Some(name) => format!("[{} \"{}\"]\n", s.section, name.replace('\\', "\\\\").replace('"', "\\\"")),
     }
 }
 
-fn line(s: &GitSetting) -> String {
+fn format_setting(s: &GitSetting) -> String {
     match &s.value {
         None => format!("\t{}\n", s.key),
-        // As most people write it: not everybody who reads this knows quotes.
+        // Without quotes where possible: some programs that read this file do not understand quotes.
         Some(value)
             if value == value.trim() && !value.is_empty() && !value.contains(['"', '\\', '#', ';', '\n', '\t']) =>
         {
@@ -273,8 +279,8 @@ fn line(s: &GitSetting) -> String {
     }
 }
 
-/// The settings of a file, in order. A line that makes no sense ends it: git would refuse the file.
-fn parse(text: &str) -> Vec<GitSetting> {
+/// Parses the settings of a file in order. Stops at a malformed line; git would refuse the file.
+fn parse_settings(text: &str) -> Vec<GitSetting> {
     let mut out = Vec::new();
     let (mut section, mut subsection): (String, Option<String>) = (String::new(), None);
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -284,7 +290,7 @@ fn parse(text: &str) -> Vec<GitSetting> {
             c if c.is_whitespace() => {}
             '#' | ';' => while chars.next_if(|c| *c != '\n').is_some() {},
             '[' => {
-                let Some(found) = header(&mut chars) else { return out };
+                let Some(found) = parse_header(&mut chars) else { return out };
                 (section, subsection) = found;
             }
             c if c.is_ascii_alphabetic() => {
@@ -296,7 +302,7 @@ fn parse(text: &str) -> Vec<GitSetting> {
                 let value = match chars.peek() {
                     Some('=') => {
                         chars.next();
-                        let Some(value) = value(&mut chars) else { return out };
+                        let Some(value) = parse_value(&mut chars) else { return out };
                         Some(value)
                     }
                     Some('\n' | '\r' | '#' | ';') | None => None,
@@ -313,8 +319,8 @@ fn parse(text: &str) -> Vec<GitSetting> {
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// After `[`: `name]`, `name.sub]` or `name "sub"]`.
-fn header(chars: &mut Chars<'_>) -> Option<(String, Option<String>)> {
+/// Parses what follows `[`: `name]`, `name.sub]` or `name "sub"]`.
+fn parse_header(chars: &mut Chars<'_>) -> Option<(String, Option<String>)> {
     let mut name = String::new();
     while let Some(c) = chars.next_if(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.')) {
         name.push(c.to_ascii_lowercase());
@@ -341,8 +347,8 @@ fn header(chars: &mut Chars<'_>) -> Option<(String, Option<String>)> {
     }
 }
 
-/// After `=`: up to the end of the line, with quotes, escapes, comments and continuations.
-fn value(chars: &mut Chars<'_>) -> Option<String> {
+/// Parses what follows `=`: to the end of the line, with quotes, escapes, comments and continuations.
+fn parse_value(chars: &mut Chars<'_>) -> Option<String> {
     let (mut out, mut blanks, mut quoted) = (String::new(), String::new(), false);
     while chars.next_if(|c| *c == ' ' || *c == '\t').is_some() {}
     loop {
@@ -380,7 +386,7 @@ fn value(chars: &mut Chars<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(files: &[(&str, &str)], git_dir: Option<&str>) -> (SanitisedGitConfig, PathBuf) {
+    fn sanitise_files(files: &[(&str, &str)], git_dir: Option<&str>) -> (SanitisedGitConfig, PathBuf) {
         let dir = tempfile::tempdir().unwrap().keep();
         for (name, text) in files {
             let path = dir.join(name);
@@ -388,12 +394,12 @@ mod tests {
             fs::write(path, text.replace("HOME", dir.to_str().unwrap())).unwrap();
         }
         let git_dir = git_dir.map(|g| PathBuf::from(g.replace("HOME", dir.to_str().unwrap())));
-        (sanitise(&dir.join("system"), &dir, &dir.join(".config"), git_dir.as_deref()), dir)
+        (sanitise_config(&dir.join("system"), &dir, &dir.join(".config"), git_dir.as_deref()), dir)
     }
 
     #[test]
-    fn what_is_shown_stays_and_what_runs_goes() {
-        let (made, dir) = of(
+    fn display_settings_stay_and_settings_that_run_programs_go() {
+        let (sanitised, dir) = sanitise_files(
             &[(
                 ".gitconfig",
                 r#"[user]
@@ -427,8 +433,8 @@ iso
         );
         let expect = "[user]\n\tname = A B C\n\temail = a@b\n[core]\n\texcludesfile = ~/.ignore\n\tabbrev = 12\n[alias]\n\t\
                       st = status -s\n[diff \"x\"]\n\txfuncname = \"^a\\\\b\"\n[diff]\n\tnoprefix\n[log]\n\tdate = iso\n";
-        assert_eq!(made.text, expect);
-        assert_eq!(made.reads[0], dir.join(".ignore"));
+        assert_eq!(sanitised.text, expect);
+        assert_eq!(sanitised.reads[0], dir.join(".ignore"));
     }
 
     #[test]
@@ -440,15 +446,16 @@ iso
             "[x]\n\tapi-token = y\n",
             "= bad\n[github]\n\ttoken = x\n",
         ] {
-            let (made, _) = of(&[(".gitconfig", secret)], None);
-            assert_eq!(made.text, "", "{secret}");
+            let (sanitised, _) = sanitise_files(&[(".gitconfig", secret)], None);
+            assert_eq!(sanitised.text, "", "{secret}");
         }
-        let (made, _) = of(&[(".gitconfig", "[url \"git@host:\"]\n\tinsteadOf = https://host/\n")], None);
-        assert!(made.text.contains("insteadof"), "{made:?}");
+        let (sanitised, _) =
+            sanitise_files(&[(".gitconfig", "[url \"git@host:\"]\n\tinsteadOf = https://host/\n")], None);
+        assert!(sanitised.text.contains("insteadof"), "{sanitised:?}");
     }
 
     #[test]
-    fn includes_are_put_in_their_place() {
+    fn included_files_are_merged_where_they_are_included() {
         let files = [
             (".config/git/config", "[include]\n\tpath = more\n"),
             (".config/git/more", "[user]\n\tname = One\n"),
@@ -461,24 +468,24 @@ iso
             ("b.inc", "[log]\n\tdate = iso\n"),
             ("work/p/.git/HEAD", "ref: refs/heads/main\n"),
         ];
-        let (made, _) = of(&files, Some("HOME/work/p/.git"));
-        assert!(made.text.starts_with("[user]\n\tname = One\n[user]\n\temail = w@w\n[log]"), "{}", made.text);
-        let (made, _) = of(&files, Some("HOME/other/.git"));
-        assert!(!made.text.contains("w@w"), "{}", made.text);
-        let (made, _) = of(&files, None);
-        assert!(!made.text.contains("w@w"), "{}", made.text);
+        let (sanitised, _) = sanitise_files(&files, Some("HOME/work/p/.git"));
+        assert!(sanitised.text.starts_with("[user]\n\tname = One\n[user]\n\temail = w@w\n[log]"), "{}", sanitised.text);
+        let (sanitised, _) = sanitise_files(&files, Some("HOME/other/.git"));
+        assert!(!sanitised.text.contains("w@w"), "{}", sanitised.text);
+        let (sanitised, _) = sanitise_files(&files, None);
+        assert!(!sanitised.text.contains("w@w"), "{}", sanitised.text);
     }
 
     #[test]
-    fn nonsense_ends_the_reading() {
+    fn parsing_stops_at_a_malformed_line() {
         for text in ["[a", "[a \"b", "= 1", "[user]\nname = \"open", "[user]\n\u{0}", "[user]\nname x", "[]\nx = \\q"] {
-            let (made, _) = of(&[(".gitconfig", text)], None);
-            assert_eq!(made.text, "", "{text:?}");
+            let (sanitised, _) = sanitise_files(&[(".gitconfig", text)], None);
+            assert_eq!(sanitised.text, "", "{text:?}");
         }
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn formatted_settings_parse_back() {
         for value in [
             "a",
             " lead and trail ",
@@ -495,7 +502,7 @@ iso
                 key: "x".into(),
                 value: Some(value.into()),
             };
-            assert_eq!(parse(&(heading(&setting) + &line(&setting))), [setting]);
+            assert_eq!(parse_settings(&(format_header(&setting) + &format_setting(&setting))), [setting]);
         }
     }
 }

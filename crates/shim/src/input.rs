@@ -1,5 +1,5 @@
-//! Input for a running task: checked, turned into the bytes that its terminal or pipe takes, written as far as the program
-//! reads.
+//! Input for a running task: the shim checks it, encodes it for the terminal or pipe, and writes it as fast as the
+//! program reads.
 
 use crate::{
     input_queue::{InputRefusal, InputResult, OperationCaller, PendingInput},
@@ -10,39 +10,43 @@ use countersign_model::{Frame, InputKind, Mode, RefusalCode, Text};
 use countersign_store::clock;
 
 impl Shim<'_> {
-    pub(crate) fn input(&mut self, asker: OperationCaller, input: wire::TypedInput, by: Text) {
-        if self.inlet.is_none() {
-            return self.refuse(asker, RefusalCode::WrongMode, "the task has no standard input: it was not asked for");
+    pub(crate) fn queue_input(&mut self, caller: OperationCaller, input: wire::TypedInput, by: Text) {
+        if self.input_queue.is_none() {
+            let message = "the task has no standard input: it was started without one";
+            return self.refuse_operation(caller, RefusalCode::WrongMode, message);
         }
-        let terminal = self.what.mode == Mode::Pty;
+        let terminal = self.request.mode == Mode::Pty;
         if !terminal && matches!(input, wire::TypedInput::Keys(_)) {
-            return self.refuse(asker, RefusalCode::WrongMode, "keys are for terminals: the task runs over pipes");
+            let message = "keys can only be sent to a terminal: this task runs over pipes";
+            return self.refuse_operation(caller, RefusalCode::WrongMode, message);
         }
-        let (bytes, kind, eof) = self.bytes_of(input);
-        self.learn_what_is_hidden(&bytes);
-        // A terminal stays open; what ends its input is a character.
+        let (bytes, kind, eof) = self.encode_input(input);
+        self.learn_typed_secrets(&bytes);
+        // A terminal stays open: the end-of-file character ends its input.
         let bytes = if eof && terminal { [bytes, vec![0x04]].concat() } else { bytes };
-        let input = PendingInput { bytes, kind, by, asker, last: eof && !terminal };
-        let pushed = self.inlet.as_mut().map_or(Err(InputRefusal::Closed), |inlet| inlet.push(input));
+        let input = PendingInput { bytes, kind, by, caller, last: eof && !terminal };
+        let pushed = self.input_queue.as_mut().map_or(Err(InputRefusal::Closed), |input_queue| input_queue.push(input));
         match pushed {
             Ok(()) => {
-                self.operations.note(asker.key, None);
+                self.operations.remember(caller.key, None);
                 self.write_input();
             }
-            Err(InputRefusal::Closed) => self.refuse(asker, RefusalCode::TaskOver, "the task takes no more input"),
-            Err(InputRefusal::Waiting) => {
-                self.refuse(
-                    asker,
+            Err(InputRefusal::Closed) => {
+                self.refuse_operation(caller, RefusalCode::TaskOver, "the input of the task is closed");
+            }
+            Err(InputRefusal::Full) => {
+                self.refuse_operation(
+                    caller,
                     RefusalCode::InputFull,
-                    "the program does not read: a megabyte of input waits already",
+                    "the program does not read its input, and the queue is full (1 MiB)",
                 );
             }
         }
     }
 
-    /// The bytes that a terminal in its present mode would send.
-    fn bytes_of(&self, input: wire::TypedInput) -> (Vec<u8>, InputKind, bool) {
-        let screen = self.outlets.iter().find_map(|o| o.screen.as_ref());
+    /// The bytes that a terminal in its current mode would send, their kind, and whether the input ends after them.
+    fn encode_input(&self, input: wire::TypedInput) -> (Vec<u8>, InputKind, bool) {
+        let screen = self.outputs.iter().find_map(|o| o.screen.as_ref());
         let kind = |empty: bool, eof: bool| if empty && eof { InputKind::Eof } else { InputKind::Text };
         match input {
             wire::TypedInput::Text { text, eof } => {
@@ -54,12 +58,12 @@ impl Shim<'_> {
                 (bytes, kind, eof)
             }
             wire::TypedInput::Keys(keys) => {
-                let mode = screen.map(|s| s.keys()).unwrap_or_default();
+                let mode = screen.map(|s| s.key_mode()).unwrap_or_default();
                 (keys.into_iter().flat_map(|key| key.bytes(mode)).collect(), InputKind::Keys, false)
             }
             wire::TypedInput::Paste(text) => {
-                let bytes = if screen.is_some_and(|s| s.brackets_paste()) {
-                    // What is pasted must not be able to say that the paste is over: it holds no escape at all.
+                let bytes = if screen.is_some_and(|s| s.wants_bracketed_paste()) {
+                    // Pasted text must not contain the sequence that ends a paste, so it keeps no escape characters.
                     let plain = text.replace(|c: char| c == '\u{1b}' || ('\u{80}'..='\u{9f}').contains(&c), "");
                     format!("\x1b[200~{plain}\x1b[201~")
                 } else {
@@ -70,44 +74,48 @@ impl Shim<'_> {
         }
     }
 
-    /// As much as the child takes now.
+    /// Writes as much input as the child takes now.
     pub(crate) fn write_input(&mut self) {
-        let Some(inlet) = &mut self.inlet else { return };
-        let done = inlet.write();
-        if done.is_empty() {
+        let Some(input_queue) = &mut self.input_queue else { return };
+        let finished = input_queue.write();
+        if finished.is_empty() {
             return;
         }
         if let Some(watch) = &mut self.terminal {
             watch.note_input(clock::steady());
         }
-        self.cut_here();
-        done.into_iter().for_each(|d| self.input_done(d));
-    }
-
-    /// The task has ended: what it has not read it never will.
-    pub(crate) fn close_input(&mut self) {
-        let done = self.inlet.as_mut().map(|inlet| inlet.close()).unwrap_or_default();
-        done.into_iter().for_each(|d| self.input_done(d));
-        self.inlet = None;
-    }
-
-    fn input_done(&mut self, done: InputResult) {
-        let frame = Frame::StdinWritten { bytes: done.written, input: done.kind, by: done.by };
-        if done.whole {
-            return self.applied(done.asker, &frame);
+        self.cut_all_output();
+        for result in finished {
+            self.finish_input(result);
         }
-        if done.written > 0 {
+    }
+
+    /// The task has ended and reads no more input.
+    pub(crate) fn close_input(&mut self) {
+        let finished = self.input_queue.as_mut().map(|input_queue| input_queue.close()).unwrap_or_default();
+        for result in finished {
+            self.finish_input(result);
+        }
+        self.input_queue = None;
+    }
+
+    fn finish_input(&mut self, result: InputResult) {
+        let frame = Frame::StdinWritten { bytes: result.written, input: result.kind, by: result.by };
+        if result.complete {
+            return self.record_applied(result.caller, &frame);
+        }
+        if result.written > 0 {
             self.journal.push(&frame);
         }
-        let said = format!("the program closed its input after {} of these bytes", done.written);
-        self.refuse(done.asker, RefusalCode::TaskOver, &said);
+        let message = format!("the program closed its input after {} of these bytes", result.written);
+        self.refuse_operation(result.caller, RefusalCode::TaskOver, &message);
     }
 
-    fn learn_what_is_hidden(&mut self, bytes: &[u8]) {
+    fn learn_typed_secrets(&mut self, bytes: &[u8]) {
         let Some(watch) = &self.terminal else { return };
         if let Some(mask) = self.secrets.learn(bytes, watch.terminal.echoes()) {
             self.mask = mask;
-            self.outlets.iter_mut().for_each(|o| o.learn(&self.mask));
+            self.outputs.iter_mut().for_each(|o| o.set_mask(&self.mask));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Starting shims, without `pre_exec`, so that std uses posix_spawn: forking a daemon would cost more the more memory it
-//! has.
+//! Starts the fork server and requests shims from it. Uses no `pre_exec`, so that std uses posix_spawn: the cost of
+//! forking the daemon would grow with its memory.
 
 use crate::wire::{self, FromShim, PROTOCOL, ToShim};
 use countersign_model::Order;
@@ -16,38 +16,38 @@ use std::{
     time::Duration,
 };
 
-/// How long a nursery or a shim that has been stopped may hold up the house.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the daemon waits for a fork server or a shim that does not respond.
+const SHIM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The process that shims are forked from. One per daemon; started again when it is gone.
+/// The process that shims are forked from. A daemon has one, and restarts it when it has ended.
 pub struct ForkServer {
-    shim: PathBuf,
+    shim_program: PathBuf,
     process: Option<(Child, UnixStream)>,
 }
 
 impl ForkServer {
     #[must_use]
     pub fn new(shim: PathBuf) -> Self {
-        Self { shim, process: None }
+        Self { shim_program: shim, process: None }
     }
 
-    /// A new shim, from a nursery that was started for it if need be.
-    pub fn shim(&mut self) -> io::Result<IdleShim> {
+    /// Forks a new shim. Starts the fork server if it does not run.
+    pub fn fork_shim(&mut self) -> io::Result<IdleShim> {
         if let Some((_, fork_server)) = &mut self.process
-            && let Ok(idle_shim) = fork_shim(fork_server)
+            && let Ok(idle_shim) = request_shim(fork_server)
         {
             return Ok(idle_shim);
         }
-        self.dismiss();
-        let (_, fork_server) = self.process.insert(start(&self.shim)?);
-        fork_shim(fork_server)
+        self.stop();
+        let (_, fork_server) = self.process.insert(start_fork_server(&self.shim_program)?);
+        request_shim(fork_server)
     }
 
-    /// Ends the nursery; the shims that came from it go on.
-    pub fn dismiss(&mut self) {
+    /// Stops the fork server. The shims that it forked keep running.
+    pub fn stop(&mut self) {
         if let Some((mut child, fork_server)) = self.process.take() {
             drop(fork_server);
-            // It ends by itself when nobody is there, unless it was stopped.
+            // It exits when the socket closes; the kill is for one that a signal has stopped.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -55,40 +55,40 @@ impl ForkServer {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that starts csn-shim")]
-fn start(shim: &Path) -> io::Result<(Child, UnixStream)> {
-    let (ours, theirs) = UnixStream::pair()?;
+fn start_fork_server(shim: &Path) -> io::Result<(Child, UnixStream)> {
+    let (channel, child_channel) = UnixStream::pair()?;
     let mut command = Command::new(shim);
-    command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+    command.env_clear().stdin(Stdio::from(std::os::fd::OwnedFd::from(child_channel)));
     if let Some(file) = std::env::var_os("COUNTERSIGN_CRASH_FILE").filter(|_| cfg!(feature = "crash-points")) {
         command.env("COUNTERSIGN_CRASH_FILE", file);
     }
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    // Before it is asked for anything: what it forks inherits this.
+    // Before the first request: the shims that it forks inherit this.
     crate::descriptors::restore_limit(&child);
-    ours.set_read_timeout(Some(PATIENCE))?;
-    Ok((child, ours))
+    channel.set_read_timeout(Some(SHIM_TIMEOUT))?;
+    Ok((child, channel))
 }
 
-fn fork_shim(fork_server: &mut UnixStream) -> io::Result<IdleShim> {
-    let (ours, theirs) = UnixStream::pair()?;
+fn request_shim(fork_server: &mut UnixStream) -> io::Result<IdleShim> {
+    let (channel, child_channel) = UnixStream::pair()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = [theirs.as_fd()];
+    let fds = [child_channel.as_fd()];
     ancillary.push(SendAncillaryMessage::ScmRights(&fds));
     sendmsg(&*fork_server, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
     let mut pid = [0; 4];
     fork_server.read_exact(&mut pid)?;
     match u32::from_le_bytes(pid) {
-        0 => Err(io::Error::other("no more processes")),
+        0 => Err(io::Error::other("the kernel allows no more processes for this user")),
         pid => {
-            ours.set_read_timeout(Some(PATIENCE))?;
-            ours.set_write_timeout(Some(PATIENCE))?;
-            Ok(IdleShim { pid, channel: ours })
+            channel.set_read_timeout(Some(SHIM_TIMEOUT))?;
+            channel.set_write_timeout(Some(SHIM_TIMEOUT))?;
+            Ok(IdleShim { pid, channel })
         }
     }
 }
 
-/// A shim that runs and waits for its order. Dropped without one, it ends by itself.
+/// A shim that runs and waits for its order. It exits when this is dropped.
 pub struct IdleShim {
     pid: u32,
     channel: UnixStream,
@@ -100,13 +100,13 @@ impl IdleShim {
         self.pid
     }
 
-    /// Hears the shim's hello, hands the order over, and gives the channel to keep.
+    /// Reads the shim's hello and sends the order. Returns the channel.
     pub fn hand_over(mut self, order: Order) -> io::Result<UnixStream> {
         match wire::receive(&mut self.channel)? {
             FromShim::Hello { protocol: PROTOCOL, version, .. } if version == env!("CARGO_PKG_VERSION") => {}
             _ => {
                 return Err(io::Error::other(
-                    "csn-shim is of another version than csn: install both from one build (see `csn doctor`)",
+                    "csn-shim and csn have different versions: install both from the same build (see `csn doctor`)",
                 ));
             }
         }

@@ -1,14 +1,15 @@
-//! Runs one order: child, journal, output, control socket. The only crate that starts tasks.
+//! Runs one order: the child process, its journal, its output and the control socket. Only this crate starts tasks.
 //!
 //! # Theory of operation
 //!
-//! The daemon starts one `csn-shim` with an end of a socket pair as its standard input and nothing else: the nursery,
-//! which forks a shim for every channel that it is sent. The shim says hello and waits; a daemon keeps a few waiting,
-//! so that their start costs a task nothing. With the order comes leave to run. The shim takes the journal's name, spawns, and from then on is a single loop around `poll`: output, the
-//! control sockets, the end of children, deadlines. When the daemon dies the loop does not notice more than a closed
-//! socket; a new daemon comes back through the control socket.
+//! The daemon starts one `csn-shim` as its fork server, with one end of a socket pair as standard input. For every
+//! channel that the daemon sends, the fork server forks a shim. The shim sends a hello and waits for an order; the
+//! daemon keeps a few idle shims, so that a task does not wait for a process to start. The order permits the shim to
+//! run one task. The shim creates the journal, spawns the child, and from then on is a single loop around `poll`:
+//! output, control sockets, ended children, deadlines. When the daemon dies, the shim sees a closed socket and keeps
+//! running; a new daemon connects through the control socket.
 //!
-//! What happens when is decided in `life`, which does no I/O; `supervise` does what it says. `run` is a shim from its hello
+//! `lifecycle` decides what happens when and does no I/O; `supervise` carries it out. `run` is one shim from its hello
 //! to its end.
 
 mod budget;
@@ -49,15 +50,15 @@ mod typed_secrets;
 mod vt_modes;
 pub mod wire;
 
-pub use close::SCREEN;
+pub use close::SCREEN_ARTIFACT;
 pub use fork_server::main;
 pub use launch::{ForkServer, IdleShim};
 pub use probe::features;
 
-pub use sandbox::{clear_temporary, is_escape, kernel};
-pub use sys::user::{as_owner_of, with_user_ids};
+pub use sandbox::{clear_temporary, detect_kernel, is_escape};
+pub use sys::user::{with_owner_ids, with_user_ids};
 pub use sys::{
-    acts_for_others, become_subreaper, close_inherited, give_back_free_memory, give_back_large_buffers, not_dumpable,
-    peer_pidfd,
+    become_subreaper, can_act_for_other_users, close_inherited_descriptors, configure_allocator, forbid_dumping,
+    peer_pidfd, release_free_memory,
 };
 pub use terminal::{Screen, ScreenSnapshot};

@@ -1,4 +1,4 @@
-//! When what happens: the life of one task as a pure state machine. Events in, things to do out.
+//! The life of one task as a state machine without I/O: it takes events and returns actions.
 
 use countersign_model::{ExitStatus, KilledWhy, Leftovers, LimitReached, Outcome, Text, TimedOut};
 use std::time::Duration;
@@ -10,13 +10,13 @@ pub(crate) type Elapsed = Duration;
 pub(crate) enum LifecycleEvent {
     /// The main process has ended.
     MainExited(ExitStatus),
-    /// Nobody holds the output open any more.
+    /// No process holds the output open any more.
     OutputClosed,
-    /// A descendant has ended; `left` are still there.
+    /// A descendant has ended; `left` are still alive.
     TreeShrank {
         left: usize,
     },
-    /// Bytes came.
+    /// The task has printed something.
     Output,
     Stop(StopCause),
     /// Time has passed.
@@ -30,11 +30,11 @@ pub(crate) enum StopCause {
         by: Text,
         reason: Option<Text>,
     },
-    /// The house goes down and takes its tasks with it.
+    /// The daemon stops and cancels its tasks.
     Shutdown {
         by: Text,
     },
-    /// Its session has ended, and it was to end with it.
+    /// The task's session has ended, and the task was started to end with it.
     SessionEnd {
         by: Text,
     },
@@ -43,7 +43,7 @@ pub(crate) enum StopCause {
     Output,
     Frames,
     Disk,
-    /// More than its budget: at once, before there is still more.
+    /// The task exceeds its budget. It is killed immediately, before it uses more.
     Memory,
     Processes,
     Temporary,
@@ -51,15 +51,15 @@ pub(crate) enum StopCause {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LifecycleAction {
-    /// A limit was reached: put it on record.
-    Limit { name: &'static str, value: Duration },
+    /// A limit was reached: record it.
+    RecordLimit { name: &'static str, value: Duration },
     /// SIGTERM to every descendant.
     Terminate,
-    /// Freeze and kill all, in passes. Then the task is over.
+    /// Stop and kill all descendants, in passes. Then the task is over.
     Kill(Option<KilledWhy>),
-    /// The main process is gone; see who is left and put them on record, if that has changed.
-    Keep,
-    /// Nothing is left to wait for.
+    /// The main process has ended: record the processes that are left, if they have changed.
+    RecordLeftovers,
+    /// There is nothing left to wait for.
     Finish,
 }
 
@@ -75,13 +75,13 @@ pub(crate) struct TimeLimits {
 #[derive(Debug, PartialEq)]
 enum LifecyclePhase {
     Running,
-    /// The main process is gone, its output is still held open.
+    /// The main process has ended, but other processes hold its output open.
     Draining {
         until: Elapsed,
     },
-    /// The main process is gone; what it left behind was asked to be kept.
-    Keeping,
-    /// Asked to end.
+    /// The main process has ended; the request keeps the processes that it left behind.
+    KeepingLeftovers,
+    /// The task has been sent SIGTERM.
     Stopping {
         kill_at: Elapsed,
     },
@@ -89,35 +89,35 @@ enum LifecyclePhase {
 }
 
 pub(crate) struct Lifecycle {
-    bounds: TimeLimits,
+    limits: TimeLimits,
     phase: LifecyclePhase,
     exit: Option<ExitStatus>,
     output_open: bool,
     last_output: Elapsed,
     stop: Option<StopCause>,
-    /// Nothing was below us when we last looked.
-    alone: bool,
+    /// The shim had no descendants at the last check.
+    no_descendants: bool,
 }
 
 impl Lifecycle {
     pub(crate) fn new(bounds: TimeLimits) -> Self {
         Self {
-            bounds,
+            limits: bounds,
             phase: LifecyclePhase::Running,
             exit: None,
             output_open: true,
             last_output: Elapsed::ZERO,
             stop: None,
-            alone: false,
+            no_descendants: false,
         }
     }
 
-    /// When the next [`Event::Tick`] is due.
+    /// When the next [`LifecycleEvent::Tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Elapsed> {
         match &self.phase {
-            LifecyclePhase::Running | LifecyclePhase::Keeping => {
-                let idle = self.bounds.idle.map(|idle| self.last_output + idle);
-                self.bounds.wall.into_iter().chain(idle).min()
+            LifecyclePhase::Running | LifecyclePhase::KeepingLeftovers => {
+                let idle = self.limits.idle.map(|idle| self.last_output + idle);
+                self.limits.wall.into_iter().chain(idle).min()
             }
             LifecyclePhase::Draining { until } => Some(*until),
             LifecyclePhase::Stopping { kill_at } => Some(*kill_at),
@@ -138,18 +138,20 @@ impl Lifecycle {
             LifecycleEvent::OutputClosed => {
                 self.output_open = false;
                 match self.phase {
-                    LifecyclePhase::Draining { .. } => self.over(None),
-                    LifecyclePhase::Keeping if self.alone => self.finish(),
+                    LifecyclePhase::Draining { .. } => self.kill_and_finish(None),
+                    LifecyclePhase::KeepingLeftovers if self.no_descendants => self.finish(),
                     _ => Vec::new(),
                 }
             }
             LifecycleEvent::MainExited(status) => self.main_exited(now, status),
             LifecycleEvent::TreeShrank { left } => {
-                self.alone = left == 0;
+                self.no_descendants = left == 0;
                 match self.phase {
-                    LifecyclePhase::Keeping if self.alone && !self.output_open => self.finish(),
-                    LifecyclePhase::Keeping if !self.alone => vec![LifecycleAction::Keep],
-                    LifecyclePhase::Stopping { .. } if self.alone && self.exit.is_some() => self.over(None),
+                    LifecyclePhase::KeepingLeftovers if self.no_descendants && !self.output_open => self.finish(),
+                    LifecyclePhase::KeepingLeftovers if !self.no_descendants => vec![LifecycleAction::RecordLeftovers],
+                    LifecyclePhase::Stopping { .. } if self.no_descendants && self.exit.is_some() => {
+                        self.kill_and_finish(None)
+                    }
                     _ => Vec::new(),
                 }
             }
@@ -160,57 +162,57 @@ impl Lifecycle {
 
     fn main_exited(&mut self, now: Elapsed, status: ExitStatus) -> Vec<LifecycleAction> {
         self.exit = Some(status);
-        match (&self.phase, self.bounds.leftovers, self.output_open) {
+        match (&self.phase, self.limits.leftovers, self.output_open) {
             (LifecyclePhase::Running, Leftovers::Keep, _) => {
-                self.phase = LifecyclePhase::Keeping;
-                vec![LifecycleAction::Keep]
+                self.phase = LifecyclePhase::KeepingLeftovers;
+                vec![LifecycleAction::RecordLeftovers]
             }
             (LifecyclePhase::Running, Leftovers::Kill, true) => {
-                self.phase = LifecyclePhase::Draining { until: now + self.bounds.drain };
+                self.phase = LifecyclePhase::Draining { until: now + self.limits.drain };
                 Vec::new()
             }
-            (LifecyclePhase::Running, Leftovers::Kill, false) => self.over(None),
+            (LifecyclePhase::Running, Leftovers::Kill, false) => self.kill_and_finish(None),
             _ => Vec::new(),
         }
     }
 
     fn stop(&mut self, now: Elapsed, stop: StopCause) -> Vec<LifecycleAction> {
         match self.phase {
-            LifecyclePhase::Running | LifecyclePhase::Keeping
+            LifecyclePhase::Running | LifecyclePhase::KeepingLeftovers
                 if matches!(stop, StopCause::Memory | StopCause::Processes | StopCause::Temporary) =>
             {
                 self.stop = Some(stop);
-                self.over(Some(KilledWhy::Limit))
+                self.kill_and_finish(Some(KilledWhy::Limit))
             }
-            LifecyclePhase::Running | LifecyclePhase::Keeping => {
+            LifecyclePhase::Running | LifecyclePhase::KeepingLeftovers => {
                 self.stop = Some(stop);
-                self.phase = LifecyclePhase::Stopping { kill_at: now + self.bounds.grace };
+                self.phase = LifecyclePhase::Stopping { kill_at: now + self.limits.grace };
                 vec![LifecycleAction::Terminate]
             }
-            // It has ended by itself; only its leftovers are stopped, at once.
-            LifecyclePhase::Draining { .. } => self.over(None),
+            // The main process has already ended: only its leftovers are stopped, immediately.
+            LifecyclePhase::Draining { .. } => self.kill_and_finish(None),
             LifecyclePhase::Stopping { .. } | LifecyclePhase::Over => Vec::new(),
         }
     }
 
     fn tick(&mut self, now: Elapsed) -> Vec<LifecycleAction> {
         match self.phase {
-            LifecyclePhase::Running | LifecyclePhase::Keeping => {
-                let limit = |name, value, stop| (LifecycleAction::Limit { name, value }, stop);
-                let idle_at = self.bounds.idle.map(|idle| self.last_output + idle);
-                let (record, stop) = match (self.bounds.wall, self.bounds.idle) {
+            LifecyclePhase::Running | LifecyclePhase::KeepingLeftovers => {
+                let limit = |name, value, stop| (LifecycleAction::RecordLimit { name, value }, stop);
+                let idle_at = self.limits.idle.map(|idle| self.last_output + idle);
+                let (record, stop) = match (self.limits.wall, self.limits.idle) {
                     (Some(wall), _) if now >= wall => limit("wall", wall, StopCause::Wall),
                     (_, Some(idle)) if idle_at.is_some_and(|at| now >= at) => limit("idle", idle, StopCause::Idle),
                     _ => return Vec::new(),
                 };
-                let mut effects = vec![record];
-                effects.extend(self.stop(now, stop));
-                effects
+                let mut actions = vec![record];
+                actions.extend(self.stop(now, stop));
+                actions
             }
-            LifecyclePhase::Draining { until } if now >= until => self.over(None),
+            LifecyclePhase::Draining { until } if now >= until => self.kill_and_finish(None),
             LifecyclePhase::Stopping { kill_at } if now >= kill_at => {
                 let why = self.killed_why();
-                self.over(why)
+                self.kill_and_finish(why)
             }
             _ => Vec::new(),
         }
@@ -231,7 +233,7 @@ impl Lifecycle {
         })
     }
 
-    fn over(&mut self, why: Option<KilledWhy>) -> Vec<LifecycleAction> {
+    fn kill_and_finish(&mut self, why: Option<KilledWhy>) -> Vec<LifecycleAction> {
         self.phase = LifecyclePhase::Over;
         vec![LifecycleAction::Kill(why), LifecycleAction::Finish]
     }
@@ -248,11 +250,12 @@ impl Lifecycle {
                 Outcome::Cancelled { by: by.clone(), reason: reason.clone() }
             }
             (Some(StopCause::Shutdown { by }), _) => {
-                Outcome::Cancelled { by: by.clone(), reason: Some(Text::from_static("the house was shut down")) }
+                Outcome::Cancelled { by: by.clone(), reason: Some(Text::from_static("the daemon was stopped")) }
             }
-            (Some(StopCause::SessionEnd { by }), _) => {
-                Outcome::Cancelled { by: by.clone(), reason: Some(Text::from_static("its session has ended")) }
-            }
+            (Some(StopCause::SessionEnd { by }), _) => Outcome::Cancelled {
+                by: by.clone(),
+                reason: Some(Text::from_static("the session of the task has ended")),
+            },
             (Some(StopCause::Wall), _) => Outcome::TimedOut { limit: TimedOut::Wall },
             (Some(StopCause::Idle), _) => Outcome::TimedOut { limit: TimedOut::Idle },
             (Some(StopCause::Output), _) => Outcome::Limited { limit: LimitReached::Output },
@@ -262,7 +265,7 @@ impl Lifecycle {
             (Some(StopCause::Processes), _) => Outcome::Limited { limit: LimitReached::Processes },
             (Some(StopCause::Temporary), _) => Outcome::Limited { limit: LimitReached::Temporary },
             (None, Some(exit)) => exit.into(),
-            (None, None) => Outcome::Lost { why: Text::from_static("the main process did not end") },
+            (None, None) => Outcome::Lost { why: Text::from_static("the shim did not see the main process end") },
         }
     }
 }
@@ -271,7 +274,7 @@ impl Lifecycle {
 mod tests {
     use super::*;
 
-    fn life(leftovers: Leftovers) -> Lifecycle {
+    fn lifecycle_with(leftovers: Leftovers) -> Lifecycle {
         let s = Duration::from_secs;
         Lifecycle::new(TimeLimits { wall: Some(s(60)), idle: Some(s(10)), grace: s(5), drain: s(2), leftovers })
     }
@@ -287,43 +290,43 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_task_ends_with_its_output() {
+    fn a_task_ends_when_its_process_and_its_output_have_ended() {
         for events in [
             [LifecycleEvent::MainExited(ZERO), LifecycleEvent::OutputClosed],
             [LifecycleEvent::OutputClosed, LifecycleEvent::MainExited(ZERO)],
         ] {
-            let mut life = life(Leftovers::Kill);
+            let mut lifecycle = lifecycle_with(Leftovers::Kill);
             let [a, b] = events;
-            assert_eq!(life.step(at(1), a), []);
-            assert_eq!(life.step(at(1), b), [LifecycleAction::Kill(None), LifecycleAction::Finish]);
-            assert_eq!(life.outcome(), Outcome::Exited { code: 0 });
+            assert_eq!(lifecycle.step(at(1), a), []);
+            assert_eq!(lifecycle.step(at(1), b), [LifecycleAction::Kill(None), LifecycleAction::Finish]);
+            assert_eq!(lifecycle.outcome(), Outcome::Exited { code: 0 });
         }
     }
 
     #[test]
-    fn held_output_is_drained_for_a_while() {
-        let mut life = life(Leftovers::Kill);
-        life.step(at(1), LifecycleEvent::MainExited(ZERO));
-        assert_eq!(life.deadline(), Some(at(3)));
-        assert_eq!(life.step(at(2), LifecycleEvent::Tick), []);
-        assert_eq!(life.step(at(3), LifecycleEvent::Tick), [LifecycleAction::Kill(None), LifecycleAction::Finish]);
+    fn output_that_stays_open_is_drained_for_a_bounded_time() {
+        let mut lifecycle = lifecycle_with(Leftovers::Kill);
+        lifecycle.step(at(1), LifecycleEvent::MainExited(ZERO));
+        assert_eq!(lifecycle.deadline(), Some(at(3)));
+        assert_eq!(lifecycle.step(at(2), LifecycleEvent::Tick), []);
+        assert_eq!(lifecycle.step(at(3), LifecycleEvent::Tick), [LifecycleAction::Kill(None), LifecycleAction::Finish]);
     }
 
     #[test]
     fn kept_leftovers_keep_the_task_running_until_they_are_gone_or_cancelled() {
-        let mut one = life(Leftovers::Keep);
-        assert_eq!(one.step(at(1), LifecycleEvent::MainExited(ZERO)), [LifecycleAction::Keep]);
-        assert_eq!(one.step(at(2), LifecycleEvent::TreeShrank { left: 1 }), [LifecycleAction::Keep]);
+        let mut one = lifecycle_with(Leftovers::Keep);
+        assert_eq!(one.step(at(1), LifecycleEvent::MainExited(ZERO)), [LifecycleAction::RecordLeftovers]);
+        assert_eq!(one.step(at(2), LifecycleEvent::TreeShrank { left: 1 }), [LifecycleAction::RecordLeftovers]);
         assert_eq!(one.step(at(2), LifecycleEvent::OutputClosed), []);
         assert_eq!(one.step(at(3), LifecycleEvent::TreeShrank { left: 0 }), [LifecycleAction::Finish]);
         assert_eq!(one.outcome(), Outcome::Exited { code: 0 });
 
-        let mut last_byte_late = life(Leftovers::Keep);
+        let mut last_byte_late = lifecycle_with(Leftovers::Keep);
         last_byte_late.step(at(1), LifecycleEvent::MainExited(ZERO));
         assert_eq!(last_byte_late.step(at(2), LifecycleEvent::TreeShrank { left: 0 }), []);
         assert_eq!(last_byte_late.step(at(2), LifecycleEvent::OutputClosed), [LifecycleAction::Finish]);
 
-        let mut two = life(Leftovers::Keep);
+        let mut two = lifecycle_with(Leftovers::Keep);
         two.step(at(1), LifecycleEvent::MainExited(ZERO));
         assert_eq!(two.step(at(2), cancel()), [LifecycleAction::Terminate]);
         assert_eq!(
@@ -334,45 +337,45 @@ mod tests {
     }
 
     #[test]
-    fn the_ladder_kills_what_ignores_the_request() {
-        let mut life = life(Leftovers::Kill);
-        assert_eq!(life.step(at(1), cancel()), [LifecycleAction::Terminate]);
-        assert_eq!(life.step(at(2), cancel()), []);
-        assert_eq!(life.step(at(5), LifecycleEvent::Tick), []);
+    fn a_task_that_ignores_sigterm_is_killed_after_the_grace_period() {
+        let mut lifecycle = lifecycle_with(Leftovers::Kill);
+        assert_eq!(lifecycle.step(at(1), cancel()), [LifecycleAction::Terminate]);
+        assert_eq!(lifecycle.step(at(2), cancel()), []);
+        assert_eq!(lifecycle.step(at(5), LifecycleEvent::Tick), []);
         assert_eq!(
-            life.step(at(6), LifecycleEvent::Tick),
+            lifecycle.step(at(6), LifecycleEvent::Tick),
             [LifecycleAction::Kill(Some(KilledWhy::Cancel)), LifecycleAction::Finish]
         );
     }
 
     #[test]
-    fn output_puts_idle_off_but_never_the_wall() {
-        let mut life = life(Leftovers::Kill);
+    fn output_postpones_the_idle_limit_but_not_the_wall_limit() {
+        let mut lifecycle = lifecycle_with(Leftovers::Kill);
         for s in (0..60).step_by(5) {
-            life.step(at(s), LifecycleEvent::Output);
-            assert_eq!(life.step(at(s), LifecycleEvent::Tick), []);
+            lifecycle.step(at(s), LifecycleEvent::Output);
+            assert_eq!(lifecycle.step(at(s), LifecycleEvent::Tick), []);
         }
-        assert_eq!(life.deadline(), Some(at(60)));
-        let effects = life.step(at(60), LifecycleEvent::Tick);
-        assert!(matches!(effects[..], [LifecycleAction::Limit { name: "wall", .. }, LifecycleAction::Terminate]));
-        assert_eq!(life.outcome(), Outcome::TimedOut { limit: TimedOut::Wall });
+        assert_eq!(lifecycle.deadline(), Some(at(60)));
+        let actions = lifecycle.step(at(60), LifecycleEvent::Tick);
+        assert!(matches!(actions[..], [LifecycleAction::RecordLimit { name: "wall", .. }, LifecycleAction::Terminate]));
+        assert_eq!(lifecycle.outcome(), Outcome::TimedOut { limit: TimedOut::Wall });
     }
 
     #[test]
-    fn silence_ends_a_task_only_where_that_was_asked_for() {
-        let mut asked = life(Leftovers::Kill);
-        let effects = asked.step(at(10), LifecycleEvent::Tick);
-        assert!(matches!(effects[..], [LifecycleAction::Limit { name: "idle", .. }, LifecycleAction::Terminate]));
-        let mut not = life(Leftovers::Kill);
-        not.bounds.idle = None;
-        assert_eq!(not.step(at(59), LifecycleEvent::Tick), []);
+    fn silence_ends_a_task_only_with_an_idle_limit() {
+        let mut limited = lifecycle_with(Leftovers::Kill);
+        let actions = limited.step(at(10), LifecycleEvent::Tick);
+        assert!(matches!(actions[..], [LifecycleAction::RecordLimit { name: "idle", .. }, LifecycleAction::Terminate]));
+        let mut unlimited = lifecycle_with(Leftovers::Kill);
+        unlimited.limits.idle = None;
+        assert_eq!(unlimited.step(at(59), LifecycleEvent::Tick), []);
     }
 
     #[test]
     fn a_task_that_has_ended_keeps_its_exit_when_cancelled_late() {
-        let mut life = life(Leftovers::Kill);
-        life.step(at(1), LifecycleEvent::MainExited(ExitStatus::Code { code: 3 }));
-        assert_eq!(life.step(at(2), cancel()), [LifecycleAction::Kill(None), LifecycleAction::Finish]);
-        assert_eq!(life.outcome(), Outcome::Exited { code: 3 });
+        let mut lifecycle = lifecycle_with(Leftovers::Kill);
+        lifecycle.step(at(1), LifecycleEvent::MainExited(ExitStatus::Code { code: 3 }));
+        assert_eq!(lifecycle.step(at(2), cancel()), [LifecycleAction::Kill(None), LifecycleAction::Finish]);
+        assert_eq!(lifecycle.outcome(), Outcome::Exited { code: 3 });
     }
 }

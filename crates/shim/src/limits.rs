@@ -1,5 +1,4 @@
-//! The limits of a task that are neither time nor disk: its budget, how much it prints, how many frames it makes. Each is
-//! put on record once.
+//! The limits of a task other than time and disk: its budget, its output, its number of frames. Each is recorded once.
 
 use crate::{budget::Budget, lifecycle::StopCause};
 use countersign_model::{Frame, Limits, OnOutputLimit, ResolvedRequest, Text};
@@ -7,7 +6,7 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub(crate) struct LimitWatch {
-    /// What a read-only task may use; none once it has used more.
+    /// The budget of a read-only task; none once the task has exceeded it.
     budget: Option<Budget>,
     output_reached: bool,
     frames_reached: bool,
@@ -19,7 +18,7 @@ pub(crate) struct LimitHit {
     limit: &'static str,
     value: u64,
     action: &'static str,
-    /// None where the task goes on.
+    /// None if the task keeps running.
     pub(crate) stop: Option<StopCause>,
 }
 
@@ -42,14 +41,14 @@ impl LimitWatch {
         self.budget = Some(budget);
     }
 
-    /// When the budget is looked at next.
+    /// When the budget is checked next.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.budget.as_ref().map(Budget::due)
     }
 
-    /// Processes, memory and temporary files, when it is time to count them.
-    pub(crate) fn budget(&mut self, now: Instant) -> Option<LimitHit> {
-        let (stop, value) = self.budget.as_mut()?.exceeded(now)?;
+    /// Checks processes, memory and temporary files, if a check is due.
+    pub(crate) fn check_budget(&mut self, now: Instant) -> Option<LimitHit> {
+        let (stop, value) = self.budget.as_mut()?.find_exceeded(now)?;
         self.budget = None;
         let limit = match stop {
             StopCause::Memory => "memory",
@@ -60,27 +59,27 @@ impl LimitWatch {
     }
 
     /// `full`: a stream has reached its limit.
-    pub(crate) fn output(&mut self, full: bool, what: &ResolvedRequest) -> Option<LimitHit> {
+    pub(crate) fn check_output(&mut self, full: bool, request: &ResolvedRequest) -> Option<LimitHit> {
         if !full || std::mem::replace(&mut self.output_reached, true) {
             return None;
         }
-        let value = what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
-        Some(match what.on_output_limit {
+        let value = request.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
+        Some(match request.on_output_limit {
             OnOutputLimit::Kill => LimitHit::stopping("output", value, StopCause::Output),
             _ => LimitHit {
                 limit: "output",
                 value,
-                action: "goes on; from here only the last mebibyte is kept",
+                action: "continues; of the output from here on, only the last 1 MiB is kept",
                 stop: None,
             },
         })
     }
 
-    pub(crate) fn frames(&mut self, written: u64, what: &ResolvedRequest) -> Option<LimitHit> {
-        let most = what.limits.frames.unwrap_or(Limits::FRAMES);
-        if written < most || std::mem::replace(&mut self.frames_reached, true) {
+    pub(crate) fn check_frames(&mut self, written: u64, request: &ResolvedRequest) -> Option<LimitHit> {
+        let max_frames = request.limits.frames.unwrap_or(Limits::FRAMES);
+        if written < max_frames || std::mem::replace(&mut self.frames_reached, true) {
             return None;
         }
-        Some(LimitHit::stopping("frames", most, StopCause::Frames))
+        Some(LimitHit::stopping("frames", max_frames, StopCause::Frames))
     }
 }

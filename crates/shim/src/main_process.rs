@@ -1,4 +1,4 @@
-//! The main process of a task, and the end of it and of everything below it.
+//! The main process of a task, and how it and its descendants end.
 
 use crate::{
     final_cwd::FinalCwd,
@@ -11,65 +11,65 @@ use crate::{
 use countersign_model::{ExitStatus, Frame, KilledWhy, SignalName};
 use rustix::process::Pid;
 
-/// More reads than a full pipe takes.
-const PIPE_READS: usize = 16;
-/// More than a terminal holds when it hangs up.
-const DRAIN_READS: usize = 4096;
+/// More reads than a full pipe needs.
+const MAX_PIPE_READS: usize = 16;
+/// More reads than a terminal needs when it hangs up.
+const MAX_TERMINAL_READS: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct MainProcess {
     pid: Option<u32>,
-    ended: Option<ExitedChild>,
-    /// Where its shell tells in which directory it ended.
-    ending: Option<FinalCwd>,
-    /// The leftovers that were put on record last.
-    kept: Vec<u32>,
+    exited: Option<ExitedChild>,
+    /// The pipe into which the shell reports the directory where it ended.
+    final_cwd: Option<FinalCwd>,
+    /// The leftovers that were recorded last.
+    recorded_leftovers: Vec<u32>,
 }
 
 impl MainProcess {
-    pub(crate) fn start(&mut self, pid: u32, ending: Option<FinalCwd>) {
-        (self.pid, self.ending) = (Some(pid), ending);
+    pub(crate) fn start(&mut self, pid: u32, final_cwd: Option<FinalCwd>) {
+        (self.pid, self.final_cwd) = (Some(pid), final_cwd);
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    pub(crate) fn runs(&self) -> bool {
-        self.ended.is_none()
+    pub(crate) fn is_running(&self) -> bool {
+        self.exited.is_none()
     }
 
-    pub(crate) fn ended(&self) -> Option<&ExitedChild> {
-        self.ended.as_ref()
+    pub(crate) fn exited(&self) -> Option<&ExitedChild> {
+        self.exited.as_ref()
     }
 
-    /// A child was reaped. Its status, if it is the main process and was not known to have ended.
-    fn note(&mut self, reaped: ExitedChild) -> Option<ExitStatus> {
-        if Some(reaped.pid) != self.pid || self.ended.is_some() {
+    /// A child was reaped. Returns its status if it is the main process and has not been noted before.
+    fn note_reaped(&mut self, reaped: ExitedChild) -> Option<ExitStatus> {
+        if Some(reaped.pid) != self.pid || self.exited.is_some() {
             return None;
         }
         let status = reaped.status;
-        self.ended = Some(reaped);
+        self.exited = Some(reaped);
         Some(status)
     }
 
-    /// Whether other processes are left than the record has.
-    pub(crate) fn keeps_others(&mut self, processes: &[u32]) -> bool {
-        let others = processes != self.kept;
-        self.kept = processes.to_vec();
-        others
+    /// Stores the processes that are left. Returns whether they differ from the recorded ones.
+    pub(crate) fn update_leftovers(&mut self, processes: &[u32]) -> bool {
+        let changed = processes != self.recorded_leftovers;
+        self.recorded_leftovers = processes.to_vec();
+        changed
     }
 
-    /// The directory in which its shell said that it ended, if the process has ended.
+    /// The directory that the shell reported, if the process has ended.
     pub(crate) fn take_final_directory(&mut self) -> Option<String> {
-        let told = self.ending.take().and_then(FinalCwd::told);
-        told.filter(|_| self.ended.is_some())
+        let reported = self.final_cwd.take().and_then(FinalCwd::read_report);
+        reported.filter(|_| self.exited.is_some())
     }
 
-    /// Ends the task's first process group in one call: what multiplies is mostly there, and would go on while it is
-    /// looked for one by one. Until the first process is reaped, no other group has its number.
+    /// Kills the task's first process group in one call: a fork bomb is mostly in it, and would keep forking while its
+    /// processes are found one by one. Until the main process is reaped, no other group can have its number.
     pub(crate) fn kill_group(&self) {
-        let group = self.pid.filter(|_| self.runs()).and_then(|pid| i32::try_from(pid).ok());
+        let group = self.pid.filter(|_| self.is_running()).and_then(|pid| i32::try_from(pid).ok());
         if let Some(group) = group.and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
@@ -77,12 +77,12 @@ impl MainProcess {
 }
 
 impl Shim<'_> {
-    pub(crate) fn children_ended(&mut self) {
-        // How many and which does not matter: everything that has ended is taken.
+    pub(crate) fn handle_ended_children(&mut self) {
+        // The signals only say that some child has ended: all ended children are reaped.
         let mut info = [0; 512];
         while rustix::io::read(&self.signals, &mut info).is_ok_and(|n| n > 0) {}
-        self.reap();
-        if self.life.is_over() {
+        self.reap_children();
+        if self.lifecycle.is_over() {
             return;
         }
         let left = tree::descendants(std::process::id()).len();
@@ -90,12 +90,12 @@ impl Shim<'_> {
         self.step(now, LifecycleEvent::TreeShrank { left });
     }
 
-    pub(crate) fn reap(&mut self) {
-        while let Some(reaped) = sys::reap() {
-            if let Some(status) = self.main.note(reaped) {
+    pub(crate) fn reap_children(&mut self) {
+        while let Some(reaped) = sys::reap_child() {
+            if let Some(status) = self.main.note_reaped(reaped) {
                 let now = self.journal.elapsed();
-                self.drain_after_end();
-                if self.outlets.iter().all(|o| !o.is_open()) {
+                self.drain_after_exit();
+                if self.outputs.iter().all(|o| !o.is_open()) {
                     self.step(now, LifecycleEvent::OutputClosed);
                 }
                 self.step(now, LifecycleEvent::MainExited(status));
@@ -103,25 +103,25 @@ impl Shim<'_> {
         }
     }
 
-    /// What the main process wrote before it ended is still in the pipe; usually that, and its end, is all there is. A child
-    /// that goes on writing is the business of the loop, which has deadlines.
-    fn drain_after_end(&mut self) {
-        // A terminal hangs up with the session that it belonged to.
-        self.outlets.iter_mut().for_each(OutputStream::hang_up);
-        let reads = if self.terminal.is_some() { DRAIN_READS } else { PIPE_READS };
-        for n in 0..self.outlets.len() {
+    /// Reads what the main process wrote before it ended; usually nothing else is in the pipe. A child that keeps
+    /// writing is left to the loop, which has deadlines.
+    fn drain_after_exit(&mut self) {
+        // The kernel hangs up a terminal when the leader of its session ends.
+        self.outputs.iter_mut().for_each(OutputStream::hang_up);
+        let reads = if self.terminal.is_some() { MAX_TERMINAL_READS } else { MAX_PIPE_READS };
+        for n in 0..self.outputs.len() {
             for _ in 0..reads {
-                if self.outlets[n].wants().is_none() || !matches!(self.outlets[n].read(), Ok(ReadResult::Bytes)) {
+                if self.outputs[n].poll_fd().is_none() || !matches!(self.outputs[n].read(), Ok(ReadResult::Bytes)) {
                     break;
                 }
-                let cut = self.outlets[n].cut_full(&mut self.journal, &self.dir);
-                self.told(cut);
+                let cut = self.outputs[n].cut_full_chunks(&mut self.journal, &self.dir);
+                self.note_write_result(cut);
             }
         }
     }
 
-    /// Ends everything below us, and says what was there.
-    pub(crate) fn kill(&mut self, why: Option<KilledWhy>) {
+    /// Kills all descendants and records them.
+    pub(crate) fn kill_tree(&mut self, why: Option<KilledWhy>) {
         let me = std::process::id();
         let found = tree::descendants(me);
         if found.is_empty() {
@@ -132,8 +132,8 @@ impl Shim<'_> {
         let (ended, survivors) = tree::kill_all(
             || tree::descendants(me),
             || {
-                while let Some(reaped) = sys::reap() {
-                    let _ = main.note(reaped);
+                while let Some(reaped) = sys::reap_child() {
+                    let _ = main.note_reaped(reaped);
                 }
             },
         );

@@ -1,37 +1,37 @@
-//! Which operations came under which idempotency key, and who waits to hear of them.
+//! The operations by idempotency key, and the callers that wait for their answers.
 
 use crate::input_queue::OperationCaller;
 use countersign_model::Idempotency;
 use std::collections::VecDeque;
 
-/// How many operations are remembered by their key.
-const REMEMBERED: usize = 4096;
-/// This many may wait for the answer to an operation that another peer asked for first.
-const ALSO_ASKED: usize = 1024;
+/// How many operations are remembered by key.
+const MAX_REMEMBERED_OPERATIONS: usize = 4096;
+/// How many callers may wait for answers to operations that others requested first.
+const MAX_WAITING_CALLERS: usize = 1024;
 
-/// A second operation under one key is answered like the first, and not applied.
+/// Remembers operations by key: a repeated one is answered like the first and not applied again.
 #[derive(Default)]
 pub(crate) struct Operations {
     recent: VecDeque<(Idempotency, Option<u64>)>,
-    /// Those who asked for an operation again before it was done.
-    also_asked: Vec<OperationCaller>,
+    /// Callers that repeated an operation before it was applied.
+    waiting: Vec<OperationCaller>,
 }
 
-/// What is known of an operation by its key.
+/// An earlier operation under the same key.
 pub(crate) enum EarlierOperation {
     New,
-    /// Still on its way, or applied as this frame.
+    /// The same operation: applied as this frame, or not yet applied.
     Same(Option<u64>),
-    Another,
+    Conflict,
 }
 
 impl Operations {
-    pub(crate) fn look(&self, key: Option<Idempotency>) -> EarlierOperation {
+    pub(crate) fn find_earlier(&self, key: Option<Idempotency>) -> EarlierOperation {
         let Some(key) = key else { return EarlierOperation::New };
         match self.recent.iter().find(|(k, _)| k.key == key.key) {
             None => EarlierOperation::New,
             Some((k, seq)) if k.body == key.body => EarlierOperation::Same(*seq),
-            Some(_) => EarlierOperation::Another,
+            Some(_) => EarlierOperation::Conflict,
         }
     }
 
@@ -39,14 +39,14 @@ impl Operations {
         self.recent.retain(|(k, _)| Some(*k) != key);
     }
 
-    pub(crate) fn note(&mut self, key: Option<Idempotency>, seq: Option<u64>) {
+    pub(crate) fn remember(&mut self, key: Option<Idempotency>, seq: Option<u64>) {
         let Some(key) = key else { return };
         match self.recent.iter_mut().find(|(k, _)| k.key == key.key) {
             Some(entry) => entry.1 = seq,
             None => {
                 self.recent.push_back((key, seq));
-                // What is still on its way is not forgotten: it would be applied twice.
-                if self.recent.len() > REMEMBERED
+                // An operation that is not yet applied stays: a repetition would apply it twice.
+                if self.recent.len() > MAX_REMEMBERED_OPERATIONS
                     && let Some(oldest) = self.recent.iter().position(|(_, seq)| seq.is_some())
                 {
                     self.recent.remove(oldest);
@@ -55,19 +55,19 @@ impl Operations {
         }
     }
 
-    /// Tells this one, too, when the operation is done; false when too many wait for it already.
-    pub(crate) fn wait_along(&mut self, asker: OperationCaller) -> bool {
-        let room = self.also_asked.len() < ALSO_ASKED;
+    /// Adds a caller that gets the answer when the operation is applied. False if too many wait already.
+    pub(crate) fn add_waiting(&mut self, caller: OperationCaller) -> bool {
+        let room = self.waiting.len() < MAX_WAITING_CALLERS;
         if room {
-            self.also_asked.push(asker);
+            self.waiting.push(caller);
         }
         room
     }
 
-    /// Those who asked for the same operation again meanwhile.
+    /// Removes and returns the callers that repeated this operation.
     pub(crate) fn take_waiting(&mut self, first: OperationCaller) -> Vec<OperationCaller> {
         let Some(key) = first.key else { return Vec::new() };
-        self.also_asked.extract_if(.., |a| a.key == Some(key)).collect()
+        self.waiting.extract_if(.., |a| a.key == Some(key)).collect()
     }
 }
 
@@ -76,38 +76,40 @@ mod tests {
     use super::*;
     use countersign_model::Digest;
 
-    fn asker(re: u64, key: &str, body: &str) -> OperationCaller {
+    fn caller(re: u64, key: &str, body: &str) -> OperationCaller {
         let (key, body) = (Digest::sha256(&[key.as_bytes()]), Digest::sha256(&[body.as_bytes()]));
         OperationCaller { peer: 1, re, key: Some(Idempotency { key, body }) }
     }
 
     #[test]
-    fn a_key_stands_for_one_operation() {
+    fn a_key_identifies_one_operation() {
         let mut operations = Operations::default();
-        let (first, again, other) = (asker(1, "k", "a"), asker(2, "k", "a"), asker(3, "k", "b"));
-        assert!(matches!(operations.look(first.key), EarlierOperation::New));
-        operations.note(first.key, None);
-        assert!(matches!(operations.look(again.key), EarlierOperation::Same(None)) && operations.wait_along(again));
-        assert!(matches!(operations.look(other.key), EarlierOperation::Another));
-        operations.note(first.key, Some(9));
-        assert!(matches!(operations.look(again.key), EarlierOperation::Same(Some(9))));
+        let (first, again, other) = (caller(1, "k", "a"), caller(2, "k", "a"), caller(3, "k", "b"));
+        assert!(matches!(operations.find_earlier(first.key), EarlierOperation::New));
+        operations.remember(first.key, None);
+        assert!(
+            matches!(operations.find_earlier(again.key), EarlierOperation::Same(None)) && operations.add_waiting(again)
+        );
+        assert!(matches!(operations.find_earlier(other.key), EarlierOperation::Conflict));
+        operations.remember(first.key, Some(9));
+        assert!(matches!(operations.find_earlier(again.key), EarlierOperation::Same(Some(9))));
         assert_eq!((operations.take_waiting(first), operations.take_waiting(first)), (vec![again], vec![]));
         operations.forget(first.key);
         assert!(
-            matches!(operations.look(other.key), EarlierOperation::New)
-                && matches!(operations.look(None), EarlierOperation::New)
+            matches!(operations.find_earlier(other.key), EarlierOperation::New)
+                && matches!(operations.find_earlier(None), EarlierOperation::New)
         );
     }
 
     #[test]
-    fn the_oldest_is_forgotten_but_never_one_on_its_way() {
+    fn the_oldest_applied_operation_is_forgotten_first() {
         let mut operations = Operations::default();
-        operations.note(asker(0, "waits", "").key, None);
-        for n in 0..REMEMBERED as u64 {
-            operations.note(asker(0, &n.to_string(), "").key, Some(n));
+        operations.remember(caller(0, "waits", "").key, None);
+        for n in 0..MAX_REMEMBERED_OPERATIONS as u64 {
+            operations.remember(caller(0, &n.to_string(), "").key, Some(n));
         }
-        assert!(matches!(operations.look(asker(0, "waits", "").key), EarlierOperation::Same(None)));
-        assert!(matches!(operations.look(asker(0, "0", "").key), EarlierOperation::New));
-        assert!(matches!(operations.look(asker(0, "1", "").key), EarlierOperation::Same(Some(1))));
+        assert!(matches!(operations.find_earlier(caller(0, "waits", "").key), EarlierOperation::Same(None)));
+        assert!(matches!(operations.find_earlier(caller(0, "0", "").key), EarlierOperation::New));
+        assert!(matches!(operations.find_earlier(caller(0, "1", "").key), EarlierOperation::Same(Some(1))));
     }
 }

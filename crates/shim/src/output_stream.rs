@@ -1,7 +1,7 @@
-//! One output stream on its way from the child to the disk: read, clean, cut, write, digest.
+//! One output stream on its way from the child to the disk: read, redact, cut into chunks, write, digest.
 //!
-//! Beyond its limit a stream is cleaned and shown as before, but only its last bytes are kept, in memory; they follow
-//! when it ends.
+//! Beyond its limit a stream is still redacted and shown on the screen, but only its last bytes are kept, in memory.
+//! They are written when the stream ends.
 
 use crate::{
     feeder::{FeedResult, Feeder},
@@ -26,63 +26,69 @@ use std::{
 
 /// A chunk is cut this long after its first byte.
 const CUT_AFTER: Duration = Duration::from_millis(20);
-/// Nobody tells us when a terminal that was closed by all is opened again: this often it is looked at.
-const HUNG: Duration = Duration::from_millis(20);
-/// More reads than a full pipe takes, however small they come out.
-const DRAIN_READS: usize = 512;
-/// Beyond this a stream gets a thread for its digest.
-const LARGE: u64 = 1024 * 1024;
+/// How often a terminal that every process has closed is checked: the kernel sends no event when one opens it again.
+const REOPEN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// More reads than a full pipe needs, however small they are.
+const MAX_DRAIN_READS: usize = 512;
+/// A longer stream is digested, and a terminal read, on a thread of its own.
+const LARGE_STREAM_BYTES: u64 = 1024 * 1024;
 
 pub(crate) struct OutputStream {
     name: StreamName,
     pipe: Option<OwnedFd>,
-    /// Reads the pipe for us, once a terminal has much to say.
+    /// Reads the pipe on a thread, once a terminal has printed much.
     feeder: Option<Feeder>,
     scrubber: Scrubber,
     appender: OutputAppender,
-    sha: StreamDigest,
+    digest: StreamDigest,
     first_byte: Option<Instant>,
     last_byte: Option<Instant>,
-    /// Clean bytes that the disk would not take, and how many it took.
-    stuck: Option<(Clean<Chunk>, usize)>,
+    /// A chunk that the disk did not take in full, and how many bytes it took.
+    unwritten: Option<(Clean<Chunk>, usize)>,
     found: Vec<Finding>,
-    /// How much is kept from the beginning, and what is kept of the end once that is reached.
+    /// How many bytes are kept from the beginning; beyond that, `tail` holds the last ones.
     limit: u64,
     tail: Option<Tail>,
     dropped: u64,
-    /// Replacements behind the limit, by rule.
-    behind: Vec<(Finding, u64)>,
-    /// What a terminal shows after all that was cut.
+    /// Redactions beyond the limit, by rule.
+    tail_redactions: Vec<(Finding, u64)>,
+    /// The screen of the terminal after everything that was cut.
     pub(crate) screen: Option<Screen>,
-    /// Nobody has the terminal open; it is looked at again then.
+    /// No process has the terminal open; it is checked again at this time.
     hung_until: Option<Instant>,
     /// The main process has ended, and with it the session that could open the terminal again.
-    last_chance: bool,
-    /// The disk did not take it: nothing more is read, cut or written.
-    dead: bool,
+    hung_up: bool,
+    /// The disk did not take the output: nothing more is read, cut or written.
+    abandoned: bool,
 }
 
-/// What a read brought.
+/// The result of one read.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReadResult {
     Bytes,
     Nothing,
-    /// The terminal is closed; whoever it belongs to may open it again.
-    Hung,
+    /// No process has the terminal open; one of its session may open it again.
+    HungUp,
     End,
 }
 
 impl OutputStream {
     pub(crate) fn new(name: StreamName, pipe: OwnedFd, mask: Arc<Mask>, limit: u64, screen: Option<Screen>) -> Self {
-        Self::of(name, Some(pipe), mask, limit, screen)
+        Self::with_source(name, Some(pipe), mask, limit, screen)
     }
 
-    fn of(name: StreamName, pipe: Option<OwnedFd>, mask: Arc<Mask>, limit: u64, screen: Option<Screen>) -> Self {
+    fn with_source(
+        name: StreamName,
+        pipe: Option<OwnedFd>,
+        mask: Arc<Mask>,
+        limit: u64,
+        screen: Option<Screen>,
+    ) -> Self {
         Self {
             limit,
             tail: None,
             dropped: 0,
-            behind: Vec::new(),
+            tail_redactions: Vec::new(),
             screen,
             hung_until: None,
             name,
@@ -90,66 +96,67 @@ impl OutputStream {
             feeder: None,
             scrubber: Scrubber::new(mask),
             appender: OutputAppender::new(),
-            sha: StreamDigest::default(),
+            digest: StreamDigest::default(),
             first_byte: None,
             last_byte: None,
-            stuck: None,
+            unwritten: None,
             found: Vec::new(),
-            last_chance: false,
-            dead: false,
+            hung_up: false,
+            abandoned: false,
         }
     }
 
-    /// For what nobody writes into but we.
+    /// A stream that only the shim itself writes.
     pub(crate) fn without_pipe(name: StreamName, mask: Arc<Mask>, limit: u64) -> Self {
-        Self::of(name, None, mask, limit, None)
+        Self::with_source(name, None, mask, limit, None)
     }
 
-    /// All of it, to its end.
-    pub(crate) fn put(&mut self, mut bytes: &[u8], journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
+    /// Writes all of the bytes and ends the stream.
+    pub(crate) fn write_all(&mut self, mut bytes: &[u8], journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         while !bytes.is_empty() {
             let n = bytes.len().min(self.scrubber.input_buffer().len());
             self.scrubber.input_buffer()[..n].copy_from_slice(&bytes[..n]);
-            self.fed(n);
+            self.note_fed(n);
             bytes = &bytes[n..];
-            self.cut_full(journal, dir)?;
+            self.cut_full_chunks(journal, dir)?;
         }
-        self.ended();
+        self.end_reading();
         self.cut_all(journal, dir)
     }
 
-    /// The pipe, while it is open and we want more of it: a full disk stops the reading, and so the child.
-    pub(crate) fn wants(&self) -> Option<BorrowedFd<'_>> {
+    /// The descriptor to poll, while the stream is open and is read: a full disk stops the reading, and so blocks the
+    /// child.
+    pub(crate) fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         let hung = self.hung_until.is_some_and(|until| clock::steady() < until);
-        if self.stuck.is_some() || hung {
+        if self.unwritten.is_some() || hung {
             return None;
         }
         let fed = self.feeder.as_ref().map(Feeder::fd);
         fed.filter(|_| self.pipe.is_some()).or(self.pipe.as_ref().map(|p| p.as_fd()))
     }
 
-    /// Whether the beginning is full, so that only the end is kept from here on.
+    /// Whether the limit is reached, so that only the last bytes are kept from here on.
     pub(crate) fn is_over_limit(&self) -> bool {
         self.tail.is_some()
     }
 
-    /// The end of the stream as far as it has been cut.
-    pub(crate) fn end(&self) -> u64 {
+    /// How many bytes of the stream have been cut.
+    pub(crate) fn cut_offset(&self) -> u64 {
         self.scrubber.emitted_bytes()
     }
 
-    /// From here on a mask applies that knows more.
-    pub(crate) fn learn(&mut self, mask: &Arc<Mask>) {
+    /// Replaces the mask, for output from here on.
+    pub(crate) fn set_mask(&mut self, mask: &Arc<Mask>) {
         self.scrubber.replace_mask(Arc::clone(mask));
     }
 
-    /// The main process has ended, and the kernel has hung up the terminal that its session had: nobody can write to it
-    /// any more, and nobody can open it again.
+    /// The main process has ended, and the kernel has hung up the terminal of its session: no process can write to it
+    /// or open it again.
     pub(crate) fn hang_up(&mut self) {
         self.hung_until = None;
-        self.last_chance = self.name == StreamName::Pty;
+        self.hung_up = self.name == StreamName::Pty;
         if let Some(feeder) = &self.feeder {
-            feeder.last_chance();
+            feeder.finish_reading();
         }
     }
 
@@ -157,11 +164,11 @@ impl OutputStream {
         self.pipe.is_some()
     }
 
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.stuck.is_some()
+    pub(crate) fn has_unwritten(&self) -> bool {
+        self.unwritten.is_some()
     }
 
-    /// Nothing waits to be cut.
+    /// Whether nothing waits to be cut.
     pub(crate) fn is_quiet(&self) -> bool {
         self.first_byte.is_none()
     }
@@ -170,46 +177,46 @@ impl OutputStream {
         self.name
     }
 
-    /// One read.
+    /// Reads once.
     pub(crate) fn read(&mut self) -> io::Result<ReadResult> {
         let Some(pipe) = &self.pipe else { return Ok(ReadResult::End) };
         if let Some(feeder) = &mut self.feeder {
-            return Ok(match feeder.take(self.scrubber.input_buffer()) {
-                FeedResult::Bytes(n) => self.fed(n),
+            return Ok(match feeder.read_into(self.scrubber.input_buffer()) {
+                FeedResult::Bytes(n) => self.note_fed(n),
                 FeedResult::Nothing => ReadResult::Nothing,
-                FeedResult::End => self.ended(),
+                FeedResult::End => self.end_reading(),
             });
         }
         match rustix::io::read(pipe, self.scrubber.input_buffer()) {
-            Ok(0) => Ok(self.ended()),
-            Ok(n) => Ok(self.fed(n)),
-            // All that a terminal says when nobody holds its other end. One that hung up with its session has nothing
-            // more to come, whoever holds it.
-            Err(rustix::io::Errno::IO | rustix::io::Errno::AGAIN) if self.last_chance => Ok(self.ended()),
+            Ok(0) => Ok(self.end_reading()),
+            Ok(n) => Ok(self.note_fed(n)),
+            // A terminal returns EIO when no process has its other end open. After the hang-up of its session nothing
+            // more can come, even if a process still has it open.
+            Err(rustix::io::Errno::IO | rustix::io::Errno::AGAIN) if self.hung_up => Ok(self.end_reading()),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
-                // Somebody has it open again, and says nothing.
+                // A process has it open again, and has not written.
                 self.hung_until = None;
                 Ok(ReadResult::Nothing)
             }
             Err(rustix::io::Errno::IO) if self.name == StreamName::Pty => {
-                self.hung_until = Some(clock::steady() + HUNG);
-                Ok(ReadResult::Hung)
+                self.hung_until = Some(clock::steady() + REOPEN_CHECK_INTERVAL);
+                Ok(ReadResult::HungUp)
             }
             Err(e) => Err(e.into()),
         }
     }
 
-    fn fed(&mut self, n: usize) -> ReadResult {
+    fn note_fed(&mut self, n: usize) -> ReadResult {
         self.hung_until = None;
         self.scrubber.accept_input(n);
         let now = clock::steady();
         self.last_byte = Some(now);
         self.first_byte.get_or_insert(now);
-        // Where no thread can be had, the reading goes on here.
+        // If no thread can be started, the loop keeps reading.
         if self.feeder.is_none()
             && self.name == StreamName::Pty
-            && !self.last_chance
-            && self.scrubber.emitted_bytes() > LARGE
+            && !self.hung_up
+            && self.scrubber.emitted_bytes() > LARGE_STREAM_BYTES
             && let Some(Ok(terminal)) = self.pipe.as_ref().map(OwnedFd::try_clone)
         {
             self.feeder = Feeder::start(terminal).ok();
@@ -217,94 +224,94 @@ impl OutputStream {
         ReadResult::Bytes
     }
 
-    fn ended(&mut self) -> ReadResult {
+    fn end_reading(&mut self) -> ReadResult {
         self.pipe = None;
         self.feeder = None;
         self.scrubber.finish();
         ReadResult::End
     }
 
-    /// Takes what is in the pipe without waiting, then closes it.
+    /// Reads what is in the pipe without waiting, then closes it.
     pub(crate) fn drain(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         if let Some(feeder) = &self.feeder {
-            feeder.last_chance();
+            feeder.finish_reading();
         }
-        // Bounded: somebody outside may hold the pipe and write on.
-        for _ in 0..DRAIN_READS {
-            if self.wants().is_none() {
+        // Bounded: a process outside of the task may hold the pipe open and keep writing.
+        for _ in 0..MAX_DRAIN_READS {
+            if self.poll_fd().is_none() {
                 break;
             }
             match self.read()? {
-                ReadResult::Bytes => self.cut_full(journal, dir)?,
-                // Whoever reads for us has not told all yet.
-                ReadResult::Nothing if self.feeder.as_ref().is_some_and(Feeder::wait) => {}
+                ReadResult::Bytes => self.cut_full_chunks(journal, dir)?,
+                // The reading thread has not handed over everything yet.
+                ReadResult::Nothing if self.feeder.as_ref().is_some_and(Feeder::wait_for_more) => {}
                 _ => break,
             }
         }
-        self.ended();
+        self.end_reading();
         self.cut_all(journal, dir)?;
-        self.put_tail(journal, dir)
+        self.write_tail(journal, dir)
     }
 
-    /// Cuts whole chunks only.
-    pub(crate) fn cut_full(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
-        while self.stuck.is_some() || self.scrubber.ready_bytes() >= MAX_CHUNK_BYTES {
-            if !self.cut(journal, dir, false)? {
+    /// Cuts full chunks only.
+    pub(crate) fn cut_full_chunks(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
+        while self.unwritten.is_some() || self.scrubber.ready_bytes() >= MAX_CHUNK_BYTES {
+            if !self.cut_chunk(journal, dir, false)? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Cuts everything that is clean: a control operation, or the end of the stream.
+    /// Cuts everything that is redacted, before a control operation or at the end of the stream.
     pub(crate) fn cut_all(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         let end = self.pipe.is_none();
-        while self.cut(journal, dir, end)? {}
-        // What is still held, or the beginning of a character, is let go in its time, if nothing else comes.
+        while self.cut_chunk(journal, dir, end)? {}
+        // Bytes that may begin a secret, or an incomplete character, are released later if nothing else comes.
         let left = !end && self.scrubber.held_bytes() + self.scrubber.ready_bytes() > 0;
         self.first_byte = self.last_byte.filter(|_| left);
         Ok(())
     }
 
-    /// Cuts what is there although it is young, and lets go of what is held: somebody is typing and looks at it.
+    /// Cuts everything without waiting, held bytes included: a user is typing and waits for the echo.
     pub(crate) fn cut_now(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         self.scrubber.flush();
-        while self.cut(journal, dir, false)? {}
-        // A character that is not whole yet waits as usual.
+        while self.cut_chunk(journal, dir, false)? {}
+        // An incomplete character waits as usual.
         if self.scrubber.ready_bytes() == 0 {
             self.first_byte = None;
         }
         Ok(())
     }
 
-    /// When [`Outlet::cut_due`] has something to do, or a closed terminal is looked at again.
+    /// When [`Self::cut_due`] has something to cut, or a closed terminal is checked again.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let cut = self.first_byte.map(|first| first + CUT_AFTER);
         cut.into_iter().chain(self.hung_until.filter(|_| self.pipe.is_some())).min()
     }
 
-    /// Cuts what has waited long enough. When nothing has come for as long, held bytes are let go as well.
+    /// Cuts what has waited long enough. If nothing new has come for that long, held bytes are released too.
     pub(crate) fn cut_due(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         let now = clock::steady();
-        if self.first_byte.is_none_or(|first| now < first + CUT_AFTER) || self.is_stuck() {
+        if self.first_byte.is_none_or(|first| now < first + CUT_AFTER) || self.has_unwritten() {
             return Ok(());
         }
         let quiet = self.last_byte.is_some_and(|last| now >= last + CUT_AFTER);
         if quiet {
             self.scrubber.flush();
         }
-        while self.cut(journal, dir, quiet)? {}
-        // Bytes that are still held get a second look, once.
+        while self.cut_chunk(journal, dir, quiet)? {}
+        // Bytes that are still held are cut at the next deadline.
         self.first_byte = self.last_byte.filter(|_| !quiet);
         Ok(())
     }
 
-    /// One chunk, if there is one: to the file, then its frame.
-    fn cut(&mut self, journal: &mut JournalWriter, dir: &Path, all: bool) -> io::Result<bool> {
-        if self.dead {
+    /// Cuts one chunk, if there is one: writes it to the file, then pushes its frame.
+    fn cut_chunk(&mut self, journal: &mut JournalWriter, dir: &Path, all: bool) -> io::Result<bool> {
+        if self.abandoned {
             return Ok(false);
         }
-        let (chunk, mut done) = match self.stuck.take() {
+        let (chunk, mut written) = match self.unwritten.take() {
             Some(stuck) => stuck,
             None => match self.scrubber.take_chunk(all) {
                 Some(chunk) => (chunk, 0),
@@ -315,36 +322,35 @@ impl OutputStream {
         let offset = self.appender.offset();
         let len = chunk.as_ref().len();
         let room = usize::try_from(self.limit.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let kept = if self.tail.is_some() { 0 } else { len.min(room) };
-        if kept > 0
-            && let Err(e) = self.appender.append(dir, self.name, &chunk, &mut done, kept)
+        let kept_len = if self.tail.is_some() { 0 } else { len.min(room) };
+        if kept_len > 0
+            && let Err(e) = self.appender.append(dir, self.name, &chunk, &mut written, kept_len)
         {
-            self.stuck = Some((chunk, done));
+            self.unwritten = Some((chunk, written));
             return Err(e);
         }
         if let Some(screen) = &mut self.screen {
             screen.feed(chunk.as_ref());
         }
-        if kept > 0 {
-            let digest = chunk_digest(&chunk.as_ref()[..kept]);
-            journal.push(&Frame::Output { stream: self.name, offset, len: kept as u64, digest });
+        if kept_len > 0 {
+            let digest = chunk_digest(&chunk.as_ref()[..kept_len]);
+            journal.push(&Frame::Output { stream: self.name, offset, len: kept_len as u64, digest });
         }
-        if kept < len {
-            self.tail.get_or_insert_default().push(&chunk, kept);
+        if kept_len < len {
+            self.tail.get_or_insert_default().push(&chunk, kept_len);
         }
         self.note_redactions(journal, self.scrubber.emitted_bytes());
-        match kept == len {
-            true => self.sha.update(chunk, offset + len as u64, &mut self.scrubber),
-            false => {
-                self.sha.settle().update(&chunk.as_ref()[..kept]);
-                self.scrubber.recycle(chunk.into_inner());
-            }
+        if kept_len == len {
+            self.digest.update(chunk, offset + len as u64, &mut self.scrubber);
+        } else {
+            self.digest.join_thread().update(&chunk.as_ref()[..kept_len]);
+            self.scrubber.recycle(chunk.into_inner());
         }
         Ok(true)
     }
 
-    /// What was kept of the end, with the count of what lies before it and was not.
-    fn put_tail(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
+    /// Writes the last bytes that were kept, after a gap with the count of the bytes that were dropped.
+    fn write_tail(&mut self, journal: &mut JournalWriter, dir: &Path) -> io::Result<()> {
         let Some(tail) = self.tail.take() else { return Ok(()) };
         let (dropped, pieces) = tail.finish();
         if dropped > 0 {
@@ -356,16 +362,16 @@ impl OutputStream {
             self.appender.append(dir, self.name, &piece, &mut 0, len)?;
             let digest = chunk_digest(piece.as_ref());
             journal.push(&Frame::Output { stream: self.name, offset, len: len as u64, digest });
-            self.sha.settle().update(piece.as_ref());
+            self.digest.join_thread().update(piece.as_ref());
         }
-        for (Finding { rule, offset }, count) in std::mem::take(&mut self.behind) {
+        for (Finding { rule, offset }, count) in std::mem::take(&mut self.tail_redactions) {
             let rule = countersign_redact::rule_name(&rule);
             journal.push(&Frame::Redacted { stream: self.name, offset, rule, count });
         }
         Ok(())
     }
 
-    /// Replacements in what has been written, one frame for each rule and chunk.
+    /// Records redactions in what has been written, one frame for each rule and chunk.
     fn note_redactions(&mut self, journal: &mut JournalWriter, written: u64) {
         let later = self.found.iter().position(|f| f.offset >= written).unwrap_or(self.found.len());
         let mut counted: Vec<(Finding, u64)> = Vec::new();
@@ -376,11 +382,11 @@ impl OutputStream {
             }
         }
         if self.tail.is_some() {
-            // One frame for each rule, at the end: a flood must not fill the journal.
+            // Beyond the limit, one frame for each rule at the end: endless output must not fill the journal.
             for (found, count) in counted {
-                match self.behind.iter_mut().find(|(first, _)| first.rule == found.rule) {
+                match self.tail_redactions.iter_mut().find(|(first, _)| first.rule == found.rule) {
                     Some((_, total)) => *total += count,
-                    None => self.behind.push((found, count)),
+                    None => self.tail_redactions.push((found, count)),
                 }
             }
             return;
@@ -391,84 +397,84 @@ impl OutputStream {
         }
     }
 
-    /// Lets go of what the disk would not take. The file keeps nothing that no frame speaks of.
+    /// Drops what the disk did not take, and truncates the file to what the frames cover.
     pub(crate) fn abandon(&mut self, dir: &Path) {
-        self.stuck = None;
+        self.unwritten = None;
         self.pipe = None;
         self.feeder = None;
-        self.dead = true;
+        self.abandoned = true;
         if let Ok(file) = std::fs::OpenOptions::new().write(true).open(dir.join(self.name.file())) {
             let _ = file.set_len(self.appender.offset());
         }
     }
 
     pub(crate) fn total(self) -> StreamTotal {
-        StreamTotal { bytes: self.appender.offset(), dropped: self.dropped, sha256: self.sha.finish() }
+        StreamTotal { bytes: self.appender.offset(), dropped: self.dropped, sha256: self.digest.finish() }
     }
 }
 
-/// The digest of the whole stream: here while it is short, beside us once it is long, so that hashing, scanning and
-/// writing use both cores.
+/// The digest of the whole stream: computed in the loop while the stream is short, on a thread once it is long, so that
+/// hashing, redacting and writing use two cores.
 #[derive(Default)]
 struct StreamDigest {
-    /// What has been hashed, as far as nobody does it beside us.
-    here: Sha256,
-    beside: Option<DigestThread>,
+    /// The state of the hash while no thread has it.
+    local: Sha256,
+    thread: Option<DigestThread>,
 }
 
 struct DigestThread {
     to: mpsc::SyncSender<Clean<Chunk>>,
-    back: mpsc::Receiver<Chunk>,
+    recycled: mpsc::Receiver<Chunk>,
     thread: JoinHandle<Sha256>,
 }
 
 impl StreamDigest {
     fn update(&mut self, chunk: Clean<Chunk>, total: u64, scrubber: &mut Scrubber) {
-        if self.beside.is_none() && total > LARGE {
-            // Where no thread can be had (the task may have used them all up), hashing goes on here.
-            self.beside = DigestThread::begin(self.here.clone()).ok();
+        if self.thread.is_none() && total > LARGE_STREAM_BYTES {
+            // If no thread can be started (the task may have used them all up), the loop keeps hashing.
+            self.thread = DigestThread::start(self.local.clone()).ok();
         }
-        match &self.beside {
+        match &self.thread {
             None => {
-                self.here.update(chunk.as_ref());
+                self.local.update(chunk.as_ref());
                 scrubber.recycle(chunk.into_inner());
             }
-            Some(DigestThread { to, back, .. }) => {
-                // Bounded: when the hashing falls behind, the reading waits, and so does the child.
+            Some(DigestThread { to, recycled, .. }) => {
+                // Bounded: when hashing falls behind, the loop waits, and so does the child.
                 to.send(chunk).expect("the hashing thread lives until its sender is dropped");
-                if let Ok(chunk) = back.try_recv() {
+                if let Ok(chunk) = recycled.try_recv() {
                     scrubber.recycle(chunk);
                 }
             }
         }
     }
 
-    /// Back here, with all that was sent beside.
-    fn settle(&mut self) -> &mut Sha256 {
-        if let Some(DigestThread { to, thread, .. }) = self.beside.take() {
+    /// Ends the thread, if there is one, and takes back the state of the hash.
+    fn join_thread(&mut self) -> &mut Sha256 {
+        if let Some(DigestThread { to, thread, .. }) = self.thread.take() {
             drop(to);
-            self.here = thread.join().expect("hashing does not panic");
+            self.local = thread.join().expect("hashing does not panic");
         }
-        &mut self.here
+        &mut self.local
     }
 
     fn finish(mut self) -> countersign_model::Digest {
-        countersign_model::Digest::from_bytes(std::mem::take(self.settle()).finalize().into())
+        countersign_model::Digest::from_bytes(std::mem::take(self.join_thread()).finalize().into())
     }
 }
 
 impl DigestThread {
-    fn begin(mut sha: Sha256) -> io::Result<Self> {
+    fn start(mut sha: Sha256) -> io::Result<Self> {
         let (to, chunks) = mpsc::sync_channel::<Clean<Chunk>>(2);
-        let (done, back) = mpsc::sync_channel(4);
+        let (recycle, recycled) = mpsc::sync_channel(4);
         let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(move || {
             for chunk in chunks {
                 sha.update(chunk.as_ref());
-                let _ = done.try_send(chunk.into_inner());
+                let _ = recycle.try_send(chunk.into_inner());
             }
             sha
         });
-        Ok(Self { to, back, thread: thread? })
+        Ok(Self { to, recycled, thread: thread? })
     }
 }
 
@@ -478,35 +484,40 @@ mod tests {
     use rustix::pipe::{PipeFlags, pipe_with};
 
     #[test]
-    fn a_terminal_that_is_open_again_is_not_looked_at_all_the_time() {
+    fn a_reopened_terminal_is_polled_instead_of_checked_on_a_timer() {
         let (terminal, slave) = crate::terminal::Terminal::open(24, 80).unwrap();
-        let mut outlet =
-            OutputStream::new(StreamName::Pty, terminal.end().unwrap(), Arc::new(Mask::without_values()), 1000, None);
+        let mut output = OutputStream::new(
+            StreamName::Pty,
+            terminal.duplicate_master().unwrap(),
+            Arc::new(Mask::without_values()),
+            1000,
+            None,
+        );
         drop(slave);
-        assert_eq!(outlet.read().unwrap(), ReadResult::Hung);
-        assert!(outlet.deadline().is_some() && outlet.wants().is_none());
+        assert_eq!(output.read().unwrap(), ReadResult::HungUp);
+        assert!(output.deadline().is_some() && output.poll_fd().is_none());
         let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
-        let _again = rustix::pty::ioctl_tiocgptpeer(terminal.end().unwrap(), flags).unwrap();
-        assert_eq!(outlet.read().unwrap(), ReadResult::Nothing);
-        assert!(outlet.deadline().is_none() && outlet.wants().is_some());
+        let _again = rustix::pty::ioctl_tiocgptpeer(terminal.duplicate_master().unwrap(), flags).unwrap();
+        assert_eq!(output.read().unwrap(), ReadResult::Nothing);
+        assert!(output.deadline().is_none() && output.poll_fd().is_some());
     }
 
-    /// `n` may be the beginning of a known value; nothing follows, and somebody looks in between.
+    /// `n` may be the beginning of a known value; nothing follows, and a control operation cuts in between.
     #[test]
-    fn what_is_held_when_somebody_looks_is_let_go_later() {
+    fn bytes_held_at_a_cut_are_released_later() {
         let dir = tempfile::tempdir().unwrap();
         let task = "tk_01m7h4jys3gnc16h".parse().unwrap();
         let mut journal = JournalWriter::create(dir.path(), task, countersign_model::Digest::sha256(&[]), 0).unwrap();
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         let mask = Arc::new(Mask::without_values().with_values(&["nothing-else".to_owned()]));
-        let mut outlet = OutputStream::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
+        let mut output = OutputStream::new(StreamName::Pty, read, mask, 1000, Some(Screen::new(24, 80)));
         rustix::io::write(&write, b"seen").unwrap();
-        assert_eq!(outlet.read().unwrap(), ReadResult::Bytes);
-        outlet.cut_all(&mut journal, dir.path()).unwrap();
-        assert_eq!(outlet.end(), 3, "the last letter waits");
-        let due = outlet.deadline().expect("and is looked at again");
+        assert_eq!(output.read().unwrap(), ReadResult::Bytes);
+        output.cut_all(&mut journal, dir.path()).unwrap();
+        assert_eq!(output.cut_offset(), 3, "the last letter waits");
+        let due = output.deadline().expect("and is cut later");
         std::thread::sleep(due.saturating_duration_since(clock::steady()));
-        outlet.cut_due(&mut journal, dir.path()).unwrap();
-        assert_eq!((outlet.end(), outlet.deadline()), (4, None));
+        output.cut_due(&mut journal, dir.path()).unwrap();
+        assert_eq!((output.cut_offset(), output.deadline()), (4, None));
     }
 }

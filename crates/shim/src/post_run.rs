@@ -1,5 +1,5 @@
-//! What is said about a confined task when it is over: whether it may have failed at the walls, and which files it changed
-//! that make programs run later.
+//! What is recorded about a confined task after its end: whether the sandbox may be why it failed, and which escape
+//! files (files that make programs run later) it changed.
 
 use crate::sandbox;
 use countersign_model::{Confinement, FileChange, Network, SandboxSpec};
@@ -11,12 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How much of the end of a stream is looked through.
-const TAIL: u64 = 64 * 1024;
-/// More entries of one directory than this are not looked at.
-const MOST: usize = 256;
-/// What programs say when the kernel refuses them something.
-const REFUSED: &[&str] = &[
+/// How much of the end of a stream is searched.
+const MAX_TAIL_BYTES: u64 = 64 * 1024;
+/// How many entries of one directory are checked.
+const MAX_DIRECTORY_ENTRIES: usize = 256;
+/// What programs print when the kernel refuses an operation.
+const PERMISSION_ERRORS: &[&str] = &[
     "Permission denied",
     "permission denied",
     "Operation not permitted",
@@ -35,8 +35,8 @@ const REFUSED: &[&str] = &[
     "Permiso denegado",
     "Operación no permitida",
 ];
-/// What they say when nobody can be reached.
-const UNREACHED: &[&str] = &[
+/// What programs print when they cannot reach a host.
+const NETWORK_ERRORS: &[&str] = &[
     "ould not resolve",
     "name resolution",
     "Network is unreachable",
@@ -54,8 +54,8 @@ const UNREACHED: &[&str] = &[
     "listen EPERM: operation not permitted 1",
     "listen EPERM: operation not permitted :",
 ];
-/// What they say when they cannot sign in or reach an agent, a container daemon or a local database.
-const SIGNED_OUT: &[&str] = &[
+/// What programs print when they cannot log in or reach an agent, a container daemon or a local database.
+const LOGIN_ERRORS: &[&str] = &[
     "failed to sign",
     "Load key",
     "No private key found",
@@ -74,79 +74,87 @@ const SIGNED_OUT: &[&str] = &[
     "gpg: can't connect",
     "gpg-agent",
 ];
-/// What shells say about signals that were not sent.
-const SIGNALS: &[&str] = &["kill: (", "kill: sending signal", "killing pid"];
-/// Behind a shield files are as ever: only these can be its doing.
-const SHIELDED: &[&str] = &["Operation not permitted", "EPERM", "no new privileges"];
+/// What shells print about signals that were not sent.
+const SIGNAL_ERRORS: &[&str] = &["kill: (", "kill: sending signal", "killing pid"];
+/// Confinement `shield` does not restrict files: it can only cause these errors.
+const SHIELD_ERRORS: &[&str] = &["Operation not permitted", "EPERM", "no new privileges"];
 
-/// For a task that had no more time.
-pub(crate) const LATE: &str = "it ran confined (read_only), which has two minutes at most; \
-    to have a person let it run longer, ask with --confinement shield";
+/// The note for a read-only task that reached its time limit.
+pub(crate) const TIME_LIMIT_NOTE: &str = "this task ran sandboxed (read-only), where a task may run for two minutes; to run \
+    it for longer, ask with confinement `shield` (csn run --confinement shield), and a user is asked to approve it";
 
-/// How to have a person give a task more, once or for good.
-const OPEN: &str = "to run it with your rights, ask with --confinement shield and a person answers \
-    (for good: csn grants add --verb VERB --in DIR --confinement shield)";
+/// How to run a task outside the sandbox, once or always.
+const SHIELD_HINT: &str = "to run it without the sandbox, ask with confinement `shield` (csn run --confinement shield), and a \
+    user is asked to approve it; to allow it always: csn grants add --verb VERB --in DIR --confinement shield";
 
-/// The one line for whoever asked, if what a failed task said speaks of refusals.
-pub(crate) fn note(confinement: Confinement, sandbox: &SandboxSpec, streams: &[PathBuf]) -> Option<String> {
-    let tails: Vec<String> = streams.iter().filter_map(|s| tail(s)).collect();
-    let said = |words: &[&str]| tails.iter().any(|t| words.iter().any(|w| t.contains(w)));
-    if confinement > Confinement::None && (said(SIGNALS) || confinement == Confinement::Shield && said(SHIELDED)) {
-        let what = "it ran shielded: no task can signal or trace what is not its own, nor gain other rights";
-        return Some(format!("{what}; a task is stopped with csn cancel"));
+/// The note for the caller of a failed task, if its output shows that the sandbox may be the reason.
+pub(crate) fn refusal_note(confinement: Confinement, sandbox: &SandboxSpec, streams: &[PathBuf]) -> Option<String> {
+    let tails: Vec<String> = streams.iter().filter_map(|s| read_tail(s)).collect();
+    let printed = |words: &[&str]| tails.iter().any(|t| words.iter().any(|w| t.contains(w)));
+    let shield_refused = confinement == Confinement::Shield && printed(SHIELD_ERRORS);
+    if confinement > Confinement::None && (printed(SIGNAL_ERRORS) || shield_refused) {
+        return Some(
+            "Countersign does not allow a task to signal or trace processes outside of the task, or to gain \
+             privileges; to stop another task, cancel it (csn cancel)"
+                .to_owned(),
+        );
     }
-    let alone = confinement == Confinement::ReadOnly || sandbox.network == Network::None;
+    let no_network = confinement == Confinement::ReadOnly || sandbox.network == Network::None;
     match confinement {
         Confinement::None | Confinement::Shield => None,
-        Confinement::ReadOnly => (said(REFUSED) || said(UNREACHED)).then(|| {
-            "it ran in a sandbox (read_only): it reads the roots and the system, without what is called like a secret \
-             (.env, *.pem, …), writes nothing but its own TMPDIR, and reaches nobody; to have a person let it run open, \
-             ask with --confinement shield"
+        Confinement::ReadOnly => (printed(PERMISSION_ERRORS) || printed(NETWORK_ERRORS)).then(|| {
+            "this task ran sandboxed (read-only), which may be why it failed: it can read the workspace and the \
+             system, but no file that is named like a secret (.env, *.pem, …); it can write only to its TMPDIR, and \
+             it has no network; to run it without the sandbox, ask with confinement `shield` (csn run --confinement \
+             shield), and a user is asked to approve it"
                 .to_owned()
         }),
-        Confinement::Workspace if said(SIGNED_OUT) && !sandbox.unix_sockets => Some(format!(
-            "it ran in a sandbox (workspace) without your keys, logins and local sockets (ssh and gpg agents, containers, \
-             databases); a known tool such as git push gets its own when nothing but it runs in the command; {OPEN}"
+        Confinement::Workspace if printed(LOGIN_ERRORS) && !sandbox.unix_sockets => Some(format!(
+            "this task ran sandboxed (workspace), which may be why it failed: it has no access to your keys, logins \
+             and local sockets (ssh and gpg agents, containers, databases); a known tool such as git push gets its \
+             own keys if the command runs nothing else; {SHIELD_HINT}"
         )),
-        Confinement::Workspace if alone && said(UNREACHED) => Some(
-            "it ran in a sandbox (workspace) without the network, since nobody accepted the risk `network` for it; ask \
-             with --network open, and a person answers"
+        Confinement::Workspace if no_network && printed(NETWORK_ERRORS) => Some(
+            "this task ran sandboxed (workspace) without a network, which may be why it failed: the risk `network` \
+             was not accepted for it; ask with network `open` (csn run --network open), and a user is asked to \
+             approve it"
                 .to_owned(),
         ),
-        Confinement::Workspace if said(REFUSED) => {
-            let network = if alone { ", and has no network (--network open asks for it)" } else { "" };
+        Confinement::Workspace if printed(PERMISSION_ERRORS) => {
+            let network = if no_network { ", and it has no network (csn run --network open asks for it)" } else { "" };
             Some(format!(
-                "it ran in a sandbox (workspace): it writes the roots, its own TMPDIR, caches and the paths that were \
-                 accepted, reads no keys of the home, makes no local sockets{network}; {OPEN}"
+                "this task ran sandboxed (workspace), which may be why it failed: it can write to the workspace, its \
+                 TMPDIR, caches and the paths that were accepted; it cannot read keys in the home directory or make \
+                 local sockets{network}; {SHIELD_HINT}"
             ))
         }
         Confinement::Workspace => None,
     }
 }
 
-fn tail(stream: &Path) -> Option<String> {
+fn read_tail(stream: &Path) -> Option<String> {
     let mut file = fs::File::open(stream).ok()?;
     let len = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(TAIL))).ok()?;
+    file.seek(SeekFrom::Start(len.saturating_sub(MAX_TAIL_BYTES))).ok()?;
     let mut bytes = Vec::new();
-    file.take(TAIL).read_to_end(&mut bytes).ok()?;
+    file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The files of the roots that make programs run later, as they are now.
+/// The escape files of the workspace roots, with stamps that show whether they change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct EscapeFiles(BTreeMap<String, Stamp>);
 
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
 impl EscapeFiles {
-    pub(crate) fn of(sandbox: &SandboxSpec) -> Self {
-        Self::at(&sandbox::places_of_escapes(sandbox))
+    pub(crate) fn for_sandbox(sandbox: &SandboxSpec) -> Self {
+        Self::scan(&sandbox::escape_places(sandbox))
     }
 
-    fn at(places: &[(PathBuf, &[&str])]) -> Self {
+    fn scan(places: &[(PathBuf, &[&str])]) -> Self {
         let mut found = BTreeMap::new();
-        let mut see = |path: &Path| {
+        let mut add = |path: &Path| {
             if let Ok(m) = fs::symlink_metadata(path)
                 && !m.is_dir()
             {
@@ -157,20 +165,19 @@ impl EscapeFiles {
         for (place, names) in places {
             for name in *names {
                 let path = place.join(name);
-                match name.ends_with('/') {
-                    false => see(&path),
-                    true => {
-                        let entries = fs::read_dir(&path).into_iter().flatten().flatten().take(MOST);
-                        entries.for_each(|entry| see(&entry.path()));
-                    }
+                if name.ends_with('/') {
+                    let entries = fs::read_dir(&path).into_iter().flatten().flatten().take(MAX_DIRECTORY_ENTRIES);
+                    entries.for_each(|entry| add(&entry.path()));
+                } else {
+                    add(&path);
                 }
             }
         }
         Self(found)
     }
 
-    /// What has become of them since.
-    pub(crate) fn changes(&self, now: &Self) -> Vec<(String, FileChange)> {
+    /// The files that were created, modified or deleted between this scan and `now`.
+    pub(crate) fn changes_until(&self, now: &Self) -> Vec<(String, FileChange)> {
         let mut changes = Vec::new();
         for (path, stamp) in &now.0 {
             match self.0.get(path) {
@@ -179,8 +186,8 @@ impl EscapeFiles {
                 Some(_) => {}
             }
         }
-        let gone = self.0.keys().filter(|path| !now.0.contains_key(*path));
-        changes.extend(gone.map(|path| (path.clone(), FileChange::Deleted)));
+        let deleted = self.0.keys().filter(|path| !now.0.contains_key(*path));
+        changes.extend(deleted.map(|path| (path.clone(), FileChange::Deleted)));
         changes
     }
 }
@@ -190,15 +197,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_to_what_runs_later_are_found() {
+    fn changes_to_escape_files_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         fs::create_dir_all(root.join(".git/hooks")).unwrap();
         fs::write(root.join("Makefile"), "a").unwrap();
         fs::write(root.join(".envrc"), "a").unwrap();
         let places = [(root.to_owned(), &[".git/hooks/", "Makefile", ".envrc"][..])];
-        let before = EscapeFiles::at(&places);
-        assert_eq!(before.changes(&EscapeFiles::at(&places)), []);
+        let before = EscapeFiles::scan(&places);
+        assert_eq!(before.changes_until(&EscapeFiles::scan(&places)), []);
         fs::write(root.join("Makefile"), "ab").unwrap();
         fs::write(root.join(".git/hooks/pre-commit"), "x").unwrap();
         fs::write(root.join("other.txt"), "x").unwrap();
@@ -209,18 +216,18 @@ mod tests {
             (at("Makefile"), FileChange::Modified),
             (at(".envrc"), FileChange::Deleted),
         ];
-        assert_eq!(before.changes(&EscapeFiles::at(&places)), expect);
+        assert_eq!(before.changes_until(&EscapeFiles::scan(&places)), expect);
     }
 
     #[test]
-    fn a_note_needs_a_refusal() {
+    fn a_note_is_written_only_when_the_output_shows_a_refusal() {
         let dir = tempfile::tempdir().unwrap();
-        let said = |text: &str| {
+        let printed = |text: &str| {
             let at = dir.path().join("stderr.log");
             fs::write(&at, text).unwrap();
             at
         };
-        let refused = [said("touch: cannot touch 'x': Permission denied\n")];
+        let refused = [printed("touch: cannot touch 'x': Permission denied\n")];
         let sandbox = |network| SandboxSpec {
             roots: Vec::new(),
             read_all: false,
@@ -235,21 +242,21 @@ mod tests {
             keys: Vec::new(),
             kernel: countersign_model::Kernel::FULL,
         };
-        let note = |confinement, streams: &[PathBuf]| note(confinement, &sandbox(Network::Open), streams);
+        let note = |confinement, streams: &[PathBuf]| refusal_note(confinement, &sandbox(Network::Open), streams);
         assert!(note(Confinement::ReadOnly, &refused).is_some());
         assert!(note(Confinement::Shield, &refused).is_none());
         assert!(note(Confinement::None, &refused).is_none());
-        let other = said("grep: no such thing\n");
+        let other = printed("grep: no such thing\n");
         assert!(note(Confinement::ReadOnly, &[other]).is_none());
-        let killed = said("bash: kill: (1) - Operation not permitted\n");
+        let killed = printed("bash: kill: (1) - Operation not permitted\n");
         for confinement in [Confinement::Shield, Confinement::Workspace, Confinement::ReadOnly] {
             assert!(note(confinement, std::slice::from_ref(&killed)).unwrap().contains("csn cancel"));
         }
-        let alone = [said("curl: (6) Could not resolve host: x\n")];
-        assert!(note(Confinement::Workspace, &alone).is_none());
-        let told = super::note(Confinement::Workspace, &sandbox(Network::None), &alone).unwrap();
-        assert!(told.contains("--network open"), "{told}");
-        let unsigned = [said("error: gpg failed to sign the data\n")];
+        let unreachable = [printed("curl: (6) Could not resolve host: x\n")];
+        assert!(note(Confinement::Workspace, &unreachable).is_none());
+        let text = super::refusal_note(Confinement::Workspace, &sandbox(Network::None), &unreachable).unwrap();
+        assert!(text.contains("--network open"), "{text}");
+        let unsigned = [printed("error: gpg failed to sign the data\n")];
         assert!(note(Confinement::Workspace, &unsigned).unwrap().contains("--confinement shield"));
     }
 }

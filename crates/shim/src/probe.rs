@@ -1,4 +1,4 @@
-//! What this machine can do for a task, found out by trying.
+//! Finds out by trying which features this machine has for tasks.
 
 use rustix::{
     fs::{Mode, OFlags},
@@ -6,12 +6,12 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-/// As one JSON object: the version, and each feature with whether it is there.
+/// The features as one JSON object: the version, and for each feature whether it works.
 #[must_use]
 pub fn features() -> Value {
     let system = rustix::system::uname();
     let terminal = crate::terminal::Terminal::open(24, 80);
-    let kernel = crate::sandbox::kernel();
+    let kernel = crate::sandbox::detect_kernel();
     let landlock = kernel.landlock;
     let unnamed = OFlags::RDWR | OFlags::TMPFILE;
     json!({

@@ -1,7 +1,7 @@
-//! The output of a task on its way into the record: read, cut, written; and a disk that does not take it.
+//! Reads the output of a task and writes it to the record, and handles a disk that does not take it.
 
 use crate::{
-    disk::DISK_PATIENCE,
+    disk::DISK_FULL_TIMEOUT,
     lifecycle::{LifecycleEvent, StopCause},
     output_stream::{OutputStream, ReadResult},
     supervise::Shim,
@@ -11,103 +11,104 @@ use countersign_redact::text;
 use countersign_store::clock;
 use std::io;
 
-/// A terminal gives a page at a time: about a chunk of them are read before anything else is looked at.
-const TERMINAL_READS: usize = 64;
+/// A terminal returns a page at a time. This many are read, about a chunk, before the loop handles anything else.
+const MAX_TERMINAL_READS: usize = 64;
 
 impl Shim<'_> {
-    pub(crate) fn read(&mut self, n: usize) {
-        let terminal = self.outlets[n].name() == StreamName::Pty;
-        let mut spoke = false;
-        for _ in 0..if terminal { TERMINAL_READS } else { 1 } {
-            match self.outlets[n].read() {
+    pub(crate) fn read_output(&mut self, n: usize) {
+        let terminal = self.outputs[n].name() == StreamName::Pty;
+        let mut printed = false;
+        for _ in 0..if terminal { MAX_TERMINAL_READS } else { 1 } {
+            match self.outputs[n].read() {
                 Ok(ReadResult::Bytes) => {
-                    spoke = true;
-                    let cut = self.outlets[n].cut_full(&mut self.journal, &self.dir);
-                    self.told(cut);
-                    if self.outlets[n].wants().is_none() {
+                    printed = true;
+                    let cut = self.outputs[n].cut_full_chunks(&mut self.journal, &self.dir);
+                    self.note_write_result(cut);
+                    if self.outputs[n].poll_fd().is_none() {
                         break;
                     }
                 }
                 Ok(ReadResult::End) => {
-                    let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
-                    self.told(cut);
+                    let cut = self.outputs[n].cut_all(&mut self.journal, &self.dir);
+                    self.note_write_result(cut);
                     break;
                 }
-                Ok(ReadResult::Nothing | ReadResult::Hung) => break,
+                Ok(ReadResult::Nothing | ReadResult::HungUp) => break,
                 Err(_) => {
-                    self.outlets[n].abandon(&self.dir);
+                    self.outputs[n].abandon(&self.dir);
                     break;
                 }
             }
         }
-        if spoke {
+        if printed {
             let now = self.journal.elapsed();
             self.step(now, LifecycleEvent::Output);
-            self.terminal_spoke(n);
+            self.note_terminal_output(n);
         }
     }
 
-    /// The stream of the terminal has new output: those who type wait for it.
-    fn terminal_spoke(&mut self, n: usize) {
+    /// The terminal has new output, which a typing user waits for.
+    fn note_terminal_output(&mut self, n: usize) {
         let Some(watch) = &mut self.terminal else { return };
         watch.note_output();
-        if self.outlets[n].is_over_limit() {
-            self.notify.screen_changed();
+        if self.outputs[n].is_over_limit() {
+            self.notify.note_screen_change();
         }
-        if watch.is_attentive(clock::steady()) {
-            let cut = self.outlets[n].cut_now(&mut self.journal, &self.dir);
-            self.told(cut);
-            self.notify.hurry(clock::steady());
+        if watch.expects_echo(clock::steady()) {
+            let cut = self.outputs[n].cut_now(&mut self.journal, &self.dir);
+            self.note_write_result(cut);
+            self.notify.notify_now(clock::steady());
         }
     }
 
-    pub(crate) fn cut_due(&mut self) {
-        for n in 0..self.outlets.len() {
-            let outlet = &mut self.outlets[n];
-            let cut = if outlet.is_stuck() {
-                outlet.cut_all(&mut self.journal, &self.dir)
+    pub(crate) fn cut_due_output(&mut self) {
+        for n in 0..self.outputs.len() {
+            let output = &mut self.outputs[n];
+            let cut = if output.has_unwritten() {
+                output.cut_all(&mut self.journal, &self.dir)
             } else {
-                outlet.cut_due(&mut self.journal, &self.dir)
+                output.cut_due(&mut self.journal, &self.dir)
             };
-            self.told(cut);
+            self.note_write_result(cut);
         }
-        if !self.outlets.iter().any(OutputStream::is_stuck) {
-            self.disk.took_everything();
+        if !self.outputs.iter().any(OutputStream::has_unwritten) {
+            self.disk.note_recovery();
         }
     }
 
-    /// Whether the disk took it. When it does not, we stop reading, wait, and in the end stop the task.
-    pub(crate) fn told(&mut self, cut: io::Result<()>) {
+    /// Notes whether the disk took the output. If it does not, the shim stops reading, waits, and in the end stops the
+    /// task.
+    pub(crate) fn note_write_result(&mut self, cut: io::Result<()>) {
         if let Err(e) = cut
-            && self.disk.failed(clock::steady())
+            && self.disk.note_failure(clock::steady())
         {
-            self.no_room(&e);
+            self.give_up_recording(&e);
         }
     }
 
-    pub(crate) fn no_room(&mut self, error: &io::Error) {
+    pub(crate) fn give_up_recording(&mut self, error: &io::Error) {
         self.notify.cancel();
-        if self.life.is_over() || !self.disk.give_up() {
+        if self.lifecycle.is_over() || !self.disk.give_up() {
             return;
         }
-        let patience = u64::try_from(DISK_PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        let timeout_ms = u64::try_from(DISK_FULL_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         self.journal.push(&Frame::LimitReached {
             limit: Text::from_static("disk"),
-            value: patience,
+            value: timeout_ms,
             action: text(&self.mask, &format!("stopped: the record could not be written: {error}")),
         });
-        for outlet in &mut self.outlets {
-            outlet.abandon(&self.dir);
+        for output in &mut self.outputs {
+            output.abandon(&self.dir);
         }
         let now = self.journal.elapsed();
         self.step(now, LifecycleEvent::Stop(StopCause::Disk));
     }
 
-    /// What is recorded next stands in the journal at this point of the output.
-    pub(crate) fn cut_here(&mut self) {
-        for n in 0..self.outlets.len() {
-            let cut = self.outlets[n].cut_all(&mut self.journal, &self.dir);
-            self.told(cut);
+    /// Cuts all output, so that the next frame is at this point of the output.
+    pub(crate) fn cut_all_output(&mut self) {
+        for n in 0..self.outputs.len() {
+            let cut = self.outputs[n].cut_all(&mut self.journal, &self.dir);
+            self.note_write_result(cut);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One shim, from its hello to its end: it waits for an order, begins the record, runs the order, closes the record.
+//! One shim from its hello to its end: it waits for an order, creates the record, runs the order and closes the record.
 
 use crate::{
     control::{self, ControlSocket},
@@ -29,18 +29,18 @@ use std::{
     time::Duration,
 };
 
-/// One shim, from its hello to its end.
-pub(crate) fn shim(channel: OwnedFd) -> ExitCode {
-    sys::default_signals();
+/// Runs one shim from its hello to its end.
+pub(crate) fn run_shim(channel: OwnedFd) -> ExitCode {
+    sys::reset_signals();
     let _ = rustix::process::setsid();
     match wait_for_order(channel) {
-        Ok(Some((order, channel, base_ruleset))) => run(&order, channel, base_ruleset),
+        Ok(Some((order, channel, base_ruleset))) => run_order(&order, channel, base_ruleset),
         Ok(None) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// Says hello and waits. A daemon that goes away without an order needs us no more.
+/// Sends the hello and waits for the order. None if the daemon closes the channel without one.
 fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd, Option<BaseRuleset>)>> {
     let mut stream = std::os::unix::net::UnixStream::from(channel);
     wire::send(&mut stream, &control::hello(None))?;
@@ -53,52 +53,55 @@ fn wait_for_order(channel: OwnedFd) -> io::Result<Option<(Order, OwnedFd, Option
     }
 }
 
-/// Nothing was started: say so and go.
-fn not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
+/// Reports to the daemon that nothing was started.
+fn report_not_started(channel: OwnedFd, error: Text, code: i32) -> ExitCode {
     let _ = wire::send(&mut std::os::unix::net::UnixStream::from(channel), &FromShim::NotStarted { error, code });
     ExitCode::FAILURE
 }
 
-fn run(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> ExitCode {
-    let what = order.what();
-    // Checked by the daemon when it read them; a rule that does not compile here cannot let anything through unseen.
-    match UserRules::new(&what.redaction) {
+fn run_order(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> ExitCode {
+    let request = order.what();
+    // The daemon has checked these rules. If one does not compile here, the task does not start without it.
+    match UserRules::new(&request.redaction) {
         Ok(user) => countersign_redact::set_user_rules(user),
-        Err(fault) => return not_started(channel, text_by_shape(&fault.message), 125),
+        Err(fault) => return report_not_started(channel, text_by_shape(&fault.message), 125),
     }
-    let mut known = KnownSecrets::from_env(what.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-    known.add_found_in(what.exec.argv.iter().map(String::as_str));
-    let mask = Arc::new(Mask::new(what.mask_key, known));
+    let mut known = KnownSecrets::from_env(request.env.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    known.add_found_in(request.exec.argv.iter().map(String::as_str));
+    let mask = Arc::new(Mask::new(request.mask_key, known));
     crash::point("shim.before_journal");
-    // Should the record not begin, this is how the daemon hears of it.
+    // If the record cannot be created, the failure is reported over this copy.
     let Ok(fallback) = channel.try_clone() else { return ExitCode::FAILURE };
-    let (control, journal, signals) = match open(what, channel) {
+    let (control, journal, signals) = match open_record(request, channel) {
         Ok(opened) => opened,
-        Err(e) => return not_started(fallback, text(&mask, &format!("the record could not be begun: {e}")), 125),
+        Err(e) => {
+            let error = text(&mask, &format!("the record of the task could not be created: {e}"));
+            return report_not_started(fallback, error, 125);
+        }
     };
     drop(fallback);
     crash::point("shim.after_journal");
     let mut shim = Shim {
-        what,
-        dir: PathBuf::from(&what.task_dir),
+        request,
+        dir: PathBuf::from(&request.task_dir),
         secrets: TypedSecrets::new(Arc::clone(&mask)),
         mask,
         control,
         journal,
         signals,
-        outlets: Vec::new(),
-        inlet: None,
+        outputs: Vec::new(),
+        input_queue: None,
         terminal: None,
         operations: Operations::default(),
-        life: Lifecycle::new(bounds(what)),
+        lifecycle: Lifecycle::new(time_limits(request)),
         main: MainProcess::default(),
         disk: DiskWait::default(),
         notify: Notifier::default(),
         limits: LimitWatch::default(),
         sandbox: TaskSandbox::new(order.permit().confinement, base_ruleset),
     };
-    let outcome = match &what.builtin {
-        Some(builtin) => shim.work(builtin),
+    let outcome = match &request.builtin {
+        Some(builtin) => shim.run_builtin(builtin),
         None => match shim.spawn() {
             Ok(()) => shim.supervise(),
             Err(outcome) => outcome,
@@ -107,24 +110,24 @@ fn run(order: &Order, channel: OwnedFd, base_ruleset: Option<BaseRuleset>) -> Ex
     shim.close(outcome)
 }
 
-fn bounds(what: &ResolvedRequest) -> TimeLimits {
+fn time_limits(request: &ResolvedRequest) -> TimeLimits {
     let ms = Duration::from_millis;
     TimeLimits {
-        wall: what.limits.wall_ms.map(ms),
-        idle: what.limits.idle_ms.map(ms),
-        grace: ms(what.limits.grace_ms.unwrap_or(Limits::GRACE_MS)),
-        drain: ms(what.limits.drain_ms.unwrap_or(Limits::DRAIN_MS)),
-        leftovers: what.leftovers,
+        wall: request.limits.wall_ms.map(ms),
+        idle: request.limits.idle_ms.map(ms),
+        grace: ms(request.limits.grace_ms.unwrap_or(Limits::GRACE_MS)),
+        drain: ms(request.limits.drain_ms.unwrap_or(Limits::DRAIN_MS)),
+        leftovers: request.leftovers,
     }
 }
 
-/// Everything that must stand before a process is started.
-fn open(what: &ResolvedRequest, channel: OwnedFd) -> io::Result<(ControlSocket, JournalWriter, OwnedFd)> {
-    let signals = sys::signal_fd()?;
+/// Opens everything that must exist before a process is started.
+fn open_record(request: &ResolvedRequest, channel: OwnedFd) -> io::Result<(ControlSocket, JournalWriter, OwnedFd)> {
+    let signals = sys::open_signal_fd()?;
     sys::become_subreaper()?;
-    let dir = Path::new(&what.task_dir);
+    let dir = Path::new(&request.task_dir);
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let control = ControlSocket::open(Path::new(&what.run_dir), what.task, what.secret, channel)?;
-    let journal = JournalWriter::create(dir, what.task, what.prologue_head, what.first_seq)?;
+    let control = ControlSocket::open(Path::new(&request.run_dir), request.task, request.secret, channel)?;
+    let journal = JournalWriter::create(dir, request.task, request.prologue_head, request.first_seq)?;
     Ok((control, journal, signals))
 }

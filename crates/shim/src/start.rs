@@ -1,4 +1,4 @@
-//! From an order to a running child: its directory, its descriptors, its terminal.
+//! Starts the child of an order: its directory, its descriptors, its terminal, its sandbox.
 
 use crate::{
     budget::Budget,
@@ -6,7 +6,7 @@ use crate::{
     input_queue::InputQueue,
     output_stream::OutputStream,
     post_run::EscapeFiles,
-    sandbox::{self, Sandbox, SandboxError, SandboxInput},
+    sandbox::{self, ChildSandbox, SandboxError, SandboxInput},
     supervise::Shim,
     sys::{
         self, ChildStdio,
@@ -30,33 +30,33 @@ use std::{
     sync::Arc,
 };
 
-const PIPE_SIZE: usize = 1024 * 1024;
+const PIPE_BYTES: usize = 1024 * 1024;
 
-/// Our ends of what the child has.
+/// The shim's ends of the child's streams.
 struct ParentEnds {
-    outlets: Vec<OutputStream>,
-    inlet: Option<InputQueue>,
+    outputs: Vec<OutputStream>,
+    input_queue: Option<InputQueue>,
     terminal: Option<Terminal>,
 }
 
-/// Why nothing was started.
+/// Why the child was not started.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("it cannot be done in the name of its user: {0}")]
+    #[error("the shim cannot act as the user of the task: {0}")]
     User(#[source] io::Error),
-    #[error("the working directory {path} cannot be entered: {error}")]
+    #[error("cannot enter the working directory {path}: {error}")]
     Directory { path: String, error: io::Error },
-    #[error("{path}: {error}")]
+    #[error("cannot read the working directory {path}: {error}")]
     DirectoryUnread { path: String, error: io::Error },
-    #[error("paths changed: {0} is not the directory that was decided about")]
+    #[error("paths changed: {0} is no longer the directory that the decision was made for; ask again")]
     AnotherDirectory(String),
     #[error("{path}: {error}")]
     Program { path: String, error: io::Error },
-    #[error("paths changed: {0} is not the program that was decided about")]
+    #[error("paths changed: {0} is no longer the program that the decision was made for; ask again")]
     AnotherProgram(String),
-    #[error("no terminal could be made: {0}")]
+    #[error("cannot create a terminal: {0}")]
     Terminal(#[source] io::Error),
-    #[error("no pipes could be made: {0}")]
+    #[error("cannot create pipes: {0}")]
     Pipes(#[source] io::Error),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -78,8 +78,8 @@ impl StartError {
 
 fn exec_hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::E2BIG) => " (arguments and environment are larger than the kernel takes: use a file)",
-        Some(libc::ENOEXEC) => " (not a program and no `#!` line)",
+        Some(libc::E2BIG) => " (the arguments and the environment exceed the kernel's limit: pass the data in a file)",
+        Some(libc::ENOEXEC) => " (the file is not a program and has no `#!` line)",
         _ => "",
     }
 }
@@ -88,90 +88,90 @@ impl Shim<'_> {
     pub(crate) fn spawn(&mut self) -> Result<(), Outcome> {
         let failed =
             |shim: &Self, e: StartError| Outcome::Failed { error: text(&shim.mask, &e.to_string()), code: e.code() };
-        self.start().map_err(|e| failed(self, e))
+        self.start_child().map_err(|e| failed(self, e))
     }
 
-    fn start(&mut self) -> Result<(), StartError> {
-        let login = self.what.user.as_ref();
-        let cwd = self.as_login(|| self.open_cwd())??;
-        self.as_login(|| self.check_program())??;
-        // Theirs, so that they can open them again by name.
-        let (ends, stdio) = self.as_login(|| self.descriptors())?.map_err(match self.what.mode {
+    fn start_child(&mut self) -> Result<(), StartError> {
+        let user = self.request.user.as_ref();
+        let cwd = self.as_task_user(|| self.open_cwd())??;
+        self.as_task_user(|| self.check_program())??;
+        // Created as the task's user, so that its processes can open them again by name.
+        let (ends, stdio) = self.as_task_user(|| self.open_stdio())?.map_err(match self.request.mode {
             Mode::Pty => StartError::Terminal,
             Mode::Pipes => StartError::Pipes,
         })?;
-        let temporary = sandbox::temporary(&self.dir, login);
-        let Sandbox { restrictions, enforced, env: given } = self.build_sandbox(&temporary, &ends)?;
-        let mut env = self.environment(given);
-        // Without it nothing is told, and everything runs as it would.
-        let ending = self.what.tell_directory.then(FinalCwd::new).and_then(Result::ok);
-        env.extend(ending.as_ref().map(|_| FinalCwd::variable()));
-        let exec = &self.what.exec;
+        let temporary = sandbox::temporary_path(&self.dir, user);
+        let ChildSandbox { restrictions, enforced, env: sandbox_env } = self.build_sandbox(&temporary, &ends)?;
+        let mut env = self.record_environment(sandbox_env);
+        // Without these pipes the task runs the same way; only its last directory stays unknown.
+        let final_cwd = self.request.tell_directory.then(FinalCwd::new).and_then(Result::ok);
+        env.extend(final_cwd.as_ref().map(|_| FinalCwd::env_variable()));
+        let exec = &self.request.exec;
         let started = sys::spawn(sys::ChildSpec {
             program: Path::new(&exec.program.path),
             argv: &exec.argv,
             env: &env,
             cwd,
             stdio,
-            also: ending.as_ref().map(FinalCwd::also),
+            extra_descriptors: final_cwd.as_ref().map(FinalCwd::child_descriptors),
             restrictions,
-            user: login.map(ChildUser::of),
+            user: user.map(ChildUser::from_task_user),
         });
         let pid = started.map_err(|error| StartError::Exec { path: exec.program.path.clone(), error })?;
         crash::point("shim.after_spawn");
-        self.main.start(pid, ending);
-        self.started(pid, enforced);
+        self.main.start(pid, final_cwd);
+        self.record_spawn(pid, enforced);
         if self.sandbox.confinement == Confinement::ReadOnly {
-            self.limits.set_budget(Budget::new(clock::steady(), temporary, self.what.user.clone()));
+            self.limits.set_budget(Budget::new(clock::steady(), temporary, self.request.user.clone()));
         }
         if ends.terminal.is_some() {
-            self.journal.push(&Frame::Resized { rows: self.what.rows, cols: self.what.cols, by: None });
+            self.journal.push(&Frame::Resized { rows: self.request.rows, cols: self.request.cols, by: None });
         }
-        (self.outlets, self.inlet) = (ends.outlets, ends.inlet);
-        self.terminal = ends.terminal.map(|terminal| TerminalWatch::new(terminal, &self.what.cwd.resolved));
+        (self.outputs, self.input_queue) = (ends.outputs, ends.input_queue);
+        self.terminal = ends.terminal.map(|terminal| TerminalWatch::new(terminal, &self.request.cwd.resolved));
         Ok(())
     }
 
-    /// Does something with the rights of the task's user.
-    fn as_login<T>(&self, act: impl FnOnce() -> T) -> Result<T, StartError> {
-        with_user_ids(self.what.user.as_ref(), act).map_err(StartError::User)
+    /// Runs a closure with the file rights of the task's user.
+    fn as_task_user<T>(&self, act: impl FnOnce() -> T) -> Result<T, StartError> {
+        with_user_ids(self.request.user.as_ref(), act).map_err(StartError::User)
     }
 
-    /// The sandbox; and from then on the files that could let something out of it are watched.
-    fn build_sandbox(&mut self, temporary: &Path, ends: &ParentEnds) -> Result<Sandbox, StartError> {
+    /// Builds the sandbox, and scans the escape files for changes that the task will make.
+    fn build_sandbox(&mut self, temporary: &Path, ends: &ParentEnds) -> Result<ChildSandbox, StartError> {
         let confinement = self.sandbox.confinement;
-        let site = SandboxInput {
+        let input = SandboxInput {
             temporary,
-            cwd: &self.what.cwd.resolved,
-            env: &self.what.env,
+            cwd: &self.request.cwd.resolved,
+            env: &self.request.env,
             terminal: ends.terminal.as_ref().and_then(Terminal::name),
         };
-        let base_ruleset = self.sandbox.take_foundation();
-        let another = self.what.user.as_ref().map(|l| (l.uid, l.gid));
-        let (built, escapes) = self.as_login(|| {
-            let built = sandbox::build(confinement, &self.what.sandbox, &site, base_ruleset, another);
-            let watched = confinement != Confinement::ReadOnly && built.is_ok();
-            (built, watched.then(|| EscapeFiles::of(&self.what.sandbox)))
+        let base_ruleset = self.sandbox.take_base_ruleset();
+        let other_user = self.request.user.as_ref().map(|user| (user.uid, user.gid));
+        let (sandbox, escape_files) = self.as_task_user(|| {
+            let sandbox = sandbox::build(confinement, &self.request.sandbox, &input, base_ruleset, other_user);
+            let watched = confinement != Confinement::ReadOnly && sandbox.is_ok();
+            (sandbox, watched.then(|| EscapeFiles::for_sandbox(&self.request.sandbox)))
         })?;
-        self.sandbox.watch(escapes);
-        Ok(built?)
+        self.sandbox.watch_escape_files(escape_files);
+        Ok(sandbox?)
     }
 
-    /// What the child is given, put on record by name.
-    fn environment(&mut self, given: BTreeMap<&'static str, String>) -> BTreeMap<String, String> {
-        let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let env: BTreeMap<String, String> = self.what.env.iter().cloned().chain(given).collect();
-        let names: BTreeSet<&String> = self.what.exposure.names.iter().chain(env.keys()).collect();
+    /// Merges the environment of the child and records its names.
+    fn record_environment(&mut self, sandbox_env: BTreeMap<&'static str, String>) -> BTreeMap<String, String> {
+        let sandbox_env = sandbox_env.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let env: BTreeMap<String, String> = self.request.env.iter().cloned().chain(sandbox_env).collect();
+        let names: BTreeSet<&String> = self.request.exposure.names.iter().chain(env.keys()).collect();
         let names = names.into_iter().filter(|n| *n != MARKER).map(|n| text(&self.mask, n)).collect::<Vec<_>>();
-        let withheld = self.what.exposure.withheld.iter().map(|n| text(&self.mask, n)).collect();
-        self.journal.push(&Frame::EnvExposed { class: self.what.exposure.class, names, withheld });
+        let withheld = self.request.exposure.withheld.iter().map(|n| text(&self.mask, n)).collect();
+        self.journal.push(&Frame::EnvExposed { class: self.request.exposure.class, names, withheld });
         env
     }
 
-    /// Puts the new process on record.
-    fn started(&mut self, pid: u32, enforced: Option<EnforcedSandbox>) {
-        let exec = &self.what.exec;
-        let sid = if self.what.mode == Mode::Pty { pid } else { std::process::id() };
+    /// Records the new process.
+    fn record_spawn(&mut self, pid: u32, enforced: Option<EnforcedSandbox>) {
+        let exec = &self.request.exec;
+        let sid = if self.request.mode == Mode::Pty { pid } else { std::process::id() };
         self.journal.push(&Frame::Spawned {
             pid,
             pgid: pid,
@@ -182,42 +182,42 @@ impl Shim<'_> {
             inode: exec.program.inode,
             confinement: self.sandbox.confinement,
             enforced,
-            uid: self.what.user.as_ref().map(|l| l.uid),
+            uid: self.request.user.as_ref().map(|user| user.uid),
         });
     }
 
-    /// What the child reads from and writes to.
-    fn descriptors(&self) -> io::Result<(ParentEnds, ChildStdio)> {
-        let limit = self.what.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
-        let outlet = |name, fd, screen| OutputStream::new(name, fd, Arc::clone(&self.mask), limit, screen);
-        match self.what.mode {
+    /// Creates the child's standard streams and the shim's ends of them.
+    fn open_stdio(&self) -> io::Result<(ParentEnds, ChildStdio)> {
+        let limit = self.request.limits.output_bytes.unwrap_or(Limits::OUTPUT_BYTES);
+        let output = |name, fd, screen| OutputStream::new(name, fd, Arc::clone(&self.mask), limit, screen);
+        match self.request.mode {
             Mode::Pipes => {
                 let (stdout, child_stdout) = output_pipe()?;
                 let (stderr, child_stderr) = output_pipe()?;
-                let (stdin, inlet) = if self.what.stdin {
+                let (stdin, input_queue) = if self.request.stdin {
                     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
                     rustix::io::ioctl_fionbio(&write, true)?;
                     (Some(read), Some(InputQueue::new(write)))
                 } else {
                     (None, None)
                 };
-                let outlets = vec![outlet(StreamName::Stdout, stdout, None), outlet(StreamName::Stderr, stderr, None)];
+                let outputs = vec![output(StreamName::Stdout, stdout, None), output(StreamName::Stderr, stderr, None)];
                 let stdio = ChildStdio::Pipes { stdin, stdout: child_stdout, stderr: child_stderr };
-                Ok((ParentEnds { outlets, inlet, terminal: None }, stdio))
+                Ok((ParentEnds { outputs, input_queue, terminal: None }, stdio))
             }
             Mode::Pty => {
-                let (terminal, slave) = Terminal::open(self.what.rows, self.what.cols)?;
-                let screen = Screen::new(self.what.rows, self.what.cols);
-                let outlets = vec![outlet(StreamName::Pty, terminal.end()?, Some(screen))];
-                let inlet = Some(InputQueue::new(terminal.end()?));
-                Ok((ParentEnds { outlets, inlet, terminal: Some(terminal) }, ChildStdio::Terminal(slave)))
+                let (terminal, slave) = Terminal::open(self.request.rows, self.request.cols)?;
+                let screen = Screen::new(self.request.rows, self.request.cols);
+                let outputs = vec![output(StreamName::Pty, terminal.duplicate_master()?, Some(screen))];
+                let input_queue = Some(InputQueue::new(terminal.duplicate_master()?));
+                Ok((ParentEnds { outputs, input_queue, terminal: Some(terminal) }, ChildStdio::Terminal(slave)))
             }
         }
     }
 
-    /// The working directory, by descriptor, if it is still the one that was decided about.
+    /// Opens the working directory, if it is still the one that the decision was made for.
     fn open_cwd(&self) -> Result<OwnedFd, StartError> {
-        let fact = &self.what.cwd;
+        let fact = &self.request.cwd;
         let path = || fact.path.clone();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&fact.path, flags, FileMode::empty());
@@ -232,7 +232,7 @@ impl Shim<'_> {
     }
 
     fn check_program(&self) -> Result<(), StartError> {
-        let fact = &self.what.exec.program;
+        let fact = &self.request.exec.program;
         match rustix::fs::stat(&fact.path) {
             Ok(stat) if (stat.st_dev, stat.st_ino) == (fact.dev, fact.inode) => Ok(()),
             Ok(_) => Err(StartError::AnotherProgram(fact.path.clone())),
@@ -243,8 +243,8 @@ impl Shim<'_> {
 
 fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    // A large pipe means fewer wake-ups; an unprivileged user may have used up the allowance.
-    let _ = rustix::pipe::fcntl_setpipe_size(&read, PIPE_SIZE);
+    // A large pipe means fewer wake-ups. This fails if the user has used up the kernel's allowance.
+    let _ = rustix::pipe::fcntl_setpipe_size(&read, PIPE_BYTES);
     rustix::io::ioctl_fionbio(&read, true)?;
     Ok((read, write))
 }

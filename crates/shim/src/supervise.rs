@@ -1,4 +1,5 @@
-//! The loop of one running task: waits for output, control, ended children and deadlines, and does what `life` says.
+//! The loop of one running task: waits for output, control messages, ended children and deadlines, and carries out the
+//! actions of `lifecycle`.
 
 use crate::{
     control::ControlSocket,
@@ -24,21 +25,21 @@ use rustix::{
 };
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-/// One task under way. Each duty has a struct of its own; what needs several of them is a method here or in the file that
-/// is named after it (`recording`, `operate`, `input`, `main_process`, `start`, `close`).
+/// One running task. Each duty has a struct of its own; a method that needs several of them is here, or in the file
+/// that is named after it (`recording`, `operate`, `input`, `main_process`, `start`, `close`).
 pub(crate) struct Shim<'a> {
-    pub(crate) what: &'a ResolvedRequest,
+    pub(crate) request: &'a ResolvedRequest,
     pub(crate) dir: PathBuf,
     pub(crate) mask: Arc<Mask>,
     pub(crate) control: ControlSocket,
     pub(crate) journal: JournalWriter,
     pub(crate) signals: OwnedFd,
-    pub(crate) outlets: Vec<OutputStream>,
-    pub(crate) inlet: Option<InputQueue>,
+    pub(crate) outputs: Vec<OutputStream>,
+    pub(crate) input_queue: Option<InputQueue>,
     pub(crate) terminal: Option<TerminalWatch>,
     pub(crate) operations: Operations,
     pub(crate) secrets: TypedSecrets,
-    pub(crate) life: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     pub(crate) main: MainProcess,
     pub(crate) disk: DiskWait,
     pub(crate) notify: Notifier,
@@ -50,116 +51,119 @@ impl Shim<'_> {
     pub(crate) fn supervise(&mut self) -> Outcome {
         loop {
             if let Err(e) = self.publish() {
-                self.no_room(&e);
+                self.give_up_recording(&e);
             }
-            if self.life.is_over() {
-                return self.life.outcome();
+            if self.lifecycle.is_over() {
+                return self.lifecycle.outcome();
             }
-            let ready = self.wait();
-            self.take(&ready);
+            let ready = self.wait_for_events();
+            self.handle_ready(&ready);
             let now = self.journal.elapsed();
             self.step(now, LifecycleEvent::Tick);
-            self.cut_due();
-            self.look_at_terminal();
-            self.mind_limits();
+            self.cut_due_output();
+            self.check_terminal();
+            self.check_limits();
         }
     }
 
-    /// What is neither output nor time: how much has come, and how much it uses.
-    fn mind_limits(&mut self) {
-        let used = self.limits.budget(clock::steady());
-        self.limit_reached(used);
-        let full = self.outlets.iter().any(OutputStream::is_over_limit);
-        let printed = self.limits.output(full, self.what);
-        self.limit_reached(printed);
-        let recorded = self.limits.frames(self.journal.next_seq() - self.what.first_seq, self.what);
-        self.limit_reached(recorded);
+    /// Checks the limits on resources, output and frames.
+    fn check_limits(&mut self) {
+        let used = self.limits.check_budget(clock::steady());
+        self.apply_limit(used);
+        let full = self.outputs.iter().any(OutputStream::is_over_limit);
+        let printed = self.limits.check_output(full, self.request);
+        self.apply_limit(printed);
+        let recorded = self.limits.check_frames(self.journal.next_seq() - self.request.first_seq, self.request);
+        self.apply_limit(recorded);
     }
 
-    fn limit_reached(&mut self, reached: Option<LimitHit>) {
-        let Some(reached) = reached else { return };
-        if reached.stop == Some(StopCause::Processes) {
+    fn apply_limit(&mut self, hit: Option<LimitHit>) {
+        let Some(hit) = hit else { return };
+        if hit.stop == Some(StopCause::Processes) {
             self.main.kill_group();
         }
-        self.journal.push(&reached.frame());
-        if let Some(stop) = reached.stop {
+        self.journal.push(&hit.frame());
+        if let Some(stop) = hit.stop {
             let now = self.journal.elapsed();
             self.step(now, LifecycleEvent::Stop(stop));
         }
     }
 
-    fn look_at_terminal(&mut self) {
+    fn check_terminal(&mut self) {
         let Some(watch) = &mut self.terminal else { return };
-        let quiet = self.outlets.iter().all(OutputStream::is_quiet);
-        let outlets = &mut self.outlets;
-        let claim = || outlets.iter_mut().filter_map(|o| o.screen.as_mut()).find_map(|s| s.claimed_directory());
-        for frame in watch.look(quiet, claim, &self.mask) {
-            self.cut_here();
+        let quiet = self.outputs.iter().all(OutputStream::is_quiet);
+        let outputs = &mut self.outputs;
+        let claim = || outputs.iter_mut().filter_map(|o| o.screen.as_mut()).find_map(|s| s.claimed_directory());
+        for frame in watch.check(quiet, claim, &self.mask) {
+            self.cut_all_output();
             self.journal.push(&frame);
         }
     }
 
-    /// What is pushed becomes visible, then readers are told.
+    /// Writes the pushed frames, then notifies readers.
     fn publish(&mut self) -> io::Result<()> {
         self.journal.write()?;
-        if self.notify.take(self.journal.next_seq(), clock::steady()) {
+        if self.notify.take_due(self.journal.next_seq(), clock::steady()) {
             self.control.notify();
         }
         Ok(())
     }
 
-    /// Sleeps until something happens; gives what is ready, in the order signals, outlets, control.
-    fn wait(&self) -> Ready {
+    /// Sleeps until something happens. Returns what is ready.
+    fn wait_for_events(&self) -> Ready {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        let mut outlets = Vec::new();
-        for (n, outlet) in self.outlets.iter().enumerate() {
-            if let Some(pipe) = outlet.wants() {
-                outlets.push(n);
+        let mut outputs = Vec::new();
+        for (n, output) in self.outputs.iter().enumerate() {
+            if let Some(pipe) = output.poll_fd() {
+                outputs.push(n);
                 fds.push(PollFd::from_borrowed_fd(pipe, PollFlags::IN));
             }
         }
         let first_inlet = fds.len();
         fds.extend(
-            self.inlet.iter().filter_map(InputQueue::wants).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)),
+            self.input_queue
+                .iter()
+                .filter_map(InputQueue::poll_fd)
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)),
         );
         let first_control = fds.len();
         for (fd, sends) in self.control.fds() {
             let flags = if sends { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
-        let timeout = self.timeout().and_then(|t| Timespec::try_from(t).ok());
-        // Interrupted or out of memory for a moment: the next round asks again.
+        let timeout = self.poll_timeout().and_then(|t| Timespec::try_from(t).ok());
+        // If the call is interrupted or the kernel is short of memory, the next round polls again.
         let _ = poll(&mut fds, timeout.as_ref());
         let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         Ready {
             signals: ready(&fds[0]),
-            outlets: outlets.into_iter().zip(&fds[1..]).filter(|(_, fd)| ready(fd)).map(|(n, _)| n).collect(),
-            inlet: fds[first_inlet..first_control].iter().any(ready),
+            outputs: outputs.into_iter().zip(&fds[1..]).filter(|(_, fd)| ready(fd)).map(|(n, _)| n).collect(),
+            input_queue: fds[first_inlet..first_control].iter().any(ready),
             control: fds[first_control..].iter().map(ready).collect(),
         }
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn poll_timeout(&self) -> Option<Duration> {
         let now = clock::steady();
         let elapsed = self.journal.elapsed();
-        let life = self.life.deadline().map(|at| at.saturating_sub(elapsed));
-        let cuts = self.outlets.iter().filter(|o| !o.is_stuck()).filter_map(OutputStream::deadline);
+        let lifecycle = self.lifecycle.deadline().map(|at| at.saturating_sub(elapsed));
+        let cuts = self.outputs.iter().filter(|o| !o.has_unwritten()).filter_map(OutputStream::deadline);
         let cuts = cuts.map(|at| at.saturating_duration_since(now));
         let disk = self.disk.retry_after();
         let notice = self.notify.due().map(|at| at.saturating_duration_since(now));
         let budget = self.limits.due().map(|at| at.saturating_duration_since(now));
-        life.into_iter().chain(cuts).chain(disk).chain(notice).chain(budget).min()
+        lifecycle.into_iter().chain(cuts).chain(disk).chain(notice).chain(budget).min()
     }
 
-    fn take(&mut self, ready: &Ready) {
-        for n in &ready.outlets {
-            self.read(*n);
+    fn handle_ready(&mut self, ready: &Ready) {
+        for n in &ready.outputs {
+            self.read_output(*n);
         }
-        if ready.inlet {
+        if ready.input_queue {
             self.write_input();
         }
         for (n, _) in ready.control.iter().enumerate().filter(|(_, ready)| **ready) {
-            match self.control.peer(n) {
+            match self.control.peer_id(n) {
                 None => self.control.accept(),
                 Some(peer) => {
                     for operation in self.control.read_messages(n) {
@@ -168,32 +172,32 @@ impl Shim<'_> {
                 }
             }
         }
-        self.control.mind_the_door();
+        self.control.listen_when_abandoned();
         if ready.signals {
-            self.children_ended();
+            self.handle_ended_children();
         }
-        if self.outlets.iter().all(|o| !o.is_open()) {
+        if self.outputs.iter().all(|o| !o.is_open()) {
             let now = self.journal.elapsed();
             self.step(now, LifecycleEvent::OutputClosed);
         }
     }
 
     pub(crate) fn step(&mut self, now: Duration, event: LifecycleEvent) {
-        for effect in self.life.step(now, event) {
-            match effect {
-                LifecycleAction::Limit { name, value } => {
+        for action in self.lifecycle.step(now, event) {
+            match action {
+                LifecycleAction::RecordLimit { name, value } => {
                     let value = u64::try_from(value.as_millis()).unwrap_or(u64::MAX);
                     let (limit, action) = (Text::from_static(name), Text::from_static("stopped"));
                     self.journal.push(&Frame::LimitReached { limit, value, action });
                 }
                 LifecycleAction::Terminate => tree::terminate(std::process::id()),
-                LifecycleAction::Kill(why) => self.kill(why),
-                LifecycleAction::Keep => {
+                LifecycleAction::Kill(why) => self.kill_tree(why),
+                LifecycleAction::RecordLeftovers => {
                     let processes = tree::descendants(std::process::id());
                     if processes.is_empty() {
                         self.step(now, LifecycleEvent::TreeShrank { left: 0 });
-                    } else if self.main.keeps_others(&processes) {
-                        self.cut_here();
+                    } else if self.main.update_leftovers(&processes) {
+                        self.cut_all_output();
                         self.journal.push(&Frame::Kept { processes });
                     }
                 }
@@ -205,7 +209,7 @@ impl Shim<'_> {
 
 struct Ready {
     signals: bool,
-    outlets: Vec<usize>,
-    inlet: bool,
+    outputs: Vec<usize>,
+    input_queue: bool,
     control: Vec<bool>,
 }

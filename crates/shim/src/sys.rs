@@ -1,4 +1,4 @@
-//! The calls that Rust's libraries do not wrap. The only unsafe code of the workspace.
+//! System calls that Rust's libraries do not wrap. This module holds the only unsafe code of the workspace.
 #![allow(unsafe_code)]
 
 pub(crate) mod confine;
@@ -18,28 +18,29 @@ use std::{
 };
 use user::ChildUser;
 
-/// Keeps other processes of the same user from reading our memory, and core dumps from being written.
-pub fn not_dumpable() {
+/// Prevents other processes of the same user from reading this process's memory, and the kernel from writing core
+/// dumps.
+pub fn forbid_dumping() {
     // SAFETY: changes one attribute of this process; no pointers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
-/// Gives large buffers back to the kernel as soon as they are free. Left to itself the C library keeps one for every
-/// thread that ever had one.
-pub fn give_back_large_buffers() {
+/// Makes the allocator return large buffers to the kernel as soon as they are free. By default the C library keeps one
+/// for every thread that ever had one.
+pub fn configure_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets parameters of the allocator; no pointers.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 2 * 1024 * 1024);
-        // Buffers below that are used again and again: taking their pages away each time costs more than it saves.
+        // Smaller buffers are reused often: returning their pages each time costs more than it saves.
         libc::mallopt(libc::M_TRIM_THRESHOLD, 4 * 1024 * 1024);
-        // What one thread frees, another can use: the daemon has many threads that seldom work.
+        // Few arenas, so that threads share freed memory: the daemon has many threads that are mostly idle.
         libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
-/// Gives all memory that is free back to the kernel, wherever it lies between what is not.
-pub fn give_back_free_memory() {
+/// Returns all free memory to the kernel, including pages between allocations that are in use.
+pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: works on the allocator's own free lists, under its own locks; no pointers.
     unsafe {
@@ -47,14 +48,14 @@ pub fn give_back_free_memory() {
     }
 }
 
-/// Closes what we were started with beyond the standard three. A daemon that is started from a script must not keep the
+/// Closes all inherited descriptors but the standard three. A daemon that is started from a script must not keep the
 /// script's pipes open for as long as it lives. To be called first, before anything else is open.
-pub fn close_inherited() {
-    // SAFETY: at the start of the program nothing of ours has a descriptor beyond 2.
+pub fn close_inherited_descriptors() {
+    // SAFETY: at the start of the program no object of this process owns a descriptor beyond 2.
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
 }
 
-/// A descriptor of the process at the other end of a unix socket, as it was when it connected. None before Linux 6.5.
+/// A pidfd of the process that connected the other end of a unix socket. None before Linux 6.5.
 pub fn peer_pidfd(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let (mut fd, mut len): (RawFd, libc::socklen_t) = (-1, size_of::<RawFd>() as libc::socklen_t);
     // SAFETY: the kernel writes one descriptor into `fd`, which has the size that `len` says.
@@ -71,47 +72,46 @@ pub fn peer_pidfd(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
         let error = io::Error::last_os_error();
         return match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Err(error),
-            // An older kernel, or a peer that is gone.
+            // An older kernel, or a peer that has ended.
             _ => Ok(None),
         };
     }
-    // SAFETY: the descriptor was made for us just now, and nobody else has it.
+    // SAFETY: the kernel has just created the descriptor for this call, and nothing else owns it.
     Ok((fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// Whether this process may run tasks as other users.
 #[must_use]
-pub fn acts_for_others() -> bool {
-    confine::acts_for_others()
+pub fn can_act_for_other_users() -> bool {
+    confine::can_act_for_other_users()
 }
 
-/// Makes every orphan below us our child.
+/// Makes this process the parent of every orphan among its descendants.
 pub fn become_subreaper() -> io::Result<()> {
     // SAFETY: changes one attribute of this process; no pointers.
-    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives every signal its default action: ignored ones are inherited through exec, by us and by the child.
-pub(crate) fn default_signals() {
-    // As the kernel sees it: no handler, no flags, nothing masked. The C library would keep two signals to itself,
-    // and those can be ignored by whoever started us.
+/// Sets every signal to its default action: ignored signals are inherited through exec, by this process and by the
+/// child.
+pub(crate) fn reset_signals() {
+    // The kernel's own structure: no handler, no flags, an empty mask. The C library does not change two signals that
+    // it reserves, but the process that started this one may have ignored them.
     let default = [0u64; 4];
     for signal in (1..=64).filter(|s| *s != libc::SIGKILL && *s != libc::SIGSTOP) {
         // SAFETY: the kernel reads at most the 32 bytes that `default` has; no handler is installed.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8usize) };
     }
-    // A reader that went away must be an error, not our end. std gives the child the default action again.
+    // Writing to a closed pipe must be an error and not end this process. std resets the action in the child.
     // SAFETY: no handler is installed, so nothing can run in signal context.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
-/// Turns SIGCHLD, and the signals that would end us, into something to poll for.
-pub(crate) fn signal_fd() -> io::Result<OwnedFd> {
-    // SAFETY: the set lives on the stack and is initialised by sigemptyset before it is read; the descriptor that
-    // comes back is new and ours.
+/// Blocks SIGCHLD and the signals that would end this process, and returns a descriptor that reports them.
+pub(crate) fn open_signal_fd() -> io::Result<OwnedFd> {
+    // SAFETY: the set lives on the stack and is initialised by sigemptyset before it is read; the returned descriptor
+    // is new, and nothing else owns it.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&mut set);
@@ -128,24 +128,25 @@ pub(crate) fn signal_fd() -> io::Result<OwnedFd> {
     }
 }
 
-/// The standard input that we were started with, as a descriptor of our own.
-pub(crate) fn inherited_channel() -> io::Result<OwnedFd> {
+/// Duplicates standard input.
+pub(crate) fn duplicate_stdin() -> io::Result<OwnedFd> {
     io::stdin().as_fd().try_clone_to_owned()
 }
 
-/// Forks; none in the child. The caller has one thread, so the child may go on as if nothing had happened.
+/// Forks. Returns none in the child. The caller must have one thread, so that the child may run any code.
 pub(crate) fn fork() -> io::Result<Option<u32>> {
     debug_assert!(countersign_store::proc::children(std::process::id()).is_ok_and(|(_, threads)| threads == 1));
-    // SAFETY: with a single thread no lock can be held by somebody who does not exist in the child.
-    match unsafe { libc::fork() } {
+    // SAFETY: with a single thread no lock can be held by a thread that does not exist in the child.
+    let forked = unsafe { libc::fork() };
+    match forked {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(None),
         pid => Ok(Some(pid as u32)),
     }
 }
 
-/// Lets the kernel take ended children off the table.
-pub(crate) fn ignore_children() {
+/// Makes the kernel reap ended children.
+pub(crate) fn discard_ended_children() {
     // SAFETY: no handler is installed, so nothing can run in signal context.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
@@ -158,8 +159,8 @@ pub(crate) struct ExitedChild {
     pub max_rss_kb: u64,
 }
 
-/// Takes one ended child, if there is one.
-pub(crate) fn reap() -> Option<ExitedChild> {
+/// Reaps one ended child, if there is one.
+pub(crate) fn reap_child() -> Option<ExitedChild> {
     let mut status = 0;
     // SAFETY: both out-pointers are to live locals; rusage is plain data for which zero is valid.
     let (pid, usage) = unsafe {
@@ -167,9 +168,10 @@ pub(crate) fn reap() -> Option<ExitedChild> {
         (libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage), usage)
     };
     let pid = u32::try_from(pid).ok().filter(|pid| *pid > 0)?;
-    let status = match libc::WIFSIGNALED(status) {
-        true => ExitStatus::Signal { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) },
-        false => ExitStatus::Code { code: libc::WEXITSTATUS(status) },
+    let status = if libc::WIFSIGNALED(status) {
+        ExitStatus::Signal { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) }
+    } else {
+        ExitStatus::Code { code: libc::WEXITSTATUS(status) }
     };
     let micros = |t: libc::timeval| (t.tv_sec as u64) * 1_000_000 + t.tv_usec as u64;
     Some(ExitedChild {
@@ -180,22 +182,22 @@ pub(crate) fn reap() -> Option<ExitedChild> {
     })
 }
 
-/// What to start. Everything that the child needs is built before the fork.
+/// The child to start. Everything that it needs is built before the fork.
 pub(crate) struct ChildSpec<'a> {
     pub program: &'a Path,
     pub argv: &'a [String],
     pub env: &'a BTreeMap<String, String>,
     pub cwd: OwnedFd,
     pub stdio: ChildStdio,
-    /// More descriptors, and their numbers there.
-    pub also: Option<[(RawFd, RawFd); 2]>,
-    /// What it gives up before it starts.
+    /// More descriptors: the number here, and the number in the child.
+    pub extra_descriptors: Option<[(RawFd, RawFd); 2]>,
+    /// The restrictions that the child applies to itself before exec.
     pub restrictions: Restrictions,
-    /// Whom it becomes, if that is somebody else.
+    /// The user that the child becomes, if not the shim's.
     pub user: Option<ChildUser>,
 }
 
-/// What the child has as its first three descriptors.
+/// The standard streams of the child.
 pub(crate) enum ChildStdio {
     Pipes {
         /// None is an empty standard input.
@@ -203,17 +205,17 @@ pub(crate) enum ChildStdio {
         stdout: OwnedFd,
         stderr: OwnedFd,
     },
-    /// A terminal, which becomes the controlling one of a session of its own.
+    /// A terminal, which becomes the controlling terminal of a new session.
     Terminal(OwnedFd),
 }
 
-/// Starts the child in a process group (with a terminal: a session) of its own. It dies with us, and holds nothing of
-/// ours.
+/// Starts the child in its own process group, or with a terminal in its own session. The child is killed when the shim
+/// dies, and inherits no other descriptors.
 #[expect(clippy::disallowed_methods, reason = "the one place that spawns what an order names")]
 pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
     let has_nul = |s: &str| CString::new(s).is_err();
     if child.argv.iter().any(|a| has_nul(a)) || CString::new(child.program.as_os_str().as_bytes()).is_err() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a NUL byte"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an argument contains a NUL byte"));
     }
     let cwd = child.cwd.as_raw_fd();
     let parent = std::process::id();
@@ -224,7 +226,7 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
     command.env_clear().envs(child.env);
     let (terminal, restrictions, user) =
         (matches!(child.stdio, ChildStdio::Terminal(_)), child.restrictions, child.user);
-    let also = child.also;
+    let extra_descriptors = child.extra_descriptors;
     match child.stdio {
         ChildStdio::Pipes { stdin, stdout, stderr } => {
             command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr).process_group(0);
@@ -234,21 +236,21 @@ pub(crate) fn spawn(child: ChildSpec<'_>) -> io::Result<u32> {
             command.stdin(slave).stdout(out).stderr(err);
         }
     }
-    // SAFETY: only system calls on values made before the fork; no allocation, no locks.
+    // SAFETY: the closure makes only system calls, on values that were made before the fork; no allocation, no locks.
     unsafe {
-        command.pre_exec(move || prepare_child(cwd, parent, terminal, also, user.as_ref(), &restrictions));
+        command.pre_exec(move || prepare_child(cwd, parent, terminal, extra_descriptors, user.as_ref(), &restrictions));
     }
     let started = command.spawn();
     drop(child.cwd);
     Ok(started?.id())
 }
 
-/// Between fork and exec.
+/// Runs in the child between fork and exec: only system calls, no allocation, no locks.
 fn prepare_child(
     cwd: RawFd,
     parent: u32,
     terminal: bool,
-    also: Option<[(RawFd, RawFd); 2]>,
+    extra_descriptors: Option<[(RawFd, RawFd); 2]>,
     user: Option<&ChildUser>,
     restrictions: &Restrictions,
 ) -> io::Result<()> {
@@ -259,14 +261,14 @@ fn prepare_child(
             return Err(io::Error::last_os_error());
         }
     }
-    if let Some(own) = restrictions.own_network.as_ref().filter(|own| own.comes_first()) {
+    if let Some(own) = restrictions.own_network.as_ref().filter(|own| own.precedes_user_change()) {
         own.enter()?;
     }
-    // Before the rest: it undoes some of that.
+    // Before the rest: changing the user resets some of it.
     if let Some(user) = user {
         user.apply()?;
     }
-    if let Some(own) = restrictions.own_network.as_ref().filter(|own| !own.comes_first()) {
+    if let Some(own) = restrictions.own_network.as_ref().filter(|own| !own.precedes_user_change()) {
         own.enter()?;
     }
     // SAFETY: as above.
@@ -281,14 +283,14 @@ fn prepare_child(
         if libc::getppid() as u32 != parent {
             libc::_exit(125);
         }
-        // Whatever a library may have opened without the flag: nothing beyond the three crosses the exec.
+        // A library may have opened descriptors without the flag: none beyond the standard three survives the exec.
         libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
-        for (ours, theirs) in also.into_iter().flatten() {
-            if libc::dup2(ours, theirs) == -1 {
+        for (number, child_number) in extra_descriptors.into_iter().flatten() {
+            if libc::dup2(number, child_number) == -1 {
                 return Err(io::Error::last_os_error());
             }
         }
     }
-    // Last, since from here on even this may do less than before.
+    // Last, since the restrictions apply to the calls above too.
     restrictions.apply()
 }

@@ -1,5 +1,4 @@
-//! The sandbox of one task over its life: what was prepared for it, what is watched while it runs, what is said when it is
-//! over.
+//! The sandbox of one task over its life: the prepared rules, the escape files to watch, the findings after its end.
 
 use crate::{
     post_run::{self, EscapeFiles},
@@ -12,57 +11,58 @@ use std::path::{Path, PathBuf};
 
 pub(crate) struct TaskSandbox {
     pub(crate) confinement: Confinement,
-    /// What was made of it before anybody knew which task it would be for.
+    /// The rules that the shim prepared before it had an order.
     base_ruleset: Option<BaseRuleset>,
-    /// The files that make programs run later, as they were before the task.
-    escapes: Option<EscapeFiles>,
+    /// The escape files as they were before the task.
+    escape_files: Option<EscapeFiles>,
 }
 
 impl TaskSandbox {
     pub(crate) fn new(confinement: Confinement, base_ruleset: Option<BaseRuleset>) -> Self {
-        Self { confinement, base_ruleset, escapes: None }
+        Self { confinement, base_ruleset, escape_files: None }
     }
 
-    pub(crate) fn take_foundation(&mut self) -> Option<BaseRuleset> {
+    pub(crate) fn take_base_ruleset(&mut self) -> Option<BaseRuleset> {
         self.base_ruleset.take()
     }
 
-    pub(crate) fn watch(&mut self, escapes: Option<EscapeFiles>) {
-        self.escapes = escapes;
+    pub(crate) fn watch_escape_files(&mut self, escape_files: Option<EscapeFiles>) {
+        self.escape_files = escape_files;
     }
 
-    /// What there is to say about it, now that the task is over.
-    pub(crate) fn look_back(
+    /// The frames about changed escape files and refusals, after the task has ended.
+    pub(crate) fn findings(
         &mut self,
-        what: &ResolvedRequest,
+        request: &ResolvedRequest,
         outcome: &Outcome,
         streams: &[PathBuf],
         mask: &Mask,
     ) -> Vec<Frame> {
         let mut frames = Vec::new();
-        if let Some(before) = self.escapes.take() {
-            let now = with_user_ids(what.user.as_ref(), || EscapeFiles::of(&what.sandbox)).unwrap_or_default();
-            for (path, change) in before.changes(&now) {
+        if let Some(before) = self.escape_files.take() {
+            let now =
+                with_user_ids(request.user.as_ref(), || EscapeFiles::for_sandbox(&request.sandbox)).unwrap_or_default();
+            for (path, change) in before.changes_until(&now) {
                 let path = text(mask, &path);
                 frames.push(Frame::WriteDetected { path, change, escape: true, before: None, after: None });
             }
         }
         let failed = matches!(outcome, Outcome::Exited { code } if *code != 0);
         let late = matches!(outcome, Outcome::TimedOut { limit: TimedOut::Wall });
-        // Its own limit it knows about.
-        let late = late && what.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
+        // A caller that set its own limit needs no note.
+        let late = late && request.limits.wall_ms == Some(Limits::READ_ONLY_WALL_MS);
         if late && self.confinement == Confinement::ReadOnly {
-            frames.push(Frame::WallMet { note: Text::from_static(post_run::LATE) });
-        } else if failed && let Some(note) = post_run::note(self.confinement, &what.sandbox, streams) {
+            frames.push(Frame::WallMet { note: Text::from_static(post_run::TIME_LIMIT_NOTE) });
+        } else if failed && let Some(note) = post_run::refusal_note(self.confinement, &request.sandbox, streams) {
             frames.push(Frame::WallMet { note: text(mask, &note) });
         }
         frames
     }
 
-    /// Removes what only the task needed.
-    pub(crate) fn clear(&self, dir: &Path, what: &ResolvedRequest) {
+    /// Removes the temporary files of the task.
+    pub(crate) fn clear_temporary(&self, dir: &Path, request: &ResolvedRequest) {
         if self.confinement >= Confinement::Workspace {
-            sandbox::clear_temporary(dir, what.user.as_ref());
+            sandbox::clear_temporary(dir, request.user.as_ref());
         }
     }
 }

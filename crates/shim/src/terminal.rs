@@ -1,8 +1,8 @@
-//! The terminal of a task: its two ends, and the screen as a person would see it.
+//! The terminal of a task: its two ends, and the screen as a user would see it.
 
 use crate::{
-    directories::path_of_url,
-    sys::user::as_owner_of,
+    directories::path_from_url,
+    sys::user::with_owner_ids,
     vt_modes::{OutputPiece, VtModes},
 };
 use countersign_model::{KeyMode, Text};
@@ -19,13 +19,13 @@ use std::{
     path::PathBuf,
 };
 
-/// The end that stays with us.
+/// The shim's end of the terminal.
 pub(crate) struct Terminal {
     master: OwnedFd,
 }
 
 impl Terminal {
-    /// A new terminal and the end that the child gets.
+    /// Creates a terminal. Returns the child's end too.
     pub(crate) fn open(rows: u16, cols: u16) -> io::Result<(Self, OwnedFd)> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags)?;
@@ -33,7 +33,7 @@ impl Terminal {
         unlockpt(&master)?;
         let slave = ioctl_tiocgptpeer(&master, flags)?;
         let mut modes = tcgetattr(&slave)?;
-        // Erasing takes a whole character, not a byte of it.
+        // The erase key removes a whole character, not one byte of it.
         modes.input_modes |= InputModes::IUTF8;
         tcsetattr(&slave, OptionalActions::Now, &modes)?;
         rustix::io::ioctl_fionbio(&master, true)?;
@@ -42,28 +42,28 @@ impl Terminal {
         Ok((terminal, slave))
     }
 
-    /// The file that the child's end is known by.
+    /// The path of the child's end.
     pub(crate) fn name(&self) -> Option<String> {
         ptsname(&self.master, Vec::new()).ok()?.into_string().ok()
     }
 
-    /// Another descriptor of our end, to read from or to write to.
-    pub(crate) fn end(&self) -> io::Result<OwnedFd> {
+    /// Another descriptor of the shim's end, to read from or to write to.
+    pub(crate) fn duplicate_master(&self) -> io::Result<OwnedFd> {
         self.master.try_clone()
     }
 
-    /// The kernel tells the program in the foreground.
+    /// Sets the size. The kernel signals the foreground program.
     pub(crate) fn resize(&self, rows: u16, cols: u16) -> io::Result<()> {
         Ok(tcsetwinsize(&self.master, Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 })?)
     }
 
-    /// The process group that the keyboard belongs to.
-    pub(crate) fn foreground(&self) -> Option<Pid> {
+    /// The foreground process group.
+    pub(crate) fn foreground_group(&self) -> Option<Pid> {
         tcgetpgrp(&self.master).ok()
     }
 
-    /// Whether what is typed is shown. Only a line that is read without being shown counts as hidden: programs that
-    /// read key by key draw for themselves.
+    /// Whether the terminal shows typed text. Only line input without echo counts as hidden: programs that read key by
+    /// key draw the text themselves.
     pub(crate) fn echoes(&self) -> bool {
         tcgetattr(&self.master).is_ok_and(|modes| {
             let local = modes.local_modes;
@@ -71,24 +71,25 @@ impl Terminal {
         })
     }
 
-    /// Where the program in the foreground is. Best effort: a program of another user does not tell.
-    pub(crate) fn directory(&self) -> Option<PathBuf> {
-        let leader = self.foreground()?;
+    /// The working directory of the foreground program, if its `/proc` files are readable.
+    pub(crate) fn foreground_directory(&self) -> Option<PathBuf> {
+        let leader = self.foreground_group()?;
         let pid = u32::try_from(leader.as_raw_nonzero().get()).ok()?;
-        as_owner_of(pid, || countersign_store::proc::working_directory(pid)).ok()
+        with_owner_ids(pid, || countersign_store::proc::working_directory(pid)).ok()
     }
 }
 
-/// What a terminal of this size shows. Fed with everything that was cut, so that whoever comes late sees what is there.
+/// The content of a terminal of this size. It is fed with all output that was cut, so that a viewer who attaches late
+/// sees the current screen.
 pub struct Screen {
     parser: vt100::Parser<TerminalEvents>,
     size: (u16, u16),
-    sticky: VtModes,
-    /// Where the cursor was saved: on the usual screen, and on the alternate one.
-    saved: [Option<(u16, u16)>; 2],
+    modes: VtModes,
+    /// The saved cursor positions of the main screen and of the alternate screen.
+    saved_cursors: [Option<(u16, u16)>; 2],
 }
 
-/// What a program says beside what it draws.
+/// What a program reports in control sequences.
 #[derive(Default)]
 struct TerminalEvents {
     directory: Option<String>,
@@ -97,10 +98,10 @@ struct TerminalEvents {
 impl vt100::Callbacks for TerminalEvents {
     fn unhandled_osc(&mut self, _: &mut vt100::Screen, params: &[&[u8]]) {
         if let [b"7", rest @ ..] = params {
-            // A path may hold the separator.
+            // A path may contain the separator.
             let url = rest.join(&b';');
             let system = rustix::system::uname();
-            let path_of = |url| path_of_url(url, &system.nodename().to_string_lossy());
+            let path_of = |url| path_from_url(url, &system.nodename().to_string_lossy());
             self.directory = std::str::from_utf8(&url).ok().and_then(path_of).or_else(|| self.directory.take());
         }
     }
@@ -110,18 +111,18 @@ impl Screen {
     #[must_use]
     pub fn new(rows: u16, cols: u16) -> Self {
         let parser = vt100::Parser::new_with_callbacks(rows, cols, 0, TerminalEvents::default());
-        Self { parser, size: (rows, cols), sticky: VtModes::new(), saved: [None; 2] }
+        Self { parser, size: (rows, cols), modes: VtModes::new(), saved_cursors: [None; 2] }
     }
 
-    /// More output. What a program prints must never end its supervisor: an emulator that trips starts afresh.
+    /// Processes output. No output may end the shim: if the emulator panics, the screen starts empty.
     pub fn feed(&mut self, bytes: &[u8]) {
-        let Self { parser, sticky, saved, .. } = self;
+        let Self { parser, modes, saved_cursors, .. } = self;
         let fed = catch_unwind(AssertUnwindSafe(|| {
-            sticky.watch(bytes, |piece| match piece {
+            modes.watch(bytes, |piece| match piece {
                 OutputPiece::Bytes(bytes) => parser.process(bytes),
                 OutputPiece::Save => {
                     let screen = parser.screen();
-                    saved[usize::from(screen.alternate_screen())] = Some(screen.cursor_position());
+                    saved_cursors[usize::from(screen.alternate_screen())] = Some(screen.cursor_position());
                 }
             });
         }));
@@ -132,7 +133,7 @@ impl Screen {
 
     pub fn resize(&mut self, rows: u16, cols: u16) {
         self.size = (rows, cols);
-        self.sticky.resized();
+        self.modes.forget_region();
         if catch_unwind(AssertUnwindSafe(|| self.parser.screen_mut().set_size(rows, cols))).is_err() {
             *self = Self::new(rows, cols);
         }
@@ -143,41 +144,43 @@ impl Screen {
         self.parser.callbacks_mut().directory.take()
     }
 
-    pub(crate) fn keys(&self) -> KeyMode {
+    pub(crate) fn key_mode(&self) -> KeyMode {
         KeyMode { application_cursor: self.parser.screen().application_cursor() }
     }
 
-    /// Whether the program wants to be told where pasted text begins and ends.
-    pub(crate) fn brackets_paste(&self) -> bool {
+    /// Whether the program has requested markers around pasted text.
+    pub(crate) fn wants_bracketed_paste(&self) -> bool {
         self.parser.screen().bracketed_paste()
     }
 
-    /// What draws this on an empty terminal of the same size, and brings that into the same state.
-    fn drawn(&mut self) -> Vec<u8> {
+    /// The bytes that draw this screen on an empty terminal of the same size, and restore its modes.
+    fn redraw_bytes(&mut self) -> Vec<u8> {
         let alternate = self.parser.screen().alternate_screen();
         let mut out = Vec::new();
         if alternate {
-            // What lies below comes back when the program leaves. The emulator shows it when asked in its own language.
-            if self.sticky.is_between() {
+            // The main screen comes back when the program leaves the alternate one. A control sequence makes the
+            // emulator show it.
+            if self.modes.is_between_sequences() {
                 self.parser.process(b"\x1b[?47l");
                 out.extend(self.parser.screen().contents_formatted());
                 self.parser.process(b"\x1b[?47h");
             }
-            // Entering saves the cursor with its colours, and leaving brings them back: programs enter without any.
+            // Entering saves the cursor with its colours, and leaving restores them: so enter without colours, as
+            // programs do.
             out.extend_from_slice(b"\x1b[0m\x1b[?1049h");
         }
         let screen = self.parser.screen();
         out.extend(screen.state_formatted());
-        let saved = self.saved[usize::from(alternate)];
-        out.extend(self.sticky.drawn(saved, screen.cursor_position(), &screen.cursor_state_formatted()));
+        let saved = self.saved_cursors[usize::from(alternate)];
+        out.extend(self.modes.restore_bytes(saved, screen.cursor_position(), &screen.cursor_state_formatted()));
         out.extend(screen.attributes_formatted());
         out
     }
 
-    /// The screen, through redaction once more: what was put together by moving the cursor is text only here.
+    /// The screen, redacted again: text that a program assembled by moving the cursor appears as text only here.
     #[must_use]
-    pub fn show(&mut self, mask: &Mask) -> ScreenSnapshot {
-        let shown = catch_unwind(AssertUnwindSafe(|| (self.drawn(), self.parser.screen().contents())));
+    pub fn snapshot(&mut self, mask: &Mask) -> ScreenSnapshot {
+        let shown = catch_unwind(AssertUnwindSafe(|| (self.redraw_bytes(), self.parser.screen().contents())));
         let (drawn, text) = shown.unwrap_or_default();
         let screen = self.parser.screen();
         let (row, col) = screen.cursor_position();
@@ -192,14 +195,14 @@ impl Screen {
     }
 }
 
-/// A screen on its way to somebody.
+/// A screen at one point in time, as it is sent to viewers.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct ScreenSnapshot {
     pub rows: u16,
     pub cols: u16,
     pub cursor: (u16, u16),
     pub alternate: bool,
-    /// What draws it on an empty terminal of the same size.
+    /// The bytes that draw it on an empty terminal of the same size.
     pub drawn: Text,
     pub text: Text,
 }
@@ -209,31 +212,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_screen_that_is_drawn_again_is_the_same() {
+    fn a_redrawn_screen_equals_the_original() {
         let mut screen = Screen::new(5, 20);
         screen.feed(b"below\x1b[2;4r");
         screen.feed("\x1b[?1049h\x1b[2J\x1b[3;4H\x1b[1;31mrot \u{4f60}\u{597d}\x1b[0m\x1b[?2004h\x1b[?1h".as_bytes());
-        let shown = screen.show(&Mask::without_values());
-        assert!(shown.alternate && screen.brackets_paste() && screen.keys().application_cursor);
+        let shown = screen.snapshot(&Mask::without_values());
+        assert!(shown.alternate && screen.wants_bracketed_paste() && screen.key_mode().application_cursor);
         let mut again = Screen::new(5, 20);
         again.feed(shown.drawn.as_str().as_bytes());
-        assert_eq!(again.show(&Mask::without_values()).drawn, shown.drawn);
+        assert_eq!(again.snapshot(&Mask::without_values()).drawn, shown.drawn);
         assert!(shown.text.as_str().contains("rot \u{4f60}\u{597d}"), "{:?}", shown.text);
     }
 
     #[test]
-    fn directories_are_heard_in_any_pieces() {
-        let said = b"x\x1b]7;file://localhost/tmp/a%20b%3bc\x07y";
-        for cut in 0..said.len() {
+    fn a_claimed_directory_is_read_across_chunk_boundaries() {
+        let output = b"x\x1b]7;file://localhost/tmp/a%20b%3bc\x07y";
+        for cut in 0..output.len() {
             let mut screen = Screen::new(2, 10);
-            screen.feed(&said[..cut]);
-            screen.feed(&said[cut..]);
+            screen.feed(&output[..cut]);
+            screen.feed(&output[cut..]);
             assert_eq!(screen.claimed_directory().as_deref(), Some("/tmp/a b;c"));
         }
         let mut screen = Screen::new(2, 10);
         screen.feed(b"\x1b]7;file:///%zz\x07\x1b]7;nonsense\x07\x1b]7;file://nopath\x07");
         assert_eq!(screen.claimed_directory(), None);
-        // What another machine says does not hide what this one said.
+        // A claim about another machine does not replace one about this machine.
         screen.feed(b"\x1b]7;file:///srv\x07\x1b]7;file://another.example/etc\x07");
         assert_eq!(screen.claimed_directory().as_deref(), Some("/srv"));
         let system = rustix::system::uname();
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_printed_trips_the_screen() {
+    fn no_output_makes_the_screen_panic() {
         let mut screen = Screen::new(1, 1);
         let mut noise = 1u32;
         for size in [(1, 1), (1, 2), (2, 1), (1000, 1), (3, 7), (24, 80)] {
@@ -255,7 +258,7 @@ mod tests {
                 })
                 .collect();
             bytes.chunks(97).for_each(|c| screen.feed(c));
-            let _ = screen.show(&Mask::without_values());
+            let _ = screen.snapshot(&Mask::without_values());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is watched of a task's terminal beside its output: whether it hides what is typed, and where its program is.
+//! Watches a task's terminal: whether it echoes typed text, and the working directory of its program.
 
 use crate::{
     directories::{Directories, DirectoryChange},
@@ -8,47 +8,53 @@ use countersign_model::Frame;
 use countersign_redact::{Mask, text};
 use std::time::{Duration, Instant};
 
-/// So long after input the terminal is watched closely: what comes now is most likely the echo.
-const ATTENTIVE: Duration = Duration::from_millis(100);
+/// Output within this time after input is most likely its echo.
+const ECHO_WINDOW: Duration = Duration::from_millis(100);
 
 pub(crate) struct TerminalWatch {
     pub(crate) terminal: Terminal,
-    /// Whether the terminal showed what is typed when we last looked.
+    /// Whether the terminal echoed typed text at the last check.
     echo: bool,
     directories: Directories,
-    /// There was output since the terminal was last looked at.
-    spoke: bool,
-    /// Until then somebody most likely waits for an echo.
-    attentive_until: Option<Instant>,
+    /// There was output since the last check.
+    output_since_check: bool,
+    /// Until then a user most likely waits for an echo.
+    echo_expected_until: Option<Instant>,
 }
 
 impl TerminalWatch {
     /// `start` is the directory that the task begins in.
     pub(crate) fn new(terminal: Terminal, start: &str) -> Self {
-        Self { terminal, echo: true, directories: Directories::new(start), spoke: false, attentive_until: None }
+        Self {
+            terminal,
+            echo: true,
+            directories: Directories::new(start),
+            output_since_check: false,
+            echo_expected_until: None,
+        }
     }
 
     pub(crate) fn note_output(&mut self) {
-        self.spoke = true;
+        self.output_since_check = true;
     }
 
-    /// Somebody typed, or changed the size.
+    /// A user typed, or changed the size.
     pub(crate) fn note_input(&mut self, now: Instant) {
-        self.attentive_until = Some(now + ATTENTIVE);
+        self.echo_expected_until = Some(now + ECHO_WINDOW);
     }
 
-    /// Whether somebody most likely waits for an echo.
-    pub(crate) fn is_attentive(&self, now: Instant) -> bool {
-        self.attentive_until.is_some_and(|until| now < until)
+    /// Whether a user most likely waits for an echo.
+    pub(crate) fn expects_echo(&self, now: Instant) -> bool {
+        self.echo_expected_until.is_some_and(|until| now < until)
     }
 
-    /// What has changed since the last look, if there was output. `claim` is the directory that the program printed.
-    pub(crate) fn look(&mut self, quiet: bool, claim: impl FnOnce() -> Option<String>, mask: &Mask) -> Vec<Frame> {
-        if !self.spoke {
+    /// Checks for changes if there was output since the last check. `claim` is the directory that the program printed.
+    pub(crate) fn check(&mut self, quiet: bool, claim: impl FnOnce() -> Option<String>, mask: &Mask) -> Vec<Frame> {
+        if !self.output_since_check {
             return Vec::new();
         }
-        // Some programs write their prompt first and hide the answer then: looked at again when it is quiet.
-        self.spoke = !quiet;
+        // Some programs print a prompt before they turn echo off: so there is another check when output has paused.
+        self.output_since_check = !quiet;
         let mut frames = Vec::new();
         let echo = self.terminal.echoes();
         if echo != self.echo {
@@ -56,9 +62,9 @@ impl TerminalWatch {
             frames.push(Frame::Echo { on: echo });
         }
         let claim = claim();
-        // A claim is compared with where the program really is, so that the truth needs no second record.
-        let look = quiet || claim.is_some();
-        let actual = look.then(|| self.terminal.directory()).flatten();
+        // A claim is compared with the actual directory, so that a true claim is not recorded twice.
+        let read_actual = quiet || claim.is_some();
+        let actual = read_actual.then(|| self.terminal.foreground_directory()).flatten();
         let actual = actual.and_then(|directory| directory.into_os_string().into_string().ok());
         let moves = self.directories.update(actual, claim).into_iter();
         frames.extend(

@@ -1,20 +1,20 @@
-//! The process tree below a shim: who is in it, and how to end all of it.
+//! The process tree below a shim: finds its processes and ends them.
 
-use crate::sys::user::as_owner_of;
+use crate::sys::user::with_owner_ids;
 use countersign_model::MARKER;
 use countersign_store::proc;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::{BTreeSet, HashSet};
 
-/// Everything below `root`, without `root` itself. Zombies do not count: they have ended.
+/// The descendants of `root`. Zombies do not count: they have ended.
 #[must_use]
 pub fn descendants(root: u32) -> Vec<u32> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
-    let mut todo = vec![root];
-    while let Some(pid) = todo.pop() {
+    let mut pending = vec![root];
+    while let Some(pid) = pending.pop() {
         for child in children(pid) {
             if seen.insert(child) {
-                todo.push(child);
+                pending.push(child);
                 if is_alive(child) {
                     found.push(child);
                 }
@@ -24,30 +24,30 @@ pub fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
-/// Everything that lives below `root`, and how many processes and threads that makes, with those that have ended and were not
-/// taken off the table: each of them is a number that nobody else can have.
+/// The descendants of `root`, and how many processes and threads they are, including ended ones that were not reaped:
+/// each of those still occupies a process number.
 #[must_use]
 pub fn census(root: u32) -> (Vec<u32>, usize) {
-    let (mut found, mut tasks, mut todo) = (Vec::new(), 0, vec![root]);
-    while let Some(pid) = todo.pop() {
+    let (mut found, mut tasks, mut pending) = (Vec::new(), 0, vec![root]);
+    while let Some(pid) = pending.pop() {
         let (children, threads) = children_and_threads(pid);
-        // Those of the root are not counted: it is the supervisor.
+        // The threads of the root are not counted: it is the shim.
         tasks += if pid == root { 0 } else { threads.max(1) };
         found.extend_from_slice(&children);
-        todo.extend(children);
+        pending.extend(children);
     }
     found.sort_unstable();
     found.dedup();
     (found, tasks)
 }
 
-/// Whether anything below `root` is in this process group.
+/// Whether a descendant of `root` is in this process group.
 #[must_use]
 pub fn has_group(root: u32, group: Option<u32>) -> bool {
     group.is_some() && descendants(root).into_iter().any(|pid| group_of(pid) == group)
 }
 
-/// Signals what is below `root` and in this process group.
+/// Signals the descendants of `root` in this process group.
 pub fn signal_group(root: u32, group: u32, signal: Signal) -> rustix::io::Result<()> {
     let pin = |pid: u32| {
         let pinned = Pid::from_raw(i32::try_from(pid).ok()?)?;
@@ -55,7 +55,7 @@ pub fn signal_group(root: u32, group: u32, signal: Signal) -> rustix::io::Result
     };
     let pinned: Vec<_> =
         descendants(root).into_iter().filter(|pid| group_of(*pid) == Some(group)).filter_map(pin).collect();
-    // Looked at again now that they are pinned: a number may have become another's before.
+    // Checked again now that they are pinned: a number may have been reused before.
     let still = descendants(root);
     let mut sent = Err(rustix::io::Errno::SRCH);
     for (pid, pin) in pinned.iter().filter(|(pid, _)| still.contains(pid) && group_of(*pid) == Some(group)) {
@@ -81,14 +81,14 @@ fn is_alive(pid: u32) -> bool {
     proc::stat(pid).is_ok_and(|stat| stat.is_alive())
 }
 
-/// Sends a signal by descriptor, so that a pid that was used again is not hit.
+/// Sends a signal by descriptor, so that a reused pid is not signalled.
 fn send(pid: u32, signal: Signal) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
     pidfd_send_signal(&fd, signal).is_ok()
 }
 
-/// Asks everything below `root` to end. Stopped processes are woken so that they can.
+/// Sends SIGTERM to all descendants of `root`. Stopped processes are continued, so that they can end.
 pub fn terminate(root: u32) {
     for pid in descendants(root) {
         send(pid, Signal::TERM);
@@ -96,36 +96,36 @@ pub fn terminate(root: u32) {
     }
 }
 
-/// Ends everything that `who` finds, in passes: freeze all, so that nothing forks away, then kill all, until a pass
-/// finds none. `reap` takes the dead off the table. Gives how many were ended and what withstood.
-pub fn kill_all(who: impl Fn() -> Vec<u32>, mut reap: impl FnMut()) -> (u64, Vec<u32>) {
+/// Kills all processes that `find` returns, in passes: stop all, so that none can fork, then kill all, until a pass
+/// finds none. `reap` reaps dead children. Returns how many were killed, and the survivors.
+pub fn kill_all(find: impl Fn() -> Vec<u32>, mut reap: impl FnMut()) -> (u64, Vec<u32>) {
     let mut ended = BTreeSet::new();
     // Processes in an uninterruptible sleep do not die on a signal: give up on them after a bounded number of passes.
     for pass in 0..200 {
-        let found = who();
+        let found = find();
         if found.is_empty() {
             return (ended.len() as u64, Vec::new());
         }
         for pid in &found {
             send(*pid, Signal::STOP);
         }
-        for pid in who() {
+        for pid in find() {
             send(pid, Signal::KILL);
             ended.insert(pid);
         }
         reap();
         if pass > 4 {
-            // The kernel needs a moment to take the killed off the table; there is no event for strangers' children.
+            // The kernel needs a moment to remove killed processes, and sends no event for children of other processes.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
-    let survivors = who();
+    let survivors = find();
     ended.retain(|pid| !survivors.contains(pid));
     (ended.len() as u64, survivors)
 }
 
-/// What is left of a task whose shim is gone: by marker, by session and by group. What has shed all three cannot be
-/// found this way.
+/// The processes of a task whose shim has ended, found by marker, session and process group. A process that has changed
+/// all three is not found.
 #[must_use]
 pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
     let mut found = Vec::new();
@@ -133,14 +133,14 @@ pub fn strays(task: &str, groups: &[u32]) -> Vec<u32> {
     for pid in all {
         let Some(stat) = proc::stat(pid).ok().filter(proc::ProcessStat::is_alive) else { continue };
         let grouped = [stat.group, stat.session].into_iter().flatten().any(|group| groups.contains(&group));
-        if grouped || as_owner_of(pid, || proc::environ(pid)).is_ok_and(|environ| environ.holds(MARKER, task)) {
+        if grouped || with_owner_ids(pid, || proc::environ(pid)).is_ok_and(|environ| environ.holds(MARKER, task)) {
             found.push(pid);
         }
     }
     found
 }
 
-/// What has come to this process because its shim died: everything below us but the nursery and its shims.
+/// Processes that became descendants of this process because their shim died: all but the fork server and its shims.
 #[must_use]
 pub fn orphans() -> Vec<u32> {
     let mut found = Vec::new();
@@ -153,13 +153,13 @@ pub fn orphans() -> Vec<u32> {
     found
 }
 
-/// Whether this is a supervisor, by its name.
+/// Whether a process is a shim, by its name.
 #[must_use]
 pub fn is_shim(pid: u32) -> bool {
     proc::is_shim(pid).unwrap_or(false)
 }
 
-/// Takes dead orphans off the table: those children that are neither shims nor alive.
+/// Reaps dead orphans: children that are neither shims nor alive.
 pub fn reap_orphans() {
     for child in children(std::process::id()) {
         let dead = proc::stat(child).is_ok_and(|stat| stat.state == 'Z');
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a process to signal")]
-    fn a_group_is_signalled_only_where_it_is_below_whoever_asks() {
+    fn only_processes_below_the_root_are_signalled() {
         use std::os::unix::process::CommandExt as _;
         let mut child = std::process::Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
         let group = child.id();
-        // Nobody is below the child: its number is anybody's as far as it is concerned.
+        // The child has no descendants, so nothing below it is in the group.
         assert_eq!(signal_group(group, group, Signal::KILL), Err(rustix::io::Errno::SRCH));
         assert!(child.try_wait().unwrap().is_none());
         signal_group(std::process::id(), group, Signal::KILL).unwrap();

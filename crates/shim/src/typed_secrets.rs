@@ -1,32 +1,33 @@
-//! What is typed while a terminal does not show it: a secret from then on, wherever it is printed.
+//! Treats lines that a user types without echo as secrets: they are redacted in all output from then on.
 
 use countersign_redact::Mask;
 use std::{collections::VecDeque, sync::Arc};
 
-/// A line that was typed unseen and is longer than this is no password.
-const LONGEST_SECRET: usize = 1024;
-/// This many are remembered, the last ones; and a call with more lines than this was typed by nobody.
-const SECRETS: usize = 32;
-const TYPED_LINES: usize = 4;
+/// The rest of a longer line is not part of a password.
+const MAX_SECRET_BYTES: usize = 1024;
+/// Only the last secrets are remembered.
+const MAX_SECRETS: usize = 32;
+/// A single input with more lines than this was not typed by a user.
+const MAX_TYPED_LINES: usize = 4;
 
 pub(crate) struct TypedSecrets {
-    /// The mask without what was typed.
-    first_mask: Arc<Mask>,
-    /// The line that is being typed unseen.
+    /// The mask without typed secrets.
+    base_mask: Arc<Mask>,
+    /// The line that is being typed without echo.
     line: Vec<u8>,
-    /// Lines that were typed unseen.
+    /// Lines that were typed without echo.
     lines: VecDeque<String>,
 }
 
 impl TypedSecrets {
     pub(crate) fn new(first_mask: Arc<Mask>) -> Self {
-        Self { first_mask, line: Vec::new(), lines: VecDeque::new() }
+        Self { base_mask: first_mask, line: Vec::new(), lines: VecDeque::new() }
     }
 
-    /// Input for a terminal. Gives the mask that knows what was typed, when there is something new in it.
+    /// Learns from input for a terminal. Returns a new mask if there is a new secret.
     pub(crate) fn learn(&mut self, bytes: &[u8], echoes: bool) -> Option<Arc<Mask>> {
         let is_end = |b: &&u8| matches!(**b, b'\r' | b'\n');
-        if echoes || bytes.iter().filter(is_end).count() > TYPED_LINES {
+        if echoes || bytes.iter().filter(is_end).count() > MAX_TYPED_LINES {
             self.line.clear();
             return None;
         }
@@ -37,20 +38,21 @@ impl TypedSecrets {
                     let line = std::mem::take(&mut self.line);
                     self.lines.extend(String::from_utf8(line).ok().filter(|line| !line.is_empty()));
                 }
-                // Erase and kill, as the terminal would; and the keys that make a signal of the line.
+                // The erase and kill keys, as the terminal applies them, and the keys that send a signal and discard
+                // the line.
                 0x7f | 0x08 => drop(self.line.pop()),
                 0x15 | 0x03 | 0x1a | 0x1c => self.line.clear(),
-                b if self.line.len() < LONGEST_SECRET => self.line.push(*b),
+                b if self.line.len() < MAX_SECRET_BYTES => self.line.push(*b),
                 _ => {}
             }
         }
         if self.lines.len() == before {
             return None;
         }
-        while self.lines.len() > SECRETS {
+        while self.lines.len() > MAX_SECRETS {
             self.lines.pop_front();
         }
-        Some(Arc::new(self.first_mask.with_values(&self.lines)))
+        Some(Arc::new(self.base_mask.with_values(&self.lines)))
     }
 }
 
@@ -58,7 +60,7 @@ impl TypedSecrets {
 mod tests {
     use super::*;
 
-    /// Each piece of input with whether the terminal showed it; then the lines that are known.
+    /// Each piece of input with whether the terminal echoes it; then the expected secrets.
     fn check(typed: &[(&[u8], bool)], expect: &[&str]) {
         let mut secrets = TypedSecrets::new(Arc::new(Mask::without_values()));
         for (bytes, echoes) in typed {
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_were_typed_unseen_are_known_as_they_were_meant() {
+    fn lines_typed_without_echo_become_secrets_after_editing_keys() {
         check(&[(b"hunter2\n", false)], &["hunter2"]);
         check(&[(b"hun", false), (b"ter2\r", false)], &["hunter2"]);
         check(&[(b"hunter2\n", true)], &[]);
@@ -84,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_remembered() {
+    fn only_the_last_secrets_are_remembered() {
         let mut secrets = TypedSecrets::new(Arc::new(Mask::without_values()));
         for n in 0..40 {
             assert!(secrets.learn(format!("secret {n}\n").as_bytes(), false).is_some());
         }
-        assert_eq!((secrets.lines.len(), secrets.lines[0].as_str()), (SECRETS, "secret 8"));
+        assert_eq!((secrets.lines.len(), secrets.lines[0].as_str()), (MAX_SECRETS, "secret 8"));
         secrets.learn(&[b'x'; 5000], false);
         secrets.learn(b"\n", false);
-        assert_eq!(secrets.lines[SECRETS - 1].len(), LONGEST_SECRET);
+        assert_eq!(secrets.lines[MAX_SECRETS - 1].len(), MAX_SECRET_BYTES);
     }
 }

@@ -1,4 +1,4 @@
-//! What a daemon and a shim say to each other: a length, then JSON. Control and the doorbell; never output.
+//! The messages between the daemon and a shim: a length, then JSON. They carry control and notifications, never output.
 
 use crate::terminal::ScreenSnapshot;
 use countersign_model::{
@@ -7,17 +7,17 @@ use countersign_model::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 
-/// The version that each side says first.
+/// The protocol version that each side sends first.
 pub const PROTOCOL: u32 = 3;
-/// An order carries a command and an environment; nothing larger than this is one.
-pub const LARGEST: usize = 16 * 1024 * 1024;
+/// The largest message. An order is the largest kind: it carries a command and an environment.
+pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToShim {
-    /// Once, over the inherited channel.
+    /// Sent once, over the inherited channel.
     Order(Box<Order>),
-    /// First on the control socket: only the own daemon can know the secret.
+    /// The first message on the control socket: only the shim's own daemon knows the secret.
     Hello {
         protocol: u32,
         secret: Digest,
@@ -41,7 +41,7 @@ pub enum ToShim {
         by: Text,
         key: Option<Idempotency>,
     },
-    /// What does the terminal show?
+    /// Requests the screen of the terminal.
     Screen {
         re: u64,
     },
@@ -49,12 +49,12 @@ pub enum ToShim {
         re: u64,
         by: Text,
         reason: Option<Text>,
-        /// Cancelled, or with the house, or with its session.
+        /// Cancelled on request, because the daemon stops, or because the session has ended.
         why: KilledWhy,
     },
 }
 
-/// What to type.
+/// Input for the task.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TypedInput {
@@ -62,13 +62,13 @@ pub enum TypedInput {
         text: String,
         eof: bool,
     },
-    /// What is not text.
+    /// Bytes that are not UTF-8 text.
     Bytes {
         bytes: Vec<u8>,
         eof: bool,
     },
     Keys(Vec<KeyPress>),
-    /// Text that was not typed: marked as such where the program asked for that.
+    /// Pasted text: marked as such if the program has requested bracketed paste.
     Paste(String),
 }
 
@@ -81,9 +81,9 @@ pub enum FromShim {
         pid: u32,
         task: Option<TaskId>,
     },
-    /// There is more to read in the journal.
+    /// The journal has new frames.
     More,
-    /// The control operation `re` stands in the journal as frame `seq`.
+    /// The control operation `re` is recorded as frame `seq`.
     Applied {
         re: u64,
         seq: u64,
@@ -99,22 +99,22 @@ pub enum FromShim {
         re: u64,
         refusal: Refusal,
     },
-    /// The journal is closed; this is how.
+    /// The journal is closed with this end.
     Closed(JournalEnd),
-    /// Nothing was started and there is no journal of ours.
+    /// Nothing was started, and the shim has written no journal.
     NotStarted {
         error: Text,
         code: i32,
     },
 }
 
-/// A message as it goes over the wire.
+/// Encodes a message.
 pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message).map_err(io::Error::other)?;
     let len = bytes.len() - 4;
-    if len > LARGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is too large for the wire"));
+    if len > MAX_MESSAGE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message exceeds 16 MiB and cannot be sent"));
     }
     bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
     Ok(bytes)
@@ -124,14 +124,14 @@ pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
     to.write_all(&encode(message)?)
 }
 
-/// Blocks for one message.
+/// Blocks until one message has arrived.
 pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     let mut inbox = MessageReader::default();
     loop {
-        if let Some(message) = inbox.message()? {
+        if let Some(message) = inbox.next_message()? {
             return Ok(message);
         }
-        let mut buf = vec![0; inbox.missing()];
+        let mut buf = vec![0; inbox.missing_bytes()];
         match from.read(&mut buf) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => inbox.feed(&buf[..n]),
@@ -141,7 +141,7 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     }
 }
 
-/// Puts messages together from whatever pieces arrive.
+/// Assembles messages from the pieces that arrive.
 #[derive(Debug, Default)]
 pub struct MessageReader {
     bytes: Vec<u8>,
@@ -156,19 +156,19 @@ impl MessageReader {
         self.bytes.first_chunk::<4>().map(|len| u32::from_le_bytes(*len) as usize)
     }
 
-    /// How many bytes the message that is coming in still lacks; never more, so that nothing of the next is taken.
-    fn missing(&self) -> usize {
+    /// How many bytes the current message still lacks. Never more, so that no byte of the next message is read.
+    fn missing_bytes(&self) -> usize {
         match self.len() {
             None => 4 - self.bytes.len(),
-            Some(len) => (4 + len.min(LARGEST)).saturating_sub(self.bytes.len()).clamp(1, 64 * 1024),
+            Some(len) => (4 + len.min(MAX_MESSAGE_BYTES)).saturating_sub(self.bytes.len()).clamp(1, 64 * 1024),
         }
     }
 
-    /// The next whole message, if it has arrived.
-    pub fn message<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    /// The next message, if it has arrived in full.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let Some(len) = self.len() else { return Ok(None) };
-        if len > LARGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message longer than any of ours"));
+        if len > MAX_MESSAGE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer announced a message of more than 16 MiB"));
         }
         if self.bytes.len() < 4 + len {
             return Ok(None);
@@ -184,13 +184,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_arrive_whole_from_any_pieces() {
+    fn messages_are_assembled_from_any_pieces() {
         let bytes = [encode(&FromShim::More).unwrap(), encode(&FromShim::Applied { re: 1, seq: 2 }).unwrap()].concat();
         for size in 1..bytes.len() {
             let (mut inbox, mut seen) = (MessageReader::default(), 0);
             for piece in bytes.chunks(size) {
                 inbox.feed(piece);
-                while let Some(message) = inbox.message::<FromShim>().unwrap() {
+                while let Some(message) = inbox.next_message::<FromShim>().unwrap() {
                     seen += 1;
                     assert_eq!(seen == 1, matches!(message, FromShim::More));
                 }
@@ -200,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_lies_is_refused() {
+    fn a_length_over_the_limit_is_refused() {
         let mut inbox = MessageReader::default();
         inbox.feed(&u32::MAX.to_le_bytes());
-        assert!(inbox.message::<FromShim>().is_err());
+        assert!(inbox.next_message::<FromShim>().is_err());
     }
 }

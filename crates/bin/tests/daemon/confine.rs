@@ -493,7 +493,7 @@ fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o0)).unwrap();
     let out = daemon.csn(&["run", "cat locked"]);
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    let note = "it ran in a sandbox (read_only)";
+    let note = "this task ran sandboxed (read-only)";
     assert_eq!((out.status.code(), err.matches(note).count()), (Some(1), 1), "{err}");
     assert!(err.contains("--confinement shield"), "{err}");
     let task = daemon.client().tasks(&body(json!({"limit": 1}))).unwrap().tasks.remove(0).task_id;
@@ -502,7 +502,7 @@ fn a_task_that_meets_the_wall_is_told_so_in_one_line() {
     // Not for what fails otherwise, and not for what succeeds.
     for text in ["grep nothing /dev/null", "cat locked || true"] {
         let out = daemon.csn(&["run", text]);
-        assert!(!String::from_utf8_lossy(&out.stderr).contains("it ran in a sandbox"), "{text}");
+        assert!(!String::from_utf8_lossy(&out.stderr).contains("this task ran sandboxed"), "{text}");
     }
     // As it says: a person is asked then, and it runs open.
     let task = daemon.ask_open("cat locked", json!({}));

@@ -105,7 +105,7 @@ fn programs_that_cannot_start_are_outcomes() {
     let huge = vec!["x".repeat(100_000); 40];
     let outcome = argv(json!([vec!["true".to_owned()], huge].concat()));
     assert!(
-        matches!(&outcome, Outcome::Failed { code: 126, error } if error.as_str().contains("use a file")),
+        matches!(&outcome, Outcome::Failed { code: 126, error } if error.as_str().contains("in a file")),
         "{outcome:?}"
     );
     let newline = daemon.ask_with("printf '%s' \"$A\"", json!({"args": {"env": {"A": "one\ntwo"}}})).task_id;

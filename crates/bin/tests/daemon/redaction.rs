@@ -299,7 +299,7 @@ fn f167_a_file_with_secrets_is_read_edited_and_written_without_showing_or_losing
         }
     }
     for (old, why) in [
-        ("nothing like it", "does not stand there"),
+        ("nothing like it", "does not contain `old`"),
         (&stands_for[..12], "inside a placeholder"),
         ("DB_PASSWORD=", "be shown"),
         ("=", "times"),

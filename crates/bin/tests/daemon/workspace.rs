@@ -137,7 +137,7 @@ fn what_is_not_the_projects_is_left_alone() {
     assert_eq!(fs::read_to_string(daemon.base().join(".bashrc")).unwrap(), "# mine\n");
     assert!(!Path::new("/tmp/evil-of-a-workspace").exists());
     let (state, _) = run(&daemon, &format!("echo evil >> {base}/.bashrc"));
-    assert!(state.aftermath.note.unwrap().as_str().contains("it ran in a sandbox (workspace)"));
+    assert!(state.aftermath.note.unwrap().as_str().contains("this task ran sandboxed (workspace)"));
     // Nobody outside is signalled, and nothing is traced.
     fs::write(daemon.work().join("kill.sh"), format!("kill -CONT {}", daemon.daemon_pid())).unwrap();
     let said = fails(&daemon, "bash kill.sh");

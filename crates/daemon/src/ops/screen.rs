@@ -6,7 +6,7 @@ use countersign_model::{
     Artifact, CredentialScope, Frame, Mode, Record, RecordContent, Refusal, RefusalCode, StreamName, TaskId, TaskState,
 };
 use countersign_redact::Mask;
-use countersign_shim::{SCREEN, Screen, ScreenSnapshot};
+use countersign_shim::{SCREEN_ARTIFACT, Screen, ScreenSnapshot};
 use countersign_store::{output::StreamGaps, stream::StreamError};
 use std::{io::Read as _, sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
             .hint("its decisions and digests stay: csn show")
             .into());
     }
-    let screen = match state.io.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
+    let screen = match state.io.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN_ARTIFACT) {
         Some(artifact) => read_final_screen(ops, state, artifact)?,
         None => drawn_again(ops, state)?,
     };
@@ -68,7 +68,7 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
 /// The artifact, checked against what its frame says.
 fn read_final_screen(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<ScreenSnapshot> {
     let mut bytes = Vec::new();
-    let read = ops.records.file(state.task_id, SCREEN).and_then(|mut file| file.read_to_end(&mut bytes));
+    let read = ops.records.file(state.task_id, SCREEN_ARTIFACT).and_then(|mut file| file.read_to_end(&mut bytes));
     read.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the screen cannot be read: {e}")))?;
     let tampered = || Refusal::new(RefusalCode::ArtifactTampered, "the screen was changed after it was recorded");
     if countersign_model::Digest::sha256(&[&bytes]) != artifact.sha256 {
@@ -100,5 +100,5 @@ fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
             }
         }
     }
-    Ok(screen.show(&Mask::without_values()))
+    Ok(screen.snapshot(&Mask::without_values()))
 }

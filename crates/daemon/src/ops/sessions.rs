@@ -199,7 +199,7 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
     if let Visibility::Session(own) = caller.sees {
         let roster = ops.roster.borrow();
         may.extend(roster.session(own).into_iter().flat_map(|s| &s.roots).map(|r| r.as_str().to_owned()));
-        let works = countersign_shim::as_owner_of(agent.pid, || proc::working_directory(agent.pid));
+        let works = countersign_shim::with_owner_ids(agent.pid, || proc::working_directory(agent.pid));
         let works = works.ok().and_then(|p| p.into_os_string().into_string().ok());
         let works = works.and_then(|dir| place(&run_as, &dir).ok());
         may.extend(works.and_then(|facts| facts::root_of(&facts, run_as.home(), run_as.home(), &ops.gate)));

@@ -67,12 +67,12 @@ impl ShimPool {
         }
         self.taken.notify_one();
         if let Ok(mut fork_server) = self.fork_server.lock() {
-            fork_server.dismiss();
+            fork_server.stop();
         }
     }
 
     fn fresh(&self) -> io::Result<IdleShim> {
-        crate::lock(&self.fork_server).shim()
+        crate::lock(&self.fork_server).fork_shim()
     }
 
     fn fill(&self) {

@@ -273,7 +273,7 @@ impl ShimRegistry {
                 }
             }
             loop {
-                match inbox.message::<FromShim>() {
+                match inbox.next_message::<FromShim>() {
                     Ok(None) => break,
                     Ok(Some(FromShim::More)) => self.notify(task, Notification::More),
                     Ok(Some(FromShim::Applied { re, seq })) => {

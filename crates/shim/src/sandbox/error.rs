@@ -1,16 +1,20 @@
-//! Why the sandbox of a task could not be built. Nothing is started then.
+//! Why the sandbox of a task could not be built. The task is not started then.
 
 use countersign_model::Confinement;
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SandboxError {
-    #[error("it is to run confined ({}), and this kernel cannot do that (Landlock {landlock})", wanted.as_str())]
+    #[error(
+        "the task must run sandboxed ({}), and this kernel cannot enforce that: it needs seccomp and Landlock version 3 or \
+         later, and has Landlock version {landlock}; see `csn doctor`",
+        wanted.as_str().replace('_', "-")
+    )]
     Kernel { wanted: Confinement, landlock: u32 },
-    #[error("no Landlock ruleset could be made: {0}")]
+    #[error("cannot create the Landlock ruleset of the sandbox: {0}")]
     Ruleset(#[source] io::Error),
-    #[error("no Landlock rule could be made: {0}")]
+    #[error("cannot add a Landlock rule to the sandbox: {0}")]
     Rule(#[source] io::Error),
-    #[error("no directory for temporary files: {0}")]
+    #[error("cannot create the directory for temporary files: {0}")]
     Temporary(#[source] io::Error),
 }

@@ -1,35 +1,35 @@
-//! What lies within the walls, beside the roots. docs/security.md says the same in words.
+//! The paths that a sandbox allows beside the roots. docs/security.md describes them.
 
-/// Read by every confined task, with what the system keeps there to be executed.
+/// Every confined task reads these and executes what is in them.
 pub(super) const LIBRARIES: &[&str] = &["/lib", "/lib32", "/lib64", "/libx32"];
-/// Read by every confined task.
+/// Every confined task reads these.
 #[rustfmt::skip]
-pub(super) const SYSTEM: &[&str] = &["/proc", "/sys", "/run/utmp", "/var/lib/dpkg", "/var/lib/rpm", "/var/cache/fontconfig"];
-/// The part of /etc that says how things are called and shown, and holds no secret.
+pub(super) const SYSTEM_PLACES: &[&str] = &["/proc", "/sys", "/run/utmp", "/var/lib/dpkg", "/var/lib/rpm", "/var/cache/fontconfig"];
+/// The entries of /etc about names and display, without secrets.
 #[rustfmt::skip]
-pub(super) const ETC: &[&str] = &[
+pub(super) const ETC_NAMES: &[&str] = &[
     "passwd", "group", "nsswitch.conf", "hostname", "localtime", "timezone", "locale.alias", "default/locale",
     "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "os-release", "lsb-release", "debian_version",
     "alternatives", "bash.bashrc", "inputrc", "DIR_COLORS", "magic", "mime.types", "terminfo", "mtab", "gitattributes",
     "python3", "python3.11", "perl", "ssl/openssl.cnf", "ssl/certs", "ca-certificates", "pki/tls/certs",
 ];
-/// What a workspace reads of /etc in addition.
+/// More entries of /etc that a workspace task reads.
 #[rustfmt::skip]
-pub(super) const ETC_OF_WORKSPACES: &[&str] = &[
+pub(super) const WORKSPACE_ETC_NAMES: &[&str] = &[
     "hosts", "host.conf", "resolv.conf", "services", "protocols", "networks", "gai.conf", "locale.conf", "redhat-release",
     "bashrc", "profile", "profile.d", "environment", "shells", "fstab", "fonts", "papersize",
     "ca-certificates.conf", "pki/ca-trust", "crypto-policies", "gitconfig", "apt", "java",
     "java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "maven", "gradle", "php", "ruby",
     "login.defs", "mke2fs.conf", "subuid", "subgid", "xdg", "protobuf", "vim",
 ];
-/// Devices that hold nothing: read.
-pub(super) const SOURCES: &[&str] = &["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-/// Devices that a workspace writes to.
-pub(super) const DEVICES: &[&str] = &["/dev/zero", "/dev/full", "/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/tty"];
-/// Programs that read git's configuration, for what it ignores.
-pub(super) const LIKE_GIT: &[&str] =
+/// Devices without data, which every confined task reads.
+pub(super) const READ_DEVICES: &[&str] = &["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Devices that a workspace task writes to.
+pub(super) const WRITE_DEVICES: &[&str] = &["/dev/zero", "/dev/full", "/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/tty"];
+/// Programs that read git's configuration to ignore the same files.
+pub(super) const GIT_CONFIG_READERS: &[&str] =
     &["rg", "fd", "fdfind", "ag", "tokei", "scc", "delta", "bat", "batcat", "eza", "exa"];
-/// Directories that programs in these toolchains of a home need beside themselves.
+/// Directories that toolchains in a home directory need beside themselves.
 pub(super) const COMPANIONS: &[(&str, &[&str])] = &[
     (".cargo/bin", &[".rustup"]),
     (
@@ -46,7 +46,7 @@ pub(super) const COMPANIONS: &[(&str, &[&str])] = &[
     (".yarn/bin", &[".config/yarn/global"]),
     ("go/bin", &["sdk"]),
 ];
-/// Where tools of a workspace keep what they have fetched: written, and made for those that are installed.
+/// Caches of tools: a workspace task writes to them, and those of installed tools are created.
 #[rustfmt::skip]
 pub(super) const CACHES: &[(&str, &[&str])] = &[
     ("", &[".cache", ".ccache", ".sccache"]),
@@ -65,7 +65,7 @@ pub(super) const CACHES: &[(&str, &[&str])] = &[
     ("sbt", &[".ivy2/cache", ".sbt/boot"]),
     ("conan", &[".conan2/p"]),
 ];
-/// What else a workspace reads in a home: how tools are set up, without what holds tokens.
+/// Settings in a home directory that a workspace task reads: tool configuration without tokens.
 #[rustfmt::skip]
 pub(super) const SETTINGS: &[&str] = &[
     ".gitconfig", ".config/git/config", ".config/git/ignore", ".config/git/attributes", ".config/git/hooks", ".cargo/config.toml",
@@ -74,23 +74,23 @@ pub(super) const SETTINGS: &[&str] = &[
     ".python-version", ".config/mise", ".asdfrc", ".m2/toolchains.xml", ".config/go/env", ".config/uv", ".config/rustfmt",
     ".config/nextest", ".jq", ".ripgreprc", ".config/fd",
 ];
-/// Files of a home that often hold tokens: read by a workspace only where they do not. `/etc/pip.conf` and such are named in
-/// full.
+/// Settings that often hold tokens: a workspace task reads them only if they contain none. Those outside of the home
+/// directory are absolute paths.
 #[rustfmt::skip]
-pub(super) const IF_PLAIN: &[&str] = &[
+pub(super) const SETTINGS_WITHOUT_SECRETS: &[&str] = &[
     ".npmrc", ".yarnrc", ".yarnrc.yml", ".config/pip/pip.conf", ".pip/pip.conf", ".condarc", ".m2/settings.xml",
     ".gradle/gradle.properties", "/etc/pip.conf", "/etc/npmrc", "/usr/etc/npmrc",
 ];
-/// Words that speak of a secret in such a file.
+/// Words that mark a secret in such a file.
 pub(super) const SECRET_WORDS: &[&str] =
     &["auth", "token", "passw", "secret", "apikey", "api_key", "api-key", "credential", "private"];
-/// Files that make programs run later, for whoever comes: changes to them are noted. A name with a slash at its end is a
-/// directory, of which every entry counts.
+/// Escape files: files that make programs run later, outside of the sandbox. Changes to them are recorded. A name that
+/// ends in a slash is a directory, of which every entry counts.
 #[rustfmt::skip]
-pub(super) const ESCAPES: &[&str] = &[
+pub(super) const ESCAPE_FILES: &[&str] = &[
     ".git/hooks/", ".git/config", ".git/config.worktree", ".git/info/attributes", ".envrc", ".vscode/", ".husky/", ".cargo/config", ".cargo/config.toml",
     "package.json", "Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", ".justfile", ".npmrc", "conftest.py", ".bashrc", ".profile", ".zshrc",
     ".bash_profile", ".bash_login", ".zshenv", ".zprofile", ".zlogin", "build.rs", "setup.py", ".gitattributes", ".pre-commit-config.yaml", ".github/workflows/",
 ];
-/// The same in a git directory that lies elsewhere.
-pub(super) const ESCAPES_OF_GIT: &[&str] = &["hooks/", "config", "config.worktree", "info/attributes"];
+/// The escape files of a git directory that lies outside of the root.
+pub(super) const GIT_DIRECTORY_ESCAPE_FILES: &[&str] = &["hooks/", "config", "config.worktree", "info/attributes"];

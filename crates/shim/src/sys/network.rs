@@ -1,47 +1,49 @@
-//! A network of a task's own: nothing in it but its loopback, so that it can serve and test itself and reach nobody.
+//! A network namespace for a task. It contains only a loopback interface, so that the task can run servers and test
+//! them, but reaches no other host.
 #![allow(unsafe_code)]
 
 use std::{io, sync::OnceLock};
 
-/// How a process gets a network of its own. Built before the fork.
+/// How a process creates a network of its own. Built before the fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OwnNetwork {
-    /// It may make one.
+    /// The process has the privilege to create one.
     Plain,
-    /// It makes a user namespace first, in which its user and group are who they were.
+    /// The process creates a user namespace first, which maps its user and group to themselves.
     AsUser { uid_map: Vec<u8>, gid_map: Vec<u8> },
 }
 
-/// Which of them this machine has.
+/// Which ways work on this machine.
 #[derive(Debug, Clone, Copy, Default)]
 struct NetworkSupport {
     plain: bool,
     as_user: bool,
 }
 
-fn ways() -> NetworkSupport {
+fn network_support() -> NetworkSupport {
     static WAYS: OnceLock<NetworkSupport> = OnceLock::new();
     *WAYS.get_or_init(|| NetworkSupport {
-        plain: tried(&OwnNetwork::Plain),
-        as_user: tried(&OwnNetwork::as_user(effective_ids())),
+        plain: try_enter(&OwnNetwork::Plain),
+        as_user: try_enter(&OwnNetwork::as_user(effective_ids())),
     })
 }
 
-/// Finds out beforehand: those who are forked from here know it then.
+/// Detects the ways in advance, so that forked shims know them.
 pub(crate) fn warm_up() {
-    let _ = ways();
+    let _ = network_support();
 }
 
 fn effective_ids() -> (u32, u32) {
-    // SAFETY: neither takes an argument, neither fails.
+    // SAFETY: neither call takes an argument, and neither fails.
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Tries it in a process that ends at once.
-fn tried(way: &OwnNetwork) -> bool {
+/// Tries one way in a child process that exits immediately.
+fn try_enter(way: &OwnNetwork) -> bool {
     let mut ends = [0; 2];
-    // SAFETY: the kernel fills in two descriptors. The child makes system calls on values made before, writes one byte and
-    // ends without running anything of ours; the parent reads that byte, or the end of the pipe.
+    // SAFETY: the kernel fills in two descriptors. The child makes system calls on values made before the fork, writes
+    // one byte and exits without running other code of this process; the parent reads that byte, or the end of the
+    // pipe.
     unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return false;
@@ -71,17 +73,17 @@ struct Interface {
 }
 
 impl OwnNetwork {
-    /// How a child of this process gets one, as its own user or as another whom it becomes; none where it cannot.
-    pub(crate) fn available(becomes: Option<(u32, u32)>) -> Option<Self> {
-        match ways() {
+    /// The way for a child of this process, which runs as the same user or becomes another one. None if no way works.
+    pub(crate) fn available(other_user: Option<(u32, u32)>) -> Option<Self> {
+        match network_support() {
             NetworkSupport { plain: true, .. } => Some(Self::Plain),
-            NetworkSupport { as_user: true, .. } => Some(Self::as_user(becomes.unwrap_or_else(effective_ids))),
+            NetworkSupport { as_user: true, .. } => Some(Self::as_user(other_user.unwrap_or_else(effective_ids))),
             _ => None,
         }
     }
 
-    /// Whether it must be made while the process still is who it was: another user may not.
-    pub(super) fn comes_first(&self) -> bool {
+    /// Whether it must be entered before the child changes its user: the new user has no privilege to.
+    pub(super) fn precedes_user_change(&self) -> bool {
         *self == Self::Plain
     }
 
@@ -90,23 +92,23 @@ impl OwnNetwork {
         Self::AsUser { uid_map: map(uid), gid_map: map(gid) }
     }
 
-    /// Only system calls on values that were made before: no allocation, no locks.
+    /// Enters the network. Makes only system calls on values that were made before the fork: no allocation, no locks.
     pub(super) fn enter(&self) -> io::Result<()> {
-        let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         let flags = match self {
             Self::Plain => libc::CLONE_NEWNET,
             Self::AsUser { .. } => libc::CLONE_NEWNET | libc::CLONE_NEWUSER,
         };
         // SAFETY: plain integers.
-        done(unsafe { libc::unshare(flags) })?;
+        check(unsafe { libc::unshare(flags) })?;
         if let Self::AsUser { uid_map, gid_map } = self {
-            // What may not be dumped belongs to root in /proc, and its maps could not be written. Nothing but this happens
-            // meanwhile, and the program that is started next is dumpable anyway.
-            dumpable(true);
-            let written = put(c"/proc/self/setgroups", b"deny")
-                .and_then(|()| put(c"/proc/self/uid_map", uid_map))
-                .and_then(|()| put(c"/proc/self/gid_map", gid_map));
-            dumpable(false);
+            // The /proc files of a process that is not dumpable belong to root, and it could not write its own maps. It
+            // is dumpable only for these three writes, and the program that is started next is dumpable anyway.
+            set_dumpable(true);
+            let written = write_file(c"/proc/self/setgroups", b"deny")
+                .and_then(|()| write_file(c"/proc/self/uid_map", uid_map))
+                .and_then(|()| write_file(c"/proc/self/gid_map", gid_map));
+            set_dumpable(false);
             written?;
         }
         let mut name = [0; 16];
@@ -126,13 +128,13 @@ impl OwnNetwork {
     }
 }
 
-fn dumpable(yes: bool) {
+fn set_dumpable(yes: bool) {
     // SAFETY: changes one attribute of this process; no pointers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(yes), 0, 0, 0) };
 }
 
-fn put(path: &std::ffi::CStr, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: the path ends in a NUL; the kernel reads as many bytes as there are; the descriptor is closed again.
+fn write_file(path: &std::ffi::CStr, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the path ends in a NUL; the kernel reads exactly the bytes of the slice; the descriptor is closed again.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if fd < 0 {

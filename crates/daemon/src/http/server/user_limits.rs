@@ -39,7 +39,7 @@ impl UserLimits {
         let much = crate::lock(&self.0).goes();
         if much && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             // It waits for everybody who allocates, and they for it: not where connections are served.
-            runtime.spawn_blocking(countersign_shim::give_back_free_memory);
+            runtime.spawn_blocking(countersign_shim::release_free_memory);
         }
     }
 }
