@@ -1,15 +1,15 @@
-//! Who calls, as whom, and what they may do. Surfaces have their callers recognised (`ops/recognition.rs`); every
-//! operation asks the caller for the scope that it needs. Pure: looks at nothing but what it is given.
+//! The caller of an operation: who it is and what it may do. `ops/recognition.rs` recognises callers; every operation
+//! checks the scope that it needs. Pure: reads nothing but its arguments.
 
 use countersign_model::{
     Audience, Channel, CredentialKind, CredentialScope, DecidedBy, PrincipalId, Process, Refusal, RefusalCode, Roster,
     Session, SessionId, Text, Timestamp, TokenId, Via,
 };
 
-/// What an agent may do at most.
+/// The scopes that an agent can have at most.
 pub(crate) const AGENT: [CredentialScope; 2] = [CredentialScope::Observe, CredentialScope::Run];
 
-/// A credential as it arrived: whose it is, of what kind, and what it may do.
+/// A recognised credential: its principal, its kind and its scopes.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) principal: PrincipalId,
@@ -19,41 +19,41 @@ pub(crate) struct Caller {
     pub(crate) via: Via,
     pub(crate) sees: Visibility,
     pub(crate) process: Option<Process>,
-    /// It is not known to be held by anything but a task or an agent's script.
+    /// The holder may be a task or a script of an agent.
     pub(crate) doubtful: bool,
-    /// The user that the kernel says they are.
+    /// The user id that the kernel reports.
     pub(crate) uid: Option<u32>,
     pub(crate) token: Option<TokenId>,
-    /// How this person is called in records, when they come through the socket.
+    /// The name of this person in records, for a caller on the socket.
     pub(crate) called: Text,
-    /// Why this is not a person, when it is not.
+    /// Why this caller is not a person, if it is none. It continues the sentence of a refusal.
     pub(crate) why: &'static str,
 }
 
-/// What of its principal a credential sees.
+/// The part of its principal's tasks and sessions that a credential sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Visibility {
     All,
     /// Only this session.
     Session(SessionId),
-    /// Only what it asked for itself, under its name.
+    /// Only its own requests.
     Own,
 }
 
 impl Caller {
-    /// Whether a task or session of these is there for the caller.
+    /// Whether the caller may see a task or session of this principal and session.
     pub(crate) fn sees(&self, roster: &Roster, principal: PrincipalId, session: Option<SessionId>) -> bool {
         if self.principal != principal {
             return false;
         }
         let session = session.and_then(|s| roster.session(s));
-        // What somebody does who is trusted more is not for those who are trusted less.
+        // A less trusted caller must not see the tasks of a more trusted one.
         if self.audience != Audience::Personal && session.is_none_or(|s| s.audience > self.audience) {
             return false;
         }
         match &self.sees {
             Visibility::All => true,
-            // The conversations of one agent are its own, whichever it is in.
+            // An agent sees all conversations of the same agent.
             Visibility::Session(own) => session.is_some_and(|s| {
                 s.id == *own || s.agent.is_some() && roster.session(*own).is_some_and(|own| own.agent == s.agent)
             }),
@@ -61,15 +61,15 @@ impl Caller {
         }
     }
 
-    /// Whether it may also type into it, stop it, or ask as part of it. An agent may in what it opened itself, or was
-    /// given.
+    /// Whether the caller may also type into a task, stop it or ask within its session. An agent may do so in a session that
+    /// it opened or that it was given.
     pub(crate) fn controls(&self, roster: &Roster, principal: PrincipalId, session: Option<SessionId>) -> bool {
         let own = || session.and_then(|s| roster.session(s)).is_some_and(|s| s.by == self.via);
         let given = matches!(self.sees, Visibility::Session(_));
         self.sees(roster, principal, session) && (self.kind == CredentialKind::Person || given || own())
     }
 
-    /// Whether a connection that goes on may go on: a token may have been taken back, or have ended.
+    /// Whether an open connection may continue: its token may have been revoked or have expired.
     pub(crate) fn still_holds(&self, roster: &Roster, now: Timestamp) -> bool {
         self.token.is_none_or(|id| roster.token(id).is_some_and(|t| t.holds(now)))
     }
@@ -78,7 +78,7 @@ impl Caller {
         DecidedBy::Person { principal: self.principal, surface: self.via.clone(), channel: Channel::Person }
     }
 
-    /// As the agent of a session, whoever it was that came.
+    /// This caller as the agent of a session.
     pub(crate) fn as_agent(&self, session: &Session) -> Self {
         Self {
             principal: session.principal,
@@ -88,12 +88,12 @@ impl Caller {
             sees: Visibility::Session(session.id),
             via: Via::Agent,
             called: Text::from_static("agent"),
-            why: ", which nothing below an agent's process has",
+            why: "; a process that an agent started cannot have it",
             ..self.clone()
         }
     }
 
-    /// In records: who did this.
+    /// The actor in records.
     pub(crate) fn actor(&self) -> Text {
         match (self.kind, &self.via) {
             (CredentialKind::Person, Via::Socket) => self.called.clone(),
@@ -101,18 +101,18 @@ impl Caller {
         }
     }
 
-    /// Refuses a caller without this scope. What needs `admin` is for the owner alone.
+    /// Refuses a caller without this scope. `admin` is for the owner only.
     pub(crate) fn may(&self, scope: CredentialScope) -> Result<(), Refusal> {
         if !self.scopes.contains(&scope) {
-            let why = if scope.for_agents() { ", which was not given" } else { self.why };
+            let why = if scope.for_agents() { "; this caller does not have it" } else { self.why };
             let refusal = Refusal::new(RefusalCode::MissingScope, format!("this needs the scope `{scope}`{why}"));
             return Err(match self.kind {
-                CredentialKind::Agent => refusal.hint("a person does this, from a terminal of their own"),
-                CredentialKind::Person => refusal.hint("make a token that has it: csn token create"),
+                CredentialKind::Agent => refusal.hint("a person can do this from their own terminal"),
+                CredentialKind::Person => refusal.hint("create a token with this scope: csn token create"),
             });
         }
         if scope == CredentialScope::Admin && self.principal != PrincipalId::owner() {
-            return Err(Refusal::new(RefusalCode::Forbidden, "this is for the owner of the house"));
+            return Err(Refusal::new(RefusalCode::Forbidden, "only the owner of this daemon may do this"));
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Caller {
             uid: None,
             token: None,
             called: Text::from_static("owner"),
-            why: ", which no agent has",
+            why: "; an agent cannot have it",
         }
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         let other = PrincipalId::mint(&mut IdMint::default(), 1, 1);
         assert!(caller.sees(&roster, PrincipalId::owner(), None));
         assert!(!caller.sees(&roster, other, None) && !caller.controls(&roster, other, None));
-        // A session that nobody knows is not an agent's own.
+        // A session that is not in the register is not the agent's own.
         let agent = Caller { sees: Visibility::Own, ..Caller::test(Agent, &AGENT) };
         assert!(!agent.sees(&roster, PrincipalId::owner(), None));
     }

@@ -1,7 +1,8 @@
-//! Where the desk works: one thread that takes what comes, lets the desk decide, writes it down, and only then acts.
+//! The commit loop: one thread that receives calls, lets the desk decide, commits the decisions to the ledger, and only
+//! then acts on them.
 //!
-//! Group commit: everything that has come in by the time the thread gets to it shares one transaction and one sync.
-//! With many tasks under way it waits a moment for company; with few it does not.
+//! Group commit: all calls that have arrived when the thread is ready share one transaction and one sync. With more than
+//! a few tasks running, the thread waits briefly to batch more calls.
 
 mod decide;
 
@@ -35,19 +36,19 @@ use std::{
 };
 use tokio::sync::{Notify, oneshot, watch};
 
-/// How long the office waits for company, for each task under way beyond the first few.
+/// How long the loop waits to batch more calls, for each running task, and at most.
 const COMPANY_EACH: Duration = Duration::from_micros(500);
 const COMPANY_MOST: Duration = Duration::from_millis(4);
 const FEW: usize = 3;
 const BATCH: usize = 512;
-/// How long after a failed commit a settled task is written down again.
+/// How long after a failed commit the loop tries again to record a settlement.
 const RETRY: Duration = Duration::from_secs(1);
-/// So many keys of requests that joined others are remembered.
+/// How many idempotency keys of requests that joined a waiting one are remembered.
 const MOST_JOINED: usize = 10_000;
 /// How long an idempotency key is remembered.
 const IDEMPOTENCY: Duration = Duration::from_secs(24 * 3600);
 
-/// What the commit loop works with.
+/// Everything that a commit loop is made from.
 pub(crate) struct CommitParts {
     pub(crate) home: Home,
     pub(crate) users: Users,
@@ -55,28 +56,28 @@ pub(crate) struct CommitParts {
     pub(crate) ledger: Ledger,
     pub(crate) reader: LedgerReader,
     pub(crate) desk: Desk,
-    /// The handle to the loop, and the end of it at which calls arrive.
+    /// The handle to the loop, and the receiving end of its calls.
     pub(crate) handle: CommitHandle,
     pub(crate) calls: mpsc::Receiver<CommitCall>,
     pub(crate) views: ViewSenders,
     pub(crate) pool: Arc<ShimPool>,
     pub(crate) registry: Arc<ShimRegistry>,
-    /// Who publishes and who seals what has settled, and what tasks are given, for the latter.
+    /// The threads that publish and seal settled tasks, and the secrets that the sealer redacts.
     pub(crate) publisher: mpsc::Sender<TaskId>,
     pub(crate) sealer: SealerHandle,
     pub(crate) given: LaunchSecrets,
-    /// Rung when something in the ledger does not read.
+    /// Notified when the ledger cannot be read.
     pub(crate) suspected: Arc<Notify>,
 }
 
-/// What the commit loop shows of its state to everybody else, as of its last commit.
+/// The state of the commit loop that others may read, as of its last commit.
 #[derive(Clone)]
 pub(crate) struct CommittedViews {
-    /// The tasks that wait for a slot, first come first.
+    /// The tasks that wait for a slot, in order.
     pub(crate) line: watch::Receiver<Arc<Vec<TaskId>>>,
     /// Sessions and credentials.
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    /// How many decisions there are.
+    /// The number of decisions in the ledger.
     pub(crate) head: watch::Receiver<i64>,
 }
 
@@ -106,24 +107,24 @@ pub(crate) struct CommitLoop {
     calls: mpsc::Receiver<CommitCall>,
     mint: IdMint,
     views: ViewSenders,
-    /// Whether tasks that were in line may go.
+    /// Whether requests are accepted and queued tasks may start.
     serving: bool,
-    /// Who looks at the world for those who have room, and for whom that is being done.
+    /// The thread that prepares waiting tasks again, and the tasks that it is working on.
     look: mpsc::Sender<TaskId>,
     looking: HashSet<TaskId>,
-    /// Tasks that have settled and may have something to publish.
+    /// Receives settled tasks, which may have escape files to publish.
     publisher: mpsc::Sender<TaskId>,
-    /// The same, for those who make out receipts.
+    /// Receives settled tasks, which need a receipt.
     sealer: SealerHandle,
-    /// What tasks are given, for them.
+    /// The secrets that launched tasks were given, for the sealer.
     given: LaunchSecrets,
-    /// Settlements that could not be written yet.
+    /// Events that could not be committed yet.
     unwritten: Vec<DeskEvent>,
-    /// Idempotency keys of the batch that is being worked on.
+    /// Idempotency keys of the current batch.
     fresh_keys: HashMap<countersign_model::Digest, (TaskId, Idempotency)>,
-    /// Keys of requests that joined one that waited: they are in no record of their own, and go with the daemon.
+    /// Keys of requests that joined a waiting one. They have no record of their own and are lost when the daemon stops.
     joined: HashMap<countersign_model::Digest, (TaskId, Idempotency, Timestamp)>,
-    /// Rung when something in the ledger does not read.
+    /// Notified when the ledger cannot be read.
     suspected: Arc<Notify>,
 }
 
@@ -132,18 +133,18 @@ pub(crate) struct CommitLoop {
 enum LaunchFailure {
     #[error(transparent)]
     NoProgram(#[from] facts::NoSuchProgram),
-    #[error("the file cannot be placed")]
+    #[error("the path of the file cannot be resolved")]
     NoPlace,
-    #[error("the task is over")]
+    #[error("the task has ended")]
     Over,
     #[error(transparent)]
     Unpermitted(#[from] OrderError),
-    #[error("the supervisor did not take its order: {0}")]
+    #[error("the supervisor did not accept its order: {0}")]
     NotTaken(std::io::Error),
 }
 
 impl LaunchFailure {
-    /// As a shell would say it.
+    /// The exit code that a shell would give.
     fn exit_code(&self) -> i32 {
         match self {
             Self::NoProgram(_) => 127,
@@ -152,23 +153,23 @@ impl LaunchFailure {
     }
 }
 
-/// Work that waits for the commit.
+/// A step of the desk, and what to do when it is committed.
 struct PendingReplies {
     step: DeskStep,
-    /// What would be launched, and what it would run in.
+    /// The request that would be launched, and its sandbox.
     prepared: Option<(Prepared, Request, Sandbox)>,
     idle_shim: Option<IdleShim>,
     done: Done,
 }
 
 impl PendingReplies {
-    /// A step that launches nothing.
+    /// For a step that launches nothing.
     fn of(step: DeskStep, done: Done) -> Self {
         Self { step, prepared: None, idle_shim: None, done }
     }
 }
 
-/// What one batch of calls has come to so far.
+/// What one batch of calls has led to so far.
 #[derive(Default)]
 struct CommitBatch {
     pending: Vec<PendingReplies>,
@@ -180,15 +181,15 @@ struct CommitBatch {
 enum Done {
     Asked(CommitReply<AskOutcome>, AskOutcome),
     Replayed(CommitReply<AskOutcome>, Result<AskOutcome, Refusal>),
-    /// With what the desk refused, if it did: also told after the commit, when what it collided with can be read.
+    /// With the desk's refusal, if it refused. Sent after the commit, when the caller can read what it conflicts with.
     Plain(CommitReply<()>, Result<(), Refusal>),
     Kept(CommitReply<RegisterReply>, Result<RegisterReply, Refusal>),
-    /// Tried again when the ledger would not take it.
+    /// Nobody waits for a reply. The event is tried again if the commit fails.
     Told(Option<DeskEvent>),
 }
 
 impl CommitLoop {
-    /// A loop that serves nobody before it is told that the daemon runs.
+    /// A loop that accepts no requests until the daemon state is `Running`.
     pub(crate) fn new(parts: CommitParts) -> std::io::Result<Self> {
         let CommitParts { home, users, gate, ledger, reader, desk, handle, calls, views, .. } = parts;
         Ok(Self {
@@ -219,7 +220,7 @@ impl CommitLoop {
         let mut halted = None;
         while halted.is_none() {
             let mut batch = Vec::new();
-            // Somebody who has room and could not go is tried again, also when nobody calls.
+            // A task that has a slot but could not start is tried again, even if no call arrives.
             let stuck = self.serving && self.desk.ready().iter().any(|task| !self.looking.contains(task));
             if self.unwritten.is_empty() && !stuck {
                 match self.calls.recv() {
@@ -262,7 +263,7 @@ impl CommitLoop {
         }
     }
 
-    /// Decides about a batch, commits it, and acts on it. Gives the reply to a halt, if one was called.
+    /// Decides about a batch, commits it and acts on it. Returns the reply to a halt, if the batch contains one.
     fn work(&mut self, calls: Vec<CommitCall>) -> Option<oneshot::Sender<()>> {
         let mut batch = CommitBatch::default();
         for call in calls {
@@ -283,10 +284,10 @@ impl CommitLoop {
     fn take(&mut self, call: CommitCall, batch: &mut CommitBatch) {
         let pending = &mut batch.pending;
         match call {
-            // Whoever was let in before the daemon began to go down comes too late here.
-            CommitCall::Ask { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
-            CommitCall::Answer { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
-            CommitCall::Wish { reply, .. } if !self.serving => drop(reply.send(Err(going_down()))),
+            // These calls were accepted before the daemon began to stop.
+            CommitCall::Ask { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
+            CommitCall::Answer { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
+            CommitCall::Wish { reply, .. } if !self.serving => drop(reply.send(Err(draining_refusal()))),
             CommitCall::Ask { asking, reply } => pending.extend(self.ask(*asking, reply)),
             CommitCall::Answer { answering, reply } => pending.extend(self.answer(*answering, reply)),
             CommitCall::Withdraw { task, by, reply } => pending.push(self.withdraw(task, by, reply)),
@@ -314,7 +315,7 @@ impl CommitLoop {
         }
     }
 
-    /// All of these events, as far as the desk accepts them; the reply tells the last refusal.
+    /// Decides about all of these events that the desk accepts. The reply is the last refusal, if there was one.
     fn decide(&mut self, events: Vec<DeskEvent>, reply: CommitReply<()>) -> PendingReplies {
         let (mut all, mut told) = (DeskStep::default(), Ok(()));
         for event in events {
@@ -336,19 +337,21 @@ impl CommitLoop {
         }
     }
 
-    /// Something has happened; nobody waits for what the desk says to it.
+    /// Decides about an event that nobody waits for.
     fn decide_event(&mut self, event: DeskEvent) -> Option<PendingReplies> {
         if let DeskEvent::House { state, .. } = &event {
             self.serving = *state == DaemonState::Running;
-            // What was granted just before the last daemon ended may cover some who wait.
+            // A grant that was saved just before the previous daemon ended may cover a waiting task.
             let waiting = if self.serving { self.desk.waiting_for_a_person() } else { Vec::new() };
-            waiting.into_iter().for_each(|task| self.look_at(task));
+            for task in waiting {
+                self.look_at(task);
+            }
         }
         let again = retold(&event);
         Some(PendingReplies::of(self.step(event).ok()?, Done::Told(again)))
     }
 
-    /// The world has been looked at for a task that waits, for a person or for a slot.
+    /// A task that waits, for an approval or for a slot, has been prepared again.
     fn on_prepared(
         &mut self,
         task: TaskId,
@@ -366,7 +369,7 @@ impl CommitLoop {
     fn give_up(&mut self, before: Timestamp) -> Vec<PendingReplies> {
         let mut pending = Vec::new();
         for task in self.desk.never_told(before) {
-            let outcome = Outcome::Lost { why: Text::from_static("nobody said how it ended") };
+            let outcome = Outcome::Lost { why: Text::from_static("the outcome was never reported") };
             let step = self.step(DeskEvent::Told { task, outcome }).ok();
             pending.extend(step.map(|step| PendingReplies::of(step, Done::Told(None))));
         }
@@ -383,7 +386,7 @@ impl CommitLoop {
             self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
             return;
         }
-        // Who arrives next must be known by what is written now.
+        // The next caller must be recognised by what is committed now.
         if entries.iter().any(|e| matches!(e.decision, Decision::Entered(_))) {
             self.views.roster.send_replace(Arc::new(self.desk.register.roster.clone()));
         }
@@ -404,7 +407,7 @@ impl CommitLoop {
         });
     }
 
-    /// Has the world looked at for a task, apart.
+    /// Has a task prepared again, on the preparing thread.
     fn look_at(&mut self, task: TaskId) {
         if self.looking.insert(task) && self.look.send(task).is_err() {
             self.looking.remove(&task);
@@ -416,7 +419,7 @@ impl CommitLoop {
         self.desk.step(Moment { at: clock::now(), random, mint: &mut self.mint }, event)
     }
 
-    /// The decisions are durable: now do what follows from them.
+    /// Acts on a step whose decisions are durable.
     fn act(&mut self, pending: PendingReplies) {
         let PendingReplies { step, prepared, idle_shim, done } = pending;
         match (step.launch, prepared, idle_shim) {
@@ -424,7 +427,7 @@ impl CommitLoop {
             (launch, _, idle_shim) => {
                 self.give_back(idle_shim);
                 if let Some(ShimLaunch { permit, .. }) = launch {
-                    let error = Text::from_static("the waiting request is gone");
+                    let error = Text::from_static("the stored request is missing");
                     self.registry.send_event(DeskEvent::NotStarted {
                         task: permit.task,
                         error,
@@ -438,7 +441,7 @@ impl CommitLoop {
         if let Some(task) = step.forget
             && let Err(e) = waiting::forget(&self.home, task)
         {
-            crate::log!("{task}: its waiting request could not be deleted: {e}");
+            crate::log!("{task}: its stored request could not be deleted: {e}");
         }
         step.decisions.iter().for_each(|entry| self.announce(entry));
         match done {
@@ -450,14 +453,14 @@ impl CommitLoop {
         }
     }
 
-    /// Gives a shim its order. A task that cannot be started settles as that.
+    /// Gives a shim its order. A task that cannot be started settles as failed.
     fn hand_over(
         &self,
         launch: ShimLaunch,
         (prepared, request, sandbox): (Prepared, Request, Sandbox),
         idle_shim: IdleShim,
     ) {
-        crash::point("office.before_hand_over");
+        crash::point("commit.before_hand_over");
         let (task, pid) = (launch.permit.task, idle_shim.pid());
         self.registry.remember_shim(task, pid);
         let taken = self
@@ -470,7 +473,7 @@ impl CommitLoop {
                 self.registry.send_event(DeskEvent::NotStarted { task, error, code, recovered: false });
             }
         }
-        crash::point("office.after_hand_over");
+        crash::point("commit.after_hand_over");
     }
 
     fn give_back(&self, idle_shim: Option<IdleShim>) {
@@ -479,7 +482,7 @@ impl CommitLoop {
         }
     }
 
-    /// Tells those who follow a task of a decision about it, and has a settled one published and sealed.
+    /// Notifies the followers of a task of a decision about it, and has a settled task published and sealed.
     fn announce(&self, entry: &LedgerEntry) {
         let Some(task) = entry.task else { return };
         let rings = match entry.decision {
@@ -554,9 +557,9 @@ impl CommitLoop {
         Ok(Order::under(launch.permit, what)?)
     }
 
-    /// The ledger would not take it: nothing was decided, so nothing is done. What already happened is tried again.
+    /// A commit failed: nothing was decided, so nothing is done. Events that report facts are tried again.
     fn not_written(&mut self, pending: Vec<PendingReplies>, error: &LedgerError) {
-        crate::log!("a commit failed, nothing of it was done: {error}");
+        crate::log!("a commit failed and was rolled back: {error}");
         if error.is_damage() {
             self.suspected.notify_one();
         }
@@ -575,22 +578,22 @@ impl CommitLoop {
         }
         match Desk::restore(&self.reader, self.desk.caps(), self.desk.policy) {
             Ok(desk) => self.desk = desk,
-            Err(e) => crate::log!("the ledger cannot be read back: {e}"),
+            Err(e) => crate::log!("the desk cannot be restored from the ledger: {e}"),
         }
     }
 }
 
-fn going_down() -> Refusal {
-    Refusal::new(RefusalCode::Draining, "the house is going down and takes nothing new")
-        .hint("what waits goes on waiting; ask again when it is up")
+fn draining_refusal() -> Refusal {
+    Refusal::new(RefusalCode::Draining, "the daemon is stopping and accepts no new requests")
+        .hint("pending approvals and queued tasks stay; try again when the daemon runs")
 }
 
-/// A thread that looks at the world for tasks that have room, and tells the office.
+/// Starts the thread that prepares waiting tasks again and reports to the commit loop.
 fn looker(home: Home, key: HomeKey, users: Users, commit: CommitHandle) -> std::io::Result<mpsc::Sender<TaskId>> {
     let (send, tasks) = mpsc::channel();
     std::thread::Builder::new().name("look".into()).spawn(move || {
         for task in tasks {
-            // A request that cannot be read any more is not run: the desk settles it as one that could not be started.
+            // A request that cannot be read is not run: the desk settles its task as one that could not be started.
             let (world, prepared) = facts::prepare_again(&home, &key, &users, task).unwrap_or_else(|refusal| {
                 crate::log!("{task}: {refusal}");
                 (FactsAtLaunch::Same, None)
@@ -603,7 +606,7 @@ fn looker(home: Home, key: HomeKey, users: Users, commit: CommitHandle) -> std::
     Ok(send)
 }
 
-/// An event that reports what has happened anyway must be told until it is written.
+/// A copy of an event that reports a fact: the loop must repeat it until it is recorded.
 fn retold(event: &DeskEvent) -> Option<DeskEvent> {
     match event {
         DeskEvent::Closed { task, closing, recovered } => {
@@ -639,13 +642,10 @@ fn retold(event: &DeskEvent) -> Option<DeskEvent> {
 
 fn ledger_refusal(error: &LedgerError) -> Refusal {
     Refusal::new(RefusalCode::LedgerUnavailable, format!("{error}"))
-        .hint("nothing was started; look at the disk below the house's home and ask again")
+        .hint("nothing was started; check the disk that holds the home, then try again")
 }
 
 fn no_shim(pool: &ShimPool, error: &std::io::Error) -> Refusal {
-    Refusal::new(
-        RefusalCode::Internal,
-        format!("the supervisor {} could not be started: {error}", pool.path().display()),
-    )
-    .hint("csn-shim must lie beside csn; `cargo xtask build` puts it there")
+    Refusal::new(RefusalCode::Internal, format!("the supervisor {} cannot be started: {error}", pool.path().display()))
+        .hint("csn-shim must be in the same directory as csn; `cargo xtask build` puts it there")
 }

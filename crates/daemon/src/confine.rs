@@ -1,4 +1,4 @@
-//! What a confined task is given, as the order says it: its walls, its environment, its budget. The supervisor builds.
+//! What a confined task is given, as its order says: sandbox, environment and budget. The supervisor enforces it.
 
 use crate::{
     env,
@@ -9,14 +9,14 @@ use countersign_model::{
 };
 use std::collections::BTreeSet;
 
-/// What is kept of what a read-only task says.
+/// How many bytes of output a read-only task may write.
 const OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Variables that say where a toolchain is.
+/// Variables that point to toolchains.
 const TOOLS: &[&str] =
     &["RUSTUP_HOME", "CARGO_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "VOLTA_HOME", "SDKMAN_DIR"];
 
-/// The places of a task, as they are judged by.
+/// The sandbox of a task: the same directories that it was judged by.
 pub(crate) fn sandbox_spec(
     prepared: &Prepared,
     gate: &GateSettings,
@@ -42,8 +42,8 @@ pub(crate) fn sandbox_spec(
     }
 }
 
-/// Confined reading gets the base of an environment, and what the asker named; what injects code only where a person has
-/// seen it. What is left out is on record.
+/// Reduces the environment of a read-only task to the base and the variables that the request names. A variable that
+/// injects code is kept only if a person approved it. The exposure records which variables are withheld.
 pub(crate) fn base_only(
     request: &Request,
     asked: bool,
@@ -52,7 +52,7 @@ pub(crate) fn base_only(
     exposure: &mut Exposure,
 ) {
     let named = |name: &str| request.args.env.contains_key(name) && (asked || !env::injects(name));
-    // Where the system or the home keeps a toolchain, when that says so.
+    // A toolchain in a system directory or in a known place below the home.
     let tools =
         |(name, value): &(String, String)| TOOLS.contains(&name.as_str()) && places::keeps_programs(value, homes);
     env.retain(|v| is_base_variable(&v.0) || v.0 == "PWD" || named(&v.0) || tools(v));

@@ -1,5 +1,5 @@
-//! The daemon's reserve of descriptors: with none left it still lets its owner in, tells who asks, and says what is
-//! wrong.
+//! The daemon's reserve of file descriptors. When none are left, the daemon can still accept its owner, recognise the
+//! caller and report the problem.
 
 use countersign_model::{Refusal, RefusalCode};
 use rustix::{fd::OwnedFd, io::Errno};
@@ -9,18 +9,18 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// How many are kept.
+/// How many descriptors the reserve holds.
 const RESERVE: usize = 16;
-/// How many one visitor takes: the connection, what pins its process, and a file or two to read.
+/// How many descriptors one caller needs: the connection, the pidfd of its process, and a file or two to read.
 const LOAN: usize = 4;
 
-/// The kernel has no descriptor left, for this process or at all.
+/// The kernel has no file descriptor left, for this process or for the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("out of descriptors")]
 pub(crate) struct OutOfDescriptors;
 
 impl OutOfDescriptors {
-    /// Whether this is what went wrong.
+    /// Whether this error is the reason.
     pub(crate) fn is_it(e: &io::Error) -> bool {
         matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE))
     }
@@ -28,7 +28,7 @@ impl OutOfDescriptors {
 
 impl From<OutOfDescriptors> for Refusal {
     fn from(_: OutOfDescriptors) -> Self {
-        Refusal::new(RefusalCode::OutOfDescriptors, "the daemon is out of descriptors").hint(
+        Refusal::new(RefusalCode::OutOfDescriptors, "the daemon has no file descriptors left").hint(
             "close connections that follow events or tasks, or start the daemon with a higher limit (ulimit -n, LimitNOFILE=)",
         )
     }
@@ -39,7 +39,7 @@ pub(crate) struct DescriptorReserve {
     kept: Mutex<Vec<OwnedFd>>,
 }
 
-/// Descriptors that were let go of for one visitor; the reserve is filled again when this is dropped.
+/// Descriptors that the reserve released for one caller. Dropping the loan fills the reserve again.
 #[derive(Debug)]
 pub(crate) struct DescriptorLoan(Arc<DescriptorReserve>);
 
@@ -50,7 +50,7 @@ impl DescriptorReserve {
         descriptors
     }
 
-    /// Keeps as many as it should, if there are any to be had.
+    /// Fills the reserve as far as descriptors are available.
     pub(crate) fn fill(&self) {
         let mut kept = crate::lock(&self.kept);
         while kept.len() < RESERVE
@@ -60,7 +60,7 @@ impl DescriptorReserve {
         }
     }
 
-    /// Lets go of some for a visitor. None when nothing is left of the reserve.
+    /// Releases descriptors for a caller. None if the reserve is used up.
     pub(crate) fn lend(self: &Arc<Self>) -> Option<DescriptorLoan> {
         let mut kept = crate::lock(&self.kept);
         let left = kept.len().checked_sub(LOAN)?;
@@ -68,7 +68,7 @@ impl DescriptorReserve {
         Some(DescriptorLoan(Arc::clone(self)))
     }
 
-    /// Does something that needs descriptors for a moment, with some of the reserve if there are no others.
+    /// Runs `look`, and again with descriptors of the reserve if there were no others.
     pub(crate) fn with<T>(
         self: &Arc<Self>,
         mut look: impl FnMut() -> Result<T, OutOfDescriptors>,
@@ -84,7 +84,7 @@ impl DescriptorReserve {
 }
 
 impl DescriptorLoan {
-    /// Whether there are descriptors enough to have the whole reserve back already.
+    /// Whether enough descriptors are free again to fill the whole reserve.
     pub(crate) fn is_repaid(&self) -> bool {
         self.0.fill();
         crate::lock(&self.0.kept).len() == RESERVE

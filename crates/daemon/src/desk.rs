@@ -1,7 +1,8 @@
-//! The desk: the only thing that permits. `step(event) → decisions, effects`, pure; a restart is a replay.
+//! The desk: the only part that permits a task. It is pure: `step(event)` returns decisions and effects, and a restart
+//! replays the ledger.
 //!
-//! It knows the tasks that are not settled, and the register: grants, sessions, credentials. What is settled is in the
-//! ledger.
+//! It holds the tasks that are not settled, and the register (grants, sessions, credentials). Settled tasks are only in
+//! the ledger.
 
 mod event;
 mod restore;
@@ -23,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-/// How long an identical request is not asked again after a person has refused it.
+/// How long an identical request is denied without asking, after a person denied it.
 pub(crate) const NOT_AGAIN: Duration = Duration::from_secs(600);
 
 /// The state of the desk: a fold over the ledger.
@@ -33,13 +34,13 @@ pub(crate) struct Desk {
     open: BTreeMap<TaskId, OpenTask>,
     /// Grants, sessions, credentials.
     pub(crate) register: Register,
-    /// The policy that it judges by, for the record.
+    /// The digest of the policy in force, for the record.
     pub(crate) policy: Option<Digest>,
-    /// What a person has refused of late, and their words.
+    /// Requests that a person denied recently, with the person's words.
     refused: HashMap<RequestIdentity, (Timestamp, Option<Text>)>,
 }
 
-/// How many tasks run at once.
+/// How many tasks may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TaskCaps {
     pub(crate) session: u64,
@@ -61,7 +62,7 @@ struct OpenTask {
     plan_digest: Digest,
     requester: Requester,
     background: bool,
-    /// One of its risks is such that only a person, not an agent's client, may answer for it.
+    /// A risk of this task is so grave that the agent's own client may not approve it.
     grave: bool,
     stage: OpenStage,
 }
@@ -86,17 +87,17 @@ enum OpenStage {
         about: Vec<UncoveredCommand>,
     },
     Permitted(GrantedPermission),
-    /// Permitted, and in line for a slot since then.
+    /// Permitted, and waiting for a slot since then.
     InLine {
         since: Timestamp,
         granted: GrantedPermission,
     },
     Launched,
-    /// Whoever asked runs it, since then.
+    /// The agent runs the command itself, since then.
     Observed(Timestamp),
 }
 
-/// What `permission.granted` said: all that a permit is made of.
+/// The contents of `permission.granted`: everything that a permit is made from.
 #[derive(Debug, Clone, PartialEq)]
 struct GrantedPermission {
     permit: PermitId,
@@ -114,23 +115,23 @@ impl Desk {
         Self { caps, ..Self::default() }
     }
 
-    /// As whom a task that is not settled is judged.
+    /// The requester of a task that is not settled.
     pub(crate) fn requester(&self, task: TaskId) -> Option<Requester> {
         self.open.get(&task).map(|o| o.requester)
     }
 
-    /// A task that waits for a person with the very same request.
+    /// The task that waits for an approval of an identical request.
     pub(crate) fn joins(&self, same: RequestIdentity) -> Option<TaskId> {
         let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. }) && o.same() == same;
         self.open.iter().find(|(_, o)| waits(o)).map(|(task, _)| *task)
     }
 
-    /// When a person refused the very same request, if that was not long ago, and what they said.
+    /// When a person recently denied an identical request, and what they said.
     pub(crate) fn refused(&self, same: RequestIdentity, now: Timestamp) -> Option<(Timestamp, Option<Text>)> {
         self.refused.get(&same).filter(|(at, _)| now.since(*at) < NOT_AGAIN).cloned()
     }
 
-    /// Whether a task waits for a person, and where it works.
+    /// What an approval is asked about, if the task waits for one.
     pub(crate) fn question(&self, task: TaskId) -> Option<&[UncoveredCommand]> {
         match &self.open.get(&task)?.stage {
             OpenStage::Waiting { about, .. } => Some(about),
@@ -138,7 +139,7 @@ impl Desk {
         }
     }
 
-    /// The tasks that wait for a person.
+    /// The tasks that wait for an approval.
     pub(crate) fn waiting_for_a_person(&self) -> Vec<TaskId> {
         let waits = |o: &OpenTask| matches!(o.stage, OpenStage::Waiting { .. });
         self.open.iter().filter(|(_, o)| waits(o)).map(|(task, _)| *task).collect()
@@ -152,7 +153,7 @@ impl Desk {
         self.open.values().filter(waits).count()
     }
 
-    /// Who let a task run that is in line.
+    /// Who permitted a task that has not been launched.
     pub(crate) fn permitted_by(&self, task: TaskId) -> Option<&DecidedBy> {
         match &self.open.get(&task)?.stage {
             OpenStage::Permitted(granted) | OpenStage::InLine { granted, .. } => Some(&granted.by),
@@ -160,7 +161,7 @@ impl Desk {
         }
     }
 
-    /// The tasks that wait for a slot, first come first.
+    /// The tasks that wait for a slot, in order.
     pub(crate) fn line(&self) -> Vec<TaskId> {
         let since = |o: &OpenTask| match &o.stage {
             OpenStage::InLine { since, .. } => Some(*since),
@@ -171,8 +172,8 @@ impl Desk {
         line.into_iter().map(|(_, task)| task).collect()
     }
 
-    /// Those of them that may go now. Whoever is held up by the tasks of their own session or principal holds up
-    /// nobody else.
+    /// The queued tasks that may start now. A task that is blocked by the limit of its own session or principal does not
+    /// block others.
     pub(crate) fn ready(&self) -> Vec<TaskId> {
         let mut running = self.running();
         let mut ready = Vec::new();
@@ -189,7 +190,7 @@ impl Desk {
         ready
     }
 
-    /// Whether a task of these could run at once. While somebody in line is about to go, nobody overtakes.
+    /// Whether a new task of this owner could run now. It may not overtake a queued task that is ready.
     pub(crate) fn has_room(&self, whose: SlotOwner) -> bool {
         self.fits(&self.running(), whose) && self.ready().is_empty()
     }
@@ -200,7 +201,7 @@ impl Desk {
 
     fn fits(&self, running: &[SlotOwner], whose: SlotOwner) -> bool {
         let count = |same: &dyn Fn(&SlotOwner) -> bool| running.iter().filter(|w| same(w)).count() as u64;
-        // A session that nobody opened is one place, not one conversation.
+        // An implicit session is a directory, not a conversation: it has no limit of its own.
         let opened = |s: &SessionId| self.register.roster.session(*s).is_none_or(|s| s.implicit.is_none());
         let session = whose.session.filter(opened).map_or(0, |session| count(&|w| w.session == Some(session)));
         session < self.caps.session
@@ -208,12 +209,12 @@ impl Desk {
             && (running.len() as u64) < self.caps.total
     }
 
-    /// Whose task this is, while it is open.
+    /// The owner of an open task, for the limits.
     pub(crate) fn slot_owner(&self, task: TaskId) -> Option<SlotOwner> {
         self.open.get(&task).map(OpenTask::slot_owner)
     }
 
-    /// How many tasks are on their way.
+    /// How many tasks are running.
     pub(crate) fn busy(&self) -> usize {
         self.open.values().filter(|o| o.stage == OpenStage::Launched).count()
     }
@@ -222,13 +223,13 @@ impl Desk {
         self.open.iter().filter(|(_, o)| o.stage == OpenStage::Launched).map(|(t, _)| *t).collect()
     }
 
-    /// The tasks that others run and nobody has told the end of since `before`.
+    /// The tasks that agents run themselves, started before `before`, whose outcome has not been reported.
     pub(crate) fn never_told(&self, before: Timestamp) -> Vec<TaskId> {
         let old = |o: &OpenTask| matches!(o.stage, OpenStage::Observed(since) if since < before);
         self.open.iter().filter(|(_, o)| old(o)).map(|(t, _)| *t).collect()
     }
 
-    /// One decision that is already in the ledger: the other half of the fold.
+    /// Applies a decision that is already in the ledger.
     pub(crate) fn replay(&mut self, task: TaskId, line: &str, record: &Record) {
         let RecordContent::Decision(decision) = &record.what else { return };
         self.note(task, record.at, line, decision);
@@ -273,14 +274,14 @@ impl Desk {
         }
     }
 
-    /// Decides about one event. Nothing is changed when it is refused.
+    /// Decides about one event. A refused event changes nothing.
     pub(crate) fn step(&mut self, now: Moment<'_>, event: DeskEvent) -> Result<DeskStep, Refusal> {
         let mut turn = Turn { desk: self, now, step: DeskStep::default() };
         turn.take(event)?;
         Ok(turn.step)
     }
 
-    /// The tasks that wait for a person and that a grant may cover: looked at again, judged again, then let go.
+    /// The waiting tasks that a new grant may cover. The commit loop prepares and judges each again.
     fn may_cover(&self, grant: &Grant) -> Vec<TaskId> {
         let could = |open: &OpenTask| {
             let OpenStage::Waiting { about, .. } = &open.stage else { return false };

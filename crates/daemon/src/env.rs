@@ -1,12 +1,13 @@
-//! The environment of a task: a base, what the asker named, and what may be inherited. Never the daemon's own.
+//! The environment of a task: a base, the variables that the request names, and what may be inherited. Never the
+//! daemon's own.
 
 use countersign_model::{EnvClass, Exposure, Refusal, RefusalCode, Request, is_base_variable};
 use countersign_redact::looks_secret;
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt as _, path::Path};
 
-/// A PATH for those who bring none.
+/// The PATH for requests without one.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Variables that make a program run code that nobody asked for.
+/// Variables that make a program run other code.
 const INJECTS: &[&str] = &[
     "BASH_ENV",
     "ENV",
@@ -31,7 +32,7 @@ fn ours(name: &str) -> bool {
     name.starts_with("COUNTERSIGN_")
 }
 
-/// The variables for a request, and the account of them.
+/// The variables for a request, and the record of them.
 pub(crate) fn expose(
     request: &Request,
     base: &BTreeMap<String, String>,
@@ -41,7 +42,7 @@ pub(crate) fn expose(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             let shown = countersign_model::DisplaySafe::bounded(name, 60);
             return Err(Refusal::new(RefusalCode::BadRequest, format!("`{shown}` cannot be an environment variable"))
-                .hint("names hold no `=`, names and values no NUL byte"));
+                .hint("a name must not contain `=`, and neither names nor values may contain a NUL byte"));
         }
     }
     let mut env = BTreeMap::new();
@@ -71,7 +72,7 @@ pub(crate) fn expose(
     Ok((env, Exposure { class, names, withheld }))
 }
 
-/// PATH without entries that anybody could put a program into.
+/// PATH without relative entries and without directories that everyone may write to.
 fn safe_path(path: &str) -> String {
     let safe =
         |entry: &&str| Path::new(entry).is_absolute() && !std::fs::metadata(entry).is_ok_and(|m| m.mode() & 0o002 != 0);
@@ -79,7 +80,7 @@ fn safe_path(path: &str) -> String {
     if entries.is_empty() { DEFAULT_PATH.to_owned() } else { entries.join(":") }
 }
 
-/// The base variables of this process: for requests that bring no environment of their own.
+/// The base variables of this process, for requests without an environment.
 pub(crate) fn base_of_house() -> BTreeMap<String, String> {
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     vars.filter(|(name, _)| is_base_variable(name) && name != "PATH" && name != "TERM").collect()
@@ -133,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_request_without_environment_gets_the_base_only() {
-        let ops = BTreeMap::from([("HOME".to_owned(), "/h".to_owned()), ("SECRET".to_owned(), "s".to_owned())]);
-        let (env, exposure) = expose(&request(&[], &[]), &ops).unwrap();
+        let base = BTreeMap::from([("HOME".to_owned(), "/h".to_owned()), ("SECRET".to_owned(), "s".to_owned())]);
+        let (env, exposure) = expose(&request(&[], &[]), &base).unwrap();
         assert_eq!(env.keys().collect::<Vec<_>>(), ["HOME", "PATH"]);
         assert_eq!((exposure.class, exposure.withheld.len()), (EnvClass::Base, 0));
     }

@@ -1,9 +1,9 @@
-//! Who is at the other end of the socket: a person, or something that an agent started.
+//! Recognises the process at the other end of the socket: a person's, or one that an agent started.
 //!
-//! A process is followed up to the first one, with the peer pinned by a descriptor so that its number cannot become
-//! another's meanwhile. Below a shim, below a registered agent, or with a task's marker in its environment it is an
-//! agent; so is one that is gone or hides before we have looked. Where nothing can be looked at because there is no
-//! descriptor left, that is an error, and nobody is taken for anybody.
+//! The walk follows the ancestors of the peer up to the first process. A pidfd pins the peer, so that its pid cannot be
+//! reused meanwhile. A process below a shim, below a registered agent, or with a task's marker in its environment belongs
+//! to an agent; so does one that ends or hides before it was checked. If nothing can be read because no descriptor is
+//! left, that is an error, and nobody is recognised.
 
 use crate::descriptors::OutOfDescriptors;
 use countersign_model::{MARKER, Process, SessionId, TaskId};
@@ -15,7 +15,7 @@ use rustix::{
 };
 use std::{io, net::SocketAddr};
 
-/// What a peer turned out to be.
+/// What a peer was recognised as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peer {
     Person(Process),
@@ -23,19 +23,19 @@ pub(crate) enum Peer {
     Task(TaskId),
     /// Below the agent process of this session.
     Agent(SessionId),
-    /// Carries the marker of a task, or came from one that has lost its shim.
+    /// Has the marker of a task, or comes from a task that lost its shim.
     Marked(String),
-    /// Carries what an agent puts into the environment of what it runs, and no agent's process is above it.
+    /// Has a variable that an agent sets for its commands, and no agent's process is an ancestor.
     LeftAgent,
     Unpinned,
 }
 
-/// How a process is known for an agent's that is no longer below it.
+/// How a process is recognised as an agent's although it is no descendant of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AgentTrace {
     /// It is in the control group of the agent of this session.
     Group(SessionId),
-    /// It carries this variable, and no agent's process is above it.
+    /// It has this variable, and no agent's process is an ancestor.
     Variable(&'static str),
 }
 
@@ -48,25 +48,25 @@ impl From<AgentTrace> for Peer {
     }
 }
 
-/// Deeper than any process tree that is not made to confuse.
+/// How many ancestors are followed: more than any real process tree has.
 const DEEPEST: usize = 256;
-/// How often a walk is begun anew when somebody ended meanwhile.
+/// How often a walk is repeated when a process ends meanwhile.
 const TRIES: usize = 3;
 
-/// A process and everything above it, each with its parent.
+/// A process and its ancestors, each with its parent.
 pub(crate) type ProcessChain = [(Process, u32)];
 
-/// What the walk must be able to recognise.
+/// The processes that the walk must recognise.
 pub(crate) struct KnownProcesses<'a> {
     pub(crate) shim: &'a dyn Fn(u32) -> Option<TaskId>,
     pub(crate) agent: &'a dyn Fn(Process) -> Option<SessionId>,
-    /// Whether a process, with everything above it, has left a registered agent.
+    /// Whether a process, given its ancestors, has left a registered agent.
     pub(crate) left: &'a dyn Fn(&ProcessChain) -> Option<AgentTrace>,
-    /// This daemon: what is below it, and not a shim, is what a dead shim has left.
+    /// This daemon: a process below it that is not a shim was left by a dead shim.
     pub(crate) daemon: u32,
 }
 
-/// What was looked for, or nothing if it is not there or may not be looked at.
+/// The result of reading `/proc`; none if the process is gone or may not be read.
 type LookupResult<T> = Result<Option<T>, OutOfDescriptors>;
 
 fn seen<T>(prepared: io::Result<T>) -> LookupResult<T> {
@@ -77,11 +77,11 @@ fn seen<T>(prepared: io::Result<T>) -> LookupResult<T> {
     }
 }
 
-/// Follows a peer upwards. `pin` is what the kernel says the peer is; without one its start time must stay the same.
+/// Follows the ancestors of a peer. `pin` is the peer's pidfd; without one its start time must not change.
 pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<'_>) -> Result<Peer, OutOfDescriptors> {
     for _ in 0..TRIES {
         let Some((found, chain)) = follow(pid, known)? else { continue };
-        // A process that ended on the way may have been another's by the time it was looked at: then once more.
+        // A pid on the way may have been reused after a process ended: then walk again.
         let mut same = true;
         for (process, parent) in &chain {
             same &= self::process(process.pid)? == Some((*process, *parent));
@@ -93,7 +93,7 @@ pub(crate) fn recognise(pid: u32, pin: Option<&OwnedFd>, known: &KnownProcesses<
     Ok(Peer::Unpinned)
 }
 
-/// One walk up to the first process, and everyone on the way with their parent. None when somebody was not there.
+/// One walk up to the first process, with every process on the way and its parent. None if a process was gone.
 fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Process, u32)>)> {
     let mut chain: Vec<(Process, u32)> = Vec::new();
     let Some(own) = marker(pid)? else { return Ok(None) };
@@ -109,15 +109,15 @@ fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Proc
             return Ok(Some((Peer::Agent(session), chain)));
         }
         if at == known.daemon {
-            let orphan = || Peer::Marked("of a task that has lost its supervisor".to_owned());
+            let orphan = || Peer::Marked("of a task that lost its supervisor".to_owned());
             return Ok(Some((marked.unwrap_or_else(orphan), chain)));
         }
         if at != pid && marked.is_none() {
-            // Of others the environment may be out of reach; they are not the ones who ask.
+            // The environment of an ancestor may be unreadable; only the peer's own must be known.
             marked = marker(at)?.flatten().map(Peer::Marked);
         }
         if parent <= 1 {
-            // In a container the first process may be an agent. What was put into it from outside is not below it.
+            // In a container the first process may be an agent. A process that was put in from outside is not below it.
             if let Some(session) = first(parent)?.and_then(known.agent) {
                 return Ok(Some((Peer::Agent(session), chain)));
             }
@@ -127,18 +127,18 @@ fn follow(pid: u32, known: &KnownProcesses<'_>) -> LookupResult<(Peer, Vec<(Proc
         }
         at = parent;
     }
-    // Nobody is so deep down by accident.
+    // A tree this deep is made to confuse the walk.
     Ok(Some((Peer::Unpinned, Vec::new())))
 }
 
-/// A process that has not ended: its descriptor is not readable.
+/// Whether a process has not ended: its pidfd is not readable.
 pub(crate) fn lives(pin: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pin, PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&now)).is_ok_and(|n| n == 0)
 }
 
-/// The first process of all, where that is the parent.
+/// The first process, if it is the parent.
 fn first(parent: u32) -> LookupResult<Process> {
     Ok(process(parent)?.filter(|_| parent == 1).map(|(process, _)| process))
 }
@@ -148,20 +148,20 @@ pub(crate) fn process(pid: u32) -> LookupResult<(Process, u32)> {
     Ok(seen(proc::stat(pid))?.map(|stat| (stat.process, stat.parent)))
 }
 
-/// Who holds the other end of a connection on loopback.
+/// The holder of the other end of a loopback connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionHolder {
-    /// This process, of our own user.
+    /// This process, of the daemon's user.
     Process(u32),
-    /// Somebody else's: a proxy, a tunnel.
+    /// A process of another user: a proxy, a tunnel.
     Stranger,
-    /// One of these, of our user, which may not be looked into, as a tunnel's may be; nobody else has it.
+    /// One of these processes of the daemon's user, which may not be inspected, such as a tunnel.
     Hidden(Vec<u32>),
-    /// It has hung up, or nobody has it.
+    /// It has been closed, or no process holds it.
     Nobody,
 }
 
-/// Looks for whoever holds a connection, among everything that runs as `uid`.
+/// Searches the processes that run as `uid` for the holder of a connection.
 pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<ConnectionHolder, OutOfDescriptors> {
     let socket = seen(proc::tcp_socket(theirs, ours))?.flatten().filter(|socket| socket.inode != 0);
     let Some(proc::TcpSocket { owner, inode }) = socket else { return Ok(ConnectionHolder::Nobody) };
@@ -186,7 +186,7 @@ pub(crate) fn holder(theirs: SocketAddr, ours: SocketAddr, uid: u32) -> Result<C
     Ok(if hidden.is_empty() { ConnectionHolder::Nobody } else { ConnectionHolder::Hidden(hidden) })
 }
 
-/// Whether a process is below a task or an agent, as far as its parents tell.
+/// Whether a process is below a task or an agent, judged by its ancestors.
 pub(crate) fn is_below(pid: u32, known: &KnownProcesses<'_>) -> Result<bool, OutOfDescriptors> {
     let (mut at, mut chain) = (pid, Vec::new());
     for _ in 0..DEEPEST {
@@ -207,23 +207,23 @@ pub(crate) fn runs_as(pid: u32, uid: u32) -> Result<bool, OutOfDescriptors> {
     Ok(seen(proc::runs_as(pid, uid))?.unwrap_or(false))
 }
 
-/// Shims hide, as the daemon does; they hold no such connection.
+/// Shims hide, as the daemon does; they hold no such connections.
 fn is_shim(pid: u32) -> Result<bool, OutOfDescriptors> {
     Ok(seen(proc::is_shim(pid))?.unwrap_or(false))
 }
 
-/// Whether a process that asked is still there.
+/// Whether a process still runs.
 pub(crate) fn is_there(process: Process) -> Result<bool, OutOfDescriptors> {
     Ok(self::process(process.pid)?.is_some_and(|(now, _)| now == process))
 }
 
-/// The task whose marker a process carries; the outer none when its environment cannot be read.
+/// The task whose marker a process has. The outer option is none if its environment cannot be read.
 fn marker(pid: u32) -> LookupResult<Option<String>> {
     let environ = match as_owner_of(pid, || proc::environ(pid)) {
         Ok(environ) => environ,
         Err(e) if OutOfDescriptors::is_it(&e) => return Err(OutOfDescriptors),
-        // Root hides from a house that is not root's, and could do whatever it likes to it: where it stands in the tree
-        // still tells a task's root from another.
+        // A process of root hides from a daemon that is not root's, and could do anything to it. Its ancestors still show
+        // whether it belongs to a task.
         Err(_) if !rustix::process::geteuid().is_root() && runs_as(pid, 0)? => return Ok(Some(None)),
         Err(_) => return Ok(None),
     };
@@ -241,7 +241,7 @@ mod tests {
     fn this_process_is_itself_and_what_is_above_it_decides() {
         let me = std::process::id();
         let (process, parent) = process(me).unwrap().unwrap();
-        // Where the tests themselves run as a task, they are one.
+        // If the tests run inside a task, they are recognised as one.
         let outside = std::env::var_os(MARKER).is_none();
         if outside {
             assert_eq!(recognise(me, None, &NOBODY), Ok(Peer::Person(process)));
@@ -265,7 +265,7 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         assert_eq!(holder(theirs, ours, uid), Ok(ConnectionHolder::Process(std::process::id())));
         assert_eq!(holder(theirs, ours, uid + 1), Ok(ConnectionHolder::Stranger));
-        // The other end is still there, and has nobody on this one.
+        // The listener's end is open, but no process holds the client's end.
         let (_other, _) = listener.accept().unwrap();
         drop(client);
         assert_eq!(holder(theirs, ours, uid), Ok(ConnectionHolder::Nobody));

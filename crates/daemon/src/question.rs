@@ -1,4 +1,4 @@
-//! What a person is asked, what an answer saves, and what a card says about both. Decides nothing: the desk does.
+//! What an approval asks, which grants an answer saves, and what a card shows about both. The desk decides, not this.
 
 use crate::{case::Case, desk::ApprovalQuestion, facts::Prepared, register_command};
 use countersign_model::{
@@ -10,20 +10,20 @@ use countersign_policy::{GrantProposal, JudgeContext};
 use countersign_redact::{Mask, text, text_bounded, text_by_shape};
 use countersign_store::random;
 
-/// More commands than this are not told one by one.
+/// How many commands an approval lists one by one.
 const MOST_TOLD: usize = 256;
-/// As much of a script as a card shows.
+/// How much of a script a card shows.
 const SCRIPT_SHOWN: u64 = 16 * 1024;
 const MAX_VERBS_BYTES: usize = 4096;
 const LONGEST_OPERANDS: usize = 500;
 const LONGEST_VARIABLE: usize = 200;
 const LONGEST_SCRIPT: u64 = 8 * 1024 * 1024;
 
-/// What may be said about each occurrence of a plan, secrets taken out.
+/// The redacted texts of each occurrence of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct CleanTexts {
     each: Vec<OccurrenceText>,
-    /// Nothing had to be taken out of what a grant would hold.
+    /// Nothing was redacted from the parts that a grant would hold.
     clean: bool,
 }
 
@@ -53,7 +53,7 @@ impl CleanTexts {
         texts
     }
 
-    /// The verbs that matter, for people: those that only a grant covers or that nothing does, else all of them.
+    /// The verbs for people: those that need an approval or a grant; if there are none, all of them.
     pub(crate) fn verbs(&self, plan: &Plan, assessment: &Assessment) -> Text {
         let own = || {
             let all = plan.occurrences.iter().zip(&assessment.coverage).zip(&self.each);
@@ -68,7 +68,7 @@ impl CleanTexts {
 }
 
 impl Case<'_> {
-    /// What a person is asked, where the verdict is to ask.
+    /// What an approval asks, if the verdict is to ask.
     pub(crate) fn question(&self, assessment: &Assessment, texts: &CleanTexts) -> ApprovalQuestion {
         if self.request.tool == Tool::SetWorkingDirectory {
             let options = vec![Choice::Session, Choice::Deny];
@@ -95,7 +95,7 @@ impl Case<'_> {
         }
     }
 
-    /// The grants that an answer leaves behind; none when nothing is uncovered any more.
+    /// The grants that an answer saves; none if everything is covered by now.
     pub(crate) fn saved_grants(
         &self,
         given: &SavingAnswer<'_>,
@@ -107,7 +107,7 @@ impl Case<'_> {
         let context = self.context();
         let all = countersign_policy::proposals(choice, any_arguments, plan, facts, assessment, &context);
         let mask = self.mask();
-        // What the card did not ask about, because it was covered then, is not saved by answering it.
+        // A command that was covered when the card was shown is not saved by answering it.
         let asked = |p: &&GrantProposal| {
             about.iter().any(|a| a.verb.as_str() == p.verb && p.risks.iter().all(|risk| a.risks.contains(risk)))
         };
@@ -128,7 +128,7 @@ impl Case<'_> {
             .collect()
     }
 
-    /// Everything that a card shows beside the question itself.
+    /// Everything that a card shows besides the question itself.
     pub(crate) fn card(&self, asked_by: &str, options: &[Choice], assessment: &Assessment) -> Card {
         let mask = self.mask();
         let Prepared { plan, facts, .. } = self.prepared;
@@ -152,7 +152,7 @@ impl Case<'_> {
         }
     }
 
-    /// What one answer would save, and examples of how far that goes, judged with that very grant.
+    /// What one choice would save, and examples of what that grant covers, judged with the grant itself.
     fn offer(
         &self,
         choice: Choice,
@@ -176,7 +176,7 @@ impl Case<'_> {
             offer.saves.push(register_command::label(&grant));
             let grants = Grants::from_grants(vec![grant]);
             let reach = countersign_policy::reach(proposal, place, facts, &grants, context, &self.settings.rules);
-            // That it covers what is asked for goes without saying.
+            // It covers the command itself; that needs no example.
             let other = |(command, cwd): &&(String, String)| cwd != place || argv.get(2) != Some(command);
             offer.covers.extend(reach.covers.iter().filter(other).map(told));
             offer.does_not_cover.extend(reach.does_not.iter().map(told));
@@ -185,7 +185,7 @@ impl Case<'_> {
     }
 }
 
-/// The risks of what nothing covers, each with its reason, each once.
+/// The risks of the uncovered commands with their reasons, each once.
 fn risks_in_words(assessment: &Assessment, mask: &Mask) -> Vec<Text> {
     let Verdict::Ask { uncovered } = &assessment.verdict else { return Vec::new() };
     let mut risks: Vec<Text> = Vec::new();
@@ -205,17 +205,17 @@ fn risks(assessment: &Assessment, n: usize) -> Vec<countersign_model::Risk> {
     risks
 }
 
-/// An answer that may leave something behind.
+/// An answer that may save grants.
 pub(crate) struct SavingAnswer<'a> {
     pub(crate) choice: Choice,
-    /// What is saved covers other operands too.
+    /// Whether the saved grant covers other operands too.
     pub(crate) any_arguments: bool,
     pub(crate) by: &'a DecidedBy,
-    /// What the card was about.
+    /// What the card asked about.
     pub(crate) about: &'a [UncoveredCommand],
 }
 
-/// What a grant says of its sandbox: what the request asked for, and the card showed; else what each call needs.
+/// The sandbox of a saved grant: what the request asked for and the card showed; otherwise what each call needs.
 fn saved_sandbox(sandbox: &Sandbox) -> (GrantSandbox, Confinement) {
     match (sandbox.why, sandbox.confinement) {
         (SandboxReason::Requested, Confinement::Shield) => (GrantSandbox::Open, Confinement::None),
@@ -224,14 +224,15 @@ fn saved_sandbox(sandbox: &Sandbox) -> (GrantSandbox, Confinement) {
     }
 }
 
-/// A proposal as a grant. What it holds must be what was meant, so nothing may have to be taken out of it.
+/// A proposal as a grant. A grant must hold exactly what was approved, so nothing in it may be redacted.
 fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, mask: &Mask) -> Result<Grant, Refusal> {
     let clean = |raw: &str| match text(mask, raw) {
         clean if clean.as_str() == raw => Ok(clean),
-        _ => {
-            Err(Refusal::new(RefusalCode::OptionNotOffered, "this cannot be saved: it holds what looks like a secret")
-                .hint("answer `once`"))
-        }
+        _ => Err(Refusal::new(
+            RefusalCode::OptionNotOffered,
+            "this cannot be saved as a grant: it contains text that looks like a secret",
+        )
+        .hint("answer `once`")),
     };
     let operands = proposal.operands.as_ref().map(|(digest, words)| Operands {
         digest: *digest,
@@ -261,7 +262,7 @@ fn made(choice: Choice, proposal: &GrantProposal, context: &JudgeContext<'_>, ma
     })
 }
 
-/// A script as it is now, and whether that is what was asked about.
+/// A script as it is now, and whether it has changed since the request.
 fn script(path: &str, asked: Digest, mask: &Mask) -> Option<Script> {
     let bytes = countersign_store::read_regular(path, LONGEST_SCRIPT).unwrap_or_default();
     let shown = &bytes[..bytes.len().min(SCRIPT_SHOWN as usize)];

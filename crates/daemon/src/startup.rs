@@ -1,4 +1,4 @@
-//! The house from start to halt, in order.
+//! The daemon from start to stop: opens the home, builds the parts, connects them and runs them.
 
 use crate::{
     calls::CommitHandle,
@@ -33,20 +33,20 @@ use tokio::{net::UnixListener, sync::Notify};
 /// How a daemon was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// In somebody's terminal; it listens on loopback too.
+    /// In a terminal; it also listens on loopback.
     Foreground { tcp: Option<String> },
-    /// By `csn up --detach` or by a client that needed a house: says one line, then lets go of its starter.
+    /// By `csn up --detach` or by a client that needs a daemon. It prints one line, then closes its starter's streams.
     Detached,
-    /// By a service manager, for every user of the machine.
+    /// By a service manager, as a system service for every user of the machine.
     Machine,
 }
 
-/// Runs a house until it is stopped. `shim` is the supervisor program.
+/// Runs the daemon until it is stopped. `shim` is the path of the supervisor program.
 pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_shim::not_dumpable();
     countersign_shim::give_back_large_buffers();
     countersign_shim::descriptors::raise_limit();
-    // What went wrong may quote what it went wrong with.
+    // A panic message may quote a secret; the log redacts it.
     std::panic::set_hook(Box::new(|info| crate::log!("panic: {info}")));
     if start == Start::Detached {
         countersign_shim::close_inherited();
@@ -56,7 +56,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     let (users, socket) = whom_to_serve(&start, &home)?;
     let (config, degraded) = Config::load_or_degrade()?;
     if let Some(why) = &degraded {
-        crate::log!("degraded, only what reads may run: {why}");
+        crate::log!("degraded: only read-only commands may run: {why}");
     }
     let [rules, denies] = config.rules();
     let rules = CheckedRules::new(rules, denies)
@@ -66,11 +66,11 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     countersign_redact::install(user);
     home.prepare()?;
     let lock = home.lock()?;
-    // Orphans of a shim that is killed come to us, so that they can be ended.
-    countersign_shim::become_subreaper().context("cannot look after orphans")?;
+    // The kernel hands the orphans of a killed shim to the daemon, so that it can end them.
+    countersign_shim::become_subreaper().context("cannot become the reaper of orphaned processes")?;
     anyhow::ensure!(
         shim.is_file(),
-        "the supervisor {} is missing: it must lie beside csn; `cargo xtask build` puts it there",
+        "the supervisor {} is missing; it must be in the same directory as csn; `cargo xtask build` puts it there",
         shim.display()
     );
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -78,7 +78,7 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
         .max_blocking_threads(32)
         .enable_all()
         .build()
-        .context("no threads for the daemon")?;
+        .context("cannot start the daemon's threads")?;
     let gate = Arc::new(gate(&home, &config, rules, degraded)?);
     let DaemonParts { ops, commit_loop, sealer, suspected, launched } =
         open(home, config, gate, shim, runtime.handle().clone(), users, socket)?;
@@ -91,12 +91,12 @@ pub fn main(start: Start, shim: PathBuf) -> anyhow::Result<()> {
     runtime.block_on(serve(ops, listener, launched, suspected, start))?;
     runtime.shutdown_timeout(Duration::from_millis(100));
     let _ = commits.join();
-    // Last: as long as the commit loop may write, no other daemon may.
+    // Released last: no other daemon may start while the commit loop can write.
     drop(lock);
     Ok(())
 }
 
-/// What the gate goes by, beside the request and the world.
+/// The settings that the gate judges by.
 fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<String>) -> anyhow::Result<GateSettings> {
     Ok(GateSettings {
         rules,
@@ -104,7 +104,7 @@ fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<Stri
         read_all: config.audience.personal.read == UnaskedReads::All,
         roots: real_roots(&config.roots),
         degraded,
-        key: house_key(home).context("the house has no digest key")?,
+        key: house_key(home).context("the home has no digest key")?,
         kernel: config.confine.kernel(countersign_shim::kernel()),
         granted: config.confine.granted,
         network: config.confine.network,
@@ -112,7 +112,7 @@ fn gate(home: &Home, config: &Config, rules: CheckedRules, degraded: Option<Stri
     })
 }
 
-/// All that a verdict depends on but the request, the world and the grants, as one digest.
+/// A digest of everything that a verdict depends on, except the request, its facts and the grants.
 fn policy(config: &Config) -> anyhow::Result<Digest> {
     let [rules, denies] = config.rules();
     let settings = serde_json::json!({
@@ -125,7 +125,7 @@ fn policy(config: &Config) -> anyhow::Result<Digest> {
     Ok(Digest::sha256(&[b"countersign.policy.v1:", env!("CARGO_PKG_VERSION").as_bytes(), tables.as_bytes(), &settings]))
 }
 
-/// As they were named, and where they really are.
+/// Directories as they are written in the configuration, and their real paths.
 fn real_roots(named: &[String]) -> Vec<String> {
     let real = |root: &String| std::fs::canonicalize(root).ok()?.into_os_string().into_string().ok();
     let mut roots: Vec<String> = named.iter().cloned().chain(named.iter().filter_map(real)).collect();
@@ -133,14 +133,14 @@ fn real_roots(named: &[String]) -> Vec<String> {
     roots
 }
 
-/// The daemon in its parts, wired and not yet running.
+/// The parts of the daemon, connected but not running.
 struct DaemonParts {
     ops: Arc<Ops>,
     commit_loop: CommitLoop,
     sealer: Sealer,
-    /// Rung when something in the ledger does not read.
+    /// Notified when the ledger cannot be read.
     suspected: Arc<Notify>,
-    /// The tasks that earlier daemons have launched.
+    /// The tasks that earlier daemons launched.
     launched: Vec<TaskId>,
 }
 
@@ -176,7 +176,7 @@ fn open(
     let registry =
         ShimRegistry::new(home.clone(), gate.key.clone(), handle.clone(), runtime, after_a_crash, sealing.clone());
     remember_shims(&registry, &desk, &reader)?;
-    // Without the ledger nobody knows what was launched with which leave: it is left alone.
+    // Without the ledger it is not known what the running tasks were permitted: leave them alone.
     let launched = if reading_only.is_set() { Vec::new() } else { desk.launched() };
     let suspected = Arc::new(Notify::new());
     let readers = LedgerReaderPool::new(ledger.path(), {
@@ -235,11 +235,12 @@ fn caps(config: &Config) -> TaskCaps {
     }
 }
 
-/// Known before anybody is let in: what is below a launched task's supervisor is the task's, also while it is looked for.
+/// Must run before any caller is served: a process below a launched task's supervisor belongs to the task, also while
+/// recovery still looks for the supervisor.
 fn remember_shims(registry: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -> anyhow::Result<()> {
     for task in desk.launched() {
         for (_, line) in reader.decisions(task, 0)? {
-            // Of a task that only its directory tells of, the supervisor is not known.
+            // The supervisor is unknown if only the task's directory shows that it was launched.
             if let Ok(Record { what: RecordContent::Decision(Decision::Launched { shim_pid, .. }), .. }) =
                 Record::parse(&line)
                 && shim_pid > 0
@@ -251,7 +252,7 @@ fn remember_shims(registry: &ShimRegistry, desk: &Desk, reader: &LedgerReader) -
     Ok(())
 }
 
-/// The directories that no task may touch, as they are and as they were written.
+/// The directories that no task may touch: their real paths, and the paths as written.
 fn own_places(home: &Home) -> Vec<String> {
     let config = Config::path().and_then(|p| p.parent().map(std::path::Path::to_path_buf));
     let mut places = Vec::new();
@@ -263,7 +264,7 @@ fn own_places(home: &Home) -> Vec<String> {
     places
 }
 
-/// Whoever is known for an agent stays one while no daemon is there to ask.
+/// Stores which processes are agents, so that clients recognise them while no daemon runs.
 async fn keep_agents(ops: Arc<Ops>) {
     let mut roster = ops.roster.clone();
     let mut groups = AgentGroups::default();
@@ -276,7 +277,7 @@ async fn keep_agents(ops: Arc<Ops>) {
         });
         groups = kept.await.unwrap_or_default();
         if let Err(e) = countersign_store::keep_agents(&ops.home, now.agents()) {
-            crate::log!("who is an agent could not be kept: {e}");
+            crate::log!("the list of agent processes could not be stored: {e}");
         }
         if roster.changed().await.is_err() {
             return;
@@ -284,7 +285,7 @@ async fn keep_agents(ops: Arc<Ops>) {
     }
 }
 
-/// A raw request whose ask was never acknowledged, or whose end came with a crash, waits for nobody.
+/// Deletes stored requests that no task waits for: never acknowledged, or left by a crash.
 fn tidy_waiting(home: &Home, reader: &LedgerReader) {
     let _ = countersign_store::waiting::sweep(home);
     let Ok(kept) = countersign_store::waiting::all(home) else { return };
@@ -294,7 +295,7 @@ fn tidy_waiting(home: &Home, reader: &LedgerReader) {
     }
 }
 
-/// Whom this house serves, and where it listens for them.
+/// The users that this daemon serves, and the socket that it listens on.
 fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)> {
     let base = env::base_of_house();
     if *start != Start::Machine {
@@ -302,16 +303,16 @@ fn whom_to_serve(start: &Start, home: &Home) -> anyhow::Result<(Users, PathBuf)>
     }
     anyhow::ensure!(
         countersign_shim::acts_for_others() && !rustix::process::geteuid().is_root(),
-        "a house of the machine needs a user of its own that may act for others: \
-         `csn service install --system` makes the unit that starts it so"
+        "the system service needs its own user that may act for others; \
+         `csn service install --system` installs a unit that starts it this way"
     );
     let door = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(MACHINE_RUN), PathBuf::from);
     Ok((Users::of_the_machine(base), door.join(SOCKET)))
 }
 
-/// The kernel says who comes: everybody may knock at the door of a house of the machine.
+/// Every user may connect to a system service; the kernel tells the daemon who connects.
 fn listen(socket: &std::path::Path, everybody: bool) -> anyhow::Result<UnixListener> {
-    // The lock is ours, so whoever bound this before is gone.
+    // This daemon holds the lock, so a socket that exists belongs to a daemon that has ended.
     let _ = std::fs::remove_file(socket);
     let failed = || format!("cannot listen on {}", socket.display());
     let (_dir, path) = Home::short(socket.parent().with_context(failed)?, SOCKET).with_context(failed)?;
@@ -330,7 +331,7 @@ async fn serve(
     start: Start,
 ) -> anyhow::Result<()> {
     let front = HttpState::new(Arc::clone(&ops));
-    // From the first moment: a house that is told to go while it comes up goes in order, too.
+    // Listen from the beginning: a daemon that is told to stop while it starts must stop in order, too.
     let mut signals = Signals::listen()?;
     ops.enter(DaemonState::Boot, None);
     let server = tokio::spawn(http::serve_unix(Arc::clone(&front), listener));
@@ -374,13 +375,13 @@ async fn open_loopback(front: &Arc<HttpState>, wanted: Option<&str>) -> Result<s
                 RefusalCode::BadRequest,
                 format!("`{}` is not an address", countersign_model::DisplaySafe::bounded(text, 60)),
             )
-            .hint("--tcp 127.0.0.1:PORT")
+            .hint("use --tcp 127.0.0.1:PORT")
         })?,
     };
     http::tcp::open(front, wanted).await
 }
 
-/// Says that we serve. A detached daemon then lets go of whoever started it.
+/// Reports that the daemon serves. A detached daemon then closes its starter's streams.
 fn greet(
     home: &Home,
     socket: &std::path::Path,
@@ -393,10 +394,12 @@ fn greet(
             writeln!(out, "countersign {} serves {}", env!("CARGO_PKG_VERSION"), home.path().display())?;
             writeln!(out, "socket {}", socket.display())?;
             match tcp {
-                Some(Ok(at)) => writeln!(out, "http://{at} for those who have a token (csn token create)")?,
+                Some(Ok(at)) => writeln!(out, "http://{at} (needs a token: csn token create)")?,
                 Some(Err(refusal)) => {
-                    writeln!(out, "not on loopback: {refusal}")?;
-                    refusal.hint.iter().try_for_each(|hint| writeln!(out, "  {hint}"))?;
+                    writeln!(out, "not listening on loopback: {refusal}")?;
+                    if let Some(hint) = &refusal.hint {
+                        writeln!(out, "  {hint}")?;
+                    }
                 }
                 None => {}
             }
@@ -420,8 +423,8 @@ fn greet(
     Ok(())
 }
 
-/// The operations of a daemon over a home of their own, for tests: decisions are committed and receipts are made out, but
-/// nothing listens, and there is no supervisor program, so that nothing can run.
+/// The operations of a daemon with its own home, for tests. It commits decisions and seals receipts, but nothing listens,
+/// and there is no supervisor program, so no task can run.
 #[cfg(test)]
 pub(crate) fn operations(
     directory: &std::path::Path,

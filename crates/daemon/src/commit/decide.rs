@@ -1,4 +1,4 @@
-//! What the office makes of a call: it judges with what is granted at this moment, and lets the desk decide.
+//! Deciding about calls: the commit loop judges a request with the grants of this moment, and lets the desk decide.
 
 use super::{CommitLoop, Done, IDEMPOTENCY, MOST_JOINED, PendingReplies, ledger_refusal, no_shim};
 use crate::{
@@ -21,10 +21,10 @@ use countersign_shim::IdleShim;
 use countersign_store::{clock, crash, random, waiting};
 use std::sync::Arc;
 
-/// So many requests of one principal may wait for a person or for a slot: each is kept on the disk, and in memory.
+/// How many requests of one principal may wait for an approval or a slot. Each is kept on disk and in memory.
 const MOST_WAITING: usize = 2_000;
 
-/// Nothing is decided: whoever called is told, with everybody else.
+/// A reply that is sent after the commit, without a decision.
 fn pending_of(done: Done) -> Option<PendingReplies> {
     Some(PendingReplies { step: DeskStep::default(), prepared: None, idle_shim: None, done })
 }
@@ -38,7 +38,7 @@ fn same(asking: &AskCall) -> RequestIdentity {
 impl CommitLoop {
     pub(super) fn ask(&mut self, mut asking: AskCall, reply: CommitReply<AskOutcome>) -> Option<PendingReplies> {
         if let Some(earlier) = asking.idempotency.and_then(|i| self.earlier(i).transpose()) {
-            // Told with the rest: what it repeats may be in this very batch.
+            // Sent after the commit: the request that it repeats may be in this batch.
             return pending_of(Done::Replayed(reply, earlier));
         }
         let session = self.session_of(&mut asking);
@@ -108,8 +108,8 @@ impl CommitLoop {
         }
     }
 
-    /// The session that a request belongs to, if it is open already. Somebody else of the same credential may have been
-    /// first in the same place.
+    /// The session that a request belongs to, if it is open. Another request with the same credential may have opened the
+    /// implicit session of this directory first.
     fn session_of(&self, asking: &mut AskCall) -> Option<Arc<Session>> {
         let roster = &self.desk.register.roster;
         let first = asking.opens.as_ref().and_then(|s| roster.implicit(s.principal, s.implicit.as_ref()?));
@@ -123,7 +123,7 @@ impl CommitLoop {
         asking.requester.session.and_then(|s| roster.session(s)).cloned()
     }
 
-    /// Under its own key a request that joined another finds that one again.
+    /// A request that joined another finds it again under its own key.
     fn joined(&mut self, idempotency: Option<Idempotency>, task: TaskId) {
         if let Some(idempotency) = idempotency {
             if self.joined.len() >= MOST_JOINED {
@@ -133,7 +133,7 @@ impl CommitLoop {
         }
     }
 
-    /// What a request needs before it is decided about: a shim to run at once, or its raw form kept until then.
+    /// Reserves what a request needs before the decision: a shim to run it now, or its raw form on disk until it runs.
     fn reserve(&mut self, task: TaskId, answer: &Verdict, asking: &AskCall) -> Result<Option<IdleShim>, Refusal> {
         let Requester { principal, session, .. } = asking.requester;
         match answer {
@@ -142,8 +142,8 @@ impl CommitLoop {
                 self.pool.take().map(Some).map_err(|e| no_shim(&self.pool, &e))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } if self.desk.waiting_of(principal) >= MOST_WAITING => {
-                Err(Refusal::new(RefusalCode::TooMany, format!("{MOST_WAITING} requests of yours wait already"))
-                    .hint("answer or withdraw some first: csn approvals list, csn cancel"))
+                let message = format!("{MOST_WAITING} of your requests already wait for an approval or a slot");
+                Err(Refusal::new(RefusalCode::TooMany, message).hint("answer or cancel some of them first"))
             }
             Verdict::Allow { .. } | Verdict::Ask { .. } => {
                 let kept = waiting::WaitingRequest {
@@ -155,10 +155,10 @@ impl CommitLoop {
                 };
                 let kept = waiting::save(&self.home, task, &kept);
                 kept.map_err(|e| {
-                    Refusal::new(RefusalCode::LedgerUnavailable, format!("the request could not be kept: {e}"))
-                        .hint("make room below the house's home; nothing was started")
+                    Refusal::new(RefusalCode::LedgerUnavailable, format!("the request cannot be stored: {e}"))
+                        .hint("nothing was started; free disk space for the home, then try again")
                 })?;
-                crash::point("office.after_waiting");
+                crash::point("commit.after_waiting");
                 Ok(None)
             }
         }
@@ -176,14 +176,14 @@ impl CommitLoop {
         Case { request, prepared, settings, requester, session, grants, now }
     }
 
-    /// How a task that waits would be judged now.
+    /// Judges a waiting task again, as of now.
     fn assess_again(&self, task: TaskId, prepared: &Prepared, request: &Request) -> Option<Assessment> {
         let requester = self.desk.requester(task)?;
         let session = requester.session.and_then(|s| self.desk.register.roster.session(s));
         Some(self.case_of(request, prepared, &requester, session.map(|s| &**s)).assess())
     }
 
-    /// The verdict, and what stands above it: what cannot be allowed at all, and what a person has just refused.
+    /// The verdict after the overrides: a refusal that no verdict can lift, and a recent denial by the user.
     fn answer_now(
         &self,
         assessment: &Assessment,
@@ -201,10 +201,10 @@ impl CommitLoop {
             Verdict::Ask { .. } => match self.desk.refused(same, clock::now()) {
                 Some((at, words)) => {
                     let minutes = NOT_AGAIN.as_secs() / 60;
-                    let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("denied by user at {at}"));
-                    let words = words.map(|w| format!("they said: \"{w}\"; ")).unwrap_or_default();
+                    let refusal = Refusal::new(RefusalCode::DeniedByPerson, format!("the user denied this at {at}"));
+                    let words = words.map(|w| format!("The user said: \"{w}\". ")).unwrap_or_default();
                     Verdict::Deny(refusal.hint(format!(
-                        "{words}the same request is not asked again for {minutes} minutes, unless a grant covers it; do something else"
+                        "{words}The same request is denied for {minutes} minutes unless a grant covers it; do something else"
                     )))
                 }
                 None => assessment.verdict.clone(),
@@ -213,7 +213,7 @@ impl CommitLoop {
         }
     }
 
-    /// The task that came under the same idempotency key before, if it was the same request.
+    /// The task of an earlier request with the same idempotency key. A different request under that key is refused.
     fn earlier(&self, new: Idempotency) -> Result<Option<AskOutcome>, Refusal> {
         let fresh = self.fresh_keys.get(&new.key).map(|(task, i)| (*task, *i, clock::now()));
         let found = match fresh.or_else(|| self.joined.get(&new.key).copied()) {
@@ -227,7 +227,7 @@ impl CommitLoop {
             }
             Some((task, _, _)) => Err(Refusal::new(
                 RefusalCode::IdempotencyConflict,
-                format!("this Idempotency-Key came with another request before ({task})"),
+                format!("this Idempotency-Key was used for a different request ({task})"),
             )
             .hint("use a new key for a new request")),
         }
@@ -243,7 +243,7 @@ impl CommitLoop {
         let requester = self.desk.requester(task);
         let session = requester.and_then(|s| self.desk.register.roster.session(s.session?)).cloned();
         if choice == Choice::Session && session.as_ref().is_some_and(|s| s.ended_at.is_some()) {
-            let over = Refusal::new(RefusalCode::SessionOver, "the session has ended: nothing can be saved for it");
+            let over = Refusal::new(RefusalCode::SessionOver, "the session has ended, so nothing can be saved for it");
             return refuse(reply, over.hint("answer `once` or `deny`"));
         }
         if let (Some((prepared, request)), Some(requester), true) = (&prepared, &requester, choice != Choice::Deny) {
@@ -308,16 +308,18 @@ impl CommitLoop {
         }
     }
 
-    /// Who was refused something outside of its roots may ask to work there.
+    /// Tells an agent that was refused outside of its roots how to ask for access there.
     fn hint_outside(&self, task: TaskId, session: Option<&Session>) -> Option<String> {
         let session = session.filter(|s| s.implicit.is_none())?;
         let roots: Vec<String> = session.roots.iter().chain(&session.folder).map(|r| r.as_str().to_owned()).collect();
         let outside = |d: &&Text| !countersign_policy::in_roots(d.as_str(), &roots);
         let place = self.desk.question(task)?.iter().flat_map(|a| &a.directories).find(outside)?;
-        Some(format!("{place} is outside this session's roots: set_working_directory asks to work there"))
+        Some(format!(
+            "{place} is outside the directories of this session; call set_working_directory to ask for access"
+        ))
     }
 
-    /// Lets a task go that waited for a person, if what was granted meanwhile covers it.
+    /// Permits a task that waits for an approval, if the grants cover it now.
     pub(super) fn release(
         &mut self,
         task: TaskId,
@@ -334,17 +336,14 @@ impl CommitLoop {
             return None;
         }
         let whose = self.desk.slot_owner(task)?;
-        let idle_shim = match self.desk.has_room(whose) {
-            true => match self.pool.take() {
-                Ok(idle_shim) => Some(idle_shim),
-                // Without one it waits in line, where it is tried again.
-                Err(e) => {
-                    crate::log!("{}", no_shim(&self.pool, &e));
-                    None
-                }
-            },
-            false => None,
-        };
+        let mut idle_shim = None;
+        if self.desk.has_room(whose) {
+            match self.pool.take() {
+                Ok(taken) => idle_shim = Some(taken),
+                // Without a shim the task joins the queue, where it is tried again.
+                Err(e) => crate::log!("{}", no_shim(&self.pool, &e)),
+            }
+        }
         let (sandbox, shim) = (PermittedSandbox::of(&assessment.sandbox), idle_shim.as_ref().map(IdleShim::pid));
         match self.step(DeskEvent::Covered { task, grants, sandbox, shim }) {
             Ok(step) => {
@@ -358,7 +357,7 @@ impl CommitLoop {
         }
     }
 
-    /// Has the world looked at for whoever in line has room now.
+    /// Prepares the queued tasks that have a slot now.
     pub(super) fn look_for_the_next(&mut self) {
         if !self.serving {
             return;
@@ -368,7 +367,7 @@ impl CommitLoop {
         }
     }
 
-    /// Lets go whoever has room, after facts were looked at again: what runs is what was permitted.
+    /// Starts a queued task that has a slot, after its facts were prepared again: only what was permitted runs.
     pub(super) fn fill_slot(
         &mut self,
         task: TaskId,
@@ -387,7 +386,7 @@ impl CommitLoop {
         };
         let judged = prepared.as_ref().and_then(|(prepared, request)| self.assess_again(task, prepared, request));
         let denied = judged.as_ref().and_then(|assessment| self.denied_now(task, assessment));
-        // Of one that only reads that is what it was permitted with.
+        // For a read-only task this is what it was permitted with.
         let sandbox = judged.map(|assessment| assessment.sandbox).unwrap_or_default();
         let now = PermittedSandbox::of(&sandbox);
         match self.step(DeskEvent::Slot { task, world, denied, sandbox: now, shim: idle_shim.pid() }) {
@@ -402,11 +401,11 @@ impl CommitLoop {
         }
     }
 
-    /// Whether what was permitted before would be denied now, or what permitted it has been taken back.
+    /// Whether a permitted task would be denied now, or the grant that permitted it is gone.
     fn denied_now(&self, task: TaskId, assessment: &Assessment) -> Option<Refusal> {
         let register = &self.desk.register;
         if let Verdict::Deny(refusal) = &assessment.verdict
-            // Nobody could be asked, but nobody has to be.
+            // An approval is not needed any more, so it does not matter that nobody can give one.
             && !matches!(refusal.code, RefusalCode::ApprovalRequiredUnattended | RefusalCode::Locked)
         {
             return Some(refusal.clone());
@@ -416,8 +415,11 @@ impl CommitLoop {
         let gone =
             grants.iter().find(|g| register.grants.get(**g).is_none_or(|g| g.expires_at.is_some_and(|e| e <= now)));
         gone.map(|grant| {
-            Refusal::new(RefusalCode::GrantRevoked, format!("{grant}, which let it run, does not hold any more"))
-                .hint("ask again: a person will be asked")
+            Refusal::new(
+                RefusalCode::GrantRevoked,
+                format!("the grant that allowed this ({grant}) was revoked, has expired or is used up"),
+            )
+            .hint("send the request again to ask the user")
         })
     }
 }

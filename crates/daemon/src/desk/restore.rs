@@ -1,4 +1,4 @@
-//! The desk as the ledger has it: the one place where it is read.
+//! Restores the desk from the ledger: the only place where the desk reads it.
 
 use super::{Desk, NOT_AGAIN, TaskCaps};
 use countersign_model::{Digest, Record, Timestamp};
@@ -15,7 +15,7 @@ impl Desk {
             desk.register.enter(at, &entered);
         }
         let of_late = Timestamp::from_micros(clock::now().micros() - NOT_AGAIN.as_micros() as i64);
-        // Settled tasks leave the desk again; what a person has refused of late stays with it.
+        // A replayed settled task leaves the desk again; a recent denial stays.
         for task in reader.refused_since(of_late)?.into_iter().chain(reader.open_tasks()?) {
             for (seq, line) in reader.decisions(task, 0)? {
                 let record = Record::parse(&line).map_err(|source| LedgerError::Record { n: seq as i64, source })?;

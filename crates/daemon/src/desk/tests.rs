@@ -1,4 +1,4 @@
-//! The desk by data: events in, decisions out, and replay equals live after every step.
+//! The desk as a table of events and decisions. After every step, the replayed desk must equal the live one.
 
 use super::*;
 use crate::register_command::{RegisterCommand, RegisterReply};
@@ -33,7 +33,7 @@ impl TestDesk {
                 (None, _) => {}
             }
         }
-        // Written by a settle, `next_seq` counts the journal too; an open task's is the same either way.
+        // A settlement's `next_seq` counts the journal too; an open task's is the same either way.
         assert_eq!(again, self.desk, "replay equals live");
         Ok(step)
     }
@@ -242,7 +242,7 @@ fn f170_the_line_is_first_come_first_served() {
     end(&mut desk, a);
     assert_eq!(desk.desk.ready(), [c]);
     let (e, step) = desk.ask(YES);
-    assert!(step.launch.is_none(), "nobody overtakes somebody who is about to go");
+    assert!(step.launch.is_none(), "a new task does not overtake a ready one");
     assert_eq!(kinds(&slot(&mut desk, c)), ["task.launched"]);
     assert_eq!((desk.desk.ready(), desk.desk.line()), (vec![], vec![d, e]));
 }
@@ -270,7 +270,7 @@ fn a_full_session_holds_up_nobody_else() {
     let (e, _) = desk.ask(YES);
     assert_eq!(desk.desk.line(), [b, e]);
     end(&mut desk, c);
-    assert_eq!(desk.desk.ready(), [e], "the first in line is held up by its own session");
+    assert_eq!(desk.desk.ready(), [e], "the limit of its own session blocks the first task");
     end(&mut desk, a);
     end(&mut desk, d);
     assert_eq!(desk.desk.ready(), [b, e]);
@@ -327,9 +327,9 @@ fn a_saved_answer_is_one_commit_with_its_grants_and_names_what_it_may_release() 
     let grant = desk.grant("make", None, None);
     let step = desk.answer_and_save(a, Choice::Here, FactsAtLaunch::Same, vec![grant.clone()], Some(1)).unwrap();
     assert_eq!(kinds(&step), ["grant.saved", "permission.granted", "task.launched"]);
-    assert_eq!(step.release, [b], "whoever waits for the same verb is looked at again");
+    assert_eq!(step.release, [b], "the task that waits for the same verb is judged again");
     let state = step.state(a);
-    assert!(state.is_none(), "its life began before");
+    assert!(state.is_none(), "the task existed before this step");
     let ids = vec![grant.id.unwrap()];
     let step = desk
         .step(DeskEvent::Covered { task: b, grants: ids.clone(), sandbox: held(Confinement::Shield), shim: Some(2) })
@@ -391,13 +391,13 @@ fn f014_what_a_person_refused_is_remembered_for_a_while() {
     assert!(desk.desk.refused(same, now).is_some());
     assert!(
         desk.desk.refused(RequestIdentity { background: true, ..same }, now).is_none(),
-        "another request is another"
+        "a different request is not denied"
     );
     let later = Timestamp::from_micros(desk.clock + 601_000_000);
     assert!(desk.desk.refused(same, later).is_none());
 }
 
-/// What an agent's own client answers could have been made up by it.
+/// An agent's own client could make up its answers.
 #[test]
 fn in_band_is_once_or_no_and_nothing_grave() {
     let in_band = |desk: &mut TestDesk, task, choice| {
@@ -468,7 +468,7 @@ fn what_others_run_is_open_until_it_is_told() {
     assert!(desk.step(DeskEvent::Withdrawn { task, by: Text::from_static("owner") }).is_err());
     let told = || DeskEvent::Told { task, outcome: Outcome::Exited { code: 2 } };
     assert_eq!(kinds(&desk.step(told()).unwrap()), ["task.settled"]);
-    assert!(desk.step(told()).is_err(), "it is told once");
+    assert!(desk.step(told()).is_err(), "an outcome is reported once");
     let task = TaskId::mint(&mut desk.mint, 1, 1);
     let by = Text::from_static("nobody");
     let step = desk.step(DeskEvent::Unredeemed { task, planned: planned(), opens: None, by }).unwrap();

@@ -1,4 +1,4 @@
-//! One event at the desk: one method per event, and below them the decisions that several of them share.
+//! One event at the desk: one method per event, then the decisions that several of them share.
 
 use super::{
     ApprovalQuestion, Desk, DeskEvent, DeskStep, FactsAtLaunch, GrantedPermission, NewTask, OpenStage, OpenTask,
@@ -15,14 +15,14 @@ use countersign_model::{
 };
 use countersign_store::{SignedReceipt, ledger::LedgerEntry};
 
-/// The desk while it decides about one event, and what follows from that so far.
+/// The desk while it decides about one event, and the results so far.
 pub(super) struct Turn<'a> {
     pub(super) desk: &'a mut Desk,
     pub(super) now: Moment<'a>,
     pub(super) step: DeskStep,
 }
 
-/// Leave for one task to run.
+/// What is needed to permit one task.
 struct LaunchPermit {
     task: TaskId,
     by: DecidedBy,
@@ -62,7 +62,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// A request that has been judged runs, waits for a person, or is over.
+    /// A judged request runs, waits for an approval, or is denied.
     fn asked(&mut self, new: NewTask) {
         let NewTask { task, planned, verdict, question, grants, sandbox, opens, shim } = new;
         self.begin(task, planned, opens);
@@ -81,7 +81,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A person has answered; what they cannot allow any more is denied all the same.
+    /// A person answered. A request that cannot be allowed any more is denied despite an approval.
     fn answered(&mut self, answer: PersonAnswer) -> Result<(), Refusal> {
         let PersonAnswer { task, approval, choice, words, by, world, saves, moves, hint, denied, sandbox, shim } =
             answer;
@@ -89,7 +89,7 @@ impl Turn<'_> {
         self.step.forget = Some(task);
         match (Scope::from_choice(choice), world, denied) {
             (None, ..) => {
-                let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "denied by user");
+                let mut refusal = Refusal::new(RefusalCode::DeniedByPerson, "the user denied this");
                 refusal.hint = hint;
                 self.deny(task, by, &refusal, words);
             }
@@ -99,7 +99,7 @@ impl Turn<'_> {
                 self.move_session(task, by, scope, moves);
             }
             (Some(scope), FactsAtLaunch::Same, None) => {
-                // A task that joins the line still needs its raw request.
+                // A queued task still needs its stored request.
                 self.step.forget = shim.map(|_| task);
                 let saved = self.save(saves);
                 self.step.release.retain(|t| *t != task);
@@ -153,7 +153,7 @@ impl Turn<'_> {
             (Some(refusal), _) => self.deny_by_rule(task, &refusal),
             (None, FactsAtLaunch::Changed(what)) => self.paths_changed(task, what),
             (None, FactsAtLaunch::Same) => {
-                // What the operator has narrowed meanwhile counts; what was permitted is never widened.
+                // A sandbox that the operator has narrowed since then counts; a permitted sandbox is never widened.
                 if sandbox.confinement > granted.permitted.confinement {
                     granted.permitted = sandbox;
                 }
@@ -169,7 +169,7 @@ impl Turn<'_> {
                 OpenStage::Waiting { .. } | OpenStage::Planned | OpenStage::Permitted(_) | OpenStage::InLine { .. },
             ) => {}
             Some(OpenStage::Launched | OpenStage::Observed(_)) => {
-                return Err(Refusal::new(RefusalCode::TaskStarted, "the task has been launched"));
+                return Err(Refusal::new(RefusalCode::TaskStarted, "the task has already started"));
             }
             None => return Err(over()),
         }
@@ -254,7 +254,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A task begins; with it the session of its credential and place, when this is its first request.
+    /// Creates a task and, if this is its first request, the implicit session of its credential and directory.
     fn begin(&mut self, task: TaskId, planned: Decision, opens: Option<Box<Session>>) {
         if let Some(session) = opens {
             self.enter(RegisterEntry::SessionOpened { session });
@@ -262,18 +262,21 @@ impl Turn<'_> {
         self.decide(task, planned);
     }
 
-    /// The task whose question this answers, if it may be answered so.
+    /// The task that this answers, if this choice may be made through this channel.
     fn waiting(&self, task: TaskId, wanted: ApprovalId, choice: Choice, by: &DecidedBy) -> Result<&OpenTask, Refusal> {
         let answered = || {
-            Refusal::new(RefusalCode::AlreadyAnswered, "this has been answered or withdrawn already")
-                .hint(format!("see `csn approvals show {wanted}`"))
+            Refusal::new(RefusalCode::AlreadyAnswered, "this approval has already been answered or withdrawn")
+                .hint(format!("`csn approvals show {wanted}` shows the outcome"))
         };
         let open = self.desk.open.get(&task).ok_or_else(answered)?;
         match &open.stage {
             OpenStage::Waiting { approval, options, .. } if *approval == wanted => {
                 if !options.contains(&choice) {
-                    return Err(Refusal::new(RefusalCode::OptionNotOffered, format!("`{choice}` was not offered"))
-                        .hint("look at the options with `csn approvals show`"));
+                    return Err(Refusal::new(
+                        RefusalCode::OptionNotOffered,
+                        format!("this approval does not offer `{choice}`"),
+                    )
+                    .hint("`csn approvals show` lists the options"));
                 }
             }
             _ => return Err(answered()),
@@ -288,7 +291,7 @@ impl Turn<'_> {
         self.desk.open.get_mut(&task).filter(|o| o.stage == OpenStage::Launched).ok_or_else(over)
     }
 
-    /// What lets a call run that nobody was asked about.
+    /// Who allows a request that needs no approval: grants or a rule.
     fn covered_by(&self, grants: &[GrantId], rule: &'static str) -> (DecidedBy, Scope) {
         let scope = grants.iter().filter_map(|g| self.desk.register.grants.get(*g)).map(|g| g.scope()).min();
         match scope.and_then(Scope::from_choice) {
@@ -297,7 +300,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Permits a task: it runs at once when there is a shim for it, else it joins the line.
+    /// Permits a task. It starts now if there is a shim for it; otherwise it joins the queue.
     fn permit(&mut self, leave: LaunchPermit) {
         let LaunchPermit { task, by, scope, permitted: PermittedSandbox { confinement, sandbox }, saved, shim } = leave;
         let permit = self.permit_id();
@@ -310,7 +313,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Behind everyone who is there, also when the clock went back.
+    /// Adds a task to the end of the queue, even if the clock went back.
     fn join_the_line(&mut self, task: TaskId) {
         let line = self.desk.line();
         let last = line.last().and_then(|task| match self.desk.open.get(task)?.stage {
@@ -334,7 +337,7 @@ impl Turn<'_> {
         self.step.launch = Some(ShimLaunch { permit, first_seq, prologue_head });
     }
 
-    /// Leave for something that the daemon does not run, and so does not hold to anything.
+    /// Records a permission for a command that the daemon does not run and therefore does not confine.
     fn grant_unconfined(&mut self, task: TaskId, by: DecidedBy, scope: Scope) {
         let (permit, policy) = (self.permit_id(), self.desk.policy);
         let (confinement, sandbox, saved) = (Confinement::None, None, Vec::new());
@@ -354,7 +357,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Saves what an answer leaves behind; what says the same is there already.
+    /// Saves the grants of an answer, except those that exist already.
     fn save(&mut self, grants: Vec<Grant>) -> Vec<SavedGrant> {
         let mut saved: Vec<SavedGrant> = Vec::new();
         for grant in grants {
@@ -374,7 +377,7 @@ impl Turn<'_> {
         saved
     }
 
-    /// The session works where it was let: there is nothing to launch.
+    /// Sets the working directory of a session. There is nothing to launch.
     fn move_session(&mut self, task: TaskId, by: DecidedBy, scope: Scope, to: Option<Text>) {
         self.grant_unconfined(task, by, scope);
         let session = self.desk.open.get(&task).and_then(|o| o.requester.session);
@@ -392,7 +395,7 @@ impl Turn<'_> {
 
     fn paths_changed(&mut self, task: TaskId, what: &'static str) {
         let refusal = Refusal::new(RefusalCode::PathsChanged, what);
-        self.deny_by_rule(task, &refusal.hint("ask again: what was approved is not what is there now"));
+        self.deny_by_rule(task, &refusal.hint("send the request again: files changed after it was approved"));
     }
 
     fn deny_by_rule(&mut self, task: TaskId, refusal: &Refusal) {
@@ -401,7 +404,7 @@ impl Turn<'_> {
 
     fn deny(&mut self, task: TaskId, by: DecidedBy, refusal: &Refusal, words: Option<Text>) {
         let reason = DenialReason::Code(refusal.code);
-        // What a refusal says is ours, not the asker's; it goes through redaction like everything else.
+        // A refusal is Countersign's own text; it is redacted like everything else.
         let hint = refusal.hint.as_deref().map(countersign_redact::text_by_shape);
         let policy = self.desk.policy;
         self.decide(task, Decision::PermissionDenied { by, reason: reason.clone(), hint, words, policy });
@@ -423,7 +426,7 @@ impl Turn<'_> {
         self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
     }
 
-    /// A decision about a task that the desk has let go.
+    /// A decision about a settled task, which the desk does not hold any more.
     fn after_the_end(&mut self, at: Timestamp, task: TaskId, seq: u64, decision: Decision) {
         let line = Record::decision_line(seq, at, &decision);
         self.step.decisions.push(LedgerEntry { task: Some(task), seq, at, line, decision, receipt: None });
@@ -441,23 +444,22 @@ impl Turn<'_> {
     }
 }
 
-/// What may be answered through the agent's own client: it could have made the answer up.
+/// Limits answers that come through the agent's own client, which could have made them up.
 fn in_band(choice: Choice, grave: bool) -> Result<(), Refusal> {
-    let hint = "answer it as a person: csn approvals answer, or any surface of yours";
+    let hint = "a person must answer this, for example with csn approvals answer";
     match choice {
         Choice::Deny => Ok(()),
         Choice::Once if !grave => Ok(()),
-        Choice::Once => {
-            Err(Refusal::new(RefusalCode::OptionNotOffered, "this is not approved through the agent's own client")
-                .hint(hint))
-        }
-        _ => {
-            Err(Refusal::new(RefusalCode::OptionNotOffered, "nothing is saved through the agent's own client")
-                .hint(hint))
-        }
+        Choice::Once => Err(Refusal::new(
+            RefusalCode::OptionNotOffered,
+            "a request with this risk cannot be approved through the agent's own client",
+        )
+        .hint(hint)),
+        _ => Err(Refusal::new(RefusalCode::OptionNotOffered, "a grant cannot be saved through the agent's own client")
+            .hint(hint)),
     }
 }
 
 fn over() -> Refusal {
-    Refusal::new(RefusalCode::TaskOver, "the task is over")
+    Refusal::new(RefusalCode::TaskOver, "the task has ended")
 }

@@ -1,4 +1,4 @@
-//! Approvals: questions that wait for a person, and their answers.
+//! Approvals: requests that wait for a person, and the answers to them.
 
 use super::{ApiResult, Ops};
 use crate::{
@@ -21,11 +21,11 @@ use std::{collections::HashMap, sync::Arc};
 
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 500;
-/// The most that a person may say with a denial.
+/// The most that a person may write with a denial.
 const MAX_WORDS_BYTES: usize = 4096;
-/// How much of an id must be given: what is not there must not mean the only question that is.
+/// The shortest prefix of an id: an unset variable must not name the only approval there is.
 const MIN_ID_CHARACTERS: usize = "ap_0000".len();
-/// How many questions of one session are shown at once; the others wait until one of them is answered.
+/// How many approvals of one session are shown with a card; the others wait until one is answered.
 const MAX_CARDS_PER_SESSION: usize = 8;
 
 /// The tasks that wait with a card, oldest first, and how many wait without one.
@@ -52,7 +52,7 @@ pub(crate) fn with_card(ops: &Ops, caller: &Caller) -> ApiResult<Vec<TaskId>> {
     Ok(carded(ops, caller)?.0)
 }
 
-/// Those that wait and have a card, oldest first; or all, newest first.
+/// The waiting approvals with a card, oldest first; or all approvals, newest first.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ApprovalQuery) -> ApiResult<ApprovalPage> {
     caller.may(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
@@ -76,18 +76,18 @@ fn page(ops: &Ops, caller: &Caller, query: ApprovalQuery, limit: usize) -> ApiRe
         let approval = of_task(ops, task)?;
         approvals.extend(approval.filter(|a| caller.sees(&roster, a.principal, a.session_id)));
     }
-    // A caller who does not see everything is not told that there is more of others.
+    // A caller that does not see everything must not learn that others have more.
     let next = next.filter(|_| approvals.len() == all);
     Ok(ApprovalPage { approvals, next, without_card })
 }
 
-/// The approval of a task as it is now, and whether its asker is there.
+/// The approval of a task as it is now, and whether its requester is still there.
 pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
     let approval = Approval::from_task(&ops.records.state(task)?);
     Ok(approval.map(|mut approval| {
         if approval.state == ApprovalState::Waiting {
             let asker = ops.records.waiting(task).and_then(|w| w.asker);
-            // Where it cannot be told, nobody is said to have gone.
+            // If this cannot be determined, the requester counts as waiting.
             approval.asker = asker
                 .map(|p| if peer::is_there(p) == Ok(false) { AskerPresence::Gone } else { AskerPresence::Waiting });
         }
@@ -95,7 +95,7 @@ pub(crate) fn of_task(ops: &Ops, task: TaskId) -> ApiResult<Option<Approval>> {
     }))
 }
 
-/// One approval, with all that a person should know before answering.
+/// One approval, with its card.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Approval> {
     caller.may(CredentialScope::Observe)?;
     let (_, task) = find(ops, caller, id)?;
@@ -106,7 +106,7 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
     Ok(approval)
 }
 
-/// What a person should know before answering; none when the world has moved on so far that it cannot be looked at.
+/// The card of an approval; none if its facts cannot be looked up any more.
 async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice]) -> Option<Card> {
     let _turn = ops.turn(caller.principal).await;
     let look = {
@@ -115,7 +115,7 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
             let kept = ops.records.waiting(task)?;
             let run_as = ops.users.run_as(kept.uid).ok()?;
             let mut prepared = facts::prepare(&kept.request, &ops.key, &run_as).ok()?;
-            // What was asked about, not what is there now: a script that has changed since says so.
+            // The scripts of the request, not those of now: the card marks a script that has changed.
             prepared.facts.scripts = kept.facts.scripts;
             Some((prepared, kept.request))
         })
@@ -136,7 +136,7 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
             now,
         };
         let assessment = case.assess();
-        // What it rests on goes along, not everything that was ever granted.
+        // Keep only the grants that the verdict depends on.
         let grants =
             Grants::from_grants(assessment.grants().into_iter().filter_map(|id| grants.get(id).cloned()).collect());
         (request, prepared, session, grants, now, assessment)
@@ -148,13 +148,13 @@ async fn card(ops: &Arc<Ops>, caller: &Caller, task: TaskId, options: &[Choice])
         let case =
             Case { request: &request, prepared, settings: &gate, requester: &requester, session, grants: &grants, now };
         let asked_by = asked_by(requester.credential, session);
-        // Scripts are shown as whom they run as reads them.
+        // Scripts are read as the user that the task runs as.
         with_user_ids(prepared.user.as_ref(), || case.card(&asked_by, &options, &assessment)).ok()
     });
     made.await.ok()?
 }
 
-/// Who asks, for whoever is asked.
+/// The requester, for the card.
 fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
     let who = match (kind, session.map(|s| &s.by)) {
         (CredentialKind::Person, Some(Via::Socket) | None) => "you".to_owned(),
@@ -171,15 +171,15 @@ fn asked_by(kind: CredentialKind, session: Option<&Session>) -> String {
     }
 }
 
-/// A person's answer. Whatever it saves lets go every request that it covers.
+/// Answers an approval as a person. A saved grant releases every waiting request that it covers.
 pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: AnswerBody) -> ApiResult<Approval> {
     caller.may(CredentialScope::Approve)?;
     if body.words.as_ref().is_some_and(|w| w.len() > MAX_WORDS_BYTES) {
-        return Err(Refusal::new(RefusalCode::TooLarge, "`words` takes at most 4096 bytes").into());
+        return Err(Refusal::new(RefusalCode::TooLarge, "`words` must have at most 4096 bytes").into());
     }
     if body.words.is_some() && body.choice != Choice::Deny || body.any_arguments && !body.choice.saves() {
-        let refusal =
-            Refusal::new(RefusalCode::BadRequest, "`words` go with `deny`, `any_arguments` with what is saved");
+        let message = "`words` is only for the choice `deny`, `any_arguments` only for a choice that saves a grant";
+        let refusal = Refusal::new(RefusalCode::BadRequest, message);
         return Err(refusal.into());
     }
     let (approval, task) = find(ops, caller, id)?;
@@ -187,7 +187,7 @@ pub(crate) async fn answer(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Answ
     read(ops, task)
 }
 
-/// An answer that came through the agent's own client. The desk knows what such an answer is worth.
+/// An answer through the agent's own client. The desk limits what such an answer may do.
 pub(crate) async fn answer_in_band(
     ops: &Arc<Ops>,
     task: TaskId,
@@ -196,12 +196,9 @@ pub(crate) async fn answer_in_band(
     via: Via,
 ) -> ApiResult<()> {
     if ops.config.approvals.in_band == InBandAnswers::Off {
-        return Err(Refusal::new(
-            RefusalCode::OptionNotOffered,
-            "nothing is answered through the agent's own client here",
-        )
-        .hint("answer it as a person: csn approvals answer")
-        .into());
+        let message = "this daemon does not accept answers through the agent's own client";
+        let refusal = Refusal::new(RefusalCode::OptionNotOffered, message);
+        return Err(refusal.hint("a person must answer this, for example with csn approvals answer").into());
     }
     let principal = ops.records.state(task)?.request.principal;
     let by = DecidedBy::Person { principal, surface: via, channel: Channel::InBand };
@@ -233,11 +230,11 @@ async fn again(ops: &Arc<Ops>, task: TaskId) -> ApiResult<(FactsAtLaunch, Option
     Ok(crate::blocking(move || facts::prepare_again(&ops.home, &ops.key, &ops.users, task)).await??)
 }
 
-/// A second answer is told of the first.
+/// The refusal of a second answer; it names the first.
 fn already(ops: &Ops, task: TaskId, refusal: Refusal) -> TaskRefusal {
     let told = match read(ops, task).map(|a| a.state) {
         Ok(ApprovalState::Answered { choice, by, at, .. }) => {
-            Refusal::new(RefusalCode::AlreadyAnswered, format!("already answered `{choice}` by {by} at {at}"))
+            Refusal::new(RefusalCode::AlreadyAnswered, format!("already answered with `{choice}` by {by} at {at}"))
         }
         Ok(ApprovalState::Withdrawn) => Refusal::new(RefusalCode::AlreadyAnswered, "the request was withdrawn"),
         _ => refusal,
@@ -249,7 +246,7 @@ fn read(ops: &Ops, task: TaskId) -> ApiResult<Approval> {
     of_task(ops, task)?.ok_or_else(|| unknown(&task.to_string()).into())
 }
 
-/// By a whole id, or the beginning of exactly one; one that may not be seen is not there.
+/// Finds an approval by its id or an unambiguous prefix. One that the caller may not see does not exist for it.
 fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId)> {
     let whole: Option<ApprovalId> = text.parse().ok();
     let prefix = if text.starts_with("ap_") { text.to_owned() } else { format!("ap_{text}") };
@@ -274,8 +271,8 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
     match found.as_slice() {
         [one] => Ok(*one),
         [] => Err(unknown(text).into()),
-        _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one approval begins with {prefix}"))
-            .hint("give more characters of the id")
+        _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("several approvals begin with {prefix}"))
+            .hint("use more characters of the id")
             .into()),
     }
 }
@@ -283,5 +280,5 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<(ApprovalId, TaskId
 fn unknown(text: &str) -> Refusal {
     let shown = DisplaySafe::bounded(text, 60);
     Refusal::new(RefusalCode::NotFound, format!("there is no approval {shown}"))
-        .hint("`csn approvals list` shows what waits")
+        .hint("`csn approvals list` shows the pending approvals")
 }

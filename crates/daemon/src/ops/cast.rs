@@ -1,4 +1,4 @@
-//! Recordings: a task as asciicast. Read from the files; nothing is started.
+//! Recordings: a task as asciicast, read from its files. Starts nothing.
 
 use super::{ApiResult, Ops};
 use crate::{caller::Caller, records::OutputChunk};
@@ -27,8 +27,8 @@ pub(crate) async fn cast(
     ops.records.warm(task).await?;
     let state = ops.records.state(task)?;
     if state.expired_at.is_some() {
-        return Err(Refusal::new(RefusalCode::Expired, "what this task wrote was removed")
-            .hint("its decisions and digests stay: csn show")
+        return Err(Refusal::new(RefusalCode::Expired, "the output of this task was removed")
+            .hint("its decisions and digests are kept: csn show")
             .into());
     }
     let (send, receive) = mpsc::channel(2);
@@ -41,7 +41,7 @@ pub(crate) async fn cast(
     Ok(receive)
 }
 
-/// Everything that is there, as lines.
+/// Sends the whole recording as lines.
 fn record(
     ops: &Arc<Ops>,
     state: &TaskState,
@@ -73,7 +73,7 @@ fn record(
             let record = Record::parse(&line).map_err(io::Error::other)?;
             let (RecordContent::Frame(frame), Some(t_us)) = (&record.what, record.t_us) else { continue };
             gaps.note(frame);
-            // The size that a terminal begins with comes before anything that it shows.
+            // The initial size of a terminal comes before its output.
             let cast = match (&mut cast, frame) {
                 (Some(cast), _) => cast,
                 (none, Frame::Resized { rows, cols, .. }) => none.insert(begin(*rows, *cols, &mut text)),

@@ -1,5 +1,5 @@
-//! Typing, resizing, signalling, stopping: operations on a task, answered with the number of the record in which they
-//! stand once they have been applied.
+//! Typing, resizing, signalling, stopping: operations on a running task. Each returns the number of the record that holds
+//! it, once it has been applied.
 
 use super::{
     ApiResult, OnceKey, Ops,
@@ -16,13 +16,14 @@ use countersign_redact::{Mask, text_bounded};
 use countersign_shim::wire::{ToShim, TypedInput};
 use std::sync::Arc;
 
-/// The most that one call takes.
+/// The most that one call accepts.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
 
-/// What is to be written into a task.
+/// The input of a call, checked.
 pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
     let bad = |message: &str| {
-        Err(Refusal::new(RefusalCode::BadRequest, message).hint("one of `text`, `chunk_b64`, `keys`, `paste`, `eof`"))
+        Err(Refusal::new(RefusalCode::BadRequest, message)
+            .hint("send one of `text`, `chunk_b64`, `keys`, `paste` or `eof`"))
     };
     let input = match (body.chunk_b64, body.text, body.keys, body.paste, body.eof) {
         (None, Some(text), None, None, eof) => TypedInput::Text { text, eof },
@@ -33,12 +34,12 @@ pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
         (None, None, Some(keys), None, false) => TypedInput::Keys(keys),
         (None, None, None, Some(text), false) => TypedInput::Paste(text),
         (None, None, None, None, true) => TypedInput::Text { text: String::new(), eof: true },
-        (None, None, None, None, false) => return bad("there is nothing to write"),
-        _ => return bad("these do not go together"),
+        (None, None, None, None, false) => return bad("the input is empty"),
+        _ => return bad("these fields cannot be combined"),
     };
     let len = match &input {
-        TypedInput::Text { text, eof } if text.is_empty() && !eof => return bad("there is nothing to write"),
-        TypedInput::Keys(keys) if keys.is_empty() => return bad("there is nothing to write"),
+        TypedInput::Text { text, eof } if text.is_empty() && !eof => return bad("the input is empty"),
+        TypedInput::Keys(keys) if keys.is_empty() => return bad("the input is empty"),
         TypedInput::Text { text, .. } | TypedInput::Paste(text) => {
             if let Some(placeholder) = countersign_redact::placeholder(text) {
                 return Err(no_placeholder(placeholder, "input"));
@@ -46,17 +47,20 @@ pub(crate) fn input(body: StdinBody) -> Result<TypedInput, Refusal> {
             text.len()
         }
         TypedInput::Bytes { bytes, .. } => bytes.len(),
-        // No key takes more.
+        // No key needs more than 8 bytes.
         TypedInput::Keys(keys) => keys.len() * 8,
     };
     if len > MAX_INPUT_BYTES {
-        return Err(Refusal::new(RefusalCode::TooLarge, format!("{len} bytes are more than a call takes"))
-            .hint(format!("send at most {MAX_INPUT_BYTES} bytes at a time")));
+        return Err(Refusal::new(
+            RefusalCode::TooLarge,
+            format!("the input has {len} bytes; the maximum is {MAX_INPUT_BYTES}"),
+        )
+        .hint("send it in several calls"));
     }
     Ok(input)
 }
 
-/// Text where it is text: that is what most input is, and shorter on its way.
+/// Input as text if it is UTF-8: most input is, and text is shorter in JSON.
 pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
     match String::from_utf8(bytes) {
         Ok(text) => TypedInput::Text { text, eof },
@@ -64,7 +68,7 @@ pub(crate) fn bytes_of(bytes: Vec<u8>, eof: bool) -> TypedInput {
     }
 }
 
-/// Withdraws a task that waits, or stops one that runs.
+/// Withdraws a waiting task, or stops a running one.
 pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: CancelBody) -> ApiResult<AppliedRecord> {
     caller.may(CredentialScope::Run)?;
     let reason = body.reason.map(|r| text_bounded(&Mask::of_shapes(), &r, MAX_TEXT_BYTES));
@@ -74,12 +78,12 @@ pub(crate) async fn cancel(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Canc
     Ok(AppliedRecord { seq })
 }
 
-/// Takes a task back that has not been launched.
+/// Withdraws a task that has not been launched.
 pub(crate) async fn withdraw(ops: &Arc<Ops>, task: TaskId, by: Text) -> ApiResult<()> {
     Ok(ops.commit.withdraw(task, by).await?)
 }
 
-/// Withdraws a task that waits, stops one that runs; the number of the record in which that stands.
+/// Withdraws a waiting task or stops a running one; returns the number of the record.
 pub(crate) async fn stop(
     ops: &Arc<Ops>,
     task: TaskId,
@@ -90,7 +94,7 @@ pub(crate) async fn stop(
     loop {
         if open(ops, task)?.status == Status::Queued {
             match withdraw(ops, task, by.clone()).await.map_err(|refused: TaskRefusal| refused.refusal) {
-                // It was launched a moment ago: then it is cancelled.
+                // It was launched meanwhile: then it is stopped.
                 Err(refusal) if refusal.code == RefusalCode::TaskStarted => {}
                 withdrawn => {
                     withdrawn?;
@@ -100,9 +104,12 @@ pub(crate) async fn stop(
         }
         let state = open(ops, task)?;
         if state.observed() {
-            return Err(Refusal::new(RefusalCode::WrongMode, "its agent runs it: the house only looks on")
-                .hint("stop it in the agent")
-                .into());
+            return Err(Refusal::new(
+                RefusalCode::WrongMode,
+                "the agent runs this command itself; Countersign only records it",
+            )
+            .hint("stop the command in the agent")
+            .into());
         }
         if state.status == Status::Running {
             let cancel = move |re| ToShim::Cancel { re, by, reason, why };
@@ -145,7 +152,7 @@ pub(crate) async fn resize(
     operate(ops, caller, id, "resize", once, move |re, key| ToShim::Resize { re, rows, cols, by, key }).await
 }
 
-/// Asks the shim of a task that runs and that the caller may type into.
+/// Sends a request to the shim of a running task that the caller controls.
 async fn operate(
     ops: &Arc<Ops>,
     caller: &Caller,
@@ -158,14 +165,15 @@ async fn operate(
     let task = ops.records.find_own(caller, id)?;
     ops.records.warm(task).await?;
     if open(ops, task)?.status == Status::Queued {
-        let refusal = Refusal::new(RefusalCode::TaskOver, "the task has not started").hint("`csn cancel` withdraws it");
+        let refusal =
+            Refusal::new(RefusalCode::TaskOver, "the task has not started").hint("to withdraw it: csn cancel");
         return Err(TaskRefusal::from(refusal).of_task(task));
     }
     let key = once.map(|once| once.digest(ops, caller, &format!("{operation} {task}"))).transpose()?;
     Ok(AppliedRecord { seq: send(ops, task, move |re| request(re, key)).await? })
 }
 
-/// Asks the shim. One that cannot be reached may just be closing: then the task is over, and that is the answer.
+/// Sends a request to the shim. If the shim cannot be reached, the task may be ending: then that is the reply.
 async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim + Send + 'static) -> ApiResult<u64> {
     match ops.registry.operate(task, request).await {
         Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
@@ -178,13 +186,13 @@ async fn send(ops: &Arc<Ops>, task: TaskId, request: impl FnOnce(u64) -> ToShim 
     }
 }
 
-/// A task that has not settled.
+/// The state of a task that has not settled.
 fn open(ops: &Ops, task: TaskId) -> ApiResult<TaskState> {
     let state = ops.records.state(task)?;
     match state.outcome() {
         None => Ok(state),
         Some(outcome) => {
-            Err(TaskRefusal::from(Refusal::new(RefusalCode::TaskOver, format!("the task is over: {outcome}")))
+            Err(TaskRefusal::from(Refusal::new(RefusalCode::TaskOver, format!("the task has ended: {outcome}")))
                 .of_task(task))
         }
     }

@@ -1,4 +1,4 @@
-//! Grants: saved approvals, given and taken back.
+//! Grants: listing, adding and revoking saved approvals.
 
 use super::{ApiResult, Ops};
 use crate::caller::Caller;
@@ -19,13 +19,13 @@ use std::sync::Arc;
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 500;
 
-/// As it is stored, and as people write it.
+/// A grant, with its text for people.
 fn shown(grant: Grant) -> GrantView {
     let label = label(&grant);
     GrantView { grant, label }
 }
 
-/// The grants that hold, newest first.
+/// The valid grants, newest first.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: GrantQuery) -> ApiResult<GrantPage> {
     caller.may(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
@@ -54,7 +54,7 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
     Ok(shown(find(ops, caller, id).await?))
 }
 
-/// Gives a grant; whether it is new, or one like it holds already.
+/// Adds a grant; returns whether it is new or an equal one exists.
 pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> ApiResult<(GrantView, bool)> {
     caller.may(CredentialScope::Approve)?;
     let grant = {
@@ -63,7 +63,7 @@ pub(crate) async fn add(ops: &Arc<Ops>, caller: &Caller, body: GrantBody) -> Api
     };
     match ops.commit.register(RegisterCommand::Grant(Box::new(grant))).await? {
         RegisterReply::Grant { grant, new } => Ok((shown(*grant), new)),
-        _ => Err(Refusal::new(RefusalCode::Internal, "no grant came of it").into()),
+        _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no grant").into()),
     }
 }
 
@@ -73,7 +73,7 @@ fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Gra
         .map_err(|why| bad(format!("`{}` is not a verb: {why}", DisplaySafe::bounded(&giving.verb, 200))))?;
     let clean = |raw: &str| match text_by_shape(raw) {
         clean if clean.as_str() == raw => Ok(clean),
-        _ => Err(bad("it holds what looks like a secret".to_owned())),
+        _ => Err(bad("the grant contains text that looks like a secret".to_owned())),
     };
     let run_as = ops.run_as(caller.principal)?;
     let directory = giving.directory.map(|d| place(ops, &run_as, &d)).transpose()?;
@@ -84,13 +84,13 @@ fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Gra
         }
     }
     if giving.confinement == Some(Confinement::None) {
-        return Err(bad("`confinement` is shield, workspace or read_only".to_owned()));
+        return Err(bad("`confinement` must be shield, workspace or read_only".to_owned()));
     }
     if giving.uses == Some(0) {
-        return Err(bad("`uses` is 1 or more".to_owned()));
+        return Err(bad("`uses` must be at least 1".to_owned()));
     }
     if giving.expires_at.is_some_and(|end| end <= clock::now()) {
-        return Err(bad("`expires_at` has passed already".to_owned()));
+        return Err(bad("`expires_at` is in the past".to_owned()));
     }
     let risks = giving.risks.map(|mut risks| {
         risks.sort_unstable();
@@ -98,7 +98,7 @@ fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Gra
         risks
     });
     if risks.as_ref().is_some_and(|r| r.iter().any(|r| matches!(r, Risk::Opaque | Risk::OfSelf | Risk::Privileged))) {
-        return Err(bad("`opaque`, `self` and `privileged` cannot be granted beforehand".to_owned()));
+        return Err(bad("the risks `opaque`, `self` and `privileged` cannot be granted in advance".to_owned()));
     }
     Ok(Grant {
         id: None,
@@ -127,7 +127,7 @@ fn resolve_grant(ops: &Ops, caller: &Caller, giving: GrantBody) -> ApiResult<Gra
     })
 }
 
-/// A directory as a grant holds it: where it really is, and not nearly everything.
+/// The real path of a directory for a grant. Directories that contain nearly everything are refused.
 fn place(ops: &Ops, run_as: &RunAs, directory: &str) -> ApiResult<String> {
     let bad = |what: &str| {
         let shown = DisplaySafe::bounded(directory, 300).to_string();
@@ -146,13 +146,13 @@ fn place(ops: &Ops, run_as: &RunAs, directory: &str) -> ApiResult<String> {
     context.folder = folders.map(Text::as_str).find(|f| resolved.starts_with(*f)).map(str::to_owned);
     if !can_be_granted(&resolved, &context) {
         return Err(bad(
-            "cannot be granted: name a project directory, not /, one below it, a home or a session's folder",
+            "cannot be granted; name a project directory, not /, a directory directly below /, a home or the folder of a session",
         ));
     }
     Ok(resolved)
 }
 
-/// From now on the calls of a grant run in what their risks need.
+/// Confines the calls of a grant to what their risks need, from now on.
 pub(crate) async fn narrow(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<GrantView> {
     let (principal, by) = (caller.principal, caller.actor());
     change(ops, caller, id, |grant| RegisterCommand::Narrow { grant, principal, by }).await
@@ -179,10 +179,10 @@ async fn change(
 
 fn unknown(id: &str) -> Refusal {
     let shown = DisplaySafe::bounded(id, 60);
-    Refusal::new(RefusalCode::NotFound, format!("there is no grant {shown}")).hint("`csn grants list` shows them")
+    Refusal::new(RefusalCode::NotFound, format!("there is no grant {shown}")).hint("`csn grants list` shows all grants")
 }
 
-/// By a whole id, or the beginning of exactly one.
+/// Finds a grant by its id or an unambiguous prefix.
 async fn find(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
     let prefix = if id.starts_with("gr_") { id.to_owned() } else { format!("gr_{id}") };
     if prefix.len() < 7 {
@@ -211,6 +211,8 @@ async fn find(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Grant> {
     match &found[..] {
         [one] => Ok(one.clone()),
         [] => Err(unknown(id).into()),
-        _ => Err(Refusal::new(RefusalCode::AmbiguousId, "more than one grant begins like that").into()),
+        _ => {
+            Err(Refusal::new(RefusalCode::AmbiguousId, "several grants begin with this id; use more characters").into())
+        }
     }
 }

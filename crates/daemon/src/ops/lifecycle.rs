@@ -1,4 +1,4 @@
-//! The daemon itself: how it is, stopping it, tidying up.
+//! The daemon itself: its state, stopping it, retention.
 
 use super::{ApiResult, Ops, retention};
 use crate::caller::Caller;
@@ -35,7 +35,7 @@ pub(crate) async fn show(ops: &Ops, caller: &Caller) -> ApiResult<Lifecycle> {
     })
 }
 
-/// Stops the daemon; its tasks go on unless they are to stop with it.
+/// Stops the daemon. Its tasks keep running unless they are to stop with it.
 pub(crate) fn stop(ops: &Ops, caller: &Caller, body: StopBody) -> ApiResult<StopResponse> {
     caller.may(CredentialScope::Admin)?;
     let StopBody { state: StopTarget::Halted, tasks } = body;
@@ -46,7 +46,7 @@ pub(crate) fn stop(ops: &Ops, caller: &Caller, body: StopBody) -> ApiResult<Stop
     Ok(StopResponse { state: DaemonState::Draining, pid: std::process::id() })
 }
 
-/// Tidies up now, by the configured rule or by the one that is named.
+/// Runs retention now, by the configured rule or by the limits in the request.
 pub(crate) async fn gc(ops: &Arc<Ops>, caller: &Caller, body: GcBody) -> ApiResult<GcReport> {
     caller.may(CredentialScope::Admin)?;
     let mut rule = ops.config.retention.clone();
@@ -63,7 +63,7 @@ pub(crate) async fn rebuild(ops: &Ops, caller: &Caller, body: RebuildBody) -> Ap
     Ok(IndexRebuilt { index: IndexState::Rebuilt })
 }
 
-/// What must hold before the daemon is ready, each with what is wrong. Anybody may ask.
+/// The conditions for being ready, each with its problem. Public.
 pub(crate) fn ready(ops: &Ops) -> Readiness {
     let checks = checks(ops).map(|(name, why)| (name, why.map(|why| text_by_shape(&why).into_inner())));
     let failing = checks.iter().find_map(|(name, why)| Some(format!("{name}: {}", why.as_ref()?)));
@@ -86,16 +86,17 @@ fn checks(ops: &Ops) -> [(&'static str, Option<String>); 5] {
     let recovery = match (state, looked_for) {
         (DaemonState::Boot | DaemonState::Recovering, _) => Some("not done yet".to_owned()),
         (_, 0) => None,
+        (_, 1) => Some("the supervisor of 1 task does not answer yet".to_owned()),
         (_, n) => Some(format!("the supervisors of {n} tasks do not answer yet")),
     };
-    let sockets = (!ops.socket.exists()).then(|| "the socket is gone".to_owned());
+    let sockets = (!ops.socket.exists()).then(|| "the socket file is missing".to_owned());
     let keys = match &*ops.sealing.borrow() {
         SealingState::Works | SealingState::Stuck(_) => None,
-        SealingState::Fails(why) => Some(format!("receipts are not made out: {why}")),
+        SealingState::Fails(why) => Some(format!("no receipts can be made: {why}")),
     };
     let serving = match state {
         DaemonState::Running => None,
-        state => Some(format!("the house is {}", serde_json::json!(state).as_str().unwrap_or_default())),
+        state => Some(format!("the daemon is {}", serde_json::json!(state).as_str().unwrap_or_default())),
     };
     [("ledger", ledger), ("recovery", recovery), ("sockets", sockets), ("keys", keys), ("state", serving)]
 }

@@ -1,5 +1,5 @@
-//! What can be asked of the daemon, as plain typed functions: each takes [`Ops`] and the caller, and checks the
-//! caller's scope itself. Surfaces translate; they never decide or remember.
+//! The operations of the daemon, as plain typed functions: each takes [`Ops`] and the caller, and checks the caller's
+//! scope itself. Surfaces only translate; they never decide and keep no state.
 
 pub(crate) mod answers;
 pub(crate) mod cast;
@@ -49,41 +49,41 @@ use std::{
 use tickets::Tickets;
 use tokio::sync::{Notify, watch};
 
-/// What an operation answers.
+/// The result of an operation.
 pub(crate) type ApiResult<T> = Result<T, TaskRefusal>;
 
 /// Concurrent fact look-ups per principal; there are four times as many threads for them.
 const MAX_LOOKUPS_PER_PRINCIPAL: usize = 8;
 
-/// What every surface needs.
+/// Everything that the operations need.
 pub(crate) struct Ops {
     pub(crate) home: Home,
     pub(crate) key: HomeKey,
     pub(crate) config: Config,
     pub(crate) gate: Arc<GateSettings>,
     pub(crate) users: Users,
-    /// Where it listens.
+    /// The path of the socket that the daemon listens on.
     pub(crate) socket: PathBuf,
     pub(crate) records: Arc<Records>,
     pub(crate) registry: Arc<ShimRegistry>,
     pub(crate) commit: CommitHandle,
-    /// Sessions and credentials, as far as they are written.
+    /// Sessions and credentials, as of the last commit.
     pub(crate) roster: watch::Receiver<Arc<Roster>>,
-    /// How many decisions there are.
+    /// The number of decisions in the ledger.
     pub(crate) head: watch::Receiver<i64>,
-    /// The ledger cannot be used, for this reason: nothing is decided, what is on the disk can be read.
+    /// Why the ledger cannot be used, if so: then nothing is decided, and the records can only be read.
     pub(crate) reading_only: Arc<ReadOnlyState>,
-    /// Where the house listens on loopback, if it does.
+    /// The loopback address that the daemon listens on, if any.
     pub(crate) tcp: tokio::sync::Mutex<Option<std::net::SocketAddr>>,
     pub(crate) state: watch::Sender<DaemonState>,
-    /// Held by whoever tidies up: one at a time.
+    /// Held during retention: one run at a time.
     pub(crate) tidying: tokio::sync::Mutex<()>,
-    /// How many requests of each principal are looked at at once.
+    /// Limits the concurrent fact look-ups of each principal.
     pub(crate) turns: std::sync::Mutex<HashMap<PrincipalId, Arc<tokio::sync::Semaphore>>>,
-    /// Who makes out receipts, and whether that works.
+    /// The sealer, and its state.
     pub(crate) sealer: SealerHandle,
     pub(crate) sealing: watch::Receiver<SealingState>,
-    /// Why the house is in its state, and how its going down has gone so far.
+    /// Why the daemon is in its state, and the steps of its shutdown so far.
     pub(crate) reason: watch::Sender<Option<Text>>,
     pub(crate) last_steps: watch::Sender<Vec<ShutdownStep>>,
     pub(crate) stop: Notify,
@@ -94,7 +94,7 @@ pub(crate) struct Ops {
     pub(crate) descriptors: Arc<DescriptorReserve>,
 }
 
-/// What the operations work with, wired at the start.
+/// Everything that [`Ops`] is made from.
 pub(crate) struct OpsParts {
     pub(crate) home: Home,
     pub(crate) config: Config,
@@ -144,6 +144,7 @@ impl Ops {
         }
     }
 
+    /// Changes the daemon's state, reports it and records it.
     pub(crate) fn enter(&self, state: DaemonState, reason: Option<Text>) {
         service::state(state);
         self.state.send_replace(state);
@@ -152,18 +153,18 @@ impl Ops {
         self.commit.send_event(DeskEvent::House { state, reason, boot });
     }
 
-    /// Whether a caller whose connection goes on may still be served: its token may have been revoked, or have expired.
+    /// Whether the caller of an open connection may still be served: its token may have been revoked or have expired.
     pub(crate) fn still_admits(&self, caller: &Caller) -> bool {
         caller.still_holds(&self.roster.borrow(), clock::now())
     }
 
-    /// The eyes of a principal.
+    /// The user that a principal runs as.
     pub(crate) fn run_as(&self, principal: PrincipalId) -> Result<RunAs, Refusal> {
         let uid = self.roster.borrow().uid(principal);
         self.users.run_as(uid)
     }
 
-    /// One's turn to have the world looked at: nobody takes all of those who look.
+    /// Waits for a slot to look up facts, so that no principal takes all of them.
     pub(crate) async fn turn(&self, principal: PrincipalId) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let turns = {
             let mut turns = crate::lock(&self.turns);
@@ -176,24 +177,24 @@ impl Ops {
         turns.acquire_owned().await.ok()
     }
 
-    /// Enters a user of the machine as a principal, unless they are one.
+    /// Adds a user of the machine as a principal, if it is none yet.
     pub(crate) async fn welcome(&self, user: TaskUser) -> Result<(), Refusal> {
         let wish = RegisterCommand::Welcome { uid: user.uid, name: text_by_shape(&user.name) };
         self.commit.register(wish).await.map(drop)
     }
 
-    /// Waits, but not for ever, until what has settled has its receipt.
+    /// Waits for at most this time until every settled task has its receipt.
     pub(crate) async fn sealed_so_far(&self, patience: Duration) {
         let _ = tokio::time::timeout(patience, self.sealer.barrier()).await;
     }
 
-    /// Waits until the commit loop has written all that it was told; gives the tasks that are still on their way.
+    /// Waits until the commit loop has processed all earlier calls; returns the tasks that run.
     pub(crate) async fn settled_so_far(&self) -> Vec<TaskId> {
         self.commit.barrier().await.unwrap_or_default()
     }
 }
 
-/// A key under which an operation is done once, however often it is sent; and the body that it came with.
+/// An idempotency key, under which an operation is done once however often it is sent, with the body of the request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OnceKey<'a> {
     pub(crate) key: &'a str,
@@ -201,10 +202,10 @@ pub(crate) struct OnceKey<'a> {
 }
 
 impl OnceKey<'_> {
-    /// As records hold it: of this caller and this operation.
+    /// The digests in the record, for this caller and this operation.
     fn digest(self, ops: &Ops, caller: &Caller, operation: &str) -> Result<Idempotency, Refusal> {
         if self.key.is_empty() || self.key.len() > 255 {
-            return Err(Refusal::new(RefusalCode::BadRequest, "`Idempotency-Key` takes 1 to 255 characters"));
+            return Err(Refusal::new(RefusalCode::BadRequest, "`Idempotency-Key` must have 1 to 255 characters"));
         }
         let owner = caller.principal.to_string();
         let key = [owner.as_bytes(), operation.as_bytes(), self.key.as_bytes()];
@@ -215,11 +216,11 @@ impl OnceKey<'_> {
     }
 }
 
-/// How many of a list: `usual` unless asked for, and no more than `most`.
+/// The size of a list page: `usual` by default, `most` at most.
 fn page_limit(wanted: Option<usize>, usual: usize, most: usize) -> Result<usize, Refusal> {
     let limit = wanted.unwrap_or(usual);
     if !(1..=most).contains(&limit) {
-        return Err(Refusal::new(RefusalCode::BadRequest, format!("`limit` is 1 to {most}")));
+        return Err(Refusal::new(RefusalCode::BadRequest, format!("`limit` must be from 1 to {most}")));
     }
     Ok(limit)
 }

@@ -1,4 +1,4 @@
-//! Output: bytes by range and by line, from either end, while they come and after; every chunk checked.
+//! Output: bytes by range and by line, from either end, while a task runs and after. Every chunk is verified.
 
 use super::{ApiResult, Ops};
 use crate::caller::Caller;
@@ -13,15 +13,15 @@ use countersign_store::output::{Gap, ReadError};
 use std::{io, sync::Arc};
 use tokio::sync::mpsc;
 
-/// One answer holds at most this much, whatever the query says.
+/// The most that one reply holds, whatever the query says.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 const USUAL_BYTES: u64 = 64 * 1024;
 const USUAL_LINES: u64 = 1000;
 
-/// Bytes that come piece by piece.
+/// Bytes that arrive piece by piece.
 pub(crate) type ByteStream = mpsc::Receiver<io::Result<Bytes>>;
 
-/// Which bytes of a whole are wanted: from the first to the last, or the last so many.
+/// A range of bytes: from the first to the last, or the last N.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteRange {
     From { first: u64, last: Option<u64> },
@@ -29,7 +29,7 @@ pub(crate) enum ByteRange {
 }
 
 impl ByteRange {
-    /// Where it begins and ends in a whole of `total` bytes; none that can be served is none.
+    /// Where the range begins and ends in a whole of `total` bytes; none if it cannot be served.
     pub(crate) fn of(self, total: u64) -> Option<(u64, u64)> {
         let (start, end) = match self {
             Self::Last(bytes) => (total.saturating_sub(bytes), total),
@@ -45,14 +45,14 @@ impl ByteRange {
 pub(crate) struct StreamSlice {
     pub(crate) bytes: Vec<u8>,
     pub(crate) start: u64,
-    /// Where what was asked for ends, however little of it fits into one answer.
+    /// Where the requested part ends, even if one reply cannot hold all of it.
     end: u64,
     pub(crate) total: u64,
     pub(crate) complete: bool,
     gap: Option<Gap>,
 }
 
-/// What came of a range.
+/// The result of reading a range.
 pub(crate) enum RangeResult {
     Slice(StreamSlice),
     /// The stream has no such bytes.
@@ -61,7 +61,7 @@ pub(crate) enum RangeResult {
     },
 }
 
-/// A part of a task's output, as text where it is text.
+/// A part of a task's output, as text if it is UTF-8.
 pub(crate) async fn read(ops: &Arc<Ops>, caller: &Caller, id: &str, query: OutputQuery) -> ApiResult<OutputPage> {
     let (task, stream) = find(ops, caller, id, query.stream).await?;
     Ok(slice(ops, task, stream, query).await?.into())
@@ -95,7 +95,7 @@ pub(crate) async fn read_range(
     Ok(RangeResult::Slice(slice(ops, task, stream, query).await?))
 }
 
-/// The whole stream as it is now, piece by piece, and how many bytes that is.
+/// The whole stream as it is now, piece by piece, and its length.
 pub(crate) async fn read_all(
     ops: &Arc<Ops>,
     caller: &Caller,
@@ -119,13 +119,13 @@ fn send_all(ops: &Ops, state: &TaskState, stream: StreamName, total: u64, send: 
             let Some(reading) = ops.records.output(state)? else { return Ok(Vec::new()) };
             let mut reading = lock(&reading);
             reading.refresh()?;
-            // Everything is everything that was kept.
+            // "Everything" means everything that was kept.
             if let Some(gap) = reading.gap(stream).filter(|gap| gap.offset == offset) {
                 offset = gap.end();
             }
             reading.bytes(stream, offset, MAX_BYTES.min(total - offset))
         };
-        // Bytes that do not match their digest end the answer short of its length: that is an error to any client.
+        // Bytes that do not match their digest end the reply early, which every client treats as an error.
         let bytes = read().map_err(io::Error::other);
         let (failed, n) = (bytes.is_err(), bytes.as_ref().map_or(0, Vec::len));
         if send.blocking_send(bytes.map(Bytes::from)).is_err() || failed || n == 0 {
@@ -135,7 +135,7 @@ fn send_all(ops: &Ops, state: &TaskState, stream: StreamName, total: u64, send: 
     }
 }
 
-/// The task and the stream that are meant.
+/// The task and the stream of a query.
 async fn find(
     ops: &Arc<Ops>,
     caller: &Caller,
@@ -153,19 +153,22 @@ async fn find(
     Ok((task, stream))
 }
 
-/// A stream, if tasks of this mode have it.
+/// Checks that tasks of this mode have a stream.
 pub(crate) fn stream_of(mode: Mode, stream: StreamName) -> Result<StreamName, Refusal> {
     let streams = StreamName::for_mode(mode);
     if streams.contains(&stream) {
         return Ok(stream);
     }
     let names: Vec<&str> = streams.iter().map(|s| s.as_str()).collect();
-    Err(Refusal::new(RefusalCode::BadRequest, format!("this task has {}, no stream `{stream}`", names.join(" and "))))
+    Err(Refusal::new(
+        RefusalCode::BadRequest,
+        format!("this task has no stream `{stream}`, only {}", names.join(" and ")),
+    ))
 }
 
 async fn slice(ops: &Arc<Ops>, task: TaskId, stream: StreamName, query: OutputQuery) -> ApiResult<StreamSlice> {
     let by_line = query.line.is_some() || query.lines.is_some() || query.tail_lines.is_some();
-    // A chunk or two is quicker read than handed to another thread; more may take a while, and others go on.
+    // Reading a chunk or two is quicker than switching threads; more may take a while and must not block others.
     let small = !by_line && query.max_bytes.is_none_or(|max| max <= USUAL_BYTES);
     if small && ops.records.output_is_free(task) {
         return cut(ops, task, stream, query);
@@ -210,7 +213,7 @@ impl From<StreamSlice> for OutputPage {
     fn from(slice: StreamSlice) -> Self {
         let StreamSlice { bytes, start, end, total, complete, gap } = slice;
         let len = bytes.len() as u64;
-        // Whoever goes on from here goes on behind what was dropped.
+        // The next page continues after the dropped bytes.
         let next_offset = match gap {
             Some(gap) if gap.offset == start + len && len > 0 => gap.end(),
             _ => start + len,
@@ -234,7 +237,7 @@ impl From<StreamSlice> for OutputPage {
     }
 }
 
-/// Every stream for a caller who asked to wait: whole when short, else both ends.
+/// Every stream for a caller that waits: complete if short, otherwise both ends.
 pub(crate) fn bounded(ops: &Ops, state: &TaskState) -> ApiResult<BoundedOutput> {
     let mut output = BoundedOutput::new();
     for &stream in StreamName::for_mode(state.request.mode) {
@@ -245,7 +248,7 @@ pub(crate) fn bounded(ops: &Ops, state: &TaskState) -> ApiResult<BoundedOutput> 
     Ok(output)
 }
 
-/// A stream, whole when short, else both ends.
+/// A stream: complete if short, otherwise both ends.
 pub(crate) fn ends(ops: &Ops, state: &TaskState, stream: StreamName) -> ApiResult<Rendered> {
     let encode = |bytes: &[u8]| STANDARD.encode(bytes);
     let Some(reading) = ops.records.output(state)? else { return Ok(Rendered::whole(b"", encode)) };

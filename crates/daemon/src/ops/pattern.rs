@@ -1,30 +1,30 @@
-//! Searching output: pieces in, matches out, in bounded memory. Line by line, as people read.
+//! The search itself: pieces in, matches out, in bounded memory. Line by line, as people read.
 
 use memchr::memmem;
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::VecDeque;
 
-/// A line longer than this is searched in parts; a match across two of them is not found.
+/// A longer line is searched in parts; a match across two of them is not found.
 const LONGEST_LINE: usize = 1024 * 1024;
 /// How much of a line is shown.
 const EXCERPT: usize = 512;
 /// How much memory a pattern may take.
 const PATTERN_MEMORY: usize = 4 * 1024 * 1024;
 
-/// Why something cannot be looked for.
+/// Why a pattern cannot be searched for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatternError {
     #[error("the pattern is empty")]
     Empty,
-    #[error("a pattern is looked for within lines: it cannot hold a line break")]
+    #[error("a pattern cannot contain a line break: it is searched for within lines")]
     LineBreak,
     #[error(transparent)]
     Regex(#[from] regex::Error),
 }
 
-/// What to look for.
+/// What to search for.
 pub(crate) enum SearchPattern {
-    /// Without its own copy of the needle it could not be kept.
+    /// Owns its needle, so that it can be stored.
     Literal(Box<memmem::Finder<'static>>),
     Regex(Box<Regex>),
 }
@@ -58,7 +58,7 @@ impl SearchPattern {
     }
 }
 
-/// What a stretch of output looks like from afar.
+/// A summary of a stretch of output.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) struct OutputSketch {
     pub(crate) len: u64,
@@ -66,7 +66,7 @@ pub(crate) struct OutputSketch {
     /// Behind the first and behind the last line break, if there is one.
     pub(crate) first: Option<u64>,
     pub(crate) last: Option<u64>,
-    /// The pattern may be in it.
+    /// The pattern may occur in it.
     pub(crate) promising: bool,
 }
 
@@ -81,7 +81,7 @@ impl OutputSketch {
         }
     }
 
-    /// This stretch and the one behind it as one. What lies across their border has to be looked at apart.
+    /// This stretch and the next one together. The caller must check the line across their border.
     pub(crate) fn and(self, next: Self) -> Self {
         Self {
             len: self.len + next.len,
@@ -93,12 +93,12 @@ impl OutputSketch {
     }
 }
 
-/// One place where the pattern is.
+/// One match.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PatternMatch {
     pub(crate) offset: u64,
     pub(crate) length: u64,
-    /// From 1; none behind a gap, where nobody knows.
+    /// From 1; none after a gap, where the number is unknown.
     pub(crate) line: Option<u64>,
     pub(crate) line_offset: u64,
     pub(crate) excerpt: Vec<u8>,
@@ -106,13 +106,13 @@ pub(crate) struct PatternMatch {
     pub(crate) after: Vec<Vec<u8>>,
 }
 
-/// Where a search goes on.
+/// Where a search continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SearchPosition {
     pub(crate) offset: u64,
-    /// The number of the line that begins or goes on here; 0 where it is not known.
+    /// The number of the line that begins or continues here; 0 if it is unknown.
     pub(crate) line: u64,
-    /// How much of that line has been looked at.
+    /// How much of that line has been searched.
     pub(crate) into: u64,
 }
 
@@ -121,16 +121,16 @@ pub(crate) struct Search<'p> {
     context: usize,
     most: usize,
     found: Vec<PatternMatch>,
-    /// The last lines before this one, for context.
+    /// The previous lines, for context.
     recent: VecDeque<Vec<u8>>,
-    /// Matches that still want lines after them: index and how many.
+    /// Matches that still need lines after them: index and number of lines.
     open: VecDeque<(usize, usize)>,
     place: SearchPosition,
-    /// The pattern runs over the ends of lines: they are looked at one by one from here on, or every line would be
-    /// followed to the end of all.
+    /// The pattern matches across line ends. From here on lines are searched one by one; otherwise each match would run to
+    /// the end of the text.
     runs_over: bool,
-    /// The last match has been found: its line is finished, the lines after it are collected, nothing more is looked
-    /// for.
+    /// The last match has been found: its line is completed and the lines after it are collected, but nothing more is
+    /// searched.
     full: Option<SearchPosition>,
 }
 
@@ -153,22 +153,22 @@ impl<'p> Search<'p> {
         self.pattern
     }
 
-    /// Where the next byte is expected.
+    /// The position of the next byte.
     pub(crate) fn place(&self) -> SearchPosition {
         self.place
     }
 
-    /// Nothing more is wanted.
+    /// Whether nothing more is needed.
     pub(crate) fn is_done(&self) -> bool {
         self.full.is_some() && self.open.is_empty()
     }
 
-    /// Whether lines that hold no match may be passed over without being looked at one by one.
+    /// Whether stretches without a match may be skipped without splitting them into lines.
     pub(crate) fn may_pass(&self) -> bool {
         self.context == 0 && self.full.is_none() && self.place.into == 0
     }
 
-    /// Lines without a match, by their length and their number.
+    /// Skips lines without a match, given their length and number.
     pub(crate) fn pass_over(&mut self, bytes: u64, lines: u64) {
         self.place.offset += bytes;
         if self.place.line > 0 {
@@ -176,15 +176,15 @@ impl<'p> Search<'p> {
         }
     }
 
-    /// The bytes before a gap have been seen: it goes on behind it, where lines have no number.
+    /// Continues after a gap, where line numbers are unknown.
     pub(crate) fn jump(&mut self, offset: u64) {
         self.place = SearchPosition { offset, line: 0, into: 0 };
         self.recent.clear();
         self.open.clear();
     }
 
-    /// The next bytes. `last` when none follow (before a gap, or at the end as it is now). Gives how many were used:
-    /// a line that is not whole stays for the next piece.
+    /// Searches the next bytes. `last` if none follow (before a gap, or at the current end). Returns how many were used: an
+    /// incomplete line stays for the next piece.
     pub(crate) fn feed(&mut self, bytes: &[u8], last: bool) -> usize {
         let whole = match memchr::memrchr(b'\n', bytes) {
             _ if last => bytes.len(),
@@ -199,7 +199,7 @@ impl<'p> Search<'p> {
         at
     }
 
-    /// Goes on by one line, or straight to the next line of interest when there is nothing to collect.
+    /// Advances by one line, or directly to the next matching line if no context is being collected.
     fn step(&mut self, bytes: &[u8]) -> usize {
         if self.open.is_empty() && self.full.is_none() && !self.runs_over && self.place.into == 0 {
             let skip = match self.pattern.find(bytes, 0) {
@@ -220,7 +220,7 @@ impl<'p> Search<'p> {
         end
     }
 
-    /// Lines without a match: counted, and the last of them remembered.
+    /// Counts lines without a match, and remembers the last of them.
     fn skip(&mut self, lines: &[u8]) {
         if self.context > 0 {
             let mut start = lines.len();
@@ -272,7 +272,7 @@ impl<'p> Search<'p> {
             if self.context > 0 {
                 self.open.push_back((self.found.len() - 1, self.context));
             }
-            // An empty match must not be found again at the same place.
+            // An empty match must not be found again at the same position.
             from = at + len.max(1);
             if self.found.len() == self.most {
                 self.full = Some(SearchPosition { into: from as u64, ..self.place });
@@ -284,19 +284,19 @@ impl<'p> Search<'p> {
         self.pass(line);
     }
 
-    /// Time is up: what is left is for another time.
+    /// Stops because time is up.
     pub(crate) fn stop(&mut self) {
         self.full.get_or_insert(self.place);
         self.open.clear();
     }
 
-    /// What was found, and where to go on if there may be more.
+    /// The matches, and where to continue if there may be more.
     pub(crate) fn finish(self) -> (Vec<PatternMatch>, Option<SearchPosition>) {
         (self.found, self.full)
     }
 }
 
-/// The part of a line that is shown: around `at`, in whole characters where it is text.
+/// The part of a line that is shown: around `at`, in whole characters if it is text.
 fn shortened(line: &[u8], at: usize) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     if line.len() <= EXCERPT {
@@ -305,8 +305,10 @@ fn shortened(line: &[u8], at: usize) -> &[u8] {
     let mut start = at.saturating_sub(EXCERPT / 4).min(line.len() - EXCERPT);
     let mut end = start + EXCERPT;
     let inside = |i: usize| line.get(i).is_some_and(|b| (0x80..0xc0).contains(b));
-    (0..3).for_each(|_| start += usize::from(inside(start)));
-    (0..3).for_each(|_| end -= usize::from(inside(end)));
+    for _ in 0..3 {
+        start += usize::from(inside(start));
+        end -= usize::from(inside(end));
+    }
     &line[start..end]
 }
 
@@ -314,7 +316,7 @@ fn shortened(line: &[u8], at: usize) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Feeds `text` in pieces and gives offset and line of every match, over as many searches as it takes.
+    /// Feeds `text` in pieces and returns offset and line of every match, over as many searches as needed.
     fn all(pattern: &SearchPattern, text: &[u8], piece: usize, most: usize) -> Vec<(u64, Option<u64>)> {
         let (mut found, mut from) = (Vec::new(), SearchPosition { offset: 0, line: 1, into: 0 });
         loop {
@@ -370,7 +372,7 @@ mod tests {
     fn a_match_stays_within_its_line_and_empty_ones_end() {
         let pattern = SearchPattern::new(r"a\s+b", true, false).unwrap();
         assert_eq!(all(&pattern, b"a\nb\na b\n", 100, 5), [(4, Some(3))]);
-        // Linear, although every line matches up to the end of all.
+        // Linear, although every line matches up to the end of the text.
         let greedy = SearchPattern::new("a[^c]*c", true, false).unwrap();
         assert_eq!(
             all(&greedy, &[&b"a\n".repeat(200_000)[..], b"abc\n"].concat(), 1 << 20, 5),

@@ -1,4 +1,4 @@
-//! Receipts, artifacts and keys: what was signed, what it speaks for, and by which key.
+//! Receipts, artifacts and keys: what was signed, what it covers, and by which key.
 
 use super::{ApiResult, Ops};
 use crate::caller::Caller;
@@ -14,22 +14,22 @@ use std::{fs::File, sync::Arc, time::Duration};
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 500;
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How long what has settled is waited for.
+/// How long a list waits for the receipts of settled tasks.
 const SEALED_WITHIN: Duration = Duration::from_secs(2);
-/// How long a signature is waited for.
+/// How long a caller waits for a signature.
 const SIGNED_WITHIN: Duration = Duration::from_secs(20);
-/// How many receipts are looked at for one page.
+/// How many receipts are read for one page.
 const LOOKED_AT: u32 = 500;
 
-/// Receipts, newest first, each with what a list shows.
+/// Receipts, newest first, each with the fields of a list.
 pub(crate) async fn list(ops: &Arc<Ops>, caller: &Caller, query: ReceiptQuery) -> ApiResult<ReceiptPage> {
     caller.may(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
-    // What has just settled is there, too.
+    // Include the tasks that have just settled.
     ops.sealed_so_far(SEALED_WITHIN).await;
     let (mut found, mut before, mut more) = (Vec::new(), query.cursor.unwrap_or(u64::MAX), false);
     let roster = ops.records.roster();
-    // What may not be seen is passed over, and nothing tells that it is there.
+    // Receipts that the caller may not see are skipped without a trace.
     'pages: loop {
         let page = ops.records.ledger(|r| r.receipts_before(caller.principal, before, LOOKED_AT))?;
         let Some((last, _)) = page.last() else { break };
@@ -67,11 +67,11 @@ fn row(signed: &SignedReceipt) -> Option<ReceiptRow> {
     })
 }
 
-/// The envelope of a receipt, by its task, its own id or its number, as it was signed.
+/// The envelope of a receipt as it was signed, by its task, its own id or its number.
 pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: WaitQuery) -> ApiResult<Envelope> {
     caller.may(CredentialScope::Observe)?;
     let task = match named(ops, id)? {
-        // One that may not be seen is not there, and its task is not named.
+        // A receipt that the caller may not see does not exist for it, and its task is not named.
         Some(task) => ops.records.find(caller, &task.to_string()).map_err(|_| no_receipt(id))?,
         None => ops.records.find(caller, id)?,
     };
@@ -80,18 +80,18 @@ pub(crate) async fn of_task(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Wa
         return Ok(signed.envelope());
     }
     let hint = match ops.sealing.borrow().trouble() {
-        None => "it gets one a moment after it has settled".to_owned(),
+        None => "a task gets its receipt a moment after it has settled".to_owned(),
         Some(why) => format!("receipts: {why}"),
     };
     let refusal = Refusal::new(RefusalCode::NotSealed, "this task has no receipt yet").hint(hint);
     Err(TaskRefusal::from(refusal).of_task(task))
 }
 
-/// A receipt by its own name or number, where a task could be named.
+/// The task of a receipt that is named by its own id or number.
 fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
     let signed = match (text.parse(), text.parse::<u64>()) {
         (Ok(receipt), _) => ops.records.ledger(|r| r.receipt_named(receipt))?,
-        // Ids have more characters.
+        // Ids are longer.
         (_, Ok(number)) if text.len() < 10 => ops.records.ledger(|r| r.receipt(number))?,
         _ if text.starts_with("rc_") => None,
         _ => return Ok(None),
@@ -104,13 +104,13 @@ fn named(ops: &Ops, text: &str) -> ApiResult<Option<TaskId>> {
 
 fn no_receipt(text: &str) -> Refusal {
     Refusal::new(RefusalCode::NotFound, format!("there is no receipt {}", DisplaySafe::bounded(text, 40)))
-        .hint("`csn receipts list` shows them")
+        .hint("`csn receipts list` shows all receipts")
 }
 
-/// A task's receipt, once there is one.
+/// A task's receipt, once it has one.
 async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Option<SignedReceipt>> {
     if !wait.is_zero() {
-        // Somebody waits: it need not wait for others.
+        // The caller waits, so do not wait for more tasks to batch.
         ops.sealed_so_far(wait.min(SEALED_WITHIN)).await;
     }
     let mut notifications = ops.registry.subscribe(task);
@@ -135,10 +135,10 @@ async fn sealed(ops: &Arc<Ops>, task: TaskId, wait: Duration) -> ApiResult<Optio
 }
 
 fn busy() -> Refusal {
-    Refusal::new(RefusalCode::SealerUnavailable, "whoever signs is busy").hint("ask again in a moment")
+    Refusal::new(RefusalCode::SealerUnavailable, "the sealer is busy").hint("try again in a moment")
 }
 
-/// A head of the ledger, signed: kept elsewhere, it proves later that nothing before it was taken back.
+/// A signed ledger head: stored elsewhere, it proves later that no earlier entry was removed.
 pub(crate) async fn head(ops: &Ops, caller: &Caller) -> ApiResult<Envelope> {
     caller.may(CredentialScope::Admin)?;
     Ok(tokio::time::timeout(SIGNED_WITHIN, ops.sealer.head()).await.map_err(|_| busy())??)
@@ -160,13 +160,12 @@ pub(crate) fn keys(ops: &Ops, caller: &Caller) -> ApiResult<KeyList> {
     Ok(KeyList { keys: keys.into_iter().enumerate().map(view).collect() })
 }
 
-/// Goes over to a new key.
+/// Rotates to a new signing key.
 pub(crate) async fn rotate(ops: &Ops, caller: &Caller, body: RotateBody) -> ApiResult<KeyAnnounced> {
     caller.may(CredentialScope::Admin)?;
     if !body.rotate {
-        return Err(
-            Refusal::new(RefusalCode::BadRequest, "`rotate` is true: nothing else can be done with keys").into()
-        );
+        let message = "`rotate` must be true; this request supports nothing else";
+        return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
     Ok(ops.sealer.rotate(body.lost).await?)
 }
@@ -181,13 +180,13 @@ pub(crate) enum ArtifactBytes {
     },
 }
 
-/// The bytes that a receipt speaks for, by their digest.
+/// The bytes that a receipt covers, by their digest.
 pub(crate) async fn artifact(ops: &Arc<Ops>, caller: &Caller, digest: &str) -> ApiResult<(Digest, ArtifactBytes)> {
     caller.may(CredentialScope::Observe)?;
     let shown = DisplaySafe::bounded(digest, 70).to_string();
     let wanted = digest.strip_prefix("sha256:").unwrap_or(digest).to_ascii_lowercase();
     let wanted = Digest::parse(&wanted).ok_or_else(|| {
-        Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is not a SHA-256 digest: 64 hex digits"))
+        Refusal::new(RefusalCode::BadRequest, format!("`{shown}` is not a SHA-256 digest (64 hex digits)"))
     })?;
     let (ops, caller) = (Arc::clone(ops), caller.clone());
     Ok((wanted, crate::blocking(move || find(&ops, &caller, wanted)).await??))
@@ -228,12 +227,12 @@ fn find(ops: &Ops, caller: &Caller, wanted: Digest) -> ApiResult<ArtifactBytes> 
     }
     let (refusal, task) = match (tampered, expired) {
         (Some((task, name)), _) => {
-            let message = format!("{name} of {task} is not what its receipt speaks for");
+            let message = format!("{name} of {task} does not match its receipt");
             (Refusal::new(RefusalCode::ArtifactTampered, message), task)
         }
         (None, Some(task)) => {
-            let refusal = Refusal::new(RefusalCode::Expired, "what this digest names is not kept any more");
-            (refusal.hint("the receipt still speaks for it"), task)
+            let refusal = Refusal::new(RefusalCode::Expired, "the file with this digest was removed by retention");
+            (refusal.hint("the receipt still covers its digest"), task)
         }
         (None, None) => {
             return Err(Refusal::new(RefusalCode::NotFound, format!("there is no artifact {wanted}")).into());

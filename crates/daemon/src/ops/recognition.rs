@@ -1,6 +1,6 @@
-//! Who is at the other end of a connection: every surface has its callers recognised here.
+//! Recognises the caller at the other end of a connection, for every surface.
 //!
-//! On the unix socket the kernel says who the peer is; elsewhere only a token counts.
+//! On the unix socket the kernel reports the peer; elsewhere only a token counts.
 
 use super::Ops;
 use crate::{
@@ -24,23 +24,23 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What begins every token.
+/// The prefix of every token.
 pub(crate) const TOKEN: &str = "csn_";
 
-/// The other end of a unix socket, pinned when it came, while it could not have become another.
+/// The other end of a unix socket. It is pinned on arrival, before its pid can be reused.
 #[derive(Clone)]
 pub(crate) struct SocketPeer {
     uid: Option<u32>,
     pid: Option<u32>,
     pin: ProcessPin,
-    /// What it was found to be, and by which roster.
+    /// The person that it was recognised as, and by which roster.
     person: Arc<Mutex<Option<KnownPerson>>>,
 }
 
-/// A process that was found to be a person's, and by which roster.
+/// A process that was recognised as a person's, and by which roster.
 type KnownPerson = (Arc<Roster>, Process);
 
-/// What holds the process at the other end of a socket to its number; none on kernels that cannot.
+/// The pidfd of the process at the other end of a socket; none on kernels without support.
 type ProcessPin = Result<Option<Arc<OwnedFd>>, OutOfDescriptors>;
 
 impl SocketPeer {
@@ -62,7 +62,7 @@ impl SocketPeer {
         self.pid
     }
 
-    /// Enters a user of the machine who comes for the first time.
+    /// Adds a user of the machine who calls for the first time.
     pub(crate) async fn welcome(&self, ops: &Ops) -> Result<(), Refusal> {
         let Some(uid) = self.uid else { return Ok(()) };
         let known = uid == 0 || ops.roster.borrow().of_uid(uid).is_some();
@@ -72,20 +72,20 @@ impl SocketPeer {
         ops.welcome(users::find_task_user(uid)?).await
     }
 
-    /// Who came; with a token, as whom it says.
+    /// The caller; with a token, the token's.
     pub(crate) fn caller(&self, ops: &Ops, token: Option<&str>) -> Result<Caller, Refusal> {
         let visitor = visitor(ops, self.uid)?;
         let pin = self.pin.as_ref().map_err(|out| *out)?.as_deref();
         let peer = ops.descriptors.with(|| self.recognise(ops, pin))?;
         match (&peer, token) {
-            // A token makes a person no more than they are, and an agent not a person.
+            // A token cannot make an agent a person.
             (Peer::Person(_), Some(token)) => of_token(ops, token),
             (peer, _) => Ok(of_peer(ops, peer, visitor)),
         }
     }
 
-    /// Until the roster changes, a process that lives is who it was. A connection may be older than what made its
-    /// process an agent.
+    /// A live process is recognised once per roster. A connection may be older than the registration that made its process an
+    /// agent.
     fn recognise(&self, ops: &Ops, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
         let mut person = lock(&self.person);
         let roster = Arc::clone(&ops.roster.borrow());
@@ -104,21 +104,21 @@ impl SocketPeer {
     }
 }
 
-/// The other end of a connection on loopback.
+/// The other end of a loopback connection.
 #[derive(Clone)]
 pub(crate) struct TcpPeer {
     theirs: SocketAddr,
     ours: Option<SocketAddr>,
-    /// By which roster it was found that no task or agent holds it.
+    /// The roster by which the holder was found to be neither a task nor an agent.
     checked: Arc<Mutex<Option<Arc<Roster>>>>,
 }
 
-/// What a request does, as far as it matters who holds its connection.
+/// What a request does, as far as the holder of its connection matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Looks,
     Acts,
-    /// It acts, and its client may be asked for whoever sits at it.
+    /// It acts, and its client may be asked on behalf of a person.
     InBand,
 }
 
@@ -127,11 +127,10 @@ impl TcpPeer {
         Self { theirs, ours, checked: Arc::default() }
     }
 
-    /// A person's token in the hands of a task is not a person: whoever acts over loopback must be a process that is
-    /// one, or somebody else's. Checked once for a connection, and again when somebody has become an agent.
+    /// A person's token in the hands of a task does not make it a person: a caller that acts over loopback must be a person's
+    /// process, or another user's. Checked once per connection, and again when an agent was registered.
     ///
-    /// An agent's token is an agent's wherever it is; but only where it is not a task's does its client speak for a
-    /// person.
+    /// An agent's token is an agent's wherever it is used; but its client may answer for a person only if it is not a task.
     pub(crate) async fn not_from_a_task(
         &self,
         ops: &Arc<Ops>,
@@ -162,9 +161,9 @@ impl TcpPeer {
             }
             _ => Err(Refusal::new(
                 RefusalCode::MissingScope,
-                format!("{} is a person's, and used by a task, by an agent, or by nobody who can be found", caller.via),
+                format!("{} is a person's token, but a task, an agent or an unknown process uses it", caller.via),
             )
-            .hint("if it was stolen: csn token revoke")),
+            .hint("if the token was stolen, revoke it: csn token revoke")),
         }
     }
 }
@@ -194,8 +193,8 @@ fn is_nobodys_task(
     })
 }
 
-/// Processes that were found to be a person's. One stays so until somebody is registered as an agent: it cannot come
-/// to be below a shim.
+/// Processes that were recognised as a person's. One stays so until an agent is registered: it cannot become the child of
+/// a shim.
 #[derive(Default)]
 pub(crate) struct KnownPeople {
     persons: Mutex<(Arc<Roster>, HashSet<Process>)>,
@@ -220,7 +219,7 @@ impl KnownPeople {
 
 fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer, OutOfDescriptors> {
     let roster = Arc::clone(&ops.roster.borrow());
-    // Only with a pin: without one its number could be another's by now.
+    // Only with a pidfd: without one the pid may have been reused.
     let Some(pid) = pid else { return Ok(Peer::Unpinned) };
     let before = peer::process(pid)?.map(|(process, _)| process).filter(|_| pin.is_some_and(peer::lives));
     if let Some(process) = before.filter(|p| ops.recognised.knows(&roster, *p)) {
@@ -233,7 +232,7 @@ fn recognise(ops: &Ops, pid: Option<u32>, pin: Option<&OwnedFd>) -> Result<Peer,
     Ok(found)
 }
 
-/// With all that marks a process as a task's or an agent's.
+/// Runs `look` with everything that marks a process as a task's or an agent's.
 fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     let roster = Arc::clone(&ops.roster.borrow());
     look(&KnownProcesses {
@@ -244,16 +243,16 @@ fn with_known<T>(ops: &Ops, look: impl FnOnce(&KnownProcesses<'_>) -> T) -> T {
     })
 }
 
-/// A user of the machine at the socket, and the principal that they are.
+/// A user of the machine at the socket, and their principal.
 struct SystemUser {
     uid: u32,
     principal: PrincipalId,
     called: Text,
 }
 
-/// Whom the kernel says has come. An ordinary daemon knows its own user; the owner of a machine's daemon is root.
+/// The user that the kernel reports. Root is the owner of a system service.
 fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
-    let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not say who asks"))?;
+    let uid = uid.ok_or_else(|| Refusal::new(RefusalCode::Forbidden, "the kernel does not report the calling user"))?;
     let roster = ops.roster.borrow();
     let owner = uid == rustix::process::geteuid().as_raw() || ops.users.is_machine() && uid == 0;
     let principal =
@@ -263,7 +262,7 @@ fn visitor(ops: &Ops, uid: Option<u32>) -> Result<SystemUser, Refusal> {
             let called = roster.name(principal).cloned().unwrap_or_else(|| Text::from_static("owner"));
             Ok(SystemUser { uid, principal, called })
         }
-        None => Err(Refusal::new(RefusalCode::Forbidden, "this house belongs to another user")),
+        None => Err(Refusal::new(RefusalCode::Forbidden, "this daemon belongs to another user")),
     }
 }
 
@@ -283,14 +282,14 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
         doubtful: false,
         why,
     };
-    // Whose the session is, and how far it is trusted, its agent is and is trusted.
+    // The agent has the principal and the audience of its session.
     let of_session = |session: Option<SessionId>, why: &'static str| {
         let known = session.and_then(|s| ops.roster.borrow().session(s).cloned());
-        // Whose processes something is below is a fact; a marker is only what they say, and says nothing about others.
+        // The position in the process tree is a fact; a marker is only a claim, and proves nothing about other principals.
         let theirs = matches!(peer, Peer::Task(_) | Peer::Agent(_));
         match known.filter(|s| theirs || s.principal == own) {
             Some(s) => agent(s.principal, s.audience, Visibility::Session(s.id), Via::Agent, why),
-            // By a name that no session of an agent has: it sees what it asked for itself.
+            // This name belongs to no agent's session: the caller sees only its own requests.
             None => agent(own, Audience::Personal, Visibility::Own, Via::Orphan, why),
         }
     };
@@ -314,27 +313,27 @@ fn of_peer(ops: &Ops, peer: &Peer, visitor: SystemUser) -> Caller {
             doubtful: false,
             why: "",
         },
-        Peer::Task(task) => of_session(of_task(*task), ", which no task has"),
-        Peer::Agent(session) => of_session(Some(*session), ", which nothing below an agent's process has"),
+        Peer::Task(task) => of_session(of_task(*task), "; a task cannot have it"),
+        Peer::Agent(session) => of_session(Some(*session), "; a process that an agent started cannot have it"),
         Peer::Marked(task) => match task.parse().ok().and_then(of_task) {
-            Some(session) => of_session(Some(session), ", which no task has"),
-            None => of_session(None, ", and this process carries the marker of a task"),
+            Some(session) => of_session(Some(session), "; a task cannot have it"),
+            None => of_session(None, "; this process has the marker of a task in its environment"),
         },
-        Peer::LeftAgent => of_session(None, ", and this process carries the environment of an agent"),
+        Peer::LeftAgent => of_session(None, "; this process has variables of an agent in its environment"),
         Peer::Unpinned => {
-            let why = ", and it could not be told which process asks (it has ended, or hides what it is)";
+            let why = "; the calling process could not be identified (it has ended, or it hides)";
             agent(own, Audience::Personal, Visibility::Own, Via::Unidentified, why)
         }
     }
 }
 
-/// Who holds a token: `csn_ID_SECRET`.
+/// The caller with this token: `csn_ID_SECRET`.
 pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
     let (id, _) = token.strip_prefix(TOKEN).and_then(|rest| rest.split_once('_')).ok_or_else(no_token)?;
     let id: TokenId = format!("{}_{id}", TokenId::PREFIX).parse().map_err(|_| no_token())?;
     let now = clock::now();
     let kept = ops.roster.borrow().token(id).cloned().ok_or_else(no_token)?;
-    // Of two digests, not of the token: how far they agree tells nothing.
+    // This compares digests, not tokens: the time it takes reveals nothing.
     if kept.hash != Digest::sha256(&[token.as_bytes()]) || !kept.holds(now) {
         return Err(no_token());
     }
@@ -354,14 +353,14 @@ pub(crate) fn of_token(ops: &Ops, token: &str) -> Result<Caller, Refusal> {
         uid: None,
         called: Text::default(),
         why: match kept.kind {
-            CredentialKind::Agent => ", which no agent has",
-            CredentialKind::Person => ", which this token was not given",
+            CredentialKind::Agent => "; an agent cannot have it",
+            CredentialKind::Person => "; this token does not have it",
         },
     })
 }
 
-/// No token came, or one that is not good.
+/// The refusal without a valid token.
 pub(crate) fn no_token() -> Refusal {
-    Refusal::new(RefusalCode::Unauthorized, "this needs a token that is good: `Authorization: Bearer csn_…`")
-        .hint("make one with `csn token create`; one that was revoked or has expired is not good any more")
+    Refusal::new(RefusalCode::Unauthorized, "this needs a valid token in the header `Authorization: Bearer csn_…`")
+        .hint("create one with `csn token create`; a revoked or expired token is not valid")
 }

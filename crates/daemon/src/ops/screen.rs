@@ -11,10 +11,10 @@ use countersign_store::{output::StreamGaps, stream::StreamError};
 use std::{io::Read as _, sync::Arc, time::Duration};
 
 const LINES: usize = 64 * 1024;
-/// How long a task takes from its last word to being settled.
+/// How long a task may take from its end to being settled.
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
-/// The screen of a task by its id or the beginning of it.
+/// The screen of a task, by its id or a prefix.
 pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<Box<ScreenAt>> {
     caller.may(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
@@ -22,21 +22,21 @@ pub(crate) async fn show(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult
     screen(ops, task).await
 }
 
-/// From the shim while the task runs, else what it left.
+/// From the shim while the task runs; otherwise what the task left.
 pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<ScreenAt>> {
     let state = ops.records.state(task)?;
     if state.request.mode != Mode::Pty {
-        return Err(Refusal::new(RefusalCode::WrongMode, "the task has no terminal: it runs over pipes")
-            .hint("its output is there: csn logs")
+        return Err(Refusal::new(RefusalCode::WrongMode, "the task has no terminal; it runs with pipes")
+            .hint("read its output instead: csn logs")
             .into());
     }
     if state.first_seq().is_none() {
-        return Err(Refusal::new(RefusalCode::TaskOver, "the task has not started, so it has no screen").into());
+        return Err(Refusal::new(RefusalCode::TaskOver, "the task has not started and has no screen yet").into());
     }
     if !state.settled() {
         match ops.registry.screen(task).await {
             Ok(now) => return Ok(now),
-            // It may be closing at this moment: then what it leaves is there in a moment.
+            // The task may be ending: then its final screen is on disk in a moment.
             Err(refusal) if refusal.code == RefusalCode::ShimUnreachable => {
                 if !ops.records.wait_for(task, CLOSING).await?.settled() {
                     return Err(refusal.into());
@@ -50,11 +50,11 @@ pub(crate) async fn screen(ops: &Arc<Ops>, task: TaskId) -> ApiResult<Box<Screen
     crate::blocking(move || left(&ops, &state)).await?
 }
 
-/// The artifact that the shim left, else the recording drawn again.
+/// The screen that the shim stored, or else one drawn from the recording.
 fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
     if state.expired_at.is_some() {
-        return Err(Refusal::new(RefusalCode::Expired, "what this task wrote was removed")
-            .hint("its decisions and digests stay: csn show")
+        return Err(Refusal::new(RefusalCode::Expired, "the output of this task was removed")
+            .hint("its decisions and digests are kept: csn show")
             .into());
     }
     let screen = match state.io.artifacts.iter().find(|a| a.artifact.as_str() == SCREEN) {
@@ -65,19 +65,20 @@ fn left(ops: &Ops, state: &TaskState) -> ApiResult<Box<ScreenAt>> {
     Ok(Box::new(ScreenAt { screen, offset, next_seq: state.next_seq }))
 }
 
-/// The artifact, checked against what its frame says.
+/// The stored screen, verified against its frame.
 fn read_final_screen(ops: &Ops, state: &TaskState, artifact: &Artifact) -> ApiResult<ScreenSnapshot> {
     let mut bytes = Vec::new();
     let read = ops.records.file(state.task_id, SCREEN).and_then(|mut file| file.read_to_end(&mut bytes));
     read.map_err(|e| Refusal::new(RefusalCode::Internal, format!("the screen cannot be read: {e}")))?;
-    let tampered = || Refusal::new(RefusalCode::ArtifactTampered, "the screen was changed after it was recorded");
+    let tampered =
+        || Refusal::new(RefusalCode::ArtifactTampered, "the stored screen was changed after it was recorded");
     if countersign_model::Digest::sha256(&[&bytes]) != artifact.sha256 {
         return Err(tampered().into());
     }
     serde_json::from_slice(&bytes).map_err(|_| tampered().into())
 }
 
-/// Everything that was recorded, on a screen of our own. Starts nothing.
+/// Feeds the recording to a new screen. Starts nothing.
 fn drawn_again(ops: &Ops, state: &TaskState) -> ApiResult<ScreenSnapshot> {
     let (mut screen, mut stream) = (Screen::new(24, 80), ops.records.stream(state.task_id, 0));
     let mut gaps = StreamGaps::default();

@@ -1,4 +1,4 @@
-//! Searching output: where in it a pattern is; page by page, checked like every other reading.
+//! Searching output: the matches of a pattern, page by page. Every chunk is verified, as in other reads.
 
 use super::{
     ApiResult, Ops,
@@ -24,11 +24,11 @@ use std::{
     time::Duration,
 };
 
-/// How much is looked at at a time.
+/// How much is read at a time.
 const AHEAD: u64 = 32 * 1024 * 1024;
 /// Fewer chunks than this are read one after another.
 const FROM_AFAR: usize = 16;
-/// Whoever asks gets what was found in this time, and where to go on.
+/// How long one search runs; the page then names where to continue.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 const MAX_THREADS: usize = 4;
 /// A line across chunks that is longer than this is read like one with a match.
@@ -38,7 +38,7 @@ const MAX_MATCHES: usize = 1000;
 const MAX_CONTEXT_LINES: usize = 20;
 const MAX_PATTERN_BYTES: usize = 4096;
 
-/// A page of the lines that match.
+/// A page of matching lines.
 pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: SearchQuery) -> ApiResult<SearchPage> {
     caller.may(CredentialScope::Observe)?;
     let task = ops.records.find(caller, id)?;
@@ -46,13 +46,14 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
     let state = ops.records.state(task)?;
     let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
     if query.pattern.len() > MAX_PATTERN_BYTES {
-        return Err(bad(format!("`pattern` has at most {MAX_PATTERN_BYTES} bytes")).into());
+        return Err(bad(format!("`pattern` must have at most {MAX_PATTERN_BYTES} bytes")).into());
     }
     let pattern = SearchPattern::new(&query.pattern, query.regex, query.ignore_case);
     let pattern = pattern.map_err(|e| bad(format!("`pattern`: {e}")))?;
     let (context, most) = (query.context.unwrap_or(0), query.max_results.unwrap_or(MATCHES));
     if context > MAX_CONTEXT_LINES || !(1..=MAX_MATCHES).contains(&most) {
-        return Err(bad(format!("`context` is 0 to {MAX_CONTEXT_LINES}, `max_results` 1 to {MAX_MATCHES}")).into());
+        let message = format!("`context` must be from 0 to {MAX_CONTEXT_LINES}, `max_results` from 1 to {MAX_MATCHES}");
+        return Err(bad(message).into());
     }
     let mut streams = match query.stream {
         Some(stream) => vec![stream_of(state.request.mode, stream)?],
@@ -60,7 +61,8 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
     };
     let mut from = SearchPosition { offset: 0, line: 1, into: 0 };
     if let Some(cursor) = query.after {
-        let (stream, place) = parse_cursor(&cursor).ok_or_else(|| bad("`after` is the `next` of a page".to_owned()))?;
+        let (stream, place) =
+            parse_cursor(&cursor).ok_or_else(|| bad("`after` must be the `next` of an earlier page".to_owned()))?;
         let at = streams.iter().position(|s| *s == stream);
         streams.drain(..at.ok_or_else(|| bad("`after` belongs to another search".to_owned()))?);
         from = place;
@@ -72,7 +74,7 @@ pub(crate) async fn search(ops: &Arc<Ops>, caller: &Caller, id: &str, query: Sea
 fn parse_cursor(text: &str) -> Option<(StreamName, SearchPosition)> {
     let mut parts = text.split('.');
     let stream = serde_json::from_value(parts.next()?.into()).ok()?;
-    // No stream is longer, and no line has a higher number.
+    // No stream is longer than this, and no line has a higher number.
     let mut number = || parts.next()?.parse::<u64>().ok().filter(|n| *n < 1 << 60);
     let place = SearchPosition { offset: number()?, line: number()?, into: number()? };
     parts.next().is_none().then_some((stream, place))
@@ -106,8 +108,8 @@ fn search_stream(
     Ok(SearchPage { matches, next, complete: state.settled() })
 }
 
-/// Feeds a stream to the search, as far as it goes now. Stretches without a match are found from afar, by all
-/// processors; what is left is read line by line.
+/// Feeds a stream to the search, as far as it goes now. Several threads scan for stretches without a match; the rest is
+/// read line by line.
 fn walk(ops: &Ops, state: &TaskState, stream: StreamName, search: &mut Search<'_>) -> ApiResult<()> {
     let Some(reading) = ops.records.output(state)? else { return Ok(()) };
     let (total, gap) = {
@@ -163,8 +165,8 @@ fn feed(search: &mut Search<'_>, held: &mut Vec<u8>, last: bool) {
     held.drain(..used);
 }
 
-/// Looks at stretches all at once, and passes over those without a match. What has one is fed. Gives what is left of a
-/// line that is not whole.
+/// Scans stretches in parallel and skips those without a match; feeds the others. Returns the rest of an incomplete
+/// line.
 fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut held: Vec<u8>) -> ApiResult<Vec<u8>> {
     let pattern = search.pattern();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
@@ -190,7 +192,7 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
             break;
         }
         let (mut bytes, start) = (Vec::new(), stretch[0].offset());
-        // The line that begins before this stretch is looked at whole.
+        // The line that begins before this stretch is searched as a whole.
         if let (false, Some(first), Some(last)) = (glance.promising, glance.first, glance.last) {
             read_range(file, stretch, start, start + first, &mut bytes)?;
             held.extend_from_slice(&bytes);
@@ -211,7 +213,7 @@ fn from_afar(file: &File, spans: &[OutputChunk], search: &mut Search<'_>, mut he
     Ok(held)
 }
 
-/// Chunk by chunk, so that what is looked at is still in the processor's own memory.
+/// Scans chunk by chunk, so that the bytes are still in the processor's cache.
 fn glance(
     file: &File,
     stretch: &[OutputChunk],
@@ -223,7 +225,7 @@ fn glance(
         bytes.clear();
         span.read(file, bytes)?;
         let here = OutputSketch::at(pattern, bytes);
-        // The line across the border of two chunks belongs to neither.
+        // A line across the border of two chunks belongs to neither.
         border.extend_from_slice(&bytes[..here.first.unwrap_or(here.len) as usize]);
         let across = all.len > 0 && pattern.is_in(&border);
         if here.last.is_some() || border.len() > MAX_BORDER_BYTES {

@@ -1,4 +1,4 @@
-//! Sessions: conversations, their directories and roots.
+//! Sessions: conversations, with their directories and roots.
 
 use super::{ApiResult, Ops, control, intake};
 use crate::{
@@ -21,12 +21,12 @@ use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc, time::Dura
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 500;
 const MAX_TITLE_BYTES: usize = 200;
-/// How often what should end with its session is looked for, and how long one of it may take to.
+/// How often the tasks that end with their session are listed, and how long each may take to end.
 const PASSES: usize = 4;
 const ENDING: Duration = Duration::from_secs(8);
 
-/// The session that a request names, or that its credential is bound to; its directory is filled in. None when the
-/// request belongs to the session of its place.
+/// The session that a request names or that its credential is bound to. Fills in its directory. None if the request
+/// belongs to the implicit session of its directory.
 pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> ApiResult<Option<Arc<Session>>> {
     let session = match (request.session_id, &caller.sees) {
         (Some(id), _) => Some(find_own(ops, caller, &id.to_string())?),
@@ -45,10 +45,11 @@ pub(crate) fn of_request(ops: &Ops, caller: &Caller, request: &mut Request) -> A
 }
 
 fn over(session: &Session) -> Refusal {
-    Refusal::new(RefusalCode::SessionOver, format!("{} has ended", session.id)).hint("open another: csn sessions open")
+    Refusal::new(RefusalCode::SessionOver, format!("{} has ended", session.id))
+        .hint("open a new session: csn sessions open")
 }
 
-/// The session of a credential's requests from one place, and whether it has to be opened.
+/// The implicit session of a credential and a directory, and whether it is new.
 pub(crate) fn implicit(ops: &Ops, caller: &Caller, facts: &Facts) -> (Arc<Session>, bool) {
     let place = facts.repositories.get(&facts.cwd.resolved).unwrap_or(&facts.cwd.resolved);
     let name = text_by_shape(&format!("{} {place}", caller.via));
@@ -82,18 +83,19 @@ fn new(caller: &Caller) -> Session {
     }
 }
 
-/// Opens a session; whether it is new. An agent that has one gets that.
+/// Opens a session; returns whether it is new. An agent that has a session gets that one.
 pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBody) -> ApiResult<(Arc<Session>, bool)> {
     caller.may(CredentialScope::Run)?;
     match caller.sees {
-        // What an agent has is what it gets: another session would be another set of cards.
+        // An agent keeps its session: another one would be another set of cards.
         Visibility::Session(own) => {
             let own = ops.roster.borrow().session(own).cloned();
-            let gone = || Refusal::new(RefusalCode::NotFound, "the session of this agent is not there any more");
+            let gone = || Refusal::new(RefusalCode::NotFound, "the session of this agent does not exist any more");
             return Ok((own.ok_or_else(gone)?, false));
         }
         Visibility::Own => {
-            return Err(Refusal::new(RefusalCode::Forbidden, "who cannot be recognised opens no session").into());
+            let message = "cannot open a session: the calling process could not be identified";
+            return Err(Refusal::new(RefusalCode::Forbidden, message).into());
         }
         Visibility::All => {}
     }
@@ -105,9 +107,9 @@ pub(crate) async fn open(ops: &Arc<Ops>, caller: &Caller, opening: OpenSessionBo
     let folder = session.folder.clone();
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await {
         Ok(RegisterReply::Session(session)) => Ok((session, true)),
-        Ok(_) => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
+        Ok(_) => Err(Refusal::new(RefusalCode::Internal, "the register returned no session").into()),
         Err(refusal) => {
-            // Nobody will ever work there.
+            // The folder will not be used.
             if let (Some(folder), Ok(run_as)) = (folder, run_as) {
                 let _ = run_as.with_fs_ids(|| std::fs::remove_dir(folder.as_str()));
             }
@@ -138,14 +140,16 @@ fn prepare(ops: &Ops, caller: &Caller, opening: OpenSessionBody) -> ApiResult<Se
 
 const MAX_NAME_BYTES: usize = 200;
 
-/// The session of an agent's conversation, opened at its first word; and whoever came, as its agent.
+/// The session of an agent's conversation, opened at its first request; and the caller as its agent.
 pub(crate) async fn conversation(
     ops: &Arc<Ops>,
     caller: &Caller,
     talking: &Conversation,
 ) -> ApiResult<(Caller, Arc<Session>)> {
     if talking.agent.is_empty() || talking.agent.len() + talking.id.len() > MAX_NAME_BYTES {
-        return Err(Refusal::new(RefusalCode::BadRequest, "`agent` and `id` name a conversation in a few words").into());
+        let message =
+            format!("`agent` must not be empty, and `agent` and `id` together have at most {MAX_NAME_BYTES} bytes");
+        return Err(Refusal::new(RefusalCode::BadRequest, message).into());
     }
     let agent = match (&caller.sees, talking.agent_pid) {
         (Visibility::All, Some(pid)) => above(caller, pid)?,
@@ -155,16 +159,20 @@ pub(crate) async fn conversation(
         (Visibility::Session(own), _) => {
             let own = ops.roster.borrow().session(*own).cloned();
             let own = own.ok_or_else(|| {
-                Refusal::new(RefusalCode::NotFound, "the session of this agent is not there any more")
+                Refusal::new(RefusalCode::NotFound, "the session of this agent does not exist any more")
             })?;
             match own.agent {
                 Some(agent) => agent,
-                // An agent that runs as a task is part of what that task is part of.
+                // An agent that runs as a task belongs to the session of that task.
                 None => return Ok((caller.as_agent(&own), own)),
             }
         }
         (Visibility::Own, _) => {
-            return Err(Refusal::new(RefusalCode::Forbidden, "who cannot be recognised has no session").into());
+            return Err(Refusal::new(
+                RefusalCode::Forbidden,
+                "this needs a session, and the calling process could not be identified",
+            )
+            .into());
         }
     };
     let name = text_by_shape(&format!("{} {}", talking.agent, talking.id));
@@ -179,12 +187,12 @@ pub(crate) async fn conversation(
     let session = session?;
     match ops.commit.register(RegisterCommand::Open(Box::new(session))).await? {
         RegisterReply::Session(session) => Ok((caller.as_agent(&session), session)),
-        _ => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
+        _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no session").into()),
     }
 }
 
-/// What an agent says of its directory is only what it says, once it is known for one: then its roots are those it has,
-/// and where its process itself works.
+/// Begins the session of a conversation. The directory that a registered agent names is only a claim: its roots are those
+/// of its session, and the one of its process's working directory.
 fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text) -> ApiResult<Session> {
     let run_as = ops.run_as(caller.principal)?;
     let mut session = new(caller);
@@ -210,29 +218,29 @@ fn begin(ops: &Ops, caller: &Caller, agent: Process, directory: &str, name: Text
     Ok(session)
 }
 
-/// A process above whoever asks, so that nobody can make an agent of somebody else's.
+/// An ancestor of the caller: nobody can register another user's process as an agent.
 fn above(caller: &Caller, pid: u32) -> ApiResult<Process> {
     let refused = || {
         TaskRefusal::from(
-            Refusal::new(RefusalCode::BadRequest, format!("process {pid} is not above the one that asks"))
-                .hint("`agent_pid` is the agent that started you"),
+            Refusal::new(RefusalCode::BadRequest, format!("process {pid} is not an ancestor of the calling process"))
+                .hint("`agent_pid` must be the agent that started the caller"),
         )
     };
     if is_a_persons(pid) {
         let refusal = Refusal::new(
             RefusalCode::BadRequest,
-            format!("process {pid} is a person's, and what is theirs is below it"),
+            format!("process {pid} belongs to a person and has other processes of that person below it"),
         );
-        return Err(refusal.hint("start the agent from a script or by itself, and name that").into());
+        return Err(refusal.hint("start the agent from a script or on its own, and name that process").into());
     }
     let mut at = caller.process.map(|p| p.pid).ok_or_else(refused)?;
     if at == pid {
-        // Whoever was started by a person's own shell is the agent itself.
+        // A process that a person's own shell started is the agent itself.
         return caller.process.ok_or_else(refused);
     }
     while at > 1 {
         let (_, parent) = peer::process(at).map_err(Refusal::from)?.ok_or_else(refused)?;
-        // Somebody else's process would make agents of their others.
+        // Another user's process would make agents of their other processes.
         let theirs = match caller.uid {
             Some(uid) if parent == pid => peer::runs_as(pid, uid).map_err(Refusal::from)?,
             _ => true,
@@ -254,7 +262,7 @@ fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     let fact =
         run_as.with_fs_ids(|| world::path_fact(directory).filter(|f| std::path::Path::new(&f.resolved).is_dir()))?;
     let fact =
-        fact.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, format!("there is no directory {}", shown())))?;
+        fact.ok_or_else(|| Refusal::new(RefusalCode::BadRequest, format!("the directory {} does not exist", shown())))?;
     let mut facts = Facts { cwd: fact, ..Facts::none(directory) };
     if let Some(top) = run_as.with_fs_ids(|| world::repository(&facts.cwd.resolved))? {
         facts.repositories.insert(facts.cwd.resolved.clone(), top);
@@ -262,14 +270,14 @@ fn place(run_as: &RunAs, directory: &str) -> ApiResult<Facts> {
     Ok(facts)
 }
 
-/// The folder of a session, made for it alone.
+/// Creates the folder of a session, for it alone.
 fn folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
     let var = |name: &str| run_as.base.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|h| h.join(".local/share")));
     let data = data.ok_or_else(|| {
         Refusal::new(
             RefusalCode::Internal,
-            "there is no place for the session's folder: neither XDG_DATA_HOME nor HOME is set",
+            "the folder of the session cannot be created: neither XDG_DATA_HOME nor HOME is set",
         )
     })?;
     let path = data.join("countersign/sessions").join(id.to_string());
@@ -279,16 +287,16 @@ fn folder(run_as: &RunAs, id: SessionId) -> ApiResult<Text> {
     })?;
     match made {
         Ok(path) => Ok(text_by_shape(&path.to_string_lossy())),
-        Err(e) => Err(Refusal::new(RefusalCode::Internal, format!("{} cannot be made: {e}", path.display())).into()),
+        Err(e) => Err(Refusal::new(RefusalCode::Internal, format!("{} cannot be created: {e}", path.display())).into()),
     }
 }
 
-/// By a whole id, or the beginning of exactly one; one that may not be seen is not there.
+/// Finds a session by its id or an unambiguous prefix. One that the caller may not see does not exist for it.
 fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let prefix = if text.starts_with("se_") { text.to_owned() } else { format!("se_{text}") };
     let unknown = || {
         Refusal::new(RefusalCode::NotFound, format!("there is no session {}", DisplaySafe::bounded(text, 60)))
-            .hint("`csn sessions list` shows them")
+            .hint("`csn sessions list` shows all sessions")
     };
     let roster = Arc::clone(&ops.roster.borrow());
     let mut found = roster.sessions().filter(|s| {
@@ -299,22 +307,22 @@ fn find(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(Arc::clone(one)),
         (Some(_), Some(_)) => {
-            Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one session begins with {prefix}"))
-                .hint("give more characters of the id")
+            Err(Refusal::new(RefusalCode::AmbiguousId, format!("several sessions begin with {prefix}"))
+                .hint("use more characters of the id")
                 .into())
         }
         (None, _) => Err(unknown().into()),
     }
 }
 
-/// One that whoever asks may use, not only see.
+/// A session that the caller may use, not only see.
 pub(crate) fn find_own(ops: &Ops, caller: &Caller, text: &str) -> ApiResult<Arc<Session>> {
     let session = find(ops, caller, text)?;
     if caller.controls(&ops.records.roster(), session.principal, Some(session.id)) {
         return Ok(session);
     }
-    Err(Refusal::new(RefusalCode::Forbidden, format!("{} was opened by somebody else", session.id))
-        .hint("open your own: csn sessions open")
+    Err(Refusal::new(RefusalCode::Forbidden, format!("{} was opened by another caller", session.id))
+        .hint("open your own session: csn sessions open")
         .into())
 }
 
@@ -323,7 +331,7 @@ pub(crate) fn show(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<Arc<Sessio
     find(ops, caller, id)
 }
 
-/// Sessions, newest first: those that go on, or all.
+/// Sessions, newest first: the open ones, or all.
 pub(crate) fn list(ops: &Ops, caller: &Caller, query: SessionQuery) -> ApiResult<SessionPage> {
     caller.may(CredentialScope::Observe)?;
     let limit = super::page_limit(query.limit, PAGE, MAX_PAGE)?;
@@ -340,7 +348,7 @@ pub(crate) fn list(ops: &Ops, caller: &Caller, query: SessionQuery) -> ApiResult
     Ok(SessionPage { sessions: page.into_iter().map(|s| (**s).clone()).collect(), next })
 }
 
-/// Inside a root the session only moves; outside, a person is asked to let it read there.
+/// Inside a root the session only changes its directory; outside, a person is asked for read access.
 pub(crate) async fn set_directory(
     ops: &Arc<Ops>,
     caller: &Caller,
@@ -355,12 +363,12 @@ pub(crate) async fn set_directory(
     if session.implicit.is_some() {
         return Err(Refusal::new(
             RefusalCode::WrongMode,
-            "nobody opened this session: each request names its own directory",
+            "this is an implicit session: each request names its own directory",
         )
         .into());
     }
     if session.audience == Audience::Public {
-        return Err(Refusal::new(RefusalCode::NotForAudience, "strangers work in their own folder").into());
+        return Err(Refusal::new(RefusalCode::NotForAudience, "a public session works only in its own folder").into());
     }
     let moving = {
         let (ops, caller, session) = (Arc::clone(ops), caller.clone(), Arc::clone(&session));
@@ -370,7 +378,7 @@ pub(crate) async fn set_directory(
         DirectoryTarget::Inside(directory) => {
             match ops.commit.register(RegisterCommand::Move { session: session.id, directory }).await? {
                 RegisterReply::Session(session) => Ok(SessionMove::There(Box::new((*session).clone()))),
-                _ => Err(Refusal::new(RefusalCode::Internal, "no session came of it").into()),
+                _ => Err(Refusal::new(RefusalCode::Internal, "the register returned no session").into()),
             }
         }
         DirectoryTarget::Asked(asking) => {
@@ -410,19 +418,22 @@ fn moving(ops: &Ops, caller: &Caller, session: &Session, directory: &str) -> Api
     let mut asking = intake::asking(ops, caller, request, prepared, session, None, None)?;
     if !can {
         asking.refused = Some(
-            Refusal::new(RefusalCode::ProtectedPath, format!("{} can be no root", DisplaySafe::bounded(to, 300)))
-                .hint("a root is a project: not /, not a home, nothing that holds keys"),
+            Refusal::new(
+                RefusalCode::ProtectedPath,
+                format!("{} cannot be a root of this session", DisplaySafe::bounded(to, 300)),
+            )
+            .hint("choose a project directory: not /, not a home, no directory that holds keys"),
         );
     }
     Ok(DirectoryTarget::Asked(Box::new(asking)))
 }
 
-/// Ends a session: its grants go, and those of its tasks that were to end with it.
+/// Ends a session: its grants end, and so do its tasks that were to end with it.
 pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<SessionEnd> {
     caller.may(CredentialScope::Run)?;
     let session = find_own(ops, caller, id)?;
     let by = caller.actor();
-    // A second call goes on with what the first could not stop.
+    // A second call continues with the tasks that the first could not stop.
     if session.ended_at.is_none() {
         ops.commit.register(RegisterCommand::End { session: session.id, by: by.clone() }).await?;
     }
@@ -433,14 +444,14 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
         if left.is_empty() {
             break;
         }
-        // Those that wait first: none of them should begin while others end.
+        // Waiting tasks first: none of them should start while others end.
         left.sort_by_key(|(_, status)| *status != Status::Queued);
         for (task, status) in &left {
             let done = match status {
                 Status::Queued => control::withdraw(ops, *task, by.clone()).await,
                 _ => control::stop(ops, *task, by.clone(), None, KilledWhy::SessionEnd).await.map(drop),
             };
-            // One that began, ended or could not be reached meanwhile is looked at again.
+            // A task that started, ended or could not be reached meanwhile is tried in the next pass.
             if done.is_ok() && !stopped.contains(task) {
                 stopped.push(*task);
             }
@@ -454,7 +465,7 @@ pub(crate) async fn end(ops: &Arc<Ops>, caller: &Caller, id: &str) -> ApiResult<
     Ok(SessionEnd { session: (*ended).clone(), stopped, left })
 }
 
-/// The tasks that were to end with their session, and have not.
+/// The tasks that were to end with their session and have not.
 fn stoppable(ops: &Ops, session: SessionId) -> ApiResult<Vec<(TaskId, Status)>> {
     let mut found = Vec::new();
     for task in ops.records.ledger(|r| r.open_in(session))? {

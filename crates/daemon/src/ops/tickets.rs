@@ -1,11 +1,11 @@
-//! Hooks and tickets: agents that ask before their own shell runs something.
+//! Hooks and tickets: agents that ask before their own shell runs a command.
 //!
-//! A hook is answered at once. What is denied is a task that was denied. What may run, or may be asked about, gets a
-//! *ticket*: leave to come back with the very same command, from below the same agent, and have it run here. The gate
-//! decides then, with the environment that the command would really have. A ticket that nobody comes with leaves a
+//! A hook is answered immediately. A denied command becomes a denied task. A command that may run, or that needs an
+//! approval, gets a *ticket*: `csn exec` redeems it once, with the same command, from below the same agent, and the daemon
+//! runs it. The gate decides at that time, with the command's real environment. A ticket that is never redeemed becomes a
 //! withdrawn task.
 //!
-//! A *witness* lets the agent run it: the daemon decides, writes down, and is told how it went.
+//! In *witness mode* the agent runs the command itself: the daemon decides and records, and the agent reports the outcome.
 
 use super::{ApiResult, Ops, intake, sessions};
 use crate::{
@@ -28,31 +28,31 @@ use std::{
     time::Duration,
 };
 
-/// How long a ticket is good for.
+/// How long a ticket is valid.
 const GOOD_FOR: Duration = Duration::from_secs(60);
-/// So many may be out at once; a hook that meets them denies.
+/// How many tickets may be open; beyond that a hook is denied.
 const MAX_OUT: usize = 1024;
-/// The label that says how the agent calls one use of its tool.
+/// The label with the agent's id for one use of its tool.
 const TOOL_USE: &str = "tool_use_id";
-/// How long an agent's tool waits, when nobody says.
+/// How long an agent's tool waits by default.
 const PATIENCE_MS: u64 = 100_000;
 
-/// What is out, and what came of those that were.
+/// The open tickets, and the tasks of redeemed ones.
 #[derive(Default)]
 pub(crate) struct Tickets {
     out: Mutex<HashMap<String, Ticket>>,
-    /// What tickets were redeemed for, of late.
+    /// The tasks of recently redeemed tickets.
     redeemed: Mutex<VecDeque<(String, TaskId)>>,
 }
 
-/// A decision that a hook took, to be redeemed once.
+/// The decision of a hook, to be redeemed once.
 struct Ticket {
     session: SessionId,
     command: String,
     cwd: String,
     patience_ms: u64,
     moves: bool,
-    /// What is written down when nobody comes, and what is said of it when somebody does.
+    /// The request: recorded if the ticket is never redeemed; its title and labels are used if it is.
     asking: Box<AskCall>,
 }
 
@@ -76,13 +76,13 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
         (asking.refused, asking.judged) = (Some(refusal), Some(Box::new(assessment)));
         return match intake::commit_ask(ops, *asking).await {
             Err(refused) => Ok(denied(refused)),
-            Ok(_) => Err(Refusal::new(RefusalCode::Internal, "what was denied was let through").into()),
+            Ok(_) => Err(Refusal::new(RefusalCode::Internal, "a denied request was allowed").into()),
         };
     }
     if witness {
-        // Nobody is asked here: what is not allowed outright was denied above.
+        // In witness mode nobody is asked: whatever is not allowed was denied above.
         let Verdict::Allow { rule } = assessment.verdict else {
-            return Err(Refusal::new(RefusalCode::Internal, "a question came up where nobody can be asked").into());
+            return Err(Refusal::new(RefusalCode::Internal, "a request in witness mode needs an approval").into());
         };
         let agent = text_by_shape(&conversation.agent);
         let task = observe(ops, *asking, rule, assessment.grants(), agent).await?;
@@ -106,18 +106,18 @@ pub(crate) async fn before(ops: &Arc<Ops>, caller: &Caller, body: HookBeforeBody
     })
 }
 
-/// A request of a session, as plain as they come.
+/// A request within a session, with defaults.
 fn plain(args: Command, session: &Session) -> Request {
     Request { session_id: Some(session.id), ..Request::new(Tool::Shell, args) }
 }
 
-/// Whether the shell may end in another directory than it began in.
+/// Whether the shell may end in another directory than it started in.
 fn may_move(plan: &Plan) -> bool {
     let moves = |verb: &str| matches!(verb, "cd" | "pushd" | "popd");
     plan.occurrences.iter().any(|o| !o.shadow && (moves(o.verb.as_str()) || o.opaque.is_some()))
 }
 
-/// A denial, for whoever has to tell it to an agent.
+/// A denial, as the reply to a hook.
 fn denied(TaskRefusal { refusal, task }: TaskRefusal) -> HookBeforeResponse {
     HookBeforeResponse::Deny {
         code: refusal.code,
@@ -142,24 +142,28 @@ async fn observe(ops: &Ops, asking: AskCall, rule: &'static str, grants: Vec<Gra
     Ok(task)
 }
 
-/// How a command went that a witness let run.
+/// The agent reports the outcome of a command that it ran in witness mode.
 pub(crate) async fn after(ops: &Arc<Ops>, caller: &Caller, body: HookAfterBody) -> ApiResult<HookAfterResponse> {
     caller.may(CredentialScope::Run)?;
     let HookAfterBody { conversation, tool_use, exit_code, interrupted } = body;
     let (_, session) = sessions::conversation(ops, caller, &conversation).await?;
-    let unknown =
-        || Refusal::new(RefusalCode::NotFound, "nothing of this name was let run, or its end was told already");
+    let unknown = || {
+        Refusal::new(
+            RefusalCode::NotFound,
+            "no running command has this `tool_use`, or its outcome was already reported",
+        )
+    };
     let task = observed(ops, session.id, &tool_use)?.ok_or_else(unknown)?;
     let outcome = match (interrupted, exit_code) {
         (true, _) => Outcome::Cancelled { by: text_by_shape(&conversation.agent), reason: None },
         (false, Some(code)) => Outcome::Exited { code },
-        (false, None) => Outcome::Lost { why: Text::from_static("its agent did not say how it ended") },
+        (false, None) => Outcome::Lost { why: Text::from_static("the agent did not report the outcome") },
     };
     decide(ops, DeskEvent::Told { task, outcome }).await?;
     Ok(HookAfterResponse { task_id: task })
 }
 
-/// What a witness let run under this name in a session, and has not heard of since; the newest, if there are several.
+/// The newest open task of a session that runs in witness mode under this tool use.
 fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<TaskId>> {
     for task in ops.records.ledger(|r| r.open_in(session))?.into_iter().rev() {
         let state = ops.records.state(task)?;
@@ -171,12 +175,12 @@ fn observed(ops: &Ops, session: SessionId, tool_use: &str) -> ApiResult<Option<T
     Ok(None)
 }
 
-/// Has the command of a ticket run.
+/// Redeems a ticket: runs its command.
 pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: RedeemBody) -> ApiResult<RedeemResponse> {
     caller.may(CredentialScope::Run)?;
     let ticket = ops.tickets.take(ops, caller, id, &body.command)?;
     let (ops, caller, id) = (Arc::clone(ops), caller.clone(), id.to_owned());
-    // To its end, also when whoever came with it hangs up: what was taken must come to something.
+    // Runs to its end even if the caller disconnects: a redeemed ticket must lead to a task.
     let done = tokio::spawn(async move {
         let patience_ms = ticket.patience_ms;
         match redeem_for(&ops, &caller, &ticket, body).await {
@@ -184,7 +188,7 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
                 ops.tickets.was_redeemed(id, task.task_id);
                 Ok(RedeemResponse { task, patience_ms })
             }
-            // A denial is a task of its own.
+            // A denial has its own task.
             Err(refused) if refused.task.is_some() => Err(refused),
             Err(refused) => {
                 ops.tickets.unredeemed(&ops, ticket).await;
@@ -197,7 +201,7 @@ pub(crate) async fn redeem(ops: &Arc<Ops>, caller: &Caller, id: &str, body: Rede
 
 async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: RedeemBody) -> ApiResult<TaskState> {
     let RedeemBody { command, cwd, inherit } = redeemed;
-    let gone = || Refusal::new(RefusalCode::NotFound, "the session of this ticket is not there any more");
+    let gone = || Refusal::new(RefusalCode::NotFound, "the session of this ticket does not exist any more");
     let session = ops.roster.borrow().session(ticket.session).cloned().ok_or_else(gone)?;
     let args =
         Command { command: Some(command), cwd: Some(cwd), inherit, tell_directory: ticket.moves, ..Command::default() };
@@ -220,13 +224,16 @@ async fn redeem_for(ops: &Arc<Ops>, caller: &Caller, ticket: &Ticket, redeemed: 
 /// The task that a ticket was redeemed for.
 pub(crate) fn redeemed(ops: &Ops, caller: &Caller, id: &str) -> ApiResult<TaskState> {
     caller.may(CredentialScope::Observe)?;
-    let task = ops.tickets.task_of(id).ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no such ticket"))?;
+    let task = ops
+        .tickets
+        .task_of(id)
+        .ok_or_else(|| Refusal::new(RefusalCode::NotFound, "there is no ticket with this id"))?;
     let task = ops.records.find(caller, &task.to_string())?;
     ops.records.state(task)
 }
 
 fn refused(message: &str) -> Refusal {
-    Refusal::new(RefusalCode::Forbidden, message).hint("run the command again: its hook asks anew")
+    Refusal::new(RefusalCode::Forbidden, message).hint("run the command again; its hook gets a new ticket")
 }
 
 impl Tickets {
@@ -234,7 +241,7 @@ impl Tickets {
         let id = format!("ti_{}", URL_SAFE_NO_PAD.encode(random::<16>()));
         let mut out = lock(&self.out);
         if out.len() >= MAX_OUT {
-            return Err(Refusal::new(RefusalCode::TooMany, "too many tickets are out").hint("try again in a minute"));
+            return Err(Refusal::new(RefusalCode::TooMany, "too many tickets are open").hint("try again in a minute"));
         }
         out.insert(id.clone(), ticket);
         drop(out);
@@ -249,7 +256,7 @@ impl Tickets {
         Ok(id)
     }
 
-    /// The house goes down: nobody will come with these any more.
+    /// Records all open tickets as withdrawn, because the daemon stops; returns their number.
     pub(crate) async fn take_back(&self, ops: &Ops) -> usize {
         let out: Vec<Ticket> = {
             let mut out = lock(&self.out);
@@ -262,23 +269,26 @@ impl Tickets {
         all
     }
 
-    /// Nobody came with it: it is on record all the same.
+    /// Records a ticket that was never redeemed.
     async fn unredeemed(&self, ops: &Ops, ticket: Ticket) {
         let AskCall { planned, opens, .. } = *ticket.asking;
-        let by = Text::from_static("its agent, which did not run it");
+        let by = Text::from_static("the agent, which did not run it");
         let event = DeskEvent::Unredeemed { task: new_task(), planned: Box::new(planned), opens, by };
         if let Err(e) = decide(ops, event).await {
-            crate::log!("a ticket that nobody came with is not on record: {}", e.refusal);
+            crate::log!("an unredeemed ticket could not be recorded: {}", e.refusal);
         }
     }
 
-    /// The ticket, if it is for exactly this and for whoever comes with it. It is gone whatever it was used for: what
-    /// was tried with another command is not tried again with the right one.
+    /// Takes the ticket, if it is for this command and this caller. It is used up in any case: a caller that tried another
+    /// command cannot try again with the right one.
     fn take(&self, ops: &Arc<Ops>, caller: &Caller, id: &str, command: &str) -> Result<Ticket, Refusal> {
         let taken = lock(&self.out).remove(id);
         let unknown = || {
-            Refusal::new(RefusalCode::NotFound, "there is no such ticket: it was used, or a minute has gone by")
-                .hint("run the command again: its hook asks anew")
+            Refusal::new(
+                RefusalCode::NotFound,
+                "this ticket does not exist, was already used, or is older than a minute",
+            )
+            .hint("run the command again; its hook gets a new ticket")
         };
         let ticket = taken.ok_or_else(unknown)?;
         let roster = Arc::clone(&ops.roster.borrow());
@@ -291,7 +301,7 @@ impl Tickets {
             Visibility::All | Visibility::Own => false,
         };
         let why = match () {
-            () if caller.kind != CredentialKind::Agent || !theirs => "this ticket was given to another agent's process",
+            () if caller.kind != CredentialKind::Agent || !theirs => "this ticket belongs to another agent",
             () if ticket.command != command => "this ticket is for another command",
             () => return Ok(ticket),
         };

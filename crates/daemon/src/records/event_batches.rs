@@ -1,4 +1,4 @@
-//! Events that were rendered last, for readers who stand at the same place: two hundred cost little more than one.
+//! The event batches that were rendered last, for readers at the same position: two hundred cost little more than one.
 
 use crate::lock;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Mutex};
 
 const MAX_REMEMBERED: usize = 64;
 
-/// Some events in a row, ready to be sent.
+/// Consecutive events, ready to be sent.
 #[derive(Clone)]
 pub(crate) struct EventBatch {
     pub(crate) bytes: Bytes,
@@ -15,7 +15,7 @@ pub(crate) struct EventBatch {
     pub(crate) ended: bool,
 }
 
-/// By task and first number.
+/// By task and first sequence number.
 #[derive(Default)]
 pub(super) struct EventBatchCache {
     recent: Mutex<VecDeque<((TaskId, u64), EventBatch)>>,

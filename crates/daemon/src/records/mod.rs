@@ -1,5 +1,5 @@
-//! The one way to read: the ledger, journals and output of tasks, and the states that are folded from them. Nothing
-//! else of the daemon opens what lies below the home for reading.
+//! The only way to read: the ledger, the journals and output of tasks, and the states folded from them. No other part of
+//! the daemon reads files below the home.
 
 mod event_batches;
 mod output_readers;
@@ -27,10 +27,10 @@ use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use verified::VerifiedFiles;
 
-/// How much of an id must be given: a variable that is not set must not name the only task there is.
+/// The shortest prefix of an id: an unset variable must not name the only task there is.
 const MIN_ID_CHARACTERS: usize = 4;
 
-/// What an output frame says of its bytes.
+/// The position and digest of the bytes of an output frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputChunk {
     pub(crate) stream: StreamName,
@@ -40,14 +40,14 @@ pub(crate) struct OutputChunk {
 }
 
 impl OutputChunk {
-    /// Of an output frame; none of any other.
+    /// From an output frame; none for any other.
     pub(crate) fn of(frame: &Frame) -> Option<Self> {
         let Frame::Output { stream, offset, len, digest } = frame else { return None };
         Some(Self { stream: *stream, offset: *offset, len: *len, digest: *digest })
     }
 }
 
-/// What is recorded in a home, and what was read of it of late.
+/// The records of a home, with caches of what was read last.
 pub(crate) struct Records {
     home: Home,
     home_id: Option<HomeId>,
@@ -87,7 +87,7 @@ impl Records {
         }
     }
 
-    /// The id of this home; none where it could not be given one.
+    /// The id of this home; none if it has none.
     pub(crate) fn home_id(&self) -> Option<HomeId> {
         self.home_id
     }
@@ -100,7 +100,7 @@ impl Records {
         self.readers.with(read)
     }
 
-    /// From now on the ledger is read there.
+    /// Switches to the ledger at this path.
     pub(crate) fn switch_ledger(&self, path: &Path) {
         self.readers.switch(path);
     }
@@ -109,33 +109,33 @@ impl Records {
         Arc::clone(&self.roster.borrow())
     }
 
-    /// A file of a task: a regular one, and not what was put in its place.
+    /// Opens a file of a task. It must be a regular file.
     pub(crate) fn file(&self, task: TaskId, name: &str) -> io::Result<File> {
         output::regular(&self.home.task_dir(task).join(name))
     }
 
-    /// The state of a task, folded by itself: what is removed next need not be remembered.
+    /// The state of a task, folded without caching.
     pub(crate) fn state_once(&self, task: TaskId) -> Result<Option<TaskState>, TaskRefusal> {
         Ok(self.ledger(|r| Ok(TaskStream::state(&self.home, task, r)))??)
     }
 
-    /// The decisions and frames of a task, from a number on.
+    /// The decisions and frames of a task, from a sequence number on.
     pub(crate) fn stream(&self, task: TaskId, from: u64) -> TaskStream {
         TaskStream::from(&self.home, task, from)
     }
 
-    /// The next lines of a stream, with their numbers.
+    /// The next lines of a stream, with their sequence numbers.
     pub(crate) fn next(&self, stream: &mut TaskStream, bytes: usize) -> Result<Vec<(u64, String)>, TaskRefusal> {
         Ok(self.ledger(|r| Ok(stream.next(r, bytes)))??)
     }
 
-    /// The bytes of one output frame, checked. `dropped` is what the output limit dropped before it.
+    /// The bytes of one output frame, verified. `dropped` is what the output limit dropped before it.
     pub(crate) fn chunk(&self, task: TaskId, chunk: OutputChunk, dropped: u64) -> Result<Vec<u8>, ReadError> {
         let OutputChunk { stream, offset, len, digest } = chunk;
         output::chunk(&self.home.task_dir(task), stream, offset, len, digest, dropped)
     }
 
-    /// Both ends of a long output frame, unchecked: for one that a living shim has just written.
+    /// Both ends of a long output frame, unverified: for one that a live shim has just written.
     pub(crate) fn chunk_ends(
         &self,
         task: TaskId,
@@ -147,12 +147,12 @@ impl Records {
         Ok(output::ends(&self.home.task_dir(task), stream, offset.saturating_sub(dropped), len, end)?)
     }
 
-    /// The raw request of a task that waits, if it still does.
+    /// The stored request of a task, while it waits.
     pub(crate) fn waiting(&self, task: TaskId) -> Option<WaitingRequest> {
         waiting::read(&self.home, task).ok()
     }
 
-    /// Whose a task is.
+    /// The principal and session of a task.
     pub(crate) fn task_owner(&self, task: TaskId) -> Result<Option<(PrincipalId, Option<SessionId>)>, LedgerError> {
         match self.projections.task_owner(task) {
             Some(whose) => Ok(Some(whose)),
@@ -160,8 +160,8 @@ impl Records {
         }
     }
 
-    /// The task that a text names: a whole id, or the beginning of exactly one, and this home in front of it or none. A
-    /// task that the caller may not see is one that is not there.
+    /// The task that a text names: an id, or an unambiguous prefix of one, with or without this home in front. A task that the
+    /// caller may not see does not exist for it.
     pub(crate) fn find(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let text = TaskAddress::within(text, self.home_id).map_err(|why| {
             Refusal::new(RefusalCode::NotFound, format!("there is no task {}: {why}", DisplaySafe::bounded(text, 60)))
@@ -175,7 +175,7 @@ impl Records {
             return if seen { Ok(task) } else { Err(unknown().into()) };
         }
         if text.starts_with("ap_") {
-            return Err(unknown().hint(format!("that is an approval: csn approvals show {text}")).into());
+            return Err(unknown().hint(format!("this is the id of an approval: csn approvals show {text}")).into());
         }
         let prefixed = if text.starts_with("tk_") { text.to_owned() } else { format!("tk_{text}") };
         if prefixed.len() < 3 + MIN_ID_CHARACTERS || !prefixed[3..].bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -191,13 +191,13 @@ impl Records {
         match found.as_slice() {
             [] => Err(unknown().into()),
             [one] => Ok(*one),
-            _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("more than one task begins with {prefixed}"))
-                .hint("give more characters of the id")
+            _ => Err(Refusal::new(RefusalCode::AmbiguousId, format!("several tasks begin with {prefixed}"))
+                .hint("use more characters of the id")
                 .into()),
         }
     }
 
-    /// The same, for those who want to type into it or stop it.
+    /// Like [`Self::find`], for a caller that wants to type into the task or stop it.
     pub(crate) fn find_own(&self, caller: &Caller, text: &str) -> Result<TaskId, TaskRefusal> {
         let task = self.find(caller, text)?;
         let whose = self.ledger(|r| r.task_owner(task))?;
@@ -205,11 +205,11 @@ impl Records {
         if whose.is_some_and(|(principal, session)| caller.controls(&roster, principal, session)) {
             return Ok(task);
         }
-        let refusal = Refusal::new(RefusalCode::Forbidden, "this task is of a session that somebody else opened");
+        let refusal = Refusal::new(RefusalCode::Forbidden, "this task belongs to a session that another caller opened");
         Err(TaskRefusal::from(refusal).of_task(task))
     }
 
-    /// Where a task that waits for a slot stands now.
+    /// Sets the current queue position of a task that waits for a slot.
     pub(crate) fn place_in_line(&self, state: &mut TaskState) {
         if state.status == Status::Queued
             && let Some(at) = self.line.borrow().iter().position(|t| *t == state.task_id)
@@ -218,17 +218,17 @@ impl Records {
         }
     }
 
-    /// Whether what settles gets its receipt.
+    /// Whether settled tasks get a receipt.
     pub(crate) fn seals(&self) -> bool {
         self.sealing.borrow().works()
     }
 
-    /// Whether nothing more will come of a task: it has its receipt, or gets none from this daemon.
+    /// Whether a task has its last record: its receipt, or its end if this daemon makes no receipts.
     pub(crate) fn is_over(&self, state: &TaskState) -> bool {
         state.receipt.is_some() || state.settled() && !self.seals()
     }
 
-    /// The state of a task when it has settled or time is up.
+    /// The state of a task when it has settled or the time is up.
     pub(crate) async fn wait_for(&self, task: TaskId, wait: Duration) -> Result<TaskState, TaskRefusal> {
         let mut notifications = self.shims.subscribe(task);
         let ended = async {
@@ -238,7 +238,7 @@ impl Records {
                     return Ok(state);
                 }
                 if notifications.changed().await.is_err() {
-                    // The entry went with its settlement: what that wrote is there now.
+                    // The entry was removed when the task settled; the settlement can be read now.
                     notifications = self.shims.subscribe(task);
                 }
             }
@@ -253,8 +253,7 @@ impl Records {
         }
     }
 
-    /// Folds a task whose beginning lies far back on a thread where that may take its time. What is folded already is
-    /// brought up to now in a moment.
+    /// Folds a task with a long history on a blocking thread. A task that is cached already needs only its newest records.
     pub(crate) async fn warm(self: &Arc<Self>, task: TaskId) -> Result<(), TaskRefusal> {
         if self.projections.knows(task) {
             return Ok(());
@@ -263,7 +262,7 @@ impl Records {
         blocking(move || records.state(task).map(drop)).await?
     }
 
-    /// Nothing of this task is remembered: what it left on the disk goes.
+    /// Forgets everything about a task whose files are removed.
     pub(crate) fn forget(&self, task: TaskId) {
         self.projections.forget(task);
         self.readings.forget(task);
@@ -279,7 +278,7 @@ impl Records {
     }
 }
 
-/// There is no such task.
+/// The refusal for an unknown task.
 fn unknown(task: TaskId) -> Refusal {
     Refusal::new(RefusalCode::NotFound, format!("there is no task {task}"))
 }

@@ -1,4 +1,4 @@
-//! Output by range: chunk maps of the tasks that were read last. Each grows with its journal; every chunk is checked.
+//! Output by range: chunk maps of the tasks that were read last. Each grows with its journal; every chunk is verified.
 
 use super::Records;
 use crate::lock;
@@ -17,7 +17,7 @@ pub(super) struct OutputReaders {
     recent: Mutex<VecDeque<(TaskId, Arc<Mutex<OutputReader>>)>>,
 }
 
-/// The output of one task, as far as its journal goes.
+/// The output of one task, as far as its journal has been read.
 pub(crate) struct OutputReader {
     dir: PathBuf,
     map: OutputMap,
@@ -31,11 +31,11 @@ impl OutputReaders {
 }
 
 impl Records {
-    /// What a task has written; none before it was launched.
+    /// The output of a task; none before it was launched.
     pub(crate) fn output(&self, state: &TaskState) -> Result<Option<Arc<Mutex<OutputReader>>>, TaskRefusal> {
         if let Some(at) = state.expired_at {
-            let refusal = Refusal::new(RefusalCode::Expired, format!("what this task wrote was removed at {at}"))
-                .hint("its decisions and digests stay: csn show");
+            let refusal = Refusal::new(RefusalCode::Expired, format!("the output of this task was removed at {at}"))
+                .hint("its decisions and digests are kept: csn show");
             return Err(TaskRefusal::from(refusal).of_task(state.task_id));
         }
         let Some(first_seq) = state.first_seq() else { return Ok(None) };
@@ -60,8 +60,7 @@ impl Records {
         Ok(Some(reading))
     }
 
-    /// Whether the task's output can be read without waiting for somebody else who reads much of it, and without
-    /// going through its journal first.
+    /// Whether the task's output can be read without waiting for another reader and without reading its journal first.
     pub(crate) fn output_is_free(&self, task: TaskId) -> bool {
         lock(&self.readings.recent).iter().any(|(t, reading)| *t == task && reading.try_lock().is_ok())
     }

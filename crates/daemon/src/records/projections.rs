@@ -1,4 +1,4 @@
-//! The folds of the tasks that were looked at last. Each goes on from where it was.
+//! The folded states of the tasks that were read last. Each continues from where it was.
 
 use super::{Records, unknown};
 use crate::lock;
@@ -11,22 +11,22 @@ use std::{
 };
 
 const MAX_REMEMBERED: usize = 64;
-/// How many tasks that are over are remembered for lists: a few megabytes.
+/// How many finished tasks are cached for lists: a few megabytes.
 const MAX_SEALED: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Projections {
     recent: Mutex<VecDeque<(TaskId, Arc<Mutex<TaskFold>>)>>,
-    /// States that change no more, in the order in which they came.
+    /// States that do not change any more, oldest first.
     sealed: Mutex<(HashMap<TaskId, TaskState>, VecDeque<TaskId>)>,
 }
 
 struct TaskFold {
     stream: TaskStream,
     state: Option<TaskState>,
-    /// What the bell said when the state was read last.
+    /// The last notification number when the state was read.
     rings: Option<u64>,
-    /// The state as JSON, for those who ask again and again.
+    /// The state as JSON, for repeated requests.
     json: Option<Bytes>,
 }
 
@@ -35,7 +35,7 @@ impl Projections {
         lock(&self.recent).iter().any(|(t, _)| *t == task)
     }
 
-    /// Whose a task is that was looked at of late.
+    /// The owner of a task that was read recently.
     pub(super) fn task_owner(&self, task: TaskId) -> Option<(PrincipalId, Option<SessionId>)> {
         let folding = lock(&self.recent).iter().find(|(t, _)| *t == task).map(|(_, f)| Arc::clone(f))?;
         let folding = lock(&folding);
@@ -81,7 +81,7 @@ impl Projections {
 }
 
 impl Records {
-    /// The state of a task as its stream tells it now.
+    /// The current state of a task.
     pub(crate) fn state(&self, task: TaskId) -> Result<TaskState, TaskRefusal> {
         let folding = self.current(task)?;
         let mut state = lock(&folding).state.clone().ok_or_else(|| unknown(task))?;
@@ -89,7 +89,7 @@ impl Records {
         Ok(state)
     }
 
-    /// The same for a list: what is not looked at by itself does not take the place of what is.
+    /// Like [`Self::state`], for lists: it does not displace the tasks that are read one by one.
     pub(crate) fn listed_state(&self, task: TaskId) -> Result<TaskState, TaskRefusal> {
         if let Some(state) = lock(&self.projections.sealed).0.get(&task) {
             return Ok(state.clone());
@@ -100,7 +100,7 @@ impl Records {
         let mut state = self.state_once(task)?.ok_or_else(|| unknown(task))?;
         if state.receipt.is_some() {
             self.projections.remember_sealed(&state);
-            // What is being removed was decided about before it is forgotten: that may have come in between.
+            // The task may have expired after its state was read and before it was cached.
             if state.expired_at.is_none() && self.ledger(|r| r.expired(task))? {
                 self.projections.forget(task);
             }
@@ -123,7 +123,7 @@ impl Records {
         let TaskFold { state, json, .. } = &mut *folding;
         let state = state.as_ref().ok_or_else(|| unknown(task))?;
         if state.waits_for() == Some(WaitsFor::Slot) {
-            // Where it stands changes without a word from it.
+            // Its queue position changes without a record of its own.
             let mut state = state.clone();
             self.place_in_line(&mut state);
             return Ok(serde_json::to_vec(&state).map(Bytes::from).unwrap_or_default());
@@ -132,14 +132,14 @@ impl Records {
         Ok(json.get_or_insert_with(fresh).clone())
     }
 
-    /// A task that has just been asked for: whoever looks at it next goes on from here.
+    /// Caches the state of a task that was just created.
     pub(crate) fn begin(&self, state: &TaskState) {
         let stream = TaskStream::after(&self.home, state);
         let folding = TaskFold { stream, state: Some(state.clone()), rings: None, json: None };
         self.projections.remember(state.task_id, Arc::new(Mutex::new(folding)));
     }
 
-    /// The fold of a task, brought up to now.
+    /// The fold of a task, brought up to date.
     fn current(&self, task: TaskId) -> Result<Arc<Mutex<TaskFold>>, TaskRefusal> {
         let shared = self.projections.recall(task).unwrap_or_else(|| {
             let folding = TaskFold { stream: self.stream(task, 0), state: None, rings: None, json: None };

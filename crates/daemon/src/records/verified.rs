@@ -1,4 +1,4 @@
-//! Files whose digest was checked, as they were then: what has not changed since need not be read again.
+//! Files whose digest was verified, with their stamp: an unchanged file need not be read again.
 
 use crate::lock;
 use countersign_model::Digest;

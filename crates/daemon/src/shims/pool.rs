@@ -1,4 +1,4 @@
-//! Spare shims: forked before they are needed, so that no task waits for a process.
+//! Idle shims: forked in advance, so that no task waits for a process.
 
 use countersign_shim::{ForkServer, IdleShim};
 use std::{
@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-/// How many wait. Enough for a burst; the thread that fills up is quick to follow.
+/// How many shims are idle. Enough for a burst; the filling thread is quick to follow.
 const KEPT: usize = 3;
 
 pub(crate) struct ShimPool {
@@ -33,9 +33,11 @@ impl ShimPool {
             taken: Condvar::new(),
         });
         let filler = Arc::clone(&pool);
-        std::thread::Builder::new().name("spares".into()).spawn(move || filler.fill()).map(drop).unwrap_or_else(|e| {
-            crate::log!("no thread to keep spare shims: {e}; each task starts its own");
-        });
+        std::thread::Builder::new().name("shim-pool".into()).spawn(move || filler.fill()).map(drop).unwrap_or_else(
+            |e| {
+                crate::log!("no thread for idle shims: {e}; each task starts its own shim");
+            },
+        );
         pool
     }
 
@@ -43,7 +45,7 @@ impl ShimPool {
         &self.shim
     }
 
-    /// A shim that waits for its order: one from the shelf, else a new one.
+    /// A shim that waits for its order: an idle one, or a new one.
     pub(crate) fn take(&self) -> io::Result<IdleShim> {
         let idle_shim = self.shelf.lock().ok().and_then(|mut shelf| shelf.pool.pop_front());
         self.taken.notify_one();
@@ -53,7 +55,7 @@ impl ShimPool {
         }
     }
 
-    /// Gives back one that was not needed after all.
+    /// Returns a shim that was not needed.
     pub(crate) fn give_back(&self, idle_shim: IdleShim) {
         if let Ok(mut shelf) = self.shelf.lock() {
             shelf.pool.push_front(idle_shim);
@@ -94,8 +96,8 @@ impl ShimPool {
                         shelf.pool.push_back(idle_shim);
                         continue;
                     }
-                    // A task that needs one will say why there is none.
-                    Err(e) => crate::log!("a spare shim could not be started: {e}"),
+                    // A task that needs a shim reports the reason.
+                    Err(e) => crate::log!("an idle shim could not be started: {e}"),
                 }
             }
             shelf = match self.taken.wait(shelf) {
